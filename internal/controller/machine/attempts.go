@@ -16,11 +16,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// maxReplacements is how many Machines of a set are replaced before a newer one must have accepted the key. If the
-// template of the hosts holds another key, as on platforms without user data, further replacements would not help.
+// maxReplacements is the maximum number of replaced Machines of a set until a newer Machine accepts the key. If the
+// template of the hosts contains another key, as on platforms without user data, further replacements would not
+// help.
 const maxReplacements = 3
 
-// attempts are the Machines that were replaced because of the present key, by set. They are in a ConfigMap. The
+// attempts holds the Machines that were replaced because of the present key, by set. They are in a ConfigMap. The
 // administrator deletes it to let the operator try again.
 type attempts struct {
 	hash   string
@@ -32,11 +33,12 @@ type attempts struct {
 type attempt struct {
 	Hash     string      `json:"publicKeyHash"`
 	Machines []types.UID `json:"machines"`
-	// Newest is when the newest of these Machines was created. Like every date of a Machine, it is of the API server.
+	// Newest is the creation time of the newest of these Machines. Like every date of a Machine, it comes from the
+	// API server.
 	Newest metav1.Time `json:"newest"`
 }
 
-// readAttempts reads the ConfigMap from the API server. all are the Machines that exist.
+// readAttempts reads the ConfigMap from the API server. all are the existing Machines.
 func (r *Reconciler) readAttempts(ctx context.Context, hash string, all []dueMachine) (*attempts, error) {
 	stored := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: contract.ReplacementsConfigMap},
@@ -47,8 +49,8 @@ func (r *Reconciler) readAttempts(ctx context.Context, hash string, all []dueMac
 	return &attempts{hash: hash, all: all, stored: stored}, nil
 }
 
-// of returns the entry of a set. It is empty if the entry is of another key, or if a Machine that is newer than the
-// replaced ones accepts the key.
+// of returns the entry of a set. It is empty if the entry is for another key, or if a Machine that is newer than
+// the replaced ones accepts the key.
 func (a *attempts) of(set types.UID) attempt {
 	tried := attempt{}
 	if json.Unmarshal([]byte(a.stored.Data[string(set)]), &tried) != nil || tried.Hash != a.hash ||
@@ -62,8 +64,8 @@ func (a *attempts) of(set types.UID) attempt {
 	return tried
 }
 
-// isIneffective reports whether enough Machines of a set were replaced. A Machine that still exists doesn't count: its
-// deletion was refused, or the operator ended before it.
+// isIneffective reports whether the maximum number of Machines of a set was replaced. A Machine that still exists
+// doesn't count: its deletion was refused, or the operator ended before it.
 func (a *attempts) isIneffective(set types.UID) bool {
 	gone := slices.DeleteFunc(a.of(set).Machines, func(uid types.UID) bool {
 		return slices.ContainsFunc(a.all, func(one dueMachine) bool {

@@ -14,8 +14,8 @@ import (
 type finding struct {
 	machine inventory.Machine
 	problem *contract.Problem
-	// lasts is how long the problem must last until the settings report it. An event reports it at once, or if it is
-	// quiet, at the same time as the settings.
+	// lasts is how long the problem must last until the settings report it. An event reports it at once. If it is
+	// quiet, the event is sent at the same time as the report in the settings.
 	lasts time.Duration
 	quiet bool
 }
@@ -29,8 +29,8 @@ type condition struct {
 	isReported bool
 }
 
-// update replaces the conditions. It calls report once for each Machine and reason, and returns the problems that have
-// lasted long enough for the settings. again is when the next problem has, 0 for never.
+// update replaces the conditions. It calls report once for each Machine and reason, and returns the problems that
+// have lasted long enough for the settings. again is when the next problem reaches this time, or 0 for never.
 func (c *conditions) update(findings []finding, now time.Time,
 	report func(finding)) (lasting []*contract.Problem, again time.Duration) {
 	next := map[types.UID]condition{}

@@ -26,12 +26,12 @@ import (
 const (
 	// nameRetry is how often names without an address are looked up again. DNS sends no events.
 	nameRetry = 30 * time.Second
-	// staleRetry is for a cache that lags behind the API server, and for a Machine that the cache lacks: while its host
-	// is being cleaned, its end is no event.
+	// staleRetry is for a cache that lags behind the API server, and for a Machine that the cache lacks: while its
+	// host is being cleaned, its deletion sends no event.
 	staleRetry = 5 * time.Second
 )
 
-// errChanged says that an object has changed since the decision about it.
+// errChanged means that an object has changed since the decision about it.
 var errChanged = errors.New("the object changed meanwhile")
 
 // Reconciler creates and removes the instances of Machines, and replaces Machines whose hosts refuse the private key.
@@ -45,11 +45,12 @@ type Reconciler struct {
 	options  Options
 	// hasAddress looks up the name of a host.
 	hasAddress func(ctx context.Context, name string) bool
-	// missing are the Machines that are no nodes, restricted the Machines that should be replaced and are not.
+	// missing are the Machines that don't become nodes. restricted are the Machines that should be replaced but are
+	// not.
 	missing, restricted conditions
 }
 
-// Reconcile looks at all Machines and all instances.
+// Reconcile compares all Machines with all instances.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	v, err := r.read(ctx)
 	if err != nil {
@@ -80,7 +81,7 @@ func (r *Reconciler) read(ctx context.Context) (v view, err error) {
 	return v, nil
 }
 
-// project makes the instances follow the Machines. again is when to look once more, 0 for never.
+// project makes the instances follow the Machines. again is when to reconcile again, or 0 for never.
 func (r *Reconciler) project(ctx context.Context, v view) (again time.Duration, err error) {
 	if v.platform, err = r.options.Platform(ctx); err != nil {
 		logf.FromContext(ctx).V(1).Info("machines wait for the cluster's platform", "why", err.Error())
@@ -97,8 +98,8 @@ func (r *Reconciler) project(ctx context.Context, v view) (again time.Duration, 
 	return again, err
 }
 
-// carryOut does everything that it can, and joins the errors. If the API server refuses an instance, that is one more
-// finding.
+// carryOut carries out all parts of the plan that it can, and joins the errors. If the API server refuses an
+// instance, this is an additional finding.
 func (r *Reconciler) carryOut(ctx context.Context, p *plan) (again time.Duration, err error) {
 	var errs []error
 	done := func(err error) {
@@ -155,8 +156,8 @@ func (r *Reconciler) change(ctx context.Context, instance, wanted *v1alpha1.Wind
 	return wrap("changing instance "+instance.Name, client.IgnoreNotFound(err))
 }
 
-// leave removes an instance if the API server says that its host is destroyed, or that its Machine lost the label. In
-// the latter case, the host is cleaned.
+// leave removes an instance if the API server shows that its host is destroyed, or that its Machine lost the label.
+// In the latter case, the host is cleaned.
 func (r *Reconciler) leave(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	machine, isGone, err := r.machineOf(ctx, instance)
 	switch {
@@ -170,7 +171,8 @@ func (r *Reconciler) leave(ctx context.Context, instance *v1alpha1.WindowsInstan
 	return cmp.Or(err, errChanged) // the cache lags behind, or lacks a Machine whose host is being cleaned
 }
 
-// discard removes an instance whose host is destroyed with its Machine. If the user has set Force, that stays.
+// discard removes an instance whose host is destroyed with its Machine. If the user has set Force, it keeps this
+// policy.
 func (r *Reconciler) discard(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if instance.Spec.RemovalPolicy != v1alpha1.RemovalForce && instance.Spec.RemovalPolicy != v1alpha1.RemovalDiscard {
 		wanted := instance.DeepCopy()

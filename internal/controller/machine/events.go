@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Event reasons that users of the contract know.
+// Event reasons in the contract.
 const (
 	eventSetupFailure       = "MachineSetupFailure"
 	eventDeleted            = "MachineDeleted"

@@ -17,18 +17,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// leavingTime is how long a Machine waits for the address of another instance before that is a problem. If a host is
-// destroyed, its instance is gone in seconds, and the cloud may have given its address to the Machine.
+// leavingTime is how long a Machine may wait for the address of another instance without a problem. If a host is
+// destroyed, its instance is deleted within seconds, and the cloud may have given its address to the Machine.
 const leavingTime = time.Minute
 
-// plan is what must be done so that the instances follow the Machines.
+// plan lists the changes that make the instances follow the Machines.
 type plan struct {
 	create []newcomer
 	change []change
 	// leave holds instances whose host is destroyed with its Machine, and instances whose Machine is not in the cache.
 	leave []*v1alpha1.WindowsInstance
-	// waits says for each Machine why it has no instance yet. findings are reasons that an administrator may have to
-	// remove.
+	// waits is why each Machine has no instance yet. findings are reasons that an administrator may have to solve.
 	waits    map[string]string
 	findings []finding
 }
@@ -42,7 +41,7 @@ type newcomer struct {
 // change is the present and the wanted state of an instance.
 type change struct{ instance, wanted *v1alpha1.WindowsInstance }
 
-// view is everything that a plan depends on.
+// view holds all inputs of a plan.
 type view struct {
 	machines  []inventory.Machine
 	instances []v1alpha1.WindowsInstance
@@ -57,15 +56,16 @@ type decision struct {
 	// named holds the instances, and present the Machines, by name.
 	named   map[string]*v1alpha1.WindowsInstance
 	present map[string]inventory.Machine
-	// readings lacks Machines that are being deleted or ignored, and while the platform is unknown, all.
+	// readings are the results of reading Machines. It lacks Machines that are being deleted or ignored. While the
+	// platform is unknown, it is empty.
 	readings map[string]inventory.Reading
-	// addresses tells which instance has an address, or gets it now.
+	// addresses maps each address to its instance, including instances that get it now.
 	addresses map[string]string
 }
 
-// decide compares Machines and instances. An instance is removed only when its Machine goes, not when the Machine can't
-// be read. A Machine that has an instance keeps its address: it may be a node already. The other Machines get theirs in
-// the order of their creation.
+// decide compares Machines and instances. It only removes an instance if its Machine is deleted, not if the Machine
+// can't be read. A Machine that has an instance keeps its address, because it may already be a node. The other
+// Machines get their addresses in the order of their creation.
 func decide(v view) plan {
 	d := &decision{view: v, plan: plan{waits: map[string]string{}}, named: map[string]*v1alpha1.WindowsInstance{},
 		present: map[string]inventory.Machine{}, readings: map[string]inventory.Reading{},
@@ -79,7 +79,7 @@ func decide(v view) plan {
 	for i := range v.instances {
 		instance := &v.instances[i]
 		d.named[instance.Name] = instance
-		if !d.moves(instance) && !instance.Spec.PreflightOnly { // a host that is only checked gives way to a Machine
+		if !d.moves(instance) && !instance.Spec.PreflightOnly { // an instance that is only checked yields to a Machine
 			d.take(instance.Spec.Address, instance.Name)
 		}
 	}
@@ -100,7 +100,7 @@ func decide(v view) plan {
 	return d.plan
 }
 
-// newness is 0 for a Machine that has an instance, and 1 for others.
+// newness returns 0 for a Machine that has an instance, and 1 for others.
 func (d *decision) newness(m inventory.Machine) int {
 	if i := d.named[m.Name]; i != nil && isOf(i, m) {
 		return 0
@@ -124,7 +124,7 @@ func (d *decision) take(address, name string) {
 	}
 }
 
-// removes has the instance leave, unless it leaves already without its host.
+// removes plans the removal of the instance, unless it is already being removed without its host.
 func (d *decision) removes(instance *v1alpha1.WindowsInstance) {
 	if instance.DeletionTimestamp.IsZero() || instance.Spec.RemovalPolicy == v1alpha1.RemovalClean {
 		d.leave = append(d.leave, instance)
@@ -168,7 +168,7 @@ func pause(i *v1alpha1.WindowsInstance) {
 	i.Spec.Paused = true
 }
 
-// project decides about a Machine that should be a node. wanted is its instance; nil if it has none.
+// project decides about a Machine that should be a node. wanted is its instance, or nil.
 func (d *decision) project(m inventory.Machine, instance, wanted *v1alpha1.WindowsInstance) {
 	reading, known := d.readings[m.Name]
 	switch {
@@ -179,7 +179,7 @@ func (d *decision) project(m inventory.Machine, instance, wanted *v1alpha1.Windo
 		if reading.Problem.Reason == contract.ReasonMachineAddressUnusable {
 			f.lasts = policy.FirstBoot // until VMware Tools run, a Machine of vSphere has only a name
 			if m.NodeRef != "" {
-				f.lasts = math.MaxInt64 // it is a node, and only DNS fails
+				f.lasts = math.MaxInt64 // it is a node; only DNS fails
 			}
 		}
 		d.findings = append(d.findings, f)
@@ -201,7 +201,7 @@ func (d *decision) reject(m inventory.Machine, reason contract.Reason, lasts tim
 		lasts: lasts})
 }
 
-// place makes or changes the instance of an entry, unless another instance has its address.
+// place creates or changes the instance of an entry, unless another instance has its address.
 func (d *decision) place(m inventory.Machine, entry inventory.Entry, wanted *v1alpha1.WindowsInstance) {
 	d.take(entry.Address, entry.Name)
 	holder := d.addresses[strings.ToLower(entry.Address)]
@@ -226,21 +226,21 @@ func ofMachine(instance *v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine
 }
 
-// isOf reports whether an instance was made from this very Machine.
+// isOf reports whether an instance was created from exactly this Machine.
 func isOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return ofMachine(instance) && instance.Spec.Source.Name == m.Name && instance.Spec.Source.UID == m.UID
 }
 
-// isHostOf reports whether an instance and the Machine of its name have the same host: the instance was created from
-// the Machine, or a user created the Machine again for the host, as from a backup. The IDs of Azure and Google Cloud
-// end with the Machine's name. They don't tell a host from the one before it.
+// isHostOf reports whether an instance and the Machine of its name have the same host: the instance was created
+// from the Machine, or a user created the Machine again for the host, as from a backup. The IDs of Azure and Google
+// Cloud end with the Machine's name, so they don't distinguish a host from an earlier one.
 func isHostOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return instance.Spec.Source.UID == m.UID ||
 		m.ProviderID != "" && strings.EqualFold(m.ProviderID, instance.Spec.ProviderID) &&
 			!strings.EqualFold(path.Base(m.ProviderID), m.Name)
 }
 
-// projected is a spec with everything that the Machine tells, and nothing else, changed.
+// projected returns a spec with all data of the Machine. Other fields stay unchanged.
 func projected(spec v1alpha1.WindowsInstanceSpec, entry inventory.Entry) v1alpha1.WindowsInstanceSpec {
 	spec.Address, spec.Port, spec.Username = entry.Address, entry.Port, entry.User
 	spec.Hostname, spec.ProviderID, spec.Addresses = entry.Machine.Hostname, entry.Machine.ProviderID,

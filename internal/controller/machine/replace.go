@@ -23,11 +23,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// recheck is how often Machines to replace are looked at again without an event: time alone makes some of them due.
+// recheck is how often Machines to replace are checked again without an event, because some become due only after a
+// time.
 const recheck = 15 * time.Second
 
-// replaceAll deletes Machines whose hosts refuse the present key, so that their sets make others. again is when to look
-// once more, 0 for never.
+// replaceAll deletes Machines whose hosts refuse the present key, so that their sets create others. again is when
+// to check again, or 0 for never.
 func (r *Reconciler) replaceAll(ctx context.Context, v view) (again time.Duration, err error) {
 	hash, err := r.keyHash(ctx, r.options.Keys)
 	if err != nil {
@@ -49,8 +50,8 @@ func (r *Reconciler) replaceAll(ctx context.Context, v view) (again time.Duratio
 	return policy.Soonest(after, again), err
 }
 
-// decideAll asks the rollout about all Machines to replace, and carries out its decisions. again is when to look once
-// more; 0 if there is no Machine to replace, and none has a place.
+// decideAll asks the rollout about all Machines to replace, and carries out its decisions. again is when to check
+// again, or 0 if there is no Machine to replace and none has a slot.
 func (r *Reconciler) decideAll(ctx context.Context, due []dueMachine,
 	attempts *attempts) (again time.Duration, err error) {
 	candidates := make([]policy.ReplaceCandidate, len(due))
@@ -81,8 +82,8 @@ func (r *Reconciler) decideAll(ctx context.Context, due []dueMachine,
 	return again, errors.Join(errs...)
 }
 
-// keyHash reads the present key. It returns an empty hash while there is no usable key: then no host is known to refuse
-// it.
+// keyHash returns the hash of the present key. Without a usable key, it returns an empty hash, because then no host
+// is known to refuse it.
 func (r *Reconciler) keyHash(ctx context.Context, keys credential.Keys) (string, error) {
 	key, err := keys.PrivateKey(ctx)
 	if _, unusable := contract.AsProblem(err); unusable {
@@ -91,15 +92,15 @@ func (r *Reconciler) keyHash(ctx context.Context, keys credential.Keys) (string,
 	return key.Hash, err
 }
 
-// dueMachine is a Machine with its instance, both as the cache shows them. Without a cause, it stays.
+// dueMachine is a Machine with its instance, both from the cache. Without a cause, it stays.
 type dueMachine struct {
 	machine  inventory.Machine
 	instance *v1alpha1.WindowsInstance
 	cause    policy.ReplaceCause
 }
 
-// due lists the Machines to replace: first those that never were nodes, then by age. after is when time alone makes the
-// next one due, 0 for never.
+// due lists the Machines to replace: first the Machines that never were nodes, then by age. after is the time until
+// the next Machine becomes due, or 0 for never.
 func (r *Reconciler) due(all []dueMachine, hash string) (due []dueMachine, after time.Duration) {
 	if hash == "" {
 		return nil, 0
@@ -133,10 +134,10 @@ func joined(v view) (all []dueMachine) {
 	return all
 }
 
-// askAgainAfter is how long a host has to answer before its answer is requested once more.
+// askAgainAfter is how long the operator waits for a host's answer before it requests the answer again.
 const askAgainAfter = time.Minute
 
-// ask requests that a host be asked whether it accepts the key. Its answer is an event.
+// ask requests a try of the key on a host. The result is an event.
 func (r *Reconciler) ask(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	now := r.options.Now()
 	asked, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])
@@ -149,8 +150,8 @@ func (r *Reconciler) ask(ctx context.Context, instance *v1alpha1.WindowsInstance
 		client.IgnoreNotFound(r.client.Patch(ctx, wanted, client.MergeFrom(instance))))
 }
 
-// candidate describes a Machine to replace. It uses the Node of the instance. If the instance lost its status and names
-// none, it uses the Node of the Machine.
+// candidate describes a Machine to replace. It uses the Node of the instance. If the instance lost its status and
+// names no Node, it uses the Node of the Machine.
 func (r *Reconciler) candidate(due dueMachine, attempts *attempts) policy.ReplaceCandidate {
 	m := due.machine
 	c := policy.ReplaceCandidate{Name: m.Name, Cause: due.cause, CreatedAt: m.CreatedAt,
@@ -164,28 +165,29 @@ func (r *Reconciler) candidate(due dueMachine, attempts *attempts) policy.Replac
 	return c
 }
 
-// replace deletes a Machine that has a place, unless the Machine or its instance has changed. If the Machine certainly
-// stays, replace withdraws the place. If the outcome is unknown, the place stays, and the deletion is tried again.
+// replace deletes a Machine that has a slot, unless the Machine or its instance has changed. If it is certain that
+// the Machine stays, replace releases the slot. If the outcome is unknown, the slot stays, and the deletion is
+// tried again.
 func (r *Reconciler) replace(ctx context.Context, due dueMachine, attempts *attempts) error {
 	err := r.deleteMachine(ctx, due, attempts)
 	if errors.Is(err, errChanged) || isRefused(err) {
 		err = errors.Join(err, r.options.Rollout.Withdraw(ctx, due.machine.Name))
 	}
 	if errors.Is(err, errChanged) {
-		return nil // it is looked at again
+		return nil // it is checked again
 	}
 	return err
 }
 
-// isRefused reports that the API server has certainly not done a write.
+// isRefused reports that the API server has certainly not executed a write.
 func isRefused(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) &&
 		(status.Status().Code < http.StatusInternalServerError || apierrors.IsServiceUnavailable(err))
 }
 
-// deleteMachine reads the Machine and its instance from the API server. If the decision still holds, it deletes this
-// very Machine.
+// deleteMachine reads the Machine and its instance from the API server. If the decision still holds, it deletes
+// exactly this Machine.
 func (r *Reconciler) deleteMachine(ctx context.Context, due dueMachine, attempts *attempts) error {
 	m, instance := &machinev1beta1.Machine{}, &v1alpha1.WindowsInstance{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name}, m)

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// lookups is how many names are looked up at the same time. lookupTime is how long all lookups together may take.
+	// lookups is the number of concurrent lookups. lookupTime is the maximum time of all lookups together.
 	lookups    = 32
 	lookupTime = 5 * time.Second
 )
 
-// hasAddress looks a name up.
+// hasAddress reports whether a name resolves to an IPv4 address.
 func hasAddress(ctx context.Context, name string) bool {
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", name)
 	return err == nil && len(found) > 0

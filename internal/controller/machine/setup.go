@@ -15,19 +15,19 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
-// DefaultRefusalTimeout is how long a host that never accepted a key may refuse it before its Machine is replaced: user
-// data takes some minutes, and sshd may answer before it is done.
+// DefaultRefusalTimeout is how long a host that never accepted a key may refuse it before its Machine is replaced.
+// User data takes some minutes, and sshd may answer before it is done.
 const DefaultRefusalTimeout = 5 * time.Minute
 
 // Options of the controller. All are required, except where noted.
 type Options struct {
 	// Namespace of the operator, where the instances are.
 	Namespace string
-	// Platform tells where the cluster runs. It returns an error while that is unknown.
+	// Platform returns the cluster's platform. While the platform is unknown, it returns an error.
 	Platform func(ctx context.Context) (contract.Platform, error)
-	// Changed delivers whenever Platform may have changed.
+	// Changed sends an event whenever Platform may have changed.
 	Changed <-chan event.GenericEvent
-	// View is filled in by the controller; others may use it before it runs.
+	// View is filled in by the controller. Other controllers may use it earlier.
 	View *View
 	// Rollout decides which Machines may be deleted. Its Sets are the View's.
 	Rollout *rollout.Rollout
@@ -35,7 +35,7 @@ type Options struct {
 	Problems *problem.State
 	// Keys reads the private key through the cache, LiveKeys from the API server.
 	Keys, LiveKeys credential.Keys
-	// UserData reports whether the user data of new Machines holds the key with a hash. If it is nil, it does.
+	// UserData reports whether the user data of new Machines contains the key with a hash. nil means yes.
 	UserData func(keyHash string) bool
 	// RefusalTimeout is how long a host that never accepted a key may refuse it;
 	// DefaultRefusalTimeout when 0.

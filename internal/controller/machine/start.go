@@ -31,8 +31,8 @@ import (
 const (
 	// apiRetry is how often the operator checks whether the cluster has the Machine API, and whether it may read it.
 	apiRetry = time.Minute
-	// errorRetry is the longest pause after an error. Other Machines may wait for a time that is earlier than the
-	// back-off of the queue, which grows to a quarter of an hour.
+	// errorRetry is the longest pause after an error. Other Machines may become due earlier than the back-off of
+	// the queue, which grows to a quarter of an hour.
 	errorRetry = 30 * time.Second
 )
 
@@ -45,7 +45,7 @@ type starter struct {
 
 var _ manager.Runnable = (*starter)(nil)
 
-// Start returns once the controller runs, or with ctx.
+// Start returns when the controller runs, or when ctx ends.
 func (s *starter) Start(ctx context.Context) error {
 	log, said := s.mgr.GetLogger().WithName("machine"), ""
 	for {
@@ -68,7 +68,7 @@ func (s *starter) Start(ctx context.Context) error {
 	}
 }
 
-// missing says in words why Machines can't be followed yet; empty when they can. It must be known before the controller
+// missing returns why Machines can't be followed yet, or an empty string. This must be known before the controller
 // starts: if its cache never gets a first list, the whole operator ends.
 func (s *starter) missing(ctx context.Context) (string, error) {
 	for _, list := range []client.ObjectList{&machinev1beta1.MachineList{}, &machinev1beta1.MachineSetList{}} {
@@ -85,8 +85,8 @@ func (s *starter) missing(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// begin adds the Machines' cache and the controller to the manager, which starts them at once. The manager's own cache
-// is created before it is known whether the cluster has Machines, and would watch them in all namespaces.
+// begin adds the Machines' cache and the controller to the manager, which starts them at once. The manager's own
+// cache is created before it is known whether the cluster has Machines, and would watch them in all namespaces.
 func (s *starter) begin() error {
 	machines, err := cache.New(s.mgr.GetConfig(), cache.Options{
 		HTTPClient: s.mgr.GetHTTPClient(), Scheme: s.mgr.GetScheme(), Mapper: s.mgr.GetRESTMapper(), ByObject: cached(),
@@ -99,7 +99,8 @@ func (s *starter) begin() error {
 	}
 	var reader client.Reader = machines
 	s.options.View.cached.Store(&reader)
-	// All Machines are one request: two of them may have one address, and one may have to wait for another.
+	// All Machines share one request, because two of them may have the same address, and one may have to wait for
+	// another.
 	all := watch.One(contract.MachineAPINamespace, "all")
 	look, news := handler.EnqueueRequestsFromMapFunc(all), batch.News(all)
 	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, errorRetry)
@@ -126,12 +127,12 @@ func (s *starter) begin() error {
 	return nil
 }
 
-// instanceNews are the parts of an instance that follow its Machine, make it due for replacement, or give another one
-// its turn.
+// instanceNews returns the parts of an instance that follow its Machine, make it due for replacement, or free a
+// slot for another instance.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	return []any{i.Generation, i.DeletionTimestamp, i.Status.PublicKeyHash, i.Status.KeyTrial, i.Status.Disruption,
 		i.Status.NodeName}
 }
 
-// nodeNews tells whether a Node serves.
+// nodeNews returns whether a Node is in service.
 func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Node{*n}, nil, nil, nil) }

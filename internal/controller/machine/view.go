@@ -27,15 +27,15 @@ const excludeDrain = "machine.openshift.io/exclude-node-draining"
 // View reads Machines and their sets for other controllers, also before there is a Machine API.
 type View struct {
 	live client.Reader
-	// cached is set once the controllers run. absent is set once it is known that there is no Machine API, or no right
-	// to read it: until then no Machine is followed, and none is missed.
+	// cached is set once the controllers run. absent is set once it is known that there is no Machine API, or no
+	// right to read it. Until then, no Machine is followed, and none counts as missing.
 	cached atomic.Pointer[client.Reader]
 	absent atomic.Bool
 	// refused are the names of Machines that can never join. It is nil until the first plan.
 	refused atomic.Pointer[map[string]bool]
 }
 
-// refuse notes which Machines have a name that no Windows host can have. Any other problem can be corrected.
+// refuse records the Machines whose name no Windows host can have. All other problems can be corrected.
 func (v *View) refuse(findings []finding) {
 	names := map[string]bool{}
 	for _, f := range findings {
@@ -89,8 +89,9 @@ func origin(machine *machinev1beta1.Machine) journey.Origin {
 	return journey.Origin{Exists: true, Drains: machine.Status.NodeRef != nil || excluded}
 }
 
-// Sets implements rollout.Sets: the MachineSets whose Machines run Windows. A Machine that the operator ignores isn't
-// missing from its set: it becomes no node. If it is a node already, it counts as a node of no set.
+// Sets implements rollout.Sets: it returns the MachineSets whose Machines run Windows. A Machine that the operator
+// ignores isn't missing from its set, because it doesn't become a node. If it already is a node, it counts as a
+// node without a set.
 func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 	cached := v.cached.Load()
 	switch {
@@ -138,10 +139,10 @@ func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 	return all, nil
 }
 
-// ownerKind is the only owner that creates another Machine for a deleted one.
+// ownerKind is the only kind of owner that creates another Machine for a deleted one.
 const ownerKind = "MachineSet"
 
-// setOf reads a MachineSet. Without a number of replicas it has one Machine.
+// setOf converts a MachineSet. Without a number of replicas, it has one Machine.
 func setOf(set *machinev1beta1.MachineSet, hosts []policy.SetHost) policy.Set {
 	result := policy.Set{UID: set.UID, Name: "MachineSet " + set.Name, Replicas: 1,
 		Leaving: !set.DeletionTimestamp.IsZero(), Hosts: hosts, UserData: userDataOf(set)}

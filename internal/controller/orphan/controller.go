@@ -26,7 +26,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Reconciler looks after Nodes that no instance has.
+// Reconciler handles Nodes that belong to no instance.
 type Reconciler struct {
 	client    client.Client
 	live      client.Reader // past the cache
@@ -35,12 +35,13 @@ type Reconciler struct {
 	record    record
 	now       func() time.Time
 
-	// By the names of Nodes: since is since when a Node has no instance (a time.Time), forced has the Nodes whose
-	// instance was just removed by force, and discarded the hosts that went with their Machines.
+	// All maps have the names of Nodes as keys. since is the time since when a Node has no instance (a time.Time).
+	// forced has the Nodes whose instance was just removed by force. discarded has the hosts that were destroyed
+	// with their Machines.
 	since, forced, discarded sync.Map
 }
 
-// discarded is an instance that was removed because its Machine was gone.
+// discarded is an instance that was removed because its Machine was deleted.
 type discarded struct {
 	instance *v1alpha1.WindowsInstance
 	at       time.Time
@@ -55,7 +56,7 @@ func newReconciler(api client.Client, live client.Reader, recorder events.EventR
 		record: record{client: api, namespace: namespace, now: now}}
 }
 
-// Setup adds the controller to a manager. namespace is the operator's.
+// Setup adds the controller to a manager. namespace is the operator's namespace.
 func Setup(mgr ctrl.Manager, namespace string) error {
 	r := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(contract.OperatorServiceAccount),
 		namespace, time.Now)
@@ -72,7 +73,7 @@ func Setup(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// instances wakes the Node of an instance.
+// instances returns a handler that reconciles the Node of an instance.
 func (r *Reconciler) instances() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	look := func(q queue, o client.Object) {
@@ -90,7 +91,7 @@ func (r *Reconciler) instances() handler.EventHandler {
 	}
 }
 
-// deleted notes the node of an instance whose removal was forced, or whose Machine is gone.
+// deleted records the node of an instance whose removal was forced, or whose Machine was deleted.
 func (r *Reconciler) deleted(o client.Object) {
 	instance, ok := o.(*v1alpha1.WindowsInstance)
 	if !ok || instance.Status.NodeName == "" {
@@ -104,7 +105,7 @@ func (r *Reconciler) deleted(o client.Object) {
 	}
 }
 
-// isDiscarded reports whether a host that went with its Machine registered the Node.
+// isDiscarded reports whether a host that was destroyed with its Machine registered the Node.
 func (r *Reconciler) isDiscarded(node *corev1.Node) bool {
 	r.discarded.Range(func(name, d any) bool {
 		if r.now().Sub(d.(discarded).at) > discardedFor {
@@ -118,7 +119,7 @@ func (r *Reconciler) isDiscarded(node *corev1.Node) bool {
 		policy.IsRegisteredAtEnd(node, d.instance.CreationTimestamp.Time, d.at)
 }
 
-// Reconcile looks at one Node.
+// Reconcile checks one Node.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if err := r.note(ctx, request.Name); err != nil {
 		return ctrl.Result{}, err
@@ -139,7 +140,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case claimed:
 		r.discarded.Delete(node.Name)
 		return ctrl.Result{}, r.keep(ctx, node)
-	case mayBeClaimed: // what was done stays until the instance has the Node; no event tells that it gets another
+	case mayBeClaimed: // changes stay until the instance has the Node; there is no event if it gets another
 		return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
 	}
 	released, err := r.record.has(ctx, node.Name)
@@ -147,7 +148,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	isOurs, isDiscarded := policy.IsOurs(node), r.isDiscarded(node)
-	// If the daemon's certificate has expired, only kubelet writes to the Node, and none of our marks.
+	// If the daemon's certificate has expired, only kubelet writes to the Node, without our marks.
 	isBack := released && node.Labels[contract.OSIDLabel] == contract.OSIDWindows
 	if !isOurs && !isDiscarded && !isBack || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
 		r.since.Delete(node.Name)
@@ -161,7 +162,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if err != nil {
 			return ctrl.Result{}, fmt.Errorf("finding out why node %s has no instance: %w", node.Name, err)
 		}
-		if !stays { // nor can there be an instance, or there can be one again for a moment only
+		if !stays { // and no instance can be created, or only for a moment
 			r.since.Delete(node.Name)
 			return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
 		}
@@ -181,18 +182,18 @@ func (r *Reconciler) note(ctx context.Context, name string) error {
 	return nil
 }
 
-// claim is whether an instance has a Node.
+// claim is whether a Node belongs to an instance.
 type claim int
 
 const (
 	unclaimed claim = iota
-	// mayBeClaimed: an instance without a Node has an address in common with this Node, or is named on it.
+	// mayBeClaimed: an instance without a Node shares an address with this Node, or the Node names the instance.
 	mayBeClaimed
 	claimed
 )
 
-// claimed reports whether an instance has this Node, or may get it. The Node's kubelet may have written the annotation,
-// so the annotation counts only for an instance that has no Node yet.
+// claimed reports whether this Node belongs to an instance, or may soon. The Node's kubelet may have written the
+// annotation, so the annotation counts only for an instance that has no Node yet.
 func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (claim, error) {
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, instances, client.InNamespace(r.namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -217,7 +218,7 @@ func hasAddress(node *corev1.Node, i *v1alpha1.WindowsInstance) bool {
 	})
 }
 
-// keep undoes everything for a host that has an instance again. The join removes the cordon.
+// keep undoes all changes if the host has an instance again. The join removes the cordon.
 func (r *Reconciler) keep(ctx context.Context, node *corev1.Node) error {
 	if err := r.record.drop(ctx, node.Name); err != nil {
 		return err

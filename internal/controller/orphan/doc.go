@@ -1,9 +1,9 @@
-// Package orphan answers what becomes of a Node with our daemon that has no WindowsInstance: such a
-// host was let go without being cleaned, and came back.
+// Package orphan handles Nodes with our daemon that have no WindowsInstance: their hosts were released without
+// being cleaned, and came back.
 //
-// The operator runs it. It cordons such a Node and reports it, and has the daemon of a host whose
-// removal was forced clean that host. It deletes a Node that was registered by a host while its Machine
-// was deleted. It leaves alone every Node that an instance has or may get.
+// The operator runs it. It cordons such a Node and reports it. If the removal of the host was forced, it lets the
+// daemon clean the host. If a host registered a Node while its Machine was deleted, it deletes the Node. It ignores
+// every Node that belongs to an instance, or may soon.
 package orphan
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator

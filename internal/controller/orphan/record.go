@@ -11,11 +11,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// recordLife is how long a host that was let go is remembered: longer than kubelet's certificate may be
-// good for, without which it registers no Node.
+// recordLife is how long a released host is remembered: longer than the lifetime of kubelet's certificate, because
+// kubelet can't register a Node without it.
 const recordLife = 400 * 24 * time.Hour
 
-// record is the list of nodes whose hosts were let go by force.
+// record is the list of nodes whose hosts were released by force.
 type record struct {
 	client    client.Client
 	namespace string
@@ -47,7 +47,7 @@ func (r record) read(ctx context.Context) (*corev1.ConfigMap, error) {
 	return list, nil
 }
 
-// change writes the list, without what is on it for too long.
+// change writes the list, without expired entries.
 func (r record) change(ctx context.Context, edit func(data map[string]string)) error {
 	list, err := r.read(ctx)
 	if err != nil {

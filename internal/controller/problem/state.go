@@ -1,7 +1,8 @@
-// Package problem answers what controllers find wrong now. Each controller sets its problems, and the controller that
-// writes the status of the WindowsMachineConfig reads them. Events report the same problems, and expire.
+// Package problem holds the present problems that controllers find. Each controller sets its problems, and the
+// controller that writes the status of the WindowsMachineConfig reads them. Events report the same problems, but
+// expire.
 //
-// It keeps nothing beyond the process. It judges nothing except refusals of the API server.
+// It keeps nothing after the process ends. It classifies only refusals of the API server.
 package problem
 
 import (
@@ -42,7 +43,7 @@ func (s *State) Problems() (all []*contract.Problem) {
 	return all
 }
 
-// Changed delivers an event when the problems have changed. It is for one reader.
+// Changed returns a channel with an event when the problems have changed. It is for one reader.
 func (s *State) Changed() <-chan event.GenericEvent { return s.changed }
 
 // Set replaces the problems of a controller, and returns those that it didn't have before.
@@ -71,14 +72,14 @@ func OfCreate(instance string, err error) (*contract.Problem, error) {
 	case apierrors.IsAlreadyExists(err):
 		return nil, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err),
-		apierrors.IsMethodNotSupported(err): // the last two while its kind is absent, or being deleted
+		apierrors.IsMethodNotSupported(err): // the last two while the kind is absent or being deleted
 		return contract.NewProblem(contract.ReasonInstanceRefused, "WindowsInstance %s can't be made: %v", instance,
 			err), nil
 	}
 	return nil, fmt.Errorf("creating instance %s: %w", instance, err)
 }
 
-// named is how many details the problem of a reason has.
+// named is the maximum number of details in the problem of a reason.
 const named = 3
 
 // Sum merges problems with the same reason, because hundreds of hosts may have it. The result is sorted by reason.

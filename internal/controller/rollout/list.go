@@ -15,18 +15,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// placesKey is where the list is in its ConfigMap.
+// placesKey is the key of the list in its ConfigMap.
 const placesKey = "places"
 
-// list is the list of places as it was read, with the ConfigMap that has it. The ConfigMap has no name while there is
-// none.
+// list is the list of slots with its ConfigMap. The ConfigMap has no name if it doesn't exist.
 type list struct {
 	object *corev1.ConfigMap
 	places []policy.Place
 }
 
-// read reads the list past the cache. An entry that can't be read is left out: an instance that uses such a place says
-// so in its status.
+// read reads the list from the API server. It omits an entry that can't be read, because an instance that uses such
+// a slot also records it in its status.
 func (r *Rollout) read(ctx context.Context) (list, error) {
 	l := list{object: &corev1.ConfigMap{}}
 	key := types.NamespacedName{Namespace: r.options.Namespace, Name: contract.PlacesConfigMap}
@@ -35,7 +34,7 @@ func (r *Rollout) read(ctx context.Context) (list, error) {
 	}
 	var entries []json.RawMessage
 	if json.Unmarshal([]byte(l.object.Data[placesKey]), &entries) != nil {
-		return l, nil //nolint:nilerr // it is written again
+		return l, nil //nolint:nilerr // the list is written again
 	}
 	for _, text := range entries {
 		var one policy.Place
@@ -48,7 +47,7 @@ func (r *Rollout) read(ctx context.Context) (list, error) {
 
 // write replaces the list. If the list was written since it was read, write fails.
 func (r *Rollout) write(ctx context.Context, read list, places []policy.Place) error {
-	r.last = nil // whatever comes of it
+	r.last = nil // also if the write fails
 	text, err := json.Marshal(places)
 	if err != nil {
 		return fmt.Errorf("encoding places: %w", err)

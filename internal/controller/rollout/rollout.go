@@ -44,27 +44,28 @@ import (
 const (
 	// decisionTimeout ends a decision that waits for an API server that does not answer.
 	decisionTimeout = 30 * time.Second
-	// waitingRetry is how often the controller decides again while a request waits: a window may have opened, or a node
-	// may count as lost since.
+	// waitingRetry is how often the controller decides again while a request waits: a window may have opened, or a
+	// node may now count as lost.
 	waitingRetry  = time.Minute
 	conflictRetry = time.Second
 	troubleRetry  = 10 * time.Second
-	// news is how many instances may have an answer before their controller takes notice. Further answers are lost; the
-	// instances look by themselves within a minute.
+	// news is the number of pending answers to instances. Further answers are dropped; the instances check again
+	// within a minute.
 	news = 8192
 )
 
-// Sets tells which sets make hosts again.
+// Sets returns the sets that replace deleted hosts.
 type Sets interface {
-	// Sets lists them, through a cache or, live, past it. There are none while there is no API of such sets.
+	// Sets lists the sets, through a cache or, if live is true, from the API server. It returns none while the
+	// cluster has no API for sets.
 	Sets(ctx context.Context, live bool) ([]policy.Set, error)
 }
 
-// Options are what a Rollout works with. All are required but Sets and Now.
+// Options of a Rollout. All are required except Sets and Now.
 type Options struct {
-	// Cached reads through the manager's cache, Live past it.
+	// Cached reads through the manager's cache, Live from the API server.
 	Cached, Live client.Reader
-	// Writer writes the list of places.
+	// Writer writes the list of slots.
 	Writer client.Writer
 	// Sets may be nil.
 	Sets Sets
@@ -74,24 +75,24 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Rollout gives out the places. It may be used from several goroutines.
+// Rollout assigns the slots. It is safe for concurrent use.
 type Rollout struct {
 	options Options
-	// Observed is since when Nodes are not Ready, as this operator sees it.
+	// Observed records since when this operator has seen Nodes not Ready.
 	Observed *observed.Log
 	answers  chan event.GenericEvent
 
-	// deciding lets one decision through after the other. last is the list as it was read or written last.
+	// deciding allows one decision at a time. last is the list after the last read or write.
 	deciding sync.Mutex
 	last     *list
 
 	mu       sync.Mutex
 	verdicts map[string]policy.Verdict
-	// trouble is why nothing can be decided; empty while it can.
+	// trouble is why decisions are impossible, or empty.
 	trouble string
 }
 
-// New checks that everything is there.
+// New checks that all required options are set.
 func New(options Options) (*Rollout, error) {
 	if options.Cached == nil || options.Live == nil || options.Writer == nil || options.Namespace == "" {
 		return nil, errors.New("making the rollout: an option is missing")
@@ -119,17 +120,17 @@ func (r *Rollout) Setup(mgr ctrl.Manager) error {
 	return nil
 }
 
-// instanceNews are the parts of an instance that a decision uses.
+// instanceNews returns the parts of an instance that a decision uses.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	s := &i.Status
 	return []any{s.Disruption, s.UpdateFailure, s.NodeName, s.JoinedTime != nil, s.Phase, i.DeletionTimestamp != nil,
 		i.Spec.RemovalPolicy}
 }
 
-// nodeNews are the parts of a Node that a decision uses.
+// nodeNews returns the parts of a Node that a decision uses.
 func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Node{*n}, nil, nil, nil) }
 
-// Answers delivers each instance whose verdict has changed.
+// Answers returns a channel with each instance whose verdict has changed.
 func (r *Rollout) Answers() <-chan event.GenericEvent { return r.answers }
 
 // Verdict returns the last decision about the request of an instance, or why the controller can't decide. It returns
@@ -144,8 +145,8 @@ func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, b
 	return verdict, ok
 }
 
-// HasPlace reports whether an instance has the place that it requests. It reads the API server. If the instance does
-// not use the place yet, or the list lacks it because the list was deleted, HasPlace decides once more.
+// HasPlace reports whether an instance has the slot that it requests. It reads the API server. If the instance does
+// not use the slot yet, or the list lacks it because the list was deleted, HasPlace decides again.
 func (r *Rollout) HasPlace(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if instance.Status.HasPlace() {
 		read, err := r.read(ctx)
@@ -157,7 +158,7 @@ func (r *Rollout) HasPlace(ctx context.Context, instance *v1alpha1.WindowsInstan
 	return policy.PlaceOf(decision.Places, instance) != nil, err
 }
 
-// Reconcile decides about the instances that request a place.
+// Reconcile decides about the instances that request a slot.
 func (r *Rollout) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	decision, err := r.decide(ctx, policy.RolloutState{})
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
@@ -168,7 +169,7 @@ func (r *Rollout) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 		r.trouble = fmt.Sprintf("%.500s", err.Error())
 	}
 	r.mu.Unlock()
-	if err != nil { // the back-off of the queue would last for minutes after the cause is gone
+	if err != nil { // the back-off of the queue would continue for minutes after the cause is gone
 		logf.FromContext(ctx).Error(err, "places in the rollout budget can't be given out")
 		return ctrl.Result{RequeueAfter: troubleRetry}, nil
 	}
@@ -181,13 +182,13 @@ func (r *Rollout) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 }
 
 // Replace decides about all Machines to replace, together with the requests of instances. If the decision about a
-// Machine is policy.ActReplace, the Machine has a place: the caller deletes it, or calls Withdraw.
+// Machine is policy.ActReplace, the Machine has a slot: the caller deletes it, or calls Withdraw.
 func (r *Rollout) Replace(ctx context.Context,
 	machines []policy.ReplaceCandidate) (policy.RolloutDecision, error) {
 	return r.decide(ctx, policy.RolloutState{Machines: machines, IsKnown: true})
 }
 
-// Withdraw takes the place of a Machine back. The caller is certain that the Machine is not deleted.
+// Withdraw releases the slot of a Machine. The caller must be certain that the Machine is not deleted.
 func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
@@ -199,8 +200,8 @@ func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
 		func(p policy.Place) bool { return p.Name == policy.MachineName(machine) }))
 }
 
-// decide reads the cache first. It reads the API server if the list would change, if an instance is about to use its
-// slot, or if a Machine must be deleted. asked has what the caller knows besides the fleet.
+// decide reads the cache first. It reads the API server if the list would change, if an instance is about to use
+// its slot, or if a Machine must be deleted. asked holds facts of the caller that are not part of the fleet.
 func (r *Rollout) decide(ctx context.Context, asked policy.RolloutState) (decision policy.RolloutDecision, err error) {
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
@@ -239,7 +240,7 @@ func (r *Rollout) decide(ctx context.Context, asked policy.RolloutState) (decisi
 	}
 }
 
-// unwritten is a decision whose list the API server refuses: it grants no slot.
+// unwritten returns the decision after the API server refused its list: it grants no slot.
 func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.RolloutDecision {
 	d.Places = nil
 	for name, verdict := range d.Verdicts {
@@ -256,8 +257,8 @@ func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.Rollo
 	return d
 }
 
-// answer keeps the verdicts. It wakes each instance that has a slot now, or waits for another reason than before, but
-// not the instance that requested the decision.
+// answer stores the verdicts. It wakes each instance that now has a slot or waits for another reason than before,
+// except the instance that requested the decision.
 func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecision) {
 	r.mu.Lock()
 	before := r.verdicts
@@ -278,8 +279,8 @@ func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecis
 	}
 }
 
-// look reads the fleet. The caller has read the list of places before, so a place that another operator gives out in
-// the meantime makes the write of this decision fail.
+// look reads the fleet. The caller has read the list of slots before. So if another operator assigns a slot in the
+// meantime, the write of this decision fails.
 func (r *Rollout) look(ctx context.Context, state policy.RolloutState, live bool) (policy.RolloutState, error) {
 	reader := r.options.Cached
 	if live {

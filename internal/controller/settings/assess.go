@@ -21,18 +21,18 @@ import (
 
 // Facts are the inputs of the status.
 type Facts struct {
-	// Lacks are missing prerequisites, the most important first.
+	// Lacks are missing prerequisites, most important first.
 	Lacks []*contract.Problem
-	// Troubles are problems that keep no other host from joining and are not about a setting.
+	// Troubles are problems that don't keep other hosts from joining and don't concern a setting.
 	Troubles  []*contract.Problem
 	Instances []v1alpha1.WindowsInstance
 	Rejected  []inventory.Rejected
-	// DesiredRevision is empty if this process has published nothing. Then the revision in the status stays: nodes have
-	// it, and its salt is used again.
+	// DesiredRevision is empty if this process has published nothing. Then the revision in the status stays,
+	// because nodes have it, and its salt is used again.
 	DesiredRevision string
-	// Refused are the settings that nodes don't get. Kubelet is the part of kubelet's configuration that is in force,
-	// or nil. Both are Known once this process has published something; until then their parts of the status stay.
-	// Both follow from the generation Rendered.
+	// Refused are the settings that nodes don't get. Kubelet is the part of kubelet's configuration that is in
+	// force, or nil. Known reports that this process has published something. Until then, the status keeps its
+	// values for both. They belong to the generation Rendered.
 	Refused    []*contract.Problem
 	Kubelet    []byte
 	Known      bool
@@ -48,7 +48,7 @@ type Facts struct {
 	Now    time.Time
 }
 
-// Reasons of conditions that are not about one host. Users of OLM know reasonSafe and reasonNotSafe.
+// Reasons of conditions that don't concern a single host. Users of OLM know reasonSafe and reasonNotSafe.
 const (
 	reasonAsExpected = "AsExpected"
 	reasonSafe       = "upgradeIsSafe"
@@ -68,8 +68,8 @@ const (
 	maxCondition = 32768
 )
 
-// Assess writes the status. It returns how many nodes failed at the desired revision; the status lists only some of
-// them. Conditions that don't change keep their transition time.
+// Assess writes the status. It returns how many nodes failed at the desired revision, because the status lists only
+// some of them. Conditions that don't change keep their transition time.
 func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	status.ObservedGeneration = f.Generation
 	status.DesiredRevision = cmp.Or(f.DesiredRevision, status.DesiredRevision)
@@ -124,7 +124,8 @@ func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionPayloadComplete, len(off) == 0, reasonAsExpected, reasonFeatures, message)
 }
 
-// accepted reports which settings are in force. It is about the rendered generation: a later one may not be in force.
+// accepted reports which settings are in force. It describes the rendered generation, because a later one may not
+// be in force.
 func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if !f.Known {
 		return
@@ -184,7 +185,7 @@ func state(i *v1alpha1.WindowsInstance) states {
 	}
 }
 
-// count counts the instances by their state, and returns the names of those that fail.
+// count counts the instances by state, and returns the names of failing instances.
 func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance) (failing []string) {
 	*counts = v1alpha1.InstanceCounts{}
 	for _, i := range instances {
@@ -197,13 +198,13 @@ func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance
 	return failing
 }
 
-// bootTime is how long a new Machine may take until it answers, on the slowest platform. Until then, a host that can't
+// bootTime is the maximum time until a new Machine answers, on the slowest platform. Until then, a host that can't
 // be reached counts as joining.
 const bootTime = 20 * time.Minute
 
-// underWay returns the names of hosts that join, leave or are updated. A host is stuck if it is off, fails, is paused
-// before its join, or waits because the rollout is halted or for hosts that are off. Stuck hosts don't count: the next
-// release may be their cure.
+// underWay returns the names of hosts that join, leave or are updated. A host is stuck if it is off, fails, is
+// paused before its join, or waits because the rollout is halted or for hosts that are off. Stuck hosts don't
+// count, because the next release may fix them.
 func underWay(f Facts, halted bool) (names []string) {
 	spent := isSpent(f)
 	for i := range f.Instances {
@@ -217,7 +218,7 @@ func underWay(f Facts, halted bool) (names []string) {
 			moves = !spent || !waits(one)
 		case s.joined || s.ready:
 			moves = s.progressing && !isStuck(one, s, halted, f.Now) && (!spent || !s.ready || !waits(one))
-		default: // it is new
+		default: // a new host
 			moves = !s.paused && !isCurable(f.Lacks)
 		}
 		if moves {
@@ -263,7 +264,7 @@ func isSpent(f Facts) bool {
 	return down && !policy.MayDisruptAnytime("", fleet, budget).Allowed
 }
 
-// waits reports whether a node waits for a place in the rollout budget: to be updated, rebooted, joined again or
+// waits reports whether a node waits for a slot in the rollout budget: to be updated, rebooted, joined again or
 // removed.
 func waits(i *v1alpha1.WindowsInstance) bool {
 	if i.Status.HasPlace() {
@@ -278,7 +279,7 @@ func waits(i *v1alpha1.WindowsInstance) bool {
 	return i.Status.Activity != nil && i.Status.Activity.Step == v1alpha1.StepWaiting
 }
 
-// isJustDown reports whether a host that has joined has not been Ready only for as long as a boot may take.
+// isJustDown reports whether a host that has joined has only been not Ready for the time that a boot may take.
 func isJustDown(i *v1alpha1.WindowsInstance, now time.Time) bool {
 	ready := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ConditionReady)
 	return ready == nil || ready.Status != metav1.ConditionTrue && now.Sub(ready.LastTransitionTime.Time) < bootTime
@@ -290,7 +291,8 @@ func boots(i *v1alpha1.WindowsInstance, now time.Time) bool {
 		i.Spec.Source.Kind == v1alpha1.SourceMachine && now.Sub(i.CreationTimestamp.Time) < bootTime
 }
 
-// blocking returns the missing prerequisites that make an upgrade unsafe: none, if the upgrade may be the cure.
+// blocking returns the missing prerequisites that make an upgrade unsafe. It returns none if the upgrade may fix
+// them.
 func blocking(lacks []*contract.Problem) []*contract.Problem {
 	if isCurable(lacks) {
 		return nil

@@ -21,14 +21,14 @@ import (
 const (
 	// claimPeriod is how often the operator renews its claim on the nodes.
 	claimPeriod = 5 * time.Minute
-	// claimExpiry is when a claim has expired: the operator has missed three renewals. A restart on another node takes
-	// less time.
+	// claimExpiry is the time until a claim expires: the operator has missed three renewals. A restart on another
+	// node takes less time.
 	claimExpiry = 3 * claimPeriod
 )
 
-// OwnedElsewhere decides whether the Windows nodes belong to an operator in another namespace. While that operator has
-// hosts, the nodes stay its own, even if it is away: no other operator has their instances. A time that is far ahead
-// comes from a wrong clock and doesn't count.
+// OwnedElsewhere decides whether the Windows nodes belong to an operator in another namespace. While that operator
+// has hosts, the nodes belong to it, even if it isn't running, because no other operator has their instances. A
+// time in the far future comes from a wrong clock and doesn't count.
 func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string,
 	now time.Time) (why string, owned bool) {
 	owner := status.Operator
@@ -57,7 +57,7 @@ func claim(ctx context.Context, c client.Client, namespace string, now time.Time
 	err := c.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config)
 	if apierrors.IsNotFound(err) {
 		if config, err = cluster.Remembered(ctx, c, namespace); err == nil && config.Name != "" {
-			return nil // it is restored, and claimed then
+			return nil // it is restored, and then claimed
 		}
 		if config.Name = contract.MachineConfigObject; err == nil {
 			err = c.Create(ctx, config)
@@ -91,7 +91,7 @@ type Claimer struct {
 	Namespace string
 }
 
-// Start works until ctx ends.
+// Start runs until ctx ends.
 func (c Claimer) Start(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, claimPeriod, true, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, claimPeriod/2)

@@ -35,7 +35,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Options are what the controller works with.
+// Options of the controller.
 type Options struct {
 	// Namespace of the operator.
 	Namespace string
@@ -48,22 +48,22 @@ type Options struct {
 	OperatorCondition string
 	// Events records events about the settings. If it is nil, Setup sets the manager's recorder.
 	Events events.EventRecorder
-	// Troubles holds what other controllers find wrong that is no WindowsInstance's.
+	// Troubles holds the problems of other controllers that concern no WindowsInstance.
 	Troubles *problem.State
 }
 
-// Desired tells the published desired state, or every problem that keeps it from being published.
+// Desired returns the published desired state, or all problems that prevent its publication.
 type Desired interface {
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 	Problems() []*contract.Problem
-	// Published returns the desired state that was published last, whether or not there are problems now, and the
-	// generation of the WindowsMachineConfig that it was rendered from.
+	// Published returns the last published desired state, even if there are problems now, and the generation of the
+	// WindowsMachineConfig that it was rendered from.
 	Published() (desired blueprint.Desired, generation int64, ok bool)
-	// Changed delivers when the answers of the other methods have changed.
+	// Changed returns a channel with an event when the results of the other methods have changed.
 	Changed() <-chan event.GenericEvent
 }
 
-// Reconciler keeps the WindowsMachineConfig.
+// Reconciler maintains the WindowsMachineConfig.
 type Reconciler struct {
 	Options
 	client client.Client
@@ -73,7 +73,7 @@ type Reconciler struct {
 	meters *meters
 	now    func() time.Time
 	warned bool // about the network
-	// absent is when the object was found to be absent. It is zero while the object exists.
+	// absent is when the object was first found absent. It is zero while the object exists.
 	absent time.Time
 }
 
@@ -141,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	facts.Refused = append(slices.Clone(facts.Refused), policy.CheckRollout(config.Spec.Rollout)...)
 	before := config.DeepCopy()
 	failed := Assess(&config.Status, facts)
-	if r.meters != nil { // before any write: alerts use the metrics, also if the write fails
+	if r.meters != nil { // before any write, because alerts use the metrics even if the write fails
 		r.meters.show(facts, config.Status.Rollout, failed)
 	}
 	if !equality.Semantic.DeepEqual(before.Status, config.Status) {
@@ -150,7 +150,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		}
 	}
 	if w := facts.Warning; w != nil && !r.warned && len(facts.Instances) > 0 {
-		r.warned = true // once in each process: the user may be unable to change the network
+		r.warned = true // once per process, because the user may be unable to change the network
 		r.Events.Eventf(config, nil, corev1.EventTypeWarning, string(w.Reason), "Read", "%s. %s", w.Error(),
 			w.Reason.Fix())
 	}
@@ -191,8 +191,8 @@ func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineC
 	return ctrl.Result{}, nil
 }
 
-// again returns when time alone changes the status, 0 for never. Without a watch, the OperatorCondition is read again
-// as well.
+// again returns when the status changes without an event, or 0 for never. Without a watch, the OperatorCondition is
+// read again as well.
 func (r *Reconciler) again(status v1alpha1.WindowsMachineConfigStatus, facts Facts) (next time.Duration) {
 	if r.OperatorCondition != "" {
 		next = lookAgain
@@ -207,8 +207,8 @@ func (r *Reconciler) again(status v1alpha1.WindowsMachineConfigStatus, facts Fac
 	return next
 }
 
-// networkWarning warns of a VXLAN port that often keeps pods from reaching each other: vSphere's own overlay uses the
-// default port.
+// networkWarning warns about a VXLAN port that often prevents pods from reaching each other: vSphere's own overlay
+// uses the default port.
 func networkWarning(cluster blueprint.Facts) *contract.Problem {
 	if cluster.Platform != contract.PlatformVSphere || cluster.VXLANPort != 0 {
 		return nil
@@ -253,7 +253,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		return facts, fmt.Errorf("listing instances: %w", err)
 	}
 	facts.Instances = slices.DeleteFunc(instances.Items, func(i v1alpha1.WindowsInstance) bool {
-		return i.Spec.PreflightOnly // its host is not part of the fleet
+		return i.Spec.PreflightOnly // its host doesn't belong to the fleet
 	})
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)

@@ -1,7 +1,6 @@
-// Package settings answers how the whole is: it keeps the WindowsMachineConfig named cluster, and writes its status
-// from the prerequisites, the instances, the rejected entries and settings, and the problems that other controllers
-// find. It claims the nodes, in case there are two operators. If OLM installed the operator, it tells OLM whether an
-// upgrade is safe.
+// Package settings maintains the WindowsMachineConfig named cluster. It writes its status from the prerequisites,
+// the instances, the rejected entries and settings, and the problems of other controllers. It claims the nodes, in
+// case there are two operators. If OLM installed the operator, it tells OLM whether an upgrade is safe.
 //
 // The operator runs it. It decides nothing about hosts.
 package settings

@@ -18,8 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// eventOperatorCondition is the reason of the event that the OperatorCondition, which tells OLM whether an upgrade is
-// safe, could not be written.
+// eventOperatorCondition is the reason of an event when the OperatorCondition, which tells OLM whether an upgrade
+// is safe, could not be written.
 const eventOperatorCondition = "OperatorConditionError"
 
 // lookAgain is how often the OperatorCondition is read without an event. The operator may not watch it.
@@ -30,8 +30,8 @@ func operatorConditionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v2", Kind: "OperatorCondition"}
 }
 
-// tellOLM copies the condition Upgradeable into the OperatorCondition that OLM created for this operator, if it differs
-// there. OLM gives the operator the right to that one object. tellOLM changes nothing else in it.
+// tellOLM copies the condition Upgradeable to the OperatorCondition that OLM created for this operator, if it
+// differs. OLM gives the operator the right to write only this object. tellOLM changes nothing else in it.
 func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) error {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpgradeable)
 	if r.OperatorCondition == "" || condition == nil {
