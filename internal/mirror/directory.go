@@ -22,12 +22,12 @@ func directory(host string) string {
 }
 
 // checkDirectory returns why Windows can't have a folder for a source. A wildcard needs no folder.
-func checkDirectory(source location) error {
+func checkDirectory(source Location) error {
 	if source.wildcard {
 		return nil
 	}
 	// The longest name in the folder is the temporary file, which is then renamed.
-	if err := contract.CheckPath(contract.DirRegistries + `\` + directory(source.host) + `\` + HostsFile +
+	if err := contract.CheckPath(contract.DirRegistries + `\` + directory(source.Host) + `\` + HostsFile +
 		".tmp"); err != nil {
 		return fmt.Errorf("no folder of Windows can have the registry's name: %w", err)
 	}

@@ -8,26 +8,25 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-func FuzzParseReference(f *testing.F) {
+func FuzzParseRepository(f *testing.F) {
 	for _, text := range []string{"nginx", "quay.io/a/b:c", "quay.io/a" + someDigest, "[fd00::1]:80/a", "localhost/x",
 		"A/b", "a:b:c/d@e"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		image, err := mirror.ParseReference(text)
+		named, kind, err := parse(text)
 		if err != nil {
 			return
 		}
 		suffix := ":x"
-		if image.Kind == contract.PullByDigest {
+		if kind == contract.PullByDigest {
 			suffix = someDigest
 		}
-		if again, err := mirror.ParseReference(image.Host + "/" + image.Repository + suffix); err != nil ||
-			again != image {
-			t.Errorf("%q is %v, which is %v, %v", text, image, again, err)
+		if again, kindAgain, err := parse(named.String() + suffix); err != nil || again != named || kindAgain != kind {
+			t.Errorf("%q is %v, which is %v, %v", text, named, again, err)
 		}
-		if pulls := (mirror.Rules{}).Sources(image); len(pulls) != 1 || !pulls[0].Source {
-			t.Errorf("%v", pulls)
+		if sources := (mirror.Rules{}).Sources(named, kind); len(sources) != 1 || sources[0] != named {
+			t.Errorf("%v", sources)
 		}
 	})
 }
@@ -77,14 +76,13 @@ func FuzzRules(f *testing.F) {
 			}
 			server(t, file)
 		}
-		image, err := mirror.ParseReference(name)
+		image, kind, err := parse(name)
 		if err != nil {
 			return
 		}
-		for _, p := range rules.Sources(image) {
-			if _, err := mirror.ParseReference(p.Host + "/" + p.Repository); err != nil ||
-				rules.Never(p.Host, p.Repository) {
-				t.Errorf("%v of %v: %v", p, image, err)
+		for _, at := range rules.Sources(image, kind) {
+			if again, _, err := parse(at.String()); err != nil || again != at || rules.Never(at) {
+				t.Errorf("%v of %v: %v", at, image, err)
 			}
 		}
 	})
@@ -101,9 +99,9 @@ func FuzzPullSecret(f *testing.F) {
 		if _, ok := contract.AsProblem(err); err != nil && !ok {
 			t.Fatal(err)
 		}
-		secret.For(host, repository)
+		secret.For(mirror.At(host, repository))
 		for _, host := range secret.Hosts() {
-			if _, err := mirror.ParseReference(host + "/a"); err != nil {
+			if _, _, err := parse(host + "/a"); err != nil {
 				t.Errorf("host %q: %v", host, err)
 			}
 		}

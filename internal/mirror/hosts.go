@@ -62,26 +62,28 @@ func HostsFiles(rules Rules, endpoint Endpoint) (map[string][]byte, error) {
 		file = []byte(fmt.Sprintf(hostsFile+hostsHeader, endpoint.URL, TokenHeader, Authorization(endpoint.Token)))
 	}
 	files := map[string][]byte{}
-	add := func(host string) {
-		if l, err := parseLocation(host); err == nil && l.path == "" && checkDirectory(l) == nil {
-			files[directory(l.host)] = file
+	add := func(registry Location) {
+		if checkDirectory(registry) != nil {
+			return
+		}
+		files[directory(registry.Host)] = file
+		if _, port := registry.split(); port == "" {
+			files[directory(registry.Host+":"+defaultPort)] = file
 		}
 	}
-	needsDefault := rules.scopes.refuse()
-	for _, e := range rules.entries {
+	needsDefault := rules.refuse()
+	for source, e := range rules.entries {
 		// A registry that must not be contacted has spellings without their own directory: containerd takes
 		// quay.io:0443 for quay.io.
-		needsDefault = needsDefault || e.never || e.source.wildcard || checkDirectory(e.source) != nil
-		if e.source.wildcard {
-			continue
-		}
-		add(e.source.host)
-		if !strings.HasSuffix(e.source.host, defaultPort) {
-			add(e.source.host + defaultPort) // an error for a host with another port
+		needsDefault = needsDefault || e.never || source.wildcard || checkDirectory(source) != nil
+		if !source.wildcard {
+			add(source)
 		}
 	}
 	for _, host := range endpoint.Hosts {
-		add(host)
+		if l, err := parseLocation(host); err == nil && l.Path == "" {
+			add(l)
+		}
 	}
 	if needsDefault {
 		files[defaultDirectory] = file

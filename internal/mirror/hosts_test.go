@@ -166,10 +166,9 @@ func TestContainerdAsksTheResolverAlone(t *testing.T) {
 		}
 		for _, host := range hosts {
 			for _, repository := range repositories {
-				image := mirror.Reference{Host: host, Repository: repository, Kind: contract.PullByTag}
-				byTag := addresses(rules.Sources(image))
-				image.Kind = contract.PullByDigest
-				if byDigest := addresses(rules.Sources(image)); lookup(files, host) == nil {
+				image := mirror.At(host, repository)
+				byTag := rules.Sources(image, contract.PullByTag)
+				if byDigest := rules.Sources(image, contract.PullByDigest); lookup(files, host) == nil {
 					if direct++; !slices.Equal(byTag, byDigest) || len(byTag) != 1 {
 						t.Fatalf("%v has no file, but %v and %v as sources", image, byTag, byDigest)
 					}
@@ -208,12 +207,4 @@ func TestNoSpellingLeadsAroundTheResolver(t *testing.T) {
 			}
 		})
 	}
-}
-
-func addresses(pulls []mirror.Pull) []string {
-	all := []string{}
-	for _, p := range pulls {
-		all = append(all, p.Address()+"/"+p.Repository)
-	}
-	return all
 }

@@ -1,6 +1,8 @@
 package mirror
 
 import (
+	"cmp"
+	_ "crypto/sha512" // digests may be of its kinds
 	"errors"
 	"fmt"
 	"net/netip"
@@ -20,47 +22,86 @@ const (
 	dockerHubLibrary = "library/"
 )
 
-// dockerHubByName returns Docker Hub's name in stored credentials. Other hosts stay unchanged.
-func dockerHubByName(host string) string {
-	if host == "index."+dockerHub || host == dockerHubAddress {
-		return dockerHub
-	}
-	return host
-}
-
-// location is a registry, a namespace or a repository.
-type location struct {
-	// host is in lower case, with the port if one was given. An IPv6 address has brackets. For a wildcard, host is the
-	// part after the asterisk and dot.
-	host string
-	// path is empty or has no leading or trailing slash.
-	path     string
+// Location is a registry, a namespace, a repository or a domain. Each has one form, so == compares locations. Parse a
+// text once, and pass the Location.
+type Location struct {
+	// Host is the registry in the form of image names and credentials, as canonical returns it. For a domain, Host is
+	// the part after the asterisk and dot.
+	Host string
+	// Path is a namespace or a repository without leading and trailing slash, or empty.
+	Path     string
 	wildcard bool
 }
 
 // String returns the location as users write it.
-func (l location) String() string {
-	text := l.host
+func (l Location) String() string {
+	text := l.Host
 	if l.wildcard {
 		text = "*." + text
 	}
-	if l.path != "" {
-		text += "/" + l.path
+	if l.Path != "" {
+		text += "/" + l.Path
 	}
 	return text
 }
 
-// covers reports whether l contains other and every name below other. Neither location may be a wildcard.
-func (l location) covers(other location) bool {
-	_, ok := below(other.path, l.path)
-	return ok && withoutDefaultPort(l.host) == withoutDefaultPort(other.host)
+// Address returns the host and port of the registry. For Docker Hub, the address differs from its name.
+func (l Location) Address() string {
+	if l.Host == dockerHub {
+		return dockerHubAddress
+	}
+	return l.Host
 }
 
-// defaultPort is a registry's port if its name has none. With this port the name differs but the registry is the same:
-// adding the port must not bypass a rule against contacting a registry.
-const defaultPort = ":443"
+// registry returns the location without its path.
+func (l Location) registry() Location { return Location{Host: l.Host} }
 
-func withoutDefaultPort(host string) string { return strings.TrimSuffix(host, defaultPort) }
+// withoutPort returns the registry at its default port.
+func (l Location) withoutPort() Location {
+	name, _ := l.split()
+	return Location{Host: name}
+}
+
+// split returns the name, an IPv6 address with brackets, and the port or an empty string.
+func (l Location) split() (name, port string) {
+	colon := strings.LastIndexByte(l.Host, ':')
+	if colon < 0 || strings.HasSuffix(l.Host, "]") {
+		return l.Host, ""
+	}
+	return l.Host[:colon], l.Host[colon+1:]
+}
+
+// IsLoopback reports whether the registry is on this machine.
+func (l Location) IsLoopback() bool {
+	name, _ := SplitHost(l.Host)
+	address, _ := netip.ParseAddr(name)
+	return name == "localhost" || address.IsLoopback()
+}
+
+// contains reports whether l contains other and every name below other. other must not be a domain.
+func (l Location) contains(other Location) bool {
+	if l.wildcard {
+		name, _ := other.split()
+		return strings.HasSuffix(name, "."+l.Host)
+	}
+	_, ok := below(other.Path, l.Path)
+	return ok && l.Host == other.Host
+}
+
+// At returns a repository at a host in any spelling, as in addresses, without checking it. If repository is empty, At
+// returns the registry. On Docker Hub, a name without a slash belongs to library/.
+func At(host, repository string) Location {
+	l := Location{Host: canonical(host), Path: repository}
+	if l.Host == dockerHub && repository != "" && !strings.Contains(repository, "/") {
+		l.Path = dockerHubLibrary + repository
+	}
+	return l
+}
+
+// ParseRepository returns the repository of an image name, from the registry in that name and the path at the registry.
+func ParseRepository(host, path string) (Location, error) {
+	return At(host, path), cmp.Or(checkHost(strings.ToLower(host)), checkRepository(path))
+}
 
 // SplitHost returns the name and the port of a host, as in addresses, in the form for comparisons. The name is in lower
 // case and in its DNS form, without a final dot and without brackets, and an IP address is in its shortest form. The
@@ -81,17 +122,27 @@ func SplitHost(host string) (name, port string) {
 	return name, port
 }
 
-// CanonicalHost returns a host's name in rules and addresses: the form of SplitHost without the default port.
-// Docker Hub gets the name in its images.
-func CanonicalHost(host string) string {
+// defaultPort is a registry's port if its name has none. With this port the name differs but the registry is the same:
+// adding the port must not bypass a rule against contacting a registry.
+const defaultPort = "443"
+
+// canonical returns the one name of a registry: the form of SplitHost without the default port, an IPv6 address with
+// brackets. A name that image names can't begin with keeps the port. Docker Hub's addresses get the name in its images.
+func canonical(host string) string {
 	name, port := SplitHost(host)
+	needsPort := name != "localhost" && !strings.ContainsAny(name, ".:")
 	if strings.Contains(name, ":") {
 		name = "[" + name + "]"
 	}
-	if port != "" {
-		name += ":" + port
+	switch {
+	case needsPort:
+		return name + ":" + cmp.Or(port, defaultPort)
+	case port != "" && port != defaultPort:
+		return name + ":" + port
+	case name == "index."+dockerHub || name == dockerHubAddress:
+		return dockerHub
 	}
-	return dockerHubByName(withoutDefaultPort(name))
+	return name
 }
 
 // below returns the part of path after prefix, without the slash between them, if prefix ends at the end of a component
@@ -104,89 +155,73 @@ func below(path, prefix string) (string, bool) {
 }
 
 // parseSource parses a source: a location, or *.domain.
-func parseSource(text string) (location, error) {
+func parseSource(text string) (Location, error) {
 	domain, wildcard := strings.CutPrefix(text, "*.")
 	if !wildcard {
 		return parseLocation(text)
 	}
 	if strings.ContainsAny(domain, "/:@") {
-		return location{}, errors.New("a wildcard has neither port nor path: *.domain")
+		return Location{}, errors.New("a wildcard has neither port nor path: *.domain")
 	}
 	domain = strings.ToLower(domain)
-	return location{host: domain, wildcard: true}, checkDomain(domain)
+	return Location{Host: domain, wildcard: true}, checkDomain(domain)
 }
 
-// parseLocation parses host[:port][/namespace…[/repository]]. It converts the host to lower case, because the case of
-// host names doesn't matter.
-func parseLocation(text string) (location, error) {
+// parseLocation parses host[:port][/namespace…[/repository]].
+func parseLocation(text string) (Location, error) {
 	switch {
 	case text == "":
-		return location{}, errors.New("it is empty")
+		return Location{}, errors.New("it is empty")
 	case len(text) > longestLocation:
-		return location{}, fmt.Errorf("it has more than %d characters", longestLocation)
+		return Location{}, fmt.Errorf("it has more than %d characters", longestLocation)
 	case strings.Contains(text, "://"):
-		return location{}, errors.New("it has a scheme; leave https:// away")
+		return Location{}, errors.New("it has a scheme; leave https:// away")
 	case strings.ContainsAny(text, "@"):
-		return location{}, errors.New("it has a digest or a user name; only host, port and path may be given")
+		return Location{}, errors.New("it has a digest or a user name; only host, port and path may be given")
 	}
 	host, path, hasPath := strings.Cut(text, "/")
-	host = strings.ToLower(host)
-	if err := checkHost(host); err != nil {
-		return location{}, err
+	if err := checkHost(strings.ToLower(host)); err != nil {
+		return Location{}, err
 	}
+	l := Location{Host: canonical(host), Path: path}
 	if !hasPath {
-		return location{host: host}, nil
+		return l, nil
 	}
-	return location{host: host, path: path}, checkRepository(path)
+	return l, checkRepository(path)
 }
 
 // longestLocation is the limit of a host name and a repository name together: 253 and 255
 // characters, a port and two separators.
 const longestLocation = 253 + 1 + 5 + 1 + 255
 
-// checkHost checks host[:port] in lower case. An image name must be able to begin with the host. Otherwise containerd
-// would read the host as a part of a repository on Docker Hub.
+// checkHost checks host[:port] in lower case. An IPv6 address needs brackets, as in URLs. An image name must be able to
+// begin with the host. Otherwise containerd would read the host as a part of a repository on Docker Hub.
 func checkHost(host string) error {
-	name, port, hasPort, err := splitPort(host)
-	if err != nil {
-		return err
-	}
-	if hasPort {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' {
-			return fmt.Errorf("%s is no port", quote(port))
+	name, port, hasPort := strings.Cut(host, ":")
+	inner, isIPv6 := strings.CutPrefix(host, "[")
+	if isIPv6 {
+		address, rest, closed := strings.Cut(inner, "]")
+		if ip, err := netip.ParseAddr(address); !closed || err != nil || !ip.Is6() || ip.Zone() != "" || ip.Is4In6() {
+			return errors.New("within brackets there must be an IPv6 address without a zone")
+		}
+		if port, hasPort = strings.CutPrefix(rest, ":"); !hasPort && rest != "" {
+			return errors.New("after an IPv6 address only a port may follow")
 		}
 	}
-	if strings.HasPrefix(name, "[") {
-		return nil // splitPort checked the address
+	if strings.Contains(port, ":") {
+		return errors.New("it has more than one colon; an IPv6 address needs brackets")
 	}
-	if !hasPort && name != "localhost" && !strings.Contains(name, ".") {
+	if n, err := strconv.ParseUint(port, 10, 16); hasPort && (err != nil || n == 0 || port[0] == '0') {
+		return fmt.Errorf("%s is no port", quote(port))
+	}
+	switch {
+	case isIPv6:
+		return nil
+	case !hasPort && name != "localhost" && !strings.Contains(name, "."):
 		return fmt.Errorf("%s has neither a dot nor a port, so image names that begin with it are of Docker Hub",
 			quote(name))
 	}
 	return checkDomain(name)
-}
-
-// splitPort splits host[:port]. IPv6 addresses need brackets, as in URLs.
-func splitPort(host string) (name, port string, hasPort bool, err error) {
-	if inner, ok := strings.CutPrefix(host, "["); ok {
-		address, rest, closed := strings.Cut(inner, "]")
-		if ip, err := netip.ParseAddr(address); !closed || err != nil || !ip.Is6() || ip.Zone() != "" || ip.Is4In6() {
-			return "", "", false, errors.New("within brackets there must be an IPv6 address without a zone")
-		}
-		name = "[" + address + "]"
-		if rest == "" {
-			return name, "", false, nil
-		}
-		if port, ok = strings.CutPrefix(rest, ":"); !ok {
-			return "", "", false, errors.New("after an IPv6 address only a port may follow")
-		}
-		return name, port, true, nil
-	}
-	name, port, hasPort = strings.Cut(host, ":")
-	if strings.Contains(port, ":") {
-		return "", "", false, errors.New("it has more than one colon; an IPv6 address needs brackets")
-	}
-	return name, port, hasPort, nil
 }
 
 // checkDomain checks a host name or an IPv4 address: labels of letters, digits and inner hyphens.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +21,7 @@ import (
 // Rules and rejected parts are sorted: the order of the sets does not matter.
 func Merge(sets []Set) ([]contract.MirrorRule, []Rejected) {
 	var rejected []Rejected
-	merged := map[key]*sourceEntries{}
+	lists := map[key][][]string{}
 	never := map[string]bool{}
 	for _, set := range sets {
 		checked, complaints := check(set)
@@ -33,14 +32,11 @@ func Merge(sets []Set) ([]contract.MirrorRule, []Rejected) {
 		source := checked.source.String()
 		never[source] = never[source] || checked.never
 		k := key{source, set.Kind}
-		if merged[k] == nil {
-			merged[k] = &sourceEntries{}
-		}
-		merged[k].lists = append(merged[k].lists, checked.mirrors)
+		lists[k] = append(lists[k], checked.mirrors)
 	}
-	rules := make([]contract.MirrorRule, 0, len(merged))
-	for k, h := range merged {
-		rules = append(rules, contract.MirrorRule{Source: k.source, Kind: k.kind, Mirrors: h.merge(k.source),
+	rules := make([]contract.MirrorRule, 0, len(lists))
+	for k, all := range lists {
+		rules = append(rules, contract.MirrorRule{Source: k.source, Kind: k.kind, Mirrors: join(k.source, all),
 			NeverContactSource: never[k.source]})
 	}
 	slices.SortFunc(rules, func(a, b contract.MirrorRule) int {
@@ -58,13 +54,9 @@ type key struct {
 	kind   contract.PullKind
 }
 
-// sourceEntries collects all entries about one source.
-type sourceEntries struct{ lists [][]string }
-
-// merge returns the mirrors in order. The source is among them only if an entry lists it before a mirror. This is how a
-// user requests that the source is not tried last.
-func (e *sourceEntries) merge(source string) []string {
-	lists := e.lists
+// join returns the mirrors of all entries about one source, in order. The source is among them only if an entry lists
+// it before a mirror. This is how a user requests that the source is not tried last.
+func join(source string, lists [][]string) []string {
 	if slices.ContainsFunc(lists, func(list []string) bool { return slices.Contains(list, source) }) {
 		for i, list := range lists {
 			if !slices.Contains(list, source) {
@@ -81,7 +73,7 @@ func (e *sourceEntries) merge(source string) []string {
 
 // checked is a set without its invalid parts.
 type checked struct {
-	source  location
+	source  Location
 	mirrors []string
 	never   bool
 }
@@ -133,20 +125,16 @@ func check(set Set) (*checked, []Rejected) {
 }
 
 // parseMirror parses a mirror's location. It refuses the address of the resolver itself.
-func parseMirror(text string) (location, error) {
+func parseMirror(text string) (Location, error) {
 	mirror, err := parseLocation(text)
 	if err != nil {
 		if strings.HasPrefix(text, "*.") {
 			err = errors.New("only a source can be a wildcard")
 		}
-		return location{}, err
+		return Location{}, err
 	}
-	name, port, _, _ := splitPort(mirror.host)
-	if port != strconv.Itoa(contract.MirrorPort) {
-		return mirror, nil
-	}
-	if ip, err := netip.ParseAddr(strings.Trim(name, "[]")); name == "localhost" || err == nil && ip.IsLoopback() {
-		return location{}, errors.New("at this address a Windows node has its own resolver, which would ask itself")
+	if _, port := mirror.split(); port == strconv.Itoa(contract.MirrorPort) && mirror.IsLoopback() {
+		return Location{}, errors.New("at this address a Windows node has its own resolver, which would ask itself")
 	}
 	return mirror, nil
 }

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -9,72 +10,38 @@ import (
 // Rules decide for each image where it is pulled from. The zero value has no rules: every image comes from its source.
 // Rules are immutable.
 type Rules struct {
-	// entries by source, in the form of location.String.
-	entries map[string]entry
-	// byHost contains the hosts of all sources except wildcards.
-	byHost map[string]bool
-	scopes scopes
-}
-
-// indexed collects the hosts of all entries.
-func (r Rules) indexed() Rules {
-	r.byHost = make(map[string]bool, len(r.entries))
-	for _, e := range r.entries {
-		if !e.source.wildcard {
-			r.byHost[e.source.host] = true
-		}
-	}
-	return r
+	entries map[Location]entry // by source
+	scopes
 }
 
 // entry holds the rules of one source. As on Linux, both kinds of pulls share it: a source with digest mirrors only
 // still hides the tag mirrors of its namespace or registry, and NeverContactSource applies to both kinds.
 type entry struct {
-	source  location
-	mirrors map[contract.PullKind][]location
+	source  Location
+	mirrors map[contract.PullKind][]Location
 	never   bool
-}
-
-// Pull is one registry and repository to pull from.
-type Pull struct {
-	// Host is the registry in the form of image names and credentials, with the port if there is one.
-	Host       string
-	Repository string
-	// Source reports that this is the registry and repository of the image's own name.
-	Source bool
-}
-
-// Address returns the host and port of the registry. For Docker Hub, the address differs from its name.
-func (p Pull) Address() string { return address(p.Host) }
-
-func address(host string) string {
-	if host == dockerHub {
-		return dockerHubAddress
-	}
-	return host
 }
 
 // NewRules returns the rules for the result of Merge. Its error is a *contract.Problem with ReasonManifestInvalid. Then
 // no rule applies.
 func NewRules(rules []contract.MirrorRule) (Rules, error) {
-	all := Rules{entries: make(map[string]entry, len(rules))}
+	all := Rules{entries: make(map[Location]entry, len(rules))}
 	for _, rule := range rules {
 		source, err := parseSource(rule.Source)
 		if err != nil {
 			return Rules{}, contract.NewProblem(contract.ReasonManifestInvalid, "mirrors of %s: %s", quote(rule.Source),
 				err)
 		}
-		key := source.String()
-		one, ok := all.entries[key]
+		one, ok := all.entries[source]
 		if !ok {
-			one = entry{source: source, mirrors: map[contract.PullKind][]location{}}
+			one = entry{source: source, mirrors: map[contract.PullKind][]Location{}}
 		}
 		if _, twice := one.mirrors[rule.Kind]; twice || rule.Kind != contract.PullByDigest &&
 			rule.Kind != contract.PullByTag {
 			return Rules{}, contract.NewProblem(contract.ReasonManifestInvalid,
 				"mirrors of %s: kind %s is unknown or there twice", quote(rule.Source), quote(string(rule.Kind)))
 		}
-		one.mirrors[rule.Kind] = make([]location, 0, len(rule.Mirrors))
+		one.mirrors[rule.Kind] = make([]Location, 0, len(rule.Mirrors))
 		for _, text := range rule.Mirrors {
 			mirror, err := parseLocation(text)
 			if err != nil {
@@ -84,103 +51,117 @@ func NewRules(rules []contract.MirrorRule) (Rules, error) {
 			one.mirrors[rule.Kind] = append(one.mirrors[rule.Kind], mirror)
 		}
 		one.never = one.never || rule.NeverContactSource
-		all.entries[key] = one
+		all.entries[source] = one
 	}
-	return all.indexed(), nil
+	return all, nil
 }
 
-// Sources lists the registries to pull the image from, in order, without duplicates. The list is empty if the source
-// must not be contacted and no mirror serves this kind of pull, or if the cluster refuses the image.
-func (r Rules) Sources(image Reference) []Pull {
-	image = image.normal()
-	if r.Refused(image.Host, image.Repository) != "" {
+// Sources lists the repositories to pull an image from, in order, without duplicates. The list is empty if the source
+// must not be contacted and no mirror serves this kind of pull, or if the cluster refuses the image. If an image name
+// contains a digest, the kind is by digest, even if the name also contains a tag.
+func (r Rules) Sources(image Location, kind contract.PullKind) (all []Location) {
+	if r.Refused(image) != "" {
 		return nil
 	}
-	source := Pull{Host: image.Host, Repository: image.Repository, Source: true}
-	found, _ := r.find(image.location()) // without one, there is only the source
-	var pulls []Pull
-	seen := map[Pull]bool{}
-	add := func(p Pull) {
-		p.Source = p.Host == source.Host && p.Repository == source.Repository
-		if !seen[p] && !r.Never(p.Host, p.Repository) {
-			seen[p] = true
-			pulls = append(pulls, p)
+	found := r.find(image) // without one, there is only the source
+	for _, mirror := range found.mirrors[kind] {
+		if at, ok := found.rewrite(image, mirror); ok {
+			all = append(all, at)
 		}
 	}
-	for _, mirror := range found.mirrors[image.Kind] {
-		if p, ok := found.rewrite(image, mirror); ok {
-			add(p)
+	var distinct []Location
+	for _, at := range append(all, image) {
+		if !slices.Contains(distinct, at) && !r.Never(at) {
+			distinct = append(distinct, at)
 		}
 	}
-	add(source)
-	return pulls
+	return distinct
 }
 
 // find returns the entry of the most specific source that contains the name: the longest path first, then the host,
 // then the longest domain.
-func (r Rules) find(name location) (entry, bool) {
-	if found, ok := r.findPath(name.host, name.path); ok {
-		return found, true
+func (r Rules) find(name Location) entry {
+	if found, ok := r.findPath(name); ok {
+		return found
 	}
-	if found, ok := r.findPath(withoutDefaultPort(name.host), name.path); ok {
-		return found, true
-	}
-	return r.findDomain(name.host)
+	return r.findDomain(name)
 }
 
 // findPath finds the longest path on one host.
-func (r Rules) findPath(host, path string) (entry, bool) {
+func (r Rules) findPath(name Location) (entry, bool) {
 	for {
-		if found, ok := r.entries[location{host: host, path: path}.String()]; ok || path == "" {
+		if found, ok := r.entries[name]; ok || name.Path == "" {
 			return found, ok
 		}
-		path = path[:max(strings.LastIndexByte(path, '/'), 0)]
+		name.Path = name.Path[:max(strings.LastIndexByte(name.Path, '/'), 0)]
 	}
 }
 
 // findDomain finds the wildcard with the longest domain that contains the host.
-func (r Rules) findDomain(host string) (entry, bool) {
-	domain, _, _, err := splitPort(host)
-	if err != nil {
-		return entry{}, false
-	}
-	for {
-		_, parent, ok := strings.Cut(domain, ".")
-		if !ok {
-			return entry{}, false
+func (r Rules) findDomain(name Location) entry {
+	domain, _ := name.split()
+	for ok := true; ok; {
+		if _, domain, ok = strings.Cut(domain, "."); ok {
+			if found, ok := r.entries[Location{Host: domain, wildcard: true}]; ok {
+				return found
+			}
 		}
-		if found, ok := r.entries[location{host: parent, wildcard: true}.String()]; ok {
-			return found, true
-		}
-		domain = parent
 	}
+	return entry{}
 }
 
 // rewrite replaces the part of the image's name that matches the source by the mirror. It returns false if the result
-// is no valid image name.
-func (e entry) rewrite(image Reference, mirror location) (Pull, bool) {
-	at, ok := e.place(image.Host, mirror)
-	rest, _ := below(image.Repository, e.source.path)
-	path := strings.Trim(at.path+"/"+rest, "/")
-	if !ok || path == "" || len(path) > 255 {
-		return Pull{}, false
+// is no valid image name. A wildcard matches a host without its port, so the port stays. It can only be appended to a
+// mirror that is a host without a port.
+func (e entry) rewrite(image, mirror Location) (Location, bool) {
+	host := mirror.Host
+	if _, port := image.split(); e.source.wildcard && port != "" {
+		if _, taken := mirror.split(); taken != "" || mirror.Path != "" {
+			return Location{}, false
+		}
+		host += ":" + port
 	}
-	p := Reference{Host: at.host, Repository: path}.normal()
-	return Pull{Host: p.Host, Repository: p.Repository}, true
+	rest, _ := below(image.Path, e.source.Path)
+	path := strings.Trim(mirror.Path+"/"+rest, "/")
+	return At(host, path), path != "" && len(path) <= 255
 }
 
-// place returns the location that replaces the source in image names of a host. A wildcard matches a host without its
-// port, so the port stays. The port can only be appended to a mirror that is a host without a port.
-func (e entry) place(host string, mirror location) (location, bool) {
-	if !e.source.wildcard {
-		return mirror, true
+// Never reports whether a registry or repository must not be contacted, as a source or as a mirror.
+func (r Rules) Never(name Location) bool {
+	return r.forbids(name) || r.blocks(name) && !covers(r.always, name)
+}
+
+// forbids reports whether NeverContactSource applies to a name. The most specific source decides, as for mirrors. As on
+// Linux nodes, a rule for a registry without a port applies to all its ports without their own source.
+func (r Rules) forbids(name Location) bool {
+	found, ok := r.findPath(name)
+	if !ok {
+		found, ok = r.entries[name.withoutPort()]
 	}
-	_, port, hasPort, err := splitPort(host)
-	if err != nil || !hasPort {
-		return mirror, err == nil
+	if !ok {
+		found = r.findDomain(name)
 	}
-	if _, _, taken, _ := splitPort(mirror.host); taken || mirror.path != "" {
-		return location{}, false
+	return found.never
+}
+
+// MayLead reports whether a registry may redirect a pull to a location. No rule names content networks. Rules about a
+// whole domain don't apply to hosts below the registry's own host.
+func (r Rules) MayLead(from, to Location) bool {
+	if to.Host == from.Host {
+		return to.Path == "" || !r.Never(to)
 	}
-	return location{host: mirror.host + ":" + port}, true
+	network, _ := SplitHost(from.Address())
+	name, _ := SplitHost(to.Host)
+	isSource := func() bool { // it has rules of its own
+		for source := range r.entries {
+			if source.Host == to.Host && !source.wildcard {
+				return true
+			}
+		}
+		return false
+	}
+	if strings.HasSuffix(name, "."+network) && !isSource() {
+		return true
+	}
+	return !r.Never(to.registry()) && !r.Never(to)
 }

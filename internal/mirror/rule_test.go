@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/distribution/reference"
+
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
@@ -30,12 +32,31 @@ func rulesOf(t *testing.T, lines ...string) mirror.Rules {
 
 const someDigest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// places are pulls as text, the source marked.
-func places(pulls []mirror.Pull) string {
+// parse parses an image name as users write it. A name without a registry is of Docker Hub.
+func parse(name string) (mirror.Location, contract.PullKind, error) {
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return mirror.Location{}, "", err
+	}
+	kind := contract.PullByTag
+	if _, ok := named.(reference.Digested); ok {
+		kind = contract.PullByDigest
+	}
+	image, err := mirror.ParseRepository(reference.Domain(named), reference.Path(named))
+	return image, kind, err
+}
+
+// places are the sources of an image as text, its own marked.
+func places(t *testing.T, rules mirror.Rules, name string) string {
+	t.Helper()
+	image, kind, err := parse(name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var all []string
-	for _, p := range pulls {
-		text := p.Host + "/" + p.Repository
-		if p.Source {
+	for _, at := range rules.Sources(image, kind) {
+		text := at.String()
+		if at == image {
 			text += "!"
 		}
 		all = append(all, text)
@@ -68,11 +89,11 @@ func TestWhereAnImageIsPulledFrom(t *testing.T) {
 		"only the whole host": {[]string{"tag quay.io m.io"}, "quay.io.evil.example/a:1",
 			"quay.io.evil.example/a!"},
 		"the default port is the same registry": {[]string{"tag quay.io m.io"}, "quay.io:443/a:1",
-			"m.io/a quay.io:443/a!"},
+			"m.io/a quay.io/a!"},
 		"the default port does not evade never": {[]string{"tag quay.io m.io never"}, "quay.io:443/a:1",
 			"m.io/a"},
-		"the default port has rules of its own": {[]string{"tag quay.io/a m.io never", "tag quay.io:443 n.io"},
-			"quay.io:443/a:1", "n.io/a quay.io:443/a!"},
+		"the default port has no rules of its own": {[]string{"tag quay.io/a m.io/b never", "tag quay.io:443 n.io"},
+			"quay.io:443/a:1", "m.io/b"},
 		"a mirror by its default port where never holds": {[]string{"tag quay.io m.io never",
 			"tag ghcr.io quay.io:443/cache"}, "ghcr.io/a:1", "ghcr.io/a!"},
 		"another port is another host": {[]string{"tag quay.io m.io"}, "quay.io:5000/a:1", "quay.io:5000/a!"},
@@ -103,7 +124,7 @@ func TestWhereAnImageIsPulledFrom(t *testing.T) {
 		"never for a namespace, at no other port": {[]string{"tag quay.io/a m.io never"}, "quay.io:8443/a/b:1",
 			"quay.io:8443/a/b!"},
 		"never for the default port, by the name without it": {[]string{"tag quay.io:443 m.io never"}, "quay.io/a:1",
-			""},
+			"m.io/a"},
 		"a mirror at another port where never holds": {[]string{"tag quay.io m.io never", "tag ghcr.io quay.io:5000"},
 			"ghcr.io/a:1", "ghcr.io/a!"},
 		"never, and no mirror": {[]string{"tag quay.io never"}, "quay.io/a/b:1", ""},
@@ -151,11 +172,7 @@ func TestWhereAnImageIsPulledFrom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			image, err := mirror.ParseReference(c.image)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := places(rulesOf(t, c.rules...).Sources(image)); got != c.want {
+			if got := places(t, rulesOf(t, c.rules...), c.image); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
@@ -185,11 +202,7 @@ func TestTheExampleOfTheDocuments(t *testing.T) {
 		"quay.io/other:1":                "quay.io/other!",
 		"eu.build.example.com/nightly:3": "mirror.example.com:5000/build/nightly eu.build.example.com/nightly!",
 	} {
-		image, err := mirror.ParseReference(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := places(rules.Sources(image)); got != want {
+		if got := places(t, rules, name); got != want {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
@@ -198,26 +211,26 @@ func TestTheExampleOfTheDocuments(t *testing.T) {
 func TestNamesThatGetTooLongArePassedOver(t *testing.T) {
 	t.Parallel()
 	rules := rulesOf(t, "tag quay.io m.io/"+strings.Repeat("a", 200)+" n.io")
-	image := mirror.Reference{Host: "quay.io", Repository: strings.Repeat("b", 100), Kind: contract.PullByTag}
-	if pulls := rules.Sources(image); len(pulls) != 2 || pulls[0].Host != "n.io" {
+	image := mirror.At("quay.io", strings.Repeat("b", 100))
+	if pulls := rules.Sources(image, contract.PullByTag); len(pulls) != 2 || pulls[0].Host != "n.io" {
 		t.Errorf("%v", pulls)
 	}
 }
 
-func TestReferences(t *testing.T) {
+func TestRepositories(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]mirror.Reference{
-		"nginx":                       {Host: "docker.io", Repository: "library/nginx", Kind: "tag"},
-		"org/app:v1":                  {Host: "docker.io", Repository: "org/app", Kind: "tag"},
-		"localhost/app":               {Host: "localhost", Repository: "app", Kind: "tag"},
-		"registry:5000/app":           {Host: "registry:5000", Repository: "app", Kind: "tag"},
-		"registry/app:5000":           {Host: "docker.io", Repository: "registry/app", Kind: "tag"},
-		"Quay.io/app" + someDigest:    {Host: "quay.io", Repository: "app", Kind: "digest"},
-		"quay.io/app:v1" + someDigest: {Host: "quay.io", Repository: "app", Kind: "digest"},
-		"index.docker.io/app":         {Host: "docker.io", Repository: "library/app", Kind: "tag"},
-		"[fd00::1]:80/a/b:c":          {Host: "[fd00::1]:80", Repository: "a/b", Kind: "tag"},
+	for text, want := range map[string]string{
+		"nginx":                       "docker.io/library/nginx tag",
+		"org/app:v1":                  "docker.io/org/app tag",
+		"localhost/app":               "localhost/app tag",
+		"registry:5000/app":           "registry:5000/app tag",
+		"registry/app:5000":           "docker.io/registry/app tag",
+		"Quay.io/app" + someDigest:    "quay.io/app digest",
+		"quay.io/app:v1" + someDigest: "quay.io/app digest",
+		"index.docker.io/app":         "docker.io/library/app tag",
+		"[fd00::1]:80/a/b:c":          "[fd00::1]:80/a/b tag",
 	} {
-		if got, err := mirror.ParseReference(text); err != nil || got != want {
+		if got, kind, err := parse(text); err != nil || got.String()+" "+string(kind) != want {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
@@ -227,7 +240,7 @@ func TestReferences(t *testing.T) {
 		"quay.io/a:" + strings.Repeat("x", 129), "quay.io/a@md5:0123456789abcdef0123456789abcdef", "a\x00b",
 		strings.Repeat("a", 1<<16), "quay.io/a" + strings.ToUpper(someDigest),
 	} {
-		if got, err := mirror.ParseReference(text); err == nil {
+		if got, _, err := parse(text); err == nil {
 			t.Errorf("%.40q was read as %v", text, got)
 		}
 	}
@@ -248,8 +261,7 @@ func TestRulesThatMergeDoesNotGiveAreRefused(t *testing.T) {
 		if !ok || problem.Reason != contract.ReasonManifestInvalid {
 			t.Errorf("%s: %v", name, err)
 		}
-		if pulls := rules.Sources(mirror.Reference{Host: "quay.io", Repository: "a",
-			Kind: contract.PullByTag}); len(pulls) != 1 {
+		if pulls := rules.Sources(mirror.At("quay.io", "a"), contract.PullByTag); len(pulls) != 1 {
 			t.Errorf("%s: rules are used all the same: %v", name, pulls)
 		}
 	}
@@ -258,8 +270,8 @@ func TestRulesThatMergeDoesNotGiveAreRefused(t *testing.T) {
 func TestAddressOfDockerHub(t *testing.T) {
 	t.Parallel()
 	var got []string
-	for _, p := range rulesOf(t, "tag quay.io docker.io/cache m.io:5000").Sources(mirror.Reference{Host: "quay.io",
-		Repository: "a", Kind: "tag"}) {
+	rules := rulesOf(t, "tag quay.io docker.io/cache m.io:5000")
+	for _, p := range rules.Sources(mirror.At("quay.io", "a"), contract.PullByTag) {
 		got = append(got, p.Address())
 	}
 	if !slices.Equal(got, []string{"registry-1.docker.io", "m.io:5000", "quay.io"}) {

@@ -92,19 +92,19 @@ func TestABlockedRegistryIsBlockedAtEachPort(t *testing.T) {
 		mirror.Set{Kind: contract.PullByTag, Source: "quay.io:8443/own", Mirrors: []string{"n.io"}})
 	for name, want := range map[string]bool{"quay.io/a": true, "quay.io:443/a": true, "quay.io:8443/a": true, "quay.io:8443/own/a": false,
 		"quay.iot/a": false, "ghcr.io/bad": true, "ghcr.io:8443/bad": false, "m.io:5000/a": true, "m.io/a": false} {
-		image, err := mirror.ParseReference(name)
+		image, _, err := parse(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if why := rules.Refused(image.Host, image.Repository); (why != "") != want {
+		if why := rules.Refused(image); (why != "") != want {
 			t.Errorf("%s: %q", name, why)
 		}
 	}
-	hub, err := mirror.ParseReference("nginx")
+	hub, _, err := parse("nginx")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if places := rules.Sources(hub); len(places) != 1 || !places[0].Source {
+	if places := rules.Sources(hub, contract.PullByTag); len(places) != 1 || places[0] != hub {
 		t.Errorf("a blocked registry is used as a mirror: %v", places)
 	}
 }
@@ -127,25 +127,25 @@ func TestRefusedAndInsecure(t *testing.T) {
 		"quay.io/lab/x":                              "quay.io/lab/x",
 		// a source of its own, for which the mirrors of quay.io are not
 	} {
-		reference, err := mirror.ParseReference(image)
+		reference, kind, err := parse(image)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var places []string
-		for _, p := range rules.Sources(reference) {
-			places = append(places, p.Host+"/"+p.Repository)
+		for _, p := range rules.Sources(reference, kind) {
+			places = append(places, p.String())
 		}
 		if got := strings.Join(places, " "); got != want {
 			t.Errorf("%s comes from %q, want %q", image, got, want)
 		}
-		if why := rules.Refused(reference.Host, reference.Repository); (why != "") != (want == "") {
+		if why := rules.Refused(reference); (why != "") != (want == "") {
 			t.Errorf("%s: %q", image, why)
 		}
 	}
 	for name, want := range map[string]bool{"quay.io/lab/x": true, "quay.io:443/lab": true, "quay.io/labs": false,
 		"a.lab.example:5000/x": true, "lab.example/x": false} {
 		host, repository, _ := strings.Cut(name, "/")
-		if rules.Insecure(host, repository) != want {
+		if rules.Insecure(mirror.At(host, repository)) != want {
 			t.Errorf("is %s insecure? want %t", name, want)
 		}
 	}

@@ -16,8 +16,7 @@ import (
 // PullSecret holds the cluster's credentials for registries. The zero value has none. It is immutable, and its text
 // forms contain no secret.
 type PullSecret struct {
-	// exact holds credentials by host[:port][/path], in the form of location.String.
-	exact map[string]Credential
+	exact map[Location]Credential
 	// globs have an asterisk in their host. The most specific comes first.
 	globs    []glob
 	unusable []string
@@ -26,7 +25,7 @@ type PullSecret struct {
 // glob is a key such as *.example.com/team. As in kubelet, an asterisk matches any characters within one part of a host
 // name.
 type glob struct {
-	host, path string
+	Location
 	credential Credential
 }
 
@@ -51,19 +50,18 @@ func ParsePullSecret(data []byte) (PullSecret, error) {
 		return PullSecret{}, contract.NewProblem(contract.ReasonPullSecretInvalid, "reading the pull secret: %s",
 			withoutContent(err))
 	}
-	secret := PullSecret{exact: make(map[string]Credential, len(file.Auths))}
+	secret := PullSecret{exact: make(map[Location]Credential, len(file.Auths))}
 	// A key in its normal form takes precedence over a key with a scheme, or with another name of Docker Hub.
-	plain := map[string]bool{}
+	plain := map[Location]bool{}
 	for _, text := range slices.Sorted(maps.Keys(file.Auths)) {
 		credential, err := parseCredential(file.Auths[text])
-		host, path, ok := parseKey(text)
-		name := location{host: host, path: path}.String()
+		name, ok := parseKey(text)
 		switch {
 		case !ok || err != nil:
 			secret.refuse(text)
-		case strings.Contains(host, "*"):
-			secret.globs = append(secret.globs, glob{host, path, credential})
-		case name == text:
+		case strings.Contains(name.Host, "*"):
+			secret.globs = append(secret.globs, glob{name, credential})
+		case name.String() == text:
 			secret.exact[name], plain[name] = credential, true
 		case !plain[name]:
 			if _, taken := secret.exact[name]; !taken {
@@ -75,7 +73,7 @@ func ParsePullSecret(data []byte) (PullSecret, error) {
 		secret.refuse(text)
 	}
 	slices.SortStableFunc(secret.globs, func(a, b glob) int {
-		return cmp.Or(cmp.Compare(len(b.path), len(a.path)), cmp.Compare(len(b.host), len(a.host)))
+		return cmp.Or(cmp.Compare(len(b.Path), len(a.Path)), cmp.Compare(len(b.Host), len(a.Host)))
 	})
 	return secret, nil
 }
@@ -99,50 +97,48 @@ func withoutContent(err error) string {
 }
 
 // parseKey parses a key of the pull secret.
-func parseKey(text string) (host, repository string, ok bool) {
+func parseKey(text string) (key Location, ok bool) {
 	name := strings.TrimSpace(text)
 	_, rest, hasScheme := strings.Cut(name, "://")
 	if hasScheme {
 		if scheme := strings.ToLower(name[:len(name)-len(rest)]); scheme != "https://" && scheme != "http://" {
-			return "", "", false
+			return Location{}, false
 		}
 		name = rest
 	}
 	trimmed := strings.TrimRight(name, "/")
-	host, repository, _ = strings.Cut(trimmed, "/")
+	host, repository, _ := strings.Cut(trimmed, "/")
 	if (hasScheme || trimmed != name) && (repository == "v1" || repository == "v2") {
 		repository = "" // the path of the registry's API, no namespace
 	}
-	host = dockerHubByName(strings.ToLower(host))
+	host = strings.ToLower(host)
 	checked := host
 	if strings.Contains(host, "*") {
 		checked = strings.ReplaceAll(host, "*", "x")
 		if !strings.Contains(host, ".") {
-			return "", "", false // an asterisk without a domain matches no host
+			return Location{}, false // an asterisk without a domain matches no host
 		}
 	}
 	if checkHost(checked) != nil || repository != "" && checkRepository(repository) != nil {
-		return "", "", false
+		return Location{}, false
 	}
-	return host, repository, true
+	return Location{Host: canonical(host), Path: repository}, true
 }
 
 // For returns the credential for a repository. The most specific key that contains the repository wins. Keys with
-// asterisks count only if no other key matches. The host has the form of image names: docker.io. false means that the
-// registry gets no credential, for example because the entry is empty.
-func (s PullSecret) For(host, repository string) (Credential, bool) {
-	name := Reference{Host: host, Repository: repository}.normal().location()
-	name.host = dockerHubByName(name.host)
-	for path := name.path; ; path = path[:max(strings.LastIndexByte(path, '/'), 0)] {
-		if credential, ok := s.exact[location{host: name.host, path: path}.String()]; ok {
+// asterisks count only if no other key matches. false means that the registry gets no credential, for example because
+// the entry is empty.
+func (s PullSecret) For(repository Location) (Credential, bool) {
+	for name := repository; ; name.Path = name.Path[:max(strings.LastIndexByte(name.Path, '/'), 0)] {
+		if credential, ok := s.exact[name]; ok {
 			return credential, credential != (Credential{})
 		}
-		if path == "" {
+		if name.Path == "" {
 			break
 		}
 	}
 	for _, g := range s.globs {
-		if _, ok := below(name.path, g.path); ok && matches(g.host, name.host) {
+		if _, ok := below(repository.Path, g.Path); ok && matches(g.Host, repository.Host) {
 			return g.credential, g.credential != (Credential{})
 		}
 	}
@@ -171,8 +167,7 @@ func (s PullSecret) IsEmpty() bool { return len(s.exact) == 0 && len(s.globs) ==
 func (s PullSecret) Hosts() []string {
 	hosts := map[string]bool{}
 	for name := range s.exact {
-		host, _, _ := strings.Cut(name, "/")
-		hosts[host] = true
+		hosts[name.Host] = true
 	}
 	return slices.Sorted(maps.Keys(hosts))
 }

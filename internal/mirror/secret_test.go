@@ -89,7 +89,7 @@ func TestWhichCredentialARepositoryGets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			credential, ok := secretOf(t, c.keys...).For(c.host, c.repository)
+			credential, ok := secretOf(t, c.keys...).For(mirror.At(c.host, c.repository))
 			if got := credential.Username; got != c.want || ok != (c.want != "") {
 				t.Errorf("got %q, %v; want %q", got, ok, c.want)
 			}
@@ -141,7 +141,7 @@ func TestFormsOfACredential(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, ok := secret.For("quay.io", "a")
+			got, ok := secret.For(mirror.At("quay.io", "a"))
 			if got != c.want || ok != (c.want != mirror.Credential{}) {
 				t.Errorf("not what was written (ok %v)", ok)
 			}
@@ -149,7 +149,7 @@ func TestFormsOfACredential(t *testing.T) {
 				len(unusable) > 1 {
 				t.Errorf("unusable: %v", unusable)
 			}
-			if other, ok := secret.For("ghcr.io", "a"); !ok || other.RegistryToken != "other" {
+			if other, ok := secret.For(mirror.At("ghcr.io", "a")); !ok || other.RegistryToken != "other" {
 				t.Error("the other entry suffers")
 			}
 		})
@@ -162,10 +162,10 @@ func TestAnEntryWithoutContentHidesThatOfTheRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := secret.For("quay.io", "public/a"); ok {
+	if _, ok := secret.For(mirror.At("quay.io", "public/a")); ok {
 		t.Error("a credential is sent where none is wanted")
 	}
-	if _, ok := secret.For("quay.io", "private/a"); !ok {
+	if _, ok := secret.For(mirror.At("quay.io", "private/a")); !ok {
 		t.Error("none is found")
 	}
 }
@@ -211,7 +211,7 @@ func TestSecretsNeverShowThemselves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	credential, ok := secret.For("s3cret.io", "a")
+	credential, ok := secret.For(mirror.At("s3cret.io", "a"))
 	if !ok {
 		t.Fatal("none")
 	}

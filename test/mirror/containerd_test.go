@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/containerd/containerd/v2/core/remotes/docker/config"
 	"github.com/containerd/log"
+	"github.com/distribution/reference"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
@@ -54,21 +55,26 @@ func newContainerdAt(t *testing.T, rules mirror.Rules, endpoint mirror.Endpoint)
 
 // places are where an image is asked for, one after the other, by what knows its digest and by what
 // has only its tag.
-func (c containerd) places(t *testing.T, image mirror.Reference) (digest, tag []string) {
+func (c containerd) places(t *testing.T, name string) (digest, tag []string) {
 	t.Helper()
-	hosts, err := c.hosts(image.Host)
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := reference.Domain(named) // as it is written
+	hosts, err := c.hosts(registry)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, host := range hosts {
 		if toResolver := host.Host == resolver; toResolver != (host.Header.Get(mirror.TokenHeader) != "") {
-			t.Fatalf("%s: the token goes to %s, or not to the resolver", image.Host, host.Host)
+			t.Fatalf("%s: the token goes to %s, or not to the resolver", registry, host.Host)
 		}
 		path, ok := strings.CutPrefix(host.Path, "/v2")
-		if !ok || host.Scheme != "https" && host.Host != resolver && !strings.HasPrefix(image.Host, "localhost") {
-			t.Fatalf("%s is asked at %s://%s%s", image.Host, host.Scheme, host.Host, host.Path)
+		if !ok || host.Scheme != "https" && host.Host != resolver && !strings.HasPrefix(registry, "localhost") {
+			t.Fatalf("%s is asked at %s://%s%s", registry, host.Scheme, host.Host, host.Path)
 		}
-		place := host.Host + path + "/" + image.Repository
+		place := host.Host + path + "/" + reference.Path(named)
 		if host.Host == resolver {
 			place = resolver
 		}
@@ -96,14 +102,10 @@ func TestContainerdGoesWhereItMay(t *testing.T) {
 		}
 		node := newContainerd(t, rules, hosts()[:g.IntN(4)]...)
 		for range namesPerTable {
-			image, err := mirror.ParseReference(parse(t, g.name(sets), contract.PullByTag).String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			image := g.name(sets)
 			digest, tag := node.places(t, image)
-			byTag := addresses(rules.Sources(image))
-			image.Kind = contract.PullByDigest
-			byDigest := addresses(rules.Sources(image))
+			byTag := rules.Sources(imageOf(t, image), contract.PullByTag)
+			byDigest := rules.Sources(imageOf(t, image), contract.PullByDigest)
 			alone := []string{resolver}
 			if changed := !slices.Equal(byTag, byDigest) || len(byTag) != 1; changed || slices.Contains(tag, resolver) {
 				if !slices.Equal(digest, alone) || !slices.Equal(tag, alone) {
@@ -139,19 +141,15 @@ func TestContainerdAsksTheResolverOrNobodyElse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			image, err := mirror.ParseReference(c.image)
-			if err != nil {
-				t.Fatal(err)
-			}
-			digest, tag := newContainerd(t, rules).places(t, image)
+			digest, tag := newContainerd(t, rules).places(t, c.image)
 			if !slices.Equal(digest, []string{c.want}) || !slices.Equal(tag, digest) {
 				t.Errorf("by digest %v, by tag %v, not %s", digest, tag, c.want)
 			}
 			if c.want != resolver {
 				return
 			}
-			_, tag = newContainerdAt(t, rules, mirror.Endpoint{}).places(t, image)
-			if !slices.Equal(tag, []string{nowhere + image.Repository}) {
+			_, tag = newContainerdAt(t, rules, mirror.Endpoint{}).places(t, c.image)
+			if !slices.Equal(tag, []string{nowhere + imageOf(t, c.image).Path}) {
 				t.Errorf("while another program has the port: %v", tag)
 			}
 		})
@@ -173,7 +171,7 @@ func TestContainerdFindsTheFolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		digest, _ := newContainerd(t, rules).places(t, mirror.Reference{Host: name, Repository: "a"})
+		digest, _ := newContainerd(t, rules).places(t, name+"/a")
 		if digest[0] != resolver {
 			t.Errorf("%s is asked at %v", name, digest)
 		}
@@ -184,14 +182,6 @@ func digest(source string, mirrors ...string) mirror.Set {
 	set := tag(source, mirrors...)
 	set.Kind = contract.PullByDigest
 	return set
-}
-
-func addresses(pulls []mirror.Pull) []string {
-	var all []string
-	for _, p := range pulls {
-		all = append(all, p.Address()+"/"+p.Repository)
-	}
-	return all
 }
 
 // inOrder says whether some is part of all, in its order.

@@ -256,6 +256,20 @@ func otherPort(prefix, name string) bool {
 	return !strings.HasPrefix(prefix, "*.") && source != host
 }
 
+// imageOf is a name as the resolver reads it.
+func imageOf(t *testing.T, name string) mirror.Location {
+	t.Helper()
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	image, err := mirror.ParseRepository(reference.Domain(named), reference.Path(named))
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return image
+}
+
 func parse(t *testing.T, name string, kind contract.PullKind) reference.Named {
 	t.Helper()
 	if kind == contract.PullByDigest {

@@ -76,15 +76,11 @@ func TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes(t *testing.T) {
 			name := g.name(sets)
 			for _, kind := range []contract.PullKind{contract.PullByDigest, contract.PullByTag} {
 				want := node.sources(t, name, kind)
-				image, err := mirror.ParseReference(parse(t, name, kind).String())
-				if err != nil {
-					t.Fatal(err)
-				}
 				var got []string
-				for _, p := range rules.Sources(image) {
-					got = append(got, p.Host+"/"+p.Repository)
-					linux, both := want.insecure[p.Host+"/"+p.Repository]
-					if ours := rules.Insecure(p.Host, p.Repository); both && ours != linux && !want.port &&
+				for _, p := range rules.Sources(imageOf(t, name), kind) {
+					got = append(got, p.String())
+					linux, both := want.insecure[p.String()]
+					if ours := rules.Insecure(p); both && ours != linux && !want.port &&
 						!isBelowMirror(raw, sets, p) {
 						t.Fatalf("%s by %s: %v insecure: Linux %t, Windows %t\n%+v\n%s", name, kind, p, linux, ours,
 							raw, show(sets))
@@ -114,8 +110,8 @@ func TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes(t *testing.T) {
 
 // isBelowMirror says whether an insecure namespace lies below a mirror, or shares its host: there
 // the two differ, see TestSourceDeviations.
-func isBelowMirror(raw contract.RegistrySources, sets []mirror.Set, p mirror.Pull) bool {
-	name := p.Host + "/" + p.Repository
+func isBelowMirror(raw contract.RegistrySources, sets []mirror.Set, p mirror.Location) bool {
+	name := p.String()
 	return slices.ContainsFunc(raw.Insecure, func(scope string) bool {
 		return isWithin(name, scope) && slices.ContainsFunc(sets, func(set mirror.Set) bool {
 			return slices.ContainsFunc(set.Mirrors, func(m string) bool { return strings.HasPrefix(scope, m+"/") })
@@ -145,7 +141,7 @@ func TestSourceDeviations(t *testing.T) {
 		},
 		"the default port is no other registry for those that are allowed": {
 			nil, contract.RegistrySources{Allowed: []string{"quay.io"}, Restricted: true}, "quay.io:443/a", "",
-			"quay.io:443/a", "it is the same registry",
+			"quay.io/a", "it is the same registry",
 		},
 		"what every pod needs is never refused": {
 			nil, contract.RegistrySources{Allowed: []string{"quay.io"}, Restricted: true,
@@ -170,17 +166,13 @@ func TestSourceDeviations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			image, err := mirror.ParseReference(c.image)
-			if err != nil {
-				t.Fatal(err)
-			}
 			mark := map[bool]string{true: "!"}
 			var linux, windows []string
 			for _, place := range answer.places {
 				linux = append(linux, place+mark[answer.insecure[place]])
 			}
-			for _, p := range rules.Sources(image) {
-				windows = append(windows, p.Host+"/"+p.Repository+mark[rules.Insecure(p.Host, p.Repository)])
+			for _, p := range rules.Sources(imageOf(t, c.image), contract.PullByTag) {
+				windows = append(windows, p.String()+mark[rules.Insecure(p)])
 			}
 			if l, w := strings.Join(linux, " "), strings.Join(windows, " "); l != c.linux || w != c.windows {
 				t.Errorf("%s\nLinux   %s %v\nWindows %s", c.why, l, answer.refused, w)

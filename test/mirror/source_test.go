@@ -33,18 +33,7 @@ func windows(t *testing.T, sets []mirror.Set) func(name string, kind contract.Pu
 		t.Fatal(err)
 	}
 	return func(name string, kind contract.PullKind) []string {
-		image, err := mirror.ParseReference(parse(t, name, kind).String())
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if image.Kind != kind {
-			t.Fatalf("%s is %s", name, image.Kind)
-		}
-		var places []string
-		for _, p := range rules.Sources(image) {
-			places = append(places, p.Host+"/"+p.Repository)
-		}
-		return places
+		return texts(rules.Sources(imageOf(t, name), kind))
 	}
 }
 
@@ -195,21 +184,21 @@ func TestDeviations(t *testing.T) {
 			[]mirror.Set{never(tag("quay.io", "m.io"))}, "quay.io:5000/a", "m.io:5000/a", "",
 			"a rule is not evaded by a port; nobody says that the mirror has another one at that port",
 		},
-		"never holds for Docker Hub by its address": {
+		"Docker Hub by its address": {
 			[]mirror.Set{never(tag("docker.io", "m.io"))}, "registry-1.docker.io/library/a",
-			"registry-1.docker.io/library/a", "",
-			"a rule is not evaded by another name of the same registry",
+			"registry-1.docker.io/library/a", "m.io/library/a",
+			"it is the same registry, and a rule is not evaded by another name",
 		},
-		"never holds for the default port and without it": {
-			[]mirror.Set{never(tag("quay.io:443", "m.io"))}, "quay.io/a", "quay.io/a", "",
+		"a source with the default port": {
+			[]mirror.Set{never(tag("quay.io:443", "m.io"))}, "quay.io/a", "quay.io/a", "m.io/a",
 			"it is the same registry",
 		},
 		"the default port is the same registry": {
-			[]mirror.Set{tag("quay.io", "m.io")}, "quay.io:443/a", "m.io:443/a quay.io:443/a", "m.io/a quay.io:443/a",
+			[]mirror.Set{tag("quay.io", "m.io")}, "quay.io:443/a", "m.io:443/a quay.io:443/a", "m.io/a quay.io/a",
 			"the same effect; the port is not needed",
 		},
 		"the default port and a path": {
-			[]mirror.Set{tag("quay.io", "m.io/x")}, "quay.io:443/a", refused, "m.io/x/a quay.io:443/a",
+			[]mirror.Set{tag("quay.io", "m.io/x")}, "quay.io:443/a", refused, "m.io/x/a quay.io/a",
 			"the same registry must not be served worse for a port that changes nothing",
 		},
 		"a mirror that gives no name is passed over: port and path": {
@@ -264,14 +253,7 @@ func TestDeviations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			image, err := mirror.ParseReference(c.image)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var places []string
-			for _, p := range rules.Sources(image) {
-				places = append(places, p.Host+"/"+p.Repository)
-			}
+			places := texts(rules.Sources(imageOf(t, c.image), contract.PullByTag))
 			if windows := strings.Join(places, " "); linux != c.linux || windows != c.windows {
 				t.Errorf("%s\nLinux   %s %v\nWindows %s", c.why, linux, answer.refused, windows)
 			}
@@ -283,13 +265,19 @@ func TestDeviations(t *testing.T) {
 // with.
 func TestLinuxNodesHaveNoNamesWithIPv6(t *testing.T) {
 	t.Parallel()
-	const name = "[fd00::1]:5000/a:1.0"
-	if named, err := reference.ParseNormalizedNamed(name); err == nil {
+	if named, err := reference.ParseNormalizedNamed("[fd00::1]:5000/a:1.0"); err == nil {
 		t.Errorf("it has by now: put addresses into the table (%v)", named)
 	}
-	if image, err := mirror.ParseReference(name); err != nil || image.Host != "[fd00::1]:5000" {
+	if image, err := mirror.ParseRepository("[fd00::1]:5000", "a"); err != nil || image.Host != "[fd00::1]:5000" {
 		t.Errorf("%v, %v", image, err)
 	}
+}
+
+func texts(all []mirror.Location) (texts []string) {
+	for _, at := range all {
+		texts = append(texts, at.String())
+	}
+	return texts
 }
 
 func tag(source string, mirrors ...string) mirror.Set {

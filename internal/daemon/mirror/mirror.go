@@ -29,9 +29,6 @@ type Options struct {
 	Network winos.Network
 	// Reporter reports pulls to administrators. Optional.
 	Reporter *Reporter
-	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS.
-	// For tests.
-	PlainLoopback []string
 }
 
 // Service runs the resolver. It is not safe for concurrent use.
@@ -183,7 +180,7 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 func (s *Service) make() error {
 	token := rand.Text() // 130 bits
 	made, err := resolver.New(resolver.Options{
-		Token: token, PlainLoopback: s.PlainLoopback, OnReport: s.Reporter.Report,
+		Token: token, OnReport: s.Reporter.Report,
 	})
 	if err != nil {
 		return err

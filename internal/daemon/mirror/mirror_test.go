@@ -35,13 +35,13 @@ type host struct {
 	service *nodemirror.Service
 }
 
-func newHost(t *testing.T, plain ...string) *host {
+func newHost(t *testing.T) *host {
 	t.Helper()
 	m, err := sim.New(sim.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{m, nodemirror.NewService(nodemirror.Options{Network: m.Host().Network, PlainLoopback: plain})}
+	h := &host{m, nodemirror.NewService(nodemirror.Options{Network: m.Host().Network})}
 	t.Cleanup(func() {
 		h.service.Close()
 		if err := m.Close(); err != nil {
@@ -53,11 +53,22 @@ func newHost(t *testing.T, plain ...string) *host {
 
 func (h *host) follow(t *testing.T, c contract.Confidential) []contract.File {
 	t.Helper()
+	if len(c.Mirrors) > 0 {
+		c.Trust = []string{trusted(t)}
+	}
 	files, problem := h.service.Follow(t.Context(), c, nil)
 	if problem != nil {
 		t.Fatal(problem)
 	}
 	return files
+}
+
+// trusted is the certificate of httptest.
+func trusted(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
 // ask asks the resolver as containerd does, with the token that the files tell it.
@@ -112,7 +123,7 @@ const manifest = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.mani
 
 func serveImage(t *testing.T, repository string) string {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v2/":
 		case "/v2/" + repository + "/manifests/v1":
@@ -133,7 +144,7 @@ func serveImage(t *testing.T, repository string) string {
 func TestContainerdIsSentToTheResolverAndGetsTheMirrorsImage(t *testing.T) {
 	t.Parallel()
 	address := serveImage(t, "copy/app")
-	h := newHost(t, address)
+	h := newHost(t)
 	files := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
 		address+"/copy")}})
 	if got := paths(files); !strings.HasPrefix(got, contract.DirRegistries+`\quay.example\hosts.toml`) {
@@ -156,7 +167,7 @@ func TestContainerdIsSentToTheResolverAndGetsTheMirrorsImage(t *testing.T) {
 func TestNewRulesAreAtWorkAtOnceAndTheTokenStays(t *testing.T) {
 	t.Parallel()
 	address := serveImage(t, "copy/app")
-	h := newHost(t, address)
+	h := newHost(t)
 	before := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
 		"nowhere.example/x")}})
 	after := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",

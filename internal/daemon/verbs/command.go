@@ -35,9 +35,6 @@ type Options struct {
 	RunService func(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error
 	// Running reports SERVICE_RUNNING when there is no RunService; nil ignores it.
 	Running func()
-	// PlainRegistries are host:port of registries on loopback addresses that the mirror resolver
-	// may speak to without TLS. For tests.
-	PlainRegistries []string
 	// Intervals of the service; its zero value is right for production.
 	Intervals reconcile.Intervals
 }

@@ -1,8 +1,10 @@
 package resolver
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -16,7 +18,7 @@ import (
 // question is one request to one source.
 type question struct {
 	method string
-	at     mirror.Pull
+	at     mirror.Location
 	// credential is for this source only. It must not be sent to another host.
 	credential mirror.Credential
 	path       string
@@ -24,8 +26,8 @@ type question struct {
 	span       span
 	// firstByte bounds the wait for the first byte, stall the wait for any later one.
 	firstByte, stall time.Duration
-	// forbidden is a host, in the form of mirror.CanonicalHost, that no redirect may lead to. If forbidden is
-	// empty, only the rules restrict redirects.
+	// forbidden is a host, as in mirror.Location, to which no redirect may lead; empty if only the rules restrict
+	// redirects.
 	forbidden string
 }
 
@@ -53,8 +55,7 @@ func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 	timer := time.AfterFunc(q.firstByte, func() { cancel(errSlow) })
 	answer, err := s.send(limited, q)
 	if err == nil {
-		answer.body.guard(limited, timer, q.stall, cancel)
-		err = answer.body.prime()
+		err = answer.body.prime(limited, timer, q.stall, cancel)
 	}
 	if err == nil {
 		err = context.Cause(limited) // bytes that arrive while the connection closes are no answer
@@ -77,7 +78,7 @@ func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 // send sends the request with the stored proof for the source, and once more with a new proof if the source requires
 // one.
 func (s *state) send(ctx context.Context, q question) (*reply, error) {
-	proof := s.keys.remembered(q)
+	proof := s.remembered(q)
 	for isNew := false; ; {
 		response, own, err := s.sendFollowing(ctx, q, proof)
 		if err != nil {
@@ -91,7 +92,7 @@ func (s *state) send(ctx context.Context, q question) (*reply, error) {
 			return nil, faultf(ReasonWrongContent, "it gives a part")
 		case status == http.StatusUnauthorized && own && !isNew:
 			discard(response)
-			if proof, err = s.keys.prove(ctx, q, s.way(q.at), response); err != nil {
+			if proof, err = s.prove(ctx, q, response); err != nil {
 				return nil, err
 			}
 			isNew = true
@@ -107,7 +108,8 @@ func (s *state) send(ctx context.Context, q question) (*reply, error) {
 
 func replyOf(response *http.Response, q question) (*reply, error) {
 	h, r := response.Header, &reply{method: q.method, status: response.StatusCode, header: response.Header,
-		length: response.ContentLength, body: &body{inner: response.Body}}
+		length: response.ContentLength, body: &body{ReadCloser: response.Body,
+			ahead: bufio.NewReaderSize(response.Body, firstRead)}}
 	if q.method == http.MethodHead {
 		r.length = headLength(h)
 	}
@@ -141,58 +143,60 @@ func headLength(h http.Header) int64 {
 // challenge may be followed.
 func (s *state) sendFollowing(ctx context.Context, q question, authorization string) (response *http.Response, own bool,
 	err error) {
-	address := &url.URL{Scheme: "https", Host: q.at.Address(), Path: q.path}
-	if s.transport.isPlain(address.Host) {
-		address.Scheme = "http"
+	address := url.URL{Scheme: "https", Host: q.at.Address(), Path: q.path}
+	request, err := http.NewRequestWithContext(ctx, q.method, address.String(), nil)
+	if err != nil {
+		return nil, false, faultf(ReasonForbidden, "its name is no address")
 	}
-	origin, way := authority(address.Scheme, address.Host), s.way(q.at)
-	for range hops {
-		request, err := http.NewRequestWithContext(ctx, q.method, address.String(), nil)
-		if err != nil {
-			return nil, false, faultf(ReasonForbidden, "redirected to what is no address")
-		}
-		request.Header["Accept"] = q.accept
-		request.Header.Set("Accept-Encoding", "identity")
-		request.Header.Set("User-Agent", "wmco-resolver")
-		q.span.ask(request.Header)
-		if authorization != "" && authority(address.Scheme, address.Host) == origin {
-			request.Header.Set("Authorization", authorization)
-		}
-		response, err := way.RoundTrip(request)
-		if err != nil {
-			return nil, false, err
-		}
-		if sent := response.Request; sent != nil && sent.URL.Scheme != address.Scheme {
-			// The registry is insecure and speaks no TLS.
-			if authority(address.Scheme, address.Host) == origin {
-				origin = authority(sent.URL.Scheme, sent.URL.Host)
-			}
-			address = sent.URL
-		}
-		location := response.Header.Get("Location")
-		if response.StatusCode/100 != 3 || location == "" {
-			return response, authority(address.Scheme, address.Host) == origin, nil
-		}
-		discard(response)
-		if address, err = redirected(address, location); err != nil {
-			return nil, false, err
-		}
-		if s.forbids(q, address) {
-			return nil, false, errForbidden
-		}
+	request.Header["Accept"] = q.accept
+	request.Header.Set("Accept-Encoding", "identity")
+	request.Header.Set("User-Agent", "wmco-resolver")
+	if !q.span.isEverything() {
+		request.Header.Set("Range", q.span.String())
 	}
-	return nil, false, faultf(ReasonFailing, "more than %d redirects", hops)
+	if authorization != "" {
+		request.Header.Set("Authorization", authorization)
+	}
+	origin := ""
+	client := http.Client{Transport: s.way(q.at), CheckRedirect: func(next *http.Request, via []*http.Request) error {
+		from := next.Response.Request.URL // An insecure registry that speaks no TLS was asked by http.
+		if len(via) == 1 {
+			origin = authority(from.Scheme, from.Host)
+		}
+		if len(via) == hops {
+			return faultf(ReasonFailing, "more than %d redirects", hops)
+		}
+		to, err := redirected(from, next.Response.Header.Get("Location"))
+		if err != nil {
+			return err
+		}
+		next.URL = to
+		if s.forbids(q, to) {
+			return faultf(ReasonForbidden, "it leads to a source that must never be contacted")
+		}
+		next.Header.Del("Referer")
+		next.Header.Del("Authorization")
+		if authorization != "" && authority(to.Scheme, to.Host) == origin {
+			next.Header.Set("Authorization", authorization)
+		}
+		return nil
+	}}
+	if response, err = client.Do(request); err != nil {
+		return nil, false, err
+	}
+	at := response.Request.URL
+	return response, origin == "" || authority(at.Scheme, at.Host) == origin, nil
 }
 
 // forbids reports whether a redirect leads to a registry or a repository that must not be contacted.
-func (s *state) forbids(q question, to *url.URL) bool {
-	repository := ""
-	if path, ok := strings.CutPrefix(to.Path, "/v2/"); ok {
+func (s *state) forbids(q question, address *url.URL) bool {
+	to := mirror.At(address.Host, "")
+	if path, ok := strings.CutPrefix(address.Path, "/v2/"); ok {
 		if t, err := parsePath(path); err == nil {
-			repository = t.repository
+			to = mirror.At(address.Host, t.image.Path)
 		}
 	}
-	return mirror.CanonicalHost(to.Host) == q.forbidden || !s.rules.MayLead(q.at, to.Host, repository)
+	return to.Host == q.forbidden || !s.rules.MayLead(q.at, to)
 }
 
 // redirected returns the target of a redirect, without user info.
@@ -204,7 +208,7 @@ func redirected(from *url.URL, location string) (*url.URL, error) {
 	case from.Scheme == "https" && to.Scheme != "https":
 		return nil, faultf(ReasonForbidden, "redirected from https to something else")
 	}
-	to.User, to.Fragment = nil, ""
+	to.User = nil
 	return to, nil
 }
 
@@ -214,11 +218,11 @@ func discard(response *http.Response) {
 	_ = response.Body.Close()
 }
 
-// body is the body of an answer. Each leastRead bytes must arrive within stall. Otherwise a trickling body would
-// occupy its slot forever. Time doesn't count while the client isn't reading.
+// body is the body of an answer. Each leastRead bytes must arrive within stall. Otherwise a trickling body would never
+// end. Time in which the client doesn't read does not count.
 type body struct {
-	inner io.ReadCloser
-	first []byte // read ahead
+	io.ReadCloser
+	ahead *bufio.Reader // of ReadCloser
 	timer *time.Timer
 	stall time.Duration
 	// spent and got are the reading time and the bytes since the last complete leastRead.
@@ -234,36 +238,23 @@ const leastRead = 64 << 10
 // firstRead is the maximum content of a TLS record.
 const firstRead = 16 << 10
 
-func (b *body) guard(ctx context.Context, timer *time.Timer, stall time.Duration, cancel context.CancelCauseFunc) {
+// prime waits for the first byte until timer cancels ctx. From then on, stall bounds each read.
+func (b *body) prime(ctx context.Context, timer *time.Timer, stall time.Duration,
+	cancel context.CancelCauseFunc) error {
 	b.timer, b.stall, b.cancel = timer, stall, cancel
 	b.cause = func() error { return context.Cause(ctx) }
-}
-
-// prime waits for the first byte.
-func (b *body) prime() error {
-	defer b.timer.Stop()
-	buffer := make([]byte, firstRead)
-	n, err := b.inner.Read(buffer)
-	for n == 0 && err == nil {
-		n, err = b.inner.Read(buffer)
+	defer timer.Stop()
+	if _, err := b.ahead.Peek(1); err != nil && !errors.Is(err, io.EOF) {
+		return err
 	}
-	b.first = buffer[:n]
-	if n > 0 || errors.Is(err, io.EOF) {
-		return nil // a later read returns the error again
-	}
-	return err
+	return nil
 }
 
 // Read returns io.EOF only at the regular end of the body. Its other errors are faults.
 func (b *body) Read(p []byte) (int, error) {
-	if len(b.first) > 0 {
-		n := copy(p, b.first)
-		b.first = b.first[n:]
-		return n, nil
-	}
 	began := time.Now()
 	b.timer.Reset(b.stall - b.spent)
-	n, err := b.inner.Read(p)
+	n, err := b.ahead.Read(p)
 	b.timer.Stop()
 	b.spent += time.Since(began)
 	if b.got += n; b.got >= leastRead {
@@ -279,84 +270,60 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Close ends the request.
 func (b *body) Close() error {
 	if b.timer != nil {
 		b.timer.Stop()
-	}
-	if b.cancel != nil {
 		defer b.cancel(nil)
 	}
-	return b.inner.Close()
+	return b.ReadCloser.Close()
 }
 
 // span is a range of bytes from first to last, both counted from 0. last is -1 if the range has no end.
 type span struct{ first, last int64 }
 
+// maxSize bounds positions, so that sums of them don't overflow.
+const maxSize = 1 << 62
+
 // everything returns the span of the whole content.
 func everything() span { return span{0, -1} }
 
-func (s span) isEverything() bool { return s.first == 0 && s.last < 0 }
+func (s span) isEverything() bool { return s == everything() }
 
-func (s span) ask(h http.Header) {
-	if s.isEverything() {
-		return
+// String returns the value of a Range header.
+func (s span) String() string {
+	if s.last < 0 {
+		return fmt.Sprintf("bytes=%d-", s.first)
 	}
-	text := "bytes=" + strconv.FormatInt(s.first, 10) + "-"
-	if s.last >= 0 {
-		text += strconv.FormatInt(s.last, 10)
+	return fmt.Sprintf("bytes=%d-%d", s.first, s.last)
+}
+
+// contentRange returns the value of a Content-Range header. total is -1 if it is unknown.
+func (s span) contentRange(total int64) string {
+	if total < 0 {
+		return fmt.Sprintf("bytes %d-%d/*", s.first, s.last)
 	}
-	h.Set("Range", text)
+	return fmt.Sprintf("bytes %d-%d/%d", s.first, s.last, total)
 }
 
 // parseSpan parses a Range header with one range that has a start position. It ignores all other ranges, which
 // containerd never requests. HTTP allows a server to answer these with the whole content.
 func parseSpan(header string) (s span, ranged bool) {
-	text, ok := strings.CutPrefix(header, "bytes=")
-	first, last, dash := strings.Cut(text, "-")
-	if !ok || !dash {
-		return everything(), false
-	}
 	s = everything()
-	if s.first, ok = parsePosition(first); !ok {
-		return everything(), false
+	if n, _ := fmt.Sscanf(header, "bytes=%d-%d", &s.first, &s.last); n < 2 {
+		s.last = -1
 	}
-	if last == "" {
-		return s, true
-	}
-	if s.last, ok = parsePosition(last); !ok || s.last < s.first {
+	if s.first < 0 || max(s.first, s.last) >= maxSize || s.last >= 0 && s.last < s.first || s.String() != header {
 		return everything(), false
 	}
 	return s, true
 }
 
-// parsePosition parses digits only, without a sign.
-func parsePosition(text string) (int64, bool) {
-	n, err := strconv.ParseUint(text, 10, 62)
-	return int64(n), err == nil && text[0] != '+' //nolint:gosec // 62 bits fit
-}
-
 // parseContentRange parses "bytes first-last/total". total is -1 for an asterisk.
 func parseContentRange(header string) (s span, total int64, ok bool) {
-	text, ok := strings.CutPrefix(header, "bytes ")
-	if !ok {
-		return span{}, 0, false
+	if n, _ := fmt.Sscanf(header, "bytes %d-%d/%d", &s.first, &s.last, &total); n < 3 {
+		total = -1
 	}
-	between, all, ok := strings.Cut(text, "/")
-	if !ok {
-		return span{}, 0, false
-	}
-	first, last, ok := strings.Cut(between, "-")
-	if !ok {
-		return span{}, 0, false
-	}
-	var ok1, ok2 bool
-	s.first, ok1 = parsePosition(first)
-	s.last, ok2 = parsePosition(last)
-	total = -1
-	ok3 := true
-	if all != "*" {
-		total, ok3 = parsePosition(all)
-	}
-	ok = ok1 && ok2 && ok3 && s.first <= s.last && (total < 0 || s.last < total)
-	return s, total, ok
+	ok = 0 <= s.first && s.first <= s.last && max(s.last, total) < maxSize && (total < 0 || s.last < total)
+	return s, total, ok && s.contentRange(total) == header
 }

@@ -28,8 +28,8 @@ func TestAnAnswerThatComesAsItsTimeEndsIsNone(t *testing.T) {
 	}
 	s := newState(Options{}.defaults(), Config{Rules: rules})
 	s.transport.common.RegisterProtocol("https", lastMoment{})
-	answer, err := s.ask(t.Context(), question{method: http.MethodGet, at: mirror.Pull{Host: "mirror.test",
-		Repository: "a"}, credential: mirror.Credential{RegistryToken: "t"}, path: "/v2/a/blobs/x",
+	answer, err := s.ask(t.Context(), question{method: http.MethodGet, at: mirror.At("mirror.test", "a"),
+		credential: mirror.Credential{RegistryToken: "t"}, path: "/v2/a/blobs/x",
 		firstByte: time.Millisecond, stall: time.Minute})
 	var f *fault
 	if !errors.As(err, &f) || f.reason != ReasonSlow {

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
@@ -112,15 +113,19 @@ type way struct {
 // containerd does, the client asks for the manifest before.
 func waysTo(b *testing.B, registry http.Handler, scheme, path, manifest string) (way, way) {
 	b.Helper()
-	server, o := httptest.NewUnstartedServer(registry), calm()
+	server := httptest.NewUnstartedServer(registry)
 	if scheme == "https" {
 		server.StartTLS()
 	} else {
 		server.Start()
-		o.PlainLoopback = []string{server.Listener.Addr().String()}
 	}
 	b.Cleanup(server.Close)
-	g := newRig(b, o, config(b, source+" digest "+server.Listener.Addr().String()+"/m never"))
+	c := config(b, source+" digest "+server.Listener.Addr().String()+"/m never")
+	if scheme == "http" {
+		c = restricted(b, contract.RegistrySources{Insecure: []string{server.Listener.Addr().String()}},
+			source+" digest "+server.Listener.Addr().String()+"/m never")
+	}
+	g := newRig(b, calm(), c)
 	of := func(path string) string { return g.url + "/v2/" + path + "?ns=" + url.QueryEscape(source) }
 	named := way{client: g.client, address: of(manifest), before: func() {}}
 	return way{server.Client(), server.URL + "/v2/m/" + path, func() {}}, way{g.client, of(path), func() {

@@ -1,13 +1,12 @@
 package resolver
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"hash"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -15,22 +14,19 @@ import (
 )
 
 // layer is a blob, or a part of one, that is copied from a source to containerd. The layer is hashed, and containerd
-// gets its last byte only if the digest matches. If a source fails, another one continues at the same byte.
+// gets its last bytes only if the digest matches. If a source fails, another one continues at the same byte.
 type layer struct {
 	*pull
 	source   *reply
-	at       mirror.Pull
+	at       mirror.Location
 	position int64 // of the next byte
 	size     int64 // of the blob; -1 if unknown
 	end      int64 // of the answer; -1 if unknown until the source ends
 	sum      hash.Hash
-	bringers []mirror.Pull // all sources of the bytes
-	// small is the content of a small blob. It is checked before any byte is sent, so wrong bytes only cost another
-	// attempt.
-	small []byte
 }
 
-// maxSmall is the maximum size of a small blob.
+// maxSmall is the maximum size of a small blob. It is checked before any byte is sent, so wrong bytes only cost another
+// attempt.
 const maxSmall = 1 << 20
 
 // bufferSize is so large that the cost per buffer is negligible.
@@ -64,16 +60,13 @@ func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func(
 // open requests the bytes from the position on.
 func (l *layer) open(ctx context.Context) error {
 	rest := span{first: l.position, last: l.span.last}
-	source, at, err := l.ask(ctx, http.MethodGet, rest, func(_ context.Context, _ mirror.Pull, r *reply) error {
+	source, at, err := l.ask(ctx, http.MethodGet, rest, func(_ context.Context, _ mirror.Location, r *reply) error {
 		return l.take(r)
 	})
 	if err != nil {
 		return err
 	}
 	l.source, l.at = source, at
-	if !slices.Contains(l.bringers, at) {
-		l.bringers = append(l.bringers, at)
-	}
 	return nil
 }
 
@@ -100,12 +93,14 @@ func (l *layer) take(r *reply) error {
 		return err
 	}
 	if isFirst := l.source == nil; isFirst && end >= 0 && end <= maxSmall && !l.ranged {
-		if l.small, err = readWhole(r, maxSmall); err != nil {
+		content, err := readWhole(r, maxSmall)
+		if err != nil {
 			return err
 		}
-		if !l.target.digest.matches(l.small) {
+		if !l.target.digest.matches(content) {
 			return faultf(ReasonWrongContent, "the digest is another")
 		}
+		r.body.ahead.Reset(bytes.NewReader(content))
 	}
 	l.size, l.end = size, end
 	return nil
@@ -132,11 +127,7 @@ func (l *layer) writeHeader(w http.ResponseWriter) {
 		l.writeLayerHeader(w, http.StatusOK, l.end)
 		return
 	}
-	total := "*"
-	if l.size >= 0 {
-		total = strconv.FormatInt(l.size, 10)
-	}
-	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%s", l.span.first, l.end-1, total))
+	w.Header().Set("Content-Range", span{l.span.first, l.end - 1}.contentRange(l.size))
 	l.writeLayerHeader(w, http.StatusPartialContent, l.end-l.span.first)
 }
 
@@ -157,57 +148,32 @@ func (p *pull) writeLayerHeader(w http.ResponseWriter, status int, length int64)
 // copy sends bytes to the client until the end. It returns how many it sent, and errBroken, errUnread or the context's
 // error if the answer isn't complete.
 func (l *layer) copy(ctx context.Context, w http.ResponseWriter) (sent int64, err error) {
-	if l.end >= 0 && l.end <= maxSmall && !l.ranged {
-		return l.end, write(w, l.small)
-	}
 	buffer := l.resolver.buffers.Get().(*[bufferSize]byte)
 	defer l.resolver.buffers.Put(buffer)
-	var held []byte
 	for l.end < 0 || l.position < l.end {
 		n, reading := l.read(buffer[:])
-		piece := buffer[:n]
 		l.position += int64(n)
-		hashed := l.hash(piece)
-		if l.sum != nil && l.position == l.end && n > 0 {
-			piece, held = piece[:n-1], []byte{piece[n-1]}
+		if l.end < 0 && errors.Is(reading, io.EOF) {
+			l.end = l.position
 		}
-		err = write(w, piece)
-		<-hashed
-		if err != nil {
+		if l.sum != nil {
+			_, _ = l.sum.Write(buffer[:n])
+			if l.position == l.end && !l.target.digest.isSum(l.sum) {
+				l.failed(l.at, faultf(ReasonWrongContent, "the digest is another"))
+				return sent, errBroken
+			}
+		}
+		if err = write(w, buffer[:n]); err != nil {
 			return sent, err
 		}
-		sent += int64(len(piece))
-		switch {
-		case reading == nil || l.position == l.end:
-		case errors.Is(reading, io.EOF) && l.end < 0:
-			l.end = l.position
-		default:
+		sent += int64(n)
+		if reading != nil && l.position != l.end {
 			if err = l.resume(ctx, reading); err != nil {
 				return sent, err
 			}
 		}
 	}
-	if l.sum != nil && !l.target.digest.isSum(l.sum) {
-		for _, at := range l.bringers {
-			l.failed(at, faultf(ReasonWrongContent, "the digest is another"), 0)
-		}
-		return sent, errBroken
-	}
-	return sent + int64(len(held)), write(w, held)
-}
-
-// hash hashes a piece in a goroutine while the piece is being written.
-func (l *layer) hash(piece []byte) (done <-chan struct{}) {
-	hashed := make(chan struct{})
-	if l.sum == nil {
-		close(hashed)
-		return hashed
-	}
-	go func() {
-		defer close(hashed)
-		_, _ = l.sum.Write(piece)
-	}()
-	return hashed
+	return sent, nil
 }
 
 // read fills the buffer. For the very first bytes it returns without waiting for more.
@@ -234,7 +200,7 @@ func (l *layer) resume(ctx context.Context, why error) error {
 		why = faultf(ReasonBrokenOff, "ended early")
 	}
 	l.source.close()
-	l.failed(l.at, faultOf(ctx, why), 0)
+	l.failed(l.at, faultOf(ctx, why))
 	l.deadline = time.Now().Add(l.resolver.options.LastFirstByte)
 	err := l.open(ctx)
 	if errors.Is(err, errNowhere) {

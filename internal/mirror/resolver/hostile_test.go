@@ -24,10 +24,11 @@ func TestWhatUnknownHostsAnswerTakesLittleMemory(t *testing.T) { //nolint:parall
 		return r, nil
 	})
 	o := Options{}.defaults()
-	k := newKeyring(newTransports(o, Config{}), func(string) bool { return false }, o.Now)
+	s := newState(o, Config{})
+	s.transport.common.RegisterProtocol("https", way)
 	before := heap()
 	for n := range proofsKept {
-		q := question{at: mirror.Pull{Host: fmt.Sprintf("h%d.test", n), Repository: fmt.Sprintf("r%d", n)}}
+		q := question{at: mirror.At(fmt.Sprintf("h%d.test", n), fmt.Sprintf("r%d", n))}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+q.at.Host+"/v2/", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +38,7 @@ func TestWhatUnknownHostsAnswerTakesLittleMemory(t *testing.T) { //nolint:parall
 			t.Fatal(err)
 		}
 		_ = refusal.Body.Close()
-		header, err := k.prove(t.Context(), q, way, refusal)
+		header, err := s.prove(t.Context(), q, refusal)
 		if err != nil || header != "Bearer "+padding {
 			t.Fatalf("a proof of %d bytes, %v", len(header), err)
 		}
@@ -45,7 +46,7 @@ func TestWhatUnknownHostsAnswerTakesLittleMemory(t *testing.T) { //nolint:parall
 	if kept := heap() - before; kept > 4<<20 {
 		t.Errorf("%d MiB are kept of what %d hosts answered", kept>>20, proofsKept)
 	}
-	runtime.KeepAlive(k)
+	runtime.KeepAlive(s)
 }
 
 func heap() int64 {

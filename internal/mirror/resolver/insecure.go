@@ -20,8 +20,8 @@ type insecureTransport struct {
 const bareLife = 10 * time.Minute
 
 // way returns the transport to a source.
-func (s *state) way(at mirror.Pull) http.RoundTripper {
-	if s.rules.Insecure(at.Host, at.Repository) {
+func (s *state) way(at mirror.Location) http.RoundTripper {
+	if s.rules.Insecure(at) {
 		return insecureTransport{s.transport, strings.ToLower(at.Address())}
 	}
 	return s.transport

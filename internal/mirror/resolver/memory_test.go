@@ -51,11 +51,11 @@ func TestTroubleIsRememberedForAWhile(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	s := newState(Options{Now: c.now}, Config{})
-	at, sibling := mirror.Pull{Host: "a.test", Repository: "x"}, mirror.Pull{Host: "a.test", Repository: "y"}
-	is := func(at mirror.Pull, want Reason) {
+	at, sibling := mirror.At("a.test", "x"), mirror.At("a.test", "y")
+	is := func(at mirror.Location, want Reason) {
 		t.Helper()
-		if found, _ := s.trouble(at); found.reason != want {
-			t.Errorf("the trouble of %v is %q instead of %q", at, found.reason, want)
+		if found, _ := s.trouble(at); found != want {
+			t.Errorf("the trouble of %v is %q instead of %q", at, found, want)
 		}
 	}
 	s.troubled(at, faultf(ReasonSlow, ""))

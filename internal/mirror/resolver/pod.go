@@ -26,8 +26,8 @@ import (
 // The credential of a handle is sent only to the source, and stored only in memory. If the pod has no credentials,
 // containerd gets a handle without one, and the next answer is final.
 type podAccess struct {
-	registry, repository string
-	credential           mirror.Credential
+	image      mirror.Location
+	credential mirror.Credential
 }
 
 const (
@@ -62,7 +62,7 @@ func (r *Resolver) authenticate(request *http.Request) (trusted bool, handle str
 // access returns the credentials of a handle, or nil if the handle is unknown or belongs to another repository.
 func (r *Resolver) access(handle string, t target) *podAccess {
 	found, ok := r.pods.get(handle)
-	if !ok || found.registry != t.registry || found.repository != t.repository {
+	if !ok || found.image != t.image {
 		return nil
 	}
 	return &found
@@ -71,8 +71,8 @@ func (r *Resolver) access(handle string, t target) *podAccess {
 // challengePod asks for the pod's credentials. wrong describes the error of a received handle.
 func challengePod(w http.ResponseWriter, request *http.Request, t target, wrong string) {
 	realm := url.URL{Scheme: "http", Host: request.Host, Path: podTokenPath}
-	challenge := "Bearer realm=" + strconv.Quote(realm.String()) + ",service=" + strconv.Quote(t.registry) +
-		",scope=" + strconv.Quote(pullScope(t.repository))
+	challenge := "Bearer realm=" + strconv.Quote(realm.String()) + ",service=" + strconv.Quote(t.image.Host) +
+		",scope=" + strconv.Quote(pullScope(t.image.Path))
 	if wrong != "" {
 		challenge += ",error=" + strconv.Quote(wrong)
 	}
@@ -94,11 +94,12 @@ func (r *Resolver) issue(w http.ResponseWriter, request *http.Request) {
 	form := request.Form
 	repository, ok := strings.CutPrefix(form.Get("scope"), "repository:")
 	repository, pull := strings.CutSuffix(repository, ":pull")
-	if !ok || !pull || len(form["scope"]) != 1 || mirror.CheckName(form.Get("service"), repository) != nil {
+	image, err := mirror.ParseRepository(form.Get("service"), repository)
+	if !ok || !pull || len(form["scope"]) != 1 || err != nil {
 		refuse(w, http.StatusBadRequest, codeUnsupported, "a token is for pulling from one repository")
 		return
 	}
-	access := podAccess{registry: form.Get("service"), repository: repository}
+	access := podAccess{image: image}
 	if request.Method == http.MethodPost {
 		access.credential = mirror.Credential{Username: form.Get("username"), Password: form.Get("password"),
 			IdentityToken: form.Get("refresh_token")}
@@ -113,10 +114,10 @@ func (r *Resolver) issue(w http.ResponseWriter, request *http.Request) {
 
 // credential returns the credential for a registry. For the source, this is the pod's own, if the pod has one.
 // Otherwise it is the entry of the cluster's pull secret.
-func (p *pull) credential(at mirror.Pull) mirror.Credential {
-	if at.Source && p.pod != nil && p.pod.credential != (mirror.Credential{}) {
+func (p *pull) credential(at mirror.Location) mirror.Credential {
+	if at == p.target.image && p.pod != nil && p.pod.credential != (mirror.Credential{}) {
 		return p.pod.credential
 	}
-	found, _ := p.state.secret.For(at.Host, at.Repository)
+	found, _ := p.state.secret.For(at)
 	return found
 }

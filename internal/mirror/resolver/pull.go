@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,24 +29,23 @@ type pull struct {
 	pod *podAccess
 	// refused is why the cluster refuses the image, or empty.
 	refused string
-	sources sources
-	// deadline is the latest time for a source to answer.
+	// sources are the registries that may have the target, in the order of the attempts.
+	sources []mirror.Location
+	// deadline is the time by which a source must answer.
 	deadline time.Time
 	// attempts are the skipped sources, in order.
 	attempts []Attempt
-	// sourceDenied reports that the source itself denied the image.
-	sourceDenied bool
 	// passing is the last status of a source that asks for a retry, or 0.
 	passing int
 	// served is the registry that delivered the bytes.
-	served mirror.Pull
+	served mirror.Location
 	// begun reports that containerd has received the header of the answer.
 	begun bool
 }
 
 func (r *Resolver) newPull(s *state, t target, request *http.Request, pod *podAccess) *pull {
 	p := &pull{resolver: r, state: s, target: t, method: request.Method, accept: request.Header["Accept"], pod: pod,
-		span: everything(), refused: s.rules.Refused(t.registry, t.repository)}
+		span: everything(), refused: s.rules.Refused(t.image)}
 	if len(p.accept) == 0 || len(p.accept) > maxAccept {
 		p.accept = []string{"*/*"}
 	}
@@ -53,15 +53,11 @@ func (r *Resolver) newPull(s *state, t target, request *http.Request, pod *podAc
 		p.span, p.ranged = parseSpan(request.Header.Get("Range"))
 	}
 	if p.refused == "" {
-		p.sources.first = r.sourcesOf(s.rules, t, p.method)
+		p.sources = r.sourcesOf(s.rules, t, p.method)
 	}
-	if s.rules.Never(t.registry, t.repository) {
-		p.forbidden = mirror.CanonicalHost(t.registry)
-		for _, at := range p.sources.first { // A mirror on the source's host allows the host.
-			if mirror.CanonicalHost(at.Host) == p.forbidden {
-				p.forbidden = ""
-			}
-		}
+	isThere := func(at mirror.Location) bool { return at.Host == t.image.Host } // Such a mirror allows the host.
+	if s.rules.Never(t.image) && !slices.ContainsFunc(p.sources, isThere) {
+		p.forbidden = t.image.Host
 	}
 	return p
 }
@@ -104,13 +100,13 @@ func (p *pull) run(ctx context.Context, w http.ResponseWriter) error {
 
 // ask tries one source after the other, until check accepts an answer. The error is errNowhere or the context's error.
 func (p *pull) ask(ctx context.Context, method string, s span,
-	check func(context.Context, mirror.Pull, *reply) error) (*reply, mirror.Pull, error) {
+	check func(context.Context, mirror.Location, *reply) error) (*reply, mirror.Location, error) {
 	for {
-		at, limit, ok := p.next()
+		at, ok := p.next()
+		limit := p.limit()
 		if !ok || limit <= 0 {
 			return nil, at, errNowhere
 		}
-		began := time.Now()
 		limited, cancel := ctx, context.CancelFunc(func() {})
 		if !p.isLayer() { // All of the answer must be there in time.
 			limited, cancel = context.WithTimeoutCause(ctx, limit, errSlow)
@@ -130,10 +126,10 @@ func (p *pull) ask(ctx context.Context, method string, s span,
 			return nil, at, ctx.Err()
 		case err == nil:
 			cancel()
-			p.state.troubles.forget(at.Host)
+			p.state.troubles.forget(mirror.At(at.Host, ""))
 			return answer, at, nil
 		}
-		p.failed(at, faultOf(limited, err), time.Since(began))
+		p.failed(at, faultOf(limited, err))
 		cancel()
 	}
 }
@@ -141,19 +137,17 @@ func (p *pull) ask(ctx context.Context, method string, s span,
 // question returns the request to a source. A mirror must send the manifest of a tag even if the client wants only the
 // digest, because otherwise nothing proves that the digest matches. The source is trusted, and may limit how often
 // manifests are fetched, so a HEAD is enough there.
-func (p *pull) question(method string, at mirror.Pull, s span, limit time.Duration) question {
-	if method == http.MethodHead && p.target.tag != "" && !at.Source {
+func (p *pull) question(method string, at mirror.Location, s span, limit time.Duration) question {
+	if method == http.MethodHead && p.target.tag != "" && at != p.target.image {
 		method = http.MethodGet
 	}
-	return question{method: method, at: at, credential: p.credential(at), path: p.target.path(at.Repository),
+	return question{method: method, at: at, credential: p.credential(at), path: p.target.path(at.Path),
 		accept: p.accept, span: s, firstByte: limit, stall: p.resolver.options.Stall, forbidden: p.forbidden}
 }
 
-func nameOf(at mirror.Pull) string { return at.Host + "/" + at.Repository }
-
-func (p *pull) note(at mirror.Pull, f *fault, took time.Duration) {
+func (p *pull) note(at mirror.Location, f *fault) {
 	p.resolver.meters.passed(at.Host, f.reason)
-	p.attempts = append(p.attempts, Attempt{Source: nameOf(at), Reason: f.reason, Detail: f.detail, Took: took})
+	p.attempts = append(p.attempts, Attempt{Source: at.String(), Reason: f.reason, Detail: f.detail})
 }
 
 // Errors that end an answer early.
@@ -172,13 +166,13 @@ func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	case ctx.Err() != nil, err == nil && len(p.attempts) == 0:
 		return
-	case errors.Is(err, errNowhere) && p.sourceDenied && p.pod == nil && !p.begun:
+	case errors.Is(err, errNowhere) && p.setbacks(p.target.image, ReasonDenied) > 0 && p.pod == nil && !p.begun:
 		challengePod(w, request, p.target, "")
 		return
 	}
-	report := Report{Image: p.target.image(), Attempts: p.attempts, Refused: p.refused}
+	report := Report{Image: p.target.image.String(), Attempts: p.attempts, Refused: p.refused}
 	if err == nil {
-		report.Served = nameOf(p.served)
+		report.Served = p.served.String()
 	} else {
 		report.Image = p.target.name()
 	}

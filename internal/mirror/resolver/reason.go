@@ -83,13 +83,8 @@ func statusFault(status int) *fault {
 	return faultf(reason, "status %d", status)
 }
 
-// Errors of this package that end an attempt. They come back as the cause of a cancelled context or from the transport.
-var (
-	errSlow      = errors.New("no byte in time")
-	errPlain     = errors.New("plain http is refused")
-	errForbidden = errors.New("the source must never be contacted")
-	errElsewhere = errors.New("token servers don't redirect")
-)
+// errSlow is the cause of a context that ends because a source is too slow.
+var errSlow = errors.New("no byte in time")
 
 // faultOf returns the fault for an error of the HTTP client. ctx is the attempt's context. An error on the way to the
 // proxy isn't a fault of the registry.
@@ -106,10 +101,6 @@ func faultOf(ctx context.Context, err error) *fault {
 		return faultf(ReasonUnreachable, "the proxy: %s", faultOf(ctx, way.Err).detail)
 	case errors.Is(context.Cause(ctx), errSlow):
 		return faultf(ReasonSlow, "no answer in time")
-	case errors.Is(err, errForbidden):
-		return faultf(ReasonForbidden, "it leads to a source that must never be contacted")
-	case errors.Is(err, errElsewhere):
-		return faultf(ReasonForbidden, "its token server redirects")
 	case errors.As(err, &status):
 		return statusFault(status.StatusCode)
 	}
@@ -147,12 +138,13 @@ func distrust(err error) *fault {
 	return nil
 }
 
-// silence returns the fault of a host that gave no answer.
+// silence returns the fault of a host that gave no answer, or none that HTTP knows.
 func silence(err error) *fault {
 	var (
-		dns     *net.DNSError
-		timeout net.Error
-		number  syscall.Errno
+		dns       *net.DNSError
+		timeout   net.Error
+		number    syscall.Errno
+		operation *net.OpError
 	)
 	switch {
 	case errors.As(err, &dns):
@@ -163,8 +155,8 @@ func silence(err error) *fault {
 		return faultf(ReasonUnreachable, "%s", number.Error())
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return faultf(ReasonUnreachable, "connection broken off")
-	case errors.Is(err, errPlain):
-		return faultf(ReasonForbidden, "plain http is refused")
+	case errors.As(err, &operation):
+		return faultf(ReasonUnreachable, "request failed")
 	}
-	return faultf(ReasonUnreachable, "request failed")
+	return faultf(ReasonFailing, "its answer can't be read")
 }

@@ -6,16 +6,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 // Attempt is one registry that was skipped.
 type Attempt struct {
 	// Source is host/repository, as the rules name it.
-	Source string        `json:"source"`
-	Reason Reason        `json:"reason"`
-	Detail string        `json:"detail,omitempty"`
-	Took   time.Duration `json:"took,omitempty"`
+	Source string
+	Reason Reason
+	Detail string
 }
 
 func (a Attempt) String() string {
@@ -26,13 +24,13 @@ func (a Attempt) String() string {
 type Report struct {
 	// Image is the requested image: registry/repository with a tag or digest. The digest may belong to a manifest or a
 	// layer.
-	Image string `json:"image"`
+	Image string
 	// Served is the registry that delivered the image. It is empty if no registry did, or if the transfer broke off.
-	Served string `json:"served,omitempty"`
+	Served string
 	// Attempts are the skipped registries in the order of the attempts; empty if there was no registry to try.
-	Attempts []Attempt `json:"attempts"`
+	Attempts []Attempt
 	// Refused is why the cluster refuses the image, or empty.
-	Refused string `json:"refused,omitempty"`
+	Refused string
 }
 
 // IsFailure reports whether no registry delivered the image.

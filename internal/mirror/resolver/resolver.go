@@ -42,9 +42,6 @@ type Options struct {
 	Request time.Duration
 	// OnReport receives each request that skipped registries. It must return at once. Optional.
 	OnReport func(Report)
-	// PlainLoopback are host:port of registries on loopback addresses that speak http without TLS. For tests; all other
-	// connections use TLS, except to registries that the cluster calls insecure.
-	PlainLoopback []string
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
@@ -70,7 +67,7 @@ type Resolver struct {
 	options Options
 	token   [sha256.Size]byte // of the header that has it
 	pods    *memory[string, podAccess]
-	kinds   *memory[string, contract.PullKind] // of the latest pull, by registry/repository
+	kinds   *memory[mirror.Location, contract.PullKind] // of the latest pull of a repository
 	meters  *meters
 	buffers sync.Pool
 	current atomic.Pointer[state] // nil before the first Update
@@ -90,7 +87,7 @@ func New(o Options) (*Resolver, error) {
 	return &Resolver{
 		options: o, token: sha256.Sum256([]byte(mirror.Authorization(o.Token))),
 		pods:    newMemory[string, podAccess](podRoom, o.Now),
-		kinds:   newMemory[string, contract.PullKind](kindsKept, o.Now),
+		kinds:   newMemory[mirror.Location, contract.PullKind](kindsKept, o.Now),
 		meters:  newMeters(),
 		buffers: sync.Pool{New: func() any { return new([bufferSize]byte) }},
 	}, nil

@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
@@ -29,14 +28,12 @@ type state struct {
 	rules     mirror.Rules
 	secret    mirror.PullSecret
 	transport *transports
-	keys      *keyring
-	now       func() time.Time
-	troubles  *memory[string, trouble] // by host, or host/repository
+	proofs    *memory[grant, string]
+	troubles  *memory[mirror.Location, Reason] // of registries and repositories
 }
 
 func newState(o Options, c Config) *state {
-	way := newTransports(o, c)
-	return &state{rules: c.Rules, secret: c.PullSecret, transport: way, now: o.Now,
-		keys:     newKeyring(way, func(host string) bool { return c.Rules.Never(host, "") }, o.Now),
-		troubles: newMemory[string, trouble](troublesKept, o.Now)}
+	return &state{rules: c.Rules, secret: c.PullSecret, transport: newTransports(o, c),
+		proofs:   newMemory[grant, string](proofsKept, o.Now),
+		troubles: newMemory[mirror.Location, Reason](troublesKept, o.Now)}
 }

@@ -21,23 +21,19 @@ const (
 
 // target is the requested object.
 type target struct {
-	endpoint   endpoint
-	registry   string // host[:port] that the user named, in lower case
-	repository string
-	tag        string // empty if asked by digest
-	digest     digest // empty if asked by tag
+	endpoint endpoint
+	image    mirror.Location // the repository that the user named
+	tag      string          // empty if asked by digest
+	digest   digest          // empty if asked by tag
 }
 
 // name returns the image as a user would write it.
 func (t target) name() string {
 	if t.tag != "" {
-		return t.image() + ":" + t.tag
+		return t.image.String() + ":" + t.tag
 	}
-	return t.image() + "@" + string(t.digest)
+	return t.image.String() + "@" + string(t.digest)
 }
-
-// image returns the repository as a user would write it.
-func (t target) image() string { return t.registry + "/" + t.repository }
 
 // path returns the path of the target at a source with another repository name.
 func (t target) path(repository string) string {
@@ -76,19 +72,18 @@ func parseTarget(u *url.URL) (target, error) {
 	if err != nil || len(query["ns"]) != 1 {
 		return target{}, errNoNamespace
 	}
-	t.registry = strings.ToLower(query["ns"][0])
-	if mirror.CheckName(t.registry, t.repository) != nil {
+	if t.image, err = mirror.ParseRepository(query["ns"][0], t.image.Path); err != nil {
 		return target{}, errName
 	}
 	return t, nil
 }
 
-// parsePath parses <repository>/<manifests|blobs>/<reference>. It uses the last but one part, because a repository may
-// itself be called "blobs".
+// parsePath parses <repository>/<manifests|blobs>/<reference>. The image has no host yet. parsePath uses the last but
+// one part, because a repository may itself be called "blobs".
 func parsePath(path string) (target, error) {
 	rest, tag, _ := cutLast(path)
 	repository, kind, ok := cutLast(rest)
-	t := target{endpoint: endpoint(kind), repository: repository}
+	t := target{endpoint: endpoint(kind), image: mirror.Location{Path: repository}}
 	if !ok || t.endpoint != manifests && t.endpoint != blobs {
 		return target{}, errUnknownPath
 	}

@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
 func TestParseTarget(t *testing.T) {
@@ -12,14 +14,12 @@ func TestParseTarget(t *testing.T) {
 	long := digest("sha512:" + strings.Repeat("0f", 64))
 	for text, want := range map[string]target{
 		"/v2/":                           {endpoint: ping},
-		"/v2/a/manifests/latest?ns=q.io": {manifests, "q.io", "a", "latest", ""},
-		"/v2/a/b__c/d.e-f---g/manifests/V1._-?ns=q.io:5000": {manifests, "q.io:5000", "a/b__c/d.e-f---g",
-			"V1._-", ""},
-		"/v2/a/blobs/" + string(known) + "?ns=[::1]:80":              {blobs, "[::1]:80", "a", "", known},
-		"/v2/a/blobs/" + string(long) + "?ns=localhost":              {blobs, "localhost", "a", "", long},
-		"/v2/blobs/manifests/blobs/" + string(known) + "?ns=1.2.3.4": {blobs, "1.2.3.4", "blobs/manifests", "", known},
-		"/v2/manifests/manifests/manifests?ns=[2001:db8::1]": {manifests, "[2001:db8::1]", "manifests",
-			"manifests", ""},
+		"/v2/a/manifests/latest?ns=q.io": {manifests, mirror.At("q.io", "a"), "latest", ""},
+		"/v2/a/b__c/d.e-f---g/manifests/V1._-?ns=q.io:5000":          {manifests, mirror.At("q.io:5000", "a/b__c/d.e-f---g"), "V1._-", ""},
+		"/v2/a/blobs/" + string(known) + "?ns=[::1]:80":              {blobs, mirror.At("[::1]:80", "a"), "", known},
+		"/v2/a/blobs/" + string(long) + "?ns=localhost":              {blobs, mirror.At("localhost", "a"), "", long},
+		"/v2/blobs/manifests/blobs/" + string(known) + "?ns=1.2.3.4": {blobs, mirror.At("1.2.3.4", "blobs/manifests"), "", known},
+		"/v2/manifests/manifests/manifests?ns=[2001:db8::1]":         {manifests, mirror.At("[2001:db8::1]", "manifests"), "manifests", ""},
 	} {
 		u, err := url.Parse(text)
 		if err != nil {
@@ -53,8 +53,8 @@ func FuzzParseTarget(f *testing.F) {
 			t.Fatalf("%+v has not just one of tag and digest", got)
 		}
 		// What goes upstream must mean there what it means here.
-		path := got.path(got.repository)
-		again, err := url.ParseRequestURI(path + "?ns=" + got.registry)
+		path := got.path(got.image.Path)
+		again, err := url.ParseRequestURI(path + "?ns=" + got.image.Host)
 		if err != nil || again.Path != path || again.RawPath != "" || strings.Contains(path, "..") ||
 			strings.Contains(path, "//") {
 			t.Fatalf("%q became %q (%v)", text, path, err)
@@ -62,9 +62,9 @@ func FuzzParseTarget(f *testing.F) {
 		if same, err := parseTarget(again); err != nil || same != got {
 			t.Fatalf("%q became %+v, and that %+v (%v)", text, got, same, err)
 		}
-		if to := (&url.URL{Scheme: "https", Host: got.registry}); to.Hostname() == "" ||
-			strings.ContainsAny(got.registry, "/@?#% ") {
-			t.Fatalf("%q has registry %q", text, got.registry)
+		if to := (&url.URL{Scheme: "https", Host: got.image.Host}); to.Hostname() == "" ||
+			strings.ContainsAny(got.image.Host, "/@?#% ") {
+			t.Fatalf("%q has registry %q", text, got.image.Host)
 		}
 	})
 }
@@ -84,15 +84,4 @@ func FuzzContentRange(f *testing.F) {
 			t.Errorf("%q: %+v", text, s)
 		}
 	})
-}
-
-func TestWhatIsThisMachineItself(t *testing.T) {
-	t.Parallel()
-	for host, is := range map[string]bool{"localhost": true, "LocalHost": true, "localhost.": true, "127.0.0.1": true,
-		"127.0.0.1.": true,
-		"127.9.9.9":  true, "::1": true, "::ffff:127.0.0.1": true, "10.0.0.1": false, "localhost.example.com": false, "": false} {
-		if got := isLoopback(host); got != is {
-			t.Errorf("%q: %t", host, got)
-		}
-	}
 }

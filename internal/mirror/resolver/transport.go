@@ -6,10 +6,7 @@ import (
 	"crypto/x509"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
@@ -20,7 +17,6 @@ import (
 // transports send all requests of the resolver, including redirected ones and requests to token servers: over https,
 // with checked certificates, through the cluster's proxy.
 type transports struct {
-	plain   []string // host:port of registries on loopback that speak no TLS
 	common  *http.Transport
 	special map[string]*http.Transport // by host and port: registries with additional CAs
 	lax     *insecure.Transport        // checks no certificate of a registry
@@ -28,7 +24,7 @@ type transports struct {
 }
 
 func newTransports(o Options, c Config) *transports {
-	r := &transports{plain: o.PlainLoopback, common: newTransport(o, c, c.Roots), special: map[string]*http.Transport{},
+	r := &transports{common: newTransport(o, c, c.Roots), special: map[string]*http.Transport{},
 		lax: insecure.New(newTransport(o, c, c.Roots)), bare: newMemory[string, bool](troublesKept, o.Now)}
 	for host, bundle := range c.RegistryTrust {
 		pool := c.Roots
@@ -41,7 +37,7 @@ func newTransports(o Options, c Config) *transports {
 			pool = pool.Clone()
 		}
 		pool.AppendCertsFromPEM([]byte(bundle))
-		r.special[authority("https", mirror.Pull{Host: strings.ToLower(host)}.Address())] = newTransport(o, c, pool)
+		r.special[authority("https", mirror.At(host, "").Address())] = newTransport(o, c, pool)
 	}
 	return r
 }
@@ -70,30 +66,16 @@ func newTransport(o Options, c Config, roots *x509.CertPool) *http.Transport {
 }
 
 func (r *transports) RoundTrip(request *http.Request) (*http.Response, error) {
-	if !r.permits(request.URL) {
+	if request.URL.Scheme != "https" {
 		if request.Body != nil {
 			_ = request.Body.Close()
 		}
-		return nil, errPlain
+		return nil, faultf(ReasonForbidden, "plain http is refused")
 	}
-	return r.to(request.URL).RoundTrip(request)
-}
-
-func (r *transports) to(u *url.URL) *http.Transport {
-	if special, ok := r.special[authority(u.Scheme, u.Host)]; ok {
-		return special
+	if special, ok := r.special[authority("https", request.URL.Host)]; ok {
+		return special.RoundTrip(request)
 	}
-	return r.common
-}
-
-// permits reports whether an address may be contacted.
-func (r *transports) permits(u *url.URL) bool {
-	return (u.Scheme == "https") != r.isPlain(u.Host) && (u.Scheme == "https" || u.Scheme == "http")
-}
-
-// isPlain reports whether a registry was configured to speak plain http. This is only accepted for loopback addresses.
-func (r *transports) isPlain(host string) bool {
-	return slices.Contains(r.plain, host) && isLoopback((&url.URL{Host: host}).Hostname())
+	return r.common.RoundTrip(request)
 }
 
 func (r *transports) closeIdle() {
@@ -102,12 +84,6 @@ func (r *transports) closeIdle() {
 	for _, t := range r.special {
 		t.CloseIdleConnections()
 	}
-}
-
-func isLoopback(host string) bool {
-	host = strings.TrimSuffix(host, ".")
-	address, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && address.IsLoopback()
 }
 
 // authority is host:port in one form, with the default port of the scheme.

@@ -22,7 +22,7 @@ func TestA22_AMirrorThatGaveWrongBytesIsAskedLast(t *testing.T) {
 	t.Parallel()
 	g, one, two, lying, _ := between(t)
 	path := "a/blobs/" + digestOf(one.layer)
-	if a := g.ask(t, http.MethodGet, source, path); a.err == nil || len(a.content) != len(one.layer)-1 {
+	if a := g.ask(t, http.MethodGet, source, path); a.err == nil || len(a.content) >= len(one.layer) {
 		t.Fatal("the answer looked complete:", a)
 	}
 	for path, content := range map[string][]byte{path: one.layer, "a/blobs/" + digestOf(two.layer): two.layer} {

@@ -121,7 +121,7 @@ func benchResolver(b *testing.B, name, bundle string) string {
 	})
 	files, err := mirror.HostsFiles(mirror.Rules{},
 		mirror.Endpoint{URL: "http://" + listener.Addr().String(), Token: resolverToken, Hosts: []string{name}})
-	if err != nil || len(files) != 1 {
+	if err != nil || len(files) == 0 {
 		b.Fatal(err, files)
 	}
 	for _, file := range files {

@@ -328,7 +328,7 @@ func TestA22_DockerHubIsOneByAllItsNames(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"registry-1.docker.io", "index.docker.io"} {
 		n := newNetwork(t)
-		hub := newRegistry(t, n, host, withTokens).push(t, "team/app", newImage(t, 1000))
+		hub := newRegistry(t, n, "registry-1.docker.io", withTokens).push(t, "team/app", newImage(t, 1000))
 		d := newNode(t, n)
 		d.apply(t, settings{rules: []string{source + " tag " + host + " never"},
 			users: map[string]string{"docker.io": hub.user}})
