@@ -1,6 +1,6 @@
-// Package disrupt takes a node to another revision, back to the revision that it held, or through a reboot, by
-// annotations of its Node. The table in policy decides. This package gathers the facts for the table, and acts. The
-// instance controller runs it. It never contacts a host.
+// Package disrupt upgrades a node to another revision, rolls it back to the revision that it held, or reboots its
+// host. It does this with annotations of the Node. The table in policy decides. This package gathers the facts for
+// the table, and acts. The instance controller runs it. It never contacts a host.
 package disrupt
 
 import (
@@ -21,26 +21,28 @@ import (
 // Disrupt upgrades and reboots nodes.
 type Disrupt struct{ *journey.Parts }
 
-// stuckRetry is a safety net for a node that can neither go on nor go back: a change of its Node is an event.
+// stuckRetry is a safety net for a node that can neither continue nor roll back. Normally a change of its Node is
+// an event.
 const stuckRetry = time.Minute
 
 // View holds the facts about one node for one reconcile.
 type View struct {
-	// Instance of the host. Next changes its status. Saved is the status as the API server has it.
+	// Instance of the host. Next changes its status. Saved is the status in the API server.
 	Instance *v1alpha1.WindowsInstance
 	Saved    *v1alpha1.WindowsInstanceStatus
 	Node     *corev1.Node
 	Bounds   journey.Bounds
-	// Desired is the published revision, or nil. Change is the way to it, or nil if the node stays at its revision.
+	// Desired is the published revision, or nil. Change is the update to it, or nil if the node stays at its
+	// revision.
 	Desired *blueprint.Desired
 	Change  *journey.Update
-	// RebootDue says that a reboot follows the upgrade in the same place.
+	// RebootDue reports that a reboot follows the upgrade in the same slot.
 	RebootDue bool
 	// Jitter spreads tries, in [0,1).
 	Jitter float64
 
-	// drain is the outcome of the drain in this reconcile. isRequested says that the revision was requested in this
-	// reconcile. unwritten is why a reboot could not be requested.
+	// drain is the outcome of the drain in this reconcile. isRequested reports that the revision was requested in
+	// this reconcile. unwritten is why a reboot could not be requested.
 	drain       *journey.Outcome
 	isRequested bool
 	unwritten   error
@@ -48,14 +50,14 @@ type View struct {
 
 func (v *View) activity() *v1alpha1.Activity { return v.Instance.Status.Activity }
 
-// Next takes the node further through an upgrade or a reboot, until it has to wait, or the status has to be saved, or
-// the controller has to act. A repeated call goes on from the status.
+// Next takes the next steps of an upgrade or a reboot, until it must wait, the status must be saved, or the
+// controller must act. A repeated call continues from the status.
 func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKind) (journey.Outcome, error) {
 	if kind == v1alpha1.ActivityReboot {
 		if outcome, ends := d.needsNoReboot(ctx, view); ends {
 			return outcome, nil
 		}
-	} else if view.Change != nil && !view.Change.Waits() { // pods don't feel it, and the host has all that it needs
+	} else if view.Change != nil && !view.Change.Waits() { // no pod is disrupted, and the host already has all data
 		return d.applyAtOnce(ctx, view)
 	}
 	if outcome, ends := d.keepPlace(ctx, view); ends {
@@ -78,8 +80,8 @@ func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKi
 	}
 }
 
-// keepPlace has a node ask for a place again if it lost its place during a pause. If only its pods were moved away, the
-// node serves while it waits.
+// keepPlace requests a slot again if the node lost its slot during a pause. If the node was only drained, it is in
+// service while it waits.
 func (d *Disrupt) keepPlace(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
 	activity := status.Activity
@@ -97,7 +99,7 @@ func (d *Disrupt) keepPlace(ctx context.Context, view *View) (outcome journey.Ou
 	return outcome, false
 }
 
-// noteRequest notes what is about to be requested of the daemon, before it is requested.
+// noteRequest records a request to the daemon before the request is sent.
 func (d *Disrupt) noteRequest(view *View) {
 	switch activity := view.activity(); {
 	case activity.Step != v1alpha1.StepSwitching:
@@ -128,8 +130,8 @@ func (v *View) mustSave() bool {
 	return step != v1alpha1.StepWaiting && step != v1alpha1.StepVerifying && of(&v.Instance.Status) != of(v.Saved)
 }
 
-// noteFacts keeps what the next reconcile can't see: that a daemon did not respond before the switch, and since when it
-// receives nothing.
+// noteFacts records facts that the next reconcile can't see: that a daemon did not respond before the switch, and
+// since when it receives nothing.
 func (d *Disrupt) noteFacts(view *View, facts policy.UpgradeFacts) {
 	activity := view.activity()
 	activity.OverSSH = facts.OverSSH
@@ -138,7 +140,7 @@ func (d *Disrupt) noteFacts(view *View, facts policy.UpgradeFacts) {
 	}
 }
 
-// act does what a row says. ends is false if there is more to decide in this reconcile.
+// act carries out a row. ends is false if this reconcile must decide again.
 func (d *Disrupt) act(ctx context.Context, view *View, row policy.UpgradeRow,
 	facts policy.UpgradeFacts) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
@@ -171,7 +173,7 @@ func (d *Disrupt) act(ctx context.Context, view *View, row policy.UpgradeRow,
 	case err == nil:
 		d.leaveStep(view, row.Next)
 		return outcome, false
-	case activity.Kind == v1alpha1.ActivityReboot: // which has no more time for that than for the reboot
+	case activity.Kind == v1alpha1.ActivityReboot: // it has the same time limit as the reboot
 		view.unwritten = err
 		return outcome, false
 	}
@@ -180,7 +182,7 @@ func (d *Disrupt) act(ctx context.Context, view *View, row policy.UpgradeRow,
 	return outcome, true
 }
 
-// write changes the Node or the status. Afterwards the table is asked again.
+// write changes the Node or the status. Afterwards the table decides again.
 func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAction) (err error) {
 	activity, node := view.activity(), view.Node
 	switch action {
@@ -192,8 +194,8 @@ func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAc
 		}
 		return d.requestRevision(ctx, view)
 	case policy.ActionRestore:
-		// Delete the daemon's earlier reports. The revision may still be the previous one while the host is between the
-		// two, and the reason for leaving the other revision is no response to this request.
+		// Delete the daemon's earlier reports. While the host changes revisions, the reported revision may still be
+		// the previous one, and the reason why it left the other revision doesn't answer this request.
 		err = d.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: activity.From,
 			contract.RevisionAnnotation: "", contract.ApplyStatusAnnotation: ""})
 	case policy.ActionDrain:
@@ -211,14 +213,14 @@ func (d *Disrupt) toStep(view *View, step v1alpha1.Step) {
 	}
 }
 
-// leaveStep begins a step, and notes what follows from leaving the one before.
+// leaveStep begins a step, and records the effects of leaving the previous step.
 func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 	status := &view.Instance.Status
 	switch activity := status.Activity; {
 	case step == activity.Step:
 		return
 	case activity.Step == v1alpha1.StepDraining:
-		if view.drain == nil { // the cordon was lifted
+		if view.drain == nil { // a user removed the cordon
 			view.drain = new(journey.Done())
 		}
 	case activity.Step == v1alpha1.StepSwitching && step == v1alpha1.StepDraining:
@@ -227,8 +229,9 @@ func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 	d.toStep(view, step)
 }
 
-// Granted notes what begins with a place in the budget, in the same write. A place for a join begins no activity. If a
-// reboot lost its place during a pause, its step begins again: its daemon may not have been told what was decided then.
+// Granted records the start of the disruption in the same write as the slot. A slot for a join starts no activity.
+// If a reboot lost its slot during a pause, its step begins again, because its daemon may not have received the
+// earlier decision.
 func (d *Disrupt) Granted(status *v1alpha1.WindowsInstanceStatus) {
 	activity, now := status.Activity, journey.Seconds(d.Now())
 	if activity == nil || activity.OverSSH || status.Disruption.Purpose != purposeOf(activity) {
@@ -260,7 +263,7 @@ func (d *Disrupt) takePlace(ctx context.Context, view *View) journey.Outcome {
 	return outcome
 }
 
-// askForPlace asks for a place in the rollout budget, unless the next try has to wait.
+// askForPlace requests a slot in the rollout budget, unless the node must wait for the next try.
 func (d *Disrupt) askForPlace(view *View) journey.Outcome {
 	activity, place := view.activity(), d.place(view)
 	if activity.NextTime != nil {
@@ -271,7 +274,7 @@ func (d *Disrupt) askForPlace(view *View) journey.Outcome {
 	return journey.Outcome{Then: journey.AskForPlace, Place: place}
 }
 
-// place describes the request for a place.
+// place returns the request for a slot.
 func (d *Disrupt) place(view *View) journey.Place {
 	activity, name := view.activity(), view.Node.Name
 	place := journey.Place{Purpose: v1alpha1.DisruptionUpdate, Last: contract.NewProblem(
@@ -289,9 +292,9 @@ func (d *Disrupt) place(view *View) journey.Place {
 	return place
 }
 
-// fail ends a step that failed. If the node was not switched yet, it returns to service and is tried again later, so
-// that others go on. If it was switched, the previous revision is restored. If there is none, or the host does not come
-// back from a reboot, the node stays where it is, and keeps its place.
+// fail ends a failed step. If the node was not switched yet, it returns to service and is tried again later, so
+// that other nodes can continue. If it was switched, the previous revision is restored. If there is no previous
+// revision, or the host does not come back from a reboot, the node stays as it is, and keeps its slot.
 func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFacts,
 	problem *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
@@ -306,7 +309,7 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 			problem.Reason, "detail", problem.Detail)
 		d.toStep(view, v1alpha1.StepRollingBack)
 		status.DesiredRevision = activity.From
-		// The failure is saved before the place is free, so that no second node is taken to this revision.
+		// Save the failure before the slot is free, so that no second node is upgraded to this revision.
 		if activity.SwitchTime != nil && action == policy.ActionRollBack { // the revision was tried
 			status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: activity.Revision, Code: problem.Reason.Code(),
 				Message: problem.Detail, Time: journey.Seconds(d.Now())}
@@ -328,7 +331,7 @@ func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *
 		if err := d.WithdrawReboot(ctx, view.Node); err != nil {
 			return journey.RetryWrite(err)
 		}
-		if why.Reason != contract.ReasonDaemonUnresponsive { // whose host is joined again if it stays in this boot
+		if why.Reason != contract.ReasonDaemonUnresponsive { // its host is joined again if it stays in this boot
 			activity.BootID = ""
 		}
 	}
@@ -350,12 +353,12 @@ func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *
 	return outcome
 }
 
-// note keeps why the last try failed.
+// note records why the last try failed.
 func note(activity *v1alpha1.Activity, problem *contract.Problem) {
 	activity.Reason, activity.Message = string(problem.Reason), problem.Detail
 }
 
-// purposeOf returns what an activity needs a place for.
+// purposeOf returns the purpose of an activity's slot.
 func purposeOf(activity *v1alpha1.Activity) v1alpha1.DisruptionPurpose {
 	if activity.Kind == v1alpha1.ActivityReboot {
 		return v1alpha1.DisruptionReboot

@@ -17,7 +17,7 @@ import (
 // stageRetry is a safety net: a report of the daemon about staging is an event.
 const stageRetry = time.Minute
 
-// isRequested reports whether the revision of an upgrade was requested of the daemon.
+// isRequested reports whether the revision of an upgrade was requested from the daemon.
 func isRequested(status *v1alpha1.WindowsInstanceStatus) bool {
 	update := status.Upgrade()
 	return update != nil && (update.SwitchTime != nil || status.DesiredRevision == update.Revision)
@@ -33,8 +33,8 @@ func (d *Disrupt) isDownUnreported(view *View) bool {
 		node.Annotations[contract.RevisionAnnotation] != update.Revision
 }
 
-// isUnresponsive reports whether kubelet is well, and the daemon has reported nothing about the revision, not even that
-// it has its payload. The daemon may have died before the request.
+// isUnresponsive reports whether kubelet works, but the daemon has reported nothing about the revision, not even
+// that it has the payload. The daemon may have died before the request.
 func isUnresponsive(update *v1alpha1.Activity, node *corev1.Node) bool {
 	ready, _ := journey.NodeReady(node)
 	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && ready &&
@@ -42,15 +42,15 @@ func isUnresponsive(update *v1alpha1.Activity, node *corev1.Node) bool {
 		node.Annotations[contract.StagedAnnotation] != update.Revision
 }
 
-// isUndrained reports whether a node is about to be switched, its daemon was not told yet, and its pods were not
-// drained in this reconcile. Others may have come since an earlier drain.
+// isUndrained reports whether a node is about to be switched, its daemon has no request yet, and its pods were not
+// drained in this reconcile. New pods may have started since an earlier drain.
 func isUndrained(view *View) bool {
 	update := view.activity()
 	return update != nil && update.Step == v1alpha1.StepSwitching && update.Drains && view.drain == nil &&
 		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision
 }
 
-// quiet is how long a wait is not reported of a node whose services only restart.
+// quiet returns how long a wait is not reported if the node's services only restart.
 func quiet(view *View) time.Duration {
 	if activity := view.activity(); activity.Drains || activity.Kind == v1alpha1.ActivityReboot {
 		return 0
@@ -89,8 +89,8 @@ func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 // well is the key of a node that has been well since its last verification began, in observed.Log.
 const well = "well"
 
-// settles returns how long a node that is well has to stay so, or 0 or less if it has settled. If kubelet reports that
-// the node was not Ready for a moment in between, the time begins again.
+// settles returns how long a healthy node must remain healthy, or 0 or less if it has settled. If kubelet reports
+// that the node was not Ready for a moment in between, the time begins again.
 func (d *Disrupt) settles(view *View) time.Duration {
 	since := d.Observed.Since(view.Instance, well, policy.ReadyCondition(view.Node).LastTransitionTime.Time)
 	lasts := min(d.Now().Sub(since.Began), d.Now().Sub(d.stepSince(view).Began))
@@ -111,7 +111,7 @@ func (d *Disrupt) upgradeFacts(ctx context.Context, view *View, f *policy.Upgrad
 	f.Refused = why != nil && !passes(why)
 }
 
-// verifyTimeout returns how long the host may take from the switch on, or for the reboot.
+// verifyTimeout returns the time limit of the host, from the switch, or for the reboot.
 func verifyTimeout(view *View) time.Duration {
 	if view.activity().Kind == v1alpha1.ActivityReboot {
 		return max(view.Bounds.Verify, rebootVerifyTimeout)
@@ -119,7 +119,7 @@ func verifyTimeout(view *View) time.Duration {
 	return view.Bounds.Verify
 }
 
-// isStuck reports whether the daemon does not respond, so that it would not switch.
+// isStuck reports whether the daemon does not respond, so that it would not apply a revision.
 func (d *Disrupt) isStuck(view *View) bool {
 	status := &view.Instance.Status
 	problem, _ := d.Daemons.Unresponsive(view.Instance, view.Node)
@@ -134,9 +134,9 @@ func isHelped(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, staging
 		!status.Activity.Begun()
 }
 
-// nothingSince returns the time since when the daemon has received nothing of its payload, or has not reported since
-// the request. It is zero while the daemon receives data. A report that the daemon fetches counts only if fewer
-// programs are missing than before.
+// nothingSince returns the time since when the daemon has received nothing of its payload, or has not reported
+// since the request. It is zero while the daemon receives data. A report of progress counts only if fewer programs
+// are missing than before.
 func (d *Disrupt) nothingSince(update *v1alpha1.Activity, node *corev1.Node) time.Time {
 	why, was := node.Annotations[contract.StageStatusAnnotation], update.NothingSince
 	missing := stillMissing(why)
@@ -301,7 +301,7 @@ func (d *Disrupt) failure(view *View, row policy.UpgradeRow) *contract.Problem {
 	return contract.NewProblem(row.Reason, "%s, after %s", d.lacks(view).Detail, view.Bounds.Verify)
 }
 
-// wait waits as a row says, until the next look.
+// wait waits as the row requires, until the next check.
 func (d *Disrupt) wait(view *View, row policy.UpgradeRow) journey.Outcome {
 	activity, node, outcome := view.activity(), view.Node, journey.Outcome{}
 	untilLate := d.Left(d.stepSince(view), verifyTimeout(view))
@@ -334,7 +334,7 @@ func (d *Disrupt) wait(view *View, row policy.UpgradeRow) journey.Outcome {
 	return outcome
 }
 
-// switches waits for the daemon, which applies the revision or reboots the host.
+// switches waits until the daemon has applied the revision or rebooted the host.
 func switches(view *View) journey.Outcome {
 	if view.activity().Kind == v1alpha1.ActivityReboot {
 		return reboots(view)
@@ -342,7 +342,7 @@ func switches(view *View) journey.Outcome {
 	return journey.Follows(view.Node, view.activity().Revision)
 }
 
-// fetches waits for the daemon's payload.
+// fetches waits until the daemon has its payload.
 func (d *Disrupt) fetches(view *View, reason contract.Reason) journey.Outcome {
 	update, node, after := view.activity(), view.Node, stageRetry
 	why, detail := node.Annotations[contract.StageStatusAnnotation], ""
@@ -355,9 +355,9 @@ func (d *Disrupt) fetches(view *View, reason contract.Reason) journey.Outcome {
 	return journey.Wait(after, reason, "node %s fetches revision %s%s", node.Name, update.Revision, detail)
 }
 
-// goesBack waits until a node is well at its previous revision. This wait has no end, because there is no other
-// revision, but goesBack reports it once it takes too long. The node keeps its slot, because it is out of service
-// anyway.
+// goesBack waits until a node is healthy at its previous revision. This wait has no end, because there is no other
+// revision, but goesBack reports it if it takes too long. The node keeps its slot, because it is out of service in
+// any case.
 func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
 	update, since := view.activity(), ""
 	_, left := d.Daemons.Unresponsive(view.Instance, view.Node)
@@ -374,8 +374,8 @@ func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
 	return outcome
 }
 
-// inVain reports whether a daemon receives nothing, for example because of a firewall. Problems of the host, such as a
-// full disk, would be the same over SSH, and a slow fetch goes on.
+// inVain reports whether a daemon receives nothing, for example because of a firewall. Problems of the host, such
+// as a full disk, would also occur over SSH, and a slow transfer continues.
 func inVain(why string) bool {
 	reason, _, _ := strings.Cut(why, ":")
 	return reason == string(contract.ReasonPayloadIncomplete)

@@ -15,14 +15,15 @@ import (
 )
 
 const (
-	// rebootVerifyTimeout is the least time that a reboot has: servers with much memory take 10 minutes.
+	// rebootVerifyTimeout is the minimum time for a reboot: servers with much memory need 10 minutes.
 	rebootVerifyTimeout = 20 * time.Minute
-	// MaxReboots is how often in a row a host is rebooted that still requests it.
+	// MaxReboots is the maximum number of reboots in a row of a host that still requests a reboot.
 	MaxReboots = 3
-	// rebootsInARow is how long after a reboot another one counts as one more in a row, also if the
-	// request was withdrawn in between: a host may withdraw it for a moment.
+	// rebootsInARow is the time after a reboot in which another reboot counts as one in a row, also if the request
+	// was withdrawn in between, because a host may withdraw it for a moment.
 	rebootsInARow = time.Hour
-	// againRetry is when to look whether a reboot is still requested. A new request is an event.
+	// againRetry is the pause before the operator checks whether a reboot is still requested. A new request is an
+	// event.
 	againRetry = time.Minute
 )
 
@@ -30,7 +31,7 @@ const (
 const (
 	rebootRequired  = "Required"  // the annotation reboot-required of the Node
 	rebootRequested = "Requested" // the annotation reboot of the Node
-	rebootPending   = "Pending"   // Windows waits for one, and spec.rollout.rebootWhenPending is set
+	rebootPending   = "Pending"   // Windows has a pending reboot, and spec.rollout.rebootWhenPending is set
 )
 
 // WhyReboot returns the source of a request for a reboot of a node, or an empty string. If a daemon doesn't report
@@ -50,11 +51,13 @@ func WhyReboot(node *corev1.Node, pending bool) string {
 	return ""
 }
 
-// isBlocked reports whether a node still requests a reboot after several in a row, and is left alone.
+// isBlocked reports whether a node still requests a reboot after several in a row. The operator doesn't reboot it
+// again.
 func isBlocked(status *v1alpha1.WindowsInstanceStatus) bool { return status.Reboots >= MaxReboots }
 
-// ObserveReboot notes in the status that a reboot of a node is requested, and reports whether one is. If an upgrade
-// waits, the reboot replaces it as the activity. wasWithdrawn says that no reboot was requested at the last look.
+// ObserveReboot records in the status that a reboot of a node is requested, and reports whether this is so. If an
+// upgrade waits, the reboot replaces it as the activity. wasWithdrawn means that no reboot was requested at the
+// last check.
 func (d *Disrupt) ObserveReboot(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending, wasWithdrawn bool,
 	jitter float64) bool {
 	why := WhyReboot(node, pending)
@@ -69,7 +72,7 @@ func (d *Disrupt) ObserveReboot(status *v1alpha1.WindowsInstanceStatus, node *co
 	case why != "" && status.Reboot() == nil:
 		status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot, Step: v1alpha1.StepWaiting,
 			Since: journey.Seconds(d.Now())}
-		if status.Reboots > 0 { // it has just been rebooted, and the request may take a moment to go
+		if status.Reboots > 0 { // after a reboot, the request may take a moment to disappear
 			status.Activity.NextTime = new(journey.Seconds(d.Now().Add(policy.DisruptBackoff(status.Reboots, jitter))))
 		}
 	}
@@ -89,14 +92,14 @@ func (d *Disrupt) IsRebootDue(status *v1alpha1.WindowsInstanceStatus, node *core
 	return !HasRebooted(reboot, node) && (reboot.NextTime == nil || !reboot.NextTime.After(d.Now()))
 }
 
-// HasRebooted reports whether a host has rebooted whose node did not come back, and which was joined again. A nil
-// reboot is none.
+// HasRebooted reports whether a host has rebooted, its node did not come back, and the host was joined again. A nil
+// reboot means no.
 func HasRebooted(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	return reboot != nil && !reboot.Begun() && isAnotherBoot(reboot, node)
 }
 
-// IsToVerify reports whether a host was joined again after its reboot, and that reboot has to end first: the host has
-// rebooted, or its daemon has yet to report its boot.
+// IsToVerify reports whether a host was joined again after its reboot, and that reboot must end first: the host has
+// rebooted, or its daemon has not reported its boot yet.
 func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) bool {
 	if reboot == nil || reboot.Begun() || reboot.BootID == "" {
 		return false
@@ -111,7 +114,7 @@ func isAnotherBoot(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	return reboot.BootID != "" && boot != "" && !contract.SameBoot(reboot.BootID, boot)
 }
 
-// noteBoot notes the boot that must end, by the name that the present daemon gives it.
+// noteBoot records the boot before the reboot, by the name that the present daemon gives it.
 func noteBoot(reboot *v1alpha1.Activity, node *corev1.Node) {
 	boot := node.Annotations[contract.BootIDAnnotation]
 	if reboot.BootID == "" || boot != "" && contract.SameBoot(reboot.BootID, boot) {
@@ -119,7 +122,7 @@ func noteBoot(reboot *v1alpha1.Activity, node *corev1.Node) {
 	}
 }
 
-// needsNoReboot ends a reboot that the host has done already, and refuses one too many.
+// needsNoReboot ends a reboot that has already happened, and refuses a reboot above the limit.
 func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status, node := &view.Instance.Status, view.Node
 	ready, message := journey.NodeReady(node)
@@ -158,7 +161,7 @@ func reboots(view *View) journey.Outcome {
 	return journey.Wait(0, contract.ReasonRebooting, "node %s reboots", view.Node.Name)
 }
 
-// notBack is what a node lacks after its reboot; nil when it is Ready.
+// notBack returns why a node is not Ready after its reboot, or nil.
 func notBack(node *corev1.Node) *contract.Problem {
 	if ready, message := journey.NodeReady(node); !ready {
 		return contract.NewProblem(contract.ReasonRebooting, "node %s has rebooted and is not Ready: %s", node.Name,
@@ -167,7 +170,7 @@ func notBack(node *corev1.Node) *contract.Problem {
 	return nil
 }
 
-// rebootFailure is why a reboot failed: the host never went down, or did not come back.
+// rebootFailure returns why a reboot failed: the host never went down, or did not come back.
 func rebootFailure(view *View) *contract.Problem {
 	reboot, node := view.activity(), view.Node
 	since, meanwhile := reboot.Since.UTC().Format(time.RFC3339), reboots(view).Problem
@@ -184,7 +187,7 @@ func rebootFailure(view *View) *contract.Problem {
 	return contract.NewProblem(contract.ReasonRebootTimedOut, "%s, since %s", meanwhile.Detail, since)
 }
 
-// WithdrawReboot deletes the approval: a daemon that comes back later must not reboot a node that serves.
+// WithdrawReboot deletes the approval. Otherwise a daemon that comes back later would reboot a node in service.
 func (d *Disrupt) WithdrawReboot(ctx context.Context, node *corev1.Node) error {
 	return d.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: ""})
 }

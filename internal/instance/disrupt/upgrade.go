@@ -13,11 +13,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// switchDelay is how long after the decision a daemon may be requested to apply its revision without a write of that
-// time to the status.
+// switchDelay is the maximum delay between the decision and the request to the daemon for which the time in the
+// status isn't updated.
 const switchDelay = time.Minute
 
-// requestRevision requests the revision of the daemon.
+// requestRevision requests the revision from the daemon.
 func (d *Disrupt) requestRevision(ctx context.Context, view *View) error {
 	update, node := view.activity(), view.Node
 	told := requestedOf(node) == update.Revision
@@ -31,8 +31,8 @@ func (d *Disrupt) requestRevision(ctx context.Context, view *View) error {
 	return err
 }
 
-// Resumed restarts the times of an upgrade after a pause, because the operator did not look at the node during the
-// pause. Exception: the time of a rollback, which is only reported, goes on.
+// Resumed restarts the times of an upgrade after a pause, because the operator did not check the node during the
+// pause. Exception: the time of a rollback, which is only reported, continues.
 func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	update, now := status.Upgrade(), journey.Seconds(at)
 	if !update.Begun() || update.Step == v1alpha1.StepRollingBack {
@@ -52,8 +52,8 @@ func (d *Disrupt) noteSwitch(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// RevisionToTry returns the revision that a node goes to with a place, and whose rollout may be halted. It is empty if
-// the node is on its way there already, or goes back.
+// RevisionToTry returns the next revision of a node with a slot, whose rollout may be halted. It is empty if the
+// node is already changing to it, or rolls back.
 func RevisionToTry(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) string {
 	update := status.Upgrade()
 	if update == nil || update.SwitchTime != nil || update.Step == v1alpha1.StepRollingBack ||
@@ -63,7 +63,7 @@ func RevisionToTry(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) st
 	return update.Revision
 }
 
-// aim begins an upgrade to the desired revision, or continues to a newer one from where the node is.
+// aim begins an upgrade to the desired revision, or continues to a newer revision without a rollback in between.
 func (d *Disrupt) aim(ctx context.Context, view *View) {
 	status := &view.Instance.Status
 	update, desired := status.Upgrade(), view.Desired
@@ -77,7 +77,7 @@ func (d *Disrupt) aim(ctx context.Context, view *View) {
 	switch {
 	case update == nil || view.Change != nil && (desired == nil || update.Revision != desired.Revision):
 		begin(view.Change.Revision, view.Change.From, view.Change.Drains, view.Change.Payload)
-	case desired != nil && update.Revision != desired.Revision: // from where it is, without going back in between
+	case desired != nil && update.Revision != desired.Revision: // without a rollback in between
 		if update.Begun() {
 			noteRequested(view)
 		}
@@ -106,7 +106,7 @@ func requestedOf(node *corev1.Node) string {
 	return node.Annotations[contract.DesiredRevisionAnnotation]
 }
 
-// applyAtOnce requests a revision without a place in the budget.
+// applyAtOnce requests a revision without a slot in the rollout budget.
 func (d *Disrupt) applyAtOnce(ctx context.Context, view *View) (journey.Outcome, error) {
 	view.Instance.Status.Activity = nil
 	if err := d.Move(ctx, view.Instance, view.Node, view.Change.Revision); err != nil {
@@ -118,7 +118,7 @@ func (d *Disrupt) applyAtOnce(ctx context.Context, view *View) (journey.Outcome,
 	return outcome, nil
 }
 
-// Move requests another revision of a daemon.
+// Move requests another revision from a daemon.
 func (d *Disrupt) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	revision string) error {
 	marks := journey.Marks{Instance: instance, Revision: revision, Bare: true}
@@ -129,7 +129,7 @@ func (d *Disrupt) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return nil
 }
 
-// returnFromBack ends the rollback of a node that is well at its previous revision.
+// returnFromBack ends the rollback of a node that is healthy at its previous revision.
 func (d *Disrupt) returnFromBack(ctx context.Context, view *View) journey.Outcome {
 	status := &view.Instance.Status
 	update := status.Activity
@@ -139,8 +139,8 @@ func (d *Disrupt) returnFromBack(ctx context.Context, view *View) journey.Outcom
 		update.Message))
 }
 
-// finishUpgrade ends the upgrade of a node that is well at its revision. If a reboot is due, it follows in the same
-// place, so that the node is drained once.
+// finishUpgrade ends the upgrade of a node that is healthy at its revision. If a reboot is due, it follows in the
+// same slot, so that the node is drained once.
 func (d *Disrupt) finishUpgrade(ctx context.Context, view *View) journey.Outcome {
 	status := &view.Instance.Status
 	if !view.RebootDue {

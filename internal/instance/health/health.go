@@ -1,6 +1,6 @@
-// Package health decides from its Node what a host needs that has joined: nothing, an upgrade, or another join. The
-// instance controller calls it first. It also restores missing marks of the operator, and removes the operator's cordon
-// from a node that serves. It never contacts a host.
+// Package health decides from a Node what a joined host needs: nothing, an upgrade, or another join. The instance
+// controller calls it first. It also restores missing marks of the operator, and removes the operator's cordon from
+// a node in service. It never contacts a host.
 package health
 
 import (
@@ -17,23 +17,23 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Health decides what hosts need that have joined.
+// Health decides what joined hosts need.
 type Health struct{ *journey.Parts }
 
-// Finding is what a host needs.
+// Finding is what a joined host needs.
 type Finding struct {
 	Node *corev1.Node
 	// Rejoin is why the host must join again, or nil.
 	Rejoin *contract.Problem
-	// Update is the way to the desired revision, or nil if the node has it.
+	// Update is the update to the desired revision, or nil if the node has it.
 	Update *journey.Update
 	// Unresponsive is the reason why the daemon counts as dead, if another revision is desired, else nil. If it is set,
 	// the host joins again at that revision when it gets a slot.
 	Unresponsive *contract.Problem
-	// Outcome is the state of the node: done, or what it waits for. The wait ends at the latest when the node or the
-	// daemon has been down for too long.
+	// Outcome is the state of the node: done, or what it waits for. The wait ends at the latest when the node or
+	// the daemon has been down for too long.
 	Outcome journey.Outcome
-	// Updating and Rebooting say that the node has had its turn for an upgrade or a reboot.
+	// Updating and Rebooting report that the upgrade or the reboot of the node has begun.
 	Updating, Rebooting bool
 }
 
@@ -49,7 +49,7 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 }
 
 // toHave returns the revision to restore in a Node's annotation. It is empty in the steps that write it themselves:
-// before the drain, in a rollback, which also deletes the daemon's report, and for a node that lost its place.
+// before the drain, in a rollback, which also deletes the daemon's report, and for a node that lost its slot.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	if u := status.Upgrade(); u.Begun() && (u.Step != v1alpha1.StepVerifying ||
 		!status.HasPlace()) {
@@ -62,8 +62,7 @@ func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 // policy is not.
 const refusedRetry = time.Minute
 
-// Check decides what a host needs that has joined, from its Node, which is nil if there is none. It restores missing
-// marks.
+// Check decides what a joined host needs from its Node, which is nil if there is none. It restores missing marks.
 func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
 	status := &instance.Status
 	if node == nil {
@@ -72,10 +71,10 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	}
 	if problem := journey.Foreign(node, instance); problem != nil {
 		foreign := journey.Wait(0, problem.Reason, "%s", problem.Detail)
-		return Finding{Node: node, Outcome: foreign}, nil //nolint:nilerr // the outcome says it
+		return Finding{Node: node, Outcome: foreign}, nil //nolint:nilerr // the outcome contains the error
 	}
 	if status.PublicKeyHash == "" {
-		// an earlier operator kept it there only
+		// An earlier operator stored it only there.
 		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation]
 	}
 	h.noteRequested(ctx, status, node)
@@ -101,7 +100,7 @@ func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInst
 		return
 	}
 	if revision == node.Annotations[contract.RevisionAnnotation] && len(validation.IsDNS1123Subdomain(revision)) == 0 {
-		status.DesiredRevision = revision // its daemon has it: to tell it another one takes a place
+		status.DesiredRevision = revision // the daemon has it; another request would need a slot
 		return
 	}
 	requested, found, err := h.Revisions.Named(ctx, revision)
@@ -149,12 +148,12 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 			"revision %s is desired and waits for the rollout budget",
 			desired.Revision)
 		if !status.HasPlace() && journey.NodeReadyAt(node, status.DesiredRevision) {
-			return h.uncordon(ctx, found) // it serves until it has its turn, whatever was begun with it before
+			return h.uncordon(ctx, found) // the node stays in service until its turn, even if a disruption has begun
 		}
 		return found, nil
 	case journey.IsUnderWay(status):
 		return found, nil
-	case !ready: // which is why it does not follow, if it does not
+	case !ready: // this is why it doesn't apply the revision
 		found.Outcome = journey.Wait(again, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
 		return found, nil
 	case status.Revision != status.DesiredRevision:
@@ -168,7 +167,7 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return h.uncordon(ctx, found)
 }
 
-// uncordon removes the operator's cordon from a node that serves. If the API server refuses the write, the outcome
+// uncordon removes the operator's cordon from a node in service. If the API server refuses the write, the outcome
 // reports it.
 func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 	err := h.Nodes.Uncordon(ctx, found.Node)
@@ -183,14 +182,14 @@ func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 	return found, nil
 }
 
-// backInService ends the phase of a node that lost its place during a pause and has another revision to go to.
+// backInService ends the phase of a node that lost its slot during a pause and must change to another revision.
 func backInService(status *v1alpha1.WindowsInstanceStatus) {
 	if status.Phase == v1alpha1.PhaseUpdating && !journey.IsUnderWay(status) {
 		status.Phase = v1alpha1.PhaseReady
 	}
 }
 
-// fillHeldRevision records the revision of a node that is well, if an earlier operator did not.
+// fillHeldRevision records the revision of a healthy node, if an earlier operator did not.
 func fillHeldRevision(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	if status.HeldRevision == "" && !journey.IsUnderWay(status) && !journey.DoesNotHold(node) &&
 		journey.NodeReadyAt(node, status.DesiredRevision) {
@@ -209,7 +208,7 @@ func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	return left <= 0, max(0, left)
 }
 
-// Serving returns the host's Node if it is Ready at the revision that was requested last, else nil.
+// Serving returns the host's Node if it is Ready at the last requested revision, else nil.
 func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	status := &instance.Status
 	if !journey.HasJoined(status) {
@@ -226,8 +225,8 @@ func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return node, nil
 }
 
-// RecoversByItself reports whether a host need not join again: its node serves, or is Ready with a daemon that fetches
-// what it lacks.
+// RecoversByItself reports whether a host needs no join: its node is in service, or is Ready with a daemon that
+// fetches the missing data.
 func (h *Health) RecoversByItself(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if _, unresponsive, err := h.Unresponsive(ctx, instance); err != nil || unresponsive != nil {
 		return false, err
@@ -257,8 +256,8 @@ func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) s
 	return policy.CheckSkew(journey.ReleaseOf(desired.Revision), journey.ReleaseOf(instance.Status.Revision))
 }
 
-// Unresponsive returns the Node of a host that has joined, and why its daemon counts as dead or unable to report. Both
-// are nil if the daemon is well.
+// Unresponsive returns the Node of a joined host, and why its daemon counts as dead or unable to report. Both are
+// nil if the daemon works.
 func (h *Health) Unresponsive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, *contract.Problem,
 	error) {
 	if !journey.HasJoined(&instance.Status) {

@@ -19,7 +19,7 @@ const (
 	keyRetry = time.Minute
 	// RebootRetry is how often the operator dials a host that reboots.
 	RebootRetry = 10 * time.Second
-	// RebootLimit is how long a reboot may take: servers with much memory take 10 minutes.
+	// RebootLimit is the time limit of a reboot: servers with much memory need 10 minutes.
 	RebootLimit = 20 * time.Minute
 	// RescueAfter is how long a node may be not Ready before the operator joins its host again over SSH. The
 	// certificate of kubelet or of the daemon may have expired while the host was off, or a service may be gone. A boot
@@ -34,7 +34,7 @@ func keyAccepted(instance *v1alpha1.WindowsInstance, key credential.Key) {
 	instance.Status.PublicKeyHash, instance.Status.KeyTrial = key.Hash, nil
 }
 
-// keyFailed notes that a login with a key failed. If the host accepted this key before, there is no trial.
+// keyFailed records that a login with a key failed. If the host accepted this key before, there is no trial.
 func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Key, err error) {
 	trial := instance.Status.KeyTrial
 	if instance.Status.PublicKeyHash == key.Hash && (trial == nil || trial.PublicKeyHash != key.Hash) {
@@ -95,7 +95,7 @@ func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if ExpectedHostKey(instance) != "" {
 		NoteAddress(instance, conn, a.options.Now())
 	}
-	_ = conn.Close() // it has told what it was opened for
+	_ = conn.Close() // the login was the whole test
 	keyAccepted(instance, key)
 	return Done()
 }
@@ -128,7 +128,8 @@ func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	return Done()
 }
 
-// target returns how to log in to an instance's host. expected is the host key to expect if none is given or pinned.
+// target returns the login data of an instance's host. expected is the host key to expect if none is configured or
+// pinned.
 func target(instance *v1alpha1.WindowsInstance, key credential.Key, expected string) host.Target {
 	return host.Target{
 		Address: instance.Spec.Address, Port: int(instance.Spec.Port), User: instance.Spec.Username,
@@ -136,8 +137,8 @@ func target(instance *v1alpha1.WindowsInstance, key credential.Key, expected str
 	}
 }
 
-// sharedHostKey returns the host key that hosts have from their user data, and whether this host has to show it: if its
-// user data had it. Without such a key, or if the user named a host key, both are empty.
+// sharedHostKey returns the host key that hosts have from their user data, and whether this host must show it: if
+// its user data had it. Without such a key, or if the user configured a host key, both are empty.
 func (a *Access) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (expected, shared string,
 	err error) {
 	if a.options.FirstContact == nil || instance.Spec.HostKey != "" {
@@ -166,12 +167,13 @@ func (a *Access) dialFailed(instance *v1alpha1.WindowsInstance, err error) Outco
 		return Fail(contract.NewProblem(contract.ReasonRebootTimedOut, "rebooted at %s and not back since: %s",
 			since.UTC().Format(time.RFC3339), problem.Detail))
 	default:
-		a.options.Slots.Release(instance.UID) // it queues again when it is back
+		a.options.Slots.Release(instance.UID) // it joins the queue again when it is back
 		return Wait(RebootRetry, contract.ReasonRebooting, "rebooting since %s", since.UTC().Format(time.RFC3339))
 	}
 }
 
-// ExpectedHostKey returns the key that a host must show: the user's, else the one pinned at first contact, else none.
+// ExpectedHostKey returns the key that a host must show: the user's key, else the key that was pinned at first
+// contact, else none.
 func ExpectedHostKey(instance *v1alpha1.WindowsInstance) string {
 	if instance.Spec.HostKey != "" {
 		return instance.Spec.HostKey

@@ -12,8 +12,8 @@ import (
 
 // Bounds are the user's limits for an upgrade or a reboot of a node.
 type Bounds struct {
-	// Drain is how long pods have to leave. Settle is how long a node must be Ready. Verify is how long a node may take
-	// from the switch on. Unavailable is how long a node must be not Ready to count as out of service.
+	// Drain is how long pods have to leave. Settle is how long a node must be Ready. Verify is the time limit after
+	// the switch. Unavailable is how long a node must be not Ready to count as out of service.
 	Drain, Settle, Verify, Unavailable time.Duration
 }
 
@@ -31,13 +31,13 @@ func (p *Parts) CurrentBounds(ctx context.Context) (Bounds, error) {
 	return p.Bounds(ctx)
 }
 
-// Left returns how much time is left for a daemon's work that began at since, or none if the work is late.
+// Left returns the remaining time for a daemon's work that began at since, or none if the work is late.
 func (o *Options) Left(since policy.Since, limit time.Duration) time.Duration {
 	return since.Left(limit, o.DaemonTimeout/2, o.Now())
 }
 
-// InService reads an instance's Node from the API server, or nil, and reports whether work on its host disrupts pods
-// there, so that it needs a place in the rollout budget.
+// InService reads an instance's Node from the API server, or nil, and reports whether work on its host disrupts
+// pods there, so that it needs a slot in the rollout budget.
 func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstance) (node *corev1.Node, is bool,
 	err error) {
 	bounds, err := p.CurrentBounds(ctx)
@@ -53,8 +53,9 @@ func HasJoined(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.JoinedTime != nil && status.Phase != v1alpha1.PhaseRemoving
 }
 
-// IsFirstJoin reports whether a host has yet to join, and its Node, if it exists, comes from that join, so that no pod
-// is on it. A Node that existed before the join may serve pods: the status of its host may have been lost.
+// IsFirstJoin reports whether a host has not joined yet, and its Node, if it exists, comes from that join, so that
+// it has no pods. A Node that existed before the join may have pods, because the status of its host may have been
+// lost.
 func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.JoinedTime == nil && status.NodeExpected
 }

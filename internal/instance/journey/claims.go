@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Claims ensure that no two instances are one host: a node name, and an installation of Windows, belong to the first
-// instance that claims them.
+// Claims ensure that no two instances are the same host: a node name, and an installation of Windows, belong to the
+// first instance that claims them.
 type Claims struct {
 	mu     sync.Mutex
 	owners map[string]Claimant
@@ -21,8 +21,8 @@ type Claimant struct {
 	UID       types.UID
 	Key       types.NamespacedName
 	MachineID string
-	// Hostname is the Windows name of the host, in lower case. IsSole says that no two hosts of the cluster may have
-	// the same host name.
+	// Hostname is the Windows name of the host, in lower case. IsSole means that no two hosts of the cluster may
+	// have the same host name.
 	Hostname string
 	IsSole   bool
 }
@@ -31,7 +31,7 @@ type Claimant struct {
 func NewClaims() *Claims { return &Claims{owners: map[string]Claimant{}} }
 
 // Claim claims a node name for an instance, or returns the instance that prevents it: see Other. A repeated call
-// changes nothing. If the instance claims another name, it gives up the first one.
+// changes nothing. If the instance claims another name, it releases the first one.
 func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +72,7 @@ func (c *Claims) Owner(nodeName string) (Claimant, bool) {
 	return owner, ok
 }
 
-// Forget gives up all claims of an instance.
+// Forget releases all claims of an instance.
 func (c *Claims) Forget(id types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

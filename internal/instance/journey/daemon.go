@@ -19,21 +19,21 @@ const DefaultDaemonTimeout = 5 * time.Minute
 // silence is the key of a daemon that does not respond, in observed.Log.
 const silence = "silence"
 
-// longestQuiet is the longest time until the next look at the end of a certificate, which a daemon reports.
+// longestQuiet is the maximum time until the next check of a certificate's end, which a daemon reports.
 const longestQuiet = 24 * time.Hour
 
 // Daemons watches whether daemons respond to requests.
 type Daemons struct{ options *Options }
 
-// silentSince is since when this operator has seen that a daemon does not respond: kubelet is well, and the daemon
-// neither has the revision that was requested nor reports why not. It is zero while the daemon responds.
+// silentSince returns since when this operator has seen that a daemon does not respond: kubelet works, but the
+// daemon neither has the requested revision nor reports why not. It is zero while the daemon responds.
 func (d *Daemons) silentSince(instance *v1alpha1.WindowsInstance, node *corev1.Node) policy.Since {
 	ready, _ := NodeReady(node)
 	return d.options.Observed.While(instance, silence, ready && !IsBounded(&instance.Status) &&
 		isAwaited(&instance.Status, node))
 }
 
-// IsSilent reports whether a daemon has not responded yet to what was requested of it.
+// IsSilent reports whether a daemon has not responded to a request yet.
 func (d *Daemons) IsSilent(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	return !d.silentSince(instance, node).IsZero()
 }
@@ -50,15 +50,15 @@ func hasNotRebooted(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) b
 		contract.SameBoot(reboot.BootID, node.Annotations[contract.BootIDAnnotation])
 }
 
-// isAwaited reports whether a revision was requested of a daemon that neither has it nor reports why not.
+// isAwaited reports whether a revision was requested from a daemon that neither has it nor reports why not.
 func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	requested := node.Annotations[contract.DesiredRevisionAnnotation]
 	return requested == status.DesiredRevision && requested != node.Annotations[contract.RevisionAnnotation] &&
 		!DoesNotHold(node)
 }
 
-// Unresponsive returns why a node's daemon counts as dead, or as unable to report, while kubelet is well. If the daemon
-// is well, left is the time until the next look, if a response is awaited or its certificate ends.
+// Unresponsive returns why a node's daemon counts as dead, or as unable to report, while kubelet works. If the
+// daemon works, left is the time until the next check, if a response is awaited or its certificate ends.
 func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.Node) (problem *contract.Problem,
 	left time.Duration) {
 	status, silent := &instance.Status, d.silentSince(instance, node)
@@ -92,18 +92,19 @@ func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.
 	return nil, min(left, longestQuiet)
 }
 
-// IsUnderWay reports whether a node has had its turn: it is drained, switched, rebooted or rolled back.
+// IsUnderWay reports whether the disruption of a node has begun: the node is drained, switched, rebooted or rolled
+// back.
 func IsUnderWay(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsUpdating(status) || IsRebooting(status)
 }
 
-// IsUpdating reports whether a node has its turn for an upgrade.
+// IsUpdating reports whether the upgrade of a node has begun.
 func IsUpdating(status *v1alpha1.WindowsInstanceStatus) bool {
 	update := status.Upgrade()
 	return update != nil && (update.Begun() || has(status, v1alpha1.DisruptionUpdate))
 }
 
-// IsRebooting reports whether a node has its turn for a reboot.
+// IsRebooting reports whether the reboot of a node has begun.
 func IsRebooting(status *v1alpha1.WindowsInstanceStatus) bool {
 	reboot := status.Reboot()
 	return reboot != nil && (reboot.Begun() || has(status, v1alpha1.DisruptionReboot))
@@ -113,8 +114,8 @@ func has(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurp
 	return status.HasPlace() && status.Disruption.Purpose == purpose
 }
 
-// IsBounded reports whether the upgrade or the reboot of a node that is not Ready ends by itself. A rollback does not,
-// nor does an upgrade without a revision to go back to: if the daemon can't help, a join over SSH may.
+// IsBounded reports whether the upgrade or the reboot of a node that is not Ready has a time limit. A rollback has
+// no limit, nor does an upgrade without a previous revision: if the daemon can't help, a join over SSH may.
 func IsBounded(status *v1alpha1.WindowsInstanceStatus) bool {
 	activity := status.Activity
 	return IsRebooting(status) || IsUpdating(status) && activity.From != "" && activity.From != activity.Revision &&
@@ -149,7 +150,7 @@ func RebootRefused(node *corev1.Node) *contract.Problem {
 // StagesItself reports whether a node's daemon fetches payload. Such a daemon also reports its boot.
 func StagesItself(node *corev1.Node) bool { return node.Annotations[contract.BootIDAnnotation] != "" }
 
-// Follows waits for a daemon that has yet to apply a revision.
+// Follows waits for a daemon that has not applied a revision yet.
 func Follows(node *corev1.Node, revision string) Outcome {
 	return Wait(0, contract.ReasonRevisionPending, "node %s has revision %.100q and should have %q%s", node.Name,
 		node.Annotations[contract.RevisionAnnotation], revision, ApplyStatus(node))

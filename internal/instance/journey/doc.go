@@ -1,8 +1,10 @@
-// Package journey has what the journeys of a host share: the outcome of a step, the SSH session of an attempt, join
-// slots, claims on node names, the operator's marks on Nodes, drains, and the difference between revisions.
+// Package journey holds the common parts of the journeys of a host: the outcome of a step, the SSH session of an
+// attempt, join slots, claims on node names, the operator's marks on Nodes, drains, and the difference between
+// revisions.
 //
-// The packages join, disrupt, remove and health use it, and the instance controller saves what they write into the
-// status. Each step looks first, does one bounded thing, and returns an Outcome: done, waiting, or failed with a
-// reason. No step sleeps, and each may be killed and repeated. State that must outlive the operator is in the status.
-// Nothing here decides about the rollout budget or approves a certificate.
+// The packages join, disrupt, remove and health use it, and the instance controller saves the status that they
+// change. Each step first checks the present state, then does one bounded action, and returns an Outcome: done,
+// waiting, or failed with a reason. No step sleeps, and each step can be killed and repeated. State that must
+// outlive the operator is in the status. This package doesn't decide about the rollout budget or approve
+// certificates.
 package journey

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// drainRetry is how often the operator looks at the pods of a draining node.
+	// drainRetry is how often the operator checks the pods of a draining node.
 	drainRetry = 2 * time.Second
 	// evictionLimit is how long one eviction may take. A webhook may take up to 30 s, and may be ignored after that.
 	evictionLimit = 35 * time.Second
 	// evictionsAtOnce is how many pods are evicted at once, so that a few slow ones do not delay the others.
 	evictionsAtOnce = 16
-	// questionLimit is how long a request for the owner of a pod may take.
+	// questionLimit is the time limit of a request for the owner of a pod.
 	questionLimit = 5 * time.Second
 )
 
@@ -42,8 +42,8 @@ func (p *Parts) CordonAndDrain(ctx context.Context, instance *v1alpha1.WindowsIn
 	return p.Drain(ctx, instance, node.Name, timeout)
 }
 
-// NotCordoned waits after a cordon that failed. If the API server refuses it for as long as the drain may take, the
-// drain is blocked.
+// NotCordoned waits after a failed cordon. If the API server refuses it for the whole time of the drain, the drain
+// is blocked.
 func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Duration, err error) Outcome {
 	if left := p.Left(p.drainSince(instance), timeout); IsRefused(err) && left <= 0 {
 		return Wait(drainRetry, contract.ReasonDrainBlocked, "after %s: %v", timeout, err)
@@ -75,7 +75,7 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 			return nil
 		})
 	}
-	_ = group.Wait() // none fails: what came of each is noted
+	_ = group.Wait() // they never fail; each result is recorded
 	late := seen.now.After(seen.deadline) && !seen.inGrace
 	switch {
 	case seen.away != nil && (seen.count == 0 || !late):
@@ -98,7 +98,7 @@ type podsLeft struct {
 	count                int
 	// blocked names a few pods that can't be evicted, ending a few that terminate.
 	blocked, ending []string
-	// inGrace says that the drain still waits for the grace period of a terminating pod.
+	// inGrace reports that the drain still waits for the grace period of a terminating pod.
 	inGrace bool
 	// evictions are the pods to evict.
 	evictions []*policyv1.Eviction
@@ -168,9 +168,9 @@ func (l *podsLeft) block(pod metav1.Object, err error) {
 	l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.GetNamespace(), pod.GetName(), err.Error()))
 }
 
-// drainSince is when the drain of a host began. In an upgrade or a reboot, that is the time of the step. In a later
-// join or a removal, it is the time of the place, but not before the deletion. Without any of these times, it is the
-// first call.
+// drainSince returns when the drain of a host began. In an upgrade or a reboot, this is the time of the step. In a
+// later join or a removal, it is the time of the slot, but not before the deletion. Without any of these times, it
+// is the first call.
 func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
 	status, began := &instance.Status, time.Time{}
 	switch activity := status.Activity; {
@@ -223,9 +223,9 @@ func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return emptied(p.IsOut(node, bounds), between, p.CordonAndDrain(ctx, instance, node, bounds.Drain))
 }
 
-// HasLeft reports whether the operator asked a daemon to leave the node's previous revision for a revision
-// that needs a slot. A revision that needs none, such as a change of a mirror, disrupts no pod. A revision that can't
-// be read counts as a revision that needs a slot.
+// HasLeft reports whether the operator asked a daemon to leave the node's previous revision for a revision that
+// needs a slot. A revision without a slot, such as a change of a mirror, disrupts no pod. A revision that can't be
+// read counts as a revision that needs a slot.
 func (p *Parts) HasLeft(ctx context.Context, update *v1alpha1.Activity, told string) bool {
 	switch {
 	case update == nil || update.From == "" || told == update.From:

@@ -15,19 +15,19 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Marks are what the operator writes on a Node that it manages.
+// Marks are the fields that the operator writes on a Node that it manages.
 type Marks struct {
 	Instance *v1alpha1.WindowsInstance
 	// KeyHash is the hash of the public key that the host accepted. If it is empty, the annotation does not change.
 	KeyHash string
 	// Revision that the node should have. If it is empty, the annotation does not change.
 	Revision string
-	// Cordon keeps pods away until the join is complete. If the node is cordoned already, that cordon stays.
+	// Cordon keeps pods away until the join is complete. If the node is already cordoned, that cordon stays.
 	Cordon bool
-	// Upgrading sets the label of a node with a place in the rollout budget.
+	// Upgrading sets the label of a node with a slot in the rollout budget.
 	Upgrading bool
-	// Bare doesn't change the labels and taints from the instance's spec. So an upgrade goes on even if the API server
-	// refuses them.
+	// Bare doesn't change the labels and taints from the instance's spec. So an upgrade continues even if the API
+	// server refuses them.
 	Bare bool
 }
 
@@ -41,7 +41,7 @@ func (m Marks) Apply(node *corev1.Node) {
 	}
 	if !m.Bare {
 		for _, key := range m.Instance.Status.NodeLabels {
-			delete(node.Labels, key) // what is still in the spec follows
+			delete(node.Labels, key) // labels in the spec follow
 		}
 		maps.Copy(node.Labels, m.Instance.Spec.Labels)
 	}
@@ -68,8 +68,8 @@ func (m Marks) Apply(node *corev1.Node) {
 	}
 }
 
-// request sets the desired revision. If the daemon reported this revision before another was requested, that report is
-// deleted, because the host may be between the two.
+// request sets the desired revision. If the daemon reported this revision before another one was requested, that
+// report is deleted, because the host may be between the two.
 func (m Marks) request(node *corev1.Node) {
 	requested := node.Annotations[contract.DesiredRevisionAnnotation]
 	if m.Revision == "" || m.Revision == requested {
@@ -110,8 +110,9 @@ func (m Marks) taint(node *corev1.Node) {
 	}
 }
 
-// noteMarks writes into the status which labels and taints the Node has from the spec. It is called after a write. The
-// status holds them because a node may change its own annotations, and must not have taints removed.
+// noteMarks records the labels and taints that the Node has from the spec in the status. It is called after a
+// write. The status holds them because a node may change its own annotations, and must not be able to get other
+// taints removed.
 func noteMarks(instance *v1alpha1.WindowsInstance) {
 	var taints []string
 	for _, t := range instance.Spec.Taints {
@@ -151,11 +152,11 @@ func (r refused) Unwrap() []error { return []error{r.Problem, r.answer} }
 
 func taintID(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 
-// Foreign returns a problem if a Node can't be this instance's. If the Node and the instance have different provider
-// IDs, the Node belongs to another host, whatever its marks. The adopted Node stays the instance's. If a Windows node
-// without the operator's mark has the host's address, it is adopted: kubelet has just registered it, or an earlier
-// operator left it. An address that only the host itself reports counts only for a Node that the host registered
-// itself.
+// Foreign returns a problem if a Node can't be this instance's. If the Node and the instance have different
+// provider IDs, the Node belongs to another host, regardless of its marks. The adopted Node remains the instance's.
+// If a Windows node without the operator's mark has the host's address, it is adopted: kubelet has just registered
+// it, or an earlier operator left it. An address that only the host itself reports counts only for a Node that the
+// host registered itself.
 func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
 	// Clouds and their machine controllers don't agree on the case of a provider ID.
 	if wanted := instance.Spec.ProviderID; wanted != "" && node.Spec.ProviderID != "" &&
@@ -233,7 +234,7 @@ func KubeletReports(node *corev1.Node) bool {
 	return c == nil || c.Status != corev1.ConditionUnknown
 }
 
-// reference is the value of the annotation that names the instance of a Node.
+// reference returns the value of the annotation that names the instance of a Node.
 func reference(instance *v1alpha1.WindowsInstance) string {
 	return instance.Namespace + "/" + instance.Name
 }

@@ -36,7 +36,7 @@ func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// KeepPodsAway cordons a node whose host leaves. A cordon that exists already stays.
+// KeepPodsAway cordons a node whose host is removed. An existing cordon stays.
 func (n *Nodes) KeepPodsAway(ctx context.Context, node *corev1.Node) error {
 	if err := n.changeDespiteConflicts(ctx, node, func(*corev1.Node) bool { return false }, cordon); err != nil {
 		return fmt.Errorf("cordoning node %s: %w", node.Name, err)
@@ -61,7 +61,7 @@ func IsUncordoned(node *corev1.Node) bool {
 	return node.Annotations[contract.CordonedAnnotation] == "true" && !node.Spec.Unschedulable
 }
 
-// Uncordon removes the operator's cordon, no other, and the label of a node with a place.
+// Uncordon removes the operator's own cordon, and the label of a node with a slot.
 func (n *Nodes) Uncordon(ctx context.Context, node *corev1.Node) error {
 	never := func(*corev1.Node) bool { return false }
 	err := n.changeDespiteConflicts(ctx, node, never, func(wanted *corev1.Node) {
@@ -122,8 +122,8 @@ func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, l
 	return err
 }
 
-// changeFields writes what edit changes, whatever else was written since the Node was read. edit must change single
-// fields only. A Node of that name with another UID is refused.
+// changeFields writes the changes of edit, regardless of other writes since the Node was read. edit must change
+// single fields only. A Node of that name with another UID is refused.
 func (n *Nodes) changeFields(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted, base := node.DeepCopy(), node.DeepCopy()
 	edit(wanted)
@@ -179,16 +179,16 @@ func (n *Nodes) At(ctx context.Context, address string) ([]corev1.Node, error) {
 	}), nil
 }
 
-// Mark writes marks if they differ. Afterwards node is what the API server has. If the API server refuses the marks,
-// Mark returns a problem.
+// Mark writes marks if they differ. Afterwards node is the API server's version. If the API server refuses the
+// marks, Mark returns a problem.
 func (n *Nodes) Mark(ctx context.Context, node *corev1.Node, marks Marks) error {
 	return n.mark(ctx, node, marks, n.change, marks.Apply)
 }
 
-// Request marks a Node with the revision that its daemon is to apply, and deletes the daemon's earlier report in the
-// same write: what it reports afterwards is the response. kubelet writes the status of a Node that it has just
-// registered several times a second. Such a Node has no mark yet, and Request marks it whatever version it has, unless
-// its taints change: they are written as a whole.
+// Request marks a Node with the revision that its daemon must apply, and deletes the daemon's earlier report in the
+// same write. So a later report is the response. kubelet writes the status of a Node that it has just registered
+// several times a second. Such a Node has no mark yet, and Request marks it regardless of its version. Exception:
+// if its taints change, the version must match, because they are written as a whole.
 func (n *Nodes) Request(ctx context.Context, node *corev1.Node, marks Marks) error {
 	edit := func(wanted *corev1.Node) {
 		marks.Apply(wanted)
@@ -234,9 +234,9 @@ func (n *Nodes) Annotate(ctx context.Context, node *corev1.Node, values map[stri
 	return nil
 }
 
-// Ours reads the instance's Node from the cache. It returns nil if there is none or it is another host's. A Node that
-// kubelet has just registered has no mark yet. If the host has no credential, it can't have registered a Node, so a
-// Node without the mark is another operator's.
+// Ours reads the instance's Node from the cache. It returns nil if there is none or it belongs to another host. A
+// Node that kubelet has just registered has no mark yet. If the host has no credential, it can't have registered a
+// Node, so a Node without the mark is another operator's.
 func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil
@@ -263,7 +263,7 @@ func Ours(node *corev1.Node, instance *v1alpha1.WindowsInstance) *corev1.Node {
 	return node
 }
 
-// Delete deletes this Node, and no other of its name.
+// Delete deletes exactly this Node, and no later Node of the same name.
 func (n *Nodes) Delete(ctx context.Context, node *corev1.Node) error {
 	if err := n.options.Client.Delete(
 		ctx, node, client.Preconditions{UID: ptr.To(node.UID)}); client.IgnoreNotFound(err) != nil {

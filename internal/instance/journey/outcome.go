@@ -13,23 +13,23 @@ import (
 // Outcome is the result of a phase or a step: done, waiting or failed.
 type Outcome struct {
 	verdict verdict
-	// After is the longest time to wait. An event may end the wait earlier.
+	// After is the maximum time to wait. An event may end the wait earlier.
 	After time.Duration
-	// Endless says that the wait may never end. The host then gives up its place in the rollout budget.
+	// Endless means that the wait may never end. The host then releases its slot in the rollout budget.
 	Endless bool
-	// Problem says why it waits or failed. It is nil if it is done.
+	// Problem is why it waits or failed. It is nil if it is done.
 	Problem *contract.Problem
-	// Then is what the controller does next.
+	// Then is the controller's next action.
 	Then Then
-	// Place is the request of AskForPlace. Released is a place that was given back.
+	// Place is the request of AskForPlace. Released is a slot that was released.
 	Place    Place
 	Released *Released
 	// Events are reported in any case.
 	Events []Event
-	// Quiet is how long a wait is not reported. IsUnreported says that it is never reported.
+	// Quiet is how long a wait is not reported. IsUnreported means that it is never reported.
 	Quiet        time.Duration
 	IsUnreported bool
-	// IsRequested says that a revision was just requested of the daemon.
+	// IsRequested reports that a revision was just requested from the daemon.
 	IsRequested bool
 }
 
@@ -37,7 +37,7 @@ type Outcome struct {
 // are faster, so a change for hundreds of nodes costs one write of each status instead of two.
 const QuietPeriod = 15 * time.Second
 
-// Then is what the controller does after a step.
+// Then is the controller's action after a step.
 type Then int
 
 const (
@@ -45,13 +45,13 @@ const (
 	Stop Then = iota
 	// Save saves the status, and takes the next step.
 	Save
-	// AskForPlace asks for a place in the rollout budget, and goes on with it.
+	// AskForPlace requests a slot in the rollout budget, and continues once the host has it.
 	AskForPlace
 	// JoinAgain joins the host again over SSH.
 	JoinAgain
-	// Confirm goes on with the last phase of a join.
+	// Confirm continues with the last phase of a join.
 	Confirm
-	// RebootToo goes on with a reboot in the same place.
+	// RebootToo continues with a reboot in the same slot.
 	RebootToo
 )
 
@@ -75,10 +75,10 @@ const (
 	failed
 )
 
-// Done says that the end state of the phase holds.
+// Done returns the outcome of a phase whose end state holds.
 func Done() Outcome { return Outcome{} }
 
-// Wait says that something else must happen first.
+// Wait returns the outcome of a phase that must wait.
 func Wait(after time.Duration, reason contract.Reason, format string, args ...any) Outcome {
 	return Outcome{verdict: waiting, After: after, Problem: contract.NewProblem(reason, format, args...)}
 }
@@ -100,7 +100,7 @@ func Fail(err error) Outcome {
 }
 
 const (
-	// ConflictRetry is the pause after a conflict: the cache has the newer object within milliseconds.
+	// ConflictRetry is the pause after a conflict: the cache shows the newer object within milliseconds.
 	ConflictRetry = 200 * time.Millisecond
 	// CallRetry is the pause after a call that the API server did not answer.
 	CallRetry = 3 * time.Second
@@ -108,7 +108,7 @@ const (
 	refusedRetry = 30 * time.Second
 )
 
-// Retry waits after a failed call of the API server. The host is not to blame, and the work on it goes on.
+// Retry waits after a failed call of the API server. The host didn't cause it, and the work on the host continues.
 func Retry(err error) Outcome {
 	if apierrors.IsConflict(err) {
 		return Wait(ConflictRetry, contract.ReasonInProgress, "an object changed meanwhile; trying again at once")
@@ -116,7 +116,7 @@ func Retry(err error) Outcome {
 	return Wait(CallRetry, contract.ReasonAPICallFailed, "%v", err)
 }
 
-// RetryWrite is Retry for a write of a Node that has a place in the rollout budget. A conflict is not reported.
+// RetryWrite is Retry for a write of a Node that has a slot in the rollout budget. A conflict is not reported.
 func RetryWrite(err error) Outcome {
 	outcome := Retry(err)
 	switch {
@@ -153,7 +153,7 @@ func (o Outcome) IsWaiting() bool { return o.verdict == waiting }
 // IsFailed reports whether the attempt failed.
 func (o Outcome) IsFailed() bool { return o.verdict == failed }
 
-// WaitForCluster waits for something that only the cluster's administrator can repair. The host is not to blame.
+// WaitForCluster waits for something that only the cluster's administrator can repair. The host didn't cause it.
 func WaitForCluster(err error) Outcome {
 	if problem, ok := contract.AsProblem(err); ok {
 		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
@@ -161,7 +161,7 @@ func WaitForCluster(err error) Outcome {
 	return Retry(err)
 }
 
-// Joined makes one problem of several, with the first reason and all details.
+// Joined joins several problems to one, with the first reason and all details.
 func Joined(problems []contract.Problem) *contract.Problem {
 	details := make([]string, len(problems))
 	for i := range problems {

@@ -29,7 +29,7 @@ type Options struct {
 	Live   client.Reader
 	Pods   kubernetes.Interface
 	Dialer host.Dialer
-	// Payload is the programs for hosts.
+	// Payload holds the programs for hosts.
 	Payload Payload
 	Desired Desired
 	Keys    credential.Keys
@@ -38,13 +38,13 @@ type Options struct {
 	Origins Origins
 	// FirstContact returns the host key of a host that was never reached. If it is nil, any key is accepted and pinned.
 	FirstContact FirstContact
-	// Spent reports whether a bootstrap token, by its id, is good for no further certificate. If it is nil, no token
-	// is.
+	// Spent reports whether a bootstrap token, by its id, gets no further certificate. If it is nil, all tokens can
+	// get certificates.
 	Spent func(credential string) bool
 	// Misplaced returns the pods on a node that can't run there, or why they could not be read. looked is false for a
 	// node that was not checked yet. If the field is nil, there are no such pods.
 	Misplaced func(node string) (problem *contract.Problem, looked bool)
-	// Slots limit how many hosts are joined at once. Claims ensure that no two instances are one host.
+	// Slots limit the number of concurrent joins. Claims ensure that no two instances are the same host.
 	Slots  *Slots
 	Claims *Claims
 	// Bounds returns the user's limits. If it is nil, the defaults apply.
@@ -58,7 +58,7 @@ type Options struct {
 	Namespace string
 }
 
-// Payload is the programs that the operator delivers. *payload.Dir implements it.
+// Payload holds the programs that the operator delivers. *payload.Dir implements it.
 type Payload interface {
 	Manifest() payload.Manifest
 	// Select returns a *contract.Problem if a digest is not in the payload.
@@ -67,11 +67,11 @@ type Payload interface {
 
 // Desired returns the published desired state.
 type Desired interface {
-	// Current returns a *contract.Problem while there is none.
+	// Current returns a *contract.Problem while there is no published state.
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 }
 
-// Origins looks up the Machines that instances were made from.
+// Origins looks up the Machines that instances were created from.
 type Origins interface {
 	// Origin looks up the Machine of an instance. A repeated call reads again.
 	Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (Origin, error)
@@ -79,9 +79,9 @@ type Origins interface {
 
 // Origin is the state of the Machine of an instance.
 type Origin struct {
-	// Exists is false if the Machine, and with it the host, is gone.
+	// Exists is false if the Machine, and with it the host, is deleted.
 	Exists bool
-	// Drains says that the machine controller drains the Node before it deletes the Machine.
+	// Drains means that the machine controller drains the Node before it deletes the Machine.
 	Drains bool
 }
 
@@ -97,7 +97,7 @@ type FirstContact interface {
 	PresentHostKey(ctx context.Context) (string, error)
 }
 
-// Parts are what all journeys share, made from the options.
+// Parts holds the common parts of all journeys, created from the options.
 type Parts struct {
 	Options
 	// Nodes reads and writes Nodes. Access logs in to hosts. Daemons finds unresponsive daemons. Revisions reads and
@@ -126,7 +126,7 @@ func New(options Options) (*Parts, error) {
 	return parts, nil
 }
 
-// RevokeCredentials deletes kubelet's bootstrap tokens, once it has its own certificate or the host leaves.
+// RevokeCredentials deletes kubelet's bootstrap tokens, once it has its own certificate or the host is removed.
 func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if err := p.Tokens.Revoke(ctx, instance); err != nil {
 		return fmt.Errorf("ending kubelet's first credential: %w", err)
@@ -135,7 +135,7 @@ func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.Window
 	return nil
 }
 
-// PhaseSince returns since when the present phase lasts, or zero for any other phase.
+// PhaseSince returns the start of the present phase, or zero for any other phase.
 func (o *Options) PhaseSince(instance *v1alpha1.WindowsInstance, phase v1alpha1.Phase) policy.Since {
 	for _, p := range instance.Status.Phases {
 		if p.Phase == phase && p.Milliseconds == nil {
