@@ -15,7 +15,7 @@ const (
 	defaultTimeout  = 10 * time.Minute
 )
 
-// bundleOptions bound a bundle.
+// bundleOptions limit the content of a bundle.
 type bundleOptions struct {
 	file            string
 	nodes           []string
@@ -57,7 +57,7 @@ Ctrl-C ends collecting; the archive has what was collected by then. Until it is 
 	return command
 }
 
-// bundle writes the archive. Its index names what could not be read.
+// bundle writes the archive. Its index names the parts that couldn't be read.
 func (p *plugin) bundle(ctx context.Context, o bundleOptions) error {
 	if o.logBytes <= 0 || o.logBytes > maxLog {
 		return fmt.Errorf("--log-bytes is %d and must be from 1 to %d", o.logBytes, maxLog)

@@ -14,13 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// change is how a command changes objects.
+// change holds the options of a command that changes objects.
 type change struct {
 	yes    bool
 	dryRun string
 }
 
-// Values of --dry-run, as kubectl has them.
+// Values of --dry-run, as in kubectl.
 const (
 	dryRunNone   = "none"
 	dryRunClient = "client"
@@ -43,7 +43,7 @@ func (ch *change) flags(command *cobra.Command, asks bool) {
 	}
 }
 
-// editor changes what users may change by hand, as a change says.
+// editor changes objects that users may also change by hand, according to a change.
 type editor struct {
 	*reader
 	genericiooptions.IOStreams
@@ -61,7 +61,7 @@ func (p *plugin) edit(ch change) (*editor, error) {
 	return &editor{reader: r, IOStreams: p.IOStreams, change: ch}, nil
 }
 
-// confirm asks before something that disrupts.
+// confirm asks the user before a disruptive change.
 func (e *editor) confirm(question string, subjects []string) error {
 	if e.yes || e.dryRun != dryRunNone {
 		return nil
@@ -74,7 +74,7 @@ func (e *editor) confirm(question string, subjects []string) error {
 	return errors.New("not confirmed: nothing was changed; --yes does not ask")
 }
 
-// merge patches an object, in one request, with a map of what changes.
+// merge patches an object with a map of changes, in one request.
 func (e *editor) merge(ctx context.Context, object client.Object, changes map[string]any, subject string) error {
 	text, err := json.Marshal(changes)
 	if err != nil || e.dryRun == dryRunClient {
@@ -86,14 +86,14 @@ func (e *editor) merge(ctx context.Context, object client.Object, changes map[st
 	return nil
 }
 
-// done says what was changed.
+// done prints the change.
 func (e *editor) done(format string, args ...any) error {
 	suffix := map[string]string{dryRunClient: " (dry run)", dryRunServer: " (server dry run)"}[e.dryRun]
 	_, err := fmt.Fprintf(e.Out, format+suffix+"\n", args...)
 	return err
 }
 
-// each does something with each of some hosts, and goes on where one fails.
+// each calls a function for each host, and continues after an error.
 func each(names []string, do func(name string) error) error {
 	var failed []error
 	for _, name := range names {

@@ -28,26 +28,27 @@ import (
 )
 
 const (
-	// maxAnswer bounds one answer of the API server: five thousand Windows nodes with long lists of
-	// images are half of it.
+	// maxAnswer is the maximum size of a response of the API server. A list of five thousand Windows nodes with
+	// many images needs half of it.
 	maxAnswer = 128 << 20
-	// maxEvents is how many events of one object are kept, and read at once; maxEventPages is how often.
+	// maxEvents is the number of events of one object that are kept and read at once. maxEventPages is the maximum
+	// number of reads.
 	maxEvents, maxEventPages = 200, 25
 )
 
-// reader reads what commands show, with the rights of who calls: in few requests, each bounded in time
-// and bytes. One serves a whole command, however many nodes it reads from.
+// reader reads objects for commands, with the caller's rights. It makes few requests, and limits the time and the
+// size of each. One reader serves a whole command, for any number of nodes.
 type reader struct {
 	client.Client
 	clients kubernetes.Interface
-	// operator is the operator's namespace, namespace the caller's.
+	// operator is the operator's namespace, and namespace the caller's.
 	operator, namespace string
 	now                 func() time.Time
 	// credentials are the caller's own. They are never printed.
 	credentials []string
 }
 
-// config is how the API server is reached, with answers that end.
+// config returns the configuration for the API server, with limits on responses.
 func (p *plugin) config() (*rest.Config, error) {
 	config, err := p.flags.ToRESTConfig()
 	if err != nil {
@@ -59,7 +60,7 @@ func (p *plugin) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// connect makes what a command reads with.
+// connect creates the reader of a command.
 func (p *plugin) connect() (*reader, error) {
 	config, err := p.config()
 	if err != nil {
@@ -101,7 +102,7 @@ func refuseRedirect(to *http.Request, via []*http.Request) error {
 	return fmt.Errorf("refused a redirect to %s", to.URL.Host)
 }
 
-// errNotInstalled says that the API server has none of our kinds.
+// errNotInstalled means that the API server has none of our kinds.
 var errNotInstalled = errors.New("the cluster has no WindowsInstances: the operator is not installed")
 
 // snapshot reads the fleet in two lists and two single objects, and names what can't be read. If the instances can't be
@@ -148,7 +149,7 @@ func (r *reader) instances(ctx context.Context) ([]v1alpha1.WindowsInstance, err
 	return list.Items, nil
 }
 
-// unread adds what could not be read.
+// unread adds an object that couldn't be read.
 func unread(all []string, what string, err error) []string {
 	if err == nil {
 		return all
@@ -180,7 +181,7 @@ func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namesp
 		s.Unread = append(s.Unread, fmt.Sprintf(
 			"events of %s %s: only the first %d were read, in the order of their names", kind, name, len(all)))
 	}
-	// they come by namespace and name, so the oldest first
+	// The API server sorts them by namespace and name, so the oldest are first.
 	slices.SortStableFunc(all, func(a, b diagnosis.Event) int { return b.Time.Compare(a.Time.Time) })
 	return all[:min(len(all), maxEvents)]
 }
@@ -198,8 +199,8 @@ func eventOf(e *corev1.Event, object string) diagnosis.Event {
 }
 
 // findInstance finds an instance by its name, its address or its node. It returns nil if there is none. If the name
-// means several hosts, such as an address of two hosts, or the name of one host and the node of another, it returns an
-// error, because the caller may be about to remove a host.
+// matches several hosts, such as an address of two hosts, or the name of one host and the node of another, it
+// returns an error, because the caller may be about to remove a host.
 func findInstance(instances []v1alpha1.WindowsInstance, name string) (*v1alpha1.WindowsInstance, error) {
 	var found *v1alpha1.WindowsInstance
 	var meant []string

@@ -30,10 +30,10 @@ const (
 // completer is the program name that kubectl runs to complete a plugin's arguments.
 const completer = "kubectl_complete-windows"
 
-// errUnhealthy says that a command did its work, and found that something is wrong.
+// errUnhealthy means that a command succeeded and found a problem.
 var errUnhealthy = errors.New("something is not as it should be")
 
-// plugin is what all commands share.
+// plugin holds the options of all commands.
 type plugin struct {
 	genericiooptions.IOStreams
 	flags *genericclioptions.ConfigFlags

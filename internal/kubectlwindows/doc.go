@@ -1,5 +1,4 @@
-// Package kubectlwindows answers what administrators ask of Windows nodes at a terminal: the
-// commands of kubectl-windows. It reads with the rights of who calls it, in few requests that are
-// bounded in time and bytes; what it read means is for diagnosis and lint to say. It changes only
-// what a user may change by hand, and never contacts a host.
+// Package kubectlwindows implements the commands of kubectl-windows, for administrators of Windows nodes. It reads
+// with the caller's rights, in few requests with limited time and size. The packages diagnosis and lint interpret
+// the objects. It changes only objects that a user may change by hand, and never contacts a host.
 package kubectlwindows

@@ -121,7 +121,7 @@ func (e *editor) editEntries(ctx context.Context, create bool,
 		if err != nil {
 			return err
 		}
-		binary := map[string]any{} // no key may be in both
+		binary := map[string]any{} // a key must not be in both
 		for key := range changes {
 			binary[key] = nil
 		}
@@ -179,7 +179,7 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 	if err != nil {
 		return err
 	}
-	if instance == nil { // an entry that is not understood, or not read yet
+	if instance == nil { // an invalid entry, or not read yet
 		if err = e.removeEntry(ctx, name); err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 		return fmt.Errorf("host %s is of a Machine: delete that: kubectl delete machine %s -n %s", name, source.Name,
 			contract.MachineAPINamespace)
 	}
-	// The removal comes first: where it is refused, nothing is left that would have a later one go by force.
+	// Withdraw first. If this is refused, the removal policy stays unchanged, so that a later removal isn't forced.
 	if instance.DeletionTimestamp.IsZero() {
 		if err := e.withdraw(ctx, instance); err != nil {
 			return err
@@ -199,7 +199,7 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 	if force {
 		err := e.merge(ctx, instance.DeepCopy(), map[string]any{"spec": map[string]any{
 			"removalPolicy": v1alpha1.RemovalForce}}, "host "+name)
-		if client.IgnoreNotFound(err) != nil { // it may be gone already
+		if client.IgnoreNotFound(err) != nil { // it may already be deleted
 			return fmt.Errorf("host %s is being removed, and not by force: %w", name, err)
 		}
 	}
@@ -207,11 +207,11 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 	return e.done("host %s is being removed%s", name, already)
 }
 
-// errNoEntry says that a host is not listed.
+// errNoEntry means that a host is not listed.
 var errNoEntry = errors.New(contract.InstancesConfigMap + " has no entry of that name")
 
 // withdraw removes the entry of an instance, or an instance that a user created. If the operator has not begun an
-// earlier removal, the entry may already be gone.
+// earlier removal, the entry may already be deleted.
 func (e *editor) withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if source := instance.Spec.Source; source != nil {
 		if err := e.removeEntry(ctx, source.Name); err != nil && !errors.Is(err, errNoEntry) {
@@ -313,7 +313,7 @@ func (e *editor) pause(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return e.done("host %s %s", name, state)
 }
 
-// resumeRollout says that the halted revision goes on.
+// resumeRollout lets the rollout of the halted revision continue.
 func (e *editor) resumeRollout(ctx context.Context) error {
 	config := &v1alpha1.WindowsMachineConfig{}
 	if err := e.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {

@@ -34,15 +34,16 @@ import (
 )
 
 const (
-	// nodesAtOnce bounds how many nodes are read from at the same time, nodeTimeout how long one takes.
+	// nodesAtOnce is the number of nodes that are read from at the same time. nodeTimeout is the time limit of one
+	// node.
 	nodesAtOnce = 8
 	nodeTimeout = time.Minute
-	// maxListed bounds each list of objects, which is read in chunks.
+	// maxListed is the maximum size of each list of objects, which is read in chunks.
 	maxListed = 5000
-	// tailLines is how many lines are read of a container's log: more than --log-bytes have.
+	// tailLines is the number of lines that are read of a container's log: more lines than fit in --log-bytes.
 	tailLines = 20_000
 
-	// partial ends the name of an archive that is not complete: the program was killed.
+	// partial is the suffix of an incomplete archive: the program was killed.
 	partial = ".partial"
 )
 
@@ -52,7 +53,7 @@ type Evidence struct {
 	reader   *reader
 	options  bundleOptions
 	redactor redactor
-	// progress gets a line for each node.
+	// progress receives a line for each node.
 	progress io.Writer
 	file     *os.File
 	status   string
@@ -62,12 +63,12 @@ type Evidence struct {
 	tar   *tar.Writer
 	left  int64
 	files []string
-	// problems say what is missing, and why.
+	// problems name the missing parts and the causes.
 	problems []string
 }
 
-// NewEvidence creates the archive, which must not exist, readable by the caller alone. The flags say how the API server
-// is reached, operator which namespace the operator is in. Nothing is requested yet.
+// NewEvidence creates the archive, which must not exist, readable only by the caller. flags are the settings for
+// the API server, and operator is the operator's namespace. NewEvidence sends no requests.
 func NewEvidence(flags *genericclioptions.ConfigFlags, operator, file string, progress io.Writer) (*Evidence, error) {
 	p := &plugin{IOStreams: genericiooptions.IOStreams{ErrOut: progress}, flags: flags, operator: operator,
 		now: time.Now}
@@ -92,10 +93,10 @@ func (p *plugin) evidence(r *reader, o bundleOptions) (*Evidence, error) {
 		gzip: compressed, tar: tar.NewWriter(compressed), left: o.limit}, nil
 }
 
-// Name is the archive's path.
+// Name returns the archive's path.
 func (e *Evidence) Name() string { return e.options.file }
 
-// Add adds a text under a name with slashes, redacted. The index names what does not fit.
+// Add adds a redacted text. Names may contain slashes. The index names texts that don't fit.
 func (e *Evidence) Add(name string, text []byte) {
 	text = e.redactor.text(text)
 	e.mu.Lock()
@@ -124,7 +125,7 @@ func (e *Evidence) write(name string, text []byte) error {
 	return nil
 }
 
-// lack notes what is missing, unless there is no error.
+// lack records a missing part, unless there is no error.
 func (e *Evidence) lack(what string, err error) {
 	if err == nil {
 		return
@@ -134,7 +135,7 @@ func (e *Evidence) lack(what string, err error) {
 	e.problems = append(e.problems, what+": "+string(e.redactor.text([]byte(err.Error()))))
 }
 
-// page is read in a browser. The template escapes what objects and hosts say.
+// page is the template of the index for browsers. The template escapes texts of objects and hosts.
 const page = `<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Windows nodes, {{.Time}}</title>
 <style>body{font:14px sans-serif;margin:2em}pre{background:#f4f4f4;padding:1em;overflow:auto}</style>
@@ -146,8 +147,8 @@ const page = `<!doctype html>
 </html>
 `
 
-// Close writes the index, which the bound does not concern, gives the archive its name, and returns how many parts are
-// missing.
+// Close writes the index regardless of the size limit, gives the archive its final name, and returns the number of
+// missing parts.
 func (e *Evidence) Close() (missing int, err error) {
 	slices.Sort(e.files)
 	var text strings.Builder
@@ -173,7 +174,7 @@ func (e *Evidence) Collect(ctx context.Context) {
 	e.fill(ctx, snapshot)
 }
 
-// fill adds everything, within the time that a bundle has.
+// fill adds all parts, within the time limit of a bundle.
 func (e *Evidence) fill(ctx context.Context, snapshot diagnosis.Snapshot) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.timeout)
 	defer cancel()
@@ -187,7 +188,7 @@ func (e *Evidence) fill(ctx context.Context, snapshot diagnosis.Snapshot) {
 	e.lack("collecting ended early", ctx.Err())
 }
 
-// summary adds the status, and why of each host.
+// summary adds the status, and the diagnosis of each host.
 func (e *Evidence) summary(s diagnosis.Snapshot) {
 	style := diagnosis.Style{Now: s.Now, Wide: true}
 	status := diagnosis.Summarize(s)
@@ -207,7 +208,7 @@ func (e *Evidence) summary(s diagnosis.Snapshot) {
 	}
 }
 
-// objects adds objects and events, and no Secrets.
+// objects adds objects and events, but no Secrets.
 func (e *Evidence) objects(ctx context.Context) {
 	inOperator := client.InNamespace(e.reader.operator)
 	core := schema.GroupVersion{Version: "v1"}
@@ -299,7 +300,8 @@ func (e *Evidence) operatorLogs(ctx context.Context) {
 	}
 }
 
-// wholeLines removes a first line that the bound may have cut: the rest of a secret might not be recognized.
+// wholeLines removes the first line if the size limit may have cut it, because the rest of a secret might not be
+// recognized.
 func (e *Evidence) wholeLines(text []byte) []byte {
 	if int64(len(text)) < e.options.logBytes {
 		return text
@@ -317,7 +319,7 @@ func (e *Evidence) podLog(ctx context.Context, file, pod, container string, prev
 	}
 }
 
-// nodeLogs adds the logs of nodes, several nodes at a time. A node that does not answer costs its own part only.
+// nodeLogs adds the logs of nodes, several nodes at a time. If a node doesn't answer, only its own part is missing.
 func (e *Evidence) nodeLogs(ctx context.Context, nodes []corev1.Node) {
 	var names []string
 	for i := range nodes {
@@ -352,8 +354,8 @@ func (e *Evidence) nodeLogs(ctx context.Context, nodes []corev1.Node) {
 	_ = group.Wait()
 }
 
-// nodeLog adds the logs of one node. A service that the node does not have has no log. Any other failure ends it,
-// because the other logs would wait for the same.
+// nodeLog adds the logs of one node. If the node doesn't have a service, it has no log of the service. After any
+// other failure, it stops, because the other logs would fail in the same way.
 func (e *Evidence) nodeLog(ctx context.Context, node string) (count int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
@@ -361,7 +363,7 @@ func (e *Evidence) nodeLog(ctx context.Context, node string) (count int, err err
 	switch {
 	case err == nil:
 		e.Add("nodes/"+node+"/report.json", report)
-	case !apierrors.IsNotFound(err): // an older daemon writes none
+	case !apierrors.IsNotFound(err): // an older daemon writes no report
 		return 0, err
 	}
 	for _, service := range services() {

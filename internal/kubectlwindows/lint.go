@@ -27,7 +27,7 @@ const (
 	chunk     = 500
 )
 
-// lintOptions say what is looked at, and with what.
+// lintOptions name the objects to check, and what to compare them with.
 type lintOptions struct {
 	files                        []string
 	live, all, against, registry bool
@@ -70,10 +70,10 @@ The exit code is 2 when there is an error. Warnings are for what Windows ignores
 	return command
 }
 
-// findings are printed as lint prints them.
+// findings are printed in lint's format.
 type findings []lint.Finding
 
-// Print is printable.
+// Print implements printable.
 func (f findings) Print(out io.Writer, _ diagnosis.Style) error {
 	var text strings.Builder
 	_ = lint.Print(&text, f)
@@ -81,7 +81,7 @@ func (f findings) Print(out io.Writer, _ diagnosis.Style) error {
 	return err
 }
 
-// lint may find something and fail at something else.
+// lint returns findings and an error if it could only check some objects.
 func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findings, error) {
 	var templates []lint.Template
 	var cluster lint.Cluster
@@ -163,7 +163,7 @@ func (p *plugin) liveTemplates(args []string, all bool) ([]lint.Template, error)
 	return templates, nil
 }
 
-// lintCluster reads what the rules ask about a cluster.
+// lintCluster reads the facts about a cluster for the rules.
 func (r *reader) lintCluster(ctx context.Context) (lint.Cluster, error) {
 	var nodes corev1.NodeList
 	err := r.List(ctx, &nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)})

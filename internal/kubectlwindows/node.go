@@ -25,7 +25,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// maxLog is the most that is read of a log.
+// maxLog is the maximum size that is read of a log.
 const maxLog = 64 << 20
 
 func (p *plugin) rebootCommand() *cobra.Command {
@@ -53,7 +53,7 @@ operator drains and reboots the node. It returns the node to service when the no
 	return command
 }
 
-// reboot writes the annotation that requests one.
+// reboot writes the annotation that requests a reboot.
 func (e *editor) reboot(ctx context.Context, name string) error {
 	node, err := e.nodeOf(ctx, name)
 	if err != nil {
@@ -127,7 +127,7 @@ the right get on nodes/proxy.`,
 				file = logFile(service)
 			}
 			text, err := r.log(command.Context(), node.Name, file, tail)
-			if printers.IsTerminal(p.Out) { // which would obey what the host writes
+			if printers.IsTerminal(p.Out) { // a terminal would execute the host's control characters
 				text = []byte(diagnosis.Visible(string(text)))
 			}
 			_, failed := p.Out.Write(text)
@@ -142,13 +142,13 @@ the right get on nodes/proxy.`,
 	return command
 }
 
-// daemonName is what users call the daemon's service.
+// daemonName is the short name of the daemon's service for users.
 const daemonName = "wicd"
 
-// services are those that log below C:\var\log, the daemon first.
+// services lists the services with logs below C:\var\log, the daemon first.
 func services() []string { return append([]string{daemonName}, contract.LoggingServices()[1:]...) }
 
-// logFile is where a service logs, below C:\var\log.
+// logFile returns the path of a service's log, below C:\var\log.
 func logFile(service string) string {
 	if slices.Contains([]string{"", daemonName, "daemon"}, service) {
 		service = contract.ServiceDaemon
@@ -174,8 +174,8 @@ func (r *reader) log(ctx context.Context, node, file string, tail int64) ([]byte
 	return text, err
 }
 
-// end returns the end of an answer, which may be longer than requested. It returns an error together with what came
-// before it.
+// end returns the end of a response, which may be longer than requested. After an error, it returns the content so
+// far together with the error.
 func end(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
 	answer, err := request.Stream(ctx)
 	if err != nil {
@@ -246,7 +246,7 @@ func (r *reader) drainStatus(ctx context.Context, name string) (diagnosis.Drain,
 	}
 	instances, err := r.instances(ctx)
 	if err != nil {
-		instances = nil // they are not needed to find what holds pods
+		instances = nil // instances aren't required to find blocked pods
 	}
 	instance, err := findInstance(instances, node.Name)
 	if err != nil || instance == nil {

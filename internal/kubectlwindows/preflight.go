@@ -25,14 +25,14 @@ import (
 )
 
 const (
-	// checksAtOnce bounds how many hosts are checked at the same time, checkEvery how often is looked.
+	// checksAtOnce is the number of hosts that are checked at the same time. checkEvery is the polling interval.
 	checksAtOnce = 8
 	checkEvery   = 500 * time.Millisecond
-	// removeLimit is for taking away what was created, also after Ctrl-C.
+	// removeLimit is the time limit for the deletion of created objects, also after Ctrl-C.
 	removeLimit = 15 * time.Second
 )
 
-// preflightOptions say how hosts are reached.
+// preflightOptions are the settings of the connection to hosts.
 type preflightOptions struct {
 	user, hostKey string
 	port          uint16
@@ -73,7 +73,7 @@ The exit code is 2 when a host can't join.`,
 	return command
 }
 
-// checked is what came of the check of one host.
+// checked is the result of the check of one host.
 type checked struct {
 	Address string             `json:"address"`
 	Fits    bool               `json:"fits"`
@@ -86,7 +86,7 @@ type checked struct {
 
 type checks []checked
 
-// Print is printable.
+// Print implements printable.
 func (all checks) Print(out io.Writer, _ diagnosis.Style) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "HOST\tCAN JOIN\tREASON")
@@ -112,10 +112,10 @@ func (all checks) Print(out io.Writer, _ diagnosis.Style) error {
 	return nil
 }
 
-// oneLine is what a host may have said, in one line.
+// oneLine returns a text of a host as one line without control characters.
 func oneLine(text string) string { return strings.ReplaceAll(diagnosis.Visible(text), "\n", " ") }
 
-// preflight checks hosts, several at once. An error comes with what was found.
+// preflight checks hosts, several at once. If there is an error, it also returns the results so far.
 func (p *plugin) preflight(ctx context.Context, r *reader, o preflightOptions, addresses []string) (checks, error) {
 	var group errgroup.Group
 	group.SetLimit(checksAtOnce)
@@ -126,7 +126,7 @@ func (p *plugin) preflight(ctx context.Context, r *reader, o preflightOptions, a
 			if found[i] = one; err != nil {
 				failed[i] = fmt.Errorf("checking %s: %w", address, err)
 			}
-			return nil // each host is its own
+			return nil // errors of hosts are separate
 		})
 	}
 	_ = group.Wait()
@@ -177,7 +177,7 @@ func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInsta
 		switch {
 		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			return false, fmt.Errorf("reading WindowsInstance %s: %w", name, err)
-		case err == nil || ctx.Err() == nil: // not an error because the time is over
+		case err == nil || ctx.Err() == nil: // the error isn't caused by the time limit
 			failed = err
 		}
 		return err == nil && meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPreflightPassed) != nil, nil

@@ -10,12 +10,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// printable is what a command found, for people.
+// printable is the result of a command, for people.
 type printable interface {
 	Print(out io.Writer, style diagnosis.Style) error
 }
 
-// print writes what was found in the format of -o.
+// print prints the result in the format of -o.
 func (p *plugin) print(found printable) error {
 	switch p.output {
 	case "json":
@@ -30,7 +30,7 @@ func (p *plugin) print(found printable) error {
 	return found.Print(p.Out, p.style())
 }
 
-// show prints what was found; unless all is well, the error is errUnhealthy.
+// show prints the result. If there is a problem, the error is errUnhealthy.
 func (p *plugin) show(found printable, healthy bool) error {
 	if err := p.print(found); err != nil || healthy {
 		return err
@@ -46,7 +46,7 @@ func (p *plugin) printJSON(found any) error {
 	return err
 }
 
-// toJSON has control characters in strings only, where their escapes mean the same.
+// toJSON encodes a result as JSON. Control characters are only in strings, where it escapes them.
 func toJSON(found any) (string, error) {
 	text, err := json.MarshalIndent(found, "", "  ")
 	if err != nil {
@@ -55,7 +55,7 @@ func toJSON(found any) (string, error) {
 	return diagnosis.Visible(string(text)), nil
 }
 
-// toYAML goes by way of that, since YAML with control characters is refused.
+// toYAML converts the JSON, because YAML with control characters is invalid.
 func toYAML(found any) ([]byte, error) {
 	text, err := toJSON(found)
 	if err != nil {

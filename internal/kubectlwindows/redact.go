@@ -18,11 +18,11 @@ import (
 
 const redacted = "[redacted]"
 
-// redactor takes out of text what looks like a secret, and the caller's own credentials.
+// redactor removes text that looks like a secret, and the caller's own credentials.
 type redactor struct {
 	patterns []pattern
 	own      *strings.Replacer
-	// base64 is what may be some, colours are what terminals obey.
+	// base64 matches text that may be base64, and colours the control sequences of terminals.
 	base64, colours *regexp.Regexp
 	// plain converts URL-safe base64 to standard base64.
 	plain *strings.Replacer
@@ -37,8 +37,8 @@ const (
 	beginsKey = `-{4,5} ?BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}`
 	endsKey   = `-{4,5} ?END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}`
 
-	// quote matches a quote of JSON, however often it is nested in other JSON, or of a URL. assigns matches the text
-	// between a name and its value.
+	// quote matches a quote of JSON, at any depth of nested JSON, or of a URL. assigns matches the text between a
+	// name and its value.
 	quote   = `(?:\\*["']|%22|\\+u0022)`
 	assigns = quote + `?[ \t]*(?:=>|[:=]|%3[ad])[ \t]*`
 	// value matches a value with quotes, whose last quote may be cut off, or without quotes. Passwords may contain
@@ -51,8 +51,8 @@ const (
 		`docker(?:configjson|cfg)|(?:api|access|account|private|secret|shared)[-_]?key)`
 )
 
-// newRedactor looks for private keys, passwords in URLs and before hosts, tokens of many kinds, pull
-// secrets, headers, and assignments to names that say what they are.
+// newRedactor returns a redactor for private keys, passwords in URLs and before hosts, tokens of many kinds, pull
+// secrets, headers, and assignments to names of secrets.
 func newRedactor(own ...string) redactor {
 	r := redactor{base64: regexp.MustCompile(`[A-Za-z0-9+/_-]{16,}={0,2}`),
 		colours: regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`), plain: strings.NewReplacer("-", "+", "_", "/", "=", "")}
@@ -60,7 +60,7 @@ func newRedactor(own ...string) redactor {
 		{`(?s)` + beginsKey + `.*?(?:` + endsKey + `|\z)`, redacted},
 		{`(?s).*` + endsKey, redacted}, // a log may begin in the middle of a key
 		{`(?s)PuTTY-User-Key-File-.*?(?:Private-MAC:[^\n]*|\z)`, redacted},
-		{`LS0tLS1CRUdJTi[A-Za-z0-9+/=]*`, redacted}, // base64 of what begins like a key
+		{`LS0tLS1CRUdJTi[A-Za-z0-9+/=]*`, redacted}, // base64 of the beginning of a key
 		{`://[^\s"'<>]*@`, "://" + redacted + "@"},
 		{`([A-Za-z0-9._%+$-]+):(?:[^\s"'<>/]|/[^\s"'<>/])[^\s"'<>]*@([A-Za-z0-9\[])`, "$1:" + redacted + "@$2"},
 		{`\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){2,}`, redacted},
@@ -68,7 +68,7 @@ func newRedactor(own ...string) redactor {
 		{`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`, redacted},
 		{`\b(?:(?:gh[oprsu]|github_pat)_|glpat-)[A-Za-z0-9_-]{16,}`, redacted},
 		{`\b(?:npm_|dckr_pat_|hvs\.|AIza|ya29\.)[A-Za-z0-9_.-]{16,}`, redacted},
-		{`\bsha256~[A-Za-z0-9_-]{16,}`, redacted}, // of OpenShift's OAuth server
+		{`\bsha256~[A-Za-z0-9_-]{16,}`, redacted}, // a token of OpenShift's OAuth server
 		{`\bxox[a-z]-[A-Za-z0-9-]{10,}`, redacted},
 		{`(?im)(\b(?:authorization|cookie)` + assigns + `(?:\[|` + quote + `)?)[^\n"\]\\]+`, "${1}" + redacted},
 		{`(?i)\b(bearer|basic)((?:[ \t:=]|%20)+)[A-Za-z0-9._~+/=:%-]{8,}`, "$1$2" + redacted},
@@ -98,20 +98,20 @@ func newRedactor(own ...string) redactor {
 	return r
 }
 
-// text is a text without secrets, and without what a terminal would obey.
+// text removes secrets and control characters for terminals from a text.
 func (r redactor) text(text []byte) []byte {
 	return []byte(diagnosis.Visible(string(r.secrets(text, encodings))))
 }
 
-// secrets takes them out of a text, and out of what it has in base64, so many times over.
+// secrets removes secrets from a text, and from base64 in it, up to the given depth.
 func (r redactor) secrets(text []byte, encoded int) []byte {
 	text = bytes.ReplaceAll(text, []byte{0}, nil) // UTF-16, which Windows programs may write
-	text = r.colours.ReplaceAll(text, nil)        // which loggers write between a name and its value
+	text = r.colours.ReplaceAll(text, nil)        // loggers write them between a name and its value
 	text = []byte(r.own.Replace(string(text)))
 	if encoded > 0 {
 		text = r.base64.ReplaceAllFunc(text, func(run []byte) []byte { return r.decoded(run, encoded-1) })
 	}
-	// the digest of an image is no host
+	// The digest of an image is no host.
 	text = bytes.ReplaceAll(text, []byte(atDigest), []byte{0})
 	for _, p := range r.patterns {
 		text = p.match.ReplaceAll(text, p.with)
@@ -119,13 +119,13 @@ func (r redactor) secrets(text []byte, encoded int) []byte {
 	return bytes.ReplaceAll(text, []byte{0}, []byte(atDigest))
 }
 
-// encodings is how often a secret may have been put into base64: a Secret that was applied has it twice.
+// encodings is the depth of base64 that is searched: in an applied Secret, values are encoded twice.
 const encodings = 2
 
-// decoded is what looks like base64, or that it is redacted where the text in it has a secret.
+// decoded returns text that looks like base64. If the decoded text contains a secret, it returns a redacted text.
 func (r redactor) decoded(run []byte, encoded int) []byte {
 	letters := r.plain.Replace(string(run))
-	if len(letters)%4 == 1 { // a log may end in the middle of it
+	if len(letters)%4 == 1 { // a log may end within the text
 		letters = letters[:len(letters)-1]
 	}
 	text, err := base64.RawStdEncoding.DecodeString(letters)
@@ -138,10 +138,10 @@ func (r redactor) decoded(run []byte, encoded int) []byte {
 
 const atDigest = "@sha256:"
 
-// secretName is what has a value that is none of a reader's business.
+// secretName matches names whose values may be secret.
 var secretName = regexp.MustCompile(`(?i)pass|pwd|secret|token|key$|auth|cred`)
 
-// wellKnown are annotations whose writers put no secrets into them.
+// wellKnown matches annotations whose writers never store secrets there.
 var wellKnown = regexp.MustCompile(`^([a-z0-9-]+\.)*(kubernetes\.io|k8s\.io|openshift\.io|k8s\.ovn\.org|` +
 	`coreos\.com|projectcalico\.org)/`)
 
@@ -155,8 +155,8 @@ func (r redactor) clean(object *unstructured.Unstructured) {
 	r.values(object.Object)
 }
 
-// values takes secrets out of texts before they are YAML, which may break a line between a name and what
-// belongs to it.
+// values removes secrets from texts before the conversion to YAML, because YAML may wrap a line between a name and
+// its value.
 func (r redactor) values(at any) any {
 	switch at := at.(type) {
 	case string:
@@ -173,10 +173,10 @@ func (r redactor) values(at any) any {
 	return at
 }
 
-// cleanEntries keeps entries that are understood: into others a password may have been pasted.
+// cleanEntries keeps only valid entries, because a user may have pasted a password into an invalid one.
 func cleanEntries(list *unstructured.Unstructured) {
 	typed := &corev1.ConfigMap{}
-	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(list.Object, typed) // what is unreadable is not kept
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(list.Object, typed) // unreadable content is dropped
 	values := inventory.Values(typed)
 	_, rejected := inventory.Parse(typed)
 	for _, r := range rejected {
@@ -186,7 +186,7 @@ func cleanEntries(list *unstructured.Unstructured) {
 	_ = unstructured.SetNestedStringMap(list.Object, values, "data")
 }
 
-// cleanFields cleans metadata, variables and arguments, wherever in an object they are.
+// cleanFields cleans metadata, variables and arguments at any depth of an object.
 func cleanFields(at any) {
 	switch at := at.(type) {
 	case map[string]any:
@@ -208,7 +208,7 @@ func cleanFields(at any) {
 	}
 }
 
-// cleanMetadata leaves labels, unless they are named like secrets, and annotations that are well known.
+// cleanMetadata keeps labels, unless their names look like secrets, and well-known annotations.
 func cleanMetadata(at map[string]any) {
 	for _, place := range []string{"annotations", "labels"} {
 		values, _ := at[place].(map[string]any)
@@ -222,7 +222,7 @@ func cleanMetadata(at map[string]any) {
 	}
 }
 
-// cleanVariable leaves the values of variables for proxies only, whose passwords are in URLs.
+// cleanVariable keeps only the values of proxy variables, because passwords in URLs are removed.
 func cleanVariable(at map[string]any) {
 	name, isName := at["name"].(string)
 	value, isVariable := at["value"].(string)
@@ -231,7 +231,7 @@ func cleanVariable(at map[string]any) {
 	}
 }
 
-// cleanArguments replaces what follows a flag that is named like a secret.
+// cleanArguments replaces the argument after a flag whose name looks like a secret.
 func cleanArguments(arguments []any) {
 	for i := 1; i < len(arguments); i++ {
 		flag, _ := arguments[i-1].(string)

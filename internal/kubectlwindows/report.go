@@ -16,13 +16,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// reportTimeout is how long why waits for a node: what else it says does not come from there.
+// reportTimeout is how long the command why waits for a node. The rest of its output doesn't need the node.
 const reportTimeout = 10 * time.Second
 
-// reportFile is where the daemon's report lies, below C:\var\log.
+// reportFile returns the path of the daemon's report, below C:\var\log.
 func reportFile() string { return below(contract.PathReport) }
 
-// below is a path below C:\var\log, as URLs have it.
+// below returns a path relative to C:\var\log in the form of URLs.
 func below(path string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(path, contract.DirLog+`\`), `\`, "/")
 }
@@ -41,7 +41,7 @@ func (r *reader) reportText(ctx context.Context, node string) ([]byte, error) {
 	return text, nil
 }
 
-// addReport adds the report of a node's daemon. A daemon of a release without reports has none.
+// addReport adds the report of a node's daemon. Older daemons have no reports.
 func (r *reader) addReport(ctx context.Context, d *diagnosis.Diagnosis, node string) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()

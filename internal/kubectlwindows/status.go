@@ -64,8 +64,8 @@ func (r *reader) status(ctx context.Context) (diagnosis.Status, error) {
 	return diagnosis.Summarize(snapshot), nil
 }
 
-// watchStatus draws until it is interrupted. It clears a terminal each time. Elsewhere it prints only what differs. It
-// goes on if the API server is away for a while.
+// watchStatus prints the status until it is interrupted. On a terminal, it clears the screen each time. Otherwise
+// it prints only changes. It continues during an outage of the API server.
 func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
 	last := ""
 	err := wait.PollUntilContextCancel(ctx, watchEvery, true, func(ctx context.Context) (bool, error) {
@@ -81,13 +81,13 @@ func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
 		last = screen
 		return false, err
 	})
-	if ctx.Err() == nil { // Ctrl-C is how it ends
+	if ctx.Err() == nil { // not ended by Ctrl-C
 		return err
 	}
 	return nil
 }
 
-// screen returns what status prints now.
+// screen returns the present output of status.
 func (p *plugin) screen(ctx context.Context, r *reader) (string, error) {
 	status, err := r.status(ctx)
 	if err != nil {

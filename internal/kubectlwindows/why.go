@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/lint"
 )
 
-// Kinds that a subject of why may be given with, as in pod/web.
+// Kinds in the argument of why, as in pod/web.
 const (
 	kindHost = "host"
 	kindNode = "node"
@@ -63,7 +63,7 @@ in the namespace of -n. The exit code is 2 when there is a problem.`,
 	return command
 }
 
-// subject is what a name stands for.
+// subject holds the objects that a name refers to.
 type subject struct {
 	instance *v1alpha1.WindowsInstance
 	node     *corev1.Node
@@ -109,7 +109,7 @@ func (r *reader) whyPod(ctx context.Context, pod *corev1.Pod, s diagnosis.Snapsh
 	return diagnosis.OfPod(pod, classes.Items, findings, s, happened)
 }
 
-// find says what a name stands for. A host and its node are one thing.
+// find returns the objects that a name refers to. A host and its node are the same subject.
 func (r *reader) find(ctx context.Context, s *diagnosis.Snapshot, argument string) (subject, error) {
 	kind, name, given := strings.Cut(argument, "/")
 	if !given {
@@ -182,7 +182,7 @@ func (r *reader) findPod(ctx context.Context, name string) (pod *corev1.Pod, unr
 	return pod, nil
 }
 
-// notFound says why there is nothing of a name: an entry that is not understood has no instance.
+// notFound explains why no object has a name: for example, an invalid entry has no instance.
 func notFound(s *diagnosis.Snapshot, argument, name string) error {
 	for _, r := range s.Config.Status.RejectedEntries {
 		if r.Key == name {

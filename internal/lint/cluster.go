@@ -9,25 +9,23 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 )
 
-// Cluster is what the rules ask about a cluster. The zero value is an unknown cluster: what depends
-// on it is then not judged, except for tolerations of the operator's own taint.
+// Cluster holds the facts about a cluster for the rules. The zero value is an unknown cluster. Then rules that need
+// these facts don't apply, except the rule for tolerations of the operator's own taint.
 type Cluster struct {
-	// Builds are the Windows builds of its nodes, as the label node.kubernetes.io/windows-build has
-	// them: 10.0.20348.
+	// Builds are the Windows builds of its nodes, as in the label node.kubernetes.io/windows-build: 10.0.20348.
 	Builds []string `json:"builds,omitempty"`
-	// RuntimeClasses are those for Windows nodes by their names, each with the build that its node
-	// selector names, or "".
+	// RuntimeClasses maps the RuntimeClasses for Windows nodes to the build in their node selector, or "".
 	RuntimeClasses map[string]string `json:"runtimeClasses,omitempty"`
-	// Taints are those that all Windows nodes have.
+	// Taints are the common taints of all Windows nodes.
 	Taints []corev1.Taint `json:"taints,omitempty"`
 }
 
-// windowsTaint is what the operator gives to every Windows node.
+// windowsTaint returns the operator's taint of every Windows node.
 func windowsTaint() corev1.Taint {
 	return corev1.Taint{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}
 }
 
-// taints are the taints of Windows nodes. If no such node is known, it is the usual taint.
+// taints returns the taints of Windows nodes. If no such node is known, it returns the usual taint.
 func (c Cluster) taints() []corev1.Taint {
 	if len(c.Builds) == 0 && len(c.Taints) == 0 {
 		return []corev1.Taint{windowsTaint()}
@@ -38,7 +36,7 @@ func (c Cluster) taints() []corev1.Taint {
 // build2022 is the build of Windows Server 2022.
 const build2022 = 20348
 
-// buildNumber takes 20348 out of 10.0.20348.1234; 0 where there is none.
+// buildNumber returns 20348 for 10.0.20348.1234. It returns 0 if there is no build number.
 func buildNumber(version string) int {
 	parts := strings.Split(version, ".")
 	if len(parts) < 3 || parts[0] != "10" {
@@ -51,9 +49,10 @@ func buildNumber(version string) int {
 	return n
 }
 
-// runs reports whether an image for one build starts as a process-isolated container on a node of another build. Before
-// Windows Server 2022 builds must be equal. A later node, up to Server 2025, also runs images of each build from 2022
-// to its own: https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility.
+// runs reports whether an image for one build starts as a process-isolated container on a node of another build.
+// Before Windows Server 2022, builds must be equal. A later node, up to Server 2025, also runs images of each build
+// from 2022 to its own:
+// https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility.
 func runs(image, node int) bool { return image == node || build2022 <= image && image <= node }
 
 // fits returns the builds of the nodes that can't run any variant of an image.
@@ -74,7 +73,7 @@ func ClusterOf(nodes []corev1.Node, classes []nodev1.RuntimeClass) Cluster {
 			c.Builds = append(c.Builds, build)
 		}
 		taints := slices.DeleteFunc(slices.Clone(nodes[i].Spec.Taints), func(t corev1.Taint) bool {
-			// cordons and the like pass
+			// cordons and similar taints are temporary
 			return t.Effect == corev1.TaintEffectPreferNoSchedule || strings.HasPrefix(t.Key, "node.kubernetes.io/")
 		})
 		if i == 0 {

@@ -90,7 +90,7 @@ func checkMounts(p *pod, say report) {
 	})
 }
 
-// checkCommands finds what starts a program of Linux in a container of Windows.
+// checkCommands finds commands that start a Linux program in a Windows container.
 func checkCommands(p *pod, say report) {
 	p.containers(func(path string, c *corev1.Container) {
 		look := func(field string, command []string) {

@@ -1,5 +1,5 @@
-// Package lint finds what won't run on Windows nodes in a manifest, and why, before the manifest is applied. Users and
-// CI run it as a command; the operator does not use it.
+// Package lint finds the parts of a manifest that won't run on Windows nodes, and explains why, before the manifest
+// is applied. Users and CI run it as a command; the operator does not use it.
 //
 // It reads manifests or live objects, finds every pod template in them, determines the operating system of each pod,
 // and checks the pod against a table of rules:

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// flag is a field of a manifest, and whether it is set to something that Windows does not have.
+// flag is a field of a manifest, and whether it has a value that Windows doesn't support.
 type flag struct {
 	field string
 	set   bool
@@ -15,8 +15,8 @@ type flag struct {
 
 func is(b *bool) bool { return b != nil && *b }
 
-// podSecurity lists what a pod's security context may not have with os.name windows, by the API
-// server's validation of pods.
+// podSecurity lists the fields that a pod's security context must not have with os.name windows, according to the
+// API server's validation of pods.
 func podSecurity(s *corev1.PodSecurityContext) []flag {
 	if s == nil {
 		return nil

@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// Severity tells what happens if a finding is ignored.
+// Severity is the effect of a problem.
 type Severity string
 
 const (
-	// Error is for what is refused, can never be scheduled, or does not start.
+	// Error means that the object is refused, can never be scheduled, or does not start.
 	Error Severity = "error"
-	// Warning is for what is ignored on Windows or behaves in another way there.
+	// Warning means that a field is ignored on Windows, or behaves differently there.
 	Warning Severity = "warning"
 )
 
-// Object names what a finding is about.
+// Object identifies the object of a finding.
 type Object struct {
-	// File is where the object was read, empty for a live one.
+	// File is the file of the object. It is empty for a live object.
 	File string `json:"file,omitempty"`
 	// Document counts the documents of the file from 1.
 	Document  int    `json:"document,omitempty"`
@@ -41,19 +41,19 @@ func (o Object) String() string {
 	return where + o.Kind + " " + name
 }
 
-// Finding is one thing about one object.
+// Finding is one problem of one object.
 type Finding struct {
 	Object   Object   `json:"object"`
 	Severity Severity `json:"severity"`
 	// Rule is the short name of the rule, which does not change.
 	Rule string `json:"rule"`
-	// Field is the path from the object's root, empty when the object as a whole is meant.
+	// Field is the path from the object's root. It is empty if the finding is about the whole object.
 	Field   string `json:"field,omitempty"`
 	Message string `json:"message"`
 	Fix     string `json:"fix"`
 }
 
-// order sorts findings by object as read, then errors first, then by field.
+// order sorts findings by object in the order of reading, then errors first, then by field.
 func order(findings []Finding) []Finding {
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Or(strings.Compare(a.Object.File, b.Object.File), a.Object.Document-b.Object.Document,
@@ -64,7 +64,7 @@ func order(findings []Finding) []Finding {
 	return findings
 }
 
-// Print writes findings for people, an object at a time, and closes with a count.
+// Print writes findings for people, grouped by object, and a count at the end.
 func Print(out io.Writer, findings []Finding) error {
 	var text strings.Builder
 	errors, warnings := 0, 0

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Offer is what an image has.
+// Offer holds the platforms of an image.
 type Offer struct {
 	// Systems are the operating systems of its variants.
 	Systems []string
@@ -21,12 +21,12 @@ type Offer struct {
 	Builds []int
 }
 
-// Images returns the platforms of an image's variants. It is called once for each image, from several goroutines.
+// Images returns the platforms of an image's variants. It is called once for each image, by several goroutines.
 type Images interface {
 	Offer(ctx context.Context, image string) (Offer, error)
 }
 
-// atOnce bounds how many images are asked for at the same time.
+// atOnce is the number of concurrent requests for images.
 const atOnce = 8
 
 // CheckImages reads the images of the templates from their registries and compares them with the nodes of the pods.
@@ -85,7 +85,7 @@ func ask(ctx context.Context, templates []Template, images Images) map[string]an
 	return answers
 }
 
-// judge holds one image against its pod.
+// judge compares one image with its pod.
 func (p *pod) judge(c *corev1.Container, offer Offer, say func(Severity, string, string)) {
 	windows := slices.Contains(offer.Systems, string(systemWindows))
 	switch {

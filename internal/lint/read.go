@@ -13,7 +13,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// Bounds of what is read: a manifest is text that people write.
+// Limits of the input. A manifest is text that people write.
 const (
 	maxDocument  = 3 << 20
 	maxDocuments = 10_000
@@ -23,16 +23,16 @@ const (
 // Template is one pod template in an object.
 type Template struct {
 	Object Object
-	// Path leads from the object's root to the pod's spec, such as spec.template.spec.
+	// Path is the path from the object's root to the pod's spec, such as spec.template.spec.
 	Path string
-	// Kind of the object that the template makes pods for, such as DaemonSet.
+	// Kind of the object that creates pods from the template, such as DaemonSet.
 	Kind   string
 	Labels map[string]string
 	Spec   corev1.PodSpec
 }
 
-// Read finds the pod templates in a manifest of any number of documents, YAML or JSON. Objects
-// without any are passed over; a document that can't be read ends it with an error that names it.
+// Read finds the pod templates in a manifest with any number of documents, in YAML or JSON. It skips objects
+// without pod templates. If a document can't be read, it stops with an error that names the document.
 func Read(file string, from io.Reader) ([]Template, error) {
 	var all []Template
 	reader := yaml.NewYAMLReader(bufio.NewReader(io.LimitReader(from, maxDocument*16)))
@@ -60,8 +60,8 @@ func Read(file string, from io.Reader) ([]Template, error) {
 	return all, fmt.Errorf("reading %s: more than %d documents", file, maxDocuments)
 }
 
-// Find finds the pod templates in one object: a Pod, a workload of Kubernetes, a List of them, or
-// an object of any other kind that has pod templates somewhere inside.
+// Find finds the pod templates in one object: a Pod, a workload of Kubernetes, a List, or an object of any other
+// kind that contains pod templates.
 func Find(file string, document int, object map[string]any) ([]Template, error) {
 	kind, _ := object["kind"].(string)
 	if items, isList := object["items"].([]any); isList {
