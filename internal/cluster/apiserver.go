@@ -25,11 +25,11 @@ const (
 	// kubernetesService is the Service of the API servers, which list themselves in its EndpointSlice.
 	kubernetesService = "kubernetes"
 	nameServers       = "the EndpointSlice " + metav1.NamespaceDefault + "/" + kubernetesService
-	// versionTime bounds the request for a version.
+	// versionTime is the time limit of a request for a version.
 	versionTime = 5 * time.Second
 	// maxServers is more than any cluster has.
 	maxServers = 20
-	// lookupTime bounds a DNS lookup of the API server's name.
+	// lookupTime is the time limit of a DNS lookup of the API server's name.
 	lookupTime = 2 * time.Second
 )
 
@@ -44,9 +44,9 @@ func At(config *rest.Config) func(address string) (Versioner, error) {
 	}
 }
 
-// serverVersion reads the version of the oldest API server, because a kubelet must not be newer than any of them. While
-// a control plane is upgraded, their versions differ, and our connection leads to any of them. An API server that can't
-// be reached at its own address does not count.
+// serverVersion reads the version of the oldest API server, because a kubelet must not be newer than any API
+// server. During an upgrade of the control plane, their versions differ, and the operator may be connected to any
+// of them. An API server that can't be reached at its own address does not count.
 func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) error {
 	info, err := r.Version.ServerVersion()
 	if err != nil {
@@ -126,7 +126,7 @@ func (r *common) resolve(ctx context.Context, facts *blueprint.Facts) {
 	}
 }
 
-// versionsAt asks all API servers at once, and returns the versions of those that answer.
+// versionsAt asks all API servers at once, and returns the versions of the servers that answer.
 func (r *common) versionsAt(ctx context.Context, addresses []string) []string {
 	versions := make([]string, len(addresses))
 	var asking sync.WaitGroup

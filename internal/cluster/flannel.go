@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// flannel's configuration, where its own manifests put it.
+// The location of flannel's configuration in its own manifests.
 const (
 	flannelNamespace = "kube-flannel"
 	flannelConfigMap = "kube-flannel-cfg"
@@ -24,7 +24,7 @@ const (
 	nameFlannel      = "the ConfigMap " + flannelNamespace + "/" + flannelConfigMap
 )
 
-// maxFlannel bounds what is parsed; flannel's own has about 100 bytes.
+// maxFlannel is the maximum size of the configuration. flannel's own has about 100 bytes.
 const maxFlannel = 16 << 10
 
 // Values that flanneld accepts on Windows, and flannel's defaults on Linux nodes. The VNI has 16 bits here.
@@ -53,7 +53,7 @@ type flannelBackend struct {
 	GBP, DirectRouting bool
 }
 
-// flannel reads flannel's configuration, where the network is flannel.
+// flannel reads flannel's configuration if the network is flannel.
 func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	if !p.isFlannel(spec.Network.Type, facts) {
 		return nil
@@ -70,7 +70,7 @@ func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigS
 		}
 		return flannel, nil
 	})
-	if problem, ok := contract.AsProblem(err); ok { // hosts wait for flannel, whatever keeps it from being read
+	if problem, ok := contract.AsProblem(err); ok { // hosts wait for flannel, regardless of why it can't be read
 		return notFlannel("%s", problem.Detail)
 	}
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // maxFile bounds a file of an Ignition configuration after decompression.
 const maxFile = 4 << 20
 
-// ignition is the part of an Ignition configuration that facts are made from,
+// ignition is the part of an Ignition configuration that contains facts,
 // https://coreos.github.io/ignition/configuration-v3_4/.
 type ignition struct {
 	Storage struct{ Files []ignitionFile }

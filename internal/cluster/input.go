@@ -20,8 +20,8 @@ import (
 // Inputs implements Source.
 func (r *Reader) Inputs() []Input { return Inputs(r.Namespace) }
 
-// Inputs are the inputs of a Reader for an operator in this namespace. The rendered MachineConfig is not among them:
-// its name changes with its content, and the pool has the name.
+// Inputs returns the inputs of a Reader for an operator in this namespace. It doesn't contain the rendered
+// MachineConfig, because its name changes with its content, and the pool contains the name.
 func Inputs(namespace string) []Input {
 	in := func(namespace, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name}
@@ -48,8 +48,8 @@ func Inputs(namespace string) []Input {
 	}
 }
 
-// bundleContent is the content of a ConfigMap of the operator's namespace that may hold CAs. The list of hosts, and
-// what the operator writes for itself and for nodes, have none.
+// bundleContent returns the content of a ConfigMap in the operator's namespace that may hold CAs. It ignores the
+// list of hosts, and the operator's own ConfigMaps.
 func bundleContent(object client.Object) string {
 	switch name := object.GetName(); {
 	case strings.HasPrefix(name, contract.ServicesConfigMapPrefix), name == contract.InstancesConfigMap,
@@ -60,7 +60,7 @@ func bundleContent(object client.Object) string {
 	return fields("metadata.labels", "data", "binaryData")(object)
 }
 
-// fields makes the Content of an Input from the paths of an object's fields.
+// fields returns the Content function of an Input for the paths of an object's fields.
 func fields(paths ...string) func(client.Object) string {
 	return func(object client.Object) string {
 		all, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
@@ -69,7 +69,7 @@ func fields(paths ...string) func(client.Object) string {
 		}
 		values := make([]any, len(paths))
 		for i, path := range paths {
-			// A field on the way may be null, which is an error here.
+			// A parent field may be null, which is an error here.
 			values[i], _, _ = unstructured.NestedFieldNoCopy(all, strings.Split(path, ".")...)
 		}
 		text, err := json.Marshal(values)

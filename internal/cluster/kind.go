@@ -24,7 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Discovery lists what an API server offers.
+// Discovery lists the groups and kinds of an API server.
 type Discovery interface {
 	// GroupsAndMaybeResources lists all groups, and the errors for group versions whose resources are unknown. Each
 	// call asks the server.
@@ -67,13 +67,13 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 	offers := func(name string) bool {
 		return slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == name })
 	}
-	// An API server that has just started may not list the groups of CRDs yet. The operator's own are
-	// always there.
+	// An API server that has just started may not list the groups of CRDs yet. The operator's own groups always
+	// exist.
 	if !offers(v1alpha1.Group) {
 		return false, fmt.Errorf("listing the API groups of the cluster: %s is not among them; apply the operator's "+
 			"CRDs", v1alpha1.Group)
 	}
-	// A stale group would leave its objects unwatched, whichever kind of cluster it is.
+	// The operator wouldn't watch the objects of a stale group, on any kind of cluster.
 	if stale := staleOf(failed); len(stale) > 0 {
 		return false, fmt.Errorf("listing the API groups of the cluster: the API server does not know yet "+
 			"what %s has; wait until it has started, or look into its log: %w", strings.Join(stale, ", "), errStale)
@@ -84,7 +84,7 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return false, nil
 	case apierrors.IsForbidden(err) && !offers(configv1.GroupName):
-		// If a cluster lacks a kind, its administrator may have left out the rights for it.
+		// If a cluster lacks a kind, its administrator may have omitted the rights for it.
 		return false, nil
 	case apierrors.IsForbidden(err):
 		return false, fmt.Errorf("reading %s, by which OpenShift is recognised; give the operator the rights of its "+

@@ -65,10 +65,10 @@ func memorySecret(ctx context.Context, reader client.Reader, namespace string) (
 	return secret, nil
 }
 
-// last decides, for every object that facts are read from, what happens while it is absent, may not be read or can't be
-// parsed: what was read last stays in force, and a trouble names the object. If nothing was read yet, last returns the
-// value and the error of read. Other errors, such as time-outs, are returned. So are facts that were read and can't
-// carry Windows nodes. T survives encoding as JSON; read fills it in as a whole.
+// last decides what happens while an object that facts are read from is absent, may not be read or can't be parsed:
+// the last read value stays in force, and a trouble names the object. If nothing was read yet, last returns the
+// value and the error of read. It also returns other errors, such as time-outs, and problems with facts that
+// Windows nodes can't follow. T must survive encoding as JSON. read sets the whole value.
 func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part string,
 	read func() (T, error)) (value T, err error) {
 	c.memory.mu.Lock()
@@ -99,7 +99,7 @@ func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part st
 	return before, nil
 }
 
-// origin is where one object is read, and how messages name it.
+// origin is the location of one object, and its name in messages.
 type origin struct {
 	reader client.Reader
 	key    client.ObjectKey
@@ -110,7 +110,7 @@ func named(reader client.Reader, name, text string) origin {
 	return origin{reader, client.ObjectKey{Name: name}, text}
 }
 
-// lastOf is last for a part that is made from one object.
+// lastOf is last for a part that comes from one object.
 func lastOf[T, O any, P interface {
 	*O
 	client.Object
@@ -124,7 +124,7 @@ func lastOf[T, O any, P interface {
 	})
 }
 
-// isRefusal reports that an object was read, and that Windows nodes can't follow what it says.
+// isRefusal reports that an object was read, but Windows nodes can't follow it.
 func isRefusal(p *contract.Problem) bool { return p.Reason != contract.ReasonClusterFactsIncomplete }
 
 // absentError is the problem of an object that does not exist. Some objects may be absent from the start.
@@ -167,9 +167,9 @@ func Settings(ctx context.Context, reader client.Reader, namespace string) (*v1a
 	return config, nil
 }
 
-// Remembered gives the spec of the WindowsMachineConfig that was in force last, with the revision that was published of
-// it and the accepted configuration of kubelet. If there never was one, it has no name, and everything is at its
-// default.
+// Remembered returns the last spec of the WindowsMachineConfig that was in force, with its published revision and
+// the accepted configuration of kubelet. If there never was a WindowsMachineConfig, the result has no name, and all
+// fields have their defaults.
 func Remembered(ctx context.Context, reader client.Reader, namespace string) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	secret, err := memorySecret(ctx, reader, namespace)
@@ -181,8 +181,8 @@ func Remembered(ctx context.Context, reader client.Reader, namespace string) (*v
 	return config, err
 }
 
-// Memory gives the data of the Secret contract.MemorySecret for the settings in force. A WindowsMachineConfig without
-// a name never existed, and is not remembered.
+// Memory returns the data of the Secret contract.MemorySecret for the settings in force. A WindowsMachineConfig
+// without a name never existed, and is not remembered.
 func Memory(config *v1alpha1.WindowsMachineConfig, facts map[string]json.RawMessage) (map[string][]byte, error) {
 	data := map[string][]byte{}
 	if config.Name != "" {

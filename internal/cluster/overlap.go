@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// consistent compares facts of different objects. It is for the time when all of them are read.
+// consistent compares facts of different objects. Call it when all of them are read.
 func (p *Plain) consistent(_ context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	var all []error
 	for _, pods := range facts.PodNetworks {
@@ -36,11 +36,11 @@ func (p *Plain) consistent(_ context.Context, spec v1alpha1.WindowsMachineConfig
 	return errors.Join(all...)
 }
 
-// internal says why the API server's address is none for hosts; empty where it may be one.
+// internal returns why hosts can't use the API server's address, or an empty string.
 func internal(facts *blueprint.Facts) string {
 	server, err := url.Parse(facts.APIServer)
 	if err != nil || facts.APIServer == "" {
-		return "" // that is another problem
+		return "" // another check reports this
 	}
 	name := server.Hostname()
 	if address, err := netip.ParseAddr(name); err == nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// Plain reads the facts of a cluster without OpenShift, such as a kubeadm cluster. The WindowsMachineConfig sets what
-// no object of such a cluster contains.
+// Plain reads the facts of a cluster without OpenShift, such as a kubeadm cluster. The WindowsMachineConfig
+// contains the facts that no object of such a cluster has.
 type Plain struct {
 	common
 }
 
 var _ Kind = (*Plain)(nil)
 
-// NewPlain makes a reader for clusters without OpenShift.
+// NewPlain returns a reader for clusters without OpenShift.
 func NewPlain(o Options) (*Plain, error) {
 	c, err := newCommon(o)
 	if err != nil {
@@ -43,7 +43,7 @@ func (p *Plain) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpe
 		return blueprint.Facts{}, err
 	}
 	if facts.Proxy = p.plainProxy(spec.Proxy, facts); facts.Proxy.HTTP+facts.Proxy.HTTPS != "" {
-		if err := facts.Unknown(); err != nil { // without it, NO_PROXY would lack something
+		if err := facts.Unknown(); err != nil { // without these facts, NO_PROXY would be incomplete
 			return blueprint.Facts{}, err
 		}
 	}
@@ -62,7 +62,7 @@ func (p *Plain) clusterVersion(ctx context.Context, _ v1alpha1.WindowsMachineCon
 	return p.serverVersion(ctx, facts)
 }
 
-// bootstrapper keeps hosts from joining in vain. Nodes that have joined don't need it.
+// bootstrapper prevents joins that would fail. Nodes that have joined don't need it.
 func (p *Plain) bootstrapper(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	err := p.granted(ctx, facts)
 	if problem, ok := contract.AsProblem(err); ok {

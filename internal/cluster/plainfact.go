@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 )
 
-// Objects of plain clusters, and how messages name them.
+// Objects of plain clusters, and their names in messages.
 const (
 	rootCAKey          = "ca.crt"
 	clientCAKey        = "client-ca-file"
@@ -34,14 +34,14 @@ const (
 	nameDNS            = "the Service with label k8s-app=kube-dns in kube-system"
 )
 
-// maxKubeadm bounds what is parsed; kubeadm's own has about 2 KiB.
+// maxKubeadm is the maximum size of the configuration. kubeadm's own has about 2 KiB.
 const maxKubeadm = 64 << 10
 
 func keyIn(namespace, name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: namespace, Name: name}
 }
 
-// apiServer takes the setting, or else the URL that kubeadm published for nodes that join.
+// apiServer uses the setting, or else the URL that kubeadm published for nodes that join.
 func (p *Plain) apiServer(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec,
 	facts *blueprint.Facts) (err error) {
 	const orSet = "; or set spec.apiServer of the WindowsMachineConfig to the URL by which hosts reach the API server"
@@ -89,7 +89,8 @@ func (p *Plain) serverCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 	return err
 }
 
-// clientCA reads the CA that verifies the API server when it calls kubelets. It may differ from serverCA's.
+// clientCA reads the CA that verifies the API server's client certificate at kubelets. It may differ from
+// serverCA's.
 func (p *Plain) clientCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) (err error) {
 	key := keyIn(metav1.NamespaceSystem, "extension-apiserver-authentication")
 	facts.KubeletCA, err = lastOf(ctx, &p.common, facts, origin{p.Live, key, nameAuthentication},
@@ -100,7 +101,7 @@ func (p *Plain) clientCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 	return err
 }
 
-// kubeadmNetworks is the part of kubeadm's configuration that is of use here.
+// kubeadmNetworks is the needed part of kubeadm's configuration.
 type kubeadmNetworks struct {
 	Networking struct {
 		ServiceSubnet string `json:"serviceSubnet"`
@@ -109,8 +110,8 @@ type kubeadmNetworks struct {
 	} `json:"networking"`
 }
 
-// networks reads the prefixes of services. If kubeadm wrote them down, it also reads the prefixes of pods and the DNS
-// domain.
+// networks reads the prefixes of services. If kubeadm's configuration has them, it also reads the prefixes of pods
+// and the DNS domain.
 func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	key := keyIn(metav1.NamespaceSystem, "kubeadm-config")
 	kubeadm, err := orNone(lastOf(ctx, &p.common, facts, origin{p.Live, key, nameKubeadm}, parseKubeadm))
@@ -170,8 +171,8 @@ func (p *Plain) readDomain(ctx context.Context, spec v1alpha1.WindowsMachineConf
 	return err
 }
 
-// ownServices returns the prefixes of services that the API server was configured with. An older one doesn't publish
-// them.
+// ownServices returns the prefixes of services in the API server's configuration. An older API server doesn't
+// publish them.
 func (p *Plain) ownServices(ctx context.Context, facts *blueprint.Facts) ([]string, error) {
 	own, err := lastOf(ctx, &p.common, facts, named(p.Live, kubernetesService, nameServiceCIDR),
 		func(object *networkingv1.ServiceCIDR) ([]string, error) {
@@ -206,7 +207,7 @@ func split(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// kubeDNS is the name and the label of the cluster's DNS Service, whichever program serves it.
+// kubeDNS is the name and the label of the cluster's DNS Service, for any DNS server.
 const kubeDNS = "kube-dns"
 
 // dns reads the address of the DNS Service, which no convention determines.
@@ -244,8 +245,8 @@ func (p *Plain) readDNS(ctx context.Context) (none netip.Addr, err error) {
 	return none, incomplete("%s does not exist: install DNS, such as with `kubeadm init phase addon coredns`", nameDNS)
 }
 
-// plainProxy is the setting, else the operator's own proxy. As OpenShift does for its own, it leaves out
-// of the proxy what is within the cluster.
+// plainProxy returns the proxy in the settings, or else the operator's own proxy. Like OpenShift, it excludes
+// destinations within the cluster from the proxy.
 func (p *Plain) plainProxy(set v1alpha1.ProxySpec, facts blueprint.Facts) blueprint.Proxy {
 	proxy := blueprint.Proxy{HTTP: set.HTTPProxy, HTTPS: set.HTTPSProxy, None: set.NoProxy}
 	if proxy.HTTP == "" && proxy.HTTPS == "" {
@@ -256,7 +257,7 @@ func (p *Plain) plainProxy(set v1alpha1.ProxySpec, facts blueprint.Facts) bluepr
 	}
 	none := append([]string{"127.0.0.1", "localhost", ".svc", "." + facts.ClusterDomain()}, split(proxy.None)...)
 	for _, network := range facts.ServiceNetworks {
-		if network.Addr().Is4() { // Windows nodes use no others
+		if network.Addr().Is4() { // Windows nodes only use IPv4
 			none = append(none, network.String())
 		}
 	}
@@ -274,12 +275,12 @@ func (p *Plain) plainProxy(set v1alpha1.ProxySpec, facts blueprint.Facts) bluepr
 // Inputs implements Source.
 func (p *Plain) Inputs() []Input { return PlainInputs(p.Namespace) }
 
-// PlainInputs are the inputs of a Plain for an operator in this namespace. Objects in other namespaces hardly ever
-// change, and are read every ten minutes.
+// PlainInputs returns the inputs of a Plain for an operator in this namespace. Objects in other namespaces hardly
+// ever change, and are read every ten minutes.
 func PlainInputs(namespace string) []Input {
 	return []Input{
 		{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}, bundleContent},
-		// not by content, which is never empty: the namespace has Secrets that nothing is read from
+		// don't compare the whole content, because the namespace also has Secrets without facts
 		{&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}, func(o client.Object) string {
 			if secret, ok := o.(*corev1.Secret); ok {
 				return string(secret.Data[corev1.DockerConfigJsonKey])

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// How messages name the objects of day 2.
+// Names of objects of day 2 in messages.
 const (
 	nameProxy      = "the Proxy cluster"
 	nameImage      = "the Image cluster of config.openshift.io"
@@ -169,7 +169,7 @@ func missing(facts *blueprint.Facts, what, who, why string) {
 }
 
 // configMap reads a ConfigMap that an administrator names, as bytes by key. If it is absent or may not be read, the
-// answer is nil and a bundle is pending, so that blueprint keeps the certificates of what was published.
+// result is nil and a bundle is pending, so that blueprint keeps the published certificates.
 func (r *common) configMap(ctx context.Context, facts *blueprint.Facts, namespace, name, who string) (map[string][]byte,
 	error) {
 	var object corev1.ConfigMap

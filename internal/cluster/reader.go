@@ -47,13 +47,13 @@ type Options struct {
 	Lookup func(ctx context.Context, host string) (addresses []string, err error)
 	// Namespace of the operator.
 	Namespace string
-	// Access reviews the rights of others.
+	// Access reviews the rights of other users.
 	Access authorizationv1client.SubjectAccessReviewInterface
 	// Proxy is the proxy in the operator's own environment, for a cluster without a Proxy object.
 	Proxy blueprint.Proxy
 }
 
-// common reads the objects that every kind of cluster has.
+// common reads the objects that exist in every kind of cluster.
 type common struct {
 	Options
 	memory *memory
@@ -66,7 +66,7 @@ type Reader struct{ common }
 
 var _ Kind = (*Reader)(nil)
 
-// NewReader makes a Reader. All readers of its options are needed.
+// NewReader returns a Reader. All readers in the options are required.
 func NewReader(o Options) (*Reader, error) {
 	c, err := newCommon(o)
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	return facts, nil
 }
 
-// bootstrapper reports that no host can join. Nodes that have joined follow their settings anyway.
+// bootstrapper reports that no host can join. Nodes that have joined still follow their settings.
 func (r *Reader) bootstrapper(ctx context.Context, facts *blueprint.Facts) error {
 	err := r.granted(ctx, facts)
 	if problem, ok := contract.AsProblem(err); ok {
@@ -136,7 +136,8 @@ func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// granted checks the rights that a kubelet needs before it is a node, so that hosts don't join in vain.
+// granted checks the rights that a kubelet needs before it is a node, so that hosts don't start joins that would
+// fail.
 func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	const accounts = "system:serviceaccounts"
 	spec := authorizationv1.SubjectAccessReviewSpec{
@@ -154,7 +155,7 @@ func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 }
 
 // allowed asks the API server whether a user has a right. If the operator may not ask, allowed adds a trouble and
-// returns true, so that nothing waits for a right that may well be granted.
+// returns true, so that nothing waits for a right that is probably granted.
 func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	answer, err := r.Access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
@@ -169,8 +170,8 @@ func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	return answer.Status.Allowed, nil
 }
 
-// serviceCIDRs reads the prefixes of all ServiceCIDRs. An older API server has no such kind.
-// The prefixes decide which addresses hosts may have, and what nodes don't reach through a proxy. If they may not be
+// serviceCIDRs reads the prefixes of all ServiceCIDRs. An older API server has no such kind. The prefixes decide
+// which addresses hosts may have, and which destinations nodes reach without a proxy. If the prefixes may not be
 // read and never were, hosts wait. Nodes wait only if there is a proxy.
 func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
 	var list networkingv1.ServiceCIDRList

@@ -38,7 +38,7 @@ func credentials(object *corev1.Secret) ([]byte, error) {
 	return []byte(" "), nil
 }
 
-// mirrorObject is what one object says about mirrors.
+// mirrorObject holds the mirrors of one object.
 type mirrorObject struct {
 	Created metav1.Time
 	Mirrors []mirror.Set

@@ -5,8 +5,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// settingsNotHere refuses what the WindowsMachineConfig says about things that an object of OpenShift
-// says already. Naming the network that the cluster has is no contradiction.
+// settingsNotHere rejects fields of the WindowsMachineConfig that an object of OpenShift already sets. Exception:
+// naming the network of the cluster is allowed.
 func settingsNotHere(spec v1alpha1.WindowsMachineConfigSpec) (problems []*contract.Problem) {
 	for _, s := range []struct {
 		set           bool

@@ -27,10 +27,9 @@ const (
 // Real ones have about 10 KiB.
 const maxBundle = 256 << 10
 
-// kubeletCA reads the CA of the client certificate that the API server shows kubelets. The field's
-// name says "serving", but the machine config operator fills it with
-// kube-apiserver-to-kubelet-client-ca and writes it to Linux nodes as
-// /etc/kubernetes/kubelet-ca.crt.
+// kubeletCA reads the CA of the client certificate that the API server uses for kubelets. The field's name contains
+// "serving", but the machine config operator fills it with kube-apiserver-to-kubelet-client-ca and writes it to
+// Linux nodes as /etc/kubernetes/kubelet-ca.crt.
 func (r *Reader) kubeletCA(ctx context.Context, facts *blueprint.Facts) (err error) {
 	facts.KubeletCA, err = lastOf(ctx, &r.common, facts, named(r.Cached, controllerConfig, nameControllerConfig),
 		func(object *machineconfigurationv1.ControllerConfig) (string, error) {
@@ -51,7 +50,7 @@ func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) (err e
 	return err
 }
 
-// bundleOf is bundle for a field of an object. Its error names both, and says how to fix it.
+// bundleOf is bundle for a field of an object. Its error names both, and contains a fix.
 func bundleOf(raw []byte, name, field, fix string) (string, error) {
 	ca, err := bundle(raw)
 	if err != nil {

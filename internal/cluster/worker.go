@@ -69,8 +69,8 @@ func (r *Reader) readWorker(ctx context.Context) (known worker, err error) {
 	return known, errors.Join(all...)
 }
 
-// renderedName is the name of the configuration that all workers run. A new pool runs none yet: then it is the
-// configuration that its workers will get.
+// renderedName returns the name of the configuration that all workers run. A new pool doesn't run a configuration
+// yet. Then it is the configuration that its workers will get.
 func renderedName(pool *machineconfigurationv1.MachineConfigPool) string {
 	if name := pool.Status.Configuration.Name; name != "" {
 		return name
@@ -94,7 +94,8 @@ func cloudProvider(config ignition) (value string, err error) {
 	return value, nil
 }
 
-// legalProvider reports whether a name may be the program of a credential provider, which kubelet runs from C:\k.
+// legalProvider reports whether a name is allowed for the program of a credential provider, which kubelet runs from
+// C:\k.
 func legalProvider(name string) bool {
 	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.exe)?$`).MatchString(name)
 }

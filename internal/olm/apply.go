@@ -25,7 +25,7 @@ const (
 	// repeat is how often all objects are applied again. This restores objects that a user deleted or changed, and
 	// gives a new namespace its binding.
 	repeat = 10 * time.Minute
-	// startTimeout bounds how long the operator waits at its start until everything is applied and the policies are
+	// startTimeout is how long the operator waits at its start until everything is applied and the policies are
 	// enforced.
 	startTimeout = time.Minute
 	retryPeriod  = time.Second
@@ -39,12 +39,12 @@ type Installer struct {
 	client    client.Client
 	namespace string
 	objects   []*unstructured.Unstructured
-	// mark is in the message of the policy that is probed. It differs between releases with different policies.
+	// mark is in the message of the probed policy. It differs between releases with different policies.
 	mark string
 }
 
 // New creates an installer for the operator in namespace, which must be the namespace that the bundle suggests: two
-// installs would overwrite each other's rights and policies. c must not read from a cache.
+// installations would overwrite each other's rights and policies. c must not read from a cache.
 func New(c client.Client, namespace string) (*Installer, error) {
 	if namespace != contract.OperatorNamespace {
 		return nil, fmt.Errorf("OLM installed the operator in the namespace %s: the bundle works in %s only, once in "+
@@ -177,7 +177,8 @@ func (i *Installer) apply(ctx context.Context) error {
 	return nil
 }
 
-// enforced fails until the API server enforces these policies: until the last of them denies the operator a Secret.
+// enforced returns an error until the API server enforces these policies: until the last policy denies the operator
+// a Secret.
 func (i *Installer) enforced(ctx context.Context) error {
 	probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: "policy-probe"}}
 	err := i.call(ctx, func(ctx context.Context) error { return i.client.Create(ctx, probe, client.DryRunAll) })

@@ -1,4 +1,5 @@
-// Package olm answers which parts of an install OLM leaves to the operator, and applies them.
+// Package olm splits an installation in the parts that OLM installs and the parts that the operator applies. It
+// also applies the operator's parts.
 //
 // OLM installs bundles of the format registry+v1. It carries neither admission policies nor RuntimeClasses, and it
 // moves every Role and RoleBinding into the operator's namespace. So Split sorts the install. A bundle contains the

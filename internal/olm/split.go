@@ -31,7 +31,7 @@ const (
 	runtimeClass       = "RuntimeClass"
 )
 
-// Parts are the objects of an install, sorted by who applies them.
+// Parts are the objects of an installation, sorted by who applies them.
 type Parts struct {
 	// Bundle holds the objects that OLM installs unchanged.
 	Bundle []*unstructured.Unstructured
@@ -69,7 +69,7 @@ func Manifests(namespace string) ([]*unstructured.Unstructured, error) {
 	return objects, err
 }
 
-// Split sorts the objects of an install for an operator in namespace. It leaves out the Namespace, because OLM is given
+// Split sorts the objects of an installation for an operator in namespace. It omits the Namespace, because OLM gets
 // one.
 func Split(objects []*unstructured.Unstructured, namespace string) (Parts, error) {
 	p := Parts{}

@@ -13,12 +13,11 @@ import (
 	"time"
 )
 
-// lifetime of the payload server's certificate. The operator makes another with every start, and is
+// lifetime of the payload server's certificate. The operator creates a new certificate at every start, and is
 // updated more often than that.
 const lifetime = 5 * 365 * 24 * time.Hour
 
-// selfSigned makes a key and its certificate. Daemons trust exactly this one, so no CA
-// stands behind it.
+// selfSigned creates a key and a certificate. Daemons trust exactly this certificate, so it needs no CA.
 func selfSigned(names []string, addresses []net.IP, now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -31,7 +30,7 @@ func selfSigned(names []string, addresses []net.IP, now time.Time) (tls.Certific
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "windows payload server"},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(lifetime), // an hour for clocks that are behind
-		// a CA of one: some verifiers accept no other root
+		// it is its own CA, because some verifiers accept no other root
 		DNSNames: names, IPAddresses: addresses, BasicConstraintsValid: true, IsCA: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},

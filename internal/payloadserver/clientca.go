@@ -20,8 +20,8 @@ const (
 )
 
 const (
-	// freshness is how old the CAs may be. A fleet that stages at once must not cause a request for each connection.
-	// A daemon that is refused because of a recent rotation tries again later than this.
+	// freshness is the maximum age of the CAs. A fleet that stages at once must not cause a request for each
+	// connection. A daemon that is refused because of a recent rotation tries again after a longer time.
 	freshness = 10 * time.Second
 	// readLimit bounds a request to the API server.
 	readLimit = 5 * time.Second
@@ -32,19 +32,20 @@ type ClientCAs struct {
 	client kubernetes.Interface
 	now    func() time.Time
 
-	// reading runs one function at a time, which alone uses pool and read.
+	// reading runs one function at a time. Only this function uses pool and read.
 	reading singleflight.Group
 	pool    *x509.CertPool
 	read    time.Time
 }
 
-// NewClientCAs reads with a client that may get the one ConfigMap, and takes the time from now.
+// NewClientCAs returns ClientCAs that read with a client that may get this ConfigMap. now is the clock.
 func NewClientCAs(client kubernetes.Interface, now func() time.Time) *ClientCAs {
 	return &ClientCAs{client: client, now: now}
 }
 
-// Pool is for Options.Clients. If the CAs were read within the last ten seconds, it returns them. Callers at the same
-// time share one request, which takes five seconds at most. While the CAs can't be read, every client is refused.
+// Pool is for Options.Clients. If the CAs were read within the last ten seconds, it returns them. Concurrent
+// callers share one request, which takes five seconds at most. While the CAs can't be read, every client is
+// refused.
 func (c *ClientCAs) Pool(ctx context.Context) (*x509.CertPool, error) {
 	answer, err, _ := c.reading.Do("", func() (any, error) {
 		if age := c.now().Sub(c.read); age >= 0 && age < freshness {

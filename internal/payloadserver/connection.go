@@ -9,7 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxConnections is how many connections without a request are open at once: several for each node of a large fleet.
+// maxConnections is the maximum number of open connections without a request: several for each node of a large
+// fleet.
 const maxConnections = 4096
 
 // bounded is a listener that always has room: if too many connections are open without a request, it closes the oldest

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// logPause is the least time between two lines about connections: whoever reaches the port makes
-// them.
+// logPause is the minimum time between two lines about connections, because any client that reaches the port can
+// cause such lines.
 const logPause = time.Minute
 
-// errorLog receives net/http's messages about connections. It passes on every panic. In each period, it passes on one
-// line about connections that can't be accepted, and one line about everything else, so that unknown clients can't hide
-// a message.
+// errorLog receives net/http's messages about connections. It passes on every panic. In each period, it passes on
+// one line about connections that can't be accepted, and one other line, so that unknown clients can't hide a
+// message.
 type errorLog struct {
 	log          logr.Logger
 	accept, some rate.Sometimes

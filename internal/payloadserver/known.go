@@ -11,13 +11,13 @@ import (
 
 // Nodes are the nodes of the operator's instances.
 type Nodes struct {
-	// Reader is a cached one.
+	// Reader reads from a cache.
 	Reader client.Reader
 	// Namespace of the instances.
 	Namespace string
 }
 
-// Known is for Options.Known: whether an instance has this node.
+// Known is for Options.Known. It reports whether an instance has this node.
 func (n Nodes) Known(ctx context.Context, node string) (bool, error) {
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := n.Reader.List(ctx, list, client.InNamespace(n.Namespace), client.UnsafeDisableDeepCopy); err != nil {

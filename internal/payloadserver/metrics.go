@@ -6,20 +6,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// How a request ended, for the metrics.
+// Results of requests, for the metrics.
 const (
 	resultSent    = "sent"    // completely
-	resultCut     = "cut"     // it was interrupted; the daemon asks for the rest
-	resultBusy    = "busy"    // no place in time
+	resultCut     = "cut"     // interrupted; the daemon requests the rest
+	resultBusy    = "busy"    // no slot in time
 	resultRefused = "refused" // the client is no daemon of a known node, or the request is malformed
 	resultMissing = "missing" // the payload has no such blob
-	resultFailed  = "failed"  // our fault
+	resultFailed  = "failed"  // an error of the server
 )
 
-// Why a connection failed, for the metrics.
+// Reasons of failed connections, for the metrics.
 const (
-	failedCertificate = "certificate" // it ended before it had shown a certificate and asked for something
-	failedFull        = "full"        // we closed it, because too many were open
+	failedCertificate = "certificate" // it ended before it had sent a certificate and a request
+	failedFull        = "full"        // the server closed it, because too many were open
 )
 
 // meters count what is handed out.
