@@ -95,27 +95,28 @@ func (r Reason) About() Subject {
 // payload, 6xx services, files and certificates, 7xx the Node, 8xx leaving and waiting, 9xx the cluster. The comment of
 // a reason says when it occurs: docs/reference/reasons.md shows it.
 const (
-	// An entry of windows-instances is not understood.
+	// An entry of windows-instances is not valid.
 	ReasonEntryMalformed Reason = "EntryMalformed"
 	// A DNS name in windows-instances does not resolve to an IPv4 address.
 	ReasonAddressUnresolvable Reason = "AddressUnresolvable"
 	// Two entries or Machines have the same address.
 	ReasonAddressDuplicate Reason = "AddressDuplicate"
-	// Another instance already stands for the host of this entry or Machine, or for a host with the same name or a copy
-	// of its disk. While a host is being removed: another machine with the same SSH host key answers at its address.
+	// Another instance already has the host of this entry or Machine, or a host with the same name or a copy of its
+	// disk. During the removal of a host, it means that another machine with the same SSH host key answers at its
+	// address.
 	ReasonHostDuplicate Reason = "HostDuplicate"
-	// A WindowsInstance of the Machine's name exists that was not made from this Machine.
+	// A WindowsInstance with the Machine's name exists, but was not created from this Machine.
 	ReasonMachineNameTaken Reason = "MachineNameTaken"
-	// The Machine's name can't be a host name, and on this platform the host takes the name of its Machine.
+	// The Machine's name can't be a host name. On this platform, the host gets the name of its Machine.
 	ReasonMachineNameInvalid Reason = "MachineNameInvalid"
 	// The Machine has addresses, but no internal IPv4 address and no name that resolves to one.
 	ReasonMachineAddressUnusable Reason = "MachineAddressUnusable"
-	// An annotation of the Machine is not understood.
+	// An annotation of the Machine is not valid.
 	ReasonMachineAnnotationInvalid Reason = "MachineAnnotationInvalid"
-	// The ConfigMap windows-instances is absent, and instances were made from it. They are removed when it stays absent
-	// for a minute.
+	// The ConfigMap windows-instances is absent, and instances were created from it. The operator removes them if
+	// the ConfigMap stays absent for a minute.
 	ReasonConfigMapMissing Reason = "ConfigMapMissing"
-	// The API server refuses to make the WindowsInstance of a Machine or of an entry of windows-instances.
+	// The API server refuses to create the WindowsInstance of a Machine or of an entry of windows-instances.
 	ReasonInstanceRefused Reason = "InstanceRefused"
 	// An entry of windows-instances has a setting that does not exist.
 	ReasonEntrySettingUnknown Reason = "EntrySettingUnknown"
@@ -132,26 +133,27 @@ const (
 	ReasonUnreachable Reason = "Unreachable"
 	// The host refuses the private key for this user.
 	ReasonKeyRefused Reason = "KeyRefused"
-	// The host shows another SSH host key than the given or pinned key.
+	// The host shows another SSH host key than the configured or pinned key.
 	ReasonHostKeyMismatch Reason = "HostKeyMismatch"
-	// The connection broke during work on the host, or was ended because the host takes a transfer too slowly.
+	// The connection broke during work on the host, or the operator closed it because the host receives a transfer
+	// too slowly.
 	ReasonConnectionLost Reason = "ConnectionLost"
 	// Something other than an SSH server answers, or the server does not answer in time.
 	ReasonNotSSH Reason = "NotSSH"
 	// The host's SSH server accepts the key but offers no file transfer.
 	ReasonNoSFTP Reason = "NoSFTP"
-	// The host announces further SSH host keys and does not prove that it has them.
+	// The host announces more SSH host keys but does not prove that it has them.
 	ReasonHostKeyUnproven Reason = "HostKeyUnproven"
-	// The host has joined with an earlier private key and refuses the present one.
+	// The host has joined with an earlier private key, and refuses the present key.
 	ReasonKeyNotAuthorized Reason = "KeyNotAuthorized"
-	// The host sent more than any answer of the daemon has, so the operator closed the connection.
+	// The host sent more data than any response of the daemon has, so the operator closed the connection.
 	ReasonOutputTooLarge Reason = "OutputTooLarge"
-	// The host's SSH server transfers files and opens no session for a command.
+	// The host's SSH server transfers files but opens no session for a command.
 	ReasonNoSession Reason = "NoSession"
 
 	// The Windows build is not supported.
 	ReasonBuildUnsupported Reason = "BuildUnsupported"
-	// The system drive has too little room for the payload and images.
+	// The system drive has too little space for the payload and images.
 	ReasonDiskFull Reason = "DiskFull"
 	// The host's clock is so wrong that certificates would not be valid.
 	ReasonClockSkewed Reason = "ClockSkewed"
@@ -159,10 +161,10 @@ const (
 	ReasonHostnameInvalid Reason = "HostnameInvalid"
 	// Another program listens on a port that a node needs.
 	ReasonPortInUse Reason = "PortInUse"
-	// A container runtime or kubelet is installed that the operator did not install, or a directory that the operator
-	// needs holds another operator's files, or files that others than Administrators could write.
+	// The host has a container runtime or a kubelet that the operator did not install. Or a directory that the
+	// operator needs holds another operator's files, or files that users other than Administrators could write.
 	ReasonConflictingSoftware Reason = "ConflictingSoftware"
-	// The user may log in but is not an administrator.
+	// The user can log in but is not an administrator.
 	ReasonNotAdministrator Reason = "NotAdministrator"
 	// The host has no IPv4 default route, so its node address can't be determined.
 	ReasonNoDefaultRoute Reason = "NoDefaultRoute"
@@ -172,40 +174,40 @@ const (
 	ReasonNodeIPMissing Reason = "NodeIPMissing"
 	// The hybrid network has a custom VXLAN port, which Windows Server 2019 does not support.
 	ReasonVXLANPortUnsupported Reason = "VXLANPortUnsupported"
-	// The host has a static address, which Windows may lose when the container network is made.
+	// The host has a static address. Windows may lose it when the container network is created.
 	ReasonStaticAddress Reason = "StaticAddress"
-	// The host has several network cards with a default gateway, so it is not known which one is for the cluster.
+	// The host has several network cards with a default gateway, so it is unknown which card is for the cluster.
 	ReasonSeveralGateways Reason = "SeveralGateways"
-	// The host can't reach the API server at the address that nodes use, or something else answers there.
+	// The host can't reach the API server at the address that nodes use, or another server answers there.
 	ReasonAPIServerUnreachable Reason = "APIServerUnreachable"
-	// The host's address is in a network of the cluster's pods or Services, so neither they nor Linux nodes would reach
-	// the host; or it is an address of the API server or of ingress.
+	// The host's address is in a network of the cluster's pods or Services, so pods and Linux nodes can't reach the
+	// host. Or it is an address of the API server or of ingress.
 	ReasonHostInClusterNetwork Reason = "HostInClusterNetwork"
-	// VMware Tools on the host don't report the addresses of interfaces named vEthernet, which is their default. When
-	// the container network is made, the host's address moves to such an interface: vCenter then shows no address, and
-	// the Machine and the Node lose theirs.
+	// VMware Tools on the host don't report the addresses of interfaces named vEthernet. This is their default.
+	// When the container network is created, the host's address moves to such an interface. Then vCenter shows no
+	// address, and the Machine and the Node lose their addresses.
 	ReasonAddressHidden Reason = "AddressHidden"
 
-	// The host name or Windows features are being set.
+	// The operator is setting the host name or Windows features.
 	ReasonPreparing Reason = "Preparing"
 	// The host is rebooting.
 	ReasonRebooting Reason = "Rebooting"
 	// The host did not come back from a reboot in time.
 	ReasonRebootTimedOut Reason = "RebootTimedOut"
-	// The Windows feature Containers could not be switched on.
+	// The Windows feature Containers could not be enabled.
 	ReasonFeatureMissing Reason = "FeatureMissing"
-	// A command of the daemon's program on the host returned no answer.
+	// A command of the daemon's program on the host returned no response.
 	ReasonDaemonCallFailed Reason = "DaemonCallFailed"
 	// The host was rebooted three times in a row, and a reboot is still requested.
 	ReasonRebootIneffective Reason = "RebootIneffective"
 	// An earlier command of the daemon's program has been running on the host for more than a minute.
 	ReasonHostBusy Reason = "HostBusy"
-	// Windows does not reboot the host when the daemon asks for it.
+	// Windows does not reboot the host when the daemon requests it.
 	ReasonRebootFailed Reason = "RebootFailed"
 
 	// Data that arrived on the host does not match its checksum.
 	ReasonPayloadCorrupt Reason = "PayloadCorrupt"
-	// The transfer ended early, or what came could not be stored, or did not stay on the host.
+	// The transfer ended early, or the data could not be stored, or was removed from the host.
 	ReasonPayloadIncomplete Reason = "PayloadIncomplete"
 
 	// A managed Windows service does not start or does not stay up.
@@ -214,65 +216,66 @@ const (
 	ReasonFileFailed Reason = "FileFailed"
 	// The services manifest can't be used.
 	ReasonManifestInvalid Reason = "ManifestInvalid"
-	// The services manifest of the desired revision, or its Secret, does not exist or was not read yet.
+	// The services manifest of the desired revision, or its Secret, does not exist or has not been read yet.
 	ReasonManifestMissing Reason = "ManifestMissing"
-	// A certificate request waits to be approved or signed.
+	// A certificate request waits for its approval or signature.
 	ReasonCertificatePending Reason = "CertificatePending"
 	// A certificate request was denied, or is refused.
 	ReasonCertificateDenied Reason = "CertificateDenied"
-	// The network of pods does not exist on the host yet, or the host network service does not answer.
+	// The pod network does not exist on the host yet, or the host network service does not respond.
 	ReasonNetworkPending Reason = "NetworkPending"
 	// A system environment variable can't be set.
 	ReasonEnvironmentFailed Reason = "EnvironmentFailed"
-	// Something on the host keeps changing what the daemon manages.
+	// Another program on the host keeps changing what the daemon manages.
 	ReasonForeignInterference Reason = "ForeignInterference"
-	// A CA certificate can't be added to the host's root store or removed from it.
+	// A CA certificate can't be added to the host's root store, or can't be removed from it.
 	ReasonTrustFailed Reason = "TrustFailed"
 	// The route to the cloud's metadata service can't be set.
 	ReasonRouteFailed Reason = "RouteFailed"
 	// The daemon has no token for Azure's node manager or flanneld yet.
 	ReasonTokenPending Reason = "TokenPending"
-	// The HNS network that pods were on before can't be removed.
+	// The HNS network that pods used before can't be removed.
 	ReasonNetworkNotRemoved Reason = "NetworkNotRemoved"
-	// The token of Azure's node manager or flanneld can't be renewed, and soon ends, or has ended.
+	// The token of Azure's node manager or flanneld can't be renewed, and expires soon or has expired.
 	ReasonTokenExpiring Reason = "TokenExpiring"
 
 	// kubelet has not registered its Node yet.
 	ReasonNodePending Reason = "NodePending"
 	// The Node is not Ready.
 	ReasonNodeNotReady Reason = "NodeNotReady"
-	// A Node of this name exists and belongs to another host, or nothing but the host says that it is its own.
+	// A Node of this name exists and belongs to another host, or only the host itself reports that it owns the
+	// Node.
 	ReasonNodeForeign Reason = "NodeForeign"
 	// The daemon has not applied the desired revision yet.
 	ReasonRevisionPending Reason = "RevisionPending"
 	// The Node is Ready at the desired revision.
 	ReasonNodeReady Reason = "NodeReady"
-	// The node did not become Ready at the new revision in time, or its daemon could not apply it, so it goes back to
-	// the previous one.
+	// The node did not become Ready at the new revision in time, or its daemon could not apply the revision, so it
+	// rolls back to the previous revision.
 	ReasonUpdateFailed Reason = "UpdateFailed"
-	// As many nodes failed at the desired revision as spec.rollout.failureThreshold allows, so no other node is taken
-	// to it.
+	// The number of nodes that failed at the desired revision has reached spec.rollout.failureThreshold, so no
+	// other node is upgraded to it.
 	ReasonRolloutHalted Reason = "RolloutHalted"
 	// The daemon fetches the payload of the desired revision while the node stays in service.
 	ReasonStaging Reason = "Staging"
 	// No window of spec.rollout.maintenanceWindows is open.
 	ReasonMaintenanceWindowClosed Reason = "MaintenanceWindowClosed"
-	// The node is at a release that is more than two minor versions older, or more than one newer, than the operator.
+	// The node's release is more than two minor versions older, or more than one newer, than the operator.
 	ReasonSkewUnsupported Reason = "SkewUnsupported"
-	// The node is at its new revision, or back from its reboot, and has to stay Ready for the settling time.
+	// The node has its new revision, or is back from its reboot, and must stay Ready for the settling time.
 	ReasonSettling Reason = "Settling"
 	// A user uncordoned the node while the operator was draining it, so it stays in service.
 	ReasonUncordoned Reason = "Uncordoned"
-	// kubelet is healthy, but the daemon has not acted on a request for as long as the operator's flag --daemon-timeout
-	// says (5m by default), or its certificate has expired.
+	// kubelet is healthy, but the daemon has not responded to a request for the time in the operator's flag
+	// --daemon-timeout (5m by default), or its certificate has expired.
 	ReasonDaemonUnresponsive Reason = "DaemonUnresponsive"
-	// The node did not get back to its previous revision within spec.rollout.verifyTimeout. It is out of service and
-	// keeps its place in the rollout budget.
+	// The node did not return to its previous revision within spec.rollout.verifyTimeout. It is out of service and
+	// keeps its slot in the rollout budget.
 	ReasonRollbackTimedOut Reason = "RollbackTimedOut"
-	// The node is the operator's but has no WindowsInstance: its host left without being cleaned and came back, or
-	// registered it while its Machine was deleted. It is cordoned.
+	// The node belongs to the operator but has no WindowsInstance: its host was removed without being cleaned and
+	// came back, or the host registered the node while its Machine was deleted. The operator cordons the node.
 	ReasonNodeOrphaned Reason = "NodeOrphaned"
-	// The list of places in the rollout budget can't be written, so no node is disrupted: the ConfigMap
+	// The list of slots in the rollout budget can't be written, so no node is disrupted: the ConfigMap
 	// windows-rollout-places is immutable or too large, or a policy of the cluster denies the write.
 	ReasonPlacesUnwritable Reason = "PlacesUnwritable"
 	// The API server refuses the labels or taints of the Node, because a policy denies them or they are not valid.
@@ -282,29 +285,31 @@ const (
 	ReasonDraining Reason = "Draining"
 	// Pods could not be evicted from the node in time.
 	ReasonDrainBlocked Reason = "DrainBlocked"
-	// The host was cleaned, and something could not be removed.
+	// The host was cleaned, but some objects could not be removed.
 	ReasonCleanupFailed Reason = "CleanupFailed"
 	// The Machine of this host is being deleted, and the host with it.
 	ReasonMachineLeaving Reason = "MachineLeaving"
-	// The removal of the host waits for a place in the rollout budget. Until then its node is in service.
+	// The removal of the host waits for a slot in the rollout budget. Until then, its node stays in service.
 	ReasonRemovalPending Reason = "RemovalPending"
-	// As many hosts are joining as maxConcurrentJoins allows.
+	// The number of joining hosts has reached maxConcurrentJoins.
 	ReasonWaitingForSlot Reason = "WaitingForSlot"
 	// spec.paused of the WindowsInstance is true.
 	ReasonPaused Reason = "Paused"
 	// Work is in progress.
 	ReasonInProgress Reason = "InProgress"
-	// The host was checked and can join. It does not, because spec.preflightOnly of the instance is true.
+	// The host was checked and can join. It does not join, because spec.preflightOnly of the instance is true.
 	ReasonPreflightOnly Reason = "PreflightOnly"
-	// The host was not checked, because another WindowsInstance has it already.
+	// The host was not checked, because another WindowsInstance already has it.
 	ReasonHostListed Reason = "HostListed"
-	// The Machine's host refuses the present private key, so the Machine is deleted and its MachineSet makes another.
+	// The Machine's host refuses the present private key, so the operator deletes the Machine and its MachineSet
+	// creates another one.
 	ReasonMachineReplaced Reason = "MachineReplaced"
-	// As many Windows nodes are unavailable or missing as spec.rollout.maxUnavailable allows, whatever the cause.
+	// The number of Windows nodes that are unavailable or missing, for any cause, has reached
+	// spec.rollout.maxUnavailable.
 	ReasonBudgetExhausted Reason = "BudgetExhausted"
-	// Without this Machine too few nodes of its MachineSet would be in service.
+	// Without this Machine, too few nodes of its MachineSet would be in service.
 	ReasonOwnerDegraded Reason = "OwnerDegraded"
-	// The Machine belongs to no MachineSet, so no other would be made in its place.
+	// The Machine belongs to no MachineSet, so no other Machine would replace it.
 	ReasonMachineUnowned Reason = "MachineUnowned"
 	// The Machine has the label windowsmachineconfig.openshift.io/ignore.
 	ReasonMachineIgnored Reason = "MachineIgnored"
@@ -312,12 +317,13 @@ const (
 	ReasonMachineManagedElsewhere Reason = "MachineManagedElsewhere"
 	// Machines were replaced, and none of the new ones has accepted the private key yet.
 	ReasonReplacementIneffective Reason = "ReplacementIneffective"
-	// The user data of new Machines does not hold the present key yet, or is another Secret than windows-user-data.
+	// The user data of new Machines does not contain the present key yet, or is in another Secret than
+	// windows-user-data.
 	ReasonUserDataStale Reason = "UserDataStale"
 	// An error occurred that has no other reason.
 	ReasonInternal Reason = "InternalError"
 
-	// The secret cloud-private-key does not exist or lacks private-key.pem.
+	// The secret cloud-private-key does not exist, or it lacks private-key.pem.
 	ReasonPrivateKeyMissing Reason = "PrivateKeyMissing"
 	// The private key can't be used.
 	ReasonPrivateKeyInvalid Reason = "PrivateKeyInvalid"
@@ -348,52 +354,53 @@ const (
 	ReasonSettingInvalid Reason = "SettingInvalid"
 	// The data for nodes does not fit into a Secret.
 	ReasonDesiredStateTooLarge Reason = "DesiredStateTooLarge"
-	// The secret windows-user-data belongs to another owner, so the operator leaves it alone.
+	// The secret windows-user-data belongs to another owner, so the operator does not change it.
 	ReasonUserDataForeign Reason = "UserDataForeign"
 	// The operator may not write the secret windows-user-data.
 	ReasonUserDataForbidden Reason = "UserDataForbidden"
-	// The secret windows-ssh-host-key does not hold a valid host key.
+	// The secret windows-ssh-host-key does not contain a valid host key.
 	ReasonHostKeySecretInvalid Reason = "HostKeySecretInvalid"
 	// A field of spec.rollout of the WindowsMachineConfig is not valid.
 	ReasonRolloutSettingInvalid Reason = "RolloutSettingInvalid"
-	// On vSphere, the default VXLAN port 4789 may be taken by its own overlay: pods of different nodes don't reach each
-	// other then.
+	// On vSphere, its own overlay may use the default VXLAN port 4789. Then pods on different nodes can't reach
+	// each other.
 	ReasonVXLANPortDefault Reason = "VXLANPortDefault"
-	// A field of the WindowsMachineConfig sets what an object of OpenShift sets on this cluster.
+	// A field of the WindowsMachineConfig sets a value that an object of OpenShift sets on this cluster.
 	ReasonSettingNotHere Reason = "SettingNotHere"
-	// The ServiceAccount that hosts join with may not request certificates.
+	// The ServiceAccount that hosts use to join may not request certificates.
 	ReasonBootstrapNotGranted Reason = "BootstrapNotGranted"
-	// kube-proxy on Windows nodes, which has kubelet's identity, may not read the endpoints of Services: pods there
-	// don't reach them.
+	// kube-proxy on Windows nodes, which has kubelet's identity, may not read the endpoints of Services. Pods there
+	// can't reach Services.
 	ReasonServicesNotGranted Reason = "ServicesNotGranted"
-	// flannel is not configured so that Windows nodes can take part, or not installed.
+	// flannel is not installed, or its configuration does not support Windows nodes.
 	ReasonFlannelUnsupported Reason = "FlannelUnsupported"
-	// A pod for Linux was placed on a Windows node: what made it tolerates the taint of Windows nodes and does not
+	// A pod for Linux was placed on a Windows node: its owner tolerates the taint of Windows nodes and does not
 	// select Linux, or names the node.
 	ReasonLinuxPodPlaced Reason = "LinuxPodPlaced"
-	// The image of a pod for Windows has nothing for the build of Windows Server that its node has.
+	// The image of a pod for Windows has no variant for its node's build of Windows Server.
 	ReasonImageNotForNode Reason = "ImageNotForNode"
-	// A pod for Windows has been pending for ten minutes or more, and none of the Windows nodes can take it, whatever
-	// becomes free there.
+	// A pod for Windows has been pending for ten minutes or more. No Windows node could run it, even without other
+	// pods.
 	ReasonPodUnplaceable Reason = "PodUnplaceable"
-	// The pods on a Windows node, or those that are pending, could not be read to the end: the API server does not
-	// answer, or there are so many or so large pods that it takes too long.
+	// The pods on a Windows node, or the pending pods, could not be read completely: the API server does not
+	// respond, or there are so many or so large pods that it takes too long.
 	ReasonPodsNotRead Reason = "PodsNotRead"
-	// The Windows nodes of this cluster belong to an operator in another namespace. This one does nothing, and ends.
+	// The Windows nodes of this cluster belong to an operator in another namespace. This operator does nothing, and
+	// exits.
 	ReasonAnotherOperator Reason = "AnotherOperator"
-	// Only pods and nodes reach the address of the API server for hosts: it is in the network of Services or pods, or
-	// the name of a Service.
+	// Only pods and nodes can reach the address of the API server for hosts: it is in the network of Services or
+	// pods, or is the name of a Service.
 	ReasonAPIServerInternal Reason = "APIServerInternal"
 	// The networks of pods and of Services overlap.
 	ReasonNetworksOverlap Reason = "NetworksOverlap"
 	// The secret windows-services-latest can't be replaced: a finalizer holds it, or the API server refuses its new
 	// content.
 	ReasonLatestNotPublished Reason = "LatestNotPublished"
-	// For a minute or longer, something that nodes need could not be read or published: the API server refuses it or
-	// does not answer, or a finalizer holds an object.
+	// For a minute or longer, an object that nodes need could not be read or published: the API server refuses it
+	// or does not respond, or a finalizer holds an object.
 	ReasonRevisionNotPublished Reason = "RevisionNotPublished"
-	// The WindowsMachineConfig was deleted. The spec that was in force stays in force, and the object is restored with
-	// it after a minute.
+	// The WindowsMachineConfig was deleted. Its last spec stays in force, and the operator restores the object with
+	// this spec after a minute.
 	ReasonSettingsMissing Reason = "SettingsMissing"
 )
 
