@@ -9,18 +9,18 @@ const (
 	backoffBase = 5 * time.Second
 	backoffMax  = 5 * time.Minute
 
-	// keyBackoffBase allows a quick retry after the administrator authorises a key. keyBackoffMax makes
-	// attempts with a refused key rare, because they look like an intruder to the host.
+	// keyBackoffBase allows a quick retry after the administrator authorises a key. keyBackoffMax makes attempts
+	// with a refused key rare, because they look like an attack to the host.
 	keyBackoffBase = 10 * time.Second
 	keyBackoffMax  = 30 * time.Minute
 
-	// disruptBackoffBase gives other nodes their turn first. disruptBackoffMax limits how often pods are
-	// moved for nothing.
+	// disruptBackoffBase lets other nodes go first. disruptBackoffMax limits how often pods are moved without
+	// success.
 	disruptBackoffBase = time.Minute
 	disruptBackoffMax  = 30 * time.Minute
 )
 
-// The longest delays, including jitter.
+// The maximum delays, including jitter.
 const (
 	LongestBackoff        = backoffMax * 6 / 5
 	LongestKeyBackoff     = keyBackoffMax * 6 / 5

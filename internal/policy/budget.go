@@ -27,16 +27,15 @@ type Verdict struct {
 // is a write.
 func (v Verdict) Shown() string { return cmp.Or(v.Blocked, v.Why) }
 
-// MayDisruptAnytime decides whether a node may be disrupted: updated, rebooted or removed. maxUnavailable is
-// a number or a percentage of the fleet, rounded up as in PodDisruptionBudgets. nil means 1. A member counts
-// as unavailable whatever the cause: see Member.Unavailable. Hosts that a MachineSet lacks count as well,
-// because a deleted host is missing until its replacement serves.
+// MayDisruptAnytime decides whether a node may be disrupted: updated, rebooted or removed. maxUnavailable is a
+// number or a percentage of the fleet, rounded up as in PodDisruptionBudgets. nil means 1. A member counts as
+// unavailable for any cause: see Member.Unavailable. Hosts that a MachineSet lacks count as well, because a deleted
+// host is missing until its replacement is in service.
 //
-// If a node's pods are lost already, its disruption costs nothing more. So the node doesn't wait for other
-// nodes to recover. Still, at most maxUnavailable such nodes are disrupted at once, because many nodes that
-// aren't Ready at the same time may soon be Ready again. Nodes that are merely behind the revision don't wait
-// for each other; otherwise none could ever start. Exception: a node that someone else has cordoned counts
-// like any cordoned node.
+// If a node's pods are already lost, its disruption costs nothing more. So the node doesn't wait for other nodes to
+// recover. Still, at most maxUnavailable such nodes are disrupted at once, because many nodes that aren't Ready at
+// the same time may soon be Ready again. Nodes that only lack the revision don't wait for each other; otherwise no
+// node could ever start. Exception: a node that someone else has cordoned counts like any cordoned node.
 func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	switch {
@@ -60,8 +59,7 @@ func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, cl
 	return verdict
 }
 
-// amongGranted decides about a node whose pods are lost already, by the number of slots granted to other
-// nodes.
+// amongGranted decides about a node whose pods are already lost, by the number of slots of other nodes.
 func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	total, _, _ := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)
@@ -98,13 +96,13 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	}
 }
 
-// blocked describes the budget and names the unavailable nodes without a slot, because a user may have to
-// repair those.
+// blocked describes the budget and names the unavailable nodes without a slot, because a user may have to repair
+// these nodes.
 func blocked(limit int, unplaced ...string) string {
 	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(unplaced))
 }
 
-// away names the unavailable members: all of them, and those without a slot.
+// away holds the names of unavailable members: all of them, and the members without a slot.
 type away struct{ all, unplaced []string }
 
 func (a *away) add(who string, hasPlace bool) {
@@ -115,7 +113,7 @@ func (a *away) add(who string, hasPlace bool) {
 
 // count returns how many hosts the fleet should have, and how many of them, without the requesting node, are
 // unavailable or missing. who names them. A MachineSet that is being deleted creates no more hosts. isGivenUp
-// tells which hosts no longer belong to their MachineSet.
+// reports which hosts no longer belong to their MachineSet.
 func count(node string, fleet Fleet) (total, down int, who away) {
 	type tally struct{ members, down, serving int }
 	isMember := map[string]bool{}
@@ -162,14 +160,14 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 	return total, down, who
 }
 
-// isGone reports that a member is leaving without a slot and that its node is no longer expected back: it is down, or
-// its removal has begun and could not finish. The user who removes a host no longer counts on it, however long the
-// removal takes.
+// isGone reports that a member is being removed without a slot and that its node is no longer expected back: it is
+// down, or its removal has begun and could not finish. The user who removes a host no longer counts on it,
+// regardless of how long the removal takes.
 func (m Member) isGone() bool { return m.Leaving && !m.Disrupted && (!m.Ready || m.Removing) }
 
 func (m Member) hasPlace() bool { return m.Disrupted && !m.Unplaced }
 
-// scaled is a number, or a percentage of total rounded up. nil is 1.
+// scaled returns a number, or a percentage of total rounded up. nil means 1.
 func scaled(value *intstr.IntOrString, total int) (int, error) {
 	if value == nil {
 		return 1, nil

@@ -1,5 +1,5 @@
-// Package policy answers WHETHER we may act now: which certificate requests are approved, how many nodes may
-// be disrupted, how long to wait after a failure.
+// Package policy decides whether the operator may act now: which certificate requests are approved, how many nodes
+// may be disrupted, how long to wait after a failure.
 //
 // Controllers pass in everything that a decision needs. Every decision is a pure function that returns its
 // reason. The package uses no client, no network and no clock.

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Fleet is every Windows host that serves or should serve, at one moment.
+// Fleet is every Windows host that is or should be in service, at one moment.
 type Fleet struct {
 	Members []Member
 	Sets    []Set
@@ -22,15 +22,15 @@ type Fleet struct {
 	UnavailableAfter time.Duration
 }
 
-// Member is a Windows node, or a Windows host whose node is gone.
+// Member is a Windows node, or a Windows host whose node is deleted.
 type Member struct {
 	// Node is the node's name. Host is the name of its instance, or empty.
 	Node, Host string
-	// Unavailable explains why the member doesn't serve or soon won't, whatever the cause. It is empty while
-	// the member serves.
+	// Unavailable is why the member isn't in service or soon won't be, for any cause. It is empty while the member
+	// is in service.
 	Unavailable string
-	// Cordoned reports that someone else cordoned the node. Behind reports that it hasn't reached the
-	// requested revision. Both are set only if nothing worse is wrong: the node's pods are well.
+	// Cordoned reports that someone else cordoned the node. Behind reports that it doesn't have the requested
+	// revision yet. Both are only set if there is no worse problem: the node's pods run.
 	Cordoned, Behind bool
 	// Disrupted reports that the operator disrupts the node, with a slot or by its removal. Begun reports
 	// that the disruption has begun and that the operator's cordon is still there.
@@ -42,13 +42,12 @@ type Member struct {
 	// gone.
 	Ready    bool
 	NotReady Since
-	// Set is the MachineSet that replaces this host when it is deleted. It is empty for a host that nothing
-	// replaces.
+	// Set is the MachineSet that replaces this host after its deletion. It is empty if no MachineSet replaces it.
 	Set types.UID
 }
 
-// IsLost reports whether a node's pods are lost already, because the operator has begun to disrupt it or
-// because it hasn't been Ready for long.
+// IsLost reports whether a node's pods are already lost, because the operator has begun to disrupt it or because it
+// hasn't been Ready for long.
 func (f Fleet) IsLost(node string) bool {
 	return slices.ContainsFunc(f.Members, func(m Member) bool {
 		return m.Node == node && (m.Begun || m.Unavailable != "" && f.isOut(m))
@@ -64,14 +63,14 @@ func (f Fleet) isOut(m Member) bool {
 // been out of service for long, and its removal may never end, for example if the cloud does not delete the VM.
 func (f Fleet) isGivenUp(m Member) bool { return m.Unplaced && f.isOut(m) }
 
-// Set is a group of hosts that is kept at a number, such as a MachineSet.
+// Set is a group of hosts with a fixed size, such as a MachineSet.
 type Set struct {
 	UID  types.UID
 	Name string
-	// Replicas is how many hosts it should have.
+	// Replicas is the wanted number of hosts.
 	Replicas int
-	// Minimum is how many of them its owner wants to serve at all times, as a number or a
-	// percentage of Replicas; nil leaves it to the budget.
+	// Minimum is how many of them must always be in service, as a number or a percentage of Replicas. If it is nil,
+	// only the budget limits disruptions.
 	Minimum *intstr.IntOrString
 	// UserData names the Secret with the user data of new hosts. It is empty if it is unknown.
 	UserData string
@@ -187,8 +186,8 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 	return count
 }
 
-// memberOf describes one node. instance is nil if no instance has the node. A disruption by the operator
-// comes first, because the Node doesn't show it at once.
+// memberOf returns the member for one node. instance is nil if no instance has the node. A disruption by the
+// operator comes first, because the Node doesn't show it at once.
 func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, places []Place) Member {
 	place := PlaceOf(places, instance)
 	member := Member{Node: node.Name, Host: made.byNode[node.Name], Ready: IsReady(node),
@@ -217,8 +216,8 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, 
 	return member
 }
 
-// whyDisrupted returns why a node is being disrupted or is about to be, or "". instance is nil if no instance
-// has the node. A node whose instance is deleted serves until it has its slot.
+// whyDisrupted returns why a node is being disrupted or is about to be, or "". instance is nil if no instance has
+// the node. A node whose instance is deleted stays in service until it has its slot.
 func whyDisrupted(instance *v1alpha1.WindowsInstance, place *Place, machineLeaves bool) string {
 	switch {
 	case machineLeaves:

@@ -41,16 +41,16 @@ const (
 )
 
 const (
-	// staleRefusals is how often a host that has accepted a key must refuse another one. One refusal is not enough to
-	// delete a Machine.
+	// staleRefusals is how often a host that has accepted a key must refuse another key. A single refusal is not
+	// enough to delete a Machine.
 	staleRefusals = 2
 	// earlyRefusals is how often a host that has never accepted a key must refuse it. Its user data may still run.
 	earlyRefusals = 3
 )
 
-// WhyReplace returns why a Machine should be replaced, by the status of its instance. It returns an empty cause if the
-// Machine should stay. keyHash is the hash of the present key. refusalTimeout is how long a host that has never
-// accepted a key may refuse it. after is when time alone makes the Machine due.
+// WhyReplace returns why a Machine should be replaced, according to the status of its instance. It returns an empty
+// cause if the Machine should stay. keyHash is the hash of the present key. refusalTimeout is how long a host that
+// has never accepted a key may refuse it. after is the time until the Machine becomes due without another event.
 func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time,
 	refusalTimeout time.Duration) (cause ReplaceCause, after time.Duration) {
 	status := &instance.Status
@@ -74,8 +74,8 @@ func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Tim
 	return CauseKeyRefused, 0
 }
 
-// refusalAge is how long a refusal counts. A Machine may wait for its turn for days, and an administrator may authorise
-// the key in this time.
+// refusalAge is how long a refusal counts. A Machine may wait for its turn for days, and an administrator may
+// authorise the key in the meantime.
 const refusalAge = 30 * time.Second
 
 // IsRefusalStale reports whether the host of an instance must be asked again before its Machine is deleted. A refusal
@@ -94,8 +94,8 @@ type ReplaceCandidate struct {
 	CreatedAt time.Time
 	// Node of its host; empty without one.
 	Node string
-	// Set is the UID of the set that creates another Machine; empty without a set. Due counts the hosts of the set that
-	// should be replaced and serve no pods, including this one.
+	// Set is the UID of the set that creates another Machine; empty without a set. Due counts the hosts of the set
+	// that should be replaced and aren't in service, including this one.
 	Set types.UID
 	Due int
 	// Paused and Ignored are set by the user. ManagedBy names another API that decides about the Machine.
@@ -114,11 +114,11 @@ type ReplaceAction string
 
 // Actions.
 const (
-	// ActReplace deletes the Machine now.
+	// ActReplace means: delete the Machine now.
 	ActReplace ReplaceAction = "Replace"
-	// ActAsk asks its host whether it still refuses the key.
+	// ActAsk means: ask its host again whether it refuses the key.
 	ActAsk ReplaceAction = "Ask"
-	// ActWait leaves the Machine alone until something changes.
+	// ActWait means: wait until something changes.
 	ActWait ReplaceAction = "Wait"
 )
 
@@ -129,9 +129,9 @@ type ReplaceDecision struct {
 	Message string
 }
 
-// DecideReplace decides whether a Machine may be deleted so that its set makes another. It must belong to a set, enough
-// hosts of the set must stay in service, and the deletion must be within the rollout budget, which it shares with
-// updates. closed says in words why no node that serves may be disrupted now; it is empty if one may.
+// DecideReplace decides whether a Machine may be deleted so that its set creates another one. It must belong to a
+// set, enough hosts of the set must stay in service, and the deletion must be within the rollout budget, which it
+// shares with updates. closed is why no node in service may be disrupted now, or empty.
 func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) ReplaceDecision {
 	switch {
 	case c.Ignored:
@@ -177,22 +177,22 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 		fmt.Sprintf("Machine %s does not accept the present private key (%s)", c.Name, c.Cause)}
 }
 
-// exceeds returns why the deletion would take too many hosts out of service, or nil. If the host serves, its set and
-// the fleet lose a host in service, and each has its limit. If the host does not serve, nothing is lost. But the
-// deletion waits while as many hosts of its set as the budget allows are down for other causes, or are successors that
-// have not joined yet.
+// exceeds returns why the deletion would take too many hosts out of service, or nil. If the host is in service, its
+// set and the fleet lose a host, and each has its limit. If the host is not in service, nothing is lost. But the
+// deletion waits while as many hosts of its set as the budget allows are down for other causes, or are successors
+// that have not joined yet.
 func (c ReplaceCandidate) exceeds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString,
 	closed string) *ReplaceDecision {
 	serving, cordoned, serves := 0, 0, false
 	for _, m := range fleet.Members {
 		switch {
 		case m.Node == c.Node && c.Node != "":
-			serves = !fleet.isOut(m) // whatever it is down for, its pods are well, and would go
+			serves = !fleet.isOut(m) // its pods still run and would be lost, regardless of why it counts as down
 		case m.Set != set.UID:
 		case m.Unavailable == "":
 			serving++
 		case m.Cordoned:
-			cordoned++ // the pods of a node that an administrator cordoned are well
+			cordoned++ // pods run on a node that an administrator cordoned
 		}
 	}
 	limit, err := scaled(maxUnavailable, set.Replicas)

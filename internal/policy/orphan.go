@@ -13,7 +13,7 @@ const (
 	// must not be Ready before it is deleted. In this time, a user may be replacing the list and the instances. It
 	// begins again when an operator starts.
 	OrphanGrace = 5 * time.Minute
-	// orphanRetry is how often a released host is looked at.
+	// orphanRetry is how often a released host is checked.
 	orphanRetry = time.Minute
 )
 
@@ -22,14 +22,14 @@ type Orphan struct {
 	Cordon bool
 	// Release is the value of contract.ReleasedAnnotation on the Node; empty for no annotation.
 	Release string
-	// Remove deletes the Node: its host is clean, or gone.
+	// Remove means: delete the Node, because its host is clean or no longer exists.
 	Remove bool
-	// After is when to look again, or 0.
+	// After is when to check again, or 0.
 	After time.Duration
 }
 
-// JudgeOrphan decides about a Node that has had no instance since a time. released says that the operator let its host
-// go because a user forced its removal, or because its Machine was gone.
+// JudgeOrphan decides about a Node that has had no instance since a time. released reports that the operator
+// released its host because a user forced its removal, or because its Machine was deleted.
 func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan {
 	if left := OrphanGrace - now.Sub(since); left > 0 {
 		return Orphan{After: left}
@@ -45,8 +45,8 @@ func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan 
 	return orphan
 }
 
-// isOrphan reports whether a Node without an instance was cordoned as an orphan. The annotation of the instance was
-// deleted then. A Node with the annotation may belong to an instance that is being replaced.
+// isOrphan reports whether a Node without an instance was cordoned as an orphan. At that time, the annotation of
+// the instance was deleted. A Node with the annotation may belong to an instance that is being replaced.
 func isOrphan(node *corev1.Node) bool {
 	return node.Annotations[contract.InstanceAnnotation] == "" &&
 		(IsOurs(node) || node.Annotations[contract.CordonedAnnotation] == "true")

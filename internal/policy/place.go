@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Place is a place in the rollout budget that was given out.
+// Place is an assigned slot in the rollout budget.
 type Place struct {
 	// Name of its holder: the UID of an instance, or MachineName.
 	Name string `json:"name"`
@@ -23,14 +23,14 @@ type Place struct {
 	Node string `json:"node,omitempty"`
 	// Machine that is replaced; empty for an instance.
 	Machine string `json:"machine,omitempty"`
-	// Since is the time when the place was given out or, for a Machine, of the last try to delete it.
+	// Since is when the slot was assigned or, for a Machine, the time of the last try to delete it.
 	Since metav1.Time `json:"since"`
-	// IsUsed is set before the instance writes the place into its status. From then on only a new question of that
-	// instance decides about the place again.
+	// IsUsed is set before the instance writes the slot to its status. From then on, only a new request of that
+	// instance changes the slot.
 	IsUsed bool `json:"isUsed,omitempty"`
 }
 
-// PlaceOf returns the place of an instance, or nil. An instance without a request has none.
+// PlaceOf returns the slot of an instance, or nil. An instance without a request has no slot.
 func PlaceOf(places []Place, instance *v1alpha1.WindowsInstance) *Place {
 	for i := range places {
 		if instance != nil && instance.Status.Disruption != nil && places[i].Name == string(instance.UID) {
@@ -40,7 +40,7 @@ func PlaceOf(places []Place, instance *v1alpha1.WindowsInstance) *Place {
 	return nil
 }
 
-// MachineName is the name that a Machine's slot has until the Machine is deleted.
+// MachineName returns the name of a Machine's slot until the Machine is deleted.
 func MachineName(machine string) string { return "Machine " + machine }
 
 // isHolder reports whether a holder of this name is on the list.
@@ -48,26 +48,27 @@ func isHolder(places []Place, name string) bool {
 	return slices.ContainsFunc(places, func(p Place) bool { return p.Name == name })
 }
 
-// RolloutState is the input of a decision about places, read at one moment.
+// RolloutState is the input of a decision about slots, read at one moment.
 type RolloutState struct {
 	Nodes     []corev1.Node
 	Instances []v1alpha1.WindowsInstance
 	Sets      []Set
-	// NotReady is since when each Node is not Ready, by its name.
+	// NotReady is the time since when each Node is not Ready, by name.
 	NotReady map[string]Since
 	Config   *v1alpha1.WindowsMachineConfig
-	// Machines are the Machines to replace. While IsKnown is false they are unknown, and Machines keep their places.
+	// Machines are the Machines to replace. While IsKnown is false, they are unknown, and Machines keep their
+	// slots.
 	Machines []ReplaceCandidate
 	IsKnown  bool
-	// Uses is the instance that is about to use its place; empty for none.
+	// Uses is the instance that is about to use its slot, or empty.
 	Uses types.UID
 	Now  time.Time
 }
 
-// RolloutDecision is the new list of places, and the reasons why other requests wait.
+// RolloutDecision is the new list of slots, and the reasons why other requests wait.
 type RolloutDecision struct {
 	Places []Place
-	// Verdicts are about instances that request a place, by UID.
+	// Verdicts are the verdicts about instances that request a slot, by UID.
 	Verdicts map[string]Verdict
 	// Machines are the decisions about Machines to replace, by name.
 	Machines map[string]ReplaceDecision
@@ -83,13 +84,14 @@ func (d RolloutDecision) Replaces() bool {
 	return false
 }
 
-// lateDeletion is how long a Machine keeps its place after the last try to delete it: that request may still arrive. An
-// API server ends a request after a minute.
+// lateDeletion is how long a Machine keeps its slot after the last try to delete it, because that request may still
+// arrive. An API server ends a request after a minute.
 const lateDeletion = 2 * time.Minute
 
-// DecidePlaces gives out the places of the rollout budget. If the status of an instance says that it has a place, it
-// keeps that place, even if the list lacks it: its node is disrupted already. Unused places are decided about again.
-// Requests come in this order: those with an unused place, nodes that are not Ready, the fewest failures, the oldest.
+// DecidePlaces assigns the slots of the rollout budget. If the status of an instance contains a slot, it keeps this
+// slot, even if the list lacks it, because its node is already disrupted. Unused slots are decided again. Requests
+// have this order: first requests with an unused slot, then nodes that are not Ready, then the fewest failures,
+// then the oldest.
 func DecidePlaces(places []Place, s RolloutState) RolloutDecision {
 	d := RolloutDecision{Verdicts: map[string]Verdict{}, Machines: map[string]ReplaceDecision{}}
 	d.Places = s.inUse(places)
@@ -143,7 +145,7 @@ func (s RolloutState) inUse(places []Place) (all []Place) {
 	return all
 }
 
-// fleet returns the fleet with these places taken.
+// fleet returns the fleet with these slots assigned.
 func (s RolloutState) fleet(places []Place) Fleet {
 	fleet := NewFleet(s.Nodes, s.Instances, s.Sets, s.NotReady, places...)
 	fleet.Now, fleet.UnavailableAfter = s.Now, v1alpha1.DefaultUnavailableAfter
@@ -153,12 +155,12 @@ func (s RolloutState) fleet(places []Place) Fleet {
 	return fleet
 }
 
-// request is a request for a place, by an instance or for a Machine to replace.
+// request is a request for a slot, by an instance or for a Machine to replace.
 type request struct {
 	Place
 	instance  *v1alpha1.WindowsInstance
 	candidate *ReplaceCandidate
-	// isDown says that the node serves no pods.
+	// isDown reports that the node is out of service.
 	isDown   bool
 	failures int32
 	created  time.Time
@@ -214,7 +216,7 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	rollout := s.Config.Spec.Rollout
 	if r.candidate != nil {
 		c := *r.candidate
-		if isHolder(d.Places, r.Name) { // its own place must not count against it
+		if isHolder(d.Places, r.Name) { // its own slot must not count against it
 			fleet = s.fleet(slices.DeleteFunc(slices.Clone(d.Places), func(p Place) bool { return p.Name == r.Name }))
 		}
 		c.Due = fleet.Count(c.Set, func(host string) bool {
@@ -228,8 +230,8 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	verdict := Verdict{Allowed: true, Why: "it has a place already"}
 	if !isHolder(d.Places, r.Name) {
 		verdict = MayDisrupt(r.Node, fleet, rollout.MaxUnavailable, closed)
-		// Windows don't hold back a removal, because the user chose its time, nor a node whose daemon already has the
-		// request for its revision.
+		// A closed window doesn't delay a removal, because the user chose its time, nor a node whose daemon already
+		// has the request for its revision.
 		if isTold := status.Activity != nil && status.Activity.SwitchTime != nil; isTold &&
 			status.Disruption.Purpose == v1alpha1.DisruptionUpdate ||
 			status.Disruption.Purpose == v1alpha1.DisruptionRemove {
@@ -248,7 +250,7 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	return verdict.Allowed
 }
 
-// why says in words that a node is unavailable because it has this place.
+// why explains that a node is unavailable because of this slot.
 func (p Place) why() string {
 	return fmt.Sprintf("it was granted a place in the rollout budget at %s", p.Since.UTC().Format(time.RFC3339))
 }

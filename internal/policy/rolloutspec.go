@@ -35,7 +35,7 @@ func windowsOf(spec v1alpha1.RolloutSpec) []Window {
 	return windows
 }
 
-// CheckRollout lists the invalid limits. While there is one, no serving node is disrupted.
+// CheckRollout lists the invalid limits. While a limit is invalid, no node in service is disrupted.
 func CheckRollout(spec v1alpha1.RolloutSpec) (problems []*contract.Problem) {
 	if budget := spec.MaxUnavailable; budget != nil {
 		limit, err := intstr.GetScaledValueFromIntOrPercent(budget, 100, true)
