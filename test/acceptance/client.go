@@ -28,8 +28,8 @@ const (
 	requestTimeout = time.Minute
 )
 
-// availability is what all requests of a run know of the API server. They wait for one that answered
-// before, but not each in its turn for one that a request waited for in vain.
+// availability is the state of the API server for all requests of a run. Requests wait for a server that has
+// answered before. If one request has waited without success, the others don't wait again.
 type availability struct {
 	say func(format string, args ...any)
 	// limit is how long a request waits.
@@ -47,7 +47,7 @@ func (p *availability) heard(answer bool) {
 	p.expected, p.away = p.expected || answer, !answer
 }
 
-// expect says whether requests wait from now on.
+// expect sets whether requests wait from now on.
 func (p *availability) expect(does bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *availability) left() time.Duration {
 // connect makes clients whose requests wait for an API server that is away.
 func connect(config *rest.Config, p *availability) (client.Client, *kubernetes.Clientset, error) {
 	config = rest.CopyConfig(config)
-	config.QPS, config.Timeout = -1, 0 // requests have time-outs of their own, in retrying
+	config.QPS, config.Timeout = -1, 0 // retrying sets the time-outs of requests
 	config.WarningHandler = rest.NoWarnings{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &retrying{next: next, availability: p} })
 	scheme := runtime.NewScheme()
@@ -89,9 +89,8 @@ func connect(config *rest.Config, p *availability) (client.Client, *kubernetes.C
 	return objects, clients, err
 }
 
-// retrying is a transport that tries a request again while nobody listens: it did not get to the API
-// server, so that nothing happens twice. Requests that only read are tried again, too, when the
-// connection breaks.
+// retrying is a transport that repeats a request while no server listens: the request did not reach the API server,
+// so it has no effect twice. It also repeats requests that only read if the connection breaks.
 type retrying struct {
 	*availability
 	next http.RoundTripper
@@ -149,7 +148,7 @@ type body struct {
 	end context.CancelFunc
 }
 
-// Close ends the request, too.
+// Close also ends the request.
 func (b *body) Close() error {
 	defer b.end()
 	return b.ReadCloser.Close()

@@ -19,9 +19,9 @@ import (
 
 // Cluster is what a run found before it began.
 type Cluster struct {
-	// Kind is OpenShift or Kubernetes, and Version that of the API server.
+	// Kind is OpenShift or Kubernetes. Version is the API server's version.
 	Kind, Version string
-	// Available says whether the operator is, and why not.
+	// Available is whether the operator is available, and why not.
 	Available string
 	// Windows and Linux are how many nodes there are, and Builds the Windows builds.
 	Windows, Linux int
@@ -83,7 +83,8 @@ func look(ctx context.Context, r *run) (Cluster, error) {
 	return found, countNodes(ctx, r, &found)
 }
 
-// version is that of the API server, which is asked first: what is not there is not waited for.
+// version returns the API server's version. This is the first request: if the server doesn't answer, later requests
+// don't wait for it.
 func (r *run) version() (string, error) {
 	version, err := r.clients.Discovery().ServerVersion()
 	if err != nil {
@@ -92,7 +93,7 @@ func (r *run) version() (string, error) {
 	return version.GitVersion, nil
 }
 
-// available says whether the operator is.
+// available returns whether the operator is available.
 func available(config *v1alpha1.WindowsMachineConfig) string {
 	condition := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionAvailable)
 	switch {

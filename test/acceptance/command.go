@@ -65,7 +65,7 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 func exitOf(err error) int {
 	for code, of := range map[int]error{exitShown: nil, exitFailed: errFailed, exitLeftover: errLeftover,
 		exitEarly: errEarly} {
-		if err == of { //nolint:errorlint // one that comes with another error is an error
+		if err == of { //nolint:errorlint // if it is joined with another error, the command fails
 			return code
 		}
 	}
@@ -149,7 +149,7 @@ The first Ctrl-C has it clean up; the second ends it at once.`,
 	return root
 }
 
-// addFlag adds one of kubectl's flags.
+// addFlag adds a flag of kubectl.
 func (c *command) addFlag(root *cobra.Command, name string) {
 	all := cobra.Command{}
 	c.flags.AddFlags(all.Flags())
@@ -315,7 +315,7 @@ func (c *command) evidence() (*kubectlwindows.Evidence, error) {
 	return evidence, err
 }
 
-// attach ends the archive. One of a run that could not begin goes.
+// attach completes the archive. If the run could not begin, it deletes the archive.
 func (c *command) attach(evidence *kubectlwindows.Evidence, report Report) error {
 	switch {
 	case evidence == nil:

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// workload is what A39 tries: a web server on Windows and one on Linux, in a namespace of their own.
+// workload is the workload of A39: a web server on Windows and one on Linux, in a separate namespace.
 type workload struct {
 	*run
 	namespace string

@@ -25,12 +25,12 @@ const entriesAnnotation = contract.Prefix + "e2e-entries"
 
 // mark is what is noted of one entry.
 type mark struct {
-	// Run that wrote it, and the settings that it wrote: with others it is not ours any more.
+	// Run that wrote it, and its settings. If the entry has other settings now, it no longer belongs to the run.
 	Run      string `json:"run"`
 	Settings string `json:"settings"`
 }
 
-// marksOf reads the marks of windows-instances. Marks that somebody made unreadable mark nothing.
+// marksOf reads the marks of windows-instances. Unreadable marks are ignored.
 func marksOf(list *corev1.ConfigMap) map[string]mark {
 	marks := map[string]mark{}
 	_ = json.Unmarshal([]byte(list.Annotations[entriesAnnotation]), &marks)
@@ -50,8 +50,8 @@ func setMarks(list *corev1.ConfigMap, marks map[string]mark) error {
 	return nil
 }
 
-// list adds entries of our own to windows-instances. An entry of somebody else stays as it is, and is
-// an error.
+// listEntries adds the run's entries to windows-instances. If an entry belongs to someone else, it stays unchanged,
+// and listEntries returns an error.
 func listEntries(ctx context.Context, r *run, entries map[string]string) error {
 	return editEntries(ctx, r, true, func(list *corev1.ConfigMap) error {
 		marks := marksOf(list)
@@ -68,7 +68,7 @@ func listEntries(ctx context.Context, r *run, entries map[string]string) error {
 	})
 }
 
-// taken says whether an entry is somebody else's.
+// taken reports whether an entry belongs to someone else.
 func taken(r *run, list *corev1.ConfigMap, marks map[string]mark, key string) error {
 	for other, settings := range inventory.Values(list) {
 		mine := other == key && marks[key] == mark{Run: r.id, Settings: settings}
@@ -79,8 +79,8 @@ func taken(r *run, list *corev1.ConfigMap, marks map[string]mark, key string) er
 	return nil
 }
 
-// unlist removes those of our entries that which selects, and gives their keys. What somebody changed
-// since stays.
+// unlist removes the run's entries that which selects, and returns their keys. Entries that someone has changed
+// since stay.
 func unlist(ctx context.Context, r *run, which func(key string, m mark) bool) (removed []string, err error) {
 	err = editEntries(ctx, r, false, func(list *corev1.ConfigMap) error {
 		removed = nil
@@ -101,7 +101,7 @@ func unlist(ctx context.Context, r *run, which func(key string, m mark) bool) (r
 	return removed, err
 }
 
-// edit changes windows-instances, looking again when somebody else did so in between.
+// editEntries changes windows-instances. After a conflict with another writer, it reads the list again.
 func editEntries(ctx context.Context, r *run, create bool, change func(list *corev1.ConfigMap) error) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace,
@@ -119,7 +119,7 @@ func editEntries(ctx context.Context, r *run, create bool, change func(list *cor
 		}
 		if len(inventory.Values(list)) > 0 && len(marksOf(list)) == 0 &&
 			list.Labels[contract.ManagedByLabel] == managedBy {
-			delete(list.Labels, contract.ManagedByLabel) // somebody else uses what we created
+			delete(list.Labels, contract.ManagedByLabel) // someone else uses the ConfigMap now
 			delete(list.Labels, runLabel)
 		}
 		switch {
@@ -145,7 +145,7 @@ func dropList(ctx context.Context, r *run) error {
 		return client.IgnoreNotFound(err)
 	}
 	err = r.client.Delete(ctx, list, client.Preconditions{UID: &list.UID, ResourceVersion: &list.ResourceVersion})
-	if apierrors.IsConflict(err) { // somebody uses it now
+	if apierrors.IsConflict(err) { // someone uses it now
 		return nil
 	}
 	return client.IgnoreNotFound(err)
@@ -158,7 +158,7 @@ func (r *run) instances(ctx context.Context) ([]v1alpha1.WindowsInstance, error)
 	return list.Items, err
 }
 
-// instance is that of an entry, or nil. One that a user made, or a Machine, is not.
+// instance returns the instance of an entry, or nil. It ignores instances that a user or a Machine created.
 func (r *run) instance(ctx context.Context, key string) (*v1alpha1.WindowsInstance, error) {
 	all, err := r.instances(ctx)
 	for i := range all {
@@ -179,8 +179,8 @@ func state(i *v1alpha1.WindowsInstance) string {
 	return strings.TrimSpace(fmt.Sprintf("%s, %s %s: %s %s", s.Phase, s.Code, s.Reason, s.Message, s.Fix))
 }
 
-// gone waits until hosts whose entries were removed are no nodes any more. A host that never was one
-// need not be cleaned over SSH: it may not even answer.
+// gone waits until hosts without an entry are no longer nodes. If a host never was a node, it needs no cleanup over
+// SSH, and may not even answer.
 func gone(ctx context.Context, r *run, keys []string) error {
 	var failed []error
 	for _, key := range keys {

@@ -33,8 +33,8 @@ type question struct {
 	about func(h hour, ctx context.Context, n *corev1.Node) error
 	// script makes what runs on the host of the commands in the line; nil if nothing does.
 	script func(commands []string) string
-	// judge says what is wrong with what the script printed. Nil leaves it to people, who have it in the
-	// evidence.
+	// judge returns an error if the script's output is wrong. If it is nil, people judge the output, which is in
+	// the evidence.
 	judge func(h hour, ctx context.Context, n *corev1.Node, answer string) error
 	// why says why it is for people to try. Everything else is empty then.
 	why string
@@ -46,7 +46,7 @@ const (
 	asItGoes = "by hand: the host is no node then, and no pod gets there"
 )
 
-// questions says of each line of docs/first-run.md how it is tried.
+// questions returns how to test each line of docs/first-run.md.
 func questions() map[string]question {
 	return map[string]question{
 		"H01": {stage: stageNodes, script: first, judge: ofText(buildIsSupported)},
@@ -234,7 +234,7 @@ func oneRoute(answer string) error {
 	return nil
 }
 
-// oneProcessEach is H08. The wrappers, of which each service has one, are not counted.
+// oneProcessEach checks H08. It doesn't count the wrappers, because each service has one.
 func oneProcessEach(answer string) error {
 	seen := map[string]int{}
 	for _, match := range program.FindAllStringSubmatch(answer, -1) {

@@ -192,7 +192,7 @@ func othersInProgress(ctx context.Context, r *run) (string, error) {
 	return "", err
 }
 
-// targets are the nodes to look at: those of this run, or, if it listed none, those that there are.
+// targets returns the nodes to check: the nodes of this run or, if it listed none, all existing nodes.
 func (r *run) targets(ctx context.Context) ([]corev1.Node, error) {
 	list := &corev1.NodeList{}
 	windows := client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)}
@@ -270,7 +270,7 @@ func wholeNode(n *corev1.Node) error {
 	return errors.Join(problems...)
 }
 
-// unmarkedLinux says what a Linux node has of ours.
+// unmarkedLinux returns an error if a Linux node has the operator's marks.
 func unmarkedLinux(n *corev1.Node) error {
 	if n.Labels[corev1.LabelOSStable] != string(corev1.Linux) {
 		return nil
@@ -325,7 +325,7 @@ func instanceOf(ctx context.Context, r *run, n *corev1.Node) (*v1alpha1.WindowsI
 	return i, nil
 }
 
-// approvals are the reasons with which the operator approves, by who asks.
+// approvals returns the reasons of the operator's approvals, by requester.
 func approvals() map[string]string {
 	return map[string]string{contract.KubeletUserPrefix: "WMCOApprove", contract.DaemonUserPrefix: "WICDAutoApproved"}
 }

@@ -32,7 +32,7 @@ func nodesOfOurs() map[string]trial {
 	}
 }
 
-// node reads one of this run's nodes.
+// node reads a node of this run.
 func (r *run) node(ctx context.Context, name string) (*corev1.Node, error) {
 	n := &corev1.Node{}
 	return n, r.client.Get(ctx, client.ObjectKey{Name: name}, n)
@@ -197,7 +197,7 @@ func initialisedOnAzure(ctx context.Context, r *run) error {
 	return errors.Join(problems...)
 }
 
-// uninitialised says whether a node still waits for its cloud.
+// uninitialised reports whether a node still waits for its cloud.
 func uninitialised(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == "node.cloudprovider.kubernetes.io/uninitialized"

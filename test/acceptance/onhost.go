@@ -16,9 +16,9 @@ import (
 // HostProcess containers, which run programs of the host (Microsoft, "Use Windows HostProcess containers").
 const DefaultHostImage = "mcr.microsoft.com/oss/kubernetes/windows-host-process-containers-base-image:v1.0.0"
 
-// onHost runs a script of PowerShell on a host, in a HostProcess container, and returns what it printed. The
-// pod is bound to the node: it needs no scheduler. Where one did not start, none is tried any more: each
-// would be waited for.
+// onHost runs a PowerShell script on a host, in a HostProcess container, and returns its output. The pod is bound
+// to the node, so it needs no scheduler. If one pod did not start, onHost starts no more pods, because each would
+// need the whole time-out.
 func (h hour) onHost(ctx context.Context, n *corev1.Node, number, script string) (string, error) {
 	if why := h.hostless[n.Name]; why != "" {
 		return "", cannot("no HostProcess pod starts: %s", why)

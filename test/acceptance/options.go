@@ -75,7 +75,7 @@ func ParseHost(text string) (Host, error) {
 	return Host{Address: address, Settings: settings}, nil
 }
 
-// Evidence is what a first hour leaves for people who were not there.
+// Evidence collects the results of a first hour for people who were not there.
 type Evidence interface {
 	// Add keeps a text under a name with slashes.
 	Add(name string, text []byte)
@@ -106,13 +106,13 @@ type Options struct {
 	Lacks map[Need]string
 	// Image is what rows with containers run; DefaultImage if empty.
 	Image string
-	// FirstHour tries the lines of docs/first-run.md, too.
+	// FirstHour also tests the lines of docs/first-run.md.
 	FirstHour bool
 	// Evidence receives what is found there. Nil discards.
 	Evidence Evidence
 	// HostImage is what looks into hosts in the first hour; DefaultHostImage if empty.
 	HostImage string
-	// NeverRun tries rows, too, that were written and have never been run.
+	// NeverRun also tests rows that are written but have never been run.
 	NeverRun bool
 	// Only are the rows to try; all if empty.
 	Only []string
@@ -151,7 +151,7 @@ func (o Options) defaulted() Options {
 	return o
 }
 
-// rows are those of the acceptance list, and of the first hour if that is asked for.
+// rows returns the rows of the acceptance list, and of the first hour if it is requested.
 func (o Options) rows() ([]Row, error) {
 	rows, err := Rows()
 	if err != nil || !o.FirstHour {
@@ -161,7 +161,7 @@ func (o Options) rows() ([]Row, error) {
 	return append(rows, more...), err
 }
 
-// wants reports whether a row is to be tried.
+// wants reports whether a row must be tested.
 func (o Options) wants(number string) bool {
 	return len(o.Only) == 0 || slices.Contains(o.Only, number)
 }

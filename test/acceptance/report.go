@@ -108,7 +108,7 @@ func (r Report) files() map[string]func(to io.Writer) error {
 // Part is what of the row a run can show, if not all of it.
 func (r Row) Part() string { return r.shows }
 
-// Categories are those of the Windows operational readiness specification.
+// Categories returns the row's categories in the Windows operational readiness specification.
 func (r Row) Categories() string { return strings.Join(r.readiness, ", ") }
 
 // NeverRun says that the row was written and has never been run where it could be shown.

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// rights are the rows about who may what.
+// rights returns the rows about access rights.
 func rights() map[string]trial {
 	return map[string]trial{
 		"A34": {stage: stageNodes, try: daemonIsKeptToItsNode,
@@ -53,7 +53,7 @@ func daemonIsKeptToItsNode(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	// The control: without it, a name that nobody has would be refused everything.
+	// This is the control: if no user had this name, every request would be refused.
 	same := own.Annotations[contract.RevisionAnnotation]
 	if err = patchNode(ctx, daemon, own.Name, annotated(contract.RevisionAnnotation, same+"x")); err != nil {
 		return fmt.Errorf("the daemon of %s may not write its own version: %w", own.Name, err)

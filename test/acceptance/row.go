@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/docs"
 )
 
-// Verdict is what is said of a row.
+// Verdict is the result of a row.
 type Verdict string
 
 // Verdicts.
@@ -77,8 +77,8 @@ func Rows() ([]Row, error) {
 		func(_, _ string, t trial) trial { return t })
 }
 
-// rowsOf reads the rows of a page whose lines match, by number and title, each with the trial that is made of
-// the number, the line and what is known of the number. Each row must be known, and each known one be there.
+// rowsOf reads the rows of a page whose lines match, by number and title. made creates each row's trial from the
+// number, the line and the known data of the number. Each row must be known, and each known row must exist.
 func rowsOf[T any](what, page string, match *regexp.Regexp, known map[string]T,
 	made func(number, line string, of T) trial) ([]Row, error) {
 	var rows []Row

@@ -32,7 +32,7 @@ func TestVerdictsAreNotConfused(t *testing.T) {
 			t.Errorf("%v is %q, want %q", err, got, want)
 		}
 	}
-	// A failure beside something that can't be shown is a failure.
+	// A failure together with something that can't be shown is a failure.
 	if got, _ := judge(errors.Join(errors.New("broken"), cannot("there is none"))); got != Failed {
 		t.Errorf("a failure is %q", got)
 	}

@@ -33,7 +33,7 @@ type run struct {
 	cluster      Cluster
 	// nodes are hosts that this run listed and that became nodes.
 	nodes []node
-	// unsafe is what the operator said of an upgrade while hosts joined.
+	// unsafe is the operator's message about an upgrade while hosts joined.
 	unsafe string
 	// shown are the rows that were shown so far.
 	shown map[string]bool
@@ -50,7 +50,7 @@ type node struct {
 	Name string
 }
 
-// Result is what is said of one row.
+// Result is the result of one row.
 type Result struct {
 	Row
 	Verdict Verdict
@@ -122,7 +122,7 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	stop()
 	report.Interrupted = ctx.Err() != nil
 	r.availability.expect(true)
-	// What was interrupted is cleaned up all the same.
+	// Clean up also after an interruption.
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.LeaveTimeout+cleanupTimeout)
 	defer cancel()
 	cleaned, err := sweep(end, r, true)
@@ -226,7 +226,7 @@ func (r *run) allows(d Disruption) bool {
 	return slices.Contains(r.Disrupt, d)
 }
 
-// judge says what an outcome means. Of several, one failure is a failure.
+// judge returns the verdict for an error. If one of several errors is a failure, the verdict is a failure.
 func judge(err error) (Verdict, string) {
 	cannot := (*unshowable)(nil)
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
@@ -247,7 +247,7 @@ func judge(err error) (Verdict, string) {
 	return Failed, err.Error()
 }
 
-// say reports progress, in which hosts and users may have words.
+// say prints progress. The text may contain words of hosts and users.
 func (r *run) say(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,8 +260,7 @@ func (r *run) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// await looks until a condition holds. What can't be read yet is waited for, too; what is wrong is
-// not.
+// await polls until a condition holds. It also waits while the state can't be read. It stops if the state is wrong.
 func (r *run) await(ctx context.Context, timeout time.Duration, what string,
 	holds func(ctx context.Context) (bool, string, error)) error {
 	last := ""

@@ -68,7 +68,7 @@ func trustReaches(ctx context.Context, r *run) error {
 	return settingReaches(ctx, r, changed{Field: "trust", Set: map[string]any{"additionalCA": bundle.Name}})
 }
 
-// newCA makes the certificate of a CA whose key nobody has.
+// newCA creates the certificate of a CA and drops its key.
 func newCA() (string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -133,7 +133,7 @@ func setField(ctx context.Context, r *run, c changed) error {
 	})
 }
 
-// restore gives a field the value that it had, as a run's record says. What somebody changed since
+// restore restores the earlier value of a field from a run's record. If someone has changed the field since, it
 // stays.
 func restore(ctx context.Context, r *run, record *corev1.ConfigMap) (what string, err error) {
 	if err = r.client.Get(ctx, client.ObjectKeyFromObject(record), record); err != nil {
@@ -165,7 +165,8 @@ func restore(ctx context.Context, r *run, record *corev1.ConfigMap) (what string
 	return what, client.IgnoreNotFound(r.client.Patch(ctx, record, mergePatch(patch)))
 }
 
-// stillSet reports whether a field is as it was set, but for what the API server fills in further down.
+// stillSet reports whether a field still has the written value. It ignores fields below that the API server fills
+// in.
 func stillSet(now, set any) bool {
 	is, _ := now.(map[string]any)
 	had, _ := set.(map[string]any)
@@ -192,8 +193,8 @@ func covers(now, set any) bool {
 	return reflect.DeepEqual(now, set)
 }
 
-// editSettings changes the spec of the WindowsMachineConfig, looking again when somebody else did so
-// in between. It reads the object as it is, so that fields which this program does not know stay.
+// editSettings changes the spec of the WindowsMachineConfig. After a conflict with another writer, it reads the
+// object again. It keeps fields that this program doesn't know.
 func editSettings(ctx context.Context, r *run, change func(spec map[string]any) error) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		object := &unstructured.Unstructured{}
@@ -233,7 +234,7 @@ func follow(ctx context.Context, r *run, before string) error {
 		})
 }
 
-// at says whether nodes of this run have a revision.
+// atRevision reports whether the nodes of this run have a revision.
 func atRevision(ctx context.Context, r *run, revision string) (bool, string, error) {
 	for _, mine := range r.nodes {
 		n, err := r.node(ctx, mine.Name)

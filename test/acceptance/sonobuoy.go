@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 )
 
-// How Sonobuoy and a plugin of it agree (https://sonobuoy.io/docs/main/plugins/): results go into a
-// directory that a variable names, and a file there, done, names what of it is to be sent. Whoever waits
-// for done waits for hours when the plugin ends without it.
+// The protocol between Sonobuoy and its plugins (https://sonobuoy.io/docs/main/plugins/): a variable names the
+// directory for results. The file done in it names the result to send. If the plugin ends without done, Sonobuoy
+// waits for hours.
 const (
 	sonobuoyVariable = "SONOBUOY_RESULTS_DIR"
 	sonobuoyDefault  = "/tmp/sonobuoy/results"
@@ -35,7 +35,7 @@ func handOver(results, to string) (err error) {
 	if err = pack(results, name); err != nil {
 		return fmt.Errorf("packing results for Sonobuoy: %w", err)
 	}
-	// Done is there with its content or not at all: it is read as soon as it is there.
+	// Write done atomically, because it is read as soon as it exists.
 	done := filepath.Join(to, sonobuoyDone)
 	if err = os.WriteFile(done+".tmp", []byte(name), 0o644); err == nil { //nolint:gosec // another container reads it
 		err = os.Rename(done+".tmp", done)

@@ -53,7 +53,7 @@ func TestA76_ThePluginForSonobuoyHasFlagsThatThereAre(t *testing.T) {
 	if !strings.Contains(string(installed), "newTag: "+tag+"\n") {
 		t.Errorf("nothing makes the image %s", p.Spec.Image)
 	}
-	// The host that a comment of the file names is one that is understood, too.
+	// The host in a comment of the file must also be valid.
 	args := p.Spec.Args
 	for line := range strings.Lines(string(text)) {
 		if _, flag, ok := strings.Cut(strings.TrimSpace(line), ": --host="); ok {
@@ -78,7 +78,7 @@ func TestA76_SonobuoyHearsOfARunThatCouldNotBegin(t *testing.T) {
 			if code := Main(t.Context(), append([]string{"wmco-e2e", "--sonobuoy"}, args...), streams); code != exitError {
 				t.Errorf("it ends with %d: %s", code, errOut)
 			}
-			// Who has never answered is not waited for.
+			// If a server has never answered, the command doesn't wait for it.
 			if strings.Contains(errOut.String(), "waiting for it") || !strings.Contains(errOut.String(), "error: ") {
 				t.Errorf("it says %s", errOut)
 			}

@@ -43,7 +43,7 @@ func (r *run) record() *corev1.ConfigMap {
 		Labels: r.labels(), Annotations: map[string]string{aliveAnnotation: time.Now().UTC().Format(time.RFC3339Nano)}}}
 }
 
-// begin writes the record of this run, and gives signs of life until it is told to stop.
+// begin writes the record of this run, and renews it until stop is called.
 func begin(ctx context.Context, r *run) (stop func(), err error) {
 	if err = r.client.Create(ctx, r.record()); err != nil {
 		return nil, fmt.Errorf("creating the record of this run: %w", err)

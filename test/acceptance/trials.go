@@ -2,7 +2,7 @@ package acceptance
 
 import "maps"
 
-// What only the project's own tests can show, in words.
+// Reasons why only the project's own tests can show a row.
 const (
 	byTests   = "`make test` tries it; it takes a host that is broken on purpose, or looks into one"
 	atBuild   = "it is about how the product is built and installed; `make test` tries it"
@@ -11,7 +11,7 @@ const (
 	fleetOnly = "it takes another build of the operator, which a run does not install; `make test` tries it"
 )
 
-// trials says of each row of the acceptance list how it is tried.
+// trials returns how to test each row of the acceptance list.
 func trials() map[string]trial {
 	all := elsewhere()
 	for _, part := range []map[string]trial{joining(), manifests(), removing(), observing(), entriesOfTrouble(),

@@ -134,8 +134,8 @@ func deploy(ctx context.Context, r *run, namespace, name string, class *string) 
 	return r.client.Create(ctx, d)
 }
 
-// placement says whether pods for Windows are on nodes of their build, and those for Linux on none of
-// Windows.
+// placement reports whether pods for Windows are on nodes of their build, and pods for Linux are on no Windows
+// node.
 func placement(ctx context.Context, r *run, namespace, build string) (bool, string, error) {
 	pods, nodes := &corev1.PodList{}, &corev1.NodeList{}
 	if err := errors.Join(r.client.List(ctx, pods, client.InNamespace(namespace)),
@@ -165,7 +165,7 @@ func placement(ctx context.Context, r *run, namespace, build string) (bool, stri
 	return bound == 2, fmt.Sprintf("%d of 2 pods for Windows have a node; %s", bound, waiting), nil
 }
 
-// unschedulable is what the scheduler says of a pod.
+// unschedulable returns the scheduler's message about a pod.
 func unschedulable(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
