@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
-// What fake clients don't do: refuse a patch that names another UID.
+// Fake clients don't refuse a patch with another UID, so this test needs a real API server.
 func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 	t.Parallel()
 	lab := labplane.Start(t, labcluster.Options{})

@@ -25,7 +25,7 @@ func (r *rig) away(t *testing.T, n int, d time.Duration) {
 	r.reconcile(t, n)
 }
 
-// inPlace are hosts that have joined, and a revision for which their services are started anew in place.
+// inPlace returns hosts that have joined, and publishes a revision that only restarts their services in place.
 func inPlace(t *testing.T, hosts ...int) *rig {
 	t.Helper()
 	r := staged(t, hosts...)
@@ -37,7 +37,7 @@ func inPlace(t *testing.T, hosts ...int) *rig {
 	return r
 }
 
-// What is written of a status must be what the API server keeps of it, or each look would write it again.
+// A written status must equal what the API server stores, or each reconcile would write it again.
 func TestTimesAreThoseThatTheAPIServerKeeps(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -62,7 +62,7 @@ func TestTimesAreThoseThatTheAPIServerKeeps(t *testing.T) {
 	kept()
 }
 
-// Whoever was told nothing failed at nothing, however long ago it was decided.
+// A daemon that received no request did not fail, regardless of when the decision was made.
 func TestA29_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.T) {
 	t.Parallel()
 	r := inPlace(t, 1)
@@ -160,7 +160,7 @@ func TestA28_PodsThatNobodyToldToGoMeanwhileAreNoneThatStay(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// A join that has stopped the daemon ends with a daemon, however well its node is meanwhile.
+// If a join has stopped the daemon, it must start the daemon again, even if the node is healthy in the meantime.
 func TestANodeThatRecoversInAJoinGetsItsDaemonBack(t *testing.T) {
 	t.Parallel()
 	for name, interrupt := range map[string]func(r *rig, t *testing.T){

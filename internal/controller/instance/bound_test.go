@@ -107,7 +107,7 @@ func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 		Disruption: &v1alpha1.Disruption{Since: &far},
 		Activity:   &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, NextTime: &far},
 	}
-	status = status.DeepCopy() // so that each has a time of its own
+	status = status.DeepCopy() // so that each has its own times
 	boundTimes(status, now)
 	if status.KeyTrial.LastRefusedTime != nil {
 		t.Error("a refusal at a time that nobody knows counts as one of now")

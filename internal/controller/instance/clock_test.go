@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// hasRealClock has an operator begin whose clock has a monotonic reading, too.
+// hasRealClock starts an operator whose clock also has a monotonic reading.
 func (r *rig) hasRealClock(t *testing.T) {
 	t.Helper()
 	r.clock = clock.At(r.clock)
@@ -75,7 +75,7 @@ func TestA82_AClockThatIsSetMakesNoDaemonUnresponsive(t *testing.T) {
 	}
 }
 
-// twenty are hosts that have joined, and that nobody has to dial.
+// twenty returns hosts that have joined and that the operator doesn't need to dial.
 func twenty(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
@@ -123,13 +123,13 @@ func (r *rig) unknownSince(t *testing.T, ago time.Duration) {
 	}
 }
 
-// A82: Nodes that are Unknown since a time at which this operator did not see them so, in a restored etcd or because
-// of a controller manager whose clock is behind.
+// A82: Nodes are Unknown since a time when this operator did not see them so, because etcd was restored or because
+// the clock of a controller manager is behind.
 func TestA82_NodesThatWereUnknownBeforeThisOperatorSawItAreNotJoinedAgain(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		ago time.Duration
-		// anew says that the operator begins at that moment; then it believes the time after a minute.
+		// anew means that the operator starts at that moment. It trusts the time after a minute.
 		anew  bool
 		after time.Duration
 	}{

@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// calm are hosts that have been at one revision for a day. desire publishes another one that differs in a setting of
-// kubelet, or in a file that nobody reads, neither of which brings payload.
+// calm returns hosts that have had one revision for a day. desire publishes a revision with another setting of
+// kubelet, or another file that no service reads. Neither needs payload.
 func calm(t *testing.T, hosts ...int) (r *rig, desire func(kubelet, file string)) {
 	t.Helper()
 	r = newRig(t)
@@ -44,8 +44,9 @@ func calm(t *testing.T, hosts ...int) (r *rig, desire func(kubelet, file string)
 	return r, desire
 }
 
-// A mirror takes nothing out of service. A node that was told one, and has not reported it, was taken for one that is
-// between two revisions: its pods were disrupted against their budget, and against an administrator.
+// A change of mirrors takes no node out of service. A node that received the request and has not reported it yet
+// was once treated as a node between two revisions: its pods were evicted despite their budget and an
+// administrator's cordon.
 func TestANodeThatWasToldASettingThatNeedsNoPlaceHasNotLeftItsRevision(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -83,8 +84,8 @@ func TestANodeThatWasToldASettingThatNeedsNoPlaceHasNotLeftItsRevision(t *testin
 	}
 }
 
-// A setting brings nothing that a daemon would fetch first, so one that has been dead for weeks is found only when the
-// setting is requested.
+// A setting needs no payload, so a daemon that has been dead for weeks is only detected when the setting is
+// requested.
 func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -111,8 +112,8 @@ func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// It was told the setting in its window, so that it goes on over SSH is part of that. A window that closes meanwhile
-// makes no failure of the setting out of it, nor does an attempt that fails.
+// The daemon received the setting in its window, and the join over SSH continues this. If the window closes in the
+// meantime, or an attempt fails, the setting has not failed.
 func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 	t.Parallel()
 	for name, failures := range map[string]int{
@@ -128,7 +129,7 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 						Duration: metav1.Duration{Duration: time.Hour}}}
 				})
 			}
-			// for which no pod has to leave
+			// no pod must leave for this
 			r.manifest.EnvironmentVars = map[string]string{"HTTPS_PROXY": "http://proxy:3128"}
 			r.version = "1.0.0-" + r.manifest.Digest()[:contract.RevisionDigits]
 			r.publish(t, r.version, r.manifest)
@@ -209,13 +210,13 @@ func (r *rig) down(t *testing.T, n int) {
 	}
 }
 
-// What holds a node down may be mended by a revision that is desired later: a setting, or a release.
+// A revision that is desired later, such as a setting or a release, may repair a node that is down.
 func TestANodeThatStaysDownGoesToTheRevisionThatIsDesiredLater(t *testing.T) {
 	t.Parallel()
 	closed := []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6", Duration: metav1.Duration{Duration: time.Hour}}}
 	for name, test := range map[string]struct {
 		arrange func(t *testing.T, r *rig)
-		file    string // nobody feels that
+		file    string // no pod is affected
 		stays   bool
 	}{
 		"in a place":        {},
@@ -333,7 +334,7 @@ func TestANodeThatHasWhatItWasToldIsNotToldTheRevisionOfTheStatus(t *testing.T) 
 	}
 }
 
-// The host can't be reached over SSH, and its daemon does late what it was told.
+// The host can't be reached over SSH, and its daemon executes the request late.
 func TestADaemonThatAppliesASettingLateNeedsNoJoin(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1)
@@ -369,7 +370,7 @@ func (r *rig) goesThere(t *testing.T, n int, desire func(kubelet, file string)) 
 	return held
 }
 
-// What pods don't feel is no reason to begin anew with what is under way, again and again.
+// A change that affects no pods must not restart a running join again and again.
 func TestARevisionThatNobodyFeelsDoesNotDisruptAJoinThatFollows(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -386,7 +387,7 @@ func TestARevisionThatNobodyFeelsDoesNotDisruptAJoinThatFollows(t *testing.T) {
 	}
 }
 
-// Nobody is disrupted at a Node that is gone, and its host may not come back at the revision that it held.
+// A missing Node has no pods to disrupt, and its host may not come back at its previous revision.
 func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -421,7 +422,8 @@ func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testi
 	}
 }
 
-// Who loses the place meanwhile goes back to what it held, and says as little about the revision.
+// If the host loses its slot in the meantime, it returns to its previous revision, and this is no failure of the
+// revision.
 func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -445,7 +447,7 @@ func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 	}
 }
 
-// A node that was cured there is not sent back to what kept it down, although its place is others' by now.
+// A node that recovered at the new revision is not rolled back, although other nodes have its slot now.
 func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 	t.Parallel()
 	const reportsLate = "with a daemon that reports a moment later"
@@ -521,7 +523,7 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 	}
 }
 
-// A setting that closes SSH, too, must end somewhere.
+// A setting that also breaks SSH must not be retried forever.
 func TestAnUnresponsiveDaemonWhoseHostCannotBeJoinedFailedAtTheSetting(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)

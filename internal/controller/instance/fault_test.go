@@ -65,7 +65,7 @@ func TestABlipOfReadinessGoesPastNoBound(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
 }
 
-// Nobody holds a place here, so a node that counted as out of service would get the one that there is.
+// No node holds a slot here, so a node that counted as out of service would get the only slot.
 func TestABlipOfReadinessGoesPastNoBoundWhereNobodyHasAPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2, 3)
@@ -98,8 +98,8 @@ func TestNodesThatAreDownAreBoundedByTheBudgetToo(t *testing.T) {
 	}
 }
 
-// Whose user wants that a node is waited for longer has it held to be in service for so long, by whoever gives out
-// places and by whoever would join its host again.
+// If the user sets a longer time, the node counts as in service for that time, both for the assignment of slots and
+// for the decision to join its host again.
 func TestANodeThatIsNotReadyIsInServiceForAsLongAsTheUserSays(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
@@ -167,8 +167,8 @@ func TestAClosedWindowHoldsNodesThatAreDownToo(t *testing.T) {
 	}
 }
 
-// The node is Ready again when the operator is about to have it switched: the write meets a newer
-// Node, and the next look sees it.
+// The node is Ready again just before the operator requests the switch: the write conflicts with a newer Node, and
+// the next reconcile reads it.
 func TestANodeThatIsBackBeforeTheSwitchIsDrainedLikeAnyOther(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -197,8 +197,8 @@ func TestANodeThatIsBackBeforeTheSwitchIsDrainedLikeAnyOther(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// genuine are hosts that have joined at a revision which is published, and a newer one that is, too:
-// their names stand for what is in their manifests.
+// genuine returns hosts that have joined at a published revision, and publishes a newer one. The names of both
+// revisions match the content of their manifests.
 func genuine(t *testing.T, hosts ...int) (r *rig, held string) {
 	t.Helper()
 	r = newRig(t)
@@ -328,7 +328,8 @@ func TestANodeThatGoesBackAndIsNotReadyDoesNotGetTheFailedRevisionAgain(t *testi
 		i.Status.UpdateFailure.Revision != r.version {
 		t.Errorf("status %+v", i.Status)
 	}
-	// It was told that revision once. Its next try begins anew, in a window and as the rollout allows.
+	// The daemon received that revision once. The next try starts again, in a window and within the limits of the
+	// rollout.
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
 		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
 			Duration: metav1.Duration{Duration: time.Hour}}}
@@ -472,7 +473,7 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 	}
 }
 
-// One that is between two revisions has its place before it is reached.
+// A host between two revisions has its slot before it is reached.
 func TestAHostThatIsJoinedInItsPlaceGivesItBackToWaitForWhatMayNeverCome(t *testing.T) {
 	t.Parallel()
 	for reason, lacks := range map[contract.Reason]func(r *rig){
@@ -643,8 +644,8 @@ func TestAHostThatNeverBecameANodeLeavesWithoutAPlace(t *testing.T) {
 	}
 }
 
-// Pods that tolerate the cordon are back as soon as they ended, out of step, so that at each look one of them has time
-// to end.
+// Pods that tolerate the cordon come back as soon as they have ended, at different times, so that in each check one
+// of them is still ending.
 func TestPodsThatComeBackAfterEachEvictionDoNotHoldADrainForEver(t *testing.T) {
 	t.Parallel()
 	const grace = 30 * time.Second
@@ -736,7 +737,7 @@ func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
 	}
 }
 
-// A host that loses power before its daemon hears of a revision says nothing about that revision.
+// If a host loses power before its daemon receives a revision, this is no failure of the revision.
 func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
@@ -913,8 +914,7 @@ func TestARebootThatMayNotBeRequestedHoldsAPlaceNoLongerThanOneThatTakesTooLong(
 	}
 }
 
-// Another machine took the node's name: whoever could use the place has to be found by somebody
-// first.
+// Another machine took the node's name. A person must solve this before the host could use the slot.
 func TestAnInstanceWhoseNodeIsAnothersKeepsNoPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -977,8 +977,8 @@ func TestAStaleOperatorErasesNoClaim(t *testing.T) {
 	}
 }
 
-// A host that fell out of service on its way over SSH takes no place to come back, and may come back at
-// no revision for which it would need one.
+// A host that failed during an update over SSH takes no slot to come back. It must not come back at a revision that
+// would need a slot.
 func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(t *testing.T, r *rig){
@@ -1018,8 +1018,8 @@ func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) 
 	}
 }
 
-// What a host held may be nowhere to be had any more. Then there is the desired one only, which many may
-// have failed at.
+// The host's previous revision may no longer be published. Then only the desired revision remains, and many nodes
+// may have failed at it.
 func TestAHostThatLostWhatItHeldIsNotJoinedAtARevisionThatIsHalted(t *testing.T) {
 	t.Parallel()
 	r, _ := genuine(t, 1, 2)
@@ -1050,8 +1050,8 @@ func TestAHostThatLostWhatItHeldIsNotJoinedAtARevisionThatIsHalted(t *testing.T)
 	}
 }
 
-// stuck are two hosts of which the first one is due to be joined again over SSH, because its daemon can't report, and
-// the other one waits for nothing but its place.
+// stuck returns two hosts. The first must be joined again over SSH, because its daemon can't report. The second
+// waits only for its slot.
 func stuck(t *testing.T) *rig {
 	t.Helper()
 	r := staged(t, 1, 2)
@@ -1112,8 +1112,8 @@ func TestADeadDaemonsHostKeepsNoPlaceFromOthersWhileItIsDialled(t *testing.T) {
 	}
 }
 
-// Who lost its turn while it was reached has it kept the next time, or it would never come before those who need no
-// time for that.
+// A host that lost its turn while the operator connected to it keeps its slot the next time. Otherwise hosts that
+// need no time for that would always come first.
 func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 	t.Parallel()
 	r := stuck(t)

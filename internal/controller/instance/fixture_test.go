@@ -73,7 +73,7 @@ type rig struct {
 	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer", "delete" of a Node,
 	// "revoke") and reads of settings ("settings"), or says why there is no revision to join at ("desired").
 	statusWrites int
-	// nodePatches counts those of Nodes.
+	// nodePatches counts patches of Nodes.
 	nodePatches int
 	broken      map[string]error
 	// stale is an instance, and staleNode a Node, as a cache that lags behind shows it; unseen a Node that
@@ -89,7 +89,7 @@ type rig struct {
 	slow    func(ctx context.Context) error
 	// reaches tells which addresses are dialled in spite of slow; nil for none.
 	reaches func(address string) bool
-	// sending runs before payload is sent, of which the daemon's program is the first.
+	// sending runs before payload is sent. The daemon's program is the first blob.
 	sending func(blobs []contract.Blob)
 	quiet   bool
 	// kind is the CRD of instances.
@@ -153,7 +153,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		r.machines[address] = hosttest.New(name)
 		r.machines[address].Change(func(f *contract.HostFacts) { f.NodeIP = address })
 	}
-	// without managed fields, for which each write would list all types of the scheme
+	// without managed fields, because with them each write would list all types of the scheme
 	tracker := kubetesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
 	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.WindowsInstance{}, &v1alpha1.WindowsMachineConfig{},
@@ -208,7 +208,7 @@ func (r *rig) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result,
 	}
 }
 
-// restart begins anew, as another operator process does.
+// restart simulates a new operator process.
 func (r *rig) restart(t *testing.T) {
 	t.Helper()
 	r.restartWith(t, pastCache{r.api, r})
@@ -230,7 +230,7 @@ func (p pastCache) Get(ctx context.Context, key client.ObjectKey, o client.Objec
 	return p.Reader.Get(ctx, key, o, options...)
 }
 
-// restartWith begins anew with another way past the cache.
+// restartWith simulates a new operator process with another live client.
 func (r *rig) restartWith(t *testing.T, live client.Reader) {
 	t.Helper()
 	meters, err := newMeters(prometheus.NewRegistry())
@@ -393,7 +393,7 @@ func (r *rig) remove(t *testing.T, n int) {
 	}
 }
 
-// exists says whether the instance is still there.
+// exists reports whether the instance still exists.
 func (r *rig) exists(t *testing.T, n int) bool {
 	t.Helper()
 	err := r.api.Get(t.Context(), key(n), &v1alpha1.WindowsInstance{})

@@ -205,7 +205,7 @@ func TestAKubeletThatLostItsKeyGetsAnotherToken(t *testing.T) {
 	}
 }
 
-// Of a host that joins again there is a Node already, and nothing else bounds how long that may be NotReady.
+// A host that joins again already has a Node, and nothing else limits how long the Node may be NotReady.
 func TestAKubeletThatLostItsKeyInALaterJoinGetsAnotherToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -473,8 +473,8 @@ func TestAHostThatVanishedFromTheClusterJoinsAgain(t *testing.T) {
 	}
 }
 
-// Bootstrapping makes the daemon a new key, whose certificate only the rest of the join brings. A
-// node that is Ready meanwhile, by the credentials that its kubelet still has, must not end it.
+// Bootstrapping creates a new key for the daemon, and only the rest of the join brings its certificate. If the node
+// is Ready in the meantime, with kubelet's old credentials, the join must still continue.
 func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
 	t.Parallel()
 	for name, interrupt := range map[string]func(*rig, *testing.T){

@@ -99,7 +99,7 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 	before := r.machine(1).Dials()
 	r.machine(1).Authorize("b")
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Labels = map[string]string{"a": "b"} })
-	r.reconcile(t, 1) // the user has changed something, so nobody waits for the half hour to pass
+	r.reconcile(t, 1) // the user has changed the spec, so the pause of half an hour ends
 	if i = r.get(t, 1); r.machine(1).Dials() != before+1 || i.Status.PublicKeyHash != "hash of b" ||
 		i.Status.Code != "W705" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-before, i.Status)
@@ -220,7 +220,7 @@ func TestAKeyThatComesBackIsKnown(t *testing.T) {
 		i.Status.PublicKeyHash != "hash of a" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-dials, i.Status)
 	}
-	r.rotate("b") // what was found out about it may not hold any more: it is asked anew
+	r.rotate("b") // the old result may be wrong now: the key is tried again
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); r.machine(1).Dials() != dials+1 || i.Status.KeyTrial.Refusals != 1 {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-dials, i.Status)
@@ -332,7 +332,7 @@ func TestAHostThatJoinsShowsHowItTakesTheKey(t *testing.T) {
 		!trial.RefusedSince.Time.Equal(start) {
 		t.Fatalf("trial %+v", trial)
 	}
-	r.rotate("c") // starts anew
+	r.rotate("c") // starts again
 	r.reconcile(t, 1)
 	if trial = r.get(t, 1).Status.KeyTrial; trial.Refusals != 1 || !trial.RefusedSince.Time.After(start) {
 		t.Errorf("trial %+v", trial)

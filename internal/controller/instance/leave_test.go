@@ -306,7 +306,8 @@ func TestAfterARestartTheFirstEntryOfAHostKeepsIt(t *testing.T) {
 	}
 }
 
-// Clones show one SSH host key. Where an address leads to another of them, the wrong one was cleaned while it served.
+// Clones have the same SSH host key. If an address led to another clone, the wrong machine was once cleaned while
+// its node was in service.
 func TestARemovalCleansNoOtherMachineThatShowsTheHostsKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, append(listed(1), listed(2)...)...)
@@ -371,7 +372,7 @@ func TestAnInstanceIsRemovedInMidUpdate(t *testing.T) {
 	}
 }
 
-// A removal can fail for as long as nobody looks after it, and a budget is for what disrupts pods.
+// A removal can fail until a person repairs the cause, and the budget is only for work that disrupts pods.
 func TestA28_ARemovalThatDoesNotSucceedHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	blocked := true

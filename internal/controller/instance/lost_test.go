@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// restored are two hosts that have joined. Of the first one somebody has restored the instance without its status,
-// and the second one is not Ready.
+// restored returns two hosts that have joined. A user has restored the first instance without its status. The
+// second host is not Ready.
 func restored(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, append(listed(1), listed(2)...)...)
@@ -55,7 +55,7 @@ func (r *rig) isUntouched(t *testing.T, n int) bool {
 		r.cleanups(n) == 0
 }
 
-// A join that is the first one by the status only is one of a node that serves.
+// According to the status, this is a first join, but the node is in service.
 func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsJoinedAgain(t *testing.T) {
 	t.Parallel()
 	r := restored(t)
@@ -165,7 +165,7 @@ func TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain(t *testing
 	}
 }
 
-// What the first join itself makes serves nobody before it has ended.
+// The Node of a first join has no pods until the join has ended.
 func TestAFirstJoinThatIsTakenOverByAnotherOperatorTakesNoPlace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, append(listed(1), listed(2)...)...)

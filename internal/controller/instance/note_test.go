@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// follows has a node be told of a revision that pods don't feel, and its daemon answer.
+// follows requests a revision that affects no pods, and lets the daemon respond.
 func (r *rig) follows(t *testing.T, n int) {
 	t.Helper()
 	r.version = mirrored

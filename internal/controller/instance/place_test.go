@@ -40,7 +40,7 @@ func TestAnInstanceGoesOnWithThePlaceThatItWasGiven(t *testing.T) {
 	}
 }
 
-// A request that nobody makes any more would keep its place from all others.
+// A request that is no longer repeated would block its slot for all other nodes.
 func TestARequestThatIsNotMadeAgainIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
@@ -56,7 +56,7 @@ func TestARequestThatIsNotMadeAgainIsWithdrawn(t *testing.T) {
 	}
 }
 
-// Somebody deleted the list, which is what the fix of W716 says. A node that is being disrupted goes on.
+// A user deleted the list, as the fix of W716 says. The disruption of a node continues.
 func TestAListOfPlacesThatIsDeletedIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
@@ -75,7 +75,7 @@ func TestAListOfPlacesThatIsDeletedIsMadeAgain(t *testing.T) {
 	}
 }
 
-// immutable is an API server whose list of places somebody has made so.
+// immutable is an API server with an immutable list of slots.
 type immutable struct{ client.Client }
 
 func (c immutable) Update(ctx context.Context, o client.Object, options ...client.UpdateOption) error {

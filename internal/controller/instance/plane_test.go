@@ -148,7 +148,8 @@ func (p *plane) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return p.seen().list(list)
 }
 
-// live reads past the cache. reading is told when Nodes were read, and what happens then is not seen.
+// live reads from the simulated API server. reading is called after a read of Nodes. The read doesn't see changes
+// that reading makes.
 type live struct {
 	p       *plane
 	reading func()
@@ -166,7 +167,7 @@ func (l live) List(_ context.Context, list client.ObjectList, _ ...client.ListOp
 	return err
 }
 
-// Patch writes a Node as it is wanted, if it is still the one that was read.
+// Patch writes the wanted Node if it is unchanged since it was read.
 func (p *plane) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	if leaving, ok := o.(*v1alpha1.WindowsInstance); ok && len(leaving.Finalizers) == 0 {
 		delete(p.now.instances, leaving.Name) // the finalizer was the last
@@ -194,7 +195,7 @@ func (p *plane) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...c
 	return p.after(old, wanted)
 }
 
-// mark writes annotations of an instance, if it is still the one that was read.
+// mark writes annotations of an instance if it is unchanged since it was read.
 func (p *plane) mark(wanted *v1alpha1.WindowsInstance) error {
 	old, ok := p.now.instances[wanted.Name]
 	resource := schema.GroupResource{Resource: "windowsinstances"}
@@ -227,7 +228,7 @@ func (p *plane) Create(ctx context.Context, o client.Object, _ ...client.CreateO
 	return apierrors.NewServiceUnavailable("away")
 }
 
-// Update replaces the list of places, if it is still the one that was read.
+// Update replaces the list of slots if it is unchanged since it was read.
 func (p *plane) Update(_ context.Context, o client.Object, _ ...client.UpdateOption) error {
 	wanted, ok := o.(*corev1.ConfigMap)
 	old := &corev1.ConfigMap{}
@@ -282,7 +283,7 @@ func (s statuses) Patch(_ context.Context, o client.Object, _ client.Patch, _ ..
 	return s.p.after(old, wanted)
 }
 
-// change is how anybody but the operator writes a Node.
+// change simulates a write of a Node by another client.
 func (p *plane) change(name string, edit func(*corev1.Node)) {
 	if found, ok := p.now.nodes[name]; ok {
 		n := found.DeepCopy()
@@ -291,7 +292,8 @@ func (p *plane) change(name string, edit func(*corev1.Node)) {
 	}
 }
 
-// set is how a user writes the settings. One who finds none writes what was in force, and the change.
+// set simulates a user's change of the settings. If the object is missing, the user writes the settings in force
+// with the change.
 func (p *plane) set(edit func(*v1alpha1.WindowsMachineConfig)) {
 	c := p.config().DeepCopy()
 	c.Name = contract.MachineConfigObject

@@ -94,7 +94,8 @@ func TestA75_AHostThatAnotherInstanceHasIsNotDisrupted(t *testing.T) {
 		r.machine(1).Dials() != before || !strings.Contains(checked.Status.Message, "in phase Ready") {
 		t.Errorf("%s after %d connections", got, r.machine(1).Dials()-before)
 	}
-	// The same host under another address is known by what it is. What was uploaded there is the other's.
+	// The same host with another address is detected by its identity. The uploaded program there belongs to the
+	// other instance.
 	other := newRig(t, append(listed(1), toCheck(2, "10.0.0.2")...)...)
 	other.join(t, 1)
 	other.machine(2).Change(func(f *contract.HostFacts) { f.MachineID = other.machine(1).Facts().MachineID })

@@ -42,7 +42,7 @@ const (
 	steps     = 70
 )
 
-// twoBudgets is in what the API server says of an eviction over which two disruption budgets stand.
+// twoBudgets is in the API server's message about an eviction with two disruption budgets.
 const twoBudgets = "more than one PodDisruptionBudget"
 
 // errKilled is what the operator sees of a write in whose middle it dies.
@@ -81,7 +81,7 @@ type tally struct {
 	deleted, set, again int
 }
 
-// add has a tally count another one's, too.
+// add adds another tally.
 func (a *tally) add(b tally) {
 	a.disrupted, a.peak, a.wentBack = a.disrupted+b.disrupted, max(a.peak, b.peak), a.wentBack+b.wentBack
 	a.reboots, a.both, a.removed, a.blips = a.reboots+b.reboots, a.both+b.both, a.removed+b.removed, a.blips+b.blips
@@ -90,7 +90,7 @@ func (a *tally) add(b tally) {
 	a.deleted, a.set, a.again = a.deleted+b.deleted, a.set+b.set, a.again+b.again
 }
 
-// fleet is a cluster in which everything may happen at any time, and an observer.
+// fleet is a cluster where everything may happen at any time, and an observer.
 type fleet struct {
 	t    *testing.T
 	r    *rand.Rand
@@ -99,8 +99,8 @@ type fleet struct {
 	host map[string]*machineOf
 	// killed is set when a write was the operator's last.
 	killed bool
-	// budget and isClosed are the settings. A place is given out by a look past the cache, and nobody changes them in
-	// the midst of one, so those of the past allow nothing.
+	// budget and isClosed are the settings. Slots are assigned after a live read, and the settings don't change
+	// during such a read, so earlier settings don't count.
 	budget   intstr.IntOrString
 	isClosed bool
 	// before is an operator that was followed by another, and does not know yet.
@@ -157,7 +157,7 @@ func (f *fleet) isBegun(name string) bool {
 	return n.Spec.Unschedulable && n.Annotations[contract.CordonedAnnotation] == "true"
 }
 
-// limit is how many nodes may serve nobody.
+// limit returns how many nodes may be out of service.
 func (f *fleet) limit() int {
 	if f.budget.Type == intstr.Int {
 		return max(0, int(f.budget.IntVal))
@@ -169,7 +169,7 @@ func (f *fleet) limit() int {
 	return int(math.Ceil(percent / 100 * float64(len(f.host))))
 }
 
-// isDue says that a node serves, and that there is something for which it would be disrupted.
+// isDue reports whether a node is in service and has a reason to be disrupted.
 func (f *fleet) isDue(name string) bool {
 	i := f.p.now.instances[name]
 	return f.serves(name) && i.DeletionTimestamp.IsZero() && !i.Spec.Paused &&
@@ -251,7 +251,7 @@ func (f *fleet) rejoins(name string) bool {
 	return f.host[name].lost && f.p.now.instances[name].Status.DaemonStopped
 }
 
-// claims is the observer at the moment at which a node is about to be disrupted.
+// claims is the observer when a node is about to be disrupted.
 func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	name := i.Status.NodeName
 	f.note("%s has its turn (%s)", name, i.Status.Disruption.Purpose)
@@ -263,7 +263,7 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	for other := range f.host {
 		one, node := f.p.now.instances[other], f.p.now.nodes[other]
 		if one == nil {
-			continue // it was removed a moment ago, and is none of the fleet any more
+			continue // just removed, and no longer part of the fleet
 		}
 		if one.Status.HasPlace() {
 			hands++
@@ -301,9 +301,9 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	}
 }
 
-// givesBack is the observer at the moment at which a place is given back: the node is in service,
-// or an administrator has paused it, or its host waits to be reached. What an operator could not write when an
-// attempt to reach the host failed it writes with the next step, and then only the phase of before shows the attempt.
+// givesBack is the observer when a slot is released: the node is in service, or an administrator has paused it, or
+// its host can't be reached yet. If an operator could not write a failed attempt to reach the host, it writes this
+// with the next step. Then only the earlier phase shows the attempt.
 func (f *fleet) givesBack(was, now *v1alpha1.WindowsInstance) {
 	phase := now.Status.Phase
 	looked := phase == v1alpha1.PhaseReady || phase == v1alpha1.PhaseUpdating || phase == v1alpha1.PhaseRebooting
@@ -315,8 +315,8 @@ func (f *fleet) givesBack(was, now *v1alpha1.WindowsInstance) {
 	}
 }
 
-// tells is the observer at the moment at which a node is told to leave the revision that it held:
-// its pods have gone, or were lost.
+// tells is the observer when a daemon is requested to leave the revision that the node held: the node's pods are
+// gone or lost.
 func (f *fleet) tells(was, now *corev1.Node, update *v1alpha1.Activity) {
 	from, to := was.Annotations[contract.DesiredRevisionAnnotation], now.Annotations[contract.DesiredRevisionAnnotation]
 	if update != nil && from == update.From && to == update.Revision && from != to && f.host[now.Name].pods > 0 &&
@@ -325,9 +325,9 @@ func (f *fleet) tells(was, now *corev1.Node, update *v1alpha1.Activity) {
 	}
 }
 
-// goesOn is the observer at the moment at which an update, whose place the node keeps, turns into a
-// reboot. An operator that was killed after the switch finds a node that has long verified its revision,
-// and never saves that it looks.
+// goesOn is the observer when an update turns into a reboot and the node keeps its slot. If an operator was killed
+// after the switch, its successor may find a node that has long verified its revision, and never saves that it
+// checks.
 func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	f.both++
 	n := f.p.now.nodes[now.Status.NodeName]
@@ -379,12 +379,12 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	f.real = f.rig.clock
 	f.rig.key = credential.Key{PEM: []byte("pem"), Hash: "hash"}
 	f.rig.slow = hosttestUnreachable
-	f.rig.reaches = func(address string) bool { // a host that leaves, and one that answers
+	f.rig.reaches = func(address string) bool { // a host that is removed, and a host that answers
 		i, h := f.p.now.instances[address], f.host[address]
 		return i != nil && !i.DeletionTimestamp.IsZero() || h.answers && !h.down
 	}
 	f.rig.pods = pods
-	pods.ReactionChain = nil // making one of these takes long, so all fleets share it, one after the other
+	pods.ReactionChain = nil // creating these is slow, so all fleets share them, one after the other
 	pods.AddReactor("list", "pods", f.listPods)
 	pods.AddReactor("create", "pods", f.evictPod)
 	for n := range 3 + f.r.IntN(4) {
@@ -426,7 +426,7 @@ func (f *fleet) add(name string) {
 	})
 }
 
-// restart is another operator: nothing is remembered, and its caches begin with what is there.
+// restart simulates a new operator: it has no memory, and its caches begin with the present objects.
 func (f *fleet) restart() {
 	f.before = f.rig.Reconciler
 	f.p.past, f.killed = nil, false
@@ -436,8 +436,8 @@ func (f *fleet) restart() {
 	f.rig.restartWith(f.t, live{f.p, f.readsNodes})
 }
 
-// readsNodes is the moment at which an operator that decides about places has seen the fleet: a stale
-// one may decide at the same time.
+// readsNodes runs when an operator that decides about slots has read the fleet: a stale operator may decide at the
+// same time.
 func (f *fleet) readsNodes() {
 	if f.calm || f.before == nil || f.isStale || f.r.IntN(4) != 0 {
 		return
@@ -547,7 +547,7 @@ func (f *fleet) act(name string) {
 
 const first1 = "1.0.0-0000000000"
 
-// happen lets one thing happen that nobody asked us about.
+// happen makes one change that the operator did not request.
 func (f *fleet) happen(version *int) {
 	name := fmt.Sprintf("win-%d", f.r.IntN(len(f.host)))
 	h := f.host[name]
@@ -859,10 +859,10 @@ func TestASeedRepeatsItsSchedule(t *testing.T) {
 	}
 }
 
-// Schedules at which the observer once reported a violation. In the first a node whose pods were lost was put back into service by an
-// operator that no longer leads, between the moment at which the present one read the fleet and the one at which it
-// took the place. In the second a pause that had ended gave a place back. In the third the place of a host that could
-// not be reached was given back with the step after the attempt, as it must be.
+// Schedules that once made the observer report a violation. In the first, an operator that no longer leads returned
+// a node with lost pods to service, after the present leader had read the fleet and before it took the slot. In the
+// second, the end of a pause released a slot. In the third, the slot of a host that could not be reached was
+// correctly released with the step after the attempt.
 func TestA28_SchedulesThatOnceExceededTheBudget(t *testing.T) {
 	t.Parallel()
 	pods := kubefake.NewClientset()
@@ -875,13 +875,13 @@ func TestA28_SchedulesThatOnceExceededTheBudget(t *testing.T) {
 	}
 }
 
-// Whatever happens in whatever order — caches lag behind, operators are killed at any write or are
-// stale, nodes go down or blink, drains block, evictions are refused, revisions don't hold, budgets
-// change, windows close, settings are deleted and restored, the operator's clock is set, hosts are
-// removed or joined again — no node that serves is disrupted when as many as the budget allows serve
-// nobody, no more that are down are worked on at once, nothing begins in a closed window, no node is
-// switched with its pods, no second node is taken to a revision that failed, nobody's cordon is
-// lifted, and in the end every node is well. The observer goes by the API server only.
+// The invariants hold for any events in any order: caches lag behind, operators are killed at any write or are
+// stale, nodes go down or are NotReady for a moment, drains block, evictions are refused, revisions don't hold,
+// budgets change, windows close, settings are deleted and restored, the operator's clock is set, and hosts are
+// removed or joined again. The invariants: no node in service is disrupted when the budget is used up. The operator
+// works on no more nodes that are down than the budget allows. Nothing begins in a closed window. No node is
+// switched with its pods. No second node is upgraded to a failed revision. No other user's cordon is removed. In
+// the end, every node is healthy. The observer only reads the API server.
 func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 	t.Parallel()
 	first := rand.Uint64()

@@ -101,8 +101,8 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 	}
 }
 
-// A daemon that was replaced by one that names boots otherwise was taken for a host that had
-// rebooted, and the reboot that somebody needed never came.
+// A new daemon with another name for the same boot was once treated as a rebooted host, and the requested reboot
+// never happened.
 func TestADaemonThatNamesItsBootOtherwiseHasNotRebooted(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -272,7 +272,7 @@ func TestAHostWhoseNodeStaysDownAfterItsRebootIsJoinedAgain(t *testing.T) {
 	}
 }
 
-// Its host has rebooted: to drain it once more would serve nobody, and to reboot it again still less.
+// Its host has already rebooted. Another drain or reboot would be useless.
 func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 	t.Parallel()
 	for name, comesBack := range map[string]func(t *testing.T, r *rig){
@@ -340,7 +340,7 @@ func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 			})
 			r.pod(t, 1, "web")
 			comesBack(t, r)
-			evictions = 0 // but for those of the join
+			evictions = 0 // ignore the evictions of the join
 			for range 10 {
 				r.advance(t, 1, time.Minute)
 			}
@@ -354,7 +354,7 @@ func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 	}
 }
 
-// Another revision may wait for long: what is asked for meanwhile is another reboot.
+// Another revision may wait for a long time. A request in the meantime is for another reboot.
 func TestARebootIsOverBeforeAnotherRevisionHasItsTurn(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -413,7 +413,7 @@ func TestADaemonThatMissedARebootIsNotGivenUpWhereItsHostCannotBeJoined(t *testi
 	}
 }
 
-// Nothing asks a daemon for anything for weeks, so one that is dead is found when its host is to be rebooted.
+// A daemon may get no request for weeks, so a dead daemon is only detected when its host must be rebooted.
 func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirst(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -440,8 +440,8 @@ func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirst(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-// An operator that ends between the two writes leaves a reboot that is decided, and that no daemon was told of. Whoever
-// goes on with it much later blames none for that.
+// If an operator ends between the two writes, the reboot is decided but not requested from the daemon. An operator
+// that continues much later must not blame the daemon.
 func TestADaemonThatIsToldLateToRebootItsHostHasItsTime(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -466,7 +466,7 @@ func TestADaemonThatIsToldLateToRebootItsHostHasItsTime(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDaemonUnresponsive)
 }
 
-// The revision that is desired is out of its reach, and the one that it holds is not.
+// The daemon can't reach the desired revision, but it can reach the revision that it holds.
 func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirstAlsoWhereTheRolloutIsHalted(t *testing.T) {
 	t.Parallel()
 	r, held := genuine(t, 1, 2)
@@ -528,7 +528,7 @@ func TestA55_ALoopOfRebootsIsStopped(t *testing.T) {
 	}
 }
 
-// What asks for reboots may take its request back each time, on purpose or not.
+// A program that requests reboots may withdraw its request each time, on purpose or not.
 func TestA55_ALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -557,7 +557,7 @@ func TestA55_ALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T)
 	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 }
 
-// What a node waits for may have no end, and a node that is down makes no further events.
+// A wait may have no end, and a node that is down sends no further events.
 func TestANodeThatIsNotReadyIsRescuedInTimeWhateverItWaitsFor(t *testing.T) {
 	t.Parallel()
 	for name, waits := range map[string]func(t *testing.T) *rig{

@@ -193,7 +193,7 @@ func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisrupted(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	seen := 0
-	r.saving = func() { // the first statuses that are written are the request and the place, and nobody dialled yet
+	r.saving = func() { // the first written statuses are the request and the slot, and the host isn't dialled yet
 		if seen++; seen <= 2 && r.machine(1).Dials() != 1 {
 			t.Error("the host is disrupted before anybody can see it")
 		}

@@ -118,8 +118,8 @@ func TestAQuietHostIsNotReadPastTheCache(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-// A cache that lags behind, or whose watch hangs, shows a Node that serves as gone or long not Ready. Its
-// host is not joined again for that, and not without a place in the rollout budget, of which there is none.
+// A stale cache shows a Node in service as missing or long not Ready. The operator must not join its host again
+// because of this, and not without a slot in the rollout budget. There is no free slot.
 func TestANodeThatOnlyAStaleCacheShowsAsOutIsNotTakenOutOfService(t *testing.T) {
 	t.Parallel()
 	for name, lags := range map[string]func(r *rig){
@@ -219,7 +219,7 @@ func TestANodeThatOnlyAStaleCacheDoesNotShowIsRemovedWithAPlace(t *testing.T) {
 	}
 }
 
-// What is known of a Node that is gone from the cache only: its pods move away, and it is deleted.
+// The Node is missing only in the cache: its pods are evicted, and it is deleted.
 func TestARemovalLeavesNoNodeThatTheCacheDoesNotShow(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -268,7 +268,7 @@ func TestARevisionIsPutRightByNoStaleInstance(t *testing.T) {
 	}
 }
 
-// What was decided before in the same reconcile is not lost by the look at the API server.
+// The live read must not lose earlier decisions of the same reconcile.
 func TestAHostThatRecoversIsInServiceAtOnceAlsoWhenItsRevisionIsPutRight(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -288,7 +288,7 @@ func TestAHostThatRecoversIsInServiceAtOnceAlsoWhenItsRevisionIsPutRight(t *test
 	}
 }
 
-// Another machine at the address of one that serves, whose Node only the cache shows as down.
+// Another machine has the address of a node in service, and only the cache shows the Node as down.
 func TestAHostThatServesIsNotTakenForReplacedByAStaleCache(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -409,7 +409,7 @@ func TestAPhaseThatOnlyAStaleCacheShowsTellsNoRevision(t *testing.T) {
 	}
 }
 
-// A finalizer of somebody else keeps a Node that was deleted with the host's first instance.
+// Another client's finalizer keeps a Node that was deleted with the host's first instance.
 func TestANodeThatIsBeingDeletedIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)

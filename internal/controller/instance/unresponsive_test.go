@@ -22,8 +22,7 @@ import (
 // mirrored is a revision that daemons go to at once, without a place in the budget.
 const mirrored = "1.0.0-eeeeeeeeee"
 
-// unresponsive are hosts that have joined, were quiet for long, and are to have a revision that pods
-// don't feel.
+// unresponsive returns hosts that have joined and were quiet for long. A revision that affects no pods is desired.
 func unresponsive(t *testing.T, hosts ...int) *rig {
 	t.Helper()
 	r := staged(t, hosts...)
@@ -106,7 +105,7 @@ func TestADaemonThatDoesNotAnswerIsRescuedOverSSH(t *testing.T) {
 	}
 }
 
-// Its pods are evicted, like those of a node that is upgraded.
+// Its pods are evicted, as in an upgrade.
 func TestAnEventSaysThatANodeHasItsTurnToBeJoinedAgain(t *testing.T) {
 	t.Parallel()
 	r := unresponsive(t, 1)
@@ -167,8 +166,8 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 	}
 }
 
-// looksInTime makes sure that nobody joins a host again, which was dialled so often, within four
-// minutes, but within six.
+// looksInTime checks that the operator joins no host again within four minutes, and does so within six. dials is
+// the number of dials so far.
 func (r *rig) looksInTime(t *testing.T, i, dials int) {
 	t.Helper()
 	r.advance(t, i, 4*time.Minute)
@@ -379,7 +378,7 @@ func TestADaemonThatComesBackBeforeItIsStoppedIsNotRescued(t *testing.T) {
 	}
 }
 
-// Nobody knows whether an operator that was killed made the call.
+// It is unknown whether an operator that was killed made the call.
 func TestADaemonThatIsAboutToBeStoppedIsRescuedByAnotherOperator(t *testing.T) {
 	t.Parallel()
 	r, blocked := unresponsive(t, 1), true

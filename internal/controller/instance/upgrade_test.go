@@ -105,7 +105,7 @@ func (r *rig) pod(t *testing.T, n int, name string) {
 	}
 }
 
-// evicts answers evictions: they are refused while blocked says so, and else the pod is gone.
+// evicts answers evictions. While blocked is true, it refuses them. Otherwise it deletes the pod.
 func (r *rig) evicts(blocked *bool) {
 	r.pods.PrependReactor("create", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
 		create, ok := a.(kubetesting.CreateAction)
@@ -257,7 +257,7 @@ func TestOnlyOneNodeAtATimeGoesAndTheNextFollowsAtOnce(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// Hundreds may wait, so what they show changes only with what somebody has to act upon.
+// Hundreds of nodes may wait, so their message changes only if a person must act.
 func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2, 3)
@@ -391,7 +391,7 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 	}
 }
 
-// What it said of the revision that it refused is no response to being sent back.
+// Its report about the refused revision is no response to the request to roll back.
 func TestADaemonThatDiesOnItsWayBackIsRescuedOverSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -408,8 +408,8 @@ func TestADaemonThatDiesOnItsWayBackIsRescuedOverSSH(t *testing.T) {
 	r.looksInTime(t, 1, r.machine(1).Dials())
 }
 
-// A node that does not get back serves nobody, whether it has a place in the budget or not: it
-// keeps its place, and says what to do.
+// A node that does not return to its previous revision is out of service, with or without a slot. It keeps its
+// slot, and says what to do.
 func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
@@ -656,7 +656,8 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 	}
 }
 
-// Whoever pauses a node in midway, and repairs its host meanwhile, was blamed for the time by the revision.
+// If a user paused a node halfway and repaired its host in the meantime, this time once counted against the
+// revision.
 func TestTimeUnderAPauseIsNoTimeOfTheVerification(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(t *testing.T, r *rig){
@@ -721,7 +722,7 @@ func TestADaemonThatIsSlowIsNotHelpedOverSSH(t *testing.T) {
 	}
 }
 
-// A fetch that gets nothing says how far it is, too, before it is given up.
+// A transfer without data also reports its progress before it is given up.
 func TestADaemonThatSaysInBetweenHowFarItIsAndGetsNothingIsHelpedOverSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -814,7 +815,7 @@ func TestADaemonThatGetsItsPayloadWhileItWaitsForSSHIsUpgradedByItself(t *testin
 	}
 }
 
-// What a step does must be noted before it does it: an operator that takes over would not know.
+// A step must be recorded before it begins. Otherwise the next operator would not know about it.
 func TestAStepThatCanNotBeNotedIsNotTaken(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -841,8 +842,7 @@ func TestAStepThatCanNotBeNotedIsNotTaken(t *testing.T) {
 	}
 }
 
-// Services that are only started anew leave the pods where they are, and cost a node two writes of
-// its status.
+// A restart of services doesn't move pods, and costs two writes of a node's status.
 func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	t.Parallel()
 	r := inPlace(t, 1, 2)
@@ -859,7 +859,7 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 		t.Errorf("a second one was told to have %s", told)
 	}
 	writes := r.statusWrites
-	r.isReady(t, 1, false) // kubelet is started anew
+	r.isReady(t, 1, false) // kubelet restarts
 	r.advance(t, 1, time.Second)
 	r.isReady(t, 1, true)
 	r.annotate(t, 1, contract.RevisionAnnotation, proxied)

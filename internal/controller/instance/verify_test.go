@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A cache whose watch hangs shows a node as it was before it was verified. Whether a revision failed, which
-// halts the rollout for all, is read from the API server.
+// A stale cache shows a node as it was before it was verified. Whether a revision failed, which halts the rollout
+// for all nodes, is read from the API server.
 func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 	t.Parallel()
 	const failed = "ServiceFailed: revision " + second + ": kubelet ended; the host is held at " + first
@@ -65,8 +65,8 @@ func (r *rig) verifies(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonNodeNotReady)
 }
 
-// Between the decision on where a node goes and the write that tells its daemon, the operator may end, a
-// newer revision come, and a pause take the place. The daemon is told nothing without a place then.
+// Between the decision about a node's revision and the request to its daemon, the operator may end, a newer
+// revision may be published, or a pause may take the slot. Then the daemon gets no request without a slot.
 func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 	t.Parallel()
 	manifest := contract.Manifest{Services: []contract.Service{{Name: "kubelet", Command: `C:\k\kubelet.exe`,
@@ -136,8 +136,8 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 	}
 }
 
-// Whoever puts a setting back while a node is between two revisions desires the one that its daemon
-// reported last, which says nothing of what the host has by now.
+// If a user reverts a setting while a node is between two revisions, the desired revision is the one that the
+// daemon reported last. But this report no longer describes the host.
 func TestARevisionThatIsPutBackHalfwayIsReportedAnewBeforeTheNodeServes(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -177,8 +177,8 @@ func TestANodeThatARevertDoesNotBringBackIsJoinedOverSSH(t *testing.T) {
 	}
 }
 
-// A node settles if it is well for the whole settling time. An interruption counts even if nobody looked in the
-// meantime.
+// A node settles if it is healthy for the whole settling time. An interruption counts even if the operator did not
+// check in the meantime.
 func TestA29_AnInterruptionRestartsTheSettlingTime(t *testing.T) {
 	t.Parallel()
 	const half = v1alpha1.DefaultSettleTime / 2
