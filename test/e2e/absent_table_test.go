@@ -55,8 +55,8 @@ func (r row) String() string {
 	return strings.TrimPrefix(r.object.GetNamespace()+"/", "/") + r.resource + "/" + r.object.GetName()
 }
 
-// table lists every object of the scene that the operator may read by the rights that it has. One that has a right of
-// its own must be there.
+// table lists every object of the scene that the operator may read. If the operator has a right to a single object,
+// this object must exist.
 func table(t *testing.T, s *stage, admin client.Client) (rows []row) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -213,7 +213,7 @@ func observeNodes(t *testing.T, admin client.WithWatch) *observer {
 	return o
 }
 
-// put makes an object what is wanted, whether it exists or not.
+// put creates an object, or updates it.
 func put(ctx context.Context, admin client.Client, want *unstructured.Unstructured) error {
 	object, now := want.DeepCopy(), want.DeepCopy()
 	err := admin.Get(ctx, client.ObjectKeyFromObject(want), now)
@@ -283,7 +283,7 @@ func (s *stage) names(ctx context.Context, r row, since time.Time) (bool, string
 	return false, strings.Join(texts, "; "), err
 }
 
-// quiet are rows of which nobody says anything, with the reason.
+// quiet returns rows that no status or event mentions, with the reason.
 func quiet() map[string]string {
 	const unread = "nothing names it, so nothing of it is read"
 	const next = "whoever needs it next writes it again"
@@ -320,7 +320,7 @@ func TestA80_NoObjectThatIsDeletedOrGarbledDisruptsANode(t *testing.T) {
 	s.set(t, "table", 1)
 	s.running(t, "table", 1)
 	desired := s.config(t).Status.DesiredRevision
-	rows := slices.DeleteFunc(table(t, s, admin), func(r row) bool { // a revision that no node has any more
+	rows := slices.DeleteFunc(table(t, s, admin), func(r row) bool { // a revision that no node has
 		revision, is := strings.CutPrefix(r.object.GetName(), contract.ServicesConfigMapPrefix+"0.")
 		return is && "0."+revision != desired
 	})
@@ -355,7 +355,8 @@ func TestA80_NoObjectThatIsDeletedOrGarbledDisruptsANode(t *testing.T) {
 	}
 }
 
-// suffers has something happen to an object, waits until somebody names it or writes it again, and puts it back.
+// suffers changes an object, waits until a status or event names it or the operator writes it again, and restores
+// it.
 func (s *stage) suffers(t *testing.T, admin client.Client, r row, what string, happens func() error) {
 	t.Helper()
 	began := time.Now().Add(-time.Second)

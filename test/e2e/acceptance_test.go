@@ -177,7 +177,7 @@ func evidenceIn(t *testing.T, dir string) map[string]string {
 	}
 }
 
-// junitRows says of each row in JUnit's XML why it was skipped; nothing of those that were not.
+// junitRows returns the reason of each skipped row in JUnit's XML.
 func junitRows(t *testing.T, path string) map[string]string {
 	t.Helper()
 	var read struct {

@@ -94,7 +94,7 @@ func wording(a prometheus.Alert) string {
 	return a.Annotations["summary"] + "\n" + a.Annotations["description"]
 }
 
-// badLab is a lab on which Prometheus looks.
+// badLab is a lab that Prometheus monitors.
 type badLab struct {
 	*stage
 	prometheus *prometheus.Prometheus
@@ -183,7 +183,7 @@ func (l *badLab) watch(t *testing.T) {
 	l.measured(t, l.prometheus, `kubelet_certificate_manager_client_ttl_seconds{node="`+l.near.Name+`"}`)
 }
 
-// badHosts has alerts fire about hosts, and mends them but for the one that waits for a reboot.
+// badHosts makes alerts about hosts fire, and repairs the hosts, except the host that waits for a reboot.
 func (l *badLab) badHosts(t *testing.T) {
 	t.Helper()
 	mirrors := l.mirrors(t)
@@ -229,7 +229,7 @@ func (l *badLab) badHosts(t *testing.T) {
 	l.near.Machine.FailService(contract.ServiceKubeProxy, false)
 	l.near.Machine.SetDiskFree(facts.DiskFree)
 	l.dead.Machine.PowerOn()
-	l.never.Mend() // soon, as it is tried less and less often
+	l.never.Mend() // repair it soon, because the operator retries less and less often
 	l.enable(t, l.silent)
 	l.later(t)
 }
@@ -276,7 +276,7 @@ func (l *badLab) badFleet(t *testing.T) {
 	l.quiet(t)
 }
 
-// without has the alerts fire that say that nothing can be said.
+// without makes the alerts about missing data fire.
 func (l *badLab) without(t *testing.T) {
 	t.Helper()
 	l.near.Machine.FailService(contract.ServiceExporter, true)
@@ -349,7 +349,7 @@ func (l *badLab) quiet(t *testing.T) {
 	})
 }
 
-// mirrorSet is settings of which a part is valid.
+// mirrorSet is a set of mirrors that is partly valid.
 type mirrorSet struct {
 	create, remove func(ctx context.Context) error
 }
@@ -421,7 +421,7 @@ func (l *badLab) later(t *testing.T) {
 	near := fmt.Sprintf(`{node=%q} > 7200`, l.near.Name)
 	l.measured(t, l.prometheus, "kubelet_certificate_manager_client_ttl_seconds"+near)
 	l.measured(t, l.prometheus, "kubelet_certificate_manager_server_ttl_seconds"+near)
-	// The daemon says so when it next looks at its Node, at the latest in ten minutes.
+	// The daemon reports this when it next checks its Node, within ten minutes.
 	query := fmt.Sprintf(`wmco_instance_daemon_certificate_expiry_timestamp_seconds{node=%q} - time() > 7200`, l.near.Name)
 	l.await(t, query, func(ctx context.Context) (bool, string, error) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.near.Name}}

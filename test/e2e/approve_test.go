@@ -33,7 +33,7 @@ const (
 	twoWeeks  = int32(14 * 24 * 3600)
 )
 
-// asking is a certificate that somebody asks for.
+// asking is a request for a certificate.
 type asking struct {
 	as   *rest.Config
 	user string
@@ -42,7 +42,7 @@ type asking struct {
 	// names are DNS names and addresses.
 	names  []string
 	signer string
-	// usage beside digital signature.
+	// usage in addition to digital signature.
 	usage certificatesv1.KeyUsage
 	// life in seconds; 0 asks for none.
 	life int32
@@ -110,7 +110,7 @@ func (s *stage) ask(t *testing.T, name string, a asking) error {
 	return err
 }
 
-// spoof is a request that nobody should get signed.
+// spoof is a request that must not be signed.
 type spoof struct {
 	asking
 	// reason of the operator's decision; empty when the API server does not even take the request.
@@ -210,8 +210,7 @@ func TestA07_SpoofedRequestsAreNotApproved(t *testing.T) {
 	for name, spoof := range asked {
 		s.looked(t, name, spoof.reason)
 	}
-	// What is right is approved all the same, so it was not the operator's absence that kept the
-	// others from it.
+	// Valid requests are still approved, so the operator was running when it left the others pending.
 	s.approved(t, "honest-kubelet", kubeletClient(kubelet, a), "WMCOApprove")
 	s.approved(t, "honest-serving", kubeletServing(kubelet, a, a, hosts[0].Address().Addr().String()), "WMCOApprove")
 	s.approved(t, "honest-daemon", daemonClient(daemon, a), "WICDAutoApproved")

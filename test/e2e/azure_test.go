@@ -15,8 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cloud"
 )
 
-// Nobody but the node manager on the host initialises a Node on Azure: neither the lab's cloud nor
-// kubelet does.
+// On Azure, only the node manager on the host initialises a Node: neither the lab's cloud nor kubelet does.
 func TestA40_OnAzureNodesAreInitialisedByTheirHosts(t *testing.T) {
 	t.Parallel()
 	o := options(1)

@@ -104,7 +104,7 @@ func cloudOptions(hosts int) scene.Options {
 	o.Platform = platform
 	o.OLM = operatorCondition
 	o.Cloud = cloud.Options{Provision: 200 * time.Millisecond}
-	// What takes minutes so that real hosts have the time to run their user data.
+	// The default of minutes gives real hosts time to run their user data.
 	o.Arguments = append(o.Arguments, "--machine-refusal-timeout", "2s")
 	return o
 }

@@ -71,9 +71,9 @@ func TestTheAPIServerIsAwayForAWhile(t *testing.T) {
 	if err := s.Cluster.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	// Long enough that every watch and lease has failed again and again, and shorter than the
-	// longest pause between two attempts of a daemon (30 s), which would only be waited for. What a
-	// longer absence does is tried with a clock that can be turned, with the daemon's loop.
+	// This is long enough for every watch and lease to fail several times, and shorter than the longest pause
+	// between two attempts of a daemon (30 s), which would only make the test slower. The tests of the daemon's
+	// loop cover a longer outage with a fake clock.
 	pause(t, 12*time.Second)
 	if err := s.Cluster.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func driftIsRepaired(t *testing.T, c *crew, takes func(d drift) bool) {
 	}
 }
 
-// drift is what somebody does to a host.
+// drift is a change that a person makes on a host.
 type drift struct {
 	name string
 	// network says that the services or files of the network have a part in it.

@@ -17,20 +17,19 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// What one change may cost the API server for one node: its daemon reads a ConfigMap, watches it,
-// reads a Secret and writes its Node; where something is not there at once it does so once more.
-// The operator writes the Node, and the instance's status on the way and at the end. What pods feel
-// has it also request and take a place in the rollout budget, cordon, drain, verify and give the place back. At
-// each of these steps, instance, Node and list of places are read from the API server.
+// The number of API requests that one change may cost for one node. Its daemon reads a ConfigMap, watches it, reads
+// a Secret and writes its Node. If an object doesn't exist at once, the daemon tries once more. The operator writes
+// the Node, and the instance's status in between and at the end. If the change affects pods, the operator also
+// requests and takes a slot in the rollout budget, cordons, drains, verifies and releases the slot. At each of
+// these steps, it reads the instance, the Node and the list of slots from the API server.
 const (
 	daemonRequests     = 8
 	operatorRequests   = 8
 	disruptionRequests = 14
 )
 
-// The time that a change takes, with hundreds of nodes, is measured by make bench-config; here are
-// counts, which no busy machine changes. That no host sees SSH or a reboot is asserted for every
-// row of day 2.
+// make bench-config measures the time of a change with hundreds of nodes. This test counts requests, because counts
+// don't depend on the load of the machine. Every row of day 2 asserts that no host sees SSH or a reboot.
 func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 	c := dayTwo(t)
 	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) {

@@ -64,8 +64,7 @@ func TestA16_LimitsOfLogsHoldForEveryManagedService(t *testing.T) {
 		}
 	}
 	for name, path := range logs {
-		// The daemon shares its own log with nobody, and the stand-in that would rotate by itself
-		// does not.
+		// Only the daemon writes its own log. The stand-in for a program that rotates its own log doesn't rotate.
 		if name == contract.ServiceHybridOverlay || name == contract.ServiceDaemon {
 			delete(logs, name)
 			continue
@@ -110,7 +109,7 @@ func logsOf(t *testing.T, h *fleet.Host) map[string]string {
 	return logs
 }
 
-// age puts more older files beside a log than may be kept.
+// age creates more old files of a log than the limit.
 func age(t *testing.T, h *fleet.Host, path string) {
 	t.Helper()
 	for i := range logFiles + 2 {

@@ -172,7 +172,7 @@ func pullSecretChanges(t *testing.T, c *crew) {
 	})
 }
 
-// told says whether every host's Node has an event with a reason that names something.
+// told reports whether every host's Node has an event with a reason and a text.
 func (c *crew) told(ctx context.Context, reason, named string) (bool, string, error) {
 	events := &corev1.EventList{}
 	if err := c.Client.List(ctx, events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
@@ -195,7 +195,7 @@ func (c *crew) told(ctx context.Context, reason, named string) (bool, string, er
 	return true, "", nil
 }
 
-// What the Image object says about registries counts for Windows nodes as for Linux nodes.
+// The registry settings of the Image object also apply to Windows nodes.
 func TestA22_RegistriesThatAreBlockedAllowedOrInsecure(t *testing.T) {
 	c := dayTwo(t)
 	before := pids(t, c.hosts...)

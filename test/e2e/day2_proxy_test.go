@@ -70,8 +70,8 @@ func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 	restarted(t, before, c.hosts, readers()...)
 }
 
-// proxied says why a host's system, or the process of one of its managed services, does not have
-// exactly these variables and a word in NO_PROXY.
+// proxied returns an error if a host's system, or the process of a managed service, does not have exactly these
+// variables and a word in NO_PROXY.
 func proxied(t *testing.T, h *fleet.Host, want map[string]string, exception string) error {
 	t.Helper()
 	for name, value := range want {
@@ -108,7 +108,7 @@ func proxied(t *testing.T, h *fleet.Host, want map[string]string, exception stri
 	return nil
 }
 
-// systemVariable is one of the system's environment.
+// systemVariable returns a variable of the system's environment.
 func systemVariable(t *testing.T, h *fleet.Host, name string) string {
 	t.Helper()
 	all, err := h.Machine.Host().Environment.All(t.Context())

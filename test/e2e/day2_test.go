@@ -34,7 +34,7 @@ type crew struct {
 	hosts []*fleet.Host
 	// admin speaks of OpenShift's objects too.
 	admin client.Client
-	// settings are those of the stage, to which each row returns.
+	// settings are the stage's settings. Each row restores them.
 	settings v1alpha1.WindowsMachineConfigSpec
 	means
 	// version is what was desired when the present row began, and is again when it is over: the
@@ -82,7 +82,7 @@ func (c *crew) row(t *testing.T) {
 		before[h.Name] = c.contacts(t, h)
 	}
 	t.Cleanup(func() {
-		// everything is put back by now
+		// everything is restored
 		if _, err := c.settle(context.WithoutCancel(t.Context()), c.version); err != nil {
 			t.Error(err)
 		}
@@ -193,8 +193,8 @@ func (c *crew) settle(ctx context.Context, wanted string) (version string, err e
 	return version, err
 }
 
-// lendSettings changes those of the stage. They are put back when the row is over; what that
-// restarts, is restarted everywhere at once.
+// lendSettings changes the stage's settings until the row is over. If this restarts services, they restart on all
+// nodes at once.
 func (c *crew) lendSettings(t *testing.T, edit func(spec *v1alpha1.WindowsMachineConfigSpec)) {
 	t.Helper()
 	spec := *c.settings.DeepCopy()

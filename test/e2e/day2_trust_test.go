@@ -27,7 +27,7 @@ func TestA21_AnotherClientCAOfKubeletReachesEveryNodeWithoutARestart(t *testing.
 	clientCAChanges(t, dayTwo(t))
 }
 
-// clientCAChanges adds a CA beside the one that kubelets' clients have.
+// clientCAChanges adds a CA to the CA of kubelets' clients.
 func clientCAChanges(t *testing.T, c *crew) {
 	t.Helper()
 	before, added := pids(t, c.hosts...), newCA(t, "the next client CA")

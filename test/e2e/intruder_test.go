@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// intruder is how tests name themselves when they act with somebody else's credential, so that what
-// they do is not held against its owner.
+// intruder is the user agent of tests that use another client's credential, so that their requests aren't counted
+// for its owner.
 const intruder = "intruder"
 
 // kubeletCredential is where kubelet keeps its certificate and key.
@@ -27,7 +27,7 @@ func (s *stage) stolen(t *testing.T, h *fleet.Host, path string) *rest.Config {
 	return config
 }
 
-// account acts as a service account, with a token of its own.
+// account returns a configuration for a service account, with its own token.
 func (s *stage) account(t *testing.T, namespace, name string) *rest.Config {
 	t.Helper()
 	config, _, err := s.Cluster.ServiceAccountConfig(t.Context(), namespace, name, tokenLife)

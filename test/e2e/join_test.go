@@ -289,7 +289,7 @@ func TestA07_TheRequestOfANodesHybridOverlayIsDecidedByTheNetworkOnly(t *testing
 // overlayUser is what OVN-Kubernetes calls its part on a node, before the node's name.
 const overlayUser = "system:ovn-node:"
 
-// about says whether a request is for a node's identity, which the operator decides about.
+// about reports whether a request is for a node's identity, so that the operator decides about it.
 func about(csr certificatesv1.CertificateSigningRequest, node string) bool {
 	if commonName(csr) == overlayUser+node {
 		return false

@@ -22,7 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/registry"
 )
 
-// external checks that nothing of the operator's is on hosts whose network is somebody else's.
+// external checks that the operator installs no network on hosts with an external network.
 func (c *crew) external(t *testing.T) {
 	t.Helper()
 	for _, h := range c.hosts {
@@ -33,7 +33,7 @@ func (c *crew) external(t *testing.T) {
 	}
 }
 
-// flannel checks that each host has a part of its own of flannel's network, and gets it back.
+// flannel checks that each host has its own part of flannel's network, and gets the same part again.
 func (c *crew) flannel(t *testing.T) {
 	t.Helper()
 	subnets := map[string]bool{}
@@ -197,8 +197,8 @@ func settingsReach(t *testing.T, c *crew) {
 	c.settled(t)
 }
 
-// nothingRefused checks that the operator had every right that it needed. A dry run that is to be
-// refused shows it that policies are enforced.
+// nothingRefused checks that the operator had all rights that it needed. It ignores the dry run that must be
+// refused, because this shows the operator that policies are enforced.
 func (s *stage) nothingRefused(t *testing.T, namespace string) {
 	t.Helper()
 	for r, err := range s.Requests() {

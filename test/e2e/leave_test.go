@@ -20,7 +20,7 @@ import (
 func TestA32_AHostThatIsTakenOffTheListIsAsItWasBefore(t *testing.T) {
 	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
-	// What was there before must be there afterwards.
+	// Objects that existed before must exist afterwards.
 	environment := hosts[0].Machine.Host().Environment
 	if err := environment.Set(t.Context(), "HTTP_PROXY", "http://before.example"); err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// line is where tests wait for what they share. Those that use one stage run one after the other, in the order
-// of the source, while others run beside them: all of them wait for hosts more than they compute.
+// line is a queue of tests that share an environment. Tests that use one stage run one after the other, in the
+// order of the source. Other tests run in parallel, because all of them mostly wait for hosts.
 type line struct {
 	name string
 	mu   sync.Mutex
@@ -48,7 +48,7 @@ func inLine(t *testing.T, lines ...*line) (turn func()) {
 	}
 }
 
-// places has the names of the free places for tests with a scene of their own.
+// places has the names of the free slots for tests with their own scene.
 var places chan string
 
 // waitForPlace waits until not too many other tests have a scene, and keeps the place until the test is over.
@@ -59,8 +59,8 @@ func waitForPlace(t *testing.T) {
 	theTimes.measure(t, place)
 }
 
-// sideBySide has -parallel bound the scenes of single tests. Go's own bound would count tests that stand in
-// line, and could keep the one out for which they wait.
+// sideBySide makes -parallel limit the scenes of single tests. Go's own limit would also count tests in a queue,
+// and could block the test that they wait for.
 func sideBySide() error {
 	flag.Parse()
 	parallel := flag.Lookup("test.parallel").Value

@@ -130,7 +130,7 @@ func TestA03_MachinesThatAreNotOursAreLeftAlone(t *testing.T) {
 			t.Errorf("machine %s was contacted", m.Name)
 		}
 	}
-	// What is no longer to be ignored becomes a node.
+	// A Machine that is no longer ignored becomes a node.
 	patch := client.MergeFrom(ignored.DeepCopy())
 	delete(ignored.Labels, contract.IgnoreLabel)
 	if err := s.Client.Patch(t.Context(), ignored, patch); err != nil {
@@ -209,7 +209,7 @@ func TestA09_AMachineShowsTheHostKeyOfItsUserDataAtFirst(t *testing.T) {
 	if c := s.host(t, &impostor).Server.Counters(); c.Authenticated != 0 {
 		t.Error("the operator logged in to a host that shows another key than it was made with")
 	}
-	// What it has pinned since is the host's own, which no workload can read from the metadata
+	// The key that it has pinned since is the host's own key. No workload can read this key from the metadata
 	// service.
 	setup, err := cloud.Evaluate(platform, s.userData(t, contract.MachineAPINamespace), nil)
 	if err != nil || setup.HostKey == nil {

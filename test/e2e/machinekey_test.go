@@ -47,7 +47,7 @@ func (s *stage) userDataSecret(t *testing.T, namespace string) *corev1.Secret {
 	return secret
 }
 
-// hashOf is the hash by which a key is known in annotations and status.
+// hashOf returns the hash of a key, as in annotations and status.
 func hashOf(t *testing.T, key *scene.Key) string {
 	t.Helper()
 	parsed, err := sshhost.ParseKey(key.PEM)
@@ -165,7 +165,7 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 	}
 }
 
-// same says that a set has the Machines that it had, and that nobody contacted their hosts again.
+// same checks that a set still has the same Machines, and that the operator did not contact their hosts again.
 func (s *stage) same(t *testing.T, set string, before []machinev1beta1.Machine) {
 	t.Helper()
 	after := map[types.UID]bool{}
@@ -271,8 +271,7 @@ func (s *stage) settle(t *testing.T) {
 	}
 }
 
-// replaceKey writes the secret with another private key. The scene's own key stays the one that
-// listed hosts know.
+// replaceKey writes the secret with another private key. Listed hosts still accept the scene's own key.
 func (s *stage) replaceKey(t *testing.T, key *scene.Key) {
 	t.Helper()
 	if err := s.PutKey(t.Context(), key); err != nil {

@@ -46,7 +46,7 @@ func TestTwoMachinesHaveOneAddress(t *testing.T) {
 		t.Errorf("the second machine has an instance: %s", i.Status.Message)
 	}
 	s.same(t, "first", []machinev1beta1.Machine{first})
-	// Its end is nobody's loss.
+	// Its deletion has no effect.
 	if err := s.Client.Delete(t.Context(), &second); err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +56,7 @@ func TestTwoMachinesHaveOneAddress(t *testing.T) {
 	s.same(t, "first", []machinev1beta1.Machine{first})
 }
 
-// Somebody takes the annotation for something else, again and again: that is one event, which is
-// counted, and the node stays.
+// A user writes an invalid annotation again and again: there is one event, with a count, and the node stays.
 func TestAMachinesAnnotationIsNotUnderstood(t *testing.T) {
 	s := cloudStage(t)
 	s.set(t, "mistaken", 1)
@@ -168,7 +167,7 @@ func TestAMachineSetIsScaledToZeroInMidJoin(t *testing.T) {
 	}
 	t.Logf("all were gone after %s", time.Since(began).Round(time.Millisecond))
 	nodes := &corev1.NodeList{}
-	// One that was registered when its instance was gone already goes when it has been not Ready for long.
+	// If a Node was registered after its instance was deleted, it is deleted when it has not been Ready for long.
 	limit := soon + 2*policy.OrphanGrace
 	err := s.Await(t.Context(), limit, "their nodes to be gone", func(ctx context.Context) (bool, string, error) {
 		if err := s.Client.List(ctx, nodes); err != nil {

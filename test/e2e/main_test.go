@@ -50,7 +50,7 @@ func sharedStage(t *testing.T) *stage {
 	return theShared.stage
 }
 
-// thePlanes are the control planes that tests with a scene of their own use one after the other.
+// thePlanes are the control planes that tests with their own scene use one after the other.
 var thePlanes scene.Planes
 
 func TestMain(m *testing.M) {
@@ -85,7 +85,7 @@ func run(m *testing.M) (code int) {
 func options(hosts int) scene.Options {
 	return scene.Options{
 		Operator: os.Getenv("WMCO_OPERATOR"), Progress: os.Stderr, Audit: true, Debug: true,
-		// What is 10 s so that real nodes have the time to show that they are well.
+		// The default is 10 s, so that real nodes have time to show that they are healthy.
 		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxConcurrentJoins: 20,
 			SettleTime: &metav1.Duration{Duration: time.Second}}},
 		Hosts: fleet.Options{Count: hosts, Edit: func(i int, o *sim.Options) {
@@ -96,8 +96,8 @@ func options(hosts int) scene.Options {
 	}
 }
 
-// own starts a scene for one test alone, when not too many others have theirs. Its control plane is one that others had
-// before, unless it differs from most.
+// own starts a scene for one test, unless too many tests already have a scene. Its control plane was used by other
+// tests before, unless the test needs a special one.
 func own(t *testing.T, o scene.Options) *stage {
 	t.Helper()
 	o.Planes = &thePlanes
@@ -135,7 +135,7 @@ func (s *stage) hosts(t *testing.T, n int) []*fleet.Host {
 	return s.Fleet.Hosts[s.next-n : s.next]
 }
 
-// add lists hosts beside those that are listed.
+// add adds hosts to the list.
 func (s *stage) add(t *testing.T, hosts ...*fleet.Host) {
 	t.Helper()
 	s.mu.Lock()
@@ -147,7 +147,7 @@ func (s *stage) add(t *testing.T, hosts ...*fleet.Host) {
 	s.write(t)
 }
 
-// addRaw lists an entry as it is.
+// addRaw adds unchanged entries to the list.
 func (s *stage) addRaw(t *testing.T, entries map[string]string) {
 	t.Helper()
 	s.mu.Lock()

@@ -38,7 +38,8 @@ func minorHosts(t *testing.T) int {
 	return n
 }
 
-// The payload has a kubelet that is newer than the API server at both times, and the one of its minor at the second.
+// The payload has a kubelet that is newer than the API server in both steps, and a kubelet of the API server's
+// minor version in the second step.
 func TestA61_APlainClusterGetsTheKubeletThatFitsItOfSeveralMinors(t *testing.T) {
 	t.Parallel()
 	hosts := minorHosts(t)
@@ -119,7 +120,8 @@ func (s *stage) look(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec
 	return s.Configure(ctx, spec)
 }
 
-// claim is what an API server says of its version to the operator. All else it does as the one behind it.
+// claim is a proxy that reports another version of the API server to the operator. It passes all other requests to
+// the real API server.
 type claim struct {
 	t       *testing.T
 	version atomic.Pointer[string]

@@ -24,8 +24,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/prometheus"
 )
 
-// ofOpenShift is what its Prometheus has there beside config/monitoring: an identity, and the rights to
-// see nodes and what is in kube-system.
+// ofOpenShift holds the objects of OpenShift's Prometheus in addition to config/monitoring: an identity, and the
+// rights to see nodes and the objects in kube-system.
 const ofOpenShift = `
 apiVersion: v1
 kind: Namespace
@@ -148,7 +148,7 @@ func TestA37_NodesAndTheOperatorAreScrapedAndTheRulesEvaluate(t *testing.T) {
 // alerts has an alert fire and fall silent.
 func (s *stage) alerts(t *testing.T, p *prometheus.Prometheus, h *fleet.Host) {
 	t.Helper()
-	// That one looks back at ten minutes, which this Prometheus has not seen; A70 has it fire, and end.
+	// That alert looks back ten minutes, longer than this Prometheus has run. A70 makes it fire, and end.
 	const firing = `ALERTS{alertstate="firing",alertname!="WindowsOperatorDown"}`
 	s.silent(t, p, firing)
 	facts, err := h.Machine.Host().System.Facts(t.Context())
@@ -176,8 +176,8 @@ func (s *stage) silent(t *testing.T, p *prometheus.Prometheus, query string) {
 	})
 }
 
-// monitored applies config/monitoring and the operator's Services, but for the kinds that belong to the
-// Prometheus operator: those it gives back, with the rules that they hold.
+// monitored applies config/monitoring and the operator's Services, except the kinds of the Prometheus operator. It
+// returns their manifests and their rules.
 func (s *stage) monitored(t *testing.T) (manifests []byte, rules []monitoringv1.Rule) {
 	t.Helper()
 	root, err := cluster.ModuleRoot()
@@ -214,7 +214,7 @@ func (s *stage) apply(t *testing.T, manifests string) {
 	}
 }
 
-// kubeState says of pods what kube-state-metrics does, as far as our rules read it.
+// kubeState serves the metrics of kube-state-metrics about pods that our rules read.
 func (s *stage) kubeState(w http.ResponseWriter, r *http.Request) {
 	pods := &corev1.PodList{}
 	if err := s.Client.List(r.Context(), pods); err != nil {

@@ -92,8 +92,8 @@ func TestA66_HostsJoinAndLeaveUnderTheRightsThatOLMLeaves(t *testing.T) {
 	s.nothingRefused(t, contract.OperatorNamespace)
 }
 
-// guarded checks that all policies of an ordinary install are there, and that no Role of ours is in a
-// namespace of others.
+// guarded checks that all policies of an ordinary installation exist, and that no Role of the operator is in
+// another namespace.
 func (s *stage) guarded(t *testing.T) {
 	t.Helper()
 	mine := map[string]bool{}

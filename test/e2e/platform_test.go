@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// What differs from cloud to cloud: who names a host and its Node, whether it must be renamed, as
-// whom the operator logs in, and what runs on it.
+// Clouds differ in these points: who names a host and its Node, whether the host must be renamed, the operator's
+// user name, and the programs on the host.
 func TestA03_MachinesBecomeNodesOnEachPlatform(t *testing.T) {
 	t.Parallel()
 	for platform, want := range map[configv1.PlatformType]struct {

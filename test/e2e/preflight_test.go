@@ -104,8 +104,8 @@ func TestA75_AHostIsCheckedWithoutJoining(t *testing.T) {
 	}
 }
 
-// onlyRequests checks that there is no certificate request but those of a host that joined: what its daemon
-// asks for, and its kubelet, with the first credentials or as its node.
+// onlyRequests checks that all certificate requests belong to a joined host: requests of its daemon, and of its
+// kubelet, with the first credentials or as its node.
 func (s *stage) onlyRequests(t *testing.T, joined *fleet.Host) {
 	t.Helper()
 	var requests certificatesv1.CertificateSigningRequestList

@@ -22,12 +22,12 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// quickStart is a page of which a test runs commands.
+// quickStart is a page whose commands a test runs.
 type quickStart struct {
 	page string
 	// here replaces what the page has for the reader's cluster by what is in the lab.
 	here *strings.Replacer
-	// kubeconfig and kubectl are those of the lab. readers is a kubeconfig with the namespace that a reader's has.
+	// kubeconfig and kubectl are the lab's. readers is a kubeconfig with the namespace of a reader's kubeconfig.
 	kubeconfig, kubectl, readers string
 }
 
@@ -102,8 +102,8 @@ func (q *quickStart) run(t *testing.T, beginning string, further ...string) stri
 	return string(output)
 }
 
-// The page's own commands add a host, run the web server on it, and remove both. That the server answers, this does not
-// show.
+// The page's own commands add a host, run the web server on it, and remove both. This test doesn't show that the
+// server answers.
 func TestA91_TheCommandsOfTheQuickStartAddAHostRunTheWebServerAndRemoveBoth(t *testing.T) {
 	t.Parallel()
 	o := options(1)

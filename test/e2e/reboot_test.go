@@ -73,7 +73,7 @@ func TestA30_AHostIsRebootedWhenAskedAndOnlyOurCordonIsLifted(t *testing.T) {
 	v.drained(t, last)
 }
 
-// rebootsWhenAsked has nodes rebooted for which somebody asks, the user and the daemon in turns.
+// rebootsWhenAsked requests reboots of nodes, by the user and by the daemon in turn.
 func (v *trip) rebootsWhenAsked(t *testing.T, hosts ...*fleet.Host) {
 	t.Helper()
 	boots := map[string]string{}
@@ -177,8 +177,8 @@ func TestA30_OnAWSTheMetadataRouteWorksAfterAReboot(t *testing.T) {
 	}
 }
 
-// Making and removing the HNS network takes the route to the metadata service away, by which a host
-// learns its name: one that left could never come back.
+// Creating and removing the HNS network deletes the route to the metadata service, which a host needs to learn its
+// name. Without a fix, a removed host could never join again.
 func TestOnAWSAHostThatLeavesAndIsListedAgainJoins(t *testing.T) {
 	t.Parallel()
 	o := options(1)

@@ -23,7 +23,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// What somebody can do who has broken into a host and reads the daemon's credential there.
+// This is what an attacker can do with the daemon's credential from a host.
 func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
@@ -178,9 +178,9 @@ func tokenRequest() *authenticationv1.TokenRequest {
 	return &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{}}
 }
 
-// The container's root file system is read-only, and its user is not root. A test can't make the
-// one, but can see that nothing is missed: the process finds no directory that it may write to, and
-// has written to none where everybody may.
+// The container's root file system is read-only, and its user is not root. A test can't create the former, but can
+// check that the process doesn't need it: it finds no directory that it may write to, and has written to no
+// directory where every user may write.
 func TestA36_TheOperatorIsNotRootAndWritesNoFile(t *testing.T) {
 	s := sharedStage(t)
 	s.join(t, s.hosts(t, 1)...)
@@ -213,7 +213,7 @@ func TestA36_TheOperatorIsNotRootAndWritesNoFile(t *testing.T) {
 	}
 }
 
-// processStatus reads a line of what Linux says of a process, with single spaces.
+// processStatus reads a field of Linux' status of a process, with single spaces.
 func processStatus(t *testing.T, pid int, field string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
@@ -254,7 +254,7 @@ func openForWriting(t *testing.T, pid int) (paths []string) {
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if err != nil || !strings.HasPrefix(target, "/") || strings.HasPrefix(target, "/dev/") {
-			continue // closed meanwhile, or no file: sockets and pipes have other names
+			continue // closed in the meantime, or no file: sockets and pipes have other names
 		}
 		link, err := os.Lstat(filepath.Join(dir, e.Name()))
 		if err == nil && link.Mode().Perm()&0o200 != 0 { // Linux shows there how it was opened

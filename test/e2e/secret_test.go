@@ -38,8 +38,8 @@ func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
 	s := own(t, o)
 	hosts := s.hosts(t, 6)
 	broken, whole := hosts[:3], hosts[3:]
-	// One host joins only after its connection broke on the way and a service did not start, so
-	// that errors are told of every step.
+	// One host joins only after its connection broke during the join and a service did not start, so that every
+	// step reports errors.
 	whole[0].Server.Change(func(o *sshd.Settings) { o.Faults = sshd.Faults{Drop: &sshd.Drop{After: 20000, Times: 1}} })
 	whole[1].Machine.FailService(contract.ServiceContainerd, true)
 	s.add(t, hosts...)
@@ -89,7 +89,7 @@ func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
 	}
 }
 
-// secrets are texts that show that a secret is told, by what they belong to.
+// secrets returns texts whose presence shows a leaked secret, by their origin.
 func (s *stage) secrets(t *testing.T, bootstrap *rest.Config, hosts ...*fleet.Host) map[string]string {
 	t.Helper()
 	token := bootstrap.BearerToken
@@ -222,7 +222,7 @@ func privateFiles(t *testing.T, h *fleet.Host) {
 			t.Errorf("%s: %s: there %v, for Administrators only %v", h.Name, path, there, restricted)
 		}
 	}
-	// What kubelet and others write on real Windows has the rights of its directory.
+	// On real Windows, files of kubelet and other programs inherit the rights of their directory.
 	for _, dir := range []string{contract.DirK, contract.DirDaemonCerts, contract.DirTLS, contract.DirCNIConfig,
 		contract.DirKubeletPKI} {
 		info, err := h.Machine.Host().Files.Stat(dir)
@@ -232,8 +232,8 @@ func privateFiles(t *testing.T, h *fleet.Host) {
 	}
 }
 
-// walk calls visit for each file below a directory of a host; restricted says whether it, or a
-// directory that it lies in, is for Administrators only.
+// walk calls visit for each file below a directory of a host. restricted reports whether only Administrators may
+// access the file or a directory above it.
 func walk(t *testing.T, h *fleet.Host, dir string, visit func(path string, restricted bool)) {
 	t.Helper()
 	files := h.Machine.Host().Files

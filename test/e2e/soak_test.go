@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/soak"
 )
 
-// The short form of `make soak`: each disruption happens once, and then some of them again. It is a process of its
-// own, in which nobody else's goroutines are counted.
+// This is the short form of `make soak`: each disruption happens once, and then some of them again. It runs in its
+// own process, so that no other goroutines are counted.
 func TestNodesThatAreDisruptedConvergeAndNothingLeaks(t *testing.T) {
 	t.Parallel()
 	waitForPlace(t)

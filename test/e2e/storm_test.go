@@ -23,15 +23,15 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// stormLabel marks the requests that are nobody's.
+// stormLabel marks the requests of the storm.
 const stormLabel = "storm"
 
 // It is not parallel, so it is over before the other end-to-end tests begin.
 func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 	const (
 		requests = 10_000
-		// overtaking is how many requests of the storm and of the operator may come after one of ours and before its
-		// approval.
+		// overtaking is how many requests of the storm and of the operator may come between one of our requests and
+		// its approval.
 		overtaking = 1_000
 	)
 	s := startedCloud(t)
@@ -110,8 +110,8 @@ func connections(hosts []*fleet.Host) (sum int64) {
 	return sum
 }
 
-// storm makes requests for nodes that nobody has and for identities that are none of ours, until
-// the function that it gives has returned.
+// storm creates requests for nodes that don't exist and for identities that aren't ours, until the returned
+// function is called.
 func (s *stage) storm(t *testing.T, count int) (end func()) {
 	t.Helper()
 	config := rest.CopyConfig(s.Cluster.Admin())

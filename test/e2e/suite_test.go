@@ -29,7 +29,7 @@ import (
 type kind struct {
 	name    string
 	network v1alpha1.NetworkType
-	// services that its nodes have beside everywhereServices.
+	// services of its nodes in addition to everywhereServices.
 	services []string
 }
 
@@ -41,7 +41,7 @@ func kinds() []kind {
 	}
 }
 
-// ground is a cluster with nodes on which suites run, one after the other.
+// ground is a cluster with nodes where suites run, one after the other.
 type ground struct {
 	kind
 	*trip
@@ -52,10 +52,10 @@ type ground struct {
 // suite is what holds on OpenShift and on kinds without it, from one source.
 type suite struct {
 	name string
-	// openShift is the test that runs the same function there, with hosts of its own. Empty where
-	// nothing of it is the same.
+	// openShift is the test that runs the same function on OpenShift, with its own hosts. It is empty if there is
+	// none.
 	openShift string
-	// only is the kind on which it runs, where the others have nothing that differs. Empty for all.
+	// only is the only kind of cluster that it runs on, if other kinds don't differ. Empty means all kinds.
 	only string
 	run  func(t *testing.T, g *ground)
 }
@@ -228,7 +228,7 @@ func TestSuitesAreOnThePageAboutTesting(t *testing.T) {
 type means struct {
 	// declare says what is declared, until the row is over.
 	declare func(t *testing.T, c *crew, d declared)
-	// addClientCA adds a CA to those of kubelets' clients, until the row is over, and gives those before.
+	// addClientCA adds a CA to the CAs of kubelets' clients until the row is over, and returns the previous CAs.
 	addClientCA func(t *testing.T, c *crew, added []byte) (old []byte)
 	// pullSecret is the Secret with what is declared as logins.
 	pullSecret client.ObjectKey
@@ -352,8 +352,8 @@ func inTheConfig() means {
 	}
 }
 
-// shippedForKubernetes are the rights that the operator and daemons have only without OpenShift, as they
-// were applied. Those that they have on OpenShift, too, are judged there.
+// shippedForKubernetes returns the rights that the operator and daemons have only without OpenShift, as they were
+// applied. The OpenShift tests check rights that also exist there.
 func shippedForKubernetes(t *testing.T, s *stage) (all []right) {
 	t.Helper()
 	const operator = contract.OperatorServiceAccount + "-kubernetes"

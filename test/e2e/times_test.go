@@ -14,8 +14,8 @@ import (
 // theTimes says where the time of a run went.
 var theTimes times
 
-// times are how long tests took once it was their turn, and in which lane: a shared stage, or one of the places for
-// tests with a scene of their own.
+// times are the durations of tests since their turn, with their lane: a shared stage, or a slot for tests with
+// their own scene.
 type times struct {
 	mu    sync.Mutex
 	began time.Time

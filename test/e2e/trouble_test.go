@@ -57,7 +57,7 @@ func TestA08_EachTroubleHasItsReasonAndDelaysNobody(t *testing.T) {
 		return i.Status.Reason == string(contract.ReasonAddressUnresolvable), i.Status.Reason + " " + i.Status.Message,
 			err
 	})
-	// On a machine that does other work, too, healthy hosts say how much longer everything takes.
+	// On a busy machine, the time of healthy hosts shows how much slower everything is.
 	if took := time.Since(began); took > max(time.Minute, 10*healthy) {
 		t.Errorf("the reasons took %s, want a minute at most", took)
 	}
@@ -86,8 +86,8 @@ func TestA08_EachTroubleHasItsReasonAndDelaysNobody(t *testing.T) {
 	}
 }
 
-// retryNow does what a user does who has mended a host and does not want to wait: any change of the
-// spec is tried at once.
+// retryNow does the same as a user who has repaired a host and does not want to wait: any change of the spec causes
+// an immediate try.
 func (s *stage) retryNow(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	i := s.instance(t, h)
@@ -123,7 +123,7 @@ func TestA09_TheHostKeyOfTheFirstContactIsPinned(t *testing.T) {
 		return i.Status.Reason == string(contract.ReasonHostKeyMismatch) &&
 			i.Status.HostKey == pinned, i.Status.Reason + " " + i.Status.Message, nil
 	})
-	// What the user sets counts more than the pin.
+	// The user's key overrides the pinned key.
 	i := s.instance(t, hosts[0])
 	patch := client.MergeFrom(i.DeepCopy())
 	i.Spec.HostKey = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(other.PublicKey())))
@@ -255,7 +255,7 @@ func TestAHostThatNeedsAFeatureIsPreparedAndRebooted(t *testing.T) {
 	}
 }
 
-// A feature that every boot leaves pending: rebooting on is no cure, and somebody must be told.
+// Every boot leaves the feature pending. More reboots don't help, and the status must report this.
 func TestAHostThatRebootsInVainIsRebootedThreeTimesAndSaysSo(t *testing.T) {
 	s := sharedStage(t)
 	h := s.hosts(t, 1)[0]

@@ -16,8 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// unresponsive starts a scene in which one daemon of three is dead and can't be started, while every
-// kubelet is well.
+// unresponsive starts a scene with three hosts. One daemon is dead and can't be started. All kubelets work.
 func unresponsive(t *testing.T, timeout time.Duration) (s *stage, dead *fleet.Host, others []*fleet.Host) {
 	t.Helper()
 	o := options(3)
@@ -48,8 +47,8 @@ func (s *stage) revived(t *testing.T, h *fleet.Host) {
 	})
 }
 
-// What an antivirus does to a daemon shows when it does not answer: its host is joined again, once,
-// and nobody else's.
+// An antivirus program may kill a daemon. When the daemon does not respond, its host is joined again, once. Other
+// hosts are not.
 func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 	t.Parallel()
 	s, dead, others := unresponsive(t, 20*time.Second)
@@ -91,11 +90,11 @@ func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 	}
 }
 
-// A daemon whose certificate has ended can't say so; but it said when it would.
+// A daemon with an expired certificate can't report this, but it has reported the expiry time before.
 func TestADaemonWhoseCertificateHasEndedIsGivenAnother(t *testing.T) {
 	t.Parallel()
 	s, dead, _ := unresponsive(t, time.Second)
-	// later than the host was joined again, which brought the one that it has
+	// after the time when the host was joined again and got its present certificate
 	ended := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339)
 	node := s.node(t, dead)
 	before := node.DeepCopy()

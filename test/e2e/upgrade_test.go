@@ -79,7 +79,7 @@ type trip struct {
 	connections map[string]int64
 	payloads    int
 	last        string
-	// bad is the last version at which a node failed.
+	// bad is the last version that failed on a node.
 	bad string
 }
 
@@ -194,8 +194,8 @@ func (v *trip) some(t *testing.T, what string, is func(n scene.Observed) bool) s
 	return found
 }
 
-// arrived waits until nodes are at another version than before, and serve. Without any, all are
-// meant, and the operator must say so, too.
+// arrived waits until nodes have a new version and are in service. Without hosts, it waits for all nodes, and the
+// operator must also report this.
 func (v *trip) arrived(t *testing.T, hosts ...*fleet.Host) (version string) {
 	t.Helper()
 	whole := len(hosts) == 0
@@ -235,7 +235,7 @@ func (v *trip) well(t *testing.T) {
 	}
 }
 
-// inService says whether nodes are as they were before anybody had a turn.
+// inService checks that nodes are in the same state as before the first disruption.
 func (v *trip) inService(t *testing.T, hosts ...*fleet.Host) {
 	t.Helper()
 	for _, h := range hosts {
@@ -424,7 +424,7 @@ func (v *trip) passes(t *testing.T) {
 	v.inService(t, v.hosts...)
 }
 
-// halts takes nodes to a version that is no good: one of them fails, and comes back.
+// halts publishes a bad version: one node fails, and comes back.
 func (v *trip) halts(t *testing.T, change scene.Change) {
 	t.Helper()
 	defer v.failsSoon(t)()
@@ -501,7 +501,7 @@ func (v *trip) resumes(t *testing.T) {
 	v.well(t)
 }
 
-// annotate writes the annotation with which a user resumes the rollout of a revision; empty removes it.
+// annotate writes the annotation that resumes the rollout of a revision. An empty version removes it.
 func (v *trip) annotate(t *testing.T, version string) {
 	t.Helper()
 	value := "null"
@@ -513,7 +513,7 @@ func (v *trip) annotate(t *testing.T, version string) {
 		merge(`{"metadata":{"annotations":{"`+contract.ResumeRolloutAnnotation+`":`+value+`}}}`)))
 }
 
-// process is that of a service.
+// process returns the process of a service.
 func process(t *testing.T, h *fleet.Host, service string) uint32 {
 	t.Helper()
 	found, err := h.Machine.Host().Services.Get(t.Context(), service)

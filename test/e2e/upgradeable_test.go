@@ -43,7 +43,7 @@ func TestA20_UpgradeableIsFalseWhileAnythingIsInProgress(t *testing.T) {
 	s.upgradeable(t, metav1.ConditionTrue, "upgradeIsSafe")
 }
 
-// upgradeable waits until both the settings and OLM's object say whether an upgrade is safe.
+// upgradeable waits until both the settings and OLM's object report whether an upgrade is safe.
 func (s *stage) upgradeable(t *testing.T, status metav1.ConditionStatus, reason string) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("Upgradeable to be %s", status), func(ctx context.Context) (bool, string, error) {

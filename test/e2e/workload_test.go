@@ -66,8 +66,8 @@ func TestA72_TheWebServerOfThePageGetsToANodeOfItsBuildAndLinuxPodsDoNot(t *test
 	}
 }
 
-// The real controllers give the Service of the page the addresses of its pods, whose status the stand-in of
-// kubelet writes, and take them out when the node is gone. That a packet gets there, this does not show.
+// The real controllers add the addresses of the pods, whose status the stand-in of kubelet writes, to the Service
+// of the page, and remove them when the node is deleted. This test doesn't show that packets arrive.
 func TestA39_TheServiceOfThePageHasTheAddressesOfItsPodsOnTheNodeOfTheirBuild(t *testing.T) {
 	t.Parallel()
 	o := options(1)

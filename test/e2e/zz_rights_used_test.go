@@ -66,8 +66,8 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	} else {
 		seen = append(seen, observe(t, startedCloud(t))...)
 	}
-	// Rights in a namespace come after it, and the operator may look in between. That it may see the namespace says
-	// nothing.
+	// Rights in a namespace are created after the namespace, and the operator may check in between. Its right to
+	// see the namespace doesn't change this.
 	rightsComeLater := func(r observed) bool {
 		return r.Namespace == clusterAPI && r.Resource != "namespaces" && r.User == operatorUser
 	}
@@ -85,8 +85,8 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 		return
 	}
 	for _, right := range unused {
-		// A daemon watches for a manifest only when it was told of one that is not there, which the
-		// operator never does: internal/daemon/reconcile tries it.
+		// A daemon watches for a manifest only if the requested one does not exist. The operator never requests
+		// such a manifest: internal/daemon/reconcile tests this.
 		if right.daemon && right.resource == "configmaps" && right.verb == "watch" {
 			continue
 		}
@@ -114,7 +114,7 @@ func (s *stage) oldMirrors(t *testing.T) {
 	})
 }
 
-// What all the tests made the operator tell.
+// This checks the operator's output of all tests.
 func TestA35_NothingThatWasToldIsASecret(t *testing.T) {
 	inLine(t, &theShared.line, &theCloud.line)()
 	for _, s := range []*stage{theShared.stage, theCloud.stage} {
@@ -125,7 +125,7 @@ func TestA35_NothingThatWasToldIsASecret(t *testing.T) {
 	}
 }
 
-// nothingToldIsSecret searches what the operator told. The ServiceAccount is one that joins have tokens of.
+// nothingToldIsSecret searches the operator's output. bootstrap is a ServiceAccount whose tokens joins use.
 func (s *stage) nothingToldIsSecret(t *testing.T, bootstrap *rest.Config) {
 	t.Helper()
 	secrets := s.secrets(t, bootstrap)
@@ -166,8 +166,7 @@ func observe(t *testing.T, s *stage) (all []observed) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Tests act as daemons, too, and are refused; but only the daemon itself says that it is
-		// one.
+		// Tests also act as daemons, and are refused. But only the daemon itself has its user agent.
 		daemon := strings.HasPrefix(r.User, contract.DaemonUserPrefix) &&
 			strings.HasPrefix(r.UserAgent, contract.ServiceDaemon+"/")
 		if !daemon && (r.User != operatorUser || strings.HasPrefix(r.UserAgent, intruder)) {
@@ -181,8 +180,7 @@ func observe(t *testing.T, s *stage) (all []observed) {
 				Name: signers[r.Name]}
 			all = append(all, observed{Request: implied})
 		case strings.Contains(r.URI, "sendInitialEvents=true"):
-			// Where an API server doesn't stream what there is, the same watch is preceded by a
-			// list.
+			// If an API server doesn't stream existing objects, a list precedes the same watch.
 			r.Verb = "list"
 			all = append(all, observed{Request: r, daemon: daemon})
 		}
@@ -233,7 +231,7 @@ func shipped(t *testing.T, s *stage) (all []right) {
 	return all
 }
 
-// rights are those of the Roles and ClusterRoles of some names, as they were applied.
+// rights returns the rights of the Roles and ClusterRoles with some names, as they were applied.
 func (s *stage) rights(t *testing.T, base right, names ...string) (all []right) {
 	t.Helper()
 	cluster, namespaced := &rbacv1.ClusterRoleList{}, &rbacv1.RoleList{}
@@ -284,7 +282,7 @@ func unused(rights []right, seen []observed) (left []right) {
 	return left
 }
 
-// scrape reads the operator's metrics as somebody who may, as somebody who may not, and as nobody.
+// scrape reads the operator's metrics as a user with the right, as a user without it, and without a user.
 func (s *stage) scrape(t *testing.T) {
 	s.put(t, &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
@@ -330,7 +328,7 @@ func (s *stage) metrics(t *testing.T, token string) (code int, body string) {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	// nobody vouches for its certificate here
+	// The lab has no CA for this certificate.
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // of this machine
 	defer transport.CloseIdleConnections()
@@ -373,8 +371,7 @@ func (s *stage) renewal(t *testing.T) {
 	s.ready(t, h)
 }
 
-// retirement makes another version desired, and what somebody else did to the manifest is put
-// right.
+// retirement publishes another version, and the operator corrects another client's change of the manifest.
 func (s *stage) retirement(t *testing.T) {
 	h := s.Fleet.Hosts[0]
 	old := s.instance(t, h).Status.Revision
@@ -432,7 +429,7 @@ func (s *stage) repeatedEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.looked(t, name, "CSRRequesterWrong")
-	// What is new about a Node has the requests for it looked at again.
+	// A change of a Node makes the operator check the requests for it again.
 	node := s.node(t, h)
 	patch := client.MergeFrom(node.DeepCopy())
 	node.Status.Addresses = append(node.Status.Addresses,
@@ -467,7 +464,7 @@ func (s *stage) daemonSetPod(t *testing.T) {
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
-			// Its controller would replace the pod below by one that no scheduler places here.
+			// Its controller would replace the pod below with a pod that no scheduler assigns to this node.
 			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType},
 		},
 	}
