@@ -15,7 +15,7 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 	t.Parallel()
 	for _, policy := range find[*admissionregistrationv1.ValidatingAdmissionPolicy](t) {
 		if policy.Name == "windows-workload-daemonset" {
-			// It keeps nobody from anything, so it may not stand in the way either.
+			// The policy must not block any request, so it must not block when it fails either.
 			warns := []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}
 			binding := named[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, policy.Name).Spec
 			if *policy.Spec.FailurePolicy != admissionregistrationv1.Ignore || !slices.Equal(binding.ValidationActions, warns) {
@@ -33,7 +33,7 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 		}
 		if policy.Name == contract.ServicesReaderRole || policy.Name == "windows-node-release" ||
 			policy.Name == "windows-instance-namespace" {
-			continue // they are about whoever writes that role, about all but the operator, and about everybody
+			continue // they concern any client that writes that role, all clients except the operator, and all clients
 		}
 		if strings.HasPrefix(policy.Name, "windows-operator-") {
 			operator := "request.userInfo.username == '" + csr.OperatorUser(contract.OperatorNamespace) + "'"
@@ -85,7 +85,7 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 	}
 }
 
-// The names stand in a language of their own there; these are the ones that the daemon writes.
+// The policy contains the names in CEL. They must equal the annotations that the daemon writes.
 func TestA34_ThePolicyNamesTheDaemonsAnnotations(t *testing.T) {
 	t.Parallel()
 	policy := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, "windows-daemon-node")

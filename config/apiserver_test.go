@@ -99,7 +99,7 @@ func TestA34_ADaemonIsKeptToItsOwnNode(t *testing.T) {
 	})
 }
 
-// A kubelet may write its own Node. What the operator and the daemon say there is not its own.
+// A kubelet may write its own Node, but not the annotations of the operator and the daemon.
 func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 	t.Parallel()
 	lab := common(t)
@@ -144,7 +144,7 @@ func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 			return err
 		},
 	}, refusedByPolicy)
-	// as when nobody has the host any more, and the operator took its Node out of service
+	// as if no instance had the host any longer and the operator had cordoned its Node
 	if err := patch(a, `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":null}}}`)(t.Context(),
 		admin); err != nil {
 		t.Fatal(err)
@@ -343,7 +343,7 @@ func metadataOfNoRequest() map[string]metav1.ObjectMeta {
 	}
 }
 
-// onlyPolicyRefuses are attempts for which grantTooMuch gives the rights.
+// onlyPolicyRefuses returns attempts that grantTooMuch gives the rights for.
 func onlyPolicyRefuses() map[string]attempt {
 	all := map[string]attempt{
 		"writing its Node's status":     patchStatus("win-a"),
@@ -481,8 +481,8 @@ func makeSecret(namespace, name string, kind corev1.SecretType) attempt {
 	}
 }
 
-// windowsLabels are those that a kubelet gives its Node, and the older one that the controller
-// manager adds.
+// windowsLabels returns the labels that a kubelet sets on its Node, and the older label that the controller manager
+// adds.
 func windowsLabels() map[string]string {
 	return map[string]string{corev1.LabelOSStable: string(corev1.Windows), "beta.kubernetes.io/os": "windows"}
 }
@@ -770,7 +770,7 @@ func widen(ctx context.Context, c kubernetes.Interface) error {
 	return err
 }
 
-// daemonRequest is what the daemon of win-a asks for when its certificate is to be renewed.
+// daemonRequest returns the request of the daemon of win-a for the renewal of its certificate.
 func daemonRequest(t *testing.T, name string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	return daemonRequestFor(t, name)

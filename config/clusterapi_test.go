@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// What is applied by itself, because not every cluster has the namespace, must not fall behind what
-// is generated.
+// The manifest that is applied separately, because not every cluster has the namespace, must match the generated
+// one.
 func TestUserDataMayBeWrittenInBothNamespacesAlike(t *testing.T) {
 	t.Parallel()
 	rules, _ := granted(t)

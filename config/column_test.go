@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Who reads a reason reads the message beside it as its explanation.
+// Users read the message next to a reason as its explanation.
 func TestA75_TheColumnsReasonAndMessageAreOfOneCondition(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("crd/*_*.yaml")

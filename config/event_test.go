@@ -149,7 +149,7 @@ func eventsOfNoDaemon() map[string]attempt {
 	}
 }
 
-// rightsThatEventsNeedNot are attempts for which daemons have no right.
+// rightsThatEventsNeedNot returns attempts that daemons have no right for.
 func rightsThatEventsNeedNot() map[string]attempt {
 	return map[string]attempt{
 		"tells in our namespace": tell(func(e *corev1.Event) {

@@ -86,8 +86,8 @@ func TestA60_FlanneldWritesItsAnnotationsOfItsOwnNodeAndNothingElse(t *testing.T
 		refusedByPolicy)
 }
 
-// kube-proxy has kubelet's identity on Windows nodes. What it gets for that lets no kubelet read all
-// Nodes, or any endpoints but those of slices: the Node authorizer keeps kubelets to their own Node.
+// kube-proxy has kubelet's identity on Windows nodes. Its rights don't let a kubelet read all Nodes, or any
+// endpoints except EndpointSlices: the Node authorizer restricts kubelets to their own Node.
 func TestA54_KubeProxysRightsShowAKubeletNoOtherNode(t *testing.T) {
 	t.Parallel()
 	lab := withFlannel(t)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What controller-gen makes of the code is what is committed. When this fails, run make generate.
+// The committed files equal controller-gen's output. If this fails, run make generate.
 func TestGeneratedFilesAreFresh(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("..")

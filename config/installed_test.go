@@ -20,8 +20,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/plane"
 )
 
-// Clusters that several tests have at once: they leave what is installed as it is, and give what they make
-// names of its own. The first test that asks starts one, TestMain ends it.
+// Clusters that several tests share. The tests don't change the installed objects, and use unique names for their
+// own objects. The first test that needs a cluster starts it, and TestMain stops it.
 var (
 	installedOnce = sync.OnceValues(func() (*cluster.Cluster, error) { return together(install, prepare) })
 	flannelOnce   = sync.OnceValues(func() (*cluster.Cluster, error) { return together(install, prepare, applyFlannel) })
@@ -52,7 +52,7 @@ func together(steps ...step) (*cluster.Cluster, error) {
 	return lab, err
 }
 
-// common is a cluster where what we ship is installed, for tests that leave it as it is.
+// common returns a cluster with our installed manifests, for tests that don't change them.
 func common(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	return once(t, installedOnce)
@@ -133,7 +133,7 @@ func offer(ctx context.Context, lab *cluster.Cluster, names ...string) error {
 
 // install applies what an administrator would.
 func install(ctx context.Context, lab *cluster.Cluster) error {
-	// OpenShift's, which ours lie beside; not every cluster has that of the Machine API
+	// OpenShift's namespaces, next to ours; not every cluster has the Machine API's namespace
 	if err := offer(ctx, lab, contract.MachineConfigNamespace, contract.ConfigNamespace); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func install(ctx context.Context, lab *cluster.Cluster) error {
 	return err
 }
 
-// prepare makes what attempts are about, but for Windows Nodes, which each test has of its own.
+// prepare creates the objects of the attempts, except Windows Nodes, because each test has its own.
 func prepare(ctx context.Context, lab *cluster.Cluster) error {
 	admin, err := kubernetes.NewForConfig(lab.Admin())
 	if err != nil {
@@ -218,7 +218,7 @@ func two(t *testing.T, admin kubernetes.Interface) (a, b string) {
 	return register(t, admin, meta), register(t, admin, meta)
 }
 
-// What the lab applies is part of what is installed; the samples are taken as they are.
+// The lab's manifests are part of the installed ones. The samples are tested unchanged.
 func TestTheOtherManifestsFitWhatIsInstalled(t *testing.T) {
 	t.Parallel()
 	lab := common(t)

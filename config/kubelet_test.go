@@ -28,9 +28,9 @@ func registers(t *testing.T, lab *cluster.Cluster, change func(*corev1.Node)) at
 	}
 }
 
-// Other nodes send what is for a Node's pod network to that Node: flannel reads it of the spec and, with
-// how to get there, of its annotations, OVN-Kubernetes of one of its own. A kubelet that could say it
-// would draw what is meant for others. The API server itself lets it be set once.
+// Other nodes send traffic for a Node's pod network to that Node. flannel reads the network in the spec and the
+// route in annotations. OVN-Kubernetes reads both in its own annotation. A kubelet that could write them could
+// attract traffic for other nodes. The API server itself lets a kubelet set the spec field once.
 func TestA54_AKubeletDrawsNoTrafficOfOtherNodes(t *testing.T) {
 	t.Parallel()
 	lab := common(t)
@@ -75,8 +75,8 @@ func TestA54_AKubeletDrawsNoTrafficOfOtherNodes(t *testing.T) {
 	}, func(err error) bool { return err == nil })
 }
 
-// A finalizer that is there before the operator has marked the Node stays as long, and owners that end
-// take their Node with them, so that it is registered anew without the operator's cordon.
+// A finalizer that exists before the operator has marked the Node stays just as long. If owners of a Node are
+// deleted, the Node is deleted as well, and could be registered again without the operator's cordon.
 func TestA54_AKubeletDoesNotDecideWhenItsNodeGoes(t *testing.T) {
 	t.Parallel()
 	lab := common(t)
@@ -103,7 +103,7 @@ func TestA54_AKubeletDoesNotDecideWhenItsNodeGoes(t *testing.T) {
 	}, apierrors.IsForbidden)
 }
 
-// requests has somebody ask for a certificate, with this metadata.
+// requests creates a certificate request with this metadata.
 func requests(t *testing.T, meta metav1.ObjectMeta) attempt {
 	t.Helper()
 	request := daemonRequest(t, "")

@@ -123,8 +123,8 @@ func TestEveryCloudsMachineSetMakesMachinesThatBecomeNodes(t *testing.T) {
 	}
 }
 
-// What a strict decoder can't see, such as values that are not allowed, the API server does, with
-// OpenShift's own definition.
+// The API server, with OpenShift's own definition, also finds errors that a strict decoder can't find, such as
+// values that are not allowed.
 func TestARealAPIServerTakesEveryCloudsMachineSet(t *testing.T) {
 	t.Parallel()
 	lab := own(t)

@@ -45,8 +45,8 @@ func TestA53_TheTokenGoesToNoPodThatAKubeletMade(t *testing.T) {
 	}
 }
 
-// Without a name of its own, Prometheus expects the target's address in the certificate: a node's
-// certificate is good at that node's address only.
+// Without a server name, Prometheus expects the target's address in the certificate. A node's certificate is only
+// valid for that node's address.
 func TestA53_ANodesMetricsCountOnlyWithThatNodesCertificate(t *testing.T) {
 	t.Parallel()
 	endpoint := named[*monitoringv1.ServiceMonitor](t, "windows-exporter").Spec.Endpoints[0]
@@ -61,8 +61,9 @@ func TestA53_ANodesMetricsCountOnlyWithThatNodesCertificate(t *testing.T) {
 	}
 }
 
-// A node's exporter publishes nothing under the names of what others export or record, and its targets have both
-// of the names by which rules know whose series are whose: a label that the scraped target lacks is the node's to choose.
+// A node's exporter publishes nothing under the names of other exporters or rules. Its targets have both labels
+// that rules use to identify the owner of series, because a node can choose any label that the scraped target
+// lacks.
 func TestA53_ANodePublishesNoSeriesUnderNamesOfOthers(t *testing.T) {
 	t.Parallel()
 	endpoint := named[*monitoringv1.ServiceMonitor](t, "windows-exporter").Spec.Endpoints[0]
@@ -90,14 +91,14 @@ func TestA53_ANodePublishesNoSeriesUnderNamesOfOthers(t *testing.T) {
 	}
 }
 
-// A host with 500 containers and 400 services is below the limits, and one that answers without end is not read.
+// A host with 500 containers and 400 services is below the limits. Prometheus doesn't read an endless response.
 func TestA53_WhatANodeSaysToPrometheusIsBounded(t *testing.T) {
 	t.Parallel()
 	monitor := named[*monitoringv1.ServiceMonitor](t, "windows-exporter").Spec
 	const (
 		containers, services, processors = 500, 400, 256
-		// of the exporter that the payload has: six of a container's are of its network; a service has its states,
-		// start modes and statuses; each container may have an adapter of its own
+		// for the payload's exporter: six of a container's series are about its network; a service has its states,
+		// start modes and statuses; each container may have its own adapter
 		ofContainer, ofService, ofProcessor, ofAdapter, rest = 18, 25, 17, 13, 1000
 
 		samples = containers*(ofContainer+ofAdapter) + services*ofService + processors*ofProcessor + rest

@@ -8,7 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// Policies add up: what none of them lets in to a pod that one of them names is kept out.
+// Policies are additive: if a policy selects a pod, traffic that no policy allows is blocked.
 func TestA55_OnlyThePayloadAndPrometheusReachTheOperatorsPod(t *testing.T) {
 	t.Parallel()
 	pod := named[*appsv1.Deployment](t, "windows-machine-config-operator").Spec.Template

@@ -25,7 +25,7 @@ import (
 // linux is a Node of the control plane.
 const linux = "master-0"
 
-// What somebody can do who has stolen the operator's token: as little as policies can see to.
+// This is what an attacker can do with a stolen token of the operator. Policies limit this as far as they can.
 func TestA36_AStolenTokenOfTheOperatorIsBoundByPolicies(t *testing.T) {
 	t.Parallel()
 	lab := common(t)
@@ -143,7 +143,7 @@ func mintIn(namespace, secret string, seconds int64) attempt {
 	}
 }
 
-// approvals tries who may have what approved by the operator's token.
+// approvals tests which requests can be approved with the operator's token.
 func approvals(t *testing.T, lab *cluster.Cluster, operator kubernetes.Interface) {
 	t.Helper()
 	bootstrapper := contract.BootstrapUser(contract.OperatorNamespace)

@@ -18,8 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// triedBy names the tests that do what a command does, by the command's beginning. What begins with
-// kubectl is run below.
+// triedBy returns the tests of commands, by the command's beginning. Commands that begin with kubectl are run
+// below.
 func triedBy() map[string]string {
 	const image, bundle = "TestA64_AnImageIsPushedAndPulledBackWithItsPartsAndItsSignature",
 		"TestA67_FromCopiesOfWhatTheBundleNamesEverythingInstallsAndHostsJoin"
@@ -38,7 +38,7 @@ func triedBy() map[string]string {
 	}
 }
 
-// command is one of a page, with its here-document.
+// command is a command of a page, with its here-document.
 type command struct{ page, text string }
 
 var (
@@ -60,7 +60,7 @@ var (
 		`autoscale)\b`)
 )
 
-// commands lists those of README.md and of the pages right in docs/.
+// commands lists the commands of README.md and of the pages directly in docs/.
 func commands(t *testing.T) (all []command) {
 	t.Helper()
 	pages, err := filepath.Glob("../docs/*.md")
@@ -193,7 +193,7 @@ func try(ctx context.Context, lab *cluster.Cluster, dir, text string) (string, e
 		"<namespace>", "default", "<file>", "windows-key", " -w", "")
 	text = blank.ReplaceAllString(fill.Replace(text), "win-1")
 	text = changes.ReplaceAllString(text, "$0 --dry-run=server")
-	// What these would work on is not there: logs, requests, a Secret.
+	// The inputs of these filters don't exist: logs, requests, a Secret.
 	for _, filter := range []string{" | tail ", " | grep ", " | jq ", " | kubectl replace "} {
 		text, _, _ = strings.Cut(text, filter)
 	}

@@ -75,7 +75,8 @@ func TestA91_AQuickStartIsOnePageOfNumberedStepsThatEndsWithAWebServer(t *testin
 	}
 }
 
-// Each command of the plugin in any page is one that the plugin has, with its flags. kubectl and oc find the plugin alike.
+// Each command of the plugin in any page exists in the plugin, with its flags. kubectl and oc find the plugin in
+// the same way.
 func TestA91_ThePluginHasTheCommandsAndFlagsOfThePages(t *testing.T) {
 	t.Parallel()
 	tried := 0

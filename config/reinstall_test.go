@@ -24,8 +24,8 @@ spec: {address: 10.0.0.1, username: Administrator}
 	withoutFinalizer = `{"metadata":{"finalizers":null}}`
 )
 
-// Somebody removed a part, and installs again: by `kubectl apply --server-side -k config/default`, over
-// what is left.
+// A user removed a part and installs again with `kubectl apply --server-side -k config/default`, over the remaining
+// objects.
 func TestA65_ItIsInstalledOverWhatARemovalLeft(t *testing.T) {
 	t.Parallel()
 	lab := own(t, install)
@@ -55,7 +55,7 @@ func TestA65_ItIsInstalledOverWhatARemovalLeft(t *testing.T) {
 	t.Run("the namespace waits for the finalizer of a host", func(t *testing.T) {
 		do(joinedHost, "create", "-f", "-")
 		do("", "delete", "namespace", contract.OperatorNamespace, "--wait=false")
-		// while its content is being deleted, what is there still can be applied over
+		// while its content is being deleted, apply still works on the remaining objects
 		do("", append([]string{"wait", "--for=delete", "deployment/" + contract.OperatorServiceAccount,
 			"--timeout=60s"}, inNamespace...)...)
 		output, err := try("", apply...)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// played runs a program where kubectl succeeds and does nothing, and go, which runs the check before a
-// removal, ends as it is told. It returns how kubectl was called.
+// played runs a program with a stand-in of kubectl that succeeds and does nothing, and a stand-in of go, which runs
+// the check before a removal and passes or fails as requested. It returns the calls of kubectl.
 func played(t *testing.T, passes bool, program string, args ...string) (calls []string, err error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -107,7 +107,8 @@ func TestMakeInstallsAndRemovesWhatTheKindOfClusterHas(t *testing.T) {
 	}
 }
 
-// Who goes from kubectl to OLM removes everything that was applied, but for the namespace and the CRDs, without which all hosts would go.
+// A user who changes from kubectl to OLM deletes all applied objects, except the namespace and the CRDs. Without
+// these, all hosts would be removed.
 func TestBeforeOLMOnlyNamespaceAndCRDsAreKept(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/olm.md")

@@ -20,7 +20,7 @@ import (
 // place is where a role holds: a namespace, or everywhere.
 type place struct{ namespace, role string }
 
-// granted lists who has which role, and the rules of each.
+// granted lists the subjects and the rules of each role.
 func granted(t *testing.T) (rules map[place][]rbacv1.PolicyRule, subjects map[place][]rbacv1.Subject) {
 	t.Helper()
 	rules, subjects = map[place][]rbacv1.PolicyRule{}, map[place][]rbacv1.Subject{}
@@ -76,7 +76,7 @@ func TestA36_TheOperatorsRightsNameWhatCanBeNamed(t *testing.T) {
 	}
 }
 
-// operators says whether a role is the operator's.
+// operators reports whether a role is the operator's.
 func operators(where place) bool {
 	return where.role == contract.OperatorServiceAccount || where.role == contract.OperatorServiceAccount+"-kubernetes"
 }
@@ -136,8 +136,8 @@ func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
 		}
 		inNamespace := []string{"secrets", "configmaps", "serviceaccounts/token", "roles", "leases", "events",
 			"windowsinstances", "windowsinstances/status"}
-		// What made a pod that can't run may be in any namespace: the event about it is created there, and
-		// none is read or changed.
+		// The owner of a pod that can't run may be in any namespace: the event about it is created there. The
+		// operator doesn't read or change events.
 		tells := resource == "events" && creates
 		if where.namespace == "" && slices.Contains(inNamespace, resource) && !tells {
 			t.Errorf("%s is granted in every namespace: %v", resource, rule)
@@ -172,7 +172,7 @@ func TestA34_TheDaemonsRightsAreFew(t *testing.T) {
 	}
 }
 
-// Kubernetes' own role for hosts that join lets them read, too: kubelet waits for its certificate.
+// Kubernetes' own role for joining hosts also lets them read requests, because kubelet waits for its certificate.
 func TestTheTableOfRightsSaysWhatHostsMayReadOfRequests(t *testing.T) {
 	t.Parallel()
 	lab := common(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A value that the operator's types can't hold must not get into the cluster: nobody could read the
-// object any more.
+// A value that the operator's types can't hold must not get into the cluster, because no client of the operator
+// could read the object.
 func TestA62_SettingsThatCanNotBeReadAreRefused(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, common(t).Admin())
@@ -71,7 +71,7 @@ func TestA62_SettingsThatCanNotBeReadAreRefused(t *testing.T) {
 	}
 }
 
-// What no Node takes would be refused each time that the operator writes it there.
+// If no Node accepts a label or taint, the API server would refuse each write of the operator.
 func TestLabelsAndTaintsThatNoNodeTakesAreRefused(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, common(t).Admin())
@@ -135,7 +135,8 @@ func TestDefaultsOfTheCRDAreThoseOfTheOperator(t *testing.T) {
 	}
 }
 
-// The operator reads WindowsInstances of its own namespace only: one in another would wait for ever, without a word.
+// The operator only reads WindowsInstances in its own namespace. An instance in another namespace would wait
+// forever, without a message.
 func TestA75_AHostThatIsListedInAnotherNamespaceIsRefusedWithTheNamespace(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, common(t).Admin())

@@ -118,7 +118,7 @@ func edited(pod *corev1.Pod, edit func(spec *corev1.PodSpec)) *corev1.Pod {
 	return pod
 }
 
-// only requires nodes that have one of the values, in each of so many terms.
+// only requires nodes that match one of the values, in each of the given number of terms.
 func only(terms int, expressions ...corev1.NodeSelectorRequirement) *corev1.Affinity {
 	selector := &corev1.NodeSelector{}
 	for range terms {
@@ -142,7 +142,7 @@ type completed struct {
 	pod *corev1.Pod
 	// os and class are what it has then; "" is none.
 	os, class string
-	// tolerates says whether it tolerates the taint of Windows nodes.
+	// tolerates reports whether the pod tolerates the taint of Windows nodes.
 	tolerates bool
 }
 
@@ -248,7 +248,7 @@ func TestA73_PodsForWindowsGetWhatTheyLackWhereANamespaceAsksForIt(t *testing.T)
 				pod.Spec.NodeSelector[contract.BuildLabel] != build {
 				t.Errorf("%s: its selector became %v", name, pod.Spec.NodeSelector)
 			}
-			// The class that it was given selects the build, as one that it names does.
+			// The RuntimeClass that the policy sets selects the build, as a RuntimeClass in the pod does.
 			if strings.HasPrefix(want.class, "windows") && pod.Spec.NodeSelector[contract.BuildLabel] == "" {
 				t.Errorf("%s: no build is selected: %v", name, pod.Spec.NodeSelector)
 			}

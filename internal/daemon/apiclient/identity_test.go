@@ -230,8 +230,8 @@ type signer struct {
 
 	mu   sync.Mutex
 	made []*unstructured.Unstructured
-	// deny says which request, counted from 0, is denied; down is for how many more calls nobody
-	// answers, and asked how many there were.
+	// deny is the number of the denied request, from 0. down is the number of calls without an answer, and asked
+	// the number of calls so far.
 	deny, down, asked int
 	// behind is by how much the cluster's clock is behind the host's.
 	behind time.Duration
@@ -369,7 +369,7 @@ func pair(t *testing.T, f winos.Files) []byte {
 	return content
 }
 
-// What was stored and could not be used at once is used later: the one that is in use ends.
+// A stored certificate that could not be used at once is used later, before the present one expires.
 func TestACertificateThatCouldNotBeUsedAtOnceIsUsedLater(t *testing.T) {
 	renewingBy(t, clock.RealClock{}, func(n int32) error {
 		if n == 1 {
@@ -439,7 +439,7 @@ func TestADeniedRenewalIsTriedWithAnotherKey(t *testing.T) {
 	})
 }
 
-// scanned are files of which one can't be replaced for a while.
+// scanned are files. One of them can't be replaced for a while.
 type scanned struct {
 	winos.Files
 	mu   sync.Mutex
@@ -526,7 +526,7 @@ func TestAHostWhoseClockIsAheadDoesNotRenewWithoutEnd(t *testing.T) {
 func TestACertificateThatIsGoodForMinutesIsRenewedInTime(t *testing.T) {
 	renewing(t, func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32) {
 		s.sign(10 * time.Minute)
-		s.set(3, 0) // one of its renewals is denied
+		s.set(3, 0) // one renewal is denied
 		pass(life * 70 / 100)
 		for range 60 {
 			pass(time.Minute)
@@ -592,8 +592,7 @@ func TestTwoRequestsForOneKeyDiffer(t *testing.T) {
 		}
 		requests = append(requests, request)
 	}
-	// The operator names its object after the request: one that was denied is in nobody's way at
-	// the next attempt.
+	// The operator's object has the request's name, so a denied request must not block the next attempt.
 	if bytes.Equal(requests[0], requests[1]) {
 		t.Error("the second request has the name of the first, denied or not")
 	}

@@ -140,7 +140,7 @@ func TestAWatchThatIsNotAnsweredIsTriedAgain(t *testing.T) {
 				if err := api.Tracker().Update(nodes, nodeAt("2", "second"), ""); err != nil {
 					t.Error(err)
 				}
-				// One that was answered is not cut short.
+				// A watch that was answered is not cut off.
 				pass(4 * time.Minute)
 				if object, _ := w.Get(); object == nil || object.GetAnnotations()["label"] != "second" {
 					t.Errorf("it sees %v", object)

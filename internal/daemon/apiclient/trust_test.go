@@ -66,15 +66,15 @@ func TestADaemonFollowsTheCAOfTheAPIServerWithoutARestart(t *testing.T) {
 	first, second := newIdentity(t, "first"), newIdentity(t, "second")
 	both := slices.Concat(first.ca, second.ca)
 	type step struct {
-		serves *identity // with which the API server answers from then on
+		serves *identity // the API server's identity from then on
 		trusts []byte    // what a revision brings
 		holds  []byte    // what the kubeconfig has then
-		held   bool      // the host has that revision, and none is to come
+		held   bool      // the host has that revision, and no other is expected
 	}
 	for name, steps := range map[string][]step{
 		"with an overlap": {{serves: first, trusts: both, holds: both},
 			{serves: second, trusts: second.ca, holds: second.ca}},
-		// Nothing verifies the API server for a while, but for what was there before.
+		// For a while, only the old CA verifies the API server.
 		"too early": {{serves: first, trusts: second.ca, holds: slices.Concat(second.ca, first.ca)},
 			{serves: first, trusts: second.ca, holds: slices.Concat(second.ca, first.ca)},
 			{serves: second, trusts: second.ca, holds: second.ca, held: true},
@@ -83,7 +83,7 @@ func TestADaemonFollowsTheCAOfTheAPIServerWithoutARestart(t *testing.T) {
 		// The daemon of before did not follow, and the API server fits both for now.
 		"by an upgrade": {{serves: first, trusts: both, holds: both, held: true},
 			{serves: second, trusts: both, holds: both, held: true}},
-		// A join has brought another CA than that of the host's revision, which it comes back at.
+		// A join has installed a CA that differs from the CA of the host's present revision.
 		"by a join": {{serves: first, trusts: second.ca, holds: first.ca, held: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func nodeAt(version, label string) *unstructured.Unstructured {
 	}}
 }
 
-// After a restore of etcd, versions begin anew at a lower one.
+// After a restore of etcd, versions continue from a lower one.
 func TestAListIsTakenThoughItsVersionIsLowerThanTheLastOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -174,8 +174,8 @@ type unstoppable struct{ winos.Services }
 
 func (unstoppable) Stop(context.Context, string) error { return winos.ErrInUse }
 
-// Whatever happens until its next start, nobody takes it for one that runs with what it had before: its process may
-// have been started anew meanwhile.
+// Until its next start, the service never counts as running with its earlier inputs, because its process may have
+// been restarted in the meantime.
 func TestWhatAServiceRunsWithIsForgottenOnceItsProgramIsReplaced(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -218,7 +218,7 @@ func TestARevisionIsNotGivenUpForAProgramThatAScannerReads(t *testing.T) {
 	})
 }
 
-// inUse has files that somebody has open.
+// inUse has files that another program has open.
 type inUse struct {
 	winos.Files
 	paths map[string]bool
@@ -232,7 +232,7 @@ func (f inUse) Open(path string) (io.ReadCloser, error) {
 	return f.Files.Open(path)
 }
 
-// Nothing else is reconciled meanwhile.
+// Nothing else is reconciled during this time.
 func TestAPassDoesNotWaitLongForManyFilesThatAreOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -481,7 +481,7 @@ type locked struct{ winos.Trust }
 
 func (locked) List(context.Context) ([][]byte, error) { return nil, winos.ErrDenied }
 
-// Of a host whose state file was lost nobody knows any more who put something there.
+// If the state file of a host was lost, the creator of an object is unknown.
 func TestWhatIsInPlaceCountsAsOursOnlyAfterAStateFileWasLost(t *testing.T) {
 	t.Parallel()
 	const path, proxy = `C:\k\cni\config\x.conf`, "http://proxy:3128"

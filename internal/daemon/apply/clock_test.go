@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// What was noted while the clock was ahead is over when the clock is right again.
+// Records from a time when the clock was ahead expire when the clock is correct again.
 func TestAClockThatWasSetBackEndsWhatWasNotedBefore(t *testing.T) {
 	t.Parallel()
 	const path = `C:\k\x.conf`
@@ -24,7 +24,7 @@ func TestAClockThatWasSetBackEndsWhatWasNotedBefore(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		before func(t *testing.T, h *host, a *apply.Applier)
-		reason contract.Reason // meanwhile
+		reason contract.Reason // during that time
 		after  func(t *testing.T, h *host)
 	}{
 		"a service that did not stay up": {before: func(t *testing.T, h *host, a *apply.Applier) {

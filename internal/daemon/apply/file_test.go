@@ -64,7 +64,7 @@ func TestContentWithAnotherDigestNeverArrives(t *testing.T) {
 	}
 }
 
-// A scanner opens any file for a moment. What is no program has no name to be moved to.
+// A scanner opens any file for a moment. Only programs can be moved aside.
 func TestAFileThatIsBeingReadIsReplacedAsSoonAsItIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAFileThatIsBeingReadIsReplacedAsSoonAsItIsClosed(t *testing.T) {
 	})
 }
 
-// staged has old content at path, unless that is empty, and new content beside it.
+// staged writes old content to path, unless it is empty, and new content to the staged file.
 func staged(t *testing.T, files winos.Files, path, old string) {
 	t.Helper()
 	if err := files.MkdirAll(`C:\k`, winos.AccessInherit); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// swapping is the file system of a host on which an ordinary user puts a junction in the place of his
-// directory just before something in it is removed.
+// swapping is the file system of a host where an ordinary user replaces their directory with a junction just before
+// an object in it is removed.
 type swapping struct {
 	winos.Files
 	m       *sim.Machine

@@ -44,7 +44,7 @@ func open(f winos.Files, size int64) *logs.Writer {
 	return logs.Open(logs.FileOptions{Files: f, Path: path, Now: clock(), Size: size})
 }
 
-// older are the files beside the log, the newest first.
+// older lists the older files of the log, newest first.
 func older(t *testing.T, f winos.Files) (paths []string) {
 	t.Helper()
 	entries, err := f.List(`C:\logs`)
@@ -130,7 +130,7 @@ func TestSomebodyWhoReadsTheLogLosesNoLine(t *testing.T) {
 	m, f := files(t)
 	w := open(f, 20)
 	_, _ = io.WriteString(w, "before, 15 bytes\n")
-	reader, err := m.OpenFile(path, os.O_RDONLY) // as kubelet's log endpoint does, which lets nobody rename
+	reader, err := m.OpenFile(path, os.O_RDONLY) // like kubelet's log endpoint, which prevents renames
 	if err != nil {
 		t.Fatal(err)
 	}
