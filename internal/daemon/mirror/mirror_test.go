@@ -301,7 +301,7 @@ func TestATokenThatAnotherProgramMayHaveHeardIsReplaced(t *testing.T) {
 	}
 }
 
-// Another program may have listened, and let go before the daemon looks: nobody notices.
+// Another program may have listened and stopped before the daemon checks, so this goes unnoticed.
 func TestA22_TheTokenIsAnotherEachTimeTheResolverBeginsToListen(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

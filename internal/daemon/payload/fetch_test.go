@@ -107,7 +107,7 @@ func newRig(t *testing.T, contents ...string) *rig {
 	return r
 }
 
-// hasty is a clock by which every pause is over at once.
+// hasty is a clock whose pauses end at once.
 type hasty struct{ clock.RealClock }
 
 func (hasty) After(time.Duration) <-chan time.Time {

@@ -157,7 +157,7 @@ func TestWhatIsConfidentialIsPartOfTheTarget(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"A": "1", "Https_Proxy": "secret"}, got.Environment); diff != "" {
 		t.Error(diff)
 	}
-	// What we set once and do not any more may be in the service manager's own environment still.
+	// A variable that we set earlier and deleted may still be in the service manager's own environment.
 	if diff := cmp.Diff(map[string]string{"A": "1", "Https_Proxy": "secret", "HTTP_PROXY": ""},
 		got.Services[0].Environment); diff != "" {
 		t.Error(diff)

@@ -29,7 +29,7 @@ func wanted() plan.Desired {
 	}
 }
 
-// holding is a host on which all of that holds.
+// holding returns a host in this desired state.
 func holding() (plan.Observed, state.State) {
 	have := plan.Observed{Services: map[string]winos.Service{}, Digests: map[string]string{`C:\k\kubelet.conf`: "conf"},
 		Environment: map[string]string{"Http_Proxy": "x", "Path": "y"}}

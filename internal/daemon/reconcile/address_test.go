@@ -15,7 +15,7 @@ import (
 
 const reserved = state.DirCNIState + `\networks\` + contract.HybridOverlayNetwork
 
-// reservations are the addresses that host-local gives to nobody, with what their files say.
+// reservations returns the addresses that host-local assigns to no pod, with the content of their files.
 func (r *rig) reservations(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}

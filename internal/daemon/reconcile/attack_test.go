@@ -44,8 +44,8 @@ func TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway(t *test
 	})
 }
 
-// TestServicesStayWhileARevisionIsOnlyPartlyUnderstood: the daemon was replaced by that revision's,
-// and by now the Node names another one, whose payload is not on the host.
+// TestServicesStayWhileARevisionIsOnlyPartlyUnderstood: the daemon was replaced by that revision's daemon. Now the
+// Node names another revision, whose payload is not on the host.
 func TestServicesStayWhileARevisionIsOnlyPartlyUnderstood(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.supplied(t, newProxy, newKubelet)

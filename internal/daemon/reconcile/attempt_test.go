@@ -57,7 +57,7 @@ func (r *rig) expectNoLeftovers(t *testing.T) {
 	}
 }
 
-// lock holds a file open, as a program does that lets nobody replace it.
+// lock holds a file open like a program that prevents its replacement.
 func (r *rig) lock(t *testing.T, path string) {
 	t.Helper()
 	f, err := r.OpenFile(path, os.O_RDONLY)
@@ -237,7 +237,7 @@ func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 						t.Errorf("%s changed from %s to %s", key, was, now)
 					}
 				}
-				// Drift is mended meanwhile.
+				// Drift is still repaired in the meantime.
 				if err := r.Host().Services.Stop(t.Context(), "kube-proxy"); err != nil {
 					t.Fatal(err)
 				}
@@ -532,7 +532,7 @@ func TestAServiceThatDidNotStayUpBeforeExcusesNoOther(t *testing.T) {
 	})
 }
 
-// What was cured, or came with a revision on trial, is an excuse for nobody.
+// A repaired failure, or a failure that came with a revision on trial, excuses no other revision.
 func TestOnlyWhatStillFailsExcusesTheNextRevision(t *testing.T) {
 	breakProxy := func(t *testing.T, r *rig) {
 		t.Helper()
@@ -583,7 +583,7 @@ func TestOnlyWhatStillFailsExcusesTheNextRevision(t *testing.T) {
 	}
 }
 
-// What fails at a revision that has not held is that one's fault, as far as anybody knows.
+// A failure at a revision that has not held yet counts as caused by that revision.
 func TestWhatCameWithARevisionOnTrialExcusesNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -656,7 +656,7 @@ func TestAfterARebootWithoutTheAPIServerTheLastDesiredStateHolds(t *testing.T) {
 		r.expectStatus(t, two, "")
 		r.stopDaemon()
 		reboot(t, r)
-		// Somebody was at it in the meantime.
+		// A user changed the host in the meantime.
 		if err := errors.Join(r.Host().Files.Remove(`C:\k\tls\certs\tls.key`),
 			r.Host().Files.Remove(hostsFile("quay.io")),
 			r.Host().Environment.Unset(t.Context(), "HTTPS_PROXY")); err != nil {

@@ -20,7 +20,7 @@ func proxied(t *testing.T, r *rig) {
 	r.expectStatus(t, version, "")
 }
 
-// forgetConfidential makes the state file one that an older daemon wrote.
+// forgetConfidential makes the state file look like a file of an older daemon.
 func (r *rig) forgetConfidential(t *testing.T) {
 	t.Helper()
 	stateFile, err := state.Read(r.Host().Files)

@@ -131,7 +131,7 @@ func TestA25_ARootIsThereOnceAndGoesAndOthersStay(t *testing.T) {
 		trust := r.Host().Trust
 		ours, oursText := newCA(t, "ours")
 		theirs, theirsText := newCA(t, "theirs, and wanted")
-		strange := []byte{0x30, 0x03, 0x02, 0x01, 0x80} // no certificate that anybody could parse
+		strange := []byte{0x30, 0x03, 0x02, 0x01, 0x80} // an invalid certificate
 		for _, der := range [][]byte{theirs, strange} {
 			if err := trust.Add(t.Context(), der); err != nil {
 				t.Fatal(err)
@@ -231,7 +231,7 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 		if hosts("a.example") != "m.example/a.example" {
 			t.Error("a file that was deleted did not come back")
 		}
-		// With a problem and no files, containerd is left as it is.
+		// If there is a problem and no files, containerd stays unchanged.
 		r.pulls.fail(contract.NewProblem(contract.ReasonPortInUse, "x"))
 		three := r.want(t, manifest(), rules("b.example", "c.example"))
 		pass(10 * time.Second)
@@ -335,7 +335,7 @@ func TestASecretThatIsNotWhatTheManifestNamesChangesNothing(t *testing.T) {
 	}
 }
 
-// swapSecret replaces the Secret of a revision by one of another.
+// swapSecret replaces the Secret of a revision by another revision's.
 func (r *rig) swapSecret(t *testing.T, version string) {
 	t.Helper()
 	other := r.publishBoth(t, another("other"),
@@ -460,7 +460,7 @@ func TestAFightIsNoticedSaidAndNotFought(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
 				fixes := 0
-				for range 180 { // somebody who looks every 20 s for an hour
+				for range 180 { // checks every 20 s for an hour
 					if c.done(t, r) {
 						fixes++
 						if err := c.undo(t, r); err != nil {
@@ -488,7 +488,7 @@ func TestAFightIsNoticedSaidAndNotFought(t *testing.T) {
 	}
 }
 
-// Somebody changed a service by hand just before the next revision came.
+// A user changed a service by hand just before the next revision.
 func TestAFightThatIsOverKeepsNoRevisionBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

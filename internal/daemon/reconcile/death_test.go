@@ -40,8 +40,7 @@ func rich(t *testing.T, r *rig, ca string) (contract.Manifest, contract.Confiden
 // own are the places whose content differs from one run to the next, because it has process numbers or keys.
 func own() []string { return []string{contract.PathState, contract.DirDaemonCerts} }
 
-// undisrupted says what comes of a change when nobody dies, and of how many changes of the machine
-// it consists.
+// undisrupted returns the result of a change without crashes, and the number of the machine's changes.
 func undisrupted(t *testing.T, picky bool, ca string) (want sim.Snapshot, changes int64) {
 	t.Helper()
 	t.Run("nobody dies", func(t *testing.T) {

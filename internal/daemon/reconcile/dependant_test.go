@@ -9,11 +9,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// agents installs services of somebody else, each of which needs the one before, and starts them.
+// agents installs services of another vendor, each of which depends on the one before, and starts them.
 func (r *rig) agents(t *testing.T, needs string, names ...string) {
 	t.Helper()
 	services := r.Host().Services
-	const exe = `C:\agent\agent.exe` // it is that of all of them
+	const exe = `C:\agent\agent.exe` // all of them use it
 	if r.read(t, exe) == "absent" {
 		r.write(t, exe, "MZ agent")
 	}
@@ -38,7 +38,7 @@ func (r *rig) expectAgents(t *testing.T, want winos.ServiceState, names ...strin
 	}
 }
 
-// What others run beside us, such as an agent that needs kubelet, is stopped with that for a moment only.
+// Other vendors' services, such as an agent that needs kubelet, stop together with ours, but only for a moment.
 func TestServicesOfOthersThatNeedOursComeBackWithThem(t *testing.T) {
 	for name, c := range map[string]struct {
 		during func(t *testing.T, r *rig)
@@ -80,7 +80,7 @@ func TestServicesOfOthersThatNeedOursComeBackWithThem(t *testing.T) {
 				r.expectStatus(t, two, "")
 				r.expectAgents(t, winos.ServiceRunning, "agent", "a-second", "proxy-agent")
 				r.expectAgents(t, winos.ServiceStopped, "off")
-				// What its owner stops later stays so.
+				// If its owner stops it later, it stays stopped.
 				if err := r.Host().Services.Stop(t.Context(), "agent"); err != nil {
 					t.Fatal(err)
 				}
@@ -102,11 +102,11 @@ func TestAServiceOfOthersThatDoesNotStartAgainKeepsNoRevisionBack(t *testing.T) 
 		r.expectStatus(t, two, "")
 		r.FailService("agent", false)
 		pass(20 * time.Minute)
-		r.expectAgents(t, winos.ServiceStopped, "agent") // by now it is its owner's matter
+		r.expectAgents(t, winos.ServiceStopped, "agent") // now its owner is responsible
 	})
 }
 
-// Each time anew, its owner may have mended it meanwhile.
+// The daemon tries again each time, because its owner may have repaired it.
 func TestAServiceOfOthersThatWasLeftToItsOwnerIsTriedAgainTheNextTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -130,7 +130,7 @@ func TestAServiceOfOthersThatWasLeftToItsOwnerIsTriedAgainTheNextTime(t *testing
 	})
 }
 
-// Ours are known by what they say of themselves where the state file says nothing.
+// If the state file is empty, the daemon recognizes our services by their descriptions.
 func TestOurServicesAreNoneOfOthersAfterTheStateFileWasLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

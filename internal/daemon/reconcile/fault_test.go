@@ -194,7 +194,7 @@ func TestNothingIsTakenAwayForAFirstRevisionThatIsStillToBeRead(t *testing.T) {
 	})
 }
 
-// What an empty state file says is no revision to go back to.
+// The empty revision in an empty state file is no revision to roll back to.
 func TestAServiceThatFailsAfterTheStateFileWasLostTakesNothingElseDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

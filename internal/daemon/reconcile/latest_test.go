@@ -32,7 +32,7 @@ func (r *rig) hand(t *testing.T, latest contract.Latest) {
 	}
 }
 
-// latest is a published revision as it is handed out.
+// latest returns a published revision in the form that daemons receive.
 func (r *rig) latest(t *testing.T, version string) contract.Latest {
 	t.Helper()
 	latest := contract.Latest{Revision: version}
@@ -73,7 +73,7 @@ func TestA27_ARevisionThatWasHandedOutCostsNoRead(t *testing.T) {
 		two := r.publishBoth(t, another("two"), rules("a.example"))
 		r.hand(t, r.latest(t, two))
 		pass(10 * time.Second)
-		r.expectStatus(t, one(), "") // only a Node says which revision a host is to have
+		r.expectStatus(t, one(), "") // only a Node names the desired revision of a host
 		r.api.ClearActions()
 		r.annotate(t, contract.DesiredRevisionAnnotation, two)
 		pass(10 * time.Second)

@@ -14,14 +14,14 @@ import (
 // errDead is what a process gets that was killed: nothing.
 var errDead = errors.New("the process was killed")
 
-// mortal is a process that may be killed before one of its changes of the machine. Its zero value
-// counts them, and lives on.
+// mortal is a process that may be killed before one of its changes of the machine. Its zero value counts the
+// changes and is never killed.
 type mortal struct {
 	// at is the number of the change, from 1.
 	at int64
 	// strike, if set, happens before that change, and the process lives on.
 	strike func()
-	// kill ends the process, as far as it is not in a call to the machine.
+	// kill ends the process, unless it is in a call to the machine.
 	kill func()
 
 	mu    sync.Mutex

@@ -16,8 +16,7 @@ import (
 // podSubnet is the part of the pods' network that the Node has, whatever the network is called.
 const podSubnet = "10.132.1.0/24"
 
-// maker makes the network that its file names, as flanneld does: one that is there with another
-// name does not matter to it.
+// maker creates the network that its file names, like flanneld. It ignores existing networks with other names.
 func maker(ctx context.Context, p *sim.Process) int {
 	name, err := winos.ReadFile(p.Host.Files, contract.PathFlannelConfig)
 	if err == nil {
@@ -54,7 +53,7 @@ func (r *rig) expectNetworks(t *testing.T, want ...string) {
 	}
 }
 
-// flanneld names its network after the VXLAN id, and leaves the one of another id as it is.
+// flanneld names its network after the VXLAN id, and keeps networks of other ids.
 func TestANetworkOfAnEarlierRevisionGoesBeforeTheNextIsMade(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -87,8 +86,8 @@ func TestTheNetworkOfARevisionThatFailedGoesToo(t *testing.T) {
 	})
 }
 
-// Each try of a revision makes its network, and each return removes it. Nobody else has a part in that, and
-// the removal is not put off, since both networks have the same addresses.
+// Each try of a revision creates its network, and each rollback removes it. No other program is involved, and the
+// removal is not delayed, because both networks have the same addresses.
 func TestTheNetworkOfARevisionThatFailsAgainAndAgainIsNoInterference(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -110,7 +109,7 @@ func TestTheNetworkOfARevisionThatFailsAgainAndAgainIsNoInterference(t *testing.
 	})
 }
 
-// flannel's network ends with the boot. flanneld makes the next, on which the daemon has its address again.
+// flannel's network disappears at a reboot. flanneld creates a new one, and then the daemon has its address again.
 func TestAfterARebootTheNodeIsOnTheNetworkThatFlanneldMakesAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -131,7 +130,7 @@ func TestAfterARebootTheNodeIsOnTheNetworkThatFlanneldMakesAnew(t *testing.T) {
 	})
 }
 
-// Another program of HNS, such as Docker, has networks of its own.
+// Other programs that use HNS, such as Docker, have their own networks.
 func TestNetworksOfOthersStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

@@ -9,7 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A node is known by its address: with another one kubelet starts anew, and its pods are as if on another node.
+// A node is identified by its address. With another address, kubelet restarts, and its pods appear to be on another
+// node.
 func TestTheNodeKeepsItsAddressForAsLongAsTheHostHasIt(t *testing.T) {
 	other := netip.MustParseAddr("192.168.77.5")
 	for name, c := range map[string]struct {
@@ -120,7 +121,7 @@ func flaps(r *rig) {
 	}
 }
 
-// blink takes the link of the first card away for seconds, in which the clock is set.
+// blink disconnects the first card for some seconds, and changes the clock during this time.
 func blink(r *rig, other netip.Addr, by time.Duration) {
 	r.SetSecondCard(other)
 	r.SetLinkDown(true)

@@ -97,7 +97,7 @@ func bringing(programs map[string]string) contract.Manifest {
 	return m
 }
 
-// has says whether a blob is in the store, right to the last byte.
+// has reports whether a complete blob is in the store.
 func (r *rig) has(t *testing.T, content string) bool {
 	t.Helper()
 	return r.read(t, contract.DirStore+`\`+digestOf(content)) == content

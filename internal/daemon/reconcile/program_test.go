@@ -26,7 +26,7 @@ func withDaemon(m contract.Manifest, exe string) contract.Manifest {
 // first is the revision that comes with the old daemon.
 func first() contract.Manifest { return withDaemon(manifest(), oldDaemon) }
 
-// settled makes the machine one that the old daemon holds at the first revision.
+// settled puts the machine in the state of an old daemon that holds the first revision.
 func settled(t *testing.T, r *rig) {
 	t.Helper()
 	for _, exe := range []string{oldDaemon, newDaemon} {

@@ -156,7 +156,8 @@ func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
 	}
 }
 
-// Who has no certificate can't say so: the end is said while there is one, once for each.
+// A daemon without a certificate can't report this. So it reports the end of each certificate once, while the
+// certificate is valid.
 func TestTheNodeSaysWhenTheDaemonsCertificateEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		first := time.Now().Add(14 * 24 * time.Hour)

@@ -14,7 +14,7 @@ func TestA53_TheExporterStartsOnceKubeletHasACertificateAndNothingElseWaitsForIt
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
 		kubelet := r.pid(t, "kubelet")
-		// A program of its own: what goes on of a service is found by its exe.
+		// This is a separate program, because a service's running processes are found by the exe.
 		const exe = `C:\k\exporter.exe`
 		r.write(t, exe, "MZ exporter")
 		m := manifest()

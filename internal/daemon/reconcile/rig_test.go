@@ -67,7 +67,7 @@ type rig struct {
 	// policy brings root certificates, and reported is what the daemon said last.
 	policy   policy
 	reported atomic.Pointer[contract.Reconciled]
-	// trusted are the CAs of the API server that the daemon was told to trust.
+	// trusted are the API server's CAs that the daemon must trust.
 	trusted trusted
 	// serves is the CA of the API server's certificate; any verifies it while there is none.
 	serves served
@@ -79,7 +79,7 @@ type rig struct {
 	// pulls serves containerd; ends, if set, is when the certificate does.
 	pulls pulls
 	ends  atomic.Pointer[time.Time]
-	// letGo says that the reconciler has ended because the host is to be cleaned.
+	// letGo reports that the reconciler has ended because the host must be cleaned.
 	letGo  atomic.Bool
 	locked *sim.File
 	// mortal, if set, may end the daemon early.
@@ -197,14 +197,13 @@ func (t *trusted) all() []string {
 	return slices.Clone(t.cas)
 }
 
-// policy is a group policy with root certificates of its own. tries counts how often somebody asked for the removal
-// of one.
+// policy is a group policy with its own root certificates. tries counts requests for the removal of one.
 type policy struct {
 	brings atomic.Bool
 	tries  atomic.Int64
 }
 
-// governed is a root store, in which what the policy brings stays.
+// governed is a root store that keeps the certificates of the policy.
 type governed struct {
 	winos.Trust
 	policy *policy
@@ -223,7 +222,7 @@ func (g governed) Remove(ctx context.Context, der []byte) error {
 type hns struct {
 	winos.Network
 	mu sync.Mutex
-	// hangs, if set, is closed when it answers again. calls counts those that it got meanwhile.
+	// hangs, if set, is closed when it responds again. calls counts the calls until then.
 	hangs chan struct{}
 	calls int
 }
@@ -400,8 +399,8 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 	return version(ctx, p)
 }
 
-// version is it when it is only asked for its version. One that is broken ends with an error, one
-// that hangs does not end.
+// version simulates the program when it only prints its version. A broken program ends with an error, and a hanging
+// one doesn't end.
 func version(ctx context.Context, p *sim.Process) int {
 	content, err := winos.ReadFile(p.Host.Files, p.Args[0])
 	switch {

@@ -124,7 +124,7 @@ func TestAProgramThatAScannerTakesAwayIsNotFetchedWithoutPause(t *testing.T) {
 		if said := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(said, "virus scanner") {
 			t.Errorf("the Node says %q", said)
 		}
-		// Another revision meanwhile: a day later the first is fetched like one that is new.
+		// Another revision is desired in the meantime. A day later, the first is fetched like a new one.
 		r.annotate(t, contract.DesiredRevisionAnnotation, one())
 		pass(24 * time.Hour)
 		r.expectStatus(t, one(), "")
@@ -233,7 +233,7 @@ func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T
 	}
 }
 
-// Programs run as they should beside it.
+// The programs still run correctly.
 func TestARevisionIsNotGivenUpForAFileThatCanNotBeRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.scanner = &scanner{time: 2 * time.Minute}

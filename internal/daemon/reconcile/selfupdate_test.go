@@ -21,8 +21,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// controller is the daemon's program as a service. What its exe says of itself is how it fails, once it has counted
-// its start.
+// controller is the daemon's program as a service. The text in its exe determines how it fails, after it has
+// counted its start.
 func (r *rig) controller(ctx context.Context, p *sim.Process) int {
 	host := r.mortals(p)
 	content, err := winos.ReadFile(host.Files, p.Args[0])
@@ -206,7 +206,7 @@ func TestADaemonThatDoesNotComeUpRestoresThePreviousOne(t *testing.T) {
 	}
 }
 
-// The program that is restored is the one of what held, not the one that gave way.
+// The restored program is the program of the revision that held, not the replaced program.
 func TestADaemonThatDoesNotComeUpRestoresTheProgramOfTheRevisionThatHeld(t *testing.T) {
 	for _, exe := range []string{"MZ crashes", "MZ is stuck"} {
 		t.Run(exe, func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestADaemonGivesNoWayWhileTheProgramOfWhatHeldIsMissing(t *testing.T) {
 	})
 }
 
-// Who hardens a host may disable services that run.
+// Hardening of a host may disable running services.
 func TestADaemonWhoseServiceWasDisabledGivesWayAllTheSame(t *testing.T) {
 	for name, exe := range map[string]string{"to one that comes up": newDaemon, "to one that does not": "MZ crashes"} {
 		t.Run(name, func(t *testing.T) {
@@ -354,7 +354,7 @@ func TestADaemonThatLivesIsLeftToItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
-		pass(time.Hour) // it waits for the network, and says so
+		pass(time.Hour) // it waits for the network, and reports this
 		if got := r.read(t, contract.PathDaemon); got != newDaemon {
 			t.Errorf("the program is %q", got)
 		}
@@ -493,7 +493,7 @@ func TestADaemonThatDiesWhileItGivesWayIsFollowedByTheNewOneInTheEnd(t *testing.
 		t.Helper()
 		version := installed(t, r, newDaemon)
 		r.mortal = &mortal{at: at}
-		// The service manager starts the one that is mortal.
+		// The service manager starts the mortal program.
 		if err := r.CrashService(contract.ServiceDaemon); err != nil {
 			t.Fatal(err)
 		}

@@ -153,7 +153,8 @@ func TestADaemonKilledWhileItBringsAKubeconfigUpToDateFinishesIt(t *testing.T) {
 	}
 }
 
-// A revision that fails after the CA was replaced is left for one with the CA from before, which verifies nobody.
+// A revision that fails after the rotation of the CA is rolled back to a revision with the old CA, which no longer
+// verifies the API server.
 func TestGoingBackTakesNoKubeconfigTheCAThatVerifiesTheAPIServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -239,7 +240,8 @@ func TestARenewedTokenLeavesTheCAOfItsKubeconfigAsItIs(t *testing.T) {
 	})
 }
 
-// What verified the API server before counts until the CA of the revision does, whichever daemon looks.
+// The CA that verified the API server before stays trusted until the CA of the revision verifies it, even after a
+// restart of the daemon.
 func TestADaemonLooksAgainWhetherTheCAOfItsRevisionVerifiesTheAPIServer(t *testing.T) {
 	for name, restart := range map[string]bool{"the same": false, "another": true} {
 		t.Run(name, func(t *testing.T) {

@@ -49,7 +49,7 @@ func TestAVersionIsStagedWhileTheNodeServes(t *testing.T) {
 			t.Error(line)
 		}
 		r.expectStatus(t, one(), "")
-		// The switch needs nothing from anybody.
+		// The switch needs no server.
 		r.payloadServer.set(func() { r.payloadServer.away = true })
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(20 * time.Second)

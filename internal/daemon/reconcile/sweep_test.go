@@ -39,8 +39,7 @@ func TestOfTheOverlaysCertificatesTheNewestTwoStay(t *testing.T) {
 	})
 }
 
-// Nobody may find on a host what was withdrawn, such as a pull secret, for longer than the host may go
-// back to it.
+// Withdrawn data, such as a pull secret, must be removed from the host as soon as the host can't roll back to it.
 func TestConfidentialPartsGoWithTheRevisionThatTakesTheirPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

@@ -89,7 +89,7 @@ func TestWhatFailsInALaterPassOfATrialIsRolledBack(t *testing.T) {
 	}
 }
 
-// What was started last has to stay up as well.
+// The service that was started last must also stay up.
 func TestAServiceThatEndsRightAfterALateStartIsRolledBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -104,7 +104,7 @@ func TestAServiceThatEndsRightAfterALateStartIsRolledBack(t *testing.T) {
 	})
 }
 
-// A trial may wait for hours. An administrator who restarts a service meanwhile does not fail it.
+// A trial may wait for hours. If an administrator restarts a service in this time, the trial doesn't fail.
 func TestAServiceThatHasStayedUpInATrialMayBeRestarted(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -124,7 +124,8 @@ func TestAServiceThatHasStayedUpInATrialMayBeRestarted(t *testing.T) {
 	})
 }
 
-// One that ends again and again does, however long it runs each time. One that is restarted now and then does not.
+// A service that ends again and again fails the trial, regardless of how long it runs each time. A service that is
+// restarted now and then does not.
 func TestAServiceThatEndsAgainAndAgainInATrialThatWaitsIsRolledBack(t *testing.T) {
 	for name, life := range map[string]time.Duration{"after a while": 40 * time.Second, "seldom": 3 * time.Minute,
 		"now and then": 65 * time.Minute} {
@@ -182,7 +183,7 @@ func TestTheEndOfAServiceThatATrialLeftAloneIsNoFaultOfIt(t *testing.T) {
 	})
 }
 
-// The first pass of a trial ends at what failed before. What is left is part of the trial all the same.
+// The first pass of a trial ends at a step that failed before. The remaining steps still belong to the trial.
 func TestWhatFailsBesideAServiceThatFailedBeforeIsRolledBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

@@ -30,8 +30,8 @@ func (r *rig) reboot(t *testing.T) {
 	pass(time.Minute)
 }
 
-// The service manager hands the system's variables on as they were at the last boot. Only one that
-// was there then has to be overridden, and only until the next.
+// The service manager passes on the system's variables of the last boot. So only a variable that existed then must
+// be overridden, and only until the next boot.
 func TestA24_AVariableThatWasWithdrawnIsGoneFromServices(t *testing.T) {
 	watched := manifest()
 	watched.WatchedEnvironmentVars = []string{"HTTP_PROXY", "HTTPS_PROXY"}

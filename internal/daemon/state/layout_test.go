@@ -86,7 +86,7 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 	}
 }
 
-// Nobody else has such a store.
+// No other program has such a store.
 func TestAStateFileThatWasLostIsBegunAnewWithWhatIsRecognisablyOurs(t *testing.T) {
 	t.Parallel()
 	f := files(t)

@@ -78,7 +78,7 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	}
 }
 
-// full is a disk on which nothing can be written while it is full.
+// full is a full disk, where every write fails.
 type full struct {
 	winos.Files
 	isFull bool

@@ -75,7 +75,7 @@ func TestADaemonWithoutAKubeconfigDoesNotBeginAnewEachMinute(t *testing.T) {
 	})
 }
 
-// A power cut in the middle of an update left zeros in the confidential part, too.
+// A power cut during an update also left zeros in the confidential part.
 func TestARevisionThatCanNotBeReadWithoutAKubeconfigIsLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// attempt runs a verb that may die; it says whether it lived to leave an answer.
+// attempt runs a verb that may be killed. It reports whether the verb returned an answer.
 func attempt(t *testing.T, r *rig, verb contract.Verb, request any) bool {
 	t.Helper()
 	content, err := json.Marshal(request)
@@ -95,7 +95,7 @@ func TestA11_AJoinThatDiesAnywhereIsFinishedByTheNext(t *testing.T) {
 			},
 			func() bool { return attempt(t, r, contract.VerbBootstrap, bootstrapRequest()) },
 			func() bool {
-				// What the operator got for the request of the call before.
+				// The certificate for the request of the previous call.
 				request := bootstrapRequest()
 				request.BootstrapKubeconfig = nil
 				life := r.life.Swap(nil)

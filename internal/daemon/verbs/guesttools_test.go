@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// VMware Tools leave interfaces named vEthernet* out by default, and HNS moves the host's address to one of them.
+// VMware Tools omit interfaces named vEthernet* by default, and HNS moves the host's address to such an interface.
 func TestA43_PreflightTellsThatVMwareToolsWillHideTheHostsAddress(t *testing.T) {
 	t.Parallel()
 	const dir = `C:\ProgramData\VMware\VMware Tools`

@@ -258,7 +258,7 @@ func TestATruncatedStreamIsResumedWithTheRest(t *testing.T) {
 	}
 }
 
-// silent is a payload server that takes connections, and says nothing.
+// silent is a payload server that accepts connections but doesn't respond.
 type silent struct{ asked chan struct{} }
 
 // Open is payload.Source.

@@ -214,7 +214,7 @@ func TestAHostThatIsNotTheOneToBeRemovedStaysAsItIs(t *testing.T) {
 				!strings.Contains(problem.Detail, `"win-`)) || !c.refused && problem != nil {
 				t.Errorf("answered %v", problem)
 			}
-			after := r.Snapshot() // the daemon goes on, and writes and removes files of its own
+			after := r.Snapshot() // the daemon continues, and writes and removes its own files
 			for key := range before {
 				if _, there := after[key]; !there && !strings.Contains(strings.ToLower(key), `\bootstrap-kubeconfig`) {
 					t.Errorf("%s is gone", key)
@@ -404,7 +404,7 @@ func TestAnOrdinaryUsersDirectoryIsNotTrusted(t *testing.T) {
 	}
 }
 
-// kubelet uses a private key that it finds there: who has put it there would have the node's name.
+// kubelet uses an existing private key. A user who created this key could use the node's identity.
 func TestA50_AKeyThatAnOrdinaryUserLeftForKubeletIsNotUsed(t *testing.T) {
 	t.Parallel()
 	for name, key := range map[string]string{"a key lies there": "a key that a user has", "the directory is empty": ""} {
@@ -468,7 +468,8 @@ func TestA50_ADirectoryAboveKubeletsKeysThatAUserOwnsIsRefused(t *testing.T) {
 	}
 }
 
-// Some volumes hand down from C:\ that users may rename what is made in it. What we make is not theirs all the same.
+// On some volumes, directories inherit from C:\ that users may rename their content. Users must still get no rights
+// to our files.
 func TestAMachineJoinsWhoseUsersMayRenameWhatIsMadeInC(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/test/winostest"
 )
 
-// mortal is a process that may be killed at one of its calls to the operating system.
+// mortal is a process that may be killed at a call to the operating system.
 type mortal struct {
 	// at is the number of the call, from 1; 0 lives on.
 	at int64

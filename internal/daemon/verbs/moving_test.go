@@ -28,7 +28,7 @@ func TestA84_AHostThatAnotherOperatorCleanedJoinsWithKeysOfItsOwn(t *testing.T) 
 		t.Fatalf("preflight: %v", found.Problems)
 	}
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), wanted())))
-	for _, cleared := range []bool{true, false} { // it is said once
+	for _, cleared := range []bool{true, false} { // reported once
 		answer := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
 		if answer.ClearedKeys != cleared {
 			t.Errorf("bootstrap says that it deleted keys: %t", answer.ClearedKeys)
@@ -128,7 +128,7 @@ func TestA84_AHostThatAnotherOperatorDidNotCleanIsRefusedAndStaysAsItIs(t *testi
 	}
 }
 
-// A cleanup that lost its state file, or C:\k with it, still removes a node of ours.
+// A cleanup without its state file, or without C:\k, still removes a node of ours.
 func TestANodeOfOursIsCleanedAlthoughNothingInCkSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})

@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
-// What the host finds at the address that its kubelet will use.
+// The server that the host finds at the address for its kubelet.
 func TestA08_PreflightTellsThatTheAPIServerCanNotBeReached(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(http.NotFoundHandler())

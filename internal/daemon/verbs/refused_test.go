@@ -75,7 +75,7 @@ func TestAKubeletThatWaitsForItsCertificateKeepsItsRequestWithTheSameCredential(
 	asked, kubelets, again := read(t, r, pathRequestedKey), r.kubelets.Load(), bootstrapRequest()
 	again.Register = true
 	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, again))
-	if n := r.kubelets.Load() - kubelets; n != 0 { // one that renews its certificate has the key in memory only
+	if n := r.kubelets.Load() - kubelets; n != 0 { // a kubelet that renews its certificate has the key in memory only
 		t.Errorf("kubelet was started again, %d times", n)
 	}
 	if got := read(t, r, pathRequestedKey); got != asked {
@@ -83,9 +83,9 @@ func TestAKubeletThatWaitsForItsCertificateKeepsItsRequestWithTheSameCredential(
 	}
 }
 
-// The API server knows with which credential kubelet asked first: a request that was made with one that counts no
-// more, say of an instance that was removed by force, stays pending for a day. kubelet asks for its certificate
-// with the same key, and so by the same request, as long as it has that key.
+// The API server knows the credential of kubelet's first request. If the request was made with an invalid
+// credential, for example of an instance that was removed by force, it stays pending for a day. kubelet requests
+// its certificate with the same key, and so with the same request, as long as it has that key.
 func TestAKubeletThatWaitsForItsCertificateAsksAnewWhenItsHostJoinsAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -113,7 +113,7 @@ func TestAKubeletThatWaitsForItsCertificateAsksAnewWhenItsHostJoinsAgain(t *test
 		own, err := winos.Exists(r.Host().Files, contract.PathKubeconfig)
 		return err == nil && own
 	})
-	// What kubelet failed to remove, though it has its certificate, is no reason to start it again.
+	// If kubelet has its certificate but failed to remove this file, the daemon doesn't restart it.
 	write(t, r, pathRequestedKey, "left", winos.AccessAdministrators)
 	kubelets = r.kubelets.Load()
 	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))

@@ -23,7 +23,7 @@ func (w *world) release(t *testing.T) {
 	w.mark(t, fmt.Sprintf("%q", w.node(t).Annotations[contract.CertificateEndAnnotation]))
 }
 
-// mark writes the annotation of a host that was let go, which nobody but the operator may.
+// mark writes the annotation of a released host, which only the operator may write.
 func (w *world) mark(t *testing.T, value string) {
 	t.Helper()
 	config := rest.CopyConfig(w.Admin())
@@ -111,7 +111,7 @@ func TestADaemonHoldsItsHostAgainWhenItsCleaningWasTakenAway(t *testing.T) {
 	}
 }
 
-// The operator forgets the host, and its Node goes; who would tell the daemon anew?
+// The operator forgets the host, and its Node is deleted. So no later request would reach the daemon.
 func TestAReleasedHostIsCleanedAlthoughItsCleaningCouldNotBeStartedForAWhile(t *testing.T) {
 	t.Parallel()
 	w := joinedWorld(t)

@@ -207,7 +207,7 @@ func TestAVerbThatIsStillAtWorkIsEndedBeforeTheHostIsCleaned(t *testing.T) {
 			await(t, "holding the bootstrap", held)
 			r.life.Store(nil)
 			clean(t, r)
-			// Windows ends a process a moment after it was told to.
+			// Windows ends a process a moment after the request.
 			eventually(t, "the end of the bootstrap",
 				func() bool { return !hasProcess(r, string(contract.VerbBootstrap)) })
 			ended()
@@ -243,7 +243,7 @@ func holdBootstrap(t *testing.T, r *rig) (held <-chan struct{}, ended func()) {
 	}
 }
 
-// hasProcess says whether a process has a word in its command line.
+// hasProcess reports whether a process has a word in its command line.
 func hasProcess(r *rig, word string) bool {
 	return slices.ContainsFunc(r.Processes(), func(p sim.ProcessInfo) bool {
 		return strings.Contains(p.CommandLine, word)

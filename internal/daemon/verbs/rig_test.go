@@ -154,7 +154,7 @@ func must[Result any](t *testing.T, answer contract.Answer[Result]) Result {
 // daemon is the real program in the machine.
 func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 	host := p.Host
-	// Of a cleanup, the process that does the work is the one that dies.
+	// In a cleanup, the process that does the work is killed.
 	if life := r.life.Load(); life != nil && p.Args[1] != "controller" && p.Args[1] != string(contract.VerbCleanup) {
 		life.kill = func() {
 			if life.hold != nil {
@@ -183,11 +183,11 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// pathRequestedKey is the key with which kubelet asks for its first certificate.
+// pathRequestedKey is the key that kubelet uses to request its first certificate.
 const pathRequestedKey = contract.DirKubeletPKI + `\kubelet-client.key.tmp`
 
-// kubelet does what matters here: with its bootstrap credential it gets a kubeconfig and a
-// certificate. While nobody approves its request it waits, and asks with the same key when it starts again.
+// kubelet simulates kubelet: with its bootstrap credential, it gets a kubeconfig and a certificate. While its
+// request is not approved, it waits, and after a restart it uses the same key.
 func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 	r.kubelets.Add(1)
 	files := p.Host.Files
@@ -234,7 +234,7 @@ func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// What kubelet knows of the API server since its first join.
+// kubelet's data about the API server since its first join.
 const firstServer, firstCA = "https://127.0.0.1:1", "the CA of the first join"
 
 // kubeconfigOf is a kubeconfig as kubelet writes it.
@@ -281,7 +281,7 @@ func blobOf(content string) contract.Blob {
 
 func digestOf(content string) string { return contract.Digest([]byte(content)) }
 
-// manifest is small but has one of everything.
+// manifest returns a small manifest with one object of each kind.
 func manifest() contract.Manifest {
 	m := contract.Manifest{
 		Services: []contract.Service{

@@ -69,7 +69,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// scanned are files each of which a virus scanner has open for a moment, from the first attempt to open or remove it on.
+// scanned are files. From the first attempt to open or remove a file, a virus scanner has it open for a moment.
 type scanned struct {
 	winos.Files
 	dir   string

@@ -27,7 +27,7 @@ func joinWith(t *testing.T, r *rig, kubeconfig string) {
 	eventually(t, "kubelet", func() bool { return service(t, r, "kubelet").State == winos.ServiceRunning })
 }
 
-// proxied starts kube-proxy, for which the daemon of this host knows too little of the Node.
+// proxied starts kube-proxy, because the daemon of this host has too little data about the Node.
 func proxied(t *testing.T, r *rig) {
 	t.Helper()
 	services := r.Host().Services
@@ -38,8 +38,8 @@ func proxied(t *testing.T, r *rig) {
 	}
 }
 
-// The CA of the API server was rotated, or spec.apiServer changed: kubelet's kubeconfig, which kube-proxy reads, too,
-// has what the first join told, and nobody but kubelet ever wrote it.
+// The CA of the API server was rotated, or spec.apiServer changed. kubelet's kubeconfig, which kube-proxy also
+// reads, contains the data of the first join, and only kubelet ever wrote it.
 func TestKubeletFindsTheAPIServerWhereItIsNowWhenItsHostJoinsAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

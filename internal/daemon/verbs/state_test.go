@@ -44,7 +44,8 @@ func TestADaemonWhoseStateFileIsLostTakesTheNodesNameFromItsCertificate(t *testi
 	}
 }
 
-// kubelet and flanneld would start anew with the address of the default route, and pods be as if on another node.
+// kubelet and flanneld would restart with the address of the default route, and pods would appear to be on another
+// node.
 func TestANodeWhoseStateFileIsLostKeepsTheAddressThatItsInstanceNames(t *testing.T) {
 	t.Parallel()
 	const named = "127.0.0.1"

@@ -11,10 +11,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// swapping is the file system of a host on which an ordinary user looks on.
+// swapping is the file system of a host where an ordinary user watches and interferes.
 type swapping struct {
 	winos.Files
-	// dir is the user's, and swap what he does as soon as somebody knows what lies in it.
+	// dir is the user's directory, and swap the user's change as soon as a program has listed it.
 	dir  string
 	swap func()
 }
@@ -79,7 +79,7 @@ func TestCleanupFollowsNoLinkThatAUserPutsInThePlaceOfADirectory(t *testing.T) {
 	}
 }
 
-// Who owns a directory above could replace all that cleanup looks at.
+// The owner of a parent directory could replace everything that cleanup checks.
 func TestCleanupLeavesDataBelowAUsersDirectoryAndNamesIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -102,7 +102,7 @@ func TestCleanupLeavesDataBelowAUsersDirectoryAndNamesIt(t *testing.T) {
 	}
 }
 
-// Where a directory was there before, what is ours in it is removed one by one.
+// If a directory existed before, our objects in it are removed one by one.
 func TestCleanupLeavesKeysAndFilesBelowAUsersDirectoryAndNamesThem(t *testing.T) {
 	t.Parallel()
 	const key, file = contract.DirKubeletPKI + `\kubelet-client-current.pem`, contract.DirTemp + `\readme.txt`

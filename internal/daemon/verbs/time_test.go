@@ -18,7 +18,7 @@ import (
 
 const day = 24 * time.Hour
 
-// restart lets the daemon's service begin anew, as a boot does.
+// restart restarts the daemon's service, as a boot does.
 func restart(t *testing.T, r *rig, name string) {
 	t.Helper()
 	stop(t, r, name)

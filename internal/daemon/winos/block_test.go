@@ -63,7 +63,7 @@ func TestListsOfStringsSurviveTheWayToWindows(t *testing.T) {
 		if got := decodeStrings(block); !slices.Equal(got, list) {
 			t.Errorf("got %q, want %q", got, list)
 		}
-		// What follows the list is not read.
+		// Bytes after the list are ignored.
 		if got := decodeStrings(append(block, 'x', 0)); !slices.Equal(got, list) {
 			t.Errorf("got %q, want %q", got, list)
 		}

@@ -19,8 +19,8 @@ const (
 	stay = "stay"
 )
 
-// impatient waits only a moment for a service to stop whose program runs. What comes after a minute comes at once. It
-// waits so for each process once: afterwards the process is killed, which the service manager sees when it gets to it.
+// impatient waits only a moment for a service to stop while its program runs. It simulates the passing of a minute.
+// It does this once for each process: afterwards the process is killed, and the service manager notices this later.
 type impatient struct {
 	winos.Services
 	programs winos.Programs

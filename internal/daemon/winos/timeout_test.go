@@ -81,7 +81,7 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
-// Its process may be that of other services, too.
+// Other services may share its process.
 func TestAServiceOfOthersThatDoesNotComeUpIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestAServiceDoesNotEndItself(t *testing.T) {
 	})
 }
 
-// silent is a host network service that answers when it is told to.
+// silent is a host network service that responds only on request.
 type silent struct {
 	winos.Network
 	answers chan struct{}
@@ -232,7 +232,7 @@ func TestCallsOfTheHostNetworkServiceEndInTime(t *testing.T) {
 		short, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		look(short, time.Second, context.DeadlineExceeded.Error())
-		// One that is slow keeps no other back: a removal has its own time.
+		// A slow call doesn't block others: a removal has its own time limit.
 		began, removed := time.Now(), make(chan error)
 		go func() { removed <- network.RemoveHNSNetwork(t.Context(), "x") }()
 		if err := <-removed; err == nil || !strings.Contains(err.Error(), says) || time.Since(began) != 2*time.Minute {
@@ -306,7 +306,7 @@ func TestWhileAChangeOfTheHostNetworkServiceIsUnderWayNoOtherIsMade(t *testing.T
 			t.Errorf("looking: %v", err)
 		}
 		time.Sleep(time.Minute)
-		// What came late is there, and is found.
+		// The late result exists and is found.
 		if _, err := network.EnsureEndpoint(t.Context(), "x", "VIPEndpoint", netip.Addr{}); err != nil {
 			t.Errorf("making an endpoint: %v", err)
 		}
@@ -336,7 +336,7 @@ func (s slow) RemoveHNSNetwork(ctx context.Context, _ string) error {
 	return nil
 }
 
-// The daemon goes back meanwhile, perhaps to a revision with this network.
+// The daemon rolls back in the meantime, perhaps to a revision with this network.
 func TestARemovalOfANetworkThatWasGivenUpGoesNoFurther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// What its path leads to by then is another directory.
+// At that time, its path leads to another directory.
 func TestADirectoryThatIsReplacedWhileItIsEmptiedIsTheOneThatLosesItsFiles(t *testing.T) {
 	dir := fmt.Sprintf(`C:\wmcotest-%d`, time.Now().UnixNano())
 	t.Cleanup(func() {

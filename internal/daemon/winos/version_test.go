@@ -119,8 +119,8 @@ func TestAFeatureThatNeedsARebootIsNoFailure(t *testing.T) {
 	}
 }
 
-// playedKey is a key whose time changes with each write. meanwhile runs once, before the step that
-// is so many steps away.
+// playedKey is a key whose time changes with each write. meanwhile runs once, before the step with the given
+// distance.
 type playedKey struct {
 	number, time uint64
 	counted      uint32
@@ -173,7 +173,7 @@ func TestABootKeepsItsNameWhateverIsWrittenBesideIt(t *testing.T) {
 	}
 	key := &playedKey{time: 18}
 	first := read(key)
-	key.time = 99 // somebody writes below it
+	key.time = 99 // another program writes below it
 	if again := read(key); again != first || first != 18 {
 		t.Errorf("boot %d is boot %d after a write to its key", first, again)
 	}
@@ -244,7 +244,7 @@ func TestABootKeepsItsNameOverHibernation(t *testing.T) {
 	}
 }
 
-// What an earlier daemon wrote into the key lacks the counter.
+// The value of an earlier daemon lacks the counter.
 func TestABootKeepsItsNameWhenTheDaemonIsUpgraded(t *testing.T) {
 	t.Parallel()
 	key := &playedKey{number: 18, time: 19}

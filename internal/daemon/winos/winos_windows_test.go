@@ -84,7 +84,7 @@ func createOverlay(network winos.HNSNetwork, gateway string) error {
 		Policies: []hcn.NetworkPolicy{{Type: hcn.HostRoute, Settings: raw(struct{}{})}}}))
 }
 
-// expectPolicies reads what flanneld reads of its network: the address of the host, and that of the
+// expectPolicies reads the same data of a network as flanneld: the address of the host, and the address of the
 // distributed router.
 func expectPolicies(policies []hcn.NetworkPolicy) error {
 	var provider hcn.ProviderAddressEndpointPolicySetting
@@ -175,7 +175,7 @@ func wineCannot() map[winostest.Ability]string {
 	return cannot
 }
 
-// onWine says whether the tests run on Wine, which lacks parts of Windows.
+// onWine reports whether the tests run on Wine, which lacks parts of Windows.
 func onWine() bool {
 	return windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil
 }
@@ -274,7 +274,7 @@ type service struct {
 
 // Execute is svc.Handler.
 func (s service) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (bool, uint32) {
-	// Starting takes a few steps, each of which is reported.
+	// The start takes a few steps. The service reports each step.
 	for checkpoint := range uint32(3) {
 		status <- svc.Status{State: svc.StartPending, CheckPoint: checkpoint + 1, WaitHint: 2000}
 		<-time.After(10 * time.Millisecond)
