@@ -127,7 +127,7 @@ func TestA61_AnAPIServerIsAskedAtItsOwnAddressUnderTheServicesName(t *testing.T)
 	}
 }
 
-// Where the API server's URL has a name, its addresses are private ones that a kubelet may list.
+// If the API server's URL contains a name, its addresses are private addresses that a kubelet may list.
 func TestA54_AddressesOfTheAPIServerAndIngressAreReservedWhereItsURLHasAName(t *testing.T) {
 	t.Parallel()
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"},
@@ -197,7 +197,7 @@ func TestA54_AddressesOfTheAPIServerAndIngressAreReservedWhereItsURLHasAName(t *
 	}
 }
 
-// reservedOr has those that are to be reserved, and some that are not.
+// reservedOr maps addresses to whether they must be reserved, including some that must not.
 func reservedOr(reserved []string) map[string]bool {
 	all := map[string]bool{"127.0.0.1": false, "10.0.0.99": false}
 	for _, text := range reserved {

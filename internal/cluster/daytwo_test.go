@@ -79,7 +79,7 @@ func dayTwo() []client.Object {
 	}
 }
 
-// read reads a good cluster with some more objects, of which change may change or leave out some.
+// read reads a valid cluster with some more objects. change may change or omit objects.
 func read(t *testing.T, more []client.Object, change func(client.Object) bool) blueprint.Facts {
 	t.Helper()
 	all := slices.Concat(objects(t, clustertest.Options{}), more)
@@ -160,7 +160,7 @@ func TestWhatIsNamedAndNotThereIsSaid(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change   func(client.Object) bool
-		rejected string // what is said, or nothing
+		rejected string // the reported text, or empty
 		pending  string // the source that is waited for, or nothing
 	}{
 		"the user's bundle": {gone("user-ca"), "spec.trustedCA names the ConfigMap " +
@@ -302,7 +302,7 @@ func TestOnlyWhatFactsAreMadeFromIsContent(t *testing.T) {
 	if used != len(dayTwo()) {
 		t.Errorf("%d inputs for %d objects", used, len(dayTwo()))
 	}
-	// what the operator notes there changes with each place in the rollout budget, and says nothing about the cluster
+	// the operator's own notes change with each slot in the rollout budget, and contain no facts about the cluster
 	for _, name := range []string{"windows-services-1-0123456789", contract.InstancesConfigMap, contract.PlacesConfigMap,
 		contract.ReplacementsConfigMap, contract.ReleasedConfigMap, contract.PayloadSourceConfigMap} {
 		for _, input := range inputs {

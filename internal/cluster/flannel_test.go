@@ -163,7 +163,7 @@ func TestA60_ThatTheRightsForFlannelAreMissingSaysWhichManifestsHaveThem(t *test
 	}
 }
 
-// On kubeadm's clusters nobody lets kubelets read EndpointSlices, and kube-proxy has kubelet's identity.
+// On kubeadm's clusters, kubelets may not read EndpointSlices, and kube-proxy has kubelet's identity.
 func TestA60_ThatKubeProxyMayNotReadEndpointsIsSaidWhereTheOperatorRunsIt(t *testing.T) {
 	t.Parallel()
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(withFlannel(t, goodFlannel, "")...).Build()

@@ -159,7 +159,7 @@ func change(o client.Object, data map[string]string, services []string) bool {
 	return true
 }
 
-// What kubeadm did not write down is no problem: networks that bring their own prefixes have no podSubnet.
+// Missing values in kubeadm's configuration are no problem: networks with their own prefixes have no podSubnet.
 func TestA60_AClusterConfigurationWithoutAPodSubnetIsNoProblem(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

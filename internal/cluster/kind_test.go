@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/cluster"
 )
 
-// Of several API servers one may still start. What its list calls stale is asked for by itself, so that
-// it is not taken for a kind that the cluster lacks, and left unwatched.
+// An API server may still be starting. The operator requests a stale group version itself. Otherwise it would treat
+// its kinds as missing in the cluster, and not watch them.
 func TestA60_AKindThatDiscoveryCallsStaleIsNotTakenForOneThatIsAbsent(t *testing.T) {
 	t.Parallel()
 	const resources = `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"config.openshift.io/v1",` +

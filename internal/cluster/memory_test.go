@@ -334,7 +334,7 @@ func expectNamed(t *testing.T, hint string, at target, what string, facts bluepr
 	}
 }
 
-// A Secret may have 1 MiB. The settings come first, and facts that don't fit beside them are left out.
+// A Secret may have 1 MiB. The settings come first, and facts that don't fit are omitted.
 func TestA80_SettingsAndFactsThatAreRememberedFitIntoOneSecret(t *testing.T) {
 	t.Parallel()
 	text, err := json.Marshal(strings.Repeat("a", 700<<10))

@@ -70,8 +70,8 @@ clusters:
 	}, serverCA, clientCA
 }
 
-// plainReader reads objects, after change has been at each; one that it answers false for is not
-// there. refused is what the bootstrapper may not do.
+// plainReader reads objects after a call of change for each. If change returns false, the object is omitted.
+// refused means that the bootstrapper lacks its rights.
 func plainReader(t *testing.T, all []client.Object, change func(client.Object) bool, refused bool) *cluster.Plain {
 	t.Helper()
 	if change != nil {
@@ -257,8 +257,8 @@ func TestA62_SettingsSayWhatNoObjectOfAPlainClusterDoes(t *testing.T) {
 	}
 }
 
-// Where a policy gives every pod a proxy, the operator has it, too. One that lets nobody through to the API server
-// would keep every node from it.
+// If a policy gives every pod a proxy, the operator has it as well. A proxy that blocks the API server would
+// disconnect every node.
 func TestA62_WhatIsWithinTheClusterIsNotReachedThroughTheOperatorsOwnProxyEither(t *testing.T) {
 	t.Parallel()
 	all, _, _ := plainObjects(t)
@@ -418,7 +418,7 @@ func TestA62_OnOpenShiftASettingThatContradictsTheClusterIsRefusedWithTheReason(
 	}
 }
 
-// What has CRDs in OpenShift's group is not OpenShift by that: what was copied from it brings them, too.
+// CRDs in OpenShift's group don't prove OpenShift, because copied manifests also contain them.
 func TestA60_OpenShiftIsRecognisedByItsInfrastructure(t *testing.T) {
 	t.Parallel()
 	const own, group = "windowsmachineconfig.openshift.io", "config.openshift.io"
@@ -479,7 +479,7 @@ func (o offered) GroupsAndMaybeResources() (*metav1.APIGroupList,
 	return list, nil, nil, nil
 }
 
-// Nodes that have joined are told what changes all the same.
+// Nodes that have joined still receive changes.
 func TestA60_ARightThatOnlyHostsNeedKeepsOnlyHostsWaiting(t *testing.T) {
 	t.Parallel()
 	all, _, _ := plainObjects(t)
@@ -551,7 +551,7 @@ func TestA60_NodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T)
 	}
 }
 
-// Services can be given more addresses at any time, by a ServiceCIDR beside the first.
+// Services can get more addresses at any time, with an additional ServiceCIDR.
 func TestA54_AddressesOfEveryServiceCIDRAreReserved(t *testing.T) {
 	t.Parallel()
 	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"},
@@ -590,7 +590,7 @@ func TestServiceCIDRsThatTheClusterDoesNotHaveAreNoProblem(t *testing.T) {
 	}
 }
 
-// A kubelet may list any private address of its own, and those of IPv6 services are private, too.
+// A kubelet may list any private address, and addresses of IPv6 services are private as well.
 func TestA54_AddressesOfIPv6ServicesAreReserved(t *testing.T) {
 	t.Parallel()
 	all, _, _ := plainObjects(t)
@@ -642,7 +642,7 @@ func TestA60_RightsThatAreMissingAreToldWithWhatToDo(t *testing.T) {
 		}
 	}
 	listing = apierrors.NewForbidden(corev1.Resource("services"), "", errors.New("no"))
-	if r, err = cluster.NewPlain(options); err != nil { // one that never read them
+	if r, err = cluster.NewPlain(options); err != nil { // a reader that never read them
 		t.Fatal(err)
 	}
 	_, err = r.Facts(t.Context(), onFlannel())

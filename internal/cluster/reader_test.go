@@ -374,7 +374,7 @@ func TestStatusUpdatesDoNotChangeTheContentOfInputs(t *testing.T) {
 	if len(inputs) != 13 {
 		t.Fatalf("%d inputs", len(inputs))
 	}
-	inputs = inputs[:5] // the others have a test of their own
+	inputs = inputs[:5] // other tests cover the rest
 	find := func(input cluster.Input) client.Object {
 		i := slices.IndexFunc(all, func(o client.Object) bool {
 			return typeName(o) == typeName(input.Object) && o.GetName() == input.Object.GetName()
@@ -437,8 +437,7 @@ func TestAReaderNeedsItsClients(t *testing.T) {
 	}
 }
 
-// onlyProblems says whether an error holds nothing but problems, so that trying again without a change
-// is of no use.
+// onlyProblems reports whether an error contains only problems, so that a retry without a change is useless.
 func onlyProblems(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // the tree is walked by hand, as by cluster.Problems
 	case *contract.Problem:

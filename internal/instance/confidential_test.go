@@ -8,8 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// A host that joins gets what is not public over the one connection that it has, so that nothing
-// has to be started anew once it can read it by itself.
+// A joining host receives the confidential part over its only connection, so that no service must restart when the
+// daemon can read that part itself.
 func TestAHostGetsTheConfidentialPartWithItsManifest(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

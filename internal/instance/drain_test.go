@@ -185,7 +185,7 @@ func TestAPodWhoseOwnerIsNotToldIsNamedAndTheOthersGo(t *testing.T) {
 	}
 }
 
-// While nobody tells whose a pod is, it is none that is left, and none that is not.
+// While the owner of a pod is unknown, the pod counts neither as remaining nor as gone.
 func TestAnAPIServerThatDoesNotTellWhoseAPodIsIsAWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1"))

@@ -194,7 +194,7 @@ func (w *world) faults() interceptor.Funcs {
 	}
 }
 
-// runTo runs the phases up to and with last, and answers what the last one that ran came to.
+// join runs the phases up to and including last, and returns the outcome of the last phase that ran.
 func (w *world) join(t *testing.T, i *v1alpha1.WindowsInstance, session *journey.Session,
 	last v1alpha1.Phase) journey.Outcome {
 	t.Helper()
@@ -221,7 +221,7 @@ func (w *world) join(t *testing.T, i *v1alpha1.WindowsInstance, session *journey
 	return outcome
 }
 
-// newInstance is one that no operator has seen.
+// newInstance returns an instance that no operator has seen.
 func newInstance() *v1alpha1.WindowsInstance {
 	i := instance()
 	i.UID, i.Status = "uid", v1alpha1.WindowsInstanceStatus{}

@@ -12,14 +12,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// unmanaged is a Windows Node that somebody joined by hand, at an address that no instance was given.
+// unmanaged returns a Windows Node that a user joined by hand, at an address of no instance.
 func unmanaged() *corev1.Node {
 	n := node()
 	n.UID, n.Status.Addresses[0].Address = "by-hand", "10.0.0.77"
 	return n
 }
 
-// The host is listed with another address, and says the name and the address of somebody else's node.
+// The host is listed with another address, and reports the name and the address of another user's node.
 func TestA50_AHostThatNamesTheAddressOfAnothersNodeDoesNotGetThatNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, unmanaged())
@@ -115,7 +115,7 @@ func TestANodeWithAnAddressThatTheCloudGaveIsTheHosts(t *testing.T) {
 	}
 }
 
-// Its kubelet may write the annotations of its own Node, and so name another instance.
+// Its kubelet may write the annotations of its own Node, and so can name another instance.
 func TestA54_AKubeletThatNamesAnotherInstanceDoesNotKeepItsNode(t *testing.T) {
 	t.Parallel()
 	lying := joinedNode(version)

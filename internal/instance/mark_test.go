@@ -208,7 +208,7 @@ func TestANodeOfAMachineIsNotMarkedAsBroughtByItsOwner(t *testing.T) {
 	}
 }
 
-// kubelet reports the host name as the Node's MachineID, by which hybrid-overlay-node recognises its own Node.
+// kubelet reports the host name as the Node's MachineID. hybrid-overlay-node identifies its own Node by it.
 func TestA43_TwoHostsOfOneHostNameAreRefusedOnTheHybridOverlay(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

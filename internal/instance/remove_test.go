@@ -55,7 +55,7 @@ func (w *world) runPod(t *testing.T, name string, blocked bool, owners ...metav1
 	})
 }
 
-// onEviction answers evictions, of which it says whether they are its own.
+// onEviction answers evictions. answer returns whether it handles the eviction.
 func (w *world) onEviction(answer func(eviction *policyv1.Eviction) (bool, error)) {
 	w.pods.PrependReactor("create", "pods/eviction", func(action kubetesting.Action) (bool, runtime.Object, error) {
 		create, ok := action.(kubetesting.CreateAction)
@@ -347,8 +347,7 @@ func TestTheAPIServerMayGoAwayWhileAHostLeaves(t *testing.T) {
 	}
 }
 
-// A policy of somebody else's that refuses each change of the Node must not keep what is to go by force.
-// Kubelet writes its Node every few seconds. Without the cordon, pods that are moved away might come back.
+// Another user's policy that refuses each change of the Node must not block a forced removal.
 func TestForceCordonsANodeThatSomebodyElseHasJustWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1"))
@@ -400,8 +399,8 @@ func TestAHostThatWritesItsNodeWithoutEndHoldsUpNoDrain(t *testing.T) {
 	}
 }
 
-// So for an upgrade or a reboot. Who was uncordoned meanwhile stays so, and a cordon of somebody else's
-// is not taken for the operator's.
+// The same holds for an upgrade or a reboot. If a user uncordoned the node in the meantime, it stays uncordoned,
+// and another user's cordon doesn't count as the operator's.
 func TestANodeThatIsWrittenWithoutEndIsCordonedAsItIs(t *testing.T) {
 	t.Parallel()
 	written := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "win-a", errors.New("newer"))
@@ -572,8 +571,8 @@ func TestANameIsItsOwnersThoughAnotherHasItsInstallation(t *testing.T) {
 	}
 }
 
-// The connection broke while the daemon was sent, or the daemon does not run there: nothing claimed
-// the host, but something of ours lies on it.
+// The connection broke during the upload of the daemon, or the daemon does not run there: the host was not claimed,
+// but files of ours are on it.
 func TestWhatAHostGotBeforeItWasClaimedIsTakenAway(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*v1alpha1.WindowsInstance){

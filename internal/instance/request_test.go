@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// What the operator submits, it submits in its own name: administrators approve that.
+// The operator submits requests with its own identity, and administrators approve them.
 func TestA52_TheOperatorSubmitsNoRequestForWhatAHostChose(t *testing.T) {
 	t.Parallel()
 	user, group := contract.DaemonUserPrefix+"win-a", contract.DaemonGroup

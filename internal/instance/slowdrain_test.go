@@ -77,7 +77,7 @@ func TestPodsBehindThoseThatAreSlowlyRefusedAreEvicted(t *testing.T) {
 	})
 }
 
-// One that may be ignored is, once it has not answered for that long.
+// A webhook that may be ignored is ignored after that time.
 func TestEvictionsThatAreAllowedSlowlyComeToTheirEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -75,7 +75,7 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.submit(kubelet, "serving-early", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName,
 		nodeAddress))
 	s.adopt(nodeName, "a")
-	s.signed("serving-early", "WMCOApprove") // it waited for the adoption, and nobody asked again
+	s.signed("serving-early", "WMCOApprove") // it waited for the adoption, without another request
 
 	s.submit(kubelet, "serving-spoofed", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName,
 		"172.30.0.1"))
@@ -104,8 +104,8 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.strangersAreLeftAlone()
 }
 
-// While a host joins again, another one that joins has a token, too, and a local process on the
-// host may read the host's own.
+// While a host joins again, another joining host has a token as well, and a local process on the host may read the
+// host's own token.
 func TestA50_ATokenOfOneJoinBuysNoOtherNode(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -131,8 +131,8 @@ func TestA50_ATokenOfOneJoinBuysNoOtherNode(t *testing.T) {
 	}
 }
 
-// With the rights and policies that we ship, the operator makes tokens that end when it says so,
-// and no Secrets that would be worth more.
+// With the shipped rights and policies, the operator creates tokens that end when it ends them, and can't create
+// more powerful Secrets.
 func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -177,11 +177,11 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 }
 
 const (
-	// storm is how many pending requests of other machines are there before, and about how many that claim a node
-	// of ours.
+	// storm is the number of older pending requests of other machines. spoofed is the number of requests that claim
+	// one of our nodes.
 	storm   = 1_000
 	spoofed = 200
-	// overtaking is how many requests of others may come after one of ours and before its approval.
+	// overtaking is how many requests of others may come between one of our requests and its approval.
 	overtaking = 500
 )
 
@@ -233,7 +233,7 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// flood makes requests of one kind, with numbers from 0, as long as more says so.
+// flood creates requests of one kind, with numbers from 0, while more returns true.
 func (s *stage) flood(by client.Client, pattern *certificatesv1.CertificateSigningRequest, name string,
 	more func(n int) bool) {
 	const at = 8
@@ -257,8 +257,8 @@ func (s *stage) flood(by client.Client, pattern *certificatesv1.CertificateSigni
 	group.Wait()
 }
 
-// overtaken is how many requests for certificates came at most after one that was approved and before its approval,
-// and how many came of those that were not.
+// overtaken returns the maximum number of certificate requests between a request of ours and its approval, and the
+// number of requests that were not approved.
 func (s *stage) overtaken() (most, others int) {
 	s.t.Helper()
 	came, made := map[string]int{}, 0
@@ -310,8 +310,8 @@ func newStageWith(t *testing.T, o cluster.Options) *stage {
 	return &stage{t: t, lab: lab, admin: admin}
 }
 
-// What SECURITY.md says of old certificates: most clusters let Kubernetes itself renew them, for hosts
-// that were removed, too, so no rule of the operator's can refuse it; without that binding, none is.
+// This is the statement about old certificates in SECURITY.md: in most clusters, Kubernetes itself renews them,
+// also for removed hosts. No rule of the operator can prevent this. Without that binding, none is renewed.
 func TestKubernetesItselfRenewsTheCertificateOfAHostThatWasRemoved(t *testing.T) {
 	t.Parallel()
 	s := newStageWith(t, cluster.Options{PodNetwork: "10.244.0.0/16"})
@@ -449,7 +449,7 @@ func (s *stage) account(namespace, name string) *rest.Config {
 	return config
 }
 
-// asking is what somebody asks for.
+// asking is the content of a request.
 type asking struct {
 	subject pkix.Name
 	names   []string // DNS names and addresses
@@ -580,8 +580,8 @@ func (s *stage) decided(name string, kind certificatesv1.RequestConditionType,
 	return csr
 }
 
-// refused waits until it was said, at the request and at the instance, why a request stays pending,
-// and sees that it does.
+// refused waits for the events at the request and at the instance about why a request stays pending, and checks
+// that it stays pending.
 func (s *stage) refused(name, reason string) {
 	s.t.Helper()
 	s.until(func(ctx context.Context) bool {

@@ -61,7 +61,7 @@ func TestA51_ARequestOfAnySizeCostsTheOperatorLittleMemory(t *testing.T) {
 	}
 }
 
-// Nobody decides about it once more, however much else it has.
+// The operator doesn't decide about it again, regardless of its other content.
 func TestALargeRequestStaysDecided(t *testing.T) {
 	t.Parallel()
 	ended := metav1.Now()

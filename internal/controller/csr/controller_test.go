@@ -42,8 +42,7 @@ func newWorld(t *testing.T, objects ...client.Object) world {
 	return newStaleWorld(t, interceptor.Funcs{}, objects, nil)
 }
 
-// newStaleWorld makes one in which the API server holds some objects in another state than the
-// cache.
+// newStaleWorld returns a world where some objects in the API server differ from the cache.
 func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Object, newer []client.Object) world {
 	t.Helper()
 	build := func(objects []client.Object) *fake.ClientBuilder {
@@ -308,7 +307,7 @@ func TestAFailureToReadIsNoDecision(t *testing.T) {
 	}
 }
 
-// What the cluster lacks may last: then a request waits as others do, and its tries are no further and further apart.
+// A problem of the cluster may last. Then a request waits normally, and the intervals between tries don't grow.
 func TestAServingRequestWaitsWhileTheClustersAddressesAreNotKnown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady),
@@ -402,7 +401,7 @@ func TestSetupWantsEveryOption(t *testing.T) {
 	}
 }
 
-// Where nothing says which networks pods have, as on many clusters, each Node says which are its own.
+// If no configuration names the pod networks, as on many clusters, each Node lists its own.
 func TestA54_AnAddressOfPodsIsNoNodes(t *testing.T) {
 	t.Parallel()
 	const pod = "10.200.3.7"
@@ -470,7 +469,7 @@ func leave(i *v1alpha1.WindowsInstance) {
 	i.DeletionTimestamp, i.Finalizers = &metav1.Time{Time: time.Unix(0, 0)}, []string{contract.InstanceFinalizer}
 }
 
-// sayAddress has a host say of itself which address it has.
+// sayAddress makes a host report an address of its own.
 func sayAddress(address string) func(i *v1alpha1.WindowsInstance) {
 	return func(i *v1alpha1.WindowsInstance) { i.Status.Host = &v1alpha1.HostInfo{NodeIP: address} }
 }
@@ -506,7 +505,7 @@ func instant(seconds int64) *metav1.Time {
 	return new(metav1.Unix(seconds, 0))
 }
 
-// Two hosts are listed by DNS names; the kubelet of the other one lists the address of this one, too.
+// Two hosts are listed by DNS names. The kubelet of one host also lists the other host's address.
 func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
 	t.Parallel()
 	const approved = "Approved WMCOApprove"
@@ -554,7 +553,8 @@ func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
 	}
 }
 
-// It joined with an operator that did not note where it was reached, and the second entry is refused as one of it.
+// The host joined with an operator that did not record its address, and the second entry is refused because it is
+// for the same host.
 func TestA54_ASecondEntryForAHostKeepsNoCertificateFromIt(t *testing.T) {
 	t.Parallel()
 	own := instance("a", nodeName, "win-a.corp.example", v1alpha1.PhaseReady)

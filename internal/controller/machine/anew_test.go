@@ -24,7 +24,7 @@ func (e earlier) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 	return nil
 }
 
-// remade is an instance of Machine m, after which the Machine was made anew under another UID.
+// remade returns an instance of Machine m. Then the Machine was created again with another UID.
 func remade(t *testing.T, was, providerID string) (q *queue, before *machinev1beta1.Machine) {
 	t.Helper()
 	q, before = newQueue(t), &machinev1beta1.Machine{}
@@ -57,7 +57,7 @@ func (q *queue) look(t *testing.T) ctrl.Result {
 	return result
 }
 
-// comesFrom says of which Machine the instance is; empty once it is gone.
+// comesFrom returns the UID of the instance's Machine. It is empty once the instance is deleted.
 func (q *queue) comesFrom(t *testing.T) types.UID {
 	t.Helper()
 	i := q.present(t)
@@ -118,7 +118,7 @@ func TestANodeOfTheNextMachineIsNotTakenForThatOfTheOneBefore(t *testing.T) {
 	}
 }
 
-// The label by which the cache knows a Machine may be gone at the same time.
+// The label that selects a Machine for the cache may be removed at the same time.
 func TestAHostWhoseMachineWasMadeAnewWithoutTheLabelIsCleaned(t *testing.T) {
 	t.Parallel()
 	q, before := remade(t, "aws:///zone/i-1", "aws:///zone/i-1")

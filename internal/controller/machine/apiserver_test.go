@@ -297,7 +297,7 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	if origin, err := s.view.Origin(t.Context(), left); err != nil || origin.Exists {
 		t.Errorf("the Machine is %+v, %v", origin, err)
 	}
-	again := s.machine("a", "10.0.0.1") // another one of the same name
+	again := s.machine("a", "10.0.0.1") // another Machine with the same name
 	s.release("a")
 	s.until("a", "the next Machine of the name is an instance",
 		func(i *v1alpha1.WindowsInstance) bool { return i.Spec.Source.UID == again.UID })
@@ -313,8 +313,8 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	if err := s.admin.Delete(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
-	// The cleaning that waits for a host that is destroyed meanwhile would wait for ever. The cache
-	// does not have a Machine without the label, so no event tells of its end.
+	// If the host is destroyed during its cleanup, the cleanup would wait forever. The cache doesn't contain a
+	// Machine without the label, so no event reports its deletion.
 	s.until(
 		"a", "its host is given up", func(
 			i *v1alpha1.WindowsInstance) bool {

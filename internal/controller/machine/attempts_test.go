@@ -11,8 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// vain has so many Machines of the set, each of which refuses the key, come one after the other, and says which of
-// them stays.
+// vain creates Machines of the set one after the other. Each refuses the key. It returns the Machine that stays.
 func (y *yard) vain(names ...string) string {
 	y.t.Helper()
 	for _, name := range names {
@@ -20,7 +19,7 @@ func (y *yard) vain(names ...string) string {
 		y.machine(name, false)
 		y.refuses(name)
 		y.reconcile()
-		y.reconcile() // nothing is due any more, unless it stays
+		y.reconcile() // nothing is due, unless it stays
 		for _, left := range y.left() {
 			if left == name {
 				return name

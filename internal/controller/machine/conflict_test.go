@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// What another wrote may be a status, of which this controller gets no event.
+// The other write may be a change of the status, which sends no event to this controller.
 func TestAChangeOfAnInstanceThatMetAnothersWriteIsMadeLater(t *testing.T) {
 	t.Parallel()
 	machine := func(change func(*machinev1beta1.Machine)) func(*testing.T, client.Client) {
@@ -127,7 +127,7 @@ func (q *queue) present(t *testing.T) *v1alpha1.WindowsInstance {
 	return i
 }
 
-// refuse has the API server answer with an error when the instance of a Machine is to be made.
+// refuse makes the API server return an error when the instance of a Machine is created.
 func (q *queue) refuse(name string, why error) {
 	q.t.Helper()
 	watching, ok := q.api.(client.WithWatch)
@@ -175,7 +175,7 @@ func TestAnInstanceThatCantBeMadeKeepsNoOtherMachineWaiting(t *testing.T) {
 	}
 }
 
-// Who looks after Machines does not read the operator's log.
+// Administrators of Machines don't read the operator's log.
 func TestAnInstanceThatTheAPIServerRefusesIsAProblemOfItsMachineWhileItLasts(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)

@@ -31,7 +31,7 @@ func (q *queue) provisioned(name, address string) *machinev1beta1.Machine {
 	return m
 }
 
-// wrong is what the settings are told, and whether they are woken to ask for it.
+// wrong returns the problems for the settings, and whether their controller was woken.
 func (q *queue) wrong() (all []string, woken bool) {
 	for _, p := range q.options.Problems.Problems() {
 		all = append(all, p.Error())
@@ -118,7 +118,7 @@ func (q *queue) booting(name string) *machinev1beta1.Machine {
 	return m
 }
 
-// knows checks what the settings are told.
+// knows checks the problems for the settings.
 func (q *queue) knows(when string, parts ...string) {
 	q.t.Helper()
 	all, _ := q.wrong()

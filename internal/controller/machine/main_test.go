@@ -8,8 +8,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// controller-runtime's logger is one for the whole process and can't be set twice at once, so no
-// test that runs beside others sets it.
+// controller-runtime's logger is global and can't be set concurrently, so parallel tests don't set it.
 func TestMain(m *testing.M) {
 	logf.SetLogger(logr.Discard())
 	os.Exit(m.Run())

@@ -77,7 +77,7 @@ func TestAMachineThatFailedHasNoHost(t *testing.T) {
 		exists bool
 	}{
 		"it runs":                 {machinev1beta1.PhaseRunning, false, true},
-		"it failed":               {machinev1beta1.PhaseFailed, false, false}, // and stays until somebody deletes it
+		"it failed":               {machinev1beta1.PhaseFailed, false, false}, // and stays until a user deletes it
 		"it failed, and leaves":   {machinev1beta1.PhaseFailed, true, true},
 		"nobody has looked at it": {"", false, true},
 	} {
@@ -94,7 +94,7 @@ func TestAMachineThatFailedHasNoHost(t *testing.T) {
 	}
 }
 
-// A leader that stood still has in its cache what was there before.
+// The cache of a suspended leader contains old objects.
 func TestOnlyTheInstanceThatWasSeenIsDiscarded(t *testing.T) {
 	t.Parallel()
 	seen := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "1",

@@ -40,7 +40,7 @@ func (y *yard) mayGo(name string) bool {
 	return has
 }
 
-// immutable is an API server whose list of places somebody has made so.
+// immutable is an API server with an immutable list of slots.
 type immutable struct{ client.Client }
 
 func (c immutable) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
@@ -72,7 +72,7 @@ func TestAListOfPlacesThatCanNotBeWrittenIsToldOfMachines(t *testing.T) {
 	}
 }
 
-// lateDeletion is longer than a deletion of which nobody heard may still arrive.
+// lateDeletion is the maximum time until a deletion without a response arrives.
 const lateDeletion = 2 * time.Minute
 
 // unresponsive has the deletion of m0 time out.
@@ -140,7 +140,7 @@ func TestAMachineThatIsNotToGoAnyMoreGivesItsPlaceBack(t *testing.T) {
 	}
 }
 
-// Its host is asked once more, as its refusal is old by now.
+// Its host is asked again, because its refusal is too old.
 func TestAMachineWhoseHostIsAskedAgainKeepsItsPlaceWhileItsDeletionMayArrive(t *testing.T) {
 	t.Parallel()
 	y := unresponsive(t)
@@ -151,7 +151,7 @@ func TestAMachineWhoseHostIsAskedAgainKeepsItsPlaceWhileItsDeletionMayArrive(t *
 	}
 }
 
-// Without a key nobody can say of any Machine whether it is to go.
+// Without a key, it is unknown which Machines must be replaced.
 func TestAPlaceOfAMachineIsGivenBackWithoutAKey(t *testing.T) {
 	t.Parallel()
 	y := unresponsive(t)
@@ -198,7 +198,7 @@ func (y *yard) closed() {
 	y.create(config)
 }
 
-// Nobody knows any more that its host is a node but its Machine, and its pods are as well as any.
+// Only the Machine still shows that its host is a node. The node's pods run normally.
 func TestA18_AMachineWhoseInstanceLostItsStatusIsReplacedLikeAnyWhoseNodeServes(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

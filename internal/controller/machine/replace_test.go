@@ -28,7 +28,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
-// key is the private key as somebody reads it.
+// keyIs is the private key as a caller reads it.
 type keyIs struct {
 	hash string
 	err  error
@@ -49,7 +49,7 @@ type yard struct {
 	skew   time.Duration
 	said   []string
 	denied error
-	// byCloud says that somebody else deletes.
+	// byCloud means that someone else deletes the Machine.
 	byCloud bool
 	// stale are Machines as a cache that lags behind shows them.
 	stale map[string]*machinev1beta1.Machine
@@ -147,7 +147,7 @@ func (y *yard) create(objects ...client.Object) {
 	}
 }
 
-// machine is one of the set, with its instance and, once it has joined, its Node.
+// machine creates a Machine of the set, with its instance and, if it has joined, its Node.
 func (y *yard) machine(name string, joined bool) {
 	y.t.Helper()
 	y.create(&machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{
@@ -247,14 +247,14 @@ func TestA18_MachinesWithAnEarlierKeyAreReplacedOneByOne(t *testing.T) {
 	y.reconcile()
 	y.want("m0", "m1", "m2")
 	y.rotate("b")
-	y.reconcile() // nobody has asked the hosts yet
+	y.reconcile() // the hosts were not asked yet
 	y.want("m0", "m1", "m2")
 	y.refuses("m0", "m1", "m2")
 	if result := y.reconcile(); result.RequeueAfter != recheck {
 		t.Errorf("again after %s", result.RequeueAfter)
 	}
 	y.want("m1", "m2")
-	y.restart() // the one that went is missed by any operator
+	y.restart() // the deleted Machine counts as missing for any operator
 	y.reconcile()
 	y.want("m1", "m2")
 	y.gone("m0")
@@ -321,7 +321,7 @@ func TestA18_AMachineIsReplacedOnlyAfterItsHostWasAskedAgain(t *testing.T) {
 	y.want("m1")
 }
 
-// instance is the one of a name.
+// instance returns the instance with a name.
 func (y *yard) instance(name string) *v1alpha1.WindowsInstance {
 	y.t.Helper()
 	i := &v1alpha1.WindowsInstance{}
@@ -614,7 +614,7 @@ func TestA19_ReplacingInVainEndsThoughTheOperatorIsRestarted(t *testing.T) {
 	y.want()
 }
 
-// refusal is that of a webhook.
+// refusal returns a webhook's refusal.
 func refusal() error {
 	return apierrors.NewForbidden(machinev1beta1.Resource("machines"), "x", errors.New("a webhook says no"))
 }
@@ -670,7 +670,7 @@ func TestADeletionThatDidNotComeAboutIsNoReplacementInVain(t *testing.T) {
 func TestAMachineThatWasNotDeletedAndLetsUsInWasNotReplacedInVain(t *testing.T) {
 	t.Parallel()
 	y := undeleted(t, refusal())
-	for n := range maxReplacements { // somebody has authorised the key on their hosts
+	for n := range maxReplacements { // a user has authorised the key on their hosts
 		i := y.instance(fmt.Sprintf("x%d", n))
 		i.Status.KeyTrial, i.Status.PublicKeyHash = nil, y.live.hash
 		if err := y.api.Status().Update(t.Context(), i); err != nil {

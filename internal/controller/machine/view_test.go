@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// No node is made of an ignored Machine, so nobody misses one.
+// An ignored Machine doesn't become a node, so it isn't missing.
 func TestMachinesThatTheOperatorIgnoresAreNotMissedInTheirSet(t *testing.T) {
 	t.Parallel()
 	hosts := func(names ...string) (all []policy.SetHost) {

@@ -23,7 +23,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/problem"
 )
 
-// queue is a cluster in which Machine m waits for its address: instances that were made by hand have it, and leave.
+// queue is a cluster where Machine m waits for its address: instances that a user created have it, and are being
+// removed.
 type queue struct {
 	*Reconciler
 	t     *testing.T
@@ -32,7 +33,7 @@ type queue struct {
 	clock time.Time
 	// platform is where the cluster runs.
 	platform contract.Platform
-	// unknown is why nobody knows; nil when it is known.
+	// unknown is why the platform is unknown, or nil.
 	unknown error
 	said    []string
 }
@@ -148,7 +149,7 @@ func (q *queue) gone(name string) {
 	}
 }
 
-// after some time it is reconciled: then so many events were said, and it comes again after so long.
+// after reconciles after some time, and checks the number of events and the time until the next reconcile.
 func (q *queue) after(passed time.Duration, said int, again time.Duration) {
 	q.t.Helper()
 	q.clock = q.clock.Add(passed)

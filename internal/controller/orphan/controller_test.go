@@ -54,8 +54,8 @@ func kindOf(r *rig) client.Reader {
 	}})
 }
 
-// The CRD is deleted and, after longer than the grace, created again: until then there can be no instance, and then each
-// host gets one in its turn.
+// The CRD is deleted and, after more than the grace period, created again. Until then, there can be no instances.
+// Then each host gets an instance again.
 func TestA80_NoNodeIsAnOrphanForWantOfTheKindOfInstances(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, node())
@@ -120,7 +120,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	return r
 }
 
-// look reconciles the Node, and gives it as it is then; nil when it is gone.
+// look reconciles the Node, and returns it, or nil if it is deleted.
 func (r *rig) look(t *testing.T) (*corev1.Node, time.Duration) {
 	t.Helper()
 	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: nodeName}})
@@ -156,7 +156,7 @@ func another(nodeName string) *v1alpha1.WindowsInstance {
 	return i
 }
 
-// node is one that kubelet has registered, and that our daemon reports on.
+// node returns a Node that kubelet has registered, and that our daemon reports on.
 func node(edit ...func(n *corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node",
 		Labels: map[string]string{corev1.LabelOSStable: "windows"},
@@ -285,7 +285,7 @@ func TestAHostWhoseRemovalWasForcedIsReleasedWhenItComesBackAndItsNodeGoesWithIt
 	}
 	delete(r.broken, "create")
 	r.look(t)
-	other := newRig(t) // an operator that starts anew
+	other := newRig(t) // an operator that has just started
 	r.Reconciler = newReconciler(r.api, kindOf(r), other, namespace, func() time.Time { return r.clock })
 	if err := r.api.Create(t.Context(), node()); err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func TestAHostWhoseRemovalWasForcedIsReleasedWhenItComesBackAndItsNodeGoesWithIt
 	}
 }
 
-// After the daemon's certificate has ended nobody but kubelet writes to the Node, and kubelet none of our marks.
+// After the daemon's certificate has expired, only kubelet writes to the Node, without our marks.
 func TestAHostThatComesBackWithoutItsDaemonIsTakenOutOfService(t *testing.T) {
 	t.Parallel()
 	bare := func(n *corev1.Node) {
@@ -422,7 +422,7 @@ func TestTheNodeOfAHostThatWentWithItsMachineGoesToo(t *testing.T) {
 	}
 }
 
-// A host that has the name and the address of one that went before is another's.
+// A host with the name and the address of an earlier host is a different host.
 func TestANodeThatAnInstanceHasAgainIsNotOneOfAMachineThatWent(t *testing.T) {
 	t.Parallel()
 	i := instance()
@@ -443,7 +443,7 @@ func TestANodeThatAnInstanceHasAgainIsNotOneOfAMachineThatWent(t *testing.T) {
 	}
 }
 
-// plan looks at the Node whenever the look before said so, for an hour. It gives the Node as it is then.
+// plan reconciles the Node at the requested times, for an hour. It returns the Node.
 func (r *rig) plan(t *testing.T) *corev1.Node {
 	t.Helper()
 	n, after := r.look(t)
@@ -453,7 +453,7 @@ func (r *rig) plan(t *testing.T) *corev1.Node {
 	return n
 }
 
-// An instance that may get the Node gets another, of which no event of the Node tells.
+// The instance that could get the Node gets another Node. No event of the first Node reports this.
 func TestANodeThatAnInstanceWasToGetIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -558,7 +558,7 @@ func TestAnInstanceOfAnotherNamespaceHasNoNode(t *testing.T) {
 	}
 }
 
-// The host was let go, registers itself anew, and names an instance that has a Node of its own.
+// The host was released, registers again, and names an instance that has its own Node.
 func TestA54_ANodeThatNamesTheInstanceOfAnotherHostIsTakenOutOfService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, another("win-b"), node(func(n *corev1.Node) {
@@ -571,7 +571,7 @@ func TestA54_ANodeThatNamesTheInstanceOfAnotherHostIsTakenOutOfService(t *testin
 	}
 }
 
-// The host was let go, and its kubelet says that it has the address of a host that has a Node of its own.
+// The host was released, and its kubelet reports the address of a host that has its own Node.
 func TestA54_ANodeThatSaysTheAddressOfAnotherHostIsTakenOutOfService(t *testing.T) {
 	t.Parallel()
 	another := instance()

@@ -281,7 +281,7 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 	}
 	eventually(t, "waiting for both to be readable", reads(first.ConfigMapName(), second.ConfigMapName()))
 
-	// Back to the first: the second was used by nobody, and goes.
+	// The first revision is desired again. No node used the second one, so it is deleted.
 	config.Spec.Logging.Debug = false
 	if err := p.admin.Update(t.Context(), config); err != nil {
 		t.Fatal(err)

@@ -43,7 +43,7 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 	for _, step := range []struct {
 		name string
 		do   func(t *testing.T, p *plane)
-		// holds says whether it is in force.
+		// holds reports whether the setting is in force.
 		holds func(d blueprint.Desired) bool
 	}{
 		{"A22 a mirror is made", func(t *testing.T, p *plane) {

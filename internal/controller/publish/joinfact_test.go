@@ -33,7 +33,7 @@ func (r release) ServerVersion() (*version.Info, error) {
 	return &version.Info{GitVersion: string(r)}, nil
 }
 
-// operator is a world whose facts are those of an OpenShift cluster. forbidden refuses lists of ServiceCIDRs.
+// operator is a world with the facts of an OpenShift cluster. forbidden refuses lists of ServiceCIDRs.
 type operator struct {
 	*world
 	forbidden bool
@@ -102,7 +102,7 @@ func (o *operator) rotate(t *testing.T) {
 	}
 }
 
-// kubelets would refuse the API server once its former CA has ended, whatever somebody put into another bundle.
+// Otherwise kubelets would refuse the API server once its old CA has expired, regardless of other bundles.
 func TestA21_AKubeletCAIsRotatedBesideABundleThatIsJunk(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
@@ -125,7 +125,7 @@ func TestA21_AKubeletCAIsRotatedBesideABundleThatIsJunk(t *testing.T) {
 	}
 }
 
-// serverCA is what hosts and nodes are told of the API server's CA.
+// serverCA returns the API server's CA for hosts and nodes.
 func (o *operator) serverCA(t *testing.T) string {
 	t.Helper()
 	desired, facts, err := o.publisher.source.Current(t.Context())

@@ -17,8 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// obstacles keep a pass from ending well, each with what is said of it. next is the revision that is to be
-// published.
+// obstacles prevent the success of a pass. Each has its message. next is the next revision.
 func obstacles() map[string]struct {
 	put  func(t *testing.T, w *world, next string)
 	says string
@@ -54,7 +53,7 @@ func (w *world) pass(t *testing.T) (ctrl.Result, error) {
 	return w.publisher.Reconcile(t.Context(), request())
 }
 
-// nextRevision is the name under which what the facts say now will be published.
+// nextRevision returns the name of the revision for the present facts.
 func (w *world) nextRevision(t *testing.T) string {
 	t.Helper()
 	desired, err := w.publisher.render(t.Context(), &v1alpha1.WindowsMachineConfig{}, w.facts.facts)
@@ -159,7 +158,7 @@ func TestWhatKeepsTheFirstRevisionFromBeingPublishedKeepsHostsFromJoining(t *tes
 	}
 }
 
-// What keeps hosts from joining is told in the meantime.
+// In the meantime, problems that keep hosts from joining are reported.
 func TestWhatCantBeRestoredIsToldBesideTheProblems(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -232,7 +231,7 @@ func TestARefusalThatSaysSomethingElseEachTimeIsToldOnceAMinute(t *testing.T) {
 	}
 }
 
-// helpers are the ConfigMaps beside the revisions, each as it is refused.
+// helpers returns the ConfigMaps other than the revisions', each with its refusal.
 func helpers() map[string]func(w *world) {
 	refused := func(w *world, name string) {
 		w.refused[name] = apierrors.NewForbidden(corev1.Resource("configmaps"), name, errors.New("a policy says no"))

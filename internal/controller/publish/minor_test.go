@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// claimed is the version that an API server is said to have.
+// claimed is the version that an API server reports.
 type claimed struct{ atomic.Pointer[string] }
 
 func (c *claimed) ServerVersion() (*version.Info, error) {

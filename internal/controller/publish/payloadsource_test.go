@@ -26,7 +26,7 @@ func (w *world) source(t *testing.T) *corev1.ConfigMap {
 	return c
 }
 
-// mayRead says whether daemons may list a ConfigMap.
+// mayRead reports whether daemons may list a ConfigMap.
 func mayRead(role rbacv1.Role, name string) bool {
 	return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
 		return slices.Contains(r.Resources, "configmaps") && slices.Contains(r.ResourceNames, name) &&

@@ -280,7 +280,7 @@ func (w *world) latest(t *testing.T) *corev1.Secret {
 	return s
 }
 
-// finalizers sets those of the Secret of what was published last, as somebody does.
+// finalizers sets another client's finalizers on the Secret of the last published revision.
 func (w *world) finalizers(t *testing.T, all ...string) {
 	t.Helper()
 	s := w.latest(t)
@@ -356,7 +356,7 @@ func TestWhatHoldsTheLatestRevisionsSecretHoldsNothingElse(t *testing.T) {
 	}
 }
 
-// troubles are what the source tells that keeps nobody from joining.
+// troubles returns the source's problems that keep no host from joining.
 func (w *world) troubles(t *testing.T) []*contract.Problem {
 	t.Helper()
 	_, facts, err := w.publisher.source.Current(t.Context())

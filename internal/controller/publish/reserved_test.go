@@ -42,7 +42,7 @@ func TestOnlyAFactThatIsNotKnownHoldsServingCertificates(t *testing.T) {
 	}
 }
 
-// What is not known must not count as nobody's.
+// An unknown address must not count as free.
 func TestAddressesThatWereNotReadHoldServingCertificates(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*blueprint.Facts){
@@ -70,7 +70,7 @@ func TestAddressesThatWereNotReadHoldServingCertificates(t *testing.T) {
 	}
 }
 
-// Where the cluster runs does not change when it is upgraded.
+// An upgrade does not change the cluster's platform.
 func TestThePlatformIsKnownWhileHostsCanNotJoin(t *testing.T) {
 	t.Parallel()
 	known, err := lacking(contract.ReasonVersionUnsupported).Platform(t.Context())

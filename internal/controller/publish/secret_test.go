@@ -180,7 +180,7 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 			t.Errorf("of version %s it finds %s", version, before.Revision)
 		}
 	}
-	// Garbage that came while no operator was at work leaves what was there.
+	// Invalid data that was written while no operator was running doesn't replace the old data.
 	w.pulls("junk")
 	restart(v1alpha1.WindowsMachineConfigStatus{})
 	w.publish(t)
@@ -293,7 +293,7 @@ func TestTheConfigMapForTheProxysCAsIsThereWhileItIsWanted(t *testing.T) {
 	}
 }
 
-// What another wrote may be nothing that nodes are told, of which no event comes.
+// The other write may not concern nodes, so it sends no event.
 func TestTheConfigMapForTheProxysCAsGoesThoughAnotherWroteItMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -52,7 +52,7 @@ func TestTheFactsThatWereReadLastStayWhateverKeepsHostsFromJoining(t *testing.T)
 	read("the API server is away")
 }
 
-// A change that makes no other revision is in force, too.
+// A change without a new revision is also in force.
 func TestTheSourceTellsWhichGenerationOfTheSettingsIsRendered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject,

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/rollout"
 )
 
-// reports has the node of a host say since when it is not Ready.
+// reports sets since when the node of a host is not Ready.
 func reports(node *corev1.Node, status corev1.ConditionStatus, since time.Time) {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status,
 		LastTransitionTime: metav1.NewTime(since)}}
@@ -25,7 +25,7 @@ func TestANodeIsOutOfServiceByTheOperatorsClockOnly(t *testing.T) {
 	for name, test := range map[string]struct {
 		status corev1.ConditionStatus
 		wrong  time.Duration
-		// lost says after which time it is out of service.
+		// lost is the time until it counts as out of service.
 		lost time.Duration
 	}{
 		"kubelet's clock is behind":            {corev1.ConditionFalse, -10 * time.Minute, 5 * time.Minute},
@@ -47,7 +47,7 @@ func TestANodeIsOutOfServiceByTheOperatorsClockOnly(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// one that is out of service does not wait for the other
+			// a node that is out of service does not wait for the other
 			ask := func() bool {
 				decide(t, r)
 				verdict, _ := r.Verdict(p.instance(t, "away"))
@@ -64,7 +64,7 @@ func TestANodeIsOutOfServiceByTheOperatorsClockOnly(t *testing.T) {
 			if !ask() {
 				t.Error("it is never out of service")
 			}
-			// it was Ready meanwhile, which nobody saw
+			// it was Ready in the meantime, but the operator did not see this
 			node := &corev1.Node{}
 			if err := p.Get(t.Context(), client.ObjectKey{Name: "away"}, node); err != nil {
 				t.Fatal(err)

@@ -36,13 +36,13 @@ const (
 // host is one host as it really is.
 type host struct {
 	name             string
-	set              string // its MachineSet; empty for one that a user brought
+	set              string // its MachineSet; empty for a user's host
 	node             bool   // it has a Node
 	ready, cordoned  bool
 	version, desired int
 	request          int  // that it makes for a place; 0 for none
 	claimed          bool // it has its place
-	deleting         bool // its Machine is told to go
+	deleting         bool // its Machine is being deleted
 	key              int  // the key that it accepts
 	writes           int  // of its instance
 }
@@ -60,7 +60,7 @@ func (h host) disrupted() bool {
 	return !h.serves()
 }
 
-// world is a cluster in which everything may happen at any time.
+// world is a cluster where everything may happen at any time.
 type world struct {
 	hosts  []host
 	sets   map[string]int // replicas
@@ -165,7 +165,7 @@ func (w *world) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ..
 	return nil
 }
 
-// writer writes the list of places, if it is still the one that was read.
+// writer writes the list of slots if it is unchanged since it was read.
 type writer struct {
 	client.Writer
 	c *cluster
@@ -237,7 +237,7 @@ type cluster struct {
 	rollout *rollout.Rollout
 	clock   time.Time
 	acted   int
-	// requests counts those of instances.
+	// requests counts the requests of instances.
 	requests int
 	journal  []string
 	// slow are writes that use places and are still on their way, by name; used counts those that
@@ -291,7 +291,7 @@ func (c *cluster) note(format string, args ...any) {
 	c.journal = append(c.journal, fmt.Sprintf(format, args...))
 }
 
-// watch is the observer at the moment at which a host is about to be disrupted.
+// watch is the observer when a host is about to be disrupted.
 func (c *cluster) watch(h *host, what string) {
 	c.acted++
 	if !h.node || !h.ready {
@@ -322,7 +322,7 @@ func (c *cluster) update(name string) {
 		h.request, h.writes = c.requests, h.writes+1
 	}
 	if c.r.IntN(3) > 0 {
-		_, _ = c.rollout.Reconcile(c.t.Context(), ctrl.Request{}) // a conflict is one of two operators
+		_, _ = c.rollout.Reconcile(c.t.Context(), ctrl.Request{}) // two operators may conflict
 	}
 	if c.r.IntN(3) == 0 {
 		return // others come first
@@ -339,7 +339,7 @@ func (c *cluster) update(name string) {
 	case !h.node:
 		h.request, h.writes = 0, h.writes+1
 		return
-	case died == 0: // before anybody can see that it uses its place
+	case died == 0: // before the status shows that it uses its slot
 		c.restart()
 		return
 	case died == 1:
@@ -352,11 +352,11 @@ func (c *cluster) update(name string) {
 	c.claim(h)
 }
 
-// late is a write that is for one version of an instance. limit is the largest budget meanwhile.
+// late is a write for one version of an instance. limit is the largest budget during that time.
 type late struct{ version, limit int }
 
-// arrive lets a slow write arrive. It is taken while its instance is what it was. Other hosts may have
-// gone down meanwhile, but the operator has no more in its hands than it may.
+// arrive lets a slow write arrive. It is accepted if its instance is unchanged. Other hosts may have gone down in
+// the meantime, but the operator doesn't disrupt more hosts than it may.
 func (c *cluster) arrive(now bool) {
 	for name, write := range c.slow {
 		_, total := c.now.lost("")
@@ -429,8 +429,7 @@ func (c *cluster) replace() {
 	}
 }
 
-// atLeast is the observer of a set: one that loses a host that serves must be left with as many as
-// the budget leaves it.
+// atLeast is the observer of a set: if a set loses a host in service, it must keep as many as the budget requires.
 func (c *cluster) atLeast(gone *host) {
 	if !gone.node || !gone.ready {
 		return
@@ -446,7 +445,7 @@ func (c *cluster) atLeast(gone *host) {
 	}
 }
 
-// happen lets one thing happen that nobody asked us about.
+// happen makes one change that the operator did not request.
 func (c *cluster) happen() {
 	w := &c.now
 	h := &w.hosts[c.r.IntN(len(w.hosts))]

@@ -145,7 +145,7 @@ func has(t *testing.T, r *rollout.Rollout, i *v1alpha1.WindowsInstance) bool {
 	return is
 }
 
-// answered lists who was woken.
+// answered lists the instances that were woken.
 func answered(r *rollout.Rollout) (names []string) {
 	for len(r.Answers()) > 0 {
 		names = append(names, (<-r.Answers()).Object.GetName())
@@ -199,7 +199,7 @@ func TestADecisionThatChangesNothingSparesTheAPIServer(t *testing.T) {
 	}
 }
 
-// The list and the cache may both be right, and the fleet another by now.
+// The list and the cache may both be correct, but the fleet may have changed.
 func TestAPlaceIsUsedOnlyAsTheFleetIsNow(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)
@@ -244,7 +244,7 @@ func TestAnOperatorThatFollowsGoesOnWithTheListAndStatuses(t *testing.T) {
 	}
 }
 
-// An instance may ask for another revision before it uses its place. That revision may be halted.
+// An instance may request another revision before it uses its slot. The rollout of that revision may be halted.
 func TestAPlaceOfAnEarlierRequestIsNoneForTheNext(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)

@@ -160,7 +160,7 @@ func TestMessagesStayShortForAWholeFleet(t *testing.T) {
 	}
 }
 
-// The API server refuses the whole status with a longer one, and nobody would see why nothing goes on.
+// The API server refuses the whole status with a longer message. Then no user would see why nothing continues.
 func TestMessagesOfConditionsStayWithinWhatTheAPIServerTakes(t *testing.T) {
 	t.Parallel()
 	long := contract.NewProblem(contract.ReasonClusterFactsIncomplete, "%s", strings.Repeat("é", 20<<10))
@@ -173,7 +173,7 @@ func TestMessagesOfConditionsStayWithinWhatTheAPIServerTakes(t *testing.T) {
 	}
 }
 
-// What is stuck does not move, and the next release may be its cure.
+// A stuck host makes no progress, and the next release may fix it.
 func TestUpgradeableCountsWhatIsOnItsWayAndNotWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	unsupported := contract.NewProblem(contract.ReasonVersionUnsupported, "the API server is 1.40")

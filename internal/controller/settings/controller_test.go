@@ -197,7 +197,7 @@ func TestA60_ProgramsOfOtherPlatformsAndNetworksAreNotMissing(t *testing.T) {
 	}
 }
 
-// Of a Machine that becomes no node there is no WindowsInstance.
+// A Machine that doesn't become a node has no WindowsInstance.
 func TestMachinesThatBecomeNoNodesAreACondition(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -216,7 +216,7 @@ func TestMachinesThatBecomeNoNodesAreACondition(t *testing.T) {
 	degraded(metav1.ConditionFalse, "AsExpected", "no host fails")
 }
 
-// What keeps an entry from becoming an instance beyond its own text is told by who makes instances.
+// The controller that creates instances reports why a valid entry doesn't become an instance.
 func TestEntriesThatBecomeNoInstancesAreACondition(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -239,7 +239,7 @@ func (r *rig) metered(t *testing.T) *prometheus.Registry {
 	return registry
 }
 
-// A time zone that nobody knows stops all disruption, and what is late all changes, while hosts go on joining.
+// An unknown time zone stops all disruptions, and a late failure stops all changes. Hosts can still join.
 func TestWhatIsInvalidOrLateIsCountedForAlerts(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
@@ -340,8 +340,8 @@ func TestWhatCanNotBeReadOrWrittenIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A process that has only just started has published nothing. One that blanked the revision had the next one render
-// from another salt, which is another revision for the whole fleet.
+// A process that has just started has published nothing. If it cleared the revision, the next pass would render
+// with another salt, which is another revision for the whole fleet.
 func TestARevisionStaysKnownUntilThereIsAnother(t *testing.T) {
 	t.Parallel()
 	before := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// operatorCondition is OLM's object, with a condition of somebody else.
+// operatorCondition returns OLM's object, with a condition of another client.
 func operatorCondition() *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"deployments": []any{"operator"},

@@ -215,7 +215,7 @@ func TestNobodyJoinsFromAListThatIsBeingDeleted(t *testing.T) {
 	r.want(t)
 }
 
-// A finalizer, such as that of a deletion in the foreground, may hold the list for long.
+// A finalizer, such as for foreground deletion, may keep the list for long.
 func TestAListThatIsBeingDeletedRemovesNobodyUntilItIsGone(t *testing.T) {
 	t.Parallel()
 	held := list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a"})
@@ -233,7 +233,7 @@ func TestAListThatIsBeingDeletedRemovesNobodyUntilItIsGone(t *testing.T) {
 	if len(r.heard) > 0 {
 		t.Errorf("it is said to be absent: %q", r.heard)
 	}
-	// What it says is followed all the same, and then it goes.
+	// Its content is still applied, and then it is deleted.
 	at := client.ObjectKeyFromObject(held)
 	if err := r.api.Get(t.Context(), at, held); err != nil {
 		t.Fatal(err)
@@ -255,7 +255,7 @@ func TestAListThatIsBeingDeletedRemovesNobodyUntilItIsGone(t *testing.T) {
 	r.want(t)
 }
 
-// past is a cache whose watch of the list is behind that of the instances.
+// past is a cache whose list lags behind its instances.
 type past struct {
 	client.Client
 	list *corev1.ConfigMap
@@ -273,7 +273,7 @@ func (p past) Get(ctx context.Context, key client.ObjectKey, o client.Object, op
 	return nil
 }
 
-// An operator that was suspended removes nobody whom another has added meanwhile.
+// An operator that was suspended must not remove hosts that another operator has added in the meantime.
 func TestAListThatIsNotTheNewestRemovesNobody(t *testing.T) {
 	t.Parallel()
 	for name, isThere := range map[string]bool{"it has fewer entries": true, "there is none": false} {
@@ -324,7 +324,7 @@ func TestA81_AnEntryThatIsBackCorrectsItsOldInstanceAndWaitsForIt(t *testing.T) 
 	r.reconcile(t)
 	r.set(t, map[string]string{"10.0.0.1": "username=b"})
 	r.reconcile(t)
-	r.want(t, "10.0.0.1=b:22") // still leaving, for which its host must be reached
+	r.want(t, "10.0.0.1=b:22") // still being removed; the operator must reach its host for this
 	if err := r.api.Get(t.Context(), at, i); err != nil {
 		t.Fatal(err)
 	}

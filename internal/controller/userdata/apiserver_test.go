@@ -88,7 +88,7 @@ func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 	s.usedItsRights()
 }
 
-// holds waits until the state says whether Machines are made with a key.
+// holds waits until the state reports whether Machines are created with a key.
 func (s *stage) holds(line string, want bool) {
 	s.t.Helper()
 	s.until("the state to know which key Machines are made with",
@@ -230,7 +230,7 @@ func (s *stage) until(what string, holds func() bool) {
 	}
 }
 
-// Who is expected to show the shared host key, and who is not.
+// Hosts that must show the shared host key, and hosts that need not.
 func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -281,7 +281,7 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 		t.Error("nobody knows the platform, and yet the host key is known")
 	}
 
-	// Another key: machines from before have the old one, which nobody knows any more.
+	// Another key: older machines have the old key, which is lost.
 	s.set(func() { s.platform, s.now = contract.PlatformAWS, time.Now() })
 	s.remove(secret)
 	again := s.eventually(namespace, contract.HostKeySecret, "another key",
@@ -296,7 +296,7 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	s.expects("a Machine with the key from before", instance(fresh), "")
 	s.expects("a Machine from before all keys", instance(old), "")
 
-	// What is no key is not used, and said.
+	// An invalid key is not used, and is reported.
 	s.remove(again)
 	rubbish := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.HostKeySecret},
 		Data: map[string][]byte{contract.HostKeyField: []byte("rubbish")}}

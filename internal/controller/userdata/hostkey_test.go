@@ -7,7 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Machines made before that time are trusted at first contact, so one that is to come would have all of them trusted.
+// Machines that were created before that time are trusted at first contact, so with a time in the future, all of
+// them would be trusted.
 func TestA09_ATimeOfAClockThatWasAheadIsPutRight(t *testing.T) {
 	t.Parallel()
 	right, secret := time.Now().UTC().Truncate(time.Second), &corev1.Secret{}

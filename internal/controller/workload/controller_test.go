@@ -91,7 +91,7 @@ func (f *fixture) looks(t *testing.T) (changed []string) {
 	}
 }
 
-// says is what is said of a node.
+// says returns the problem of a node.
 func (f *fixture) says(node string) *contract.Problem {
 	problem, _ := f.Misplaced(node)
 	return problem
@@ -166,7 +166,7 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 	if got := f.looks(t); len(got) != 0 || len(f.events) != 2 {
 		t.Errorf("delivered %v, events %q", got, f.events)
 	}
-	// What can't be read changes nothing of what is said.
+	// If pods can't be read, the problems stay unchanged.
 	f.server.Broken = http.StatusServiceUnavailable
 	if err := f.look(t.Context()); err == nil || f.says("a") == nil {
 		t.Errorf("%v, of a it says %v", err, f.says("a"))
@@ -334,7 +334,7 @@ func TestAPodWaitsForAHostThatJoins(t *testing.T) {
 	if f.looks(t); len(f.events) != 1 {
 		t.Errorf("events: %q", f.events)
 	}
-	// Those of a host that has joined are not held back.
+	// Warnings about a host that has joined are not delayed.
 	f.clock, f.reported = began, map[found]report{}
 	if err := f.api.Create(t.Context(), node("b")); err != nil {
 		t.Fatal(err)
@@ -344,7 +344,7 @@ func TestAPodWaitsForAHostThatJoins(t *testing.T) {
 	}
 }
 
-// A host that never joins holds back no warning for good: no pod runs there.
+// A host that never joins delays no warning forever, because no pod runs there.
 func TestAPodWaitsForNoHostThatDoesNotJoin(t *testing.T) {
 	t.Parallel()
 	never := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b",

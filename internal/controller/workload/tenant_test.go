@@ -46,7 +46,7 @@ func TestA73_ALookThatHasNotSeenAllPodsDoesNotSayThatAllIsWell(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, node("a"), linux("logs", "a"), node("b"))
 	f.looks(t)
-	// What was found stays for a while when it is hidden.
+	// A finding stays for a while if it can't be seen any longer.
 	large(f, "a", 20)
 	f.server.Slow = 11 * time.Second
 	f.clock = f.clock.Add(lookEvery)
@@ -147,7 +147,7 @@ func TestATenantOnSomeNodesDoesNotHideTheOthers(t *testing.T) {
 	}
 }
 
-// Pods that are made anew each second have a new UID each time.
+// Pods that are created again each second have a new UID each time.
 func TestEventsAboutATenantsPodsLeaveRoomForOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, node("a"))
@@ -172,7 +172,7 @@ func TestEventsAboutATenantsPodsLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// Whoever makes a pod may name somebody else's controller as its owner.
+// The creator of a pod may name another user's controller as its owner.
 func TestAnOwnersUIDInAnotherNamespaceIsAnotherOwner(t *testing.T) {
 	t.Parallel()
 	theirs, ours := linux("a", "a"), linux("b", "a")

@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// FuzzAnnotations has a hostile daemon or kubelet say anything where the operator reads it: what
-// becomes of it for logs, events and a status is short, and its reason is one of ours.
+// FuzzAnnotations simulates a hostile daemon or kubelet that writes any text in the fields that the operator reads.
+// The text in logs, events and the status must be short, and its reason must be a reason of ours.
 func FuzzAnnotations(f *testing.F) {
 	const version = "0.1.0-0123456789"
 	f.Add("DiskFull: revision "+version+": no room", version)

@@ -48,8 +48,8 @@ func TestRaisingTheLimitWakesAsManyAsFit(t *testing.T) {
 	}
 }
 
-// TestSlotsUnderRandomUse holds the invariants: never more holders than the limit, and nobody who
-// asks again and again waits for ever.
+// TestSlotsUnderRandomUse checks the invariants: there are never more holders than the limit, and no host that
+// requests a slot repeatedly waits forever.
 func TestSlotsUnderRandomUse(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

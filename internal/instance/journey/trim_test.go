@@ -39,7 +39,7 @@ func TestTheCacheKeepsNoImagesAndVolumesOfANode(t *testing.T) {
 	}
 }
 
-// Each address takes a place in an index, too.
+// Each address also uses an entry of an index.
 func TestAKubeletFillsTheCacheWithFewAddresses(t *testing.T) {
 	t.Parallel()
 	addresses := []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: strings.Repeat("x", 254)},
