@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestMain plays the program that is run, where the variable says so.
+// TestMain simulates the wrapped program if the variable says so.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PLAYS") {
 	case "ends":

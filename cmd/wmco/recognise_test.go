@@ -18,9 +18,9 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// An API server that has just started lists the groups of CRDs as stale, or not at all, while it serves
-// their objects or will within seconds. Who takes that for a plain cluster ignores OpenShift's settings
-// until it is started again.
+// An API server that has just started lists the groups of CRDs as stale, or not at all, but already serves their
+// objects or will within seconds. If the operator mistook it for a plain cluster, it would ignore OpenShift's
+// settings until its next start.
 func TestA60_OpenShiftIsRecognisedWhileDiscoveryIsStale(t *testing.T) {
 	t.Parallel()
 	own, config, machines := v1alpha1.Group, configv1.GroupName, "machine.openshift.io"
@@ -62,7 +62,7 @@ func TestA60_OpenShiftIsRecognisedWhileDiscoveryIsStale(t *testing.T) {
 // late is how many questions for its groups an API server answers before it is ready: to decide took two.
 const late = 2
 
-// starting is an API server of OpenShift that starts. It is ready after some questions, or stays as it is.
+// starting is an API server of OpenShift that starts. It is ready after some requests, or never.
 type starting struct {
 	groups, stale    []string
 	objects, forever bool

@@ -60,8 +60,9 @@ mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
 echo token >/var/run/secrets/kubernetes.io/serviceaccount/token
 exec "$0" "$@"`
 
-// Where a kubeconfig names another cluster than that of the pod in which `make undeploy` runs, kubectl deletes from the
-// former: so that one is asked, named, and said to have no CRDs. Where tests may make no mount, they run in no pod.
+// `make undeploy` may run in a pod with a kubeconfig for another cluster. kubectl then deletes from the
+// kubeconfig's cluster. So the check must ask and name this cluster, and report that it has no CRDs. If tests can't
+// mount files, they don't run in a pod.
 func TestA65_TheClusterIsAskedFromWhichKubectlDeletes(t *testing.T) {
 	t.Parallel()
 	const again = "WMCO_TEST_ARGUMENTS"

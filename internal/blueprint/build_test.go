@@ -122,7 +122,7 @@ func lacking(names ...string) payload.Manifest {
 	return m
 }
 
-// withVersion returns a payload in which one file has another version.
+// withVersion returns a payload that contains another version of one file.
 func withVersion(path, version string) payload.Manifest {
 	m := complete()
 	for i := range m.Files {

@@ -489,7 +489,7 @@ func TestA60_ARightThatOnlyHostsNeedKeepsOnlyHostsWaiting(t *testing.T) {
 	}
 }
 
-// Whoever upgrades by hand may forget the rights, and the upgrade is a restart.
+// A user who upgrades by hand may forget the rights, and the upgrade is a restart.
 func TestA60_NodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T) {
 	t.Parallel()
 	isForbidden := false
@@ -606,8 +606,8 @@ func TestA54_AddressesOfIPv6ServicesAreReserved(t *testing.T) {
 	}
 }
 
-// Whoever upgrades by hand may forget a right. What nodes can do without keeps nothing from them, and no serving
-// certificate; what they need is a problem that says what to do.
+// A user who upgrades by hand may forget a right. If nodes don't need the facts, they still get everything else,
+// including serving certificates. If they need them, there is a problem with a fix.
 func TestA60_RightsThatAreMissingAreToldWithWhatToDo(t *testing.T) {
 	t.Parallel()
 	clients := kubernetesfake.NewClientset()

@@ -205,7 +205,7 @@ func FuzzManifestFromConfigMap(f *testing.F) {
 			}
 			return
 		}
-		// What is accepted can be written and read again, and each service has its turn.
+		// An accepted manifest can be written and read again, and each of its services can be started in order.
 		data, err := m.Data()
 		if err != nil {
 			t.Fatal(err)

@@ -263,7 +263,7 @@ func TestA75_WhyLeadsFromTheSymptomToTheFix(t *testing.T) {
 	}
 }
 
-// Who believes it deletes the Node, as the fix says.
+// A user who trusts the diagnosis deletes the Node, as the fix says.
 func TestA75_ANodeIsAnOrphanOnlyWhereItIsTheOperatorsAndInstancesWereRead(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -377,7 +377,7 @@ func TestA75_WhyHasAFixForWhatKubeletAndTheRuntimeReport(t *testing.T) {
 			if len(found) != 1 || !strings.Contains(found[0].Fix, c.fix) || c.fix == "" && found[0].Fix != "" {
 				t.Errorf("of a container: %+v", found)
 			}
-			// Of a sandbox, and of a pull that is only repeated by now, events tell alone.
+			// Only events report the failure of a sandbox, or of a pull that is only retried.
 			found = diagnosis.OfPod(&corev1.Pod{}, nil, nil, fleet(12), []diagnosis.Event{{Type: "Warning", Reason: "Failed",
 				Message: c.reason + ": " + c.message}, {Type: "Warning", Reason: "Failed", Message: "again: " + c.reason +
 				": " + c.message}, {Type: "Normal", Reason: "Pulled", Message: c.message}}).Findings
@@ -404,8 +404,8 @@ func TestA75_TextOfOthersDoesNotReachTheTerminal(t *testing.T) {
 	}
 }
 
-// TestA75_WhatAHostSaysForgesNothing has a host write what terminals obey beside escape sequences: C1
-// controls, backspace, letters in another order, and lines that look like ours.
+// TestA75_WhatAHostSaysForgesNothing makes a host write characters that control terminals: C1 controls, backspace,
+// bidirectional controls, and lines that look like ours.
 func TestA75_WhatAHostSaysForgesNothing(t *testing.T) {
 	t.Parallel()
 	const hostile = "a\u009b2J\b\b\u202e\x9b31m\rgone\nOPERATOR   all is well\nFLEET"

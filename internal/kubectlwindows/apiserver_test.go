@@ -35,8 +35,7 @@ type terminal struct {
 	kubeconfig string
 }
 
-// start starts a control plane with our types and a fleet of three: a node that is Ready, a host that
-// is refused, and one that a Machine stands for.
+// start starts a control plane with our types and three hosts: a Ready node, a refused host, and a Machine's host.
 func start(t *testing.T) *terminal {
 	t.Helper()
 	plane.SkipIfShort(t)
@@ -111,7 +110,7 @@ func instance(name string, source *v1alpha1.Source, status v1alpha1.WindowsInsta
 		Status: status}
 }
 
-// create makes objects with their status, which others may write, too.
+// create creates objects with their status. Other clients normally write the status.
 func (at *terminal) create(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	for _, object := range objects {

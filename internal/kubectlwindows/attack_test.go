@@ -24,7 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// fewRights has a user ask who may read pods of one namespace only.
+// fewRights runs commands as a user who may only read pods of one namespace.
 func fewRights(t *testing.T, at *terminal) {
 	t.Helper()
 	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "developer"}}
@@ -112,10 +112,10 @@ func withoutAnOperator(t *testing.T, at *terminal) {
 	bare.expect(t, 0, []string{"0 errors"}, "lint", "--live", "-n", "kube-system", "deployments")
 }
 
-// addsAtOnce has many add hosts, while somebody else changes entries: none is lost.
+// addsAtOnce adds hosts in many concurrent commands, while another client changes entries. No entry is lost.
 func addsAtOnce(t *testing.T, at *terminal) {
 	t.Helper()
-	const many = 15 // a conflict is somebody else's success, so each has fewer than it may try
+	const many = 15 // each conflict means that another writer succeeded, so there are fewer conflicts than tries
 	before := entries(t, at)
 	var group errgroup.Group
 	for i := range many {

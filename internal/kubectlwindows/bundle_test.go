@@ -92,7 +92,7 @@ type front struct {
 	requests atomic.Int32
 }
 
-// behind is the terminal of somebody whom a front serves, with the rights of an administrator.
+// behind returns the terminal of a user behind a proxy, with an administrator's rights.
 func (at *terminal) behind(t *testing.T, f *front) *terminal {
 	t.Helper()
 	target, err := url.Parse(at.lab.Admin().Host)
@@ -176,7 +176,7 @@ func plant(t *testing.T, at *terminal) (logs string) {
 	listed.BinaryData["10.0.0.78"] = []byte("\xff\xfe" + secrets["an entry that is wrong"])
 	listed.Annotations = annotated("").Annotations
 	var folded strings.Builder
-	for i := range 40 { // one of them is where a line ends
+	for i := range 40 { // one of them ends a line
 		folded.WriteString(strings.Repeat("x", i) + " password: " + secrets["a value that YAML folds"] + " ")
 	}
 	told := instance("told", nil, v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 1,

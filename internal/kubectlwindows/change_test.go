@@ -92,7 +92,7 @@ func drainCommand(t *testing.T, at *terminal) {
 	at.expect(t, 1, []string{"no node is named"}, "drain-status", "nobody")
 }
 
-// refusedRemoval is by somebody who may change hosts and remove none: a later removal is no forced one.
+// refusedRemoval tests a user who may change hosts but not remove them: a later removal must not be forced.
 func refusedRemoval(t *testing.T, at *terminal) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: "changes-only", Namespace: contract.OperatorNamespace}
@@ -161,7 +161,7 @@ func rebootCommand(t *testing.T, at *terminal) {
 	}
 }
 
-// entries are those of windows-instances.
+// entries returns the entries of windows-instances.
 func entries(t *testing.T, at *terminal) map[string]string {
 	t.Helper()
 	return get[corev1.ConfigMap](t, at, contract.OperatorNamespace, contract.InstancesConfigMap).Data
@@ -217,7 +217,8 @@ func removeCommand(t *testing.T, at *terminal) {
 		t.Errorf("an entry in UTF-16 is still listed: %v", list)
 	}
 
-	// its entry went with a removal that nobody has begun yet, as no operator is at work, and now it is gone for good
+	// its entry was removed earlier, but the operator isn't running and has not begun the removal; now the host no
+	// longer exists
 	at.create(t, instance("10.0.0.8", &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "10.0.0.8"},
 		v1alpha1.WindowsInstanceStatus{}))
 	at.expect(t, 0, []string{"host 10.0.0.8 is being removed"}, "remove", "10.0.0.8", "--force", "--yes")

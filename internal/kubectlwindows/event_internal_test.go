@@ -45,7 +45,7 @@ func (overloaded) Get(context.Context, client.ObjectKey, client.Object, ...clien
 	return apierrors.NewTooManyRequests("busy", 1)
 }
 
-// Which instances there are nobody knows, and so not that a node has none.
+// The existing instances are unknown, so it is unknown whether a node has one.
 func TestWhereInstancesAreRefusedNoNodeIsAnOrphan(t *testing.T) {
 	t.Parallel()
 	s, err := (&reader{Client: overloaded{}, now: time.Now}).snapshot(t.Context(), true)

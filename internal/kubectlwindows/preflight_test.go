@@ -31,7 +31,7 @@ func checksOf(ctx context.Context, t *testing.T, at *terminal) (all []v1alpha1.W
 	return all
 }
 
-// answer stands for the operator: it says of each host what it finds.
+// answer simulates the operator: it writes a result for each host.
 func answer(ctx context.Context, t *testing.T, at *terminal) {
 	t.Helper()
 	ticker := time.NewTicker(50 * time.Millisecond)
@@ -126,7 +126,7 @@ func preflightCommand(t *testing.T, at *terminal) {
 	waits := at.behind(t, &front{before: func(r *http.Request) {
 		if r.Method == http.MethodPost {
 			created.Store(true)
-			// one that does not know the field would drop it, and the host would join
+			// an API server that doesn't know the field would drop it, and the host would join
 			if got := r.URL.Query().Get("fieldValidation"); got != metav1.FieldValidationStrict {
 				t.Errorf("unknown fields are validated as %q", got)
 			}

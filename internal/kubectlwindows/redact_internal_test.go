@@ -91,7 +91,7 @@ func TestSecretsInAnyShapeAreRedacted(t *testing.T) {
 	}
 }
 
-// What a reader needs to find a fault stays.
+// Text that helps to find a fault stays.
 func TestWhatIsNoSecretIsNotRedacted(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{

@@ -14,10 +14,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/kubectlwindows"
 )
 
-// aloneVariable has a test of this program print into a pipe that nobody reads.
+// aloneVariable makes a test of this program print to a pipe without a reader.
 const aloneVariable = "KUBECTL_WINDOWS_TEST_ALONE"
 
-// Who reads the first line only, as head -1 does, ends the program; it has nothing to complain of.
+// A reader that only reads the first line, such as head -1, ends the program. This is no error.
 func TestA75_APipeThatIsClosedEndsItSilently(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(aloneVariable) != "" {

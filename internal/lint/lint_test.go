@@ -205,7 +205,7 @@ func TestA74_AHundredDocumentsAreRead(t *testing.T) {
 	}
 }
 
-// The rule is containerd's, by which it chooses a variant (containerd/platforms, checkWindowsHostAndContainerCompat).
+// This is containerd's rule for the choice of a variant (containerd/platforms, checkWindowsHostAndContainerCompat).
 func TestA74_ANodeRunsImagesBackToTheReleaseBefore(t *testing.T) {
 	t.Parallel()
 	const text = "kind: Pod\nmetadata: {name: a}\nspec: {os: {name: windows}, containers: [{name: c, image: app}]}\n"

@@ -129,8 +129,9 @@ func lookup(files map[string][]byte, host string) []byte {
 	return nil
 }
 
-// TestContainerdAsksTheResolverAlone looks at random rules and images: wherever a rule changes where an image comes
-// from, containerd must ask the resolver and nobody else, and nobody at all while another program has its port.
+// TestContainerdAsksTheResolverAlone tests random rules and images: if a rule changes where an image comes from,
+// containerd must ask only the resolver. If another program has the resolver's port, containerd must ask no server
+// at all.
 func TestContainerdAsksTheResolverAlone(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -181,8 +182,8 @@ func TestContainerdAsksTheResolverAlone(t *testing.T) {
 	}
 }
 
-// TestNoSpellingLeadsAroundTheResolver is about names that have no folder of their own, such as one
-// with a zero before its port, which is the same registry for containerd.
+// TestNoSpellingLeadsAroundTheResolver tests names without their own folder, such as a name with a zero before its
+// port, which containerd treats as the same registry.
 func TestNoSpellingLeadsAroundTheResolver(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string][]string{

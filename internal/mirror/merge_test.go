@@ -138,7 +138,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// hostile is what must not be taken for a mirror, and, but for what says so, neither for a source.
+// hostile returns texts that must not be accepted as a mirror or, except where noted, as a source.
 func hostile() map[string]struct{ text, why string } {
 	return map[string]struct{ text, why string }{
 		"nothing":                      {"", "empty"},

@@ -125,7 +125,7 @@ func TestRefusedAndInsecure(t *testing.T) {
 		"mcr.microsoft.com/oss/kubernetes/pause:3.9": "mcr.microsoft.com/oss/kubernetes/pause",
 		"mcr.microsoft.com/windows/servercore":       "",
 		"quay.io/lab/x":                              "quay.io/lab/x",
-		// a source of its own, for which the mirrors of quay.io are not
+		// a separate source; the mirrors of quay.io don't apply
 	} {
 		reference, kind, err := parse(image)
 		if err != nil {
@@ -159,7 +159,7 @@ func TestNothingRefusedIsPulledAroundTheResolver(t *testing.T) {
 		there   []string
 		without []string
 	}{
-		// A name like quay.io:0443, whose folder nobody can foresee, is the same registry for containerd.
+		// A name like quay.io:0443, whose folder can't be predicted, is the same registry for containerd.
 		"a blocked registry": {sources: contract.RegistrySources{Blocked: []string{"quay.io"}},
 			there: []string{"quay.io", "quay.io_443_", "_default"}},
 		"a blocked repository": {sources: contract.RegistrySources{Blocked: []string{"quay.io/a"}},

@@ -15,7 +15,7 @@ import (
 
 func basic(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// secretOf makes a pull secret in which each key has itself as user name.
+// secretOf returns a pull secret. Each key is its own user name.
 func secretOf(t *testing.T, keys ...string) mirror.PullSecret {
 	t.Helper()
 	auths := map[string]any{}

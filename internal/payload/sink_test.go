@@ -80,7 +80,7 @@ func (p *memoryPending) end() error {
 // wanted.
 func (s *memorySink) assertConsistent(t *testing.T, want []contract.Blob, stored []string, missing []contract.Blob) {
 	t.Helper()
-	// A failed Commit ends its blob, too.
+	// A failed Commit also ends its blob.
 	if s.open != 0 {
 		t.Errorf("%d blobs were neither committed nor discarded", s.open)
 	}

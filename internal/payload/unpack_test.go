@@ -251,7 +251,7 @@ func TestUnpackStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// What failed is sent again, and the second stream holds only that.
+// Failed blobs are sent again, and the second stream contains only them.
 func TestUnpackResumesWithWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	blobs, sink := samples(), newMemorySink()

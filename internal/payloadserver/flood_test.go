@@ -111,7 +111,8 @@ func TestA55_ADaemonIsServedWhileOthersHoldAllConnections(t *testing.T) {
 	}
 }
 
-// Neither a node nor somebody else with a certificate of the cluster holds connections: each ends with its response.
+// No node and no other client with a certificate of the cluster keeps connections: each connection ends with its
+// response.
 func TestA55_WhoShowsACertificateDoesNotHoldAllConnections(t *testing.T) {
 	t.Parallel()
 	const connections = 128

@@ -35,7 +35,7 @@ import (
 type shelf struct {
 	content []byte
 	gate    chan struct{}
-	// opened is told of each reader, if anybody listens.
+	// opened is signalled for each reader, if a test listens.
 	opened chan struct{}
 	// open counts readers, peak the most at once.
 	open, peak atomic.Int32

@@ -41,7 +41,7 @@ func TestA55_OneNodeDoesNotKeepOthersFromThePayload(t *testing.T) {
 			statuses <- status
 		}()
 	}
-	// Either all places are taken, or the node was told that it has enough.
+	// Either all slots are used, or the node has reached its limit.
 	for opened := 0; opened < transfers; {
 		select {
 		case <-slow.opened:

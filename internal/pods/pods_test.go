@@ -65,7 +65,7 @@ func TestPagesAreNotRequestedFromTheAPIServersMemory(t *testing.T) {
 	}
 }
 
-// A pod that takes long to look at ends a pass, too, but never before one of a page was seen.
+// A slow visit of a pod also ends a pass, but never before a pod of a page was visited.
 func TestAPassEndsInTheMiddleOfAPage(t *testing.T) {
 	t.Parallel()
 	s := podstest.New(t, 10, 1)

@@ -42,7 +42,7 @@ func orphaned(n *corev1.Node) {
 }
 func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 
-// onNode is the instance of a node; its name is that of its Machine, if it has one.
+// onNode returns the instance of a node. Its name is its Machine's name, if it has one.
 func onNode(name, node string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
 	joined := metav1.Now()
 	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
@@ -354,7 +354,7 @@ func TestAVerdictNamesWhoIsInTheWay(t *testing.T) {
 	}
 }
 
-// Who has a place is on its way, and somebody else is so a minute later. All others stay until somebody acts.
+// Nodes with a slot change from minute to minute. All others stay until a person acts.
 func TestWhatIsShownOfAFullBudgetNamesWhoHasNoPlace(t *testing.T) {
 	t.Parallel()
 	instances := []v1alpha1.WindowsInstance{onNode("mb", "b", claiming), onNode("md", "d"), onNode("me", "e", claiming)}

@@ -31,7 +31,7 @@ func state(instances ...v1alpha1.WindowsInstance) policy.RolloutState {
 	return s
 }
 
-// holders lists who has a place.
+// holders lists the holders of slots.
 func holders(places []policy.Place) (names []string) {
 	for _, p := range places {
 		names = append(names, p.Name)
@@ -134,7 +134,7 @@ func TestAPlaceLastsAsLongAsItsRequest(t *testing.T) {
 	}
 }
 
-// Otherwise nothing would be written, and no conflict would show that another operator has decided meanwhile.
+// Otherwise nothing would be written, and no conflict would show that another operator has decided in the meantime.
 func TestAPlaceThatAnEarlierRequestLeftIsWrittenAnewBeforeItIsUsed(t *testing.T) {
 	t.Parallel()
 	s := state(asks("a"), onNode("b", "b"))

@@ -63,7 +63,7 @@ func exeMovedAway(m machine) {
 		t.Errorf("by the path from which it was started: %+v, want process %d", found, first.PID)
 	}
 	noError(t, m.Host.Programs.Kill(t.Context(), first.PID, winos.Runs(exe)))
-	noError(t, files.Remove(aside)) // nothing runs it any more
+	noError(t, files.Remove(aside)) // no process runs it now
 	m.stop(t, config.Name)
 	m.start(t, config.Name)
 }
@@ -99,7 +99,7 @@ func exeKilled(m machine) {
 	if state.PID != running.PID || state.State != winos.ServiceRunning {
 		t.Errorf("a process of another program is ended: %+v", state)
 	}
-	for range 2 { // one that is gone is fine
+	for range 2 { // a missing one is fine
 		noError(t, m.Host.Programs.Kill(t.Context(), running.PID, winos.Runs(m.dir+`\KILLED.exe`)))
 	}
 	noError(t, m.Host.Files.Remove(m.dir+`\Killed.exe`))

@@ -48,7 +48,7 @@ func fileReplaced(m machine) {
 	if names := m.names(t, m.dir); !slices.Equal(names, []string{"file.txt"}) {
 		t.Errorf("the directory has %q", names)
 	}
-	// What was there stays while the new content does not arrive.
+	// The old content stays until the new content has arrived.
 	broken := io.MultiReader(strings.NewReader("half"), failing{})
 	isError(t, "writing", winos.WriteFile(m.Host.Files, path, broken, winos.AccessInherit), errBroken)
 	if have := m.read(t, path); have != "3rd" {

@@ -1,9 +1,8 @@
 // Package winostest answers whether an implementation of winos behaves as every caller relies on:
 // real Windows, Wine and the simulated machine all have to pass it.
 //
-// Tests of implementations run it. It changes the machine that it runs on (services, environment,
-// root certificates, files under a scratch directory) and takes back what it did; it holds no test
-// of its own.
+// Tests of implementations run it. It changes the machine that it runs on (services, environment, root
+// certificates, files under a scratch directory) and restores the old state. It contains no tests itself.
 package winostest
 
 import (
@@ -12,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Fixture is one machine, and what the suite needs beside its interfaces.
+// Fixture is one machine, with the data that the suite needs in addition to its interfaces.
 type Fixture struct {
 	Host winos.Host
 	// Scratch is an existing, empty directory on the machine, without spaces in its path.
@@ -33,10 +32,10 @@ type Fixture struct {
 	AppendAs func(t *testing.T, path string) (write func(line string))
 	// MakeJunction makes a junction to a directory.
 	MakeJunction func(t *testing.T, path, to string)
-	// Reboot restarts the machine through winos.System and returns when it is back. nil when the
-	// machine must not be restarted; host name and features are left alone then, too.
+	// Reboot restarts the machine through winos.System and returns when it is back. If it is nil, the machine must
+	// not be restarted, and the suite doesn't change the host name and features.
 	Reboot func(t *testing.T)
-	// Cannot says what the machine can't do and why; those cases are left out, and the log says so.
+	// Cannot lists what the machine can't do, and why. Those cases are skipped, and the log reports this.
 	Cannot map[Ability]string
 }
 

@@ -56,7 +56,7 @@ func networkListening(m machine) {
 	}
 }
 
-// freePort is a port of the machine that nobody listens on.
+// freePort returns a port of the machine without a listener.
 func (m machine) freePort(t *testing.T) int {
 	t.Helper()
 	all, err := m.Host.Network.Listening(t.Context())
@@ -149,7 +149,7 @@ func networkUsed(m machine) {
 	if first != again || first == other || !subnet.Contains(first) || !subnet.Contains(other) {
 		t.Errorf("the endpoint has %v, then %v, and the other %v", first, again, other)
 	}
-	// One that kube-proxy made by itself has an address and no name.
+	// An endpoint that kube-proxy created has an address and no name.
 	wanted := netip.MustParseAddr("10.212.5.77")
 	for _, c := range []struct {
 		name        string
@@ -179,7 +179,7 @@ func (m machine) overlay(vni uint32, subnet string) winos.HNSNetwork {
 	return winos.HNSNetwork{Name: fmt.Sprintf("%s.%d", m.prefix, vni), VNI: vni, Subnet: netip.MustParsePrefix(subnet)}
 }
 
-// makesOverlays says whether the fixture can, and has overlays of these VNIs removed after the case.
+// makesOverlays reports whether the fixture can create overlays, and removes overlays of these VNIs after the case.
 func (m machine) makesOverlays(vnis ...uint32) bool {
 	if m.CreateNetwork == nil {
 		m.t.Log("left out: the fixture can't create networks")
@@ -216,9 +216,9 @@ func overlayFound(m machine) {
 	m.expectOverlay(last)
 }
 
-// Windows did not take 256, and one of its developers calls 4096 its least; the greatest is that of
-// Hyper-V: https://github.com/moby/moby/issues/32935, https://github.com/flannel-io/flannel/pull/1215
-// and https://learn.microsoft.com/en-us/powershell/module/hyper-v/set-vmnetworkadapter.
+// Windows did not accept 256, and a Windows developer names 4096 as the minimum. The maximum comes from Hyper-V:
+// https://github.com/moby/moby/issues/32935, https://github.com/flannel-io/flannel/pull/1215 and
+// https://learn.microsoft.com/en-us/powershell/module/hyper-v/set-vmnetworkadapter.
 func overlayNumbers(m machine) {
 	vnis := []uint32{1, 256, 4095, 16_777_215, 1 << 24}
 	if !m.makesOverlays(vnis...) {
@@ -234,9 +234,9 @@ func overlayNumbers(m machine) {
 	}
 }
 
-// That Windows refuses a name is known: https://github.com/microsoft/hcsshim/issues/850. What it says
-// to a VNI and to addresses that another network has is written nowhere. The laboratory refuses
-// them, so that nothing of ours can rely on the opposite.
+// Windows is known to refuse a duplicate name: https://github.com/microsoft/hcsshim/issues/850. Its behavior for a
+// VNI or addresses of another network is not documented. The lab refuses them, so that our code can't rely on the
+// opposite.
 func overlayTaken(m machine) {
 	if !m.makesOverlays(4096, 4097) {
 		return

@@ -205,7 +205,7 @@ func serviceRepeated(m machine) {
 
 func serviceOrder(m machine) {
 	t := m.t
-	// last needs middle, middle needs first, and aside needs first, too.
+	// last needs middle, middle needs first, and aside also needs first.
 	first := m.service(t, "First", order.Orders{}, nil)
 	needs := func(name string) func(*winos.ServiceConfig) {
 		return func(c *winos.ServiceConfig) { c.Dependencies = []string{strings.ToUpper(name)} }

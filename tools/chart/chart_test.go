@@ -215,7 +215,8 @@ func TestA65_MonitoringComesWhereThePrometheusOperatorIs(t *testing.T) {
 		wanted(t, "default"))
 }
 
-// A plain cluster has no Prometheus that everybody knows: which one reads is said, or nothing of it is installed.
+// A plain cluster has no standard Prometheus. The user must name the Prometheus that reads the metrics, or the
+// chart installs no monitoring.
 func TestA65_MonitoringWithoutOpenShiftIsForThePrometheusThatIsNamed(t *testing.T) {
 	t.Parallel()
 	plain := []string{"--set", "cluster=kubernetes", "--api-versions", "monitoring.coreos.com/v1"}
@@ -241,7 +242,7 @@ func TestA65_MonitoringWithoutOpenShiftIsForThePrometheusThatIsNamed(t *testing.
 
 const openShiftsCA = "/etc/prometheus/configmaps/kubelet-serving-ca-bundle/ca-bundle.crt"
 
-// read is monitoring as another Prometheus reads it than the one of OpenShift.
+// read returns the monitoring objects for a Prometheus other than OpenShift's.
 func read(t *testing.T, objects map[string]map[string]any, namespace, account, ca string) map[string]map[string]any {
 	t.Helper()
 	other := strings.NewReplacer("openshift-monitoring", namespace, "kind: ServiceAccount\n  name: prometheus-k8s",

@@ -65,7 +65,7 @@ func lifecycle(t *testing.T, namespaces, rightsIn []string, objects string) {
 			t.Fatal(err)
 		}
 	}
-	// A CRD in OpenShift's group makes no OpenShift: what was copied from it brings one, too.
+	// A CRD in OpenShift's group doesn't prove OpenShift, because copied manifests also contain one.
 	copied := filepath.Join(t.TempDir(), "crd.yaml")
 	if err = os.WriteFile(copied, []byte(crd), 0o600); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func lifecycle(t *testing.T, namespaces, rightsIn []string, objects string) {
 	if _, err = admin.AppsV1().Deployments(namespace).Get(t.Context(), operator, metav1.GetOptions{}); err != nil {
 		t.Errorf("the operator is gone: %v", err)
 	}
-	// who has the release stay after that does what the Job says: until then Helm upgrades nothing
+	// to keep the release after that, a user must follow the Job's message; until then, Helm upgrades nothing
 	if err = do("upgrade", "wmco", made); err == nil {
 		t.Error("Helm upgrades a release that it was removing: nobody has to be told")
 	}
@@ -216,7 +216,7 @@ func runJob(ctx context.Context, admin kubernetes.Interface, program, kubeconfig
 	var job *batchv1.Job
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		found, err := jobs.Get(ctx, operator+"-uninstall", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && found.Status.StartTime != nil { // the one of the try before
+		if apierrors.IsNotFound(err) || err == nil && found.Status.StartTime != nil { // the Job of the previous try
 			return false, nil
 		}
 		job = found

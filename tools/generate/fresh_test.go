@@ -34,8 +34,8 @@ func TestCommittedPagesAreFresh(t *testing.T) {
 	}
 }
 
-// A row whose last cell is empty is a field, phase or reason that nobody explained. The rows of a
-// kind's own table have two cells.
+// If the last cell of a row is empty, a field, phase or reason has no explanation. The rows of a kind's own table
+// have two cells.
 func TestEverythingHasAMeaning(t *testing.T) {
 	t.Parallel()
 	all, err := pages(root)

@@ -26,8 +26,8 @@ func read(t *testing.T, names ...string) string {
 	return all.String()
 }
 
-// What operator and daemon call by name is what users see: each must stand in one of the two pages that
-// people write.
+// Users see the names that the operator and the daemon use. Each name must be in one of the two pages that people
+// write.
 func TestEveryNameOfTheContractIsExplained(t *testing.T) {
 	t.Parallel()
 	names, err := constants(filepath.Join(root, "internal", "contract"))
@@ -38,7 +38,7 @@ func TestEveryNameOfTheContractIsExplained(t *testing.T) {
 	checked := 0
 	for _, c := range names {
 		if !ast.IsExported(c.name) || c.kind != "" || strings.HasPrefix(c.name, "Key") {
-			continue // words of messages and manifests, and reasons, which have a page of their own
+			continue // words of messages and manifests, and reasons, which have their own page
 		}
 		checked++
 		if !strings.Contains(text, c.value) {

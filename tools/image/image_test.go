@@ -63,7 +63,7 @@ func newSource(t *testing.T) source {
 	return s
 }
 
-// build does what the command does, but for compiling the operator.
+// build does the same as the command, but doesn't compile the operator.
 func (s source) build(t *testing.T, out string, key signature.Signer) {
 	t.Helper()
 	o := buildOptions{version: "0.1.0", revision: "abc", repository: "registry.example/wmco"}
@@ -404,7 +404,7 @@ func digest(t *testing.T, of v1.Layer) v1.Hash {
 	return d
 }
 
-// A registry that refuses says only that; what to do about it depends on whether anybody is logged in.
+// A registry that refuses a request gives no cause. The fix depends on whether the user is logged in.
 func TestARegistryThatRefusesSaysWhoMayPush(t *testing.T) {
 	s := newSource(t)
 	out := filepath.Join(t.TempDir(), "image")

@@ -16,7 +16,7 @@ import (
 
 const root = "../.."
 
-// digests are those of all files in a folder.
+// digests returns the digests of all files in a folder.
 func digests(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -63,8 +63,7 @@ func unpacked(t *testing.T) string {
 	return to
 }
 
-// cloned is the source in a repository of its own, of which the compiler could write the commit into a
-// binary.
+// cloned returns the source in its own repository. The compiler could write the repository's commit into a binary.
 func cloned(t *testing.T) string {
 	t.Helper()
 	folder := unpacked(t)
@@ -79,7 +78,7 @@ func cloned(t *testing.T) string {
 }
 
 func TestA64_ThePluginIsTheSameFromACloneAndFromAnArchive(t *testing.T) {
-	t.Setenv("GOFLAGS", "-buildvcs=auto") // what a machine has without a setting of its own
+	t.Setenv("GOFLAGS", "-buildvcs=auto") // the default of a machine
 	var got [2]map[string]string
 	for i, source := range []string{cloned(t), unpacked(t)} {
 		out := filepath.Join(t.TempDir(), "plugin")

@@ -65,7 +65,7 @@ func payloadOf(t *testing.T, versions ...string) string {
 	return dir
 }
 
-// Where no kubelet of the payload fits no host joins, so nobody is offered the operator there.
+// If no kubelet of the payload fits a cluster, no host can join, so OLM must not offer the operator there.
 func TestA66_TheBundleIsForTheClustersThatAKubeletOfThePayloadFits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -107,8 +107,8 @@ func TestA66_TheSameSourceGivesTheSameBundle(t *testing.T) {
 	}
 }
 
-// What the operator applies comes out of its own program, and what the bundle lacks out of the install
-// that kustomize makes: both must be the same.
+// The operator applies objects from its own program, and the bundle lacks objects of kustomize's install. Both must
+// be the same objects.
 func TestA66_WhatTheBundleLacksTheOperatorHas(t *testing.T) {
 	t.Parallel()
 	objects, err := install(root)
@@ -268,7 +268,7 @@ func TestA66_TheCatalogHasThePackageItsChannelAndTheBundle(t *testing.T) {
 	}
 }
 
-// Where no version is skipped a Subscription says that it has the latest, and stays where it is.
+// If no version is skipped, a Subscription reports that it has the latest version, and doesn't upgrade.
 func TestA66_ANewMajorVersionIsReachedFromTheLastMinorVersionsOfTheOneBefore(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ version, replaces, from string }{

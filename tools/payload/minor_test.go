@@ -37,7 +37,7 @@ func TestMinorsArePinnedAndTheNewestComesFirst(t *testing.T) {
 	}
 }
 
-// What a directory is named after is what its module pins: at least four minor versions, and the default one.
+// A directory's name equals the version that its module pins: at least four minor versions, including the default.
 func TestEveryPinIsOfItsMinor(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")

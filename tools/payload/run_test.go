@@ -14,7 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
-// tree is a small source tree: a program of its own, and a foreign one that a nested module pins.
+// tree returns the components of a small source tree: its own program, and a foreign program that a nested module
+// pins.
 func tree() []component {
 	return []component{
 		{Name: payload.NameDaemon, Dir: ".", Package: "./cmd/hello", Stamp: stampDaemon},

@@ -15,7 +15,7 @@ import (
 
 const root = "../.."
 
-// rule is one of a PrometheusRule.
+// rule is a rule of a PrometheusRule.
 type rule struct {
 	Record, Alert, Expr string
 	Annotations         map[string]string
@@ -62,7 +62,7 @@ func TestA70_EachAlertFiresAndFallsSilent(t *testing.T) {
 	}
 }
 
-// What one node says, whatever it says, takes no alert or record from the others, nor from the operator.
+// The metrics of one node can't remove alerts or records of other nodes or of the operator.
 func TestA53_AHostileNodeEndsNoAlertOrRecordAndHasNoneOfOthers(t *testing.T) {
 	t.Parallel()
 	promtool(t, "hostile_test.yaml")

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// relabelings are those of the operator's monitor, as Prometheus reads them.
+// relabelings returns the relabelings of the operator's monitor, as Prometheus parses them.
 func relabelings(t *testing.T) []*relabel.Config {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(root, "config", "monitoring", "operator.yaml"))

@@ -63,7 +63,7 @@ func TestA90_TheRunOfTheWorkflowIsTriedOnASimulatedHost(t *testing.T) {
 	}
 }
 
-// What a host keeps, by a name or by content, is a difference; logs and services of a logon are none.
+// A remaining object on a host, by name or by content, is a difference. Logs and services of a logon are not.
 func TestA90_WhatAHostKeepsIsADifference(t *testing.T) {
 	t.Parallel()
 	m, err := sim.New(sim.Options{})

@@ -187,7 +187,7 @@ func TestWhoGoesAwayIsGoneUpstreamToo(t *testing.T) {
 	if a := <-answered; a.err == nil {
 		t.Error(a)
 	}
-	// A request that was given up says nothing about the mirror.
+	// A cancelled request says nothing about the mirror.
 	u.failing(nil)
 	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
 		t.Fatal(a)

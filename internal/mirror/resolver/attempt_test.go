@@ -18,8 +18,8 @@ func (lastMoment) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
-// A server notices that its client closes the connection, ends its handler, and its empty answer comes before the
-// client has closed its own end. That was taken for content, and so for wrong one.
+// A server detects that its client closes the connection and ends its handler. The empty response arrives before
+// the client has closed its own end. This was once treated as content, and so as wrong content.
 func TestAnAnswerThatComesAsItsTimeEndsIsNone(t *testing.T) {
 	t.Parallel()
 	rules, err := mirror.NewRules(nil)

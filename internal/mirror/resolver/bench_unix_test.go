@@ -66,10 +66,10 @@ func (g *giantBlob) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// BenchmarkLayer passes 1 GiB from a registry on loopback to a client that does what containerd
-// does (hash and write) or only reads, directly and through the resolver by turns, so that whatever
-// else the machine does meets both. Registry, resolver and client share its processors. A ratio is
-// the throughput through the resolver to the direct one of the same round.
+// BenchmarkLayer transfers 1 GiB from a registry on loopback to a client that hashes and writes it like containerd,
+// or only reads it. It alternates between a direct transfer and a transfer through the resolver, so that other load
+// affects both. Registry, resolver and client share the processors. A ratio is the throughput through the resolver
+// divided by the direct throughput of the same round.
 func BenchmarkLayer(b *testing.B) {
 	blob := newGiant()
 	for _, scheme := range []string{"https", "http"} {

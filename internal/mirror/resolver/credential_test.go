@@ -41,7 +41,7 @@ func wantsBasic(user string) func(w http.ResponseWriter, r *http.Request) bool {
 // tokens is a token server on the registry's own address. Every token is good for one repository
 // and for some requests.
 type tokens struct {
-	user    string // who gets one; empty: everybody
+	user    string // user that gets a token; empty: every user
 	refresh string // identity token that gets one
 	uses    int    // how often one can be used; 0: without end
 
@@ -313,8 +313,8 @@ func TestA22_ARedirectToAnyRegistryThatMustNotBeContactedIsRefused(t *testing.T)
 	}
 }
 
-// A mirror says where its token server is, and where the answer to "how do I authenticate" is to be
-// had. Neither may be a registry that must never be contacted, in a rule for whatever image.
+// A mirror names its token server, and where to ask how to authenticate. Neither may be a registry that must never
+// be contacted, according to a rule for any image.
 func TestA22_AMirrorSendsNobodyToASourceThatMustNeverBeContacted(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -384,8 +384,7 @@ func TestATokenServerDoesNotRedirect(t *testing.T) {
 	}
 }
 
-// TestNothingSecretIsSaid lets everything fail that has a secret in it, and reads all that was said
-// about it.
+// TestNothingSecretIsSaid makes every request with a secret fail, and searches all messages for the secret.
 func TestNothingSecretIsSaid(t *testing.T) {
 	t.Parallel()
 	secrets := []string{"sup3rs3cret", basic("u:sup3rs3cret"), "s1gn3d", token, mirror.Authorization(token)}
@@ -537,7 +536,7 @@ func TestRequestsTakeTheProxy(t *testing.T) {
 	}
 }
 
-// It is not the registries that are down then, and nothing is said of their names and certificates.
+// The registries are not down, and the messages don't contain their names and certificates.
 func TestAProxyThatIsDownIsNamed(t *testing.T) {
 	t.Parallel()
 	foreign := newUpstream(t)
@@ -587,7 +586,7 @@ func tunnel(t *testing.T, w http.ResponseWriter, to string) {
 	<-done
 }
 
-// What a redirect leads to may be anybody's. It must not say where the pull secret is shown.
+// The target of a redirect may belong to anyone. It must not determine where the pull secret is sent.
 func TestTheTargetOfARedirectNamesNoTokenServer(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)

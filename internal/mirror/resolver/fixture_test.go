@@ -342,7 +342,7 @@ func (g *rig) send(request *http.Request, headers ...string) answer {
 	return answer{status: response.StatusCode, header: response.Header, content: content, err: err}
 }
 
-// isRight says whether an answer is complete and has these bytes.
+// isRight reports whether an answer is complete and has these bytes.
 func (a answer) isRight(want []byte) bool {
 	return a.err == nil && a.status == http.StatusOK && bytes.Equal(a.content, want)
 }
@@ -358,7 +358,7 @@ func printable(content []byte) string {
 	return strconv.Quote(string(content))
 }
 
-// deadHost is an address at which nobody listens.
+// deadHost returns an address without a listener.
 func deadHost(tb testing.TB) string {
 	tb.Helper()
 	p, err := port.Hold(tb.Context())

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Any local process reaches the resolver. One that shows no token holds no connection once it was
-// answered, and keeps nobody from pulling meanwhile.
+// Any local process can reach the resolver. A process without a token keeps no connection after its response, and
+// doesn't block pulls in the meantime.
 func TestA55_WhoHasNoTokenHoldsNoConnectionToTheResolver(t *testing.T) {
 	t.Parallel()
 	const connections = 300
@@ -45,7 +45,7 @@ func TestA55_WhoHasNoTokenHoldsNoConnectionToTheResolver(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		if n%2 == 0 {
-			continue // says nothing, which ends after the time for a request
+			continue // sends nothing, and is closed after the time limit of a request
 		}
 		ask := asks[n/2%len(asks)]
 		if _, err = io.WriteString(conn, ask.request); err != nil {

@@ -22,7 +22,7 @@ func restricted(tb testing.TB, s contract.RegistrySources, rules ...string) reso
 	if c.Rules, err = c.Rules.Restrict(s); err != nil {
 		tb.Fatal(err)
 	}
-	c.Roots = nil // nobody's certificate is known
+	c.Roots = nil // no certificate is trusted
 	return c
 }
 
@@ -66,7 +66,7 @@ func TestAnInsecureRegistryMayHaveAnyCertificateOrNone(t *testing.T) {
 	}
 }
 
-// What a proxy is sent, such as its password, is no matter of the registry behind it.
+// Data for a proxy, such as its password, doesn't concern the registry behind it.
 func TestAnInsecureRegistryMakesNoProxyInsecure(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)

@@ -65,7 +65,7 @@ func TestAPullByTagStaysOneAlthoughContainerdGoesOnByDigest(t *testing.T) {
 	}
 }
 
-// containerd asks for the digest of a tag next; meanwhile somebody asks for the digest itself.
+// containerd next requests the digest of a tag. In the meantime, another client requests the digest itself.
 func TestA22_ARefusedPullByDigestBeforeAnImageHasComeLeavesThePullByTagAlone(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// clock is one that a test moves.
+// clock is a clock that a test sets.
 type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time       { return c.at }

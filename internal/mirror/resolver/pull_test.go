@@ -81,7 +81,7 @@ func stall(u *upstream, n int) faultFunc {
 	}
 }
 
-// onceOnly has nothing after the first time: the other place may stall, too, on a machine that is busy.
+// onceOnly injects a fault once, because on a busy machine the other source may also stall.
 func onceOnly(fault faultFunc) faultFunc {
 	var was atomic.Bool
 	return func(w http.ResponseWriter, r *http.Request) bool {

@@ -112,8 +112,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// TestUnderRandomFaultsBytesAreRightOrThereIsAnError pulls in worlds in which one place is right
-// and everything else goes wrong at random.
+// TestUnderRandomFaultsBytesAreRightOrThereIsAnError pulls in worlds where one source is right and everything else
+// fails at random.
 func TestUnderRandomFaultsBytesAreRightOrThereIsAnError(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(24) {
@@ -145,9 +145,9 @@ func (w *world) first(t *testing.T) {
 	}
 }
 
-// pull asks for everything, in a random order, and again if it fails: as one place is right, it
-// must come right within as many attempts as there are places that can lie about a layer, and one
-// more. Once for each layer nobody but the client may find out that it is wrong.
+// pull requests all content in a random order, and retries after failures. One source is right, so it must succeed
+// within one attempt more than the number of sources that can send a wrong layer. Once for each layer, only the
+// client may be able to detect that it is wrong.
 func (w *world) pull(t *testing.T, seed uint64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -179,8 +179,8 @@ func (w *world) pull(t *testing.T, seed uint64) {
 	}
 }
 
-// once asks for something, or for a part of it. It says whether the answer looks complete, and
-// whether it is right.
+// once requests some content, or a part of it. It reports whether the answer looks complete, and whether it is
+// right.
 func (w *world) once(t *testing.T, r *rand.Rand, path string, content []byte) (looks, right bool) {
 	t.Helper()
 	var headers []string

@@ -76,7 +76,7 @@ func TestA22_ARegistryThatIsSlowLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// leavesRoom has many requests that nobody answers under way, and says whether others are answered.
+// leavesRoom starts many requests without answers, and checks whether other requests are answered.
 func leavesRoom(t *testing.T, g *rig, m image, held func() bool, slow ...string) {
 	t.Helper()
 	const other = "other.example"
@@ -108,8 +108,7 @@ func leavesRoom(t *testing.T, g *rig, m image, held func() bool, slow ...string)
 	}
 }
 
-// A pod chooses which registry it names, and with which port. Manifests and questions without a body
-// take places, too.
+// A pod chooses the registry and its port. Manifests and requests without a body also use slots.
 func TestA22_ARegistryThatHangsLeavesRoomWhateverItsPort(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -138,7 +137,7 @@ func TestA22_RegistriesThatNobodyNamesLeaveRoomForOthers(t *testing.T) {
 	var connections atomic.Int64
 	go func() {
 		for {
-			conn, err := listener.Accept() // and says nothing
+			conn, err := listener.Accept() // and sends nothing
 			if err != nil {
 				return
 			}
@@ -224,7 +223,7 @@ func TestA22_ATokenServerThatHangsOnceIsAskedAnewByOthers(t *testing.T) {
 	defer first.Wait()
 	defer close(release)
 	eventually(t, asked.Load)
-	eventually(t, func() bool { // who waits for the same as the first does so for as long as that does
+	eventually(t, func() bool { // requests for the same content wait as long as the first one
 		ctx, cancel := context.WithTimeout(t.Context(), o.Connect+3*time.Second)
 		defer cancel()
 		return g.askWith(ctx, t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)).isRight(m.layer)

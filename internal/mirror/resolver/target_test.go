@@ -52,7 +52,7 @@ func FuzzParseTarget(f *testing.F) {
 		if (got.tag == "") == (got.digest == "") {
 			t.Fatalf("%+v has not just one of tag and digest", got)
 		}
-		// What goes upstream must mean there what it means here.
+		// The upstream request must have the same meaning there.
 		path := got.path(got.image.Path)
 		again, err := url.ParseRequestURI(path + "?ns=" + got.image.Host)
 		if err != nil || again.Path != path || again.RawPath != "" || strings.Contains(path, "..") ||

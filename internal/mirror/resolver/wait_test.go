@@ -39,7 +39,7 @@ func hangs(_ http.ResponseWriter, r *http.Request) bool {
 func hanging() faultFunc { return hangs }
 func fine() faultFunc    { return nil }
 
-// taking answers after a while, and begins anew if its client does not wait.
+// taking answers after a while, and starts again if its client does not wait.
 func taking(while time.Duration) func() faultFunc {
 	return func() faultFunc {
 		return func(_ http.ResponseWriter, r *http.Request) bool {
@@ -149,7 +149,7 @@ func TestA22_APullThatTakesTooLongHasAnError(t *testing.T) {
 	}
 }
 
-// What goes wrong in a pull's own goroutine ends that pull, as net/http has it for handlers.
+// A panic in a pull's own goroutine ends that pull, like net/http's handlers.
 func TestA22_APanicEndsOnePull(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)

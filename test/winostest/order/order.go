@@ -1,4 +1,4 @@
-// Package order answers what the suite's test service is told to do by its command line.
+// Package order defines the command line of the suite's test service, which controls its behavior.
 //
 // The suite writes such command lines; the service on real Windows and the program of the simulated
 // machine read them. It does nothing itself.
