@@ -9,8 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Whatever is the case at a step, a row says what comes next; so each step ends with one that always
-// holds.
+// In every situation, a row of a step must apply, so the last row of each step always holds.
 func TestEveryStepOfAnUpgradeEndsWithARowThatHolds(t *testing.T) {
 	t.Parallel()
 	last := map[v1alpha1.Step]UpgradeRow{}

@@ -19,9 +19,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/host"
 )
 
-// Machine is one host and the way to it. A new one is a healthy Windows Server that needs nothing:
-// it lets everybody in, and each verb answers as it does where all is well. It may be used from
-// several goroutines.
+// Machine is one host and the connection to it. A new Machine is a healthy Windows Server: it accepts every login,
+// and each verb succeeds. It is safe for concurrent use.
 type Machine struct {
 	mu      sync.Mutex
 	facts   contract.HostFacts
@@ -46,7 +45,7 @@ type Machine struct {
 
 var _ host.Dialer = (*Machine)(nil)
 
-// Steps that can fail, beside the verbs.
+// Steps that can fail, in addition to the verbs.
 const (
 	Dialling       = "dial"
 	Uploading      = "upload"
@@ -146,7 +145,7 @@ func (m *Machine) Sent() int64 {
 	return m.sent
 }
 
-// Uploaded says whether the daemon's binary lies on the machine.
+// Uploaded reports whether the daemon's binary is on the machine.
 func (m *Machine) Uploaded() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,7 +204,7 @@ func (m *Machine) Dial(ctx context.Context, target host.Target) (host.Conn, erro
 func (m *Machine) addressOf(target host.Target) netip.Addr {
 	address, err := netip.ParseAddr(target.Address)
 	if err != nil {
-		address, _ = netip.ParseAddr(m.facts.NodeIP) // one that a test made up has none
+		address, _ = netip.ParseAddr(m.facts.NodeIP) // a fake one has none
 	}
 	return address
 }
@@ -240,7 +239,7 @@ func (m *Machine) answer(verb contract.Verb, request json.RawMessage) (any, erro
 	return nil, fmt.Errorf("running %s: there is no such verb", verb)
 }
 
-// clean has the machine be no node any more, unless another is meant. The lock is held.
+// clean makes the machine no longer a node, unless the request means another machine. The lock is held.
 func (m *Machine) clean(asked contract.CleanupRequest) any {
 	isAnother := asked.NodeName != "" && asked.NodeName != m.node ||
 		asked.MachineID != "" && asked.MachineID != m.facts.MachineID
@@ -277,7 +276,7 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	return slices.Clone(c.machine.proven), err
 }
 
-// begin takes the lock and says whether a step can be done.
+// begin takes the lock and returns an error if a step can't be done.
 func (c *conn) begin(ctx context.Context, step string) (unlock func(), err error) {
 	c.machine.mu.Lock()
 	switch {

@@ -1,3 +1,3 @@
-// Package house holds the rules of this repository as tests: who may import whom, one comment for
-// each package, documents that name only what exists. It has no code of its own.
+// Package house tests the rules of this repository: allowed imports, one comment for each package, and documents
+// that only name existing things. It contains only tests.
 package house

@@ -12,13 +12,13 @@ import (
 )
 
 var (
-	// target is a make target as documents write it, in a sentence or on a line of its own; folder
-	// a path of this repository.
+	// target matches a make target in documents, in a sentence or on its own line. folder matches a path of this
+	// repository.
 	target = regexp.MustCompile("(?m)(?:`|^    )make ([a-z0-9-]+)")
 	folder = regexp.MustCompile("`((?:api|cmd|config|docs|internal|lab|payload|test|tools|\\.ci)/[A-Za-z0-9_./-]*)`")
 	link   = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
-	// anchor is a link into a page, this one or another; slug what GitHub drops from a heading to
-	// make its anchor; id an anchor of its own.
+	// anchor matches a link to a section of this page or another page. slug matches the characters that GitHub
+	// drops from a heading to create its anchor. id matches an explicit anchor.
 	anchor = regexp.MustCompile(`\]\(([^)#:]*)#([^)]+)\)`)
 	slug   = regexp.MustCompile(`[^a-z0-9_-]`)
 	id     = regexp.MustCompile(`<a id="([^"]+)">`)

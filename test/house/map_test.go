@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTheArchitecturePageMapsEveryPackage keeps the map whole: a contributor looks there first, and
-// a package that is missing is one that nobody finds.
+// TestTheArchitecturePageMapsEveryPackage keeps the map complete. A contributor looks there first, and would not
+// find a missing package.
 func TestTheArchitecturePageMapsEveryPackage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root(t), "docs", "architecture.md"))

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestEveryPageCanBeFound follows links from README.md: a page that no other leads to is a page
-// that nobody reads.
+// TestEveryPageCanBeFound follows links from README.md, because users don't find a page without a link to it.
 func TestEveryPageCanBeFound(t *testing.T) {
 	t.Parallel()
 	pages := documents(t)
@@ -28,7 +27,7 @@ func TestEveryPageCanBeFound(t *testing.T) {
 	follow("README.md")
 	for page := range pages {
 		if !strings.HasPrefix(page, "docs/") && path.Dir(page) != "." {
-			continue // notes beside the code that they are about
+			continue // notes next to their code
 		}
 		if !reached[page] {
 			t.Errorf("no link leads from README.md to %s", page)

@@ -20,7 +20,7 @@ func TestEveryTestThatTheThreatModelNamesExists(t *testing.T) {
 	testsNamed(t, "SECURITY.md", 30)
 }
 
-// What real Windows does names the tests that play it.
+// The page about real Windows names the tests that simulate it.
 func TestEveryTestThatPlaysRealWindowsExists(t *testing.T) {
 	t.Parallel()
 	testsNamed(t, "docs/first-run.md", 15)
@@ -71,7 +71,7 @@ func testsNamed(t *testing.T, path string, least int) {
 	}
 }
 
-// hasTest says whether a package has a test whose name begins so.
+// hasTest reports whether a package has a test whose name begins with test.
 func hasTest(t *testing.T, directory, test string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root(t), directory, "*_test.go"))

@@ -36,7 +36,7 @@ func TestDocumentsUseTheTermsOfTheField(t *testing.T) {
 		word := regexp.MustCompile(`(?i)` + pattern)
 		for page, content := range documents(t) {
 			if !strings.HasPrefix(page, "docs/") && strings.Contains(page, "/") {
-				continue // notes beside the code that they are about
+				continue // notes next to their code
 			}
 			for line := range strings.Lines(span.ReplaceAllString(content, "")) {
 				if found := word.FindString(line); found != "" {
@@ -51,7 +51,7 @@ func TestDocumentsUseTheTermsOfTheField(t *testing.T) {
 func TestGoUsesTheTermsOfTheField(t *testing.T) {
 	t.Parallel()
 	terms := []struct {
-		part    string // of every match, as it is found quickly
+		part    string // a part of every match, for a fast search
 		word    *regexp.Regexp
 		instead string
 		but     *regexp.Regexp // the word in another sense, or none

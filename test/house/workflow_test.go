@@ -182,7 +182,7 @@ func TestEveryModuleIsKeptUpToDate(t *testing.T) {
 	}
 }
 
-// What people send decides how soon they can be helped.
+// The content of a report decides how soon it can be answered.
 func TestFormsAskForTheArchive(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"bug.yml", "feature.yml", "real-windows.yml"} {

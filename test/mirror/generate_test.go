@@ -36,7 +36,7 @@ func hosts() []string {
 	}
 }
 
-// path has up to three components of few, some of which start alike.
+// path returns a path with up to three components from a short list. Some of them have the same prefix.
 func (g generator) path() string {
 	var parts []string
 	for range g.IntN(4) {
@@ -83,7 +83,7 @@ func (g generator) objects() []mirror.Set {
 	return sets
 }
 
-// name is an image name, in three of four cases one that some source or mirror is near.
+// name returns an image name. In three of four cases, it is similar to a source or a mirror.
 func (g generator) name(sets []mirror.Set) string {
 	near := g.location(hosts()...)
 	if set := sets[g.IntN(len(sets))]; g.IntN(4) > 0 {

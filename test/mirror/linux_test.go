@@ -22,7 +22,7 @@ import (
 // linux is a Linux node with a registries.conf.
 type linux struct {
 	system *types.SystemContext
-	// policy is that of policy.json, by scope; everything else is as fallback says.
+	// policy is the content of policy.json, by scope. fallback applies to everything else.
 	policy   map[string]bool
 	fallback bool
 }
@@ -36,7 +36,7 @@ func newLinux(t *testing.T, sets []mirror.Set) linux {
 	return newLinuxWith(t, sets, contract.RegistrySources{})
 }
 
-// newLinuxWith writes what the Image object says about registries, too.
+// newLinuxWith also writes the registry settings of the Image object.
 func newLinuxWith(t *testing.T, sets []mirror.Set, sources contract.RegistrySources) linux {
 	t.Helper()
 	registries := map[string]*sysregistriesv2.Registry{}
@@ -123,7 +123,7 @@ func setSources(registries map[string]*sysregistriesv2.Registry, sources contrac
 	}
 }
 
-// isWithin says whether a scope is another, or below it.
+// isWithin reports whether a scope equals another scope or is below it.
 func isWithin(name, scope string) bool {
 	domain, wildcard := strings.CutPrefix(scope, "*")
 	if !wildcard {
@@ -150,10 +150,10 @@ func (l linux) allows(t *testing.T, named reference.Named) bool {
 	return l.fallback
 }
 
-// mergeAsLinux merges lists of mirrors by the same rule as the product, written another way: a
-// relation, from which what has no predecessor is taken. Those that lose their last predecessor
-// together line up by name; if all have one, the first by name is taken. The source follows each
-// list that does not have it, and is not written if it comes out last.
+// mergeAsLinux merges lists of mirrors by the same rule as the product, in another way: it removes names without
+// predecessors from a relation. Names that lose their last predecessor at the same time are sorted by name. If all
+// names have a predecessor, the first by name is taken. The source follows each list that does not contain it, and
+// is omitted if it is last.
 func mergeAsLinux(source string, lists [][]string) []string {
 	before := map[string]map[string]bool{}
 	for _, list := range lists {
@@ -203,7 +203,7 @@ type answer struct {
 	places []string
 	// insecure are those whose certificates don't matter.
 	insecure map[string]bool
-	// port says that a source without a port was taken for one of the places that have one.
+	// port reports that a source without a port matched a location with a port.
 	port bool
 	// prefix is the source whose rule was used.
 	prefix string
@@ -211,9 +211,8 @@ type answer struct {
 	refused error
 }
 
-// sources asks as containers/image does before a pull: for the sources of the image, of which those
-// in a blocked registry are passed over. (docker_client.go of image/v5: newDockerClient refuses a
-// blocked registry, for mirrors as for sources.)
+// sources returns the sources of an image, as containers/image does before a pull. It skips sources in a blocked
+// registry. (docker_client.go of image/v5: newDockerClient refuses a blocked registry, for mirrors as for sources.)
 func (l linux) sources(t *testing.T, name string, kind contract.PullKind) answer {
 	t.Helper()
 	named := parse(t, name, kind)
@@ -248,8 +247,7 @@ func (l linux) sources(t *testing.T, name string, kind contract.PullKind) answer
 	return a
 }
 
-// otherPort says whether a source, which is no wildcard, matches a name of another registry: one
-// with a port.
+// otherPort reports whether a source that is no wildcard matches a name of another registry with a port.
 func otherPort(prefix, name string) bool {
 	source, _, _ := strings.Cut(prefix, "/")
 	host, _, _ := strings.Cut(name, "/")

@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// registries is what an Image object says, and names only what has to do with the sets.
+// registries returns the settings of an Image object. They only name registries that are related to the sets.
 func (g generator) registries(sets []mirror.Set) contract.RegistrySources {
 	scope := func() string {
 		set := sets[g.IntN(len(sets))]

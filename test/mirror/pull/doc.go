@@ -4,6 +4,5 @@
 // from the ones to the other, with mirrors that are down, slow, lying, locked, or taken away in the
 // middle.
 //
-// It is a module of its own, because nothing that the product links may come in through it. Nobody
-// imports it.
+// It is a separate module, because the product must not link its dependencies. No package imports it.
 package pull

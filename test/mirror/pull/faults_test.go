@@ -17,8 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// TestA22_APodsOwnPullSecretsWorkWhereHostsTomlNamesOnlyTheResolver has each reason for which
-// containerd can't go to a registry by itself, and images that only the pod has credentials for.
+// TestA22_APodsOwnPullSecretsWorkWhereHostsTomlNamesOnlyTheResolver tests each reason why containerd can't connect
+// to a registry itself, with images that only the pod has credentials for.
 func TestA22_APodsOwnPullSecretsWorkWhereHostsTomlNamesOnlyTheResolver(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]settings{
@@ -65,7 +65,7 @@ func TestA22_APodsOwnPullSecretsWorkWhereHostsTomlNamesOnlyTheResolver(t *testin
 						}
 						return true
 					})
-					for _, pod := range []string{"", "somebody:else"} { // who has none gets nothing
+					for _, pod := range []string{"", "somebody:else"} { // without credentials, the pull fails
 						d.forget(t)
 						d.pod = pod
 						d.mustFail(t, reference)
@@ -119,8 +119,8 @@ func TestA22_AStatusThatPassesCostsNoPull(t *testing.T) {
 	}
 }
 
-// TestA22_ARefusedPullByDigestLeavesAPullByTagAlone asks for the digest, for which there is no
-// mirror, while the layers of the tag are under way.
+// TestA22_ARefusedPullByDigestLeavesAPullByTagAlone requests the digest, which has no mirror, during the transfer
+// of the tag's layers.
 func TestA22_ARefusedPullByDigestLeavesAPullByTagAlone(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -200,8 +200,8 @@ func TestA22_ATokenServerMayHaveAPrivateAddress(t *testing.T) {
 	d.mustPull(t, source+"/team/app:v1")
 }
 
-// TestA22_ATokenServerIsNotAServiceOfTheNodeOrItsCloud has registries that send credentials to
-// where nobody has a token server.
+// TestA22_ATokenServerIsNotAServiceOfTheNodeOrItsCloud tests registries that send credentials to addresses without
+// a token server.
 func TestA22_ATokenServerIsNotAServiceOfTheNodeOrItsCloud(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"169.254.169.254", "127.0.0.1:8443", "localhost:8443"} {
@@ -266,7 +266,7 @@ func TestA22_TricklingLayersLeaveOtherRegistriesAlone(t *testing.T) {
 	}
 }
 
-// TestA22_ABlockedTagIsBlocked has the entry in the form in which people write down bad images.
+// TestA22_ABlockedTagIsBlocked uses an entry in the form that people use for bad images.
 func TestA22_ABlockedTagIsBlocked(t *testing.T) {
 	t.Parallel()
 	for _, entry := range []string{source + "/evil/app:v1", source + "/evil/app@sha256:" + strings.Repeat("a", 64)} {
@@ -301,7 +301,8 @@ func TestA22_AnInsecureRegistryMayRedirectToItselfByHTTP(t *testing.T) {
 	d.mustPull(t, source+"/team/app:v1")
 }
 
-// TestA22_AHungTokenServerHoldsUpOnlyWhoAskedIt hangs once, and answers everybody who comes later.
+// TestA22_AHungTokenServerHoldsUpOnlyWhoAskedIt uses a token server that hangs once, and answers all later
+// requests.
 func TestA22_AHungTokenServerHoldsUpOnlyWhoAskedIt(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -336,8 +337,7 @@ func TestA22_DockerHubIsOneByAllItsNames(t *testing.T) {
 	}
 }
 
-// TestA22_AChallengeMayComeLate has a registry that lets everybody in, and asks for a user where
-// its repositories begin.
+// TestA22_AChallengeMayComeLate uses a registry that needs no login except for its repositories.
 func TestA22_AChallengeMayComeLate(t *testing.T) {
 	t.Parallel()
 	for access, auth := range map[string]func(*testing.T, *network, string) (configuration.Auth, string){

@@ -24,8 +24,8 @@ import (
 	"time"
 )
 
-// network is a cluster's network in which names lead to servers of this process. The resolver
-// reaches them through the cluster's proxy, containerd by itself.
+// network is a cluster's network whose names lead to servers of this process. The resolver connects to them through
+// the cluster's proxy, and containerd directly.
 type network struct {
 	proxy *httptest.Server
 
@@ -123,7 +123,7 @@ func withPort(name string) string {
 	return name + ":443"
 }
 
-// dial goes to a name. A name that nobody has does not resolve.
+// dial connects to a name. An unknown name does not resolve.
 func (n *network) dial(ctx context.Context, name string) (net.Conn, error) {
 	n.mu.Lock()
 	address, ok := n.servers[name]
@@ -136,7 +136,7 @@ func (n *network) dial(ctx context.Context, name string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 }
 
-// connections is how often somebody wanted to connect to a name.
+// connections returns the number of connections to a name.
 func (n *network) connections(name string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

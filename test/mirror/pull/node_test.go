@@ -235,7 +235,8 @@ func (d *node) dial(ctx context.Context, network, address string) (net.Conn, err
 	return d.net.dial(ctx, address)
 }
 
-// complete says whether everything is in the store. That it is right there, the store has checked.
+// complete returns an error if a part of an image is missing in the store. The store has already checked the
+// content.
 func (d *node) complete(ctx context.Context, from ocispec.Descriptor) error {
 	blobs := 0
 	err := images.Walk(ctx, images.Handlers(images.HandlerFunc(func(ctx context.Context,

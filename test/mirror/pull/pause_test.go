@@ -12,16 +12,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// pauseVariants are the builds of Windows in the indices of pause images. pause:3.10.2 of
-// registry.k8s.io has one for 26100, too.
+// pauseVariants returns the builds of Windows in the indices of pause images. pause:3.10.2 of registry.k8s.io also
+// has a variant for 26100.
 func pauseVariants() map[string][]string {
 	return map[string][]string{
 		"mcr.microsoft.com/oss/kubernetes/pause:3.9": {"10.0.17763", "10.0.20348"},
 	}
 }
 
-// On Server 2025 no variant has the host's build. containerd takes that of Server 2022, by its rule
-// that a release runs what the one before it ran.
+// On Server 2025, no variant has the host's build. containerd uses the variant of Server 2022, by its rule that a
+// release runs images of the previous one.
 func TestThePauseImageRunsOnEverySupportedBuildByContainerdsRule(t *testing.T) {
 	t.Parallel()
 	rendered, err := os.ReadFile("../../../internal/blueprint/testdata/none.yaml")

@@ -110,11 +110,10 @@ func TestA22_AMirrorThatIsDownOrUnknownIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestA22_WrongBytesNeverBecomeAnImage has a mirror that lies. What is wrong with a large layer
-// shows when all of it has been passed on, so that pull fails; the next one, which containerd
-// begins without what the first one left behind, gets that layer right. With the first that is
-// wrong containerd gives up all others, and what it gave up nobody knows to be wrong: each large
-// layer may cost an attempt.
+// TestA22_WrongBytesNeverBecomeAnImage uses a mirror that sends wrong content. An error in a large layer is only
+// detected after all of it has been passed on, so that pull fails. containerd starts the next pull without the data
+// of the first, and gets the correct layer. After the first wrong layer, containerd cancels all others, so their
+// errors stay undetected: each large layer may cost an attempt.
 func TestA22_WrongBytesNeverBecomeAnImage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

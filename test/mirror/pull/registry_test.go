@@ -41,7 +41,7 @@ type registry struct {
 	requests []*http.Request
 }
 
-// open is a registry for everybody; withUsers and withTokens are for one user.
+// open is a registry without a login. withUsers and withTokens need a login.
 func open(*testing.T, *network, string) (configuration.Auth, string) { return nil, "" }
 
 func withUsers(t *testing.T, _ *network, name string) (configuration.Auth, string) {
@@ -58,7 +58,7 @@ func withUsers(t *testing.T, _ *network, name string) (configuration.Auth, strin
 	return configuration.Auth{"htpasswd": {"realm": "here", "path": path}}, user + ":p4ssw0rd"
 }
 
-// withTokens puts a token server beside the registry, at a host of its own.
+// withTokens adds a token server at a separate host.
 func withTokens(t *testing.T, n *network, name string) (configuration.Auth, string) {
 	t.Helper()
 	host, _, _ := strings.Cut(name, ":")
@@ -226,19 +226,19 @@ func digestOf(t *testing.T, image v1.ImageIndex) string {
 	return d.String()
 }
 
-// What mirrors do wrong.
+// Faults of mirrors.
 
 func refuses(status int) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { w.WriteHeader(status) }
 }
 
-// silent says nothing until whoever asked has gone.
+// silent sends nothing until the client has disconnected.
 func silent(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
 	<-r.Context().Done()
 	panic(http.ErrAbortHandler)
 }
 
-// lying changes one byte of every body; which one of how many, says where.
+// lying changes one byte of every body. where returns its index for a size.
 func lying(where func(size int) int) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, r *http.Request, real http.Handler) {
 		recorder := &recorder{header: w.Header()}

@@ -59,7 +59,7 @@ func TestServer2025PullsOneOfThreeVariants(t *testing.T) {
 	}
 }
 
-// unlabeled takes labels, by which containerd keeps the parts of an image together, and forgets them.
+// unlabeled accepts and ignores labels. containerd uses them to keep the parts of an image together.
 type unlabeled struct{}
 
 func (unlabeled) Get(digest.Digest) (map[string]string, error)                       { return nil, nil }

@@ -37,8 +37,8 @@ func late(w http.ResponseWriter, r *http.Request, real http.Handler) {
 	}
 }
 
-// TestA22_ContainerdWaitsForTheResolverWhateverMirrorsDo has mirrors for which the resolver needs
-// longer than containerd waits for a header. They need the cluster's pull secret.
+// TestA22_ContainerdWaitsForTheResolverWhateverMirrorsDo uses mirrors that keep the resolver busy longer than
+// containerd waits for a header. They need the cluster's pull secret.
 func TestA22_ContainerdWaitsForTheResolverWhateverMirrorsDo(t *testing.T) {
 	t.Parallel()
 	type fault = func(http.ResponseWriter, *http.Request, http.Handler)
