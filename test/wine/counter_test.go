@@ -28,12 +28,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 
-// exporterPort is beside that of the node's own windows_exporter, which is a stand-in here.
+// exporterPort is next to the port of the node's own windows_exporter, which is a stand-in here.
 const exporterPort = contract.MetricsPort + 1
 
-// exports runs the real windows_exporter on a host until the test ends, with the flags about the
-// daemon's file that nodes give it. Of its collectors this is the only one that needs nothing which
-// Wine lacks.
+// exports runs the real windows_exporter on a host until the test ends, with the same flags for the daemon's file
+// as on nodes. It uses only this collector, because all others need parts of Windows that Wine lacks.
 func (s *stage) exports(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	exe := s.build(t, "windows_exporter.exe", func(ctx context.Context, to string) error {
@@ -81,7 +80,7 @@ func scrape(ctx context.Context, h *fleet.Host) (map[string]*dto.MetricFamily, e
 	return families, errors.Join(err, response.Body.Close())
 }
 
-// value is that of one metric, which has these labels and no others; 0 where there is none.
+// value returns the value of the metric with exactly these labels. It returns 0 if there is none.
 func value(family *dto.MetricFamily, labels map[string]string) float64 {
 	for _, metric := range family.GetMetric() {
 		has := map[string]string{}
@@ -124,7 +123,7 @@ func (s *stage) counted(t *testing.T, h *fleet.Host, r registries) {
 			continue
 		}
 		own = append(own, name)
-		// The exporter makes a help of its own where there is none.
+		// The exporter creates its own help text if there is none.
 		if family.GetType() != dto.MetricType_COUNTER || family.GetHelp() == "" ||
 			strings.Contains(family.GetHelp(), contract.DirMetrics) {
 			t.Errorf("%s is a %s with the help %q", name, family.GetType(), family.GetHelp())

@@ -40,7 +40,7 @@ func (s *stage) ctr(t *testing.T, h *fleet.Host, arguments ...string) string {
 	return out
 }
 
-// tryCtr also gives what went to standard error, where Wine writes, too.
+// tryCtr also returns standard error, which also contains Wine's messages.
 func (s *stage) tryCtr(t *testing.T, h *fleet.Host, arguments ...string) (out, said string, code int) {
 	t.Helper()
 	exe := s.build(t, "ctr.exe", func(ctx context.Context, to string) error {
@@ -61,8 +61,8 @@ func (s *stage) kubeletPulls(t *testing.T, h *fleet.Host, reference string) (sai
 	return said, code
 }
 
-// hasFailed says that ctr.exe gave its error, which is the last that it does before it ends with 1. What it asked for
-// has failed, and must not be asked for again as if it had not.
+// hasFailed reports whether ctr.exe printed its error, which is its last action before it exits with 1. Then its
+// request has failed, and must not be repeated.
 func hasFailed(said string) bool {
 	lines := strings.Split(strings.TrimSpace(said), "\n")
 	return strings.HasPrefix(lines[len(lines)-1], "ctr: ")
@@ -83,10 +83,10 @@ func run(t *testing.T, h *fleet.Host, exe string, arguments ...string) (out, sai
 		case try == starts || !errors.Is(err, context.DeadlineExceeded):
 			t.Fatalf("%v; it wrote %.1000q and said: %s", err, out, said)
 		}
-		// On a machine that compiled all the while, one of a thousand ctr.exe did not end, with no
-		// word of its runtime either. A call that containerd does not answer ends by itself, and
-		// the test with it. Only a client that does not even keep its own time is started again: it
-		// is no part of what ships, and what it asks for may be asked again.
+		// On a machine with a constant load, one of a thousand ctr.exe did not end, without a message of its
+		// runtime. If containerd does not answer a call, the call ends with an error, and so does the test. Only a
+		// client that does not even keep its own time limit is started again: it is not shipped, and its request
+		// can be repeated.
 		t.Logf("try %d: %s %v did not end within %s, and is started again; it wrote %.1000q and said: %s", try, path,
 			arguments, clientTime, out, said)
 	}
@@ -111,8 +111,8 @@ func attempt(ctx context.Context, m *wine.Machine, path string, arguments []stri
 	return stdout.String(), stderr.String(), code, err
 }
 
-// place puts a program of this machine on a host, and gives its path there. It is no part of a
-// payload, so it goes beside what is Windows' own.
+// place copies a program of this machine to a host, and returns its path there. The program isn't part of a
+// payload, so it is copied next to Windows' own programs.
 func place(t *testing.T, h *fleet.Host, exe string) string {
 	t.Helper()
 	path := `C:\windows\` + filepath.Base(exe)

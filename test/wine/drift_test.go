@@ -16,17 +16,16 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine/remote"
 )
 
-// drift is something that somebody changes on a host behind the daemon's back, and how it is once
-// mended.
+// drift is a change that a user makes on a host, and the state after the repair.
 type drift struct {
 	name   string
 	spoil  func(ctx context.Context, host *remote.Host) error
 	mended func(ctx context.Context, host *remote.Host) (bool, string, error)
 }
 
-// The daemon mends all of it by itself, with no word from the operator, which does not run
-// meanwhile. It looks after services every few seconds, and after all the rest every few minutes,
-// so that is spoilt first, all at once, and waited for last.
+// The daemon repairs everything without the operator, which isn't running. It checks services every few seconds,
+// and everything else every few minutes. So the test first changes everything else, all at once, and waits for its
+// repair last.
 func TestA13_DriftIsRepairedWithoutTheOperator(t *testing.T) {
 	s := shared
 	h := s.host(steady)
@@ -76,7 +75,7 @@ func (s *stage) mends(t *testing.T, host *remote.Host, d drift) {
 	s.await(t, d.name+", and is mended", func(ctx context.Context) (bool, string, error) { return d.mended(ctx, host) })
 }
 
-// serviceDrifts go one after the other: what depends on a service that is stopped stops, too.
+// serviceDrifts are tested one after the other, because services that depend on a stopped service also stop.
 func serviceDrifts(t *testing.T, host *remote.Host) []drift {
 	t.Helper()
 	return []drift{
@@ -170,7 +169,7 @@ func fileDrift(t *testing.T, host *remote.Host, name, path string, spoil func(pa
 	}
 }
 
-// allRun says whether all services of a host's manifest run.
+// allRun reports whether all services of a host's manifest are running.
 func (s *stage) allRun(ctx context.Context, t *testing.T, h *fleet.Host) (bool, string, error) {
 	t.Helper()
 	host := windows(t, h)

@@ -70,8 +70,8 @@ func TestA04_ANodeIsWhatAWindowsNodeIs(t *testing.T) {
 	})
 }
 
-// The services are those of the manifest and the daemon's own; all run, under the service manager,
-// and nothing else says that it is ours.
+// The services are the manifest's services and the daemon's. All run under the service manager, and no other
+// service has our mark.
 func TestA06_AllExpectedServicesRunAndNoOthers(t *testing.T) {
 	s := shared
 	for _, h := range s.Fleet.Hosts {
@@ -115,7 +115,7 @@ func TestA06_AllExpectedServicesRunAndNoOthers(t *testing.T) {
 	}
 }
 
-// What runs is the real containerd, which answers on its pipe.
+// This is the real containerd, which answers on its pipe.
 func TestA06_ContainerdIsTheRealOne(t *testing.T) {
 	s := shared
 	out := s.ctr(t, s.host(steady), "version")

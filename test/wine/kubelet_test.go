@@ -49,14 +49,13 @@ const (
 	joins = 10 * time.Minute
 )
 
-// real is a scene with one host, on which kubelet and kube-proxy are the real ones.
+// real is a scene with one host with the real kubelet and kube-proxy.
 type real struct {
 	*stage
 	h *fleet.Host
 }
 
-// newReal joins that host. It needs a network of its own, since hosts of other tests have the ports
-// of a node.
+// newReal joins that host. It needs its own network, because hosts of other tests use the ports of a node.
 func newReal(t *testing.T) real {
 	t.Helper()
 	if !shared.template.Isolated() {
@@ -67,7 +66,7 @@ func newReal(t *testing.T) real {
 	made, err := scene.Start(t.Context(), scene.Options{
 		Operator: os.Getenv("WMCO_OPERATOR"), Payload: payload, Progress: os.Stderr, Debug: true,
 		SigningDuration: firstLife, Hosts: fleet.Options{Count: 1},
-		// its disk is the one of this machine, which may be nearly full
+		// its disk is this machine's disk, which may be nearly full
 		Settings: &v1alpha1.WindowsMachineConfigSpec{Kubelet: v1alpha1.KubeletSpec{Config: &runtime.RawExtension{
 			Raw: []byte(`{"evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%"}}`)}}},
 		Computer: func(ctx context.Context, hostname string, address netip.Addr,
@@ -151,7 +150,7 @@ func (r real) registers(t *testing.T, minor string) {
 	}
 }
 
-// requests are those of kubelet for one signer, the oldest first.
+// requests returns kubelet's requests for one signer, oldest first.
 func (r real) requests(ctx context.Context, signer string) ([]certificatesv1.CertificateSigningRequest, error) {
 	list := &certificatesv1.CertificateSigningRequestList{}
 	err := r.Client.List(ctx, list)
@@ -179,15 +178,15 @@ func (r real) isApproved(t *testing.T) {
 	}
 }
 
-// answer is one of kubelet's.
+// answer is a response of kubelet.
 type answer struct {
 	status  int
 	content string
 	served  *x509.Certificate
 }
 
-// kubelet asks the kubelet of the host, as somebody, and believes nobody whom the cluster's CA does
-// not vouch for. The API server of the lab has no way to the host.
+// kubelet sends a request to the host's kubelet with the given credentials. It only accepts a certificate of the
+// cluster's CA. The API server of the lab can't connect to the host.
 func (r real) kubelet(ctx context.Context, as *rest.Config, path string) (answer, error) {
 	at := netip.AddrPortFrom(r.internalIP(ctx), kubeletPort)
 	as.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return machine(r.h).Dial(ctx, at) }
@@ -209,7 +208,7 @@ func (r real) kubelet(ctx context.Context, as *rest.Config, path string) (answer
 	return answer{response.StatusCode, string(content), leaf(response.TLS)}, err
 }
 
-// allowed asks as a user who may do anything.
+// allowed sends a request as a user with all rights.
 func (r real) allowed(ctx context.Context, path string) (answer, error) {
 	got, err := r.kubelet(ctx, r.Cluster.Admin(), path)
 	if err == nil && got.status != http.StatusOK {
@@ -241,7 +240,7 @@ func (r real) answersLogQuery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a stand-in would not write.
+	// A stand-in would not write this.
 	if !strings.Contains(got.content, "Started kubelet") {
 		t.Errorf("the log is %.2000s", got.content)
 	}
@@ -257,7 +256,7 @@ func (r real) answersLogQuery(t *testing.T) {
 // hnsFile is what the keeper of a host writes.
 const hnsFile = `C:\windows\system32\hns.json`
 
-// service is one of the cluster, with an endpoint on a node, or elsewhere if that is empty.
+// service creates a Service with an endpoint on a node. If node is empty, the endpoint is elsewhere.
 func (r real) service(t *testing.T, name, endpoint, node string) *corev1.Service {
 	t.Helper()
 	made := &corev1.Service{
@@ -363,8 +362,8 @@ func (r real) renewsCertificate(t *testing.T) {
 	})
 }
 
-// upgrades has the operator bring another payload. The same Node goes on under the same identity: kubelet asks
-// for no first certificate again. kube-proxy forgets nothing that it is told afterwards.
+// upgrades publishes another payload. The same Node continues with the same identity: kubelet doesn't request a
+// first certificate again. kube-proxy applies all later changes.
 func (r real) upgrades(t *testing.T) {
 	before := r.node(t, r.h)
 	first, err := r.firstRequests(t.Context())

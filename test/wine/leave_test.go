@@ -51,8 +51,8 @@ func TestA32_AHostThatLeavesIsAsItWasBeforeAndMayComeBack(t *testing.T) {
 	s.comeBack(t, h)
 }
 
-// Of the shims of two containers one hangs, as if in a driver: nobody can end it, and Windows deletes
-// its exe with the next boot.
+// Two containers run. One of their shims hangs, as if in a driver: no program can end it, and Windows deletes its
+// exe at the next boot.
 func TestA41_AHostWhoseProgramsStillRunIsCleanedAndWhatWaitsForItsBootIsToldOnce(t *testing.T) {
 	s := shared
 	h := s.host(leaver)

@@ -71,7 +71,7 @@ type stage struct {
 	template *wine.Template
 	// dir holds the payload, and programs that only tests need.
 	dir string
-	// everything is a client that knows OpenShift's types, too.
+	// everything is a client that also knows OpenShift's types.
 	everything client.Client
 	// joined is how long the hosts took to be Ready.
 	joined time.Duration
@@ -184,9 +184,8 @@ func (s *stage) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// setProxy gives the cluster a proxy, with a CA: clusters that have a proxy have
-// CAs, at least those of their distribution. Without any, nodes would wait for them, and
-// keep what they trust.
+// setProxy sets a proxy with a CA for the cluster. Clusters with a proxy have CAs, at least the CAs of their
+// distribution. Without CAs, nodes would wait for them, and keep the CAs that they trust.
 func (s *stage) setProxy(ctx context.Context) error {
 	text, err := clustertest.Certificate("proxy")
 	if err != nil {
@@ -236,7 +235,7 @@ func (s *stage) await(t *testing.T, what string, holds func(ctx context.Context)
 	}
 }
 
-// rollout is who has a place in the rollout budget, who waits for one, and why.
+// rollout returns which nodes have a slot in the rollout budget, which nodes wait for one, and why.
 func (s *stage) rollout(ctx context.Context) string {
 	places, instances, nodes := &corev1.ConfigMap{}, &v1alpha1.WindowsInstanceList{}, &corev1.NodeList{}
 	err := errors.Join(client.IgnoreNotFound(s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,

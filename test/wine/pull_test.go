@@ -24,16 +24,15 @@ import (
 
 // registries are those that a host of these tests pulls from.
 type registries struct {
-	// source is what image names say, copies a mirror, private one that wants credentials, corrupt a
-	// mirror that may give wrong bytes.
+	// source is the registry in image names, copies a mirror, private a mirror that needs credentials, and corrupt
+	// a mirror that can send wrong content.
 	source, copies, private, corrupt *registry.Registry
 	// dead is the name of a mirror that is not there.
 	dead string
 }
 
-// What pulls is containerd.exe itself: its client hands it the directory that its configuration
-// names for pulls of kubelet, and waits. What it writes for it, and answers on the other side of
-// hosts.toml, is the daemon.
+// containerd.exe itself pulls: its client passes the directory that containerd's configuration names for kubelet's
+// pulls, and waits. The daemon writes this directory, and answers the requests that hosts.toml sends to it.
 func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 	s := shared
 	h := s.host(puller)
@@ -122,10 +121,10 @@ func (s *stage) pulls(t *testing.T, h *fleet.Host, reference string, i registry.
 	}
 }
 
-// pullsPastALie lets a mirror give a layer with wrong bytes. The resolver breaks the answer off before its last byte, and
-// containerd must not keep the bytes for the next try. It pulls as a client of its own does, and as kubelet does.
-// another says that a second mirror has the right bytes all the while: the next pulls get them from there. Otherwise
-// the first mirror gives the right bytes later.
+// pullsPastALie makes a mirror send a layer with wrong content. The resolver ends the response before its last
+// byte, and containerd must not keep the content for the next try. It pulls as a client of containerd does, and as
+// kubelet does. another means that a second mirror has the right content all the time, so the next pulls get it
+// from there. Otherwise the first mirror sends the right content later.
 func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, repository string, another bool) {
 	t.Helper()
 	for n, how := range []struct {
@@ -171,10 +170,10 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 	r.corrupt.Lie("")
 }
 
-// dropped waits until containerd has no unfinished download of a blob any more. What was complete
-// but wrong stays there until containerd's next garbage collection, and a pull before that ends
-// with the same bytes again, without a request. Collections are as far apart as 49 times what one
-// takes, so on a busy machine that is minutes. The removal of a lease has containerd collect now.
+// dropped waits until containerd has no unfinished download of a blob. Complete but wrong content stays until
+// containerd's next garbage collection. A pull before that uses the same content again, without a request. The time
+// between collections is 49 times the duration of one, so on a busy machine it is minutes. The deletion of a lease
+// makes containerd collect at once.
 func (s *stage) dropped(t *testing.T, h *fleet.Host, blob []byte) {
 	t.Helper()
 	s.await(t, "containerd on "+h.Name+" to drop what it could not use", func(context.Context) (bool, string, error) {
@@ -199,7 +198,7 @@ func nearby(t *testing.T, h *fleet.Host, ca *registry.CA) *registry.Registry {
 	return r
 }
 
-// deadHost is an address at which nobody listens, neither here nor on a host.
+// deadHost returns an address without a listener, neither here nor on a host.
 func deadHost(t *testing.T) string {
 	t.Helper()
 	p, err := port.Hold(t.Context())

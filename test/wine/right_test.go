@@ -19,8 +19,8 @@ import (
 // marks are how secrets begin: private keys and bearer tokens.
 func marks() []string { return []string{"PRIVATE KEY-----", "eyJhbGciOi"} }
 
-// Wine keeps file rights as those of Linux, too: what Administrators may do, owner and group may,
-// and everybody else nothing. So this also looks with Linux' eyes.
+// Wine also stores file rights as Linux rights: the rights of Administrators become the rights of owner and group,
+// and other users have none. So this test also checks the Linux rights.
 func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 	s := shared
 	for _, h := range s.Fleet.Hosts {
@@ -30,7 +30,7 @@ func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 		walk = func(dir string) {
 			infos, err := host.Files.List(dir)
 			if errors.Is(err, fs.ErrNotExist) {
-				return // gone meanwhile: containerd tidies up what it did not get to pull
+				return // already deleted: containerd removes incomplete pulls
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -48,7 +48,7 @@ func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 				}
 				content, err := os.ReadFile(m.Path(path))
 				if err != nil {
-					continue // gone meanwhile
+					continue // already deleted
 				}
 				for _, mark := range marks() {
 					if !bytes.Contains(content, []byte(mark)) {

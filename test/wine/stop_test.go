@@ -19,9 +19,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine/fault"
 )
 
-// What a daemon finds when Windows itself, or an administrator, stopped a service: its program goes
-// on, and holds what the next one needs. How long the daemon waits when it stops a service by itself
-// is shown in winos, by TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew.
+// If Windows itself, or an administrator, stopped a service, its program may still run and hold resources that the
+// next one needs. TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew in winos shows how long the daemon
+// waits when it stops a service itself.
 func TestA42_WhatGoesOnAfterItsServiceStoppedIsEndedBeforeTheServiceStartsAnew(t *testing.T) {
 	s := shared
 	h := s.host(steady)

@@ -22,7 +22,7 @@ import (
 // additional is the ConfigMap with further CAs.
 const additional = "additional-ca"
 
-// trust lets every node trust these CAs, too.
+// trust makes every node trust these CAs in addition.
 func (s *stage) trust(t *testing.T, bundle string) {
 	t.Helper()
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: additional},
@@ -39,7 +39,7 @@ func TestA25_ACAIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
 	s := shared
 	h := s.host(puller)
 	host := windows(t, h)
-	// What another test lent the cluster leaves the hosts a moment later.
+	// Settings of another test disappear from the hosts a moment later.
 	s.awaitSecrets(t, h, "nothing of other tests",
 		func(c contract.Confidential) bool { return len(c.Mirrors) == 0 && len(c.RegistryTrust) == 0 })
 	foreign, ours := newCA(t, "foreign"), newCA(t, "ours")
@@ -90,7 +90,7 @@ func newCA(t *testing.T, name string) *pem.Block {
 	return block
 }
 
-// trusted says whether a certificate is in the root store so many times.
+// trusted reports whether a certificate is in the root store the given number of times.
 func trusted(ctx context.Context, list func(context.Context) ([][]byte, error), der []byte, times int) (bool, string,
 	error) {
 	all, err := list(ctx)

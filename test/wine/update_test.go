@@ -29,8 +29,8 @@ import (
 // nextVersion is what operator, daemon and payload become at the end.
 const nextVersion = "0.1.1"
 
-// A new daemon prints its version, as it is asked to before it takes over, and ends as a service as soon as it has
-// counted its start. Its third start restores the old one.
+// A new daemon prints its version, as requested before it takes over. As a service, it exits after it has counted
+// its start. Its third start restores the old daemon.
 func TestA29_ADaemonThatCrashesAsAServiceRestoresThePreviousOne(t *testing.T) {
 	s := shared
 	const name = contract.ServiceDaemon + ".exe"
@@ -93,9 +93,9 @@ func (s *stage) idle(t *testing.T) {
 	})
 }
 
-// A new release of the operator brings the same programs, but for the daemon: each daemon fetches
-// the new one, puts it in place of itself while it runs, and ends; what comes back is the new one.
-// Nobody logs in. It is the last test, because it changes all hosts.
+// A new release of the operator contains the same programs, except the daemon: each daemon fetches the new one,
+// replaces its own program while it runs, and exits. Then the new program starts. The operator doesn't log in. This
+// is the last test, because it changes all hosts.
 func TestA29_TheDaemonReplacesItsOwnRunningProgramAndComesBackAsTheNewOne(t *testing.T) {
 	s := shared
 	dir := filepath.Join(s.dir, "payload-"+nextVersion)
@@ -152,7 +152,7 @@ func TestA29_TheDaemonReplacesItsOwnRunningProgramAndComesBackAsTheNewOne(t *tes
 	}
 }
 
-// pids are the processes of all services of ours on a host.
+// pids returns the processes of all our services on a host.
 func (s *stage) pids(t *testing.T, h *fleet.Host) map[string]uint32 {
 	t.Helper()
 	all := map[string]uint32{}
