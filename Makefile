@@ -226,23 +226,29 @@ image: payload ## Make the images of operator, payload and wmco-e2e in out/image
 .PHONY: bundle
 bundle: ## Make OLM's bundle and a catalog with it in out/olm, of the images in out/image (PUSH=registry/repository, KEY=file, REPLACES=version)
 	@test -d $(OUT)/image || { echo "there are no images in $(OUT)/image: make image first"; exit 1; }
-	operator=$$(go run -C tools/image . name operator --from $(OUT)/image --version $(VERSION) --repository $(REPOSITORY)) && \
+	operator=$(OPERATOR) && \
 	go run -C tools/olm . --root $(CURDIR) --version $(VERSION) --replaces "$(REPLACES)" --payload $(OUT)/payload --image $$operator --out $(OUT)/olm && \
 	bundle=$$(go run -C tools/image . pack bundle $(OUT)/olm/bundle $(PACK)) && \
 	go run -C tools/olm . --root $(CURDIR) --version $(VERSION) --replaces "$(REPLACES)" --payload $(OUT)/payload --image $$operator --bundle $$bundle --out $(OUT)/olm && \
 	go run -C tools/image . pack catalog $(OUT)/olm/catalog $(subst bundle-image,catalog-image,$(PACK))
 	$(if $(PUSH),for part in bundle catalog; do go run -C tools/image . push $(PUSH) --from $(OUT)/olm/$$part-image --tag v$(VERSION) || exit 1; done)
 
+# OPERATOR is the operator's image in out/image, by its digest.
+OPERATOR = $$(go run -C tools/image . name operator --from $(OUT)/image --version $(VERSION) --repository $(REPOSITORY))
+
 PACK = --version $(VERSION) --repository $(REPOSITORY) --out $(OUT)/olm/bundle-image $(if $(KEY),--key $(abspath $(KEY)))
 
 .PHONY: chart
 chart: ## Make the Helm chart in out/chart from config/ (PUSH=registry/repository pushes it to <PUSH>/charts)
-	go run -C tools/chart . --root $(CURDIR) --version $(VERSION) --repository $(IMAGE) --out $(OUT)/chart
+	go run -C tools/chart . --root $(CURDIR) --version $(VERSION) --image $(IMAGE) --out $(OUT)/chart
 	$(if $(PUSH),go -C tools/chart tool helm push $(OUT)/chart/wmco-$(VERSION).tgz oci://$(PUSH)/charts)
 
 .PHONY: release
 release: ## Collect what is published of VERSION in out/release: images, chart, bundle, catalog, kubectl plugin, lists of parts, notes, checksums (SINCE=tag, KEY=file, SUPPLIED=dir, PLUGIN_URL=where its files will be)
-	$(MAKE) image && $(MAKE) chart IMAGE=$(REPOSITORY) PUSH=$(patsubst %/,%,$(dir $(PUSH))) && $(MAKE) bundle && $(MAKE) plugin
+	$(MAKE) image
+	operator=$(OPERATOR) && $(MAKE) chart IMAGE=$$operator PUSH=$(patsubst %/,%,$(dir $(PUSH)))
+	$(MAKE) bundle
+	$(MAKE) plugin
 	git log --no-merges --format=%s $(if $(SINCE),$(SINCE)..) > $(OUT)/changes.txt
 	go run -C tools/image . release --version $(VERSION) --images $(OUT)/image --bundle $(OUT)/olm/bundle-image \
 	  --catalog $(OUT)/olm/catalog-image --chart $(OUT)/chart/wmco-$(VERSION).tgz --payload $(OUT)/payload \

@@ -39,10 +39,10 @@ var files embed.FS
 var stamp = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // build creates the chart of a version from the source tree at root, and saves it in out as a directory and as an
-// archive. It returns the archive's path. The chart installs the image in repository. If repository is empty, it
-// installs the image in config/.
-func build(root, version, repository, out string) (string, error) {
-	content, err := contents(root, version, repository)
+// archive. It returns the archive's path. The chart installs image, which is a repository with or without a digest. If
+// image is empty, it installs the image in config/.
+func build(root, version, image, out string) (string, error) {
+	content, err := contents(root, version, image)
 	if err != nil {
 		return "", err
 	}
@@ -68,7 +68,7 @@ func build(root, version, repository, out string) (string, error) {
 }
 
 // contents returns the chart's files by name.
-func contents(root, version, repository string) (map[string][]byte, error) {
+func contents(root, version, image string) (map[string][]byte, error) {
 	all := map[string][]byte{"Chart.yaml": fmt.Appendf(nil, header, version, version)}
 	for _, name := range []string{"templates/_helpers.tpl", "templates/uninstall.yaml", "templates/NOTES.txt"} {
 		data, err := files.ReadFile(path.Join("files", path.Base(name)))
@@ -123,8 +123,8 @@ func contents(root, version, repository string) (map[string][]byte, error) {
 			all[name] = []byte(text)
 		}
 	}
-	if repository != "" {
-		defaults["image.repository"] = repository
+	if image != "" {
+		defaults["image.repository"], defaults["image.digest"], _ = strings.Cut(image, "@")
 	}
 	if all["values.yaml"], all["values.schema.json"], err = describe(defaults); err != nil {
 		return nil, err

@@ -14,11 +14,11 @@ func main() {
 }
 
 func command() *cobra.Command {
-	var root, version, repository, out string
+	var root, version, image, out string
 	c := &cobra.Command{
 		Use: "chart", Short: "Make the Helm chart out of config/", Args: cobra.NoArgs, SilenceUsage: true,
 		RunE: func(c *cobra.Command, _ []string) error {
-			archive, err := build(root, version, repository, out)
+			archive, err := build(root, version, image, out)
 			if err != nil {
 				return err
 			}
@@ -28,8 +28,8 @@ func command() *cobra.Command {
 	}
 	c.Flags().StringVar(&root, "root", ".", "top `directory` of the source tree")
 	c.Flags().StringVar(&version, "version", "0.1.0", "`version` of the chart and of the operator that it installs")
-	c.Flags().StringVar(&repository, "repository", "",
-		"`name` of the operator's image without its tag, which image.repository has by default; that of config/ if empty")
+	c.Flags().StringVar(&image, "image", "", "`name` of the operator's image without its tag, which image.repository has by default, "+
+		"and image.digest where it has one; that of config/ if empty")
 	c.Flags().StringVar(&out, "out", "out/chart", "`directory` to write the chart and its archive to")
 	return c
 }
