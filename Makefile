@@ -244,7 +244,7 @@ chart: ## Make the Helm chart in out/chart from config/ (PUSH=registry/repositor
 	$(if $(PUSH),go -C tools/chart tool helm push $(OUT)/chart/wmco-$(VERSION).tgz oci://$(PUSH)/charts)
 
 .PHONY: release
-release: ## Collect what is published of VERSION in out/release: images, chart, bundle, catalog, kubectl plugin, lists of parts, notes, checksums (SINCE=tag, KEY=file, SUPPLIED=dir, PLUGIN_URL=where its files will be)
+release: ## Collect what is published of VERSION in out/release: images, chart, bundle, catalog, kubectl plugin, lists of parts, notes, checksums; make test-release tests them (SINCE=tag, KEY=file, SUPPLIED=dir, PLUGIN_URL=where its files will be)
 	$(MAKE) image
 	operator=$(OPERATOR) && $(MAKE) chart IMAGE=$$operator PUSH=$(patsubst %/,%,$(dir $(PUSH)))
 	$(MAKE) bundle
@@ -254,6 +254,11 @@ release: ## Collect what is published of VERSION in out/release: images, chart, 
 	  --catalog $(OUT)/olm/catalog-image --chart $(OUT)/chart/wmco-$(VERSION).tgz --payload $(OUT)/payload \
 	  --plugin $(OUT)/plugin --sonobuoy $(CURDIR)/cmd/wmco-e2e/wmco-e2e.yaml --repository $(REPOSITORY) --changes $(OUT)/changes.txt \
 	  --notes $(CURDIR)/docs/release-notes.md --source $(SOURCE) --out $(OUT)/release
+
+.PHONY: test-release
+test-release: controlplane ## Test what make release has made: push it to a local registry as make publish would, and install it on a local cluster as README says (KEY=file: with its public key beside it, as .pub)
+	@test -d $(OUT)/release || { echo "there is no release in $(OUT)/release: make release first"; exit 1; }
+	WMCO_RELEASE=$(OUT) WMCO_RELEASE_PUBLIC_KEY=$(patsubst %.key,%.pub,$(abspath $(KEY))) $(GOTEST) -count=1 -timeout 30m -v -run Release ./test/release
 
 .PHONY: publish
 publish: ## Push what make release has made, without building it again: images, bundle, catalog, and the chart beside them (PUSH=registry/repository)

@@ -42,11 +42,12 @@ func NewCA(t *testing.T, name string) *CA {
 	return a
 }
 
-// sign creates a key and a certificate for a server at 127.0.0.1.
-func (a *CA) sign(t *testing.T) tls.Certificate {
+// sign creates a key and a certificate for a server at 127.0.0.1 that also has these names.
+func (a *CA) sign(t *testing.T, names ...string) tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames:  names,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/kubectlwindows"
 	"github.com/windows-nodes/wmco/lab/cluster"
+	"github.com/windows-nodes/wmco/test/page"
 )
 
 // quickStart is a page whose commands a test runs.
@@ -31,16 +32,13 @@ type quickStart struct {
 	kubeconfig, kubectl, readers string
 }
 
-// commandOfPage is a line of a block of commands.
-var commandOfPage = regexp.MustCompile(`^ {4,}(kubectl .*)$`)
-
-func (s *stage) quickStart(t *testing.T, page, address string) *quickStart {
+func (s *stage) quickStart(t *testing.T, file, address string) *quickStart {
 	t.Helper()
 	root, err := cluster.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(filepath.Join(root, "docs", page))
+	content, err := os.ReadFile(filepath.Join(root, "docs", file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,23 +57,14 @@ func (s *stage) quickStart(t *testing.T, page, address string) *quickStart {
 		kubeconfig: s.Cluster.Kubeconfig, kubectl: s.Cluster.Binaries.Kubectl, readers: readers}
 }
 
-// command finds the command of the page that begins in this way, with its here-document.
+// command finds the command of the page that begins in this way.
 func (q *quickStart) command(t *testing.T, beginning string) string {
 	t.Helper()
-	lines := strings.Split(q.page, "\n")
-	for i, line := range lines {
-		match := commandOfPage.FindStringSubmatch(line)
-		if match == nil || !strings.HasPrefix(match[1], beginning) {
-			continue
-		}
-		text, indent := match[1], strings.Index(line, "kubectl")
-		for i++; strings.Contains(match[1], "<<EOF") && !strings.HasSuffix(text, "\nEOF"); i++ {
-			text += "\n" + lines[i][min(indent, len(lines[i])):]
-		}
-		return q.here.Replace(text)
+	text, err := page.Command(q.page, beginning)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("the page has no command %q", beginning)
-	return ""
+	return q.here.Replace(text)
 }
 
 // run runs a command of the page. The plugin gets further arguments, such as the port that a host has in the lab.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -325,6 +326,30 @@ func TestA65_EachValueIsWhereItBelongs(t *testing.T) {
 		}
 		if fmt.Sprint(strings.Contains(text, "helm.sh/hook: pre-delete")) != check {
 			t.Errorf("with uninstallCheck=%s the hook is the other way round", check)
+		}
+	}
+}
+
+// A tag can be moved to another image. A mirror has the same digests.
+func TestA65_TheChartOfAReleaseNamesTheImageByItsDigest(t *testing.T) {
+	t.Parallel()
+	digest := "sha256:" + strings.Repeat("a", 64)
+	archive, err := build(root, "0.2.0", "registry.example:5000/w/wmco@"+digest, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for set, want := range map[string]string{
+		"image.digest=sha256:" + strings.Repeat("b", 64): "registry.example:5000/w/wmco@sha256:" + strings.Repeat("b", 64),
+		"image.repository=mirror/wmco":                   "mirror/wmco@" + digest,
+		"image.digest=":                                  "registry.example:5000/w/wmco:v0.2.0",
+		"replicas=1":                                     "registry.example:5000/w/wmco@" + digest,
+	} {
+		text, err := run(t, nil, helm, "template", "wmco", archive, "--set", set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text, "image: "+strconv.Quote(want)+"\n") && !strings.Contains(text, "image: "+want+"\n") {
+			t.Errorf("with %s, it does not install %s", set, want)
 		}
 	}
 }

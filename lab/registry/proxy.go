@@ -1,0 +1,106 @@
+package registry
+
+import (
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+)
+
+// Internet is an HTTPS proxy behind which there is one registry at a public name, such as ghcr.io, and nothing else. So
+// commands that name a public registry run as they are, and can't reach the real registry. It ends with its test.
+type Internet struct {
+	// Proxy is the URL of the proxy, for HTTPS_PROXY.
+	Proxy *url.URL
+	// Host is the name of the registry.
+	Host string
+
+	connections chan net.Conn
+	closed      chan struct{}
+	mu          sync.Mutex
+	refused     []string
+}
+
+// StartInternet starts such a proxy, and an empty registry behind it that accepts everybody.
+func StartInternet(t *testing.T, by *CA, host string) *Internet {
+	t.Helper()
+	i := &Internet{Host: host, connections: make(chan net.Conn), closed: make(chan struct{})}
+	silent := log.New(io.Discard, "", 0)
+	proxy := httptest.NewServer(http.HandlerFunc(i.connect))
+	server := &http.Server{Handler: registry.New(registry.Logger(silent)), ErrorLog: silent, ReadHeaderTimeout: time.Minute}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- server.Serve(tls.NewListener(i, &tls.Config{
+			Certificates: []tls.Certificate{by.sign(t, host)}, MinVersion: tls.VersionTLS12}))
+	}()
+	t.Cleanup(func() {
+		_ = server.Close() // its connections are all there is to lose
+		<-ended
+		proxy.Close()
+	})
+	var err error
+	if i.Proxy, err = url.Parse(proxy.URL); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// connect passes a client's connection on to the registry, if the client asked for it.
+func (i *Internet) connect(w http.ResponseWriter, request *http.Request) {
+	if request.Method != http.MethodConnect || request.Host != net.JoinHostPort(i.Host, "443") {
+		i.mu.Lock()
+		i.refused = append(i.refused, request.Host)
+		i.mu.Unlock()
+		http.Error(w, "there is only "+i.Host, http.StatusForbidden)
+		return
+	}
+	connection, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	if _, err = io.WriteString(connection, "HTTP/1.1 200 OK\r\n\r\n"); err == nil {
+		select {
+		case i.connections <- connection:
+			return
+		case <-i.closed:
+		}
+	}
+	_ = connection.Close() // nobody is left to read from it
+}
+
+// Refused returns the other hosts that clients asked for, each once.
+func (i *Internet) Refused() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Compact(slices.Sorted(slices.Values(i.refused)))
+}
+
+var _ net.Listener = (*Internet)(nil)
+
+// Accept returns the next connection to the registry.
+func (i *Internet) Accept() (net.Conn, error) {
+	select {
+	case connection := <-i.connections:
+		return connection, nil
+	case <-i.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept. Only the registry's server calls it.
+func (i *Internet) Close() error {
+	close(i.closed)
+	return nil
+}
+
+// Addr is the address of the listener.
+func (i *Internet) Addr() net.Addr { return &net.TCPAddr{} }

@@ -1,0 +1,29 @@
+// Package page finds the commands that documents show, so that tests run them as readers do. The end-to-end tests and
+// test/release use it. It runs nothing.
+package page
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// commandLine is a line of a block of commands.
+var commandLine = regexp.MustCompile(`^( {4,})(\S.*)$`)
+
+// Command returns the first command of a page that begins in this way, with its here-document.
+func Command(page, beginning string) (string, error) {
+	lines := strings.Split(page, "\n")
+	for i, line := range lines {
+		match := commandLine.FindStringSubmatch(line)
+		if match == nil || !strings.HasPrefix(match[2], beginning) {
+			continue
+		}
+		text, indent := match[2], len(match[1])
+		for i++; strings.Contains(match[2], "<<EOF") && !strings.HasSuffix(text, "\nEOF") && i < len(lines); i++ {
+			text += "\n" + lines[i][min(indent, len(lines[i])):]
+		}
+		return text, nil
+	}
+	return "", fmt.Errorf("the page has no command %q", beginning)
+}
