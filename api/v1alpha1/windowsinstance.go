@@ -399,7 +399,7 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=8
 	// +optional
 	Code string `json:"code,omitempty"`
-	// Message says what happened, and to which object.
+	// Message describes the problem and names the object.
 	// +kubebuilder:validation:MaxLength=4096
 	// +optional
 	Message string `json:"message,omitempty"`

@@ -15,8 +15,7 @@ const (
 	// BootstrapServiceAccount is the identity that a kubelet uses to request its first certificate. It is in the
 	// operator's namespace.
 	BootstrapServiceAccount = "node-bootstrapper"
-	// CredentialIDExtra is the key of the extra field in which the API server stores the id of the requester's
-	// token.
+	// CredentialIDExtra is the key of the requester's extra field with the id of the token. The API server sets it.
 	CredentialIDExtra = "authentication.kubernetes.io/credential-id"
 	// BootstrapSecretPrefix, followed by the UID of an instance, is the name of a Secret in the operator's
 	// namespace. The bootstrap tokens of the instance's join are bound to this Secret: when it is deleted, the

@@ -307,7 +307,7 @@ const (
 	// The number of Windows nodes that are unavailable or missing, for any cause, has reached
 	// spec.rollout.maxUnavailable.
 	ReasonBudgetExhausted Reason = "BudgetExhausted"
-	// Without this Machine, too few nodes of its MachineSet would be in service.
+	// If this Machine were deleted, too few nodes of its MachineSet would be in service.
 	ReasonOwnerDegraded Reason = "OwnerDegraded"
 	// The Machine belongs to no MachineSet, so no other Machine would replace it.
 	ReasonMachineUnowned Reason = "MachineUnowned"

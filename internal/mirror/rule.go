@@ -152,7 +152,7 @@ func (r Rules) MayLead(from, to Location) bool {
 	}
 	network, _ := SplitHost(from.Address())
 	name, _ := SplitHost(to.Host)
-	isSource := func() bool { // it has rules of its own
+	isSource := func() bool { // it has its own rules
 		for source := range r.entries {
 			if source.Host == to.Host && !source.wildcard {
 				return true

@@ -32,8 +32,8 @@ type CRDOptions struct {
 	// Paths are YAML files, and folders whose .yaml and .yml files are read (without subfolders). Documents of other
 	// kinds are ignored.
 	Paths []string
-	// Names are the CRDs to install, such as machines.machine.openshift.io. A missing CRD is an error. If empty, all
-	// CRDs are installed. Names save parsing the other CRDs: those of OpenShift are 8 MB of YAML.
+	// Names are the CRDs to install, such as machines.machine.openshift.io. A missing CRD is an error. If empty,
+	// all CRDs are installed. With names, the other CRDs aren't parsed: OpenShift's CRDs are 8 MB of YAML.
 	Names []string
 	// Filter selects among the CRDs found. If nil, all are selected.
 	Filter func(crd *apiextensionsv1.CustomResourceDefinition) bool

@@ -101,7 +101,7 @@ func addFile(builder *assembly.Builder, f payload.File, source *payload.Dir) err
 type Change struct {
 	// Versions are the new versions of parts, by name. Each part gets a stand-in of that version.
 	Versions map[string]string
-	// Beside are additional versions of parts. Only some parts may occur several times in a payload.
+	// Beside holds additional versions of parts. Only some parts may occur several times in a payload.
 	Beside map[string][]string
 	// Stuck parts run and do nothing. Failing parts exit immediately. Both must also be in Versions.
 	Stuck, Failing []string

@@ -77,7 +77,7 @@ type program struct {
 	// image is the image's name in the layout, name the program's name, and source its Go package.
 	image, name, source string
 	labels              labels
-	// beside are further layers of the image, and parts are the programs in them.
+	// beside holds the image's other layers. parts are the programs in them.
 	beside []v1.Layer
 	parts  []part
 }

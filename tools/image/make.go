@@ -84,8 +84,8 @@ func assemble(platform v1.Platform, config v1.Config, layers []v1.Layer) (v1.Ima
 	return mutate.ConfigFile(image, described)
 }
 
-// programImage creates an image of a static program for one platform. beside are further layers, such as the
-// payload in the operator's image.
+// programImage creates an image of a static program for one platform. beside holds the image's other layers, such
+// as the payload in the operator's image.
 func programImage(platform v1.Platform, program, binary string, l labels, beside []v1.Layer) (v1.Image, error) {
 	program = programs + program
 	f, err := fromDisk(binary, program, 0o555)

@@ -11,9 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// If Windows refuses to remove a CA of ours, someone else also provides it: for example, certificates of a group
-// policy appear in the same store. This doesn't concern the revision. The removal is retried a few times. Then the
-// CA counts as someone else's and stays.
+// If Windows refuses to remove one of our CAs, someone else also provides it. For example, the certificates of a
+// group policy are in the same store. This doesn't concern the revision. The removal is retried a few times. Then
+// the CA counts as someone else's and stays.
 const (
 	removalPause = time.Hour
 	maxRemovals  = 3

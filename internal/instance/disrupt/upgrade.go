@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// switchDelay is the maximum delay between the decision and the request to the daemon for which the time in the
-// status isn't updated.
+// switchDelay is the maximum delay between the decision and the request to the daemon. After a longer delay, the
+// time in the status is updated.
 const switchDelay = time.Minute
 
 // requestRevision requests the revision from the daemon.

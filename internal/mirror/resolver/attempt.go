@@ -26,8 +26,8 @@ type question struct {
 	span       span
 	// firstByte bounds the wait for the first byte, stall the wait for any later one.
 	firstByte, stall time.Duration
-	// forbidden is a host, as in mirror.Location, to which no redirect may lead; empty if only the rules restrict
-	// redirects.
+	// forbidden is a host, as in mirror.Location, that no redirect may lead to. If forbidden is empty, only the
+	// rules restrict redirects.
 	forbidden string
 }
 
@@ -218,8 +218,8 @@ func discard(response *http.Response) {
 	_ = response.Body.Close()
 }
 
-// body is the body of an answer. Each leastRead bytes must arrive within stall. Otherwise a trickling body would never
-// end. Time in which the client doesn't read does not count.
+// body is the body of an answer. Each leastRead bytes must arrive within stall. Otherwise a trickling body would
+// never end. Time doesn't count while the client isn't reading.
 type body struct {
 	io.ReadCloser
 	ahead *bufio.Reader // of ReadCloser

@@ -25,9 +25,9 @@ type grant struct {
 	credential mirror.Credential
 }
 
-// A token lives as long as its server says, or 60 s if the server says nothing (the default of the token
-// specification). The resolver drops it a little earlier. If a source refuses a stored proof, the resolver
-// replaces it.
+// The server says how long a token is valid. Without this, a token is valid for 60 s (the default of the token
+// specification). The resolver drops it a little earlier. If a source refuses a stored proof, the resolver replaces
+// it.
 const (
 	basicLife   = 10 * time.Minute
 	tokenLife   = 60 * time.Second

@@ -31,7 +31,7 @@ type pull struct {
 	refused string
 	// sources are the registries that may have the target, in the order of the attempts.
 	sources []mirror.Location
-	// deadline is the time by which a source must answer.
+	// deadline is the latest time for a source to answer.
 	deadline time.Time
 	// attempts are the skipped sources, in order.
 	attempts []Attempt
