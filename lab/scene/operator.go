@@ -208,7 +208,7 @@ func (o *Operator) end(signal syscall.Signal) error {
 	timeout := time.NewTimer(grace)
 	defer timeout.Stop()
 	select {
-	case <-o.ended: //nolint:errcheck // it was told to
+	case <-o.ended: //nolint:errcheck // ended on request
 		o.cmd = nil
 		return nil
 	case <-timeout.C:
@@ -216,7 +216,7 @@ func (o *Operator) end(signal syscall.Signal) error {
 	if err := o.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("killing the operator: %w", err)
 	}
-	<-o.ended //nolint:errcheck // it was told to
+	<-o.ended //nolint:errcheck // ended on request
 	o.cmd = nil
 	return fmt.Errorf("the operator did not end within %s of signal %s", grace, strconv.Itoa(int(signal)))
 }
