@@ -49,7 +49,7 @@ type Desired struct {
 	KubeletFragment []byte
 	// Off lists the features that nodes lack, sorted.
 	Off []Off
-	// Rejected lists the settings that are left out, sorted. All other settings are in force.
+	// Rejected lists the settings that nodes don't get, sorted. All other settings are in force.
 	Rejected []*contract.Problem
 }
 

@@ -18,8 +18,8 @@ const (
 	maxRequest = 16 << 10
 )
 
-// Check returns an error for an answer that no honest daemon gives. Afterwards the operator may safely write down,
-// compare and use what the answer says. Exception: whoever takes a Node's name from it checks that name itself.
+// Check returns an error for an answer that no honest daemon sends. Afterwards the operator may safely store,
+// compare and use the content. Exception: a caller that uses the Node's name must check the name itself.
 func (a PreflightAnswer) Check() error {
 	f := a.Facts
 	return errors.Join(checkHostName("hostname", f.Hostname), checkHostName("nodeName", f.NodeName),
@@ -50,13 +50,13 @@ func (a BootstrapAnswer) Check() error {
 	return checkHostName("nodeName", a.NodeName)
 }
 
-// Check is like PreflightAnswer.Check. Only the number of files counts: others may have left files of any name in C:\k,
-// which must not keep a host from leaving.
+// Check is like PreflightAnswer.Check. It only checks the number of files: other programs may have left files of
+// any name in C:\k, and these must not block the removal of a host.
 func (a CleanupAnswer) Check() error {
 	return checkCount("files and problems", len(a.Removed)+len(a.Left)+len(a.Kept))
 }
 
-// checkHostName allows whatever Windows may be called, and nothing that could be a path or a line.
+// checkHostName accepts all names that Windows allows, and rejects texts that could be a path or a line.
 func checkHostName(what, name string) error {
 	if strings.ContainsAny(name, ` /\:*?"<>|`) {
 		return fmt.Errorf("%s %.63q is no name", what, name)

@@ -39,7 +39,7 @@ func SameBoot(stored, now string) bool {
 // name.
 func bootParts(name string) (number, begun uint64) {
 	first, second, _ := strings.Cut(strings.TrimPrefix(name, "boot-"), "-")
-	number, _ = strconv.ParseUint(first, 10, 32) // what is no number is seen below
+	number, _ = strconv.ParseUint(first, 10, 32) // the check below detects invalid numbers
 	begun, _ = strconv.ParseUint(second, 16, 64)
 	if whole := BootName(uint32(number), begun); name != whole && name != strings.TrimSuffix(whole, "-0") {
 		return 0, 0

@@ -2,11 +2,11 @@ package contract
 
 import "strings"
 
-// Confidential is the part of the desired state that only nodes may read. It is published in the
-// immutable Secret that has the name of the manifest's ConfigMap, windows-services-<revision>, as
-// JSON under ConfidentialField. The manifest names its digest, so the revision covers both.
+// Confidential is the part of the desired state that only nodes may read. It is published as JSON under
+// ConfidentialField in an immutable Secret with the same name as the manifest's ConfigMap,
+// windows-services-<revision>. The manifest contains its digest, so the revision covers both.
 type Confidential struct {
-	// Salt keeps readers of the digest, which is public, from guessing the content. It is the same in all revisions.
+	// Salt prevents readers of the public digest from guessing the content. It is the same in all revisions.
 	Salt []byte `json:"salt"`
 	// Trust are CAs for the root store of the node, each once, as PEM, sorted.
 	Trust []string `json:"trust,omitempty"`
@@ -20,16 +20,15 @@ type Confidential struct {
 	// RegistryTrust are further CAs for one registry each: <host> or <host>:<port> → PEM
 	// bundle.
 	RegistryTrust map[string]string `json:"registryTrust,omitempty"`
-	// Environment are variables that hold credentials, such as a proxy's URL with user info. They
-	// win over the manifest's of the same name.
+	// Environment are variables with credentials, such as a proxy's URL with user info. They override the
+	// manifest's variables with the same name.
 	Environment map[string]string `json:"environment,omitempty"`
-	// Files are further files that hold something secret, such as a private key. None has
-	// variables.
+	// Files are more files, with secrets such as a private key. They contain no variables.
 	Files []File `json:"files,omitempty"`
 }
 
-// Environment returns the variables of a node's system environment: the manifest's and the confidential ones. If both
-// set a variable, in any case of letters, the confidential value wins.
+// Environment returns the variables of a node's system environment: the manifest's and the confidential ones. If
+// both set a variable, in upper or lower case, the confidential value wins.
 func Environment(m Manifest, c Confidential) map[string]string {
 	all := make(map[string]string, len(m.EnvironmentVars)+len(c.Environment))
 	secret := make(map[string]bool, len(c.Environment))
@@ -47,24 +46,22 @@ func Environment(m Manifest, c Confidential) map[string]string {
 // ConfidentialField is the key of a published Secret whose value is the output of PackConfidential.
 const ConfidentialField = "confidential"
 
-// PullKind says which pulls a mirror rule is for.
+// PullKind is the kind of pulls that a mirror rule applies to.
 type PullKind string
 
-// Kinds of pulls. A pull that names both, a tag and a digest, is one by digest.
+// Kinds of pulls. A pull with both a tag and a digest is a pull by digest.
 const (
 	PullByDigest PullKind = "digest"
 	PullByTag    PullKind = "tag"
 )
 
-// MirrorRule says where images of one source come from, for one kind of pull.
+// MirrorRule lists the mirrors of one source, for one kind of pull.
 type MirrorRule struct {
-	// Source is host[:port][/namespace…[/repository]] or *.domain, in lower case where case does
-	// not count.
+	// Source is host[:port][/namespace…[/repository]] or *.domain, in lower case where case doesn't matter.
 	Source string   `json:"source"`
 	Kind   PullKind `json:"kind"`
-	// Mirrors are tried in this order. The part of an image's name that Source matches is replaced
-	// by the mirror.
+	// Mirrors are tried in this order. The mirror replaces the part of an image's name that matches Source.
 	Mirrors []string `json:"mirrors,omitempty"`
-	// NeverContactSource leaves the source itself out. Otherwise it comes last.
+	// NeverContactSource excludes the source itself. Otherwise the source is tried last.
 	NeverContactSource bool `json:"neverContactSource,omitempty"`
 }

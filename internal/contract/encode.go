@@ -16,7 +16,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// SaltSize is how many random bytes a Confidential's salt has.
+// SaltSize is the number of random bytes in a Confidential's salt.
 const SaltSize = 16
 
 // Limits of a Confidential. A Secret holds 1 MiB, and its metadata needs little of that.
@@ -33,8 +33,9 @@ func (c Confidential) Encode() (data []byte, digest string, err error) {
 	return data, Digest(data), nil
 }
 
-// EnvironmentDigest is the value of Manifest.ConfidentialEnvironment for this Confidential, empty without an
-// environment. It changes when the environment changes. Without the salt, the environment can't be guessed by trial.
+// EnvironmentDigest returns the value of Manifest.ConfidentialEnvironment for this Confidential. It is empty
+// without an environment, and changes with the environment. Without the salt, the environment can't be guessed by
+// trial.
 func (c Confidential) EnvironmentDigest() string {
 	if len(c.Environment) == 0 {
 		return ""
@@ -64,7 +65,7 @@ func ParseConfidential(data []byte, m Manifest) (Confidential, error) {
 // doesn't fit into a Secret, the error is a *Problem with ReasonDesiredStateTooLarge.
 func PackConfidential(data []byte) ([]byte, error) {
 	var out bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is a valid one
+	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is valid
 	if _, err := w.Write(data); err != nil {
 		return nil, fmt.Errorf("compressing the confidential part: %w", err)
 	}
@@ -91,7 +92,7 @@ func UnpackConfidential(packed []byte) ([]byte, error) {
 	return data, nil
 }
 
-// Digest is the lower-case hex SHA-256 of data.
+// Digest returns the lower-case hex SHA-256 of data.
 func Digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// LatestSecret is in the operator's namespace and holds the latest published revision: the data of its ConfigMap and of
-// its Secret. Daemons watch it, so that hundreds of nodes learn of a change without a read. It does not assign the
-// revision to a node: only an annotation of the Node does.
+// LatestSecret is in the operator's namespace and holds the latest published revision: the data of its ConfigMap
+// and of its Secret. Daemons watch it, so that hundreds of nodes receive a change without a read. It does not
+// assign the revision to a node: only an annotation of the Node does.
 const LatestSecret = ServicesSecretPrefix + "latest"
 
 // MemorySecret is in the operator's namespace. It holds the last read content of the WindowsMachineConfig and of the
@@ -20,10 +20,10 @@ const (
 	latestManifest = "manifest.gz"
 )
 
-// maxLatest is the size of a revision that fits into one Secret, with room for the other fields of the object.
+// maxLatest is the maximum size of a revision in one Secret, with space for the other fields of the object.
 const maxLatest = 900 << 10
 
-// Latest is the revision that was published last.
+// Latest is the last published revision.
 type Latest struct {
 	// Revision is the revision's name. Manifest is the data of its ConfigMap, and Confidential the packed data of its
 	// Secret. If they don't fit into one Secret, both are nil, and the daemon reads the two objects.
@@ -50,8 +50,8 @@ func (l Latest) Data() (map[string][]byte, error) {
 	return data, nil
 }
 
-// ParseLatest reads the output of Data. It does not check that the content belongs to the revision's name: the caller
-// does, as with the ConfigMap and the Secret of that name.
+// ParseLatest reads the output of Data. It does not check that the content matches the revision's name. The caller
+// does this, as for the ConfigMap and the Secret of that name.
 func ParseLatest(data map[string][]byte) (Latest, error) {
 	l := Latest{Revision: string(data[latestRevision])}
 	packed, has := data[latestManifest]

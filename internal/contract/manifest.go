@@ -6,83 +6,82 @@ import (
 	"slices"
 )
 
-// Manifest is the desired state of a node, published in the ConfigMap windows-services-<revision>.
-// It holds nothing secret.
+// Manifest is the desired state of a node, published in the ConfigMap windows-services-<revision>. It contains no
+// secrets.
 type Manifest struct {
 	Services        []Service         `json:"services"`
 	Files           []File            `json:"files"`
 	EnvironmentVars map[string]string `json:"environmentVars,omitempty"`
-	// WatchedEnvironmentVars are removed from the node when neither EnvironmentVars nor the
-	// confidential environment sets them.
+	// WatchedEnvironmentVars are removed from the node if neither EnvironmentVars nor the confidential environment
+	// sets them.
 	WatchedEnvironmentVars []string `json:"watchedEnvironmentVars,omitempty"`
-	// Confidential is the digest (lower-case hex SHA-256) of the Confidential that belongs to this
-	// manifest, as Confidential.Encode gives it. It is empty when there is none.
+	// Confidential is the digest (lower-case hex SHA-256) of the manifest's Confidential, as Confidential.Encode
+	// returns it. It is empty if there is none.
 	Confidential string `json:"confidential,omitempty"`
-	// ConfidentialEnvironment changes when the environment in the Confidential does and tells
-	// nothing about it: see Confidential.EnvironmentDigest.
+	// ConfidentialEnvironment changes when the environment in the Confidential changes, and doesn't reveal it: see
+	// Confidential.EnvironmentDigest.
 	ConfidentialEnvironment string `json:"confidentialEnvironment,omitempty"`
-	// PodNetwork is the name of the HNS network that pods are on; HybridOverlayNetwork if empty.
+	// PodNetwork is the name of the pods' HNS network; HybridOverlayNetwork if empty.
 	PodNetwork string `json:"podNetwork,omitempty"`
 	// Daemon are the daemon's own settings, or nil for its defaults.
 	Daemon *DaemonSettings `json:"daemon,omitempty"`
 }
 
-// DaemonSettings are what the daemon does itself. Changing them restarts nothing.
+// DaemonSettings are the settings of the daemon itself. A change restarts no service.
 type DaemonSettings struct {
-	// Debug makes it log in detail.
+	// Debug enables the daemon's detailed log.
 	Debug bool `json:"debug,omitempty"`
 	// Log has the limits of the daemon's own log. Path and Rotates are ignored.
 	Log *Log `json:"log,omitempty"`
 }
 
-// Log is a log file of a service, and the limits that keep it from filling the disk. A limit of 0
-// is none.
+// Log is a log file of a service, with the limits that keep it from filling the disk. 0 means no limit.
 type Log struct {
 	// Path is the file that the service writes. Older files are in the same folder. Their names begin with the name of
 	// this file without its extension, followed by a hyphen, and have the same extension: kubelet-20260102-150405.log
 	// is an older kubelet.log.
 	Path string `json:"path"`
-	// Rotates says that the service, or the program that runs it, renames a full file itself. Otherwise the service
-	// holds its file open for appending, so the file can't be renamed. The daemon then copies the content to another
-	// file and empties the file.
+	// Rotates means that the service, or the program that runs it, renames a full file itself. Otherwise the
+	// service holds its file open for appending, so the file can't be renamed. The daemon then copies the content
+	// to another file and empties the file.
 	Rotates bool `json:"rotates,omitempty"`
 	// MaxSize is the size in bytes of a full file.
 	MaxSize int64 `json:"maxSize,omitempty"`
-	// MaxAgeSeconds is how old an older file may be, by its time of modification. The daemon removes files that are
-	// older, for every service.
+	// MaxAgeSeconds is the maximum age of an older file, by its time of modification. The daemon removes older
+	// files of every service.
 	MaxAgeSeconds int64 `json:"maxAgeSeconds,omitempty"`
-	// MaxFiles is how many older files are kept, the newest ones. The daemon removes the others for every service.
+	// MaxFiles is how many older files are kept. The daemon removes the oldest files of every service.
 	MaxFiles int `json:"maxFiles,omitempty"`
 }
 
 // Service is one Windows service.
 type Service struct {
 	Name string `json:"name"`
-	// Command is the full command line; the contract calls it path. Variables in it are replaced by
-	// literal text substitution of their names.
+	// Command is the full command line; the contract calls it path. The names of variables in it are replaced as
+	// literal text.
 	Command       string         `json:"path"`
 	NodeVariables []NodeVariable `json:"nodeVariablesInCommand,omitempty"`
-	// HostVariables are facts that the daemon finds on the host by itself; no script runs.
+	// HostVariables are facts that the daemon finds on the host itself. No script runs.
 	HostVariables []HostVariable `json:"hostVariablesInCommand,omitempty"`
 	Dependencies  []string       `json:"dependencies,omitempty"`
-	// Bootstrap services start before the Node exists: they use no NodeVariables and depend on
-	// bootstrap services only.
+	// Bootstrap means that the service starts before the Node exists. Such a service uses no NodeVariables and
+	// depends only on bootstrap services.
 	Bootstrap bool `json:"bootstrap"`
-	// Priority orders starts, lowest first; every bootstrap priority is lower than every other.
+	// Priority orders starts, lowest first. Bootstrap services have lower priorities than all others.
 	Priority uint `json:"priority"`
-	// Disruptive says that pods feel a restart of this service.
+	// Disruptive means that a restart of this service affects pods.
 	Disruptive bool `json:"disruptive,omitempty"`
-	// RequiresFile is a file that another program writes, and without which the service would end at once. The daemon
+	// RequiresFile is a file that another program writes. Without it, the service would end at once. The daemon
 	// starts the service as soon as the file exists. Nothing else waits for it.
 	RequiresFile string `json:"requiresFile,omitempty"`
-	// Log is the service's log, or nil when it has none. The daemon keeps its limits; a change of
-	// it alone restarts nothing.
+	// Log is the service's log, or nil if it has none. The daemon applies its limits. A change of only this field
+	// restarts no service.
 	Log *Log `json:"log,omitempty"`
 }
 
 // NodeVariable is a value taken from the Node object.
 type NodeVariable struct {
-	// Name is the text replaced in a command or template.
+	// Name is the text to replace in a command or template.
 	Name string `json:"name"`
 	// JSONPath is a kubectl JSONPath such as {.metadata.name}.
 	JSONPath string `json:"nodeObjectJsonPath"`
@@ -94,7 +93,7 @@ type HostVariable struct {
 	Fact Fact   `json:"fact"`
 }
 
-// Fact names something that the daemon knows about its host.
+// Fact is the name of a fact about the daemon's host.
 type Fact string
 
 // Facts of a host.
@@ -109,30 +108,28 @@ const (
 	// FactAWSHostname is the private DNS name of the machine in AWS: the first word of latest/meta-data/local-hostname
 	// of the metadata service (version 2, with a token), in lower case.
 	FactAWSHostname Fact = "awsHostname"
-	// FactGCPHostname is the name that Google's cloud gave the machine,
-	// computeMetadata/v1/instance/hostname with the header Metadata-Flavor: Google, in lower case;
-	// one longer than 63 characters is cut before its first dot, and if that is still too long,
-	// after 63 characters.
+	// FactGCPHostname is the machine's name in Google's cloud, in lower case: computeMetadata/v1/instance/hostname
+	// with the header Metadata-Flavor: Google. If it is longer than 63 characters, it is cut before its first dot.
+	// If it is still too long, it is cut after 63 characters.
 	FactGCPHostname Fact = "gcpHostname"
-	// FactCloudNodeKubeconfig is the path of a kubeconfig that the daemon writes, with a token of
-	// the ServiceAccount CloudNodeServiceAccount that is bound to the Node and that the daemon
-	// renews.
+	// FactCloudNodeKubeconfig is the path of a kubeconfig that the daemon writes. It contains a token of the
+	// ServiceAccount CloudNodeServiceAccount that is bound to the Node. The daemon renews the token.
 	FactCloudNodeKubeconfig Fact = "cloudNodeKubeconfig"
 	// FactFlannelKubeconfig is the same for FlannelServiceAccount.
 	FactFlannelKubeconfig Fact = "flannelKubeconfig"
 )
 
-// ServiceToken is a token that the daemon keeps on the host for a service, as long as a manifest names
-// its fact. It is bound to the Node.
+// ServiceToken is a token that the daemon stores on the host for a service, as long as a manifest contains its
+// fact. It is bound to the Node.
 type ServiceToken struct {
 	Fact    Fact
 	Account string
 	Service string
-	// Token and Kubeconfig are the paths of what the daemon writes.
+	// Token and Kubeconfig are the paths of the files that the daemon writes.
 	Token, Kubeconfig string
 }
 
-// ServiceTokens are all that a manifest can name.
+// ServiceTokens returns all tokens that a manifest can name.
 func ServiceTokens() []ServiceToken {
 	return []ServiceToken{
 		{Fact: FactCloudNodeKubeconfig, Account: CloudNodeServiceAccount, Service: ServiceCloudNode,
@@ -142,7 +139,7 @@ func ServiceTokens() []ServiceToken {
 	}
 }
 
-// KubeconfigServices are the services that read their kubeconfig for the API server only when they start.
+// KubeconfigServices returns the services that read their kubeconfig for the API server only when they start.
 func KubeconfigServices() []string {
 	names := []string{ServiceKubelet, ServiceKubeProxy}
 	for _, t := range ServiceTokens() {
@@ -151,10 +148,10 @@ func KubeconfigServices() []string {
 	return names
 }
 
-// BootstrapCA is the CA of the API server, in PEM. It is empty if the manifest has none.
+// BootstrapCA returns the CA of the API server, in PEM. It is empty if the manifest has none.
 func (m Manifest) BootstrapCA() string { return m.content(PathBootstrapCA) }
 
-// ClusterDomain is the DNS domain that kubelet gives to pods. It is empty if the manifest has none.
+// ClusterDomain returns the DNS domain that kubelet gives to pods. It is empty if the manifest has none.
 func (m Manifest) ClusterDomain() string {
 	var config struct {
 		ClusterDomain string `json:"clusterDomain"`
@@ -184,10 +181,10 @@ func (f Fact) Token() (ServiceToken, bool) {
 	return ServiceToken{}, false
 }
 
-// HNSNetwork is the name of the HNS network that pods are on.
+// HNSNetwork returns the name of the pods' HNS network.
 func (m Manifest) HNSNetwork() string { return cmp.Or(m.PodNetwork, HybridOverlayNetwork) }
 
-// Blobs are the payload that the manifest needs, each blob once.
+// Blobs returns the payload that the manifest needs, each blob once.
 func (m Manifest) Blobs() []Blob {
 	seen := make(map[string]bool, len(m.Files))
 	blobs := make([]Blob, 0, len(m.Files))
@@ -200,7 +197,7 @@ func (m Manifest) Blobs() []Blob {
 	return blobs
 }
 
-// DaemonProgram is the file that is the daemon's own program; false when the manifest has none.
+// DaemonProgram returns the file of the daemon's own program. It returns false if the manifest has none.
 func (m Manifest) DaemonProgram() (File, bool) {
 	for _, f := range m.Files {
 		if daemonProgram(f) {

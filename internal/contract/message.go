@@ -151,7 +151,7 @@ type BootstrapAnswer struct {
 	ClearedKeys bool `json:"clearedKeys,omitempty"`
 }
 
-// HandoverRequest gives the daemon its certificate and its place.
+// HandoverRequest contains the daemon's certificate, its node name and revision, and the API server.
 type HandoverRequest struct {
 	NodeName    string `json:"nodeName"`
 	Revision    string `json:"revision"`

@@ -7,18 +7,18 @@ const Prefix = "windowsmachineconfig.openshift.io/"
 const (
 	// BYOHLabel = "true" marks a node that came from the windows-instances ConfigMap.
 	BYOHLabel = Prefix + "byoh"
-	// UpgradingLabel marks a node that has a place in the rollout budget.
+	// UpgradingLabel marks a node with a slot in the rollout budget.
 	UpgradingLabel = Prefix + "upgrading"
-	// IgnoreLabel = "true" on a Machine keeps the operator away from it.
+	// IgnoreLabel = "true" on a Machine makes the operator ignore the Machine.
 	IgnoreLabel = Prefix + "ignore"
 	// WorkerLabel is the role label of worker nodes; its value is empty.
 	WorkerLabel = "node-role.kubernetes.io/worker"
-	// OSIDLabel = OSIDWindows is set by kubelet at registration and used to find Windows nodes.
+	// OSIDLabel = OSIDWindows marks Windows nodes. kubelet sets it at registration.
 	OSIDLabel   = "node.openshift.io/os_id"
 	OSIDWindows = "Windows"
 	// MachineOSLabel = OSIDWindows on a Machine selects it for the operator.
 	MachineOSLabel = "machine.openshift.io/os-id"
-	// BuildLabel is set by kubelet to the Windows build.
+	// BuildLabel is the Windows build. kubelet sets it.
 	BuildLabel = "node.kubernetes.io/windows-build"
 )
 
@@ -26,48 +26,47 @@ const (
 const (
 	// RevisionAnnotation is written by the daemon when the desired revision holds completely.
 	RevisionAnnotation = Prefix + "version"
-	// DesiredRevisionAnnotation is written by the operator and selects the services manifest.
+	// DesiredRevisionAnnotation selects the services manifest. The operator writes it.
 	DesiredRevisionAnnotation = Prefix + "desired-version"
-	// RebootRequiredAnnotation asks the operator for a reboot; its value is empty.
+	// RebootRequiredAnnotation requests a reboot from the operator. Its value is empty.
 	RebootRequiredAnnotation = Prefix + "reboot-required"
 	// PublicKeyHashAnnotation is the hex SHA-256 of the authorized_keys line of the SSH public key,
 	// without the newline.
 	PublicKeyHashAnnotation = Prefix + "pub-key-hash"
-	// HostKeyAnnotation and HostKeyTypeAnnotation show the pinned host key (base64 of its wire
-	// format) and its algorithm. They are for reading only: the pin that counts is in the
-	// WindowsInstance, which the node can't edit.
+	// HostKeyAnnotation and HostKeyTypeAnnotation show the pinned host key (base64 of its wire format) and its
+	// algorithm. They are only for reading: the operator uses the pin in the WindowsInstance, which the node can't
+	// edit.
 	HostKeyAnnotation     = Prefix + "ssh-host-key"
 	HostKeyTypeAnnotation = Prefix + "ssh-host-key-type"
 	// InstanceAnnotation names the WindowsInstance that a Node belongs to, as namespace/name.
 	InstanceAnnotation = Prefix + "instance"
-	// CordonedAnnotation = "true" says that the cordon on the Node is the operator's, so it may
-	// lift it.
+	// CordonedAnnotation = "true" means that the operator cordoned the Node, so it may remove the cordon.
 	CordonedAnnotation = Prefix + "cordoned"
-	// ApplyStatusAnnotation is where the daemon reports why the desired revision is not applied yet, or a problem that
-	// doesn't concern the revision (Reason.IsBesideRevision): "<Reason>: <detail>". If the detail is about another
-	// revision than the applied one, it begins with AboutRevision.
+	// ApplyStatusAnnotation is the daemon's report: why the desired revision is not applied yet, or a problem that
+	// doesn't concern the revision (Reason.IsBesideRevision). Its form is "<Reason>: <detail>". If the detail is
+	// about a revision other than the applied one, it begins with AboutRevision.
 	ApplyStatusAnnotation = Prefix + "apply-status"
-	// StageAnnotation is a revision whose payload the daemon fetches while its node serves; the operator writes it. The
-	// daemon answers with StagedAnnotation = that revision once all of it is on the host, StagedBytesAnnotation = the
-	// number of bytes that it received, and, while it can't, StageStatusAnnotation = "<Reason>: <detail>".
+	// StageAnnotation is a revision whose payload the daemon fetches while its node is in service. The operator
+	// writes it. When the whole payload is on the host, the daemon responds with StagedAnnotation = that revision
+	// and StagedBytesAnnotation = the number of received bytes. While it can't fetch the payload, it writes
+	// StageStatusAnnotation = "<Reason>: <detail>".
 	StageAnnotation       = Prefix + "stage-version"
 	StagedAnnotation      = Prefix + "staged-version"
 	StagedBytesAnnotation = Prefix + "staged-bytes"
 	StageStatusAnnotation = Prefix + "stage-status"
-	// BootIDAnnotation is the boot of Windows that the daemon runs in; another value proves a
-	// reboot.
+	// BootIDAnnotation is the boot of Windows that the daemon runs in. Another value proves a reboot.
 	BootIDAnnotation = Prefix + "boot-id"
 	// CertificateEndAnnotation is when the daemon's certificate ends, in RFC 3339. A daemon without a valid certificate
 	// can't report that, so it writes the end in advance.
 	CertificateEndAnnotation = Prefix + "certificate-end"
-	// RebootRequestedAnnotation is a user's request for one reboot of the node, whatever its value;
-	// the operator removes it when the reboot is verified.
+	// RebootRequestedAnnotation is a user's request for one reboot of the node. Its value is ignored. The operator
+	// removes it when the reboot is verified.
 	RebootRequestedAnnotation = Prefix + "reboot"
-	// RebootPendingAnnotation says that Windows itself waits for a reboot; its value names the
-	// signs, separated by commas. The daemon writes it.
+	// RebootPendingAnnotation means that Windows itself has a pending reboot. Its value names the signs, separated
+	// by commas. The daemon writes it.
 	RebootPendingAnnotation = Prefix + "reboot-pending"
-	// RebootApprovedAnnotation is a boot id: a daemon whose boot it is reboots its host now. The
-	// operator writes it on a node that is drained.
+	// RebootApprovedAnnotation is a boot id: if the daemon runs in this boot, it reboots its host now. The operator
+	// writes it on a drained node.
 	RebootApprovedAnnotation = Prefix + "reboot-approved"
 	// ReleasedAnnotation makes the daemon remove everything that it installed from its host. Its value is the end of
 	// that daemon's certificate, as in CertificateEndAnnotation. Only the operator may write it, on a Node without an
@@ -83,20 +82,19 @@ const MachineAPIVersion = "machine.openshift.io/v1beta1"
 
 // Annotations of Machines, of the sets that own them, and of our own objects.
 const (
-	// SSHPortAnnotation on a Machine is the port of its SSH server, when that is not 22: Machines
-	// have no field for it.
+	// SSHPortAnnotation on a Machine is the port of its SSH server, if the port is not 22. Machines have no field
+	// for it.
 	SSHPortAnnotation = Prefix + "ssh-port"
 	// MinAvailableAnnotation on a MachineSet is how many of its Windows nodes must stay available when the operator
 	// replaces Machines, as a number or a percentage. Without it, the rollout budget decides.
 	MinAvailableAnnotation = Prefix + "min-available"
-	// ResumeRolloutAnnotation on the WindowsMachineConfig is a revision whose rollout goes on
-	// although it was halted.
+	// ResumeRolloutAnnotation on the WindowsMachineConfig is a revision whose rollout continues although it was
+	// halted.
 	ResumeRolloutAnnotation = Prefix + "resume-rollout"
-	// TryKeyAnnotation on a WindowsInstance is an RFC 3339 time: the host is asked whether it accepts
-	// the private key if it was not asked since.
+	// TryKeyAnnotation on a WindowsInstance is an RFC 3339 time. If the last try of the private key on the host was
+	// earlier, the operator tries it again.
 	TryKeyAnnotation = Prefix + "try-key"
-	// IgnoredAnnotation = "true" on a WindowsInstance says that it is paused because its Machine is
-	// ignored.
+	// IgnoredAnnotation = "true" on a WindowsInstance means that it is paused because its Machine is ignored.
 	IgnoredAnnotation = Prefix + "ignored"
 )
 

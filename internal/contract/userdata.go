@@ -9,18 +9,17 @@ const (
 	// ClusterAPINamespace. Machines name it in their provider spec.
 	UserDataSecret = "windows-user-data"
 	UserDataField  = "userData"
-	// HostKeySecret holds the SSH host key, under HostKeyField, that the script gives every machine
-	// for the first contact; in the operator's namespace.
+	// HostKeySecret in the operator's namespace holds the SSH host key, under HostKeyField. The script gives this
+	// key to every machine for the first contact.
 	HostKeySecret = "windows-ssh-host-key"
 	HostKeyField  = "private-key.pem"
 	// HostKeyPublishedAnnotation on UserDataSecret is the time when the host key was added to its script, in RFC
 	// 3339.
 	HostKeyPublishedAnnotation = Prefix + "in-user-data"
-	// ReplacementsConfigMap, in the operator's namespace, holds which Machines of each set were
-	// replaced in vain.
+	// ReplacementsConfigMap in the operator's namespace lists the Machines of each set that were replaced without
+	// success.
 	ReplacementsConfigMap = "windows-machine-replacements"
-	// PlacesConfigMap, in the operator's namespace, holds the places in the rollout budget that were
-	// given out.
+	// PlacesConfigMap in the operator's namespace lists the slots of the rollout budget.
 	PlacesConfigMap = "windows-rollout-places"
 	// ManagedByLabel = OperatorServiceAccount marks objects that the operator created.
 	ManagedByLabel = "app.kubernetes.io/managed-by"

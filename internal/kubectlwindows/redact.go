@@ -145,8 +145,8 @@ var secretName = regexp.MustCompile(`(?i)pass|pwd|secret|token|key$|auth|cred`)
 var wellKnown = regexp.MustCompile(`^([a-z0-9-]+\.)*(kubernetes\.io|k8s\.io|openshift\.io|k8s\.ovn\.org|` +
 	`coreos\.com|projectcalico\.org)/`)
 
-// clean removes from an object the fields that readers don't need, and values that may be secret because of their place
-// or their form.
+// clean removes the fields that readers don't need from an object, and values that may be secret because of their
+// path or their form.
 func (r redactor) clean(object *unstructured.Unstructured) {
 	if object.GetKind() == "ConfigMap" && object.GetName() == contract.InstancesConfigMap {
 		cleanEntries(object)

@@ -86,9 +86,8 @@ func Render(in Input) (string, error) {
 	return wrapped, nil
 }
 
-// wrap puts the script into what a platform's agent looks for. On Azure the Machine API copies the
-// user data into a file of PowerShell and runs it, so the tags must be comments there. Google's
-// agent takes scripts as they are.
+// wrap converts the script to the format of the platform's agent. On Azure, the Machine API copies the user data to
+// a PowerShell file and runs it, so the tags must be comments there. Google's agent accepts unchanged scripts.
 func wrap(platform contract.Platform, text string) string {
 	switch platform {
 	case contract.PlatformGCP:

@@ -249,7 +249,7 @@ func (b *Baseline) at(ref reference) dynamic.ResourceInterface {
 // isSame reports whether an object has no differences that a test can cause.
 func isSame(before, now *unstructured.Unstructured) bool {
 	if before.GetKind() == "Lease" {
-		return now.GetDeletionTimestamp() == nil // its holder goes on
+		return now.GetDeletionTimestamp() == nil // its holder continues
 	}
 	return equality.Semantic.DeepEqual(essence(before), essence(now))
 }

@@ -46,7 +46,7 @@ func runLogged(ctx context.Context, p *Process) int {
 	select {
 	case exitCode := <-code:
 		return exitCode
-	case <-p.process.dead: // Windows ends the wrapper alone; what it runs goes on.
+	case <-p.process.dead: // Windows only ends the wrapper; its program continues.
 		return killedCode
 	}
 }

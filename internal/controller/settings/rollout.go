@@ -139,7 +139,7 @@ func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 		}
 		p.revision = update.Revision
 		p.staged = update.Step != v1alpha1.StepStaging
-		// Over SSH, the operator connects to a host before the host requests a place.
+		// Over SSH, the operator connects to a host before the host requests a slot.
 		p.moving = p.moving || !p.staged || update.Step == v1alpha1.StepSwitching
 	}
 	if s.UpdateFailure != nil {

@@ -11,6 +11,6 @@
 //	     third start, or a start after the deadline: restore the old exe, write down what failed ── end
 //	old: keep what held; the state file says what failed, and when it may be tried again
 //
-// A daemon ends with an error, and the service manager starts the program that is in place.
-// A daemon that dies anywhere is started again by the service manager, and goes on from the state file.
+// A daemon ends with an error, and the service manager starts the installed program. If a daemon crashes at any
+// point, the service manager starts it again, and it continues from the state file.
 package selfupdate

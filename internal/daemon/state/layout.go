@@ -27,8 +27,8 @@ func Directories() []string {
 	return append(dirs, contract.DirKubeletPKI, DirCNIState, contract.DirContainerdData)
 }
 
-// Private lists the paths that only administrators may access, whoever wrote them: our directories that hold
-// keys or are read by services, and files that neither a manifest nor its confidential part lists. The paths
+// Private lists the paths that only administrators may access, regardless of who wrote them: our directories that
+// hold keys or are read by services, and files that neither a manifest nor its confidential part lists. The paths
 // may be missing.
 func Private(stateFile *File) []string {
 	paths := []string{contract.DirK}

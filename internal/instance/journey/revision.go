@@ -24,7 +24,7 @@ type Revisions struct {
 	compared *lru.Cache
 }
 
-// mostCompared is how many comparisons are remembered. The nodes of a fleet come from few revisions.
+// mostCompared is the maximum number of remembered comparisons. The nodes of a fleet have few revisions.
 const mostCompared = 64
 
 type change struct{ payload, restarts, drains bool }
@@ -71,7 +71,7 @@ func (r *Revisions) NotHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	desired, _, err := r.Of(ctx, instance)
 	if err != nil || desired.Revision == JoinRevision(&instance.Status) ||
 		desired.Revision == instance.Status.HeldRevision {
-		return "" // where it can't be read, the join waits for it
+		return "" // if it can't be read, the join waits for it
 	}
 	return desired.Revision
 }
@@ -96,7 +96,7 @@ func (r *Revisions) published(ctx context.Context, revision string) (desired blu
 	manifest, err := contract.ManifestFromConfigMap(configMap.Data)
 	if err != nil || !contract.IsRevisionOfData(revision, configMap.Data) ||
 		!contract.IsRevisionOf(revision, manifest) {
-		return desired, false, nil //nolint:nilerr // whoever publishes puts it right
+		return desired, false, nil //nolint:nilerr // the publisher corrects it
 	}
 	desired.Manifest = manifest
 	if manifest.Confidential == "" {
@@ -121,7 +121,7 @@ func absent(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// Compare returns what it takes to go from a published revision to the desired one. If the old manifest can't be read,
+// Compare returns the update from a published revision to the desired one. If the old manifest can't be read,
 // everything counts as changed.
 func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desired) *Update {
 	update := &Update{Revision: to.Revision, Payload: true, Restarts: true, Drains: true}
@@ -175,9 +175,9 @@ type Update struct {
 	// From is the last revision that was verified on the node. If the new revision fails, the node rolls back to it. It
 	// is empty if none was verified.
 	From string
-	// Payload says that the host may lack files, so they are fetched first. Restarts says that services restart on
-	// which pods depend. Drains says that the node must be drained first. Each of these waits for the rollout budget: a
-	// new daemon, for example, is tried on few nodes first.
+	// Payload means that the host may lack files, so they are fetched first. Restarts means that services restart
+	// and that pods depend on them. Drains means that the node must be drained first. Each of these waits for the
+	// rollout budget: a new daemon, for example, is tried on few nodes first.
 	Payload, Restarts, Drains bool
 }
 

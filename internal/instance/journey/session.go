@@ -8,7 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
-// Session is the work on one host over one connection. It lives in memory only, and one worker at a time has it.
+// Session is the work on one host over one connection. It only exists in memory, and only one worker uses it at a
+// time.
 type Session struct {
 	Conn host.Conn
 	Key  credential.Key
@@ -21,13 +22,13 @@ type Session struct {
 	// FailingSince is since when calls of the API server fail. It is zero, or before the present phase, if they
 	// succeed.
 	FailingSince time.Time
-	// IsGranted says that the host may be disrupted: its node has a place in the rollout budget, or needs none.
+	// IsGranted reports that the host may be disrupted: its node has a slot in the rollout budget, or needs none.
 	IsGranted bool
 	Drained   bool
-	// IsStopNoted says that the status reports the daemon as stopped, and this session has yet to stop it.
+	// IsStopNoted reports that the status shows the daemon as stopped, but this session has not stopped it yet.
 	IsStopNoted bool
 	Cleaned     bool
-	// RebootAdvised says that something on the cleaned host stays in use until the next boot.
+	// RebootAdvised reports that objects on the cleaned host stay in use until the next boot.
 	RebootAdvised bool
 }
 
@@ -37,10 +38,10 @@ func (s *Session) Connected() bool { return s.Conn != nil && s.Conn.Err() == nil
 // HasReplacedKey reports whether the daemon waits for the certificate of a key that this session requested.
 func (s *Session) HasReplacedKey() bool { return s.Connected() && s.Request != nil }
 
-// End closes the connection and forgets what was learned over it.
+// End closes the connection and drops all data about the host.
 func (s *Session) End() {
 	if s.Conn != nil {
-		_ = s.Conn.Close() // the session is over either way, and the peer may be gone
+		_ = s.Conn.Close() // the session ends in any case, and the peer may be gone
 	}
 	*s = Session{}
 }

@@ -59,7 +59,7 @@ func (s *Slots) Acquire(id types.UID) bool {
 	return false
 }
 
-// Release gives a slot, or a place in the queue, back. Releasing what is not held does nothing.
+// Release releases a slot, or a place in the queue. If the id has neither, Release does nothing.
 func (s *Slots) Release(id types.UID) {
 	s.mu.Lock()
 	delete(s.holders, id)
@@ -71,7 +71,7 @@ func (s *Slots) Release(id types.UID) {
 	s.wakeAll(next)
 }
 
-// Held counts holders.
+// Held returns the number of holders.
 func (s *Slots) Held() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,23 +9,23 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Place is a request for a place in the rollout budget.
+// Place is a request for a slot in the rollout budget.
 type Place struct {
 	Purpose v1alpha1.DisruptionPurpose
-	// Waits says what waits, as a part of a sentence. Revision is the revision that the node goes to, if its rollout
-	// may be halted.
+	// Waits describes the waiting disruption, as a part of a sentence. Revision is the node's next revision, if its
+	// rollout may be halted.
 	Waits, Revision string
-	// Last is why the last try failed; empty without one.
+	// Last is why the last try failed, or nil.
 	Last *contract.Problem
 }
 
-// Results of a disruption. A disruption that ends earlier has the reason for that as its result.
+// Results of a disruption. If a disruption ends earlier, its result is the reason.
 const (
-	ResultVerified   = "Verified"   // the node is well at its revision, or has rebooted
-	ResultRolledBack = "RolledBack" // it failed at its revision, and is well at the one before
+	ResultVerified   = "Verified"   // the node is healthy at its revision, or has rebooted
+	ResultRolledBack = "RolledBack" // it failed at its revision, and is healthy at the previous one
 )
 
-// Released is a place in the rollout budget that was given back.
+// Released is a released slot of the rollout budget.
 type Released struct {
 	Purpose v1alpha1.DisruptionPurpose
 	Since   time.Time
@@ -48,7 +48,7 @@ func Hold(status *v1alpha1.WindowsInstanceStatus, revision string) {
 	status.HeldRevision = revision
 }
 
-// Release gives the place in the rollout budget back.
+// Release releases the slot in the rollout budget.
 func Release(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose, result string) *Released {
 	var released *Released
 	if status.HasPlace() {

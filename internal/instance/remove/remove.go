@@ -31,9 +31,9 @@ func (r *Remove) Next(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	return r.Leave(ctx, instance, session, drainTimeout)
 }
 
-// Leave cordons the node, connects, drains, cleans and deletes. It is done when nothing of the instance is left in the
-// cluster and, unless the removal is forced, on the host. drainTimeout is when a drain is reported as blocked; Leave
-// goes on trying. If the removal is forced, each step is tried once.
+// Leave cordons the node, connects, drains, cleans and deletes. It is done when nothing of the instance is left in
+// the cluster and, unless the removal is forced, on the host. After drainTimeout, a drain is reported as blocked,
+// but Leave continues to try. If the removal is forced, each step is tried once.
 func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	drainTimeout time.Duration) journey.Outcome {
 	node, err := r.Nodes.OursLive(ctx, instance)
@@ -194,8 +194,8 @@ func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		switch p := contract.ProblemOf(contract.ReasonInternal, err); {
 		case p.Reason == contract.ReasonHostDuplicate:
 			session.End() // that machine, and what was uploaded to it, is another instance's
-		// When the host removes its network, the connection breaks or its commands end, and the cleanup goes on. The
-		// next call collects the answer, so only a second break is a failure.
+		// When the host removes its network, the connection breaks or its commands end, and the cleanup continues.
+		// The next call collects the answer, so only a second break is a failure.
 		case (p.Reason == contract.ReasonConnectionLost || p.Reason == contract.ReasonDaemonCallFailed) &&
 			instance.Status.Reason != string(contract.ReasonConnectionLost):
 			return journey.Wait(journey.CallRetry, contract.ReasonConnectionLost, "the host was about to remove its "+

@@ -129,7 +129,7 @@ func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 		r.shutdown(ctx, server)
 	})
 	err := server.Serve(listener)
-	if stop() { // ctx goes on
+	if stop() { // ctx has not ended
 		_ = server.Close()
 		return fmt.Errorf("serving the mirror resolver: %w", err)
 	}

@@ -179,7 +179,7 @@ func (f *flanneld) join(ctx context.Context, conf flannelConf, address netip.Add
 	err = errors.Join(f.Host.Files.MkdirAll(dir, winos.AccessInherit),
 		winos.WriteFile(f.Host.Files, subnetFile, strings.NewReader(content), winos.AccessInherit))
 	if err != nil {
-		f.log.Info("failed to write subnet file", "err", err.Error()) // the real one goes on, too
+		f.log.Info("failed to write subnet file", "err", err.Error()) // the real one also continues
 	}
 	return nil
 }
