@@ -2,19 +2,18 @@ package contract
 
 import "time"
 
-// Verb is one thing the daemon's binary does when the operator calls it.
+// Verb is a command of the daemon's binary for the operator.
 //
-// A call works without the remote shell's standard streams, which cmd.exe and PowerShell treat
-// differently: the operator writes <RPCDir>/<id>.req.json over SFTP, runs
-// "<RPCDir>\<daemon> <verb> --rpc <id>", and reads <RPCDir>/<id>.ans.json. The
-// daemon deletes the request as soon as it has read it, because requests may hold short-lived
-// credentials.
+// A call doesn't use the remote shell's standard streams, because cmd.exe and PowerShell treat them differently.
+// The operator writes <RPCDir>/<id>.req.json over SFTP, runs "<RPCDir>\<daemon> <verb> --rpc <id>", and reads
+// <RPCDir>/<id>.ans.json. The daemon deletes the request as soon as it has read it, because requests may contain
+// short-lived credentials.
 type Verb string
 
 // Verbs of the daemon.
 const (
-	VerbPreflight Verb = "preflight" // look: facts, problems, what is missing. Changes nothing
-	VerbPrepare   Verb = "prepare"   // host name, Windows features; may ask for a reboot, or do it
+	VerbPreflight Verb = "preflight" // check: facts, problems, missing blobs. Changes nothing
+	VerbPrepare   Verb = "prepare"   // host name, Windows features; may reboot the host
 	VerbReceive   Verb = "receive"   // unpack, verify and store the payload stream
 	VerbBootstrap Verb = "bootstrap" // files and bootstrap services; makes the daemon's key and request
 	VerbHandover  Verb = "handover"  // store the daemon's certificate, install and start it as a service
@@ -34,16 +33,15 @@ type Blob struct {
 	Size   int64  `json:"size"`
 }
 
-// PreflightRequest says how the host will be configured.
+// PreflightRequest describes how the host will be configured.
 type PreflightRequest struct {
 	// Hostname is the wanted host name, or empty to keep the host's own.
 	Hostname string `json:"hostname,omitempty"`
-	// Time is the operator's clock, to find a bad one on the host.
+	// Time is the operator's clock, to detect a wrong clock on the host.
 	Time time.Time `json:"time"`
-	// Blobs is the whole payload; the answer says which of them are missing.
+	// Blobs is the whole payload. The answer lists the missing blobs.
 	Blobs []Blob `json:"blobs"`
-	// Daemon is the SHA-256 of the uploaded binary as the operator sent it; the daemon compares it
-	// with its own file.
+	// Daemon is the SHA-256 of the uploaded binary. The daemon compares it with its own file.
 	Daemon string `json:"daemon"`
 	// NodeName is the fact that names the Node; FactHostname when empty.
 	NodeName Fact `json:"nodeName,omitempty"`
@@ -56,12 +54,12 @@ type PreflightRequest struct {
 	// certificate. Both are empty if the host uses a proxy: then the daemon skips this check.
 	APIServer string `json:"apiServer,omitempty"`
 	CA        []byte `json:"ca,omitempty"`
-	// ExternalNetwork says that the network is not the operator's. containerd then runs programs in DirExternalCNI, so
-	// ordinary users must not be able to write there.
+	// ExternalNetwork means that other software provides the network. containerd then runs programs in
+	// DirExternalCNI, so ordinary users must not be able to write there.
 	ExternalNetwork bool `json:"externalNetwork,omitempty"`
 }
 
-// PreflightAnswer is what the daemon found.
+// PreflightAnswer holds the daemon's findings.
 type PreflightAnswer struct {
 	Facts HostFacts `json:"facts"`
 	// Problems keep the host from becoming a node until they are fixed.
@@ -69,7 +67,7 @@ type PreflightAnswer struct {
 	Missing  []Blob    `json:"missing,omitempty"`
 	// NeedsPrepare lists what VerbPrepare would change, in words; empty means nothing.
 	NeedsPrepare []string `json:"needsPrepare,omitempty"`
-	// Joined is set when the daemon's service is installed; Running when it also runs.
+	// Joined reports that the daemon's service is installed, and Running that it runs.
 	Joined  bool `json:"joined,omitempty"`
 	Running bool `json:"running,omitempty"`
 }
@@ -86,12 +84,11 @@ type HostFacts struct {
 	DiskFree    int64     `json:"diskFree"` // bytes on the system drive
 	Memory      int64     `json:"memory"`   // bytes
 	NodeIP      string    `json:"nodeIP"`
-	// NodeName is what the Node will be called: the value of the fact that the request names, which
-	// is Hostname in most cases.
+	// NodeName is the Node's name: the value of the fact that the request names. In most cases it equals Hostname.
 	NodeName string `json:"nodeName,omitempty"`
 }
 
-// PrepareRequest asks for host name and features.
+// PrepareRequest contains the wanted host name.
 type PrepareRequest struct {
 	Hostname string `json:"hostname,omitempty"`
 	// NodeName is the fact that names Nodes on this platform.
@@ -104,50 +101,49 @@ type PrepareAnswer struct {
 	BootID    string `json:"bootID"` // of the boot that gave this answer
 }
 
-// ReceiveRequest names the stream that SFTP left in the RPC directory: a tar in zstd whose
-// entries are named by their digest.
+// ReceiveRequest names the uploaded stream in the RPC directory: a tar in zstd whose entries are named by digest.
 type ReceiveRequest struct {
 	Stream string `json:"stream"`
 	Blobs  []Blob `json:"blobs"`
 }
 
-// ReceiveAnswer says what is in the store now.
+// ReceiveAnswer lists the stored and the missing blobs.
 type ReceiveAnswer struct {
 	Stored  []string `json:"stored"`
 	Missing []Blob   `json:"missing,omitempty"`
 }
 
-// BootstrapRequest carries what containerd and kubelet need to start.
+// BootstrapRequest contains the data that containerd and kubelet need to start.
 type BootstrapRequest struct {
 	NodeName string   `json:"nodeName"`
 	Revision string   `json:"revision"`
 	Manifest Manifest `json:"manifest"`
-	// Confidential belongs to the manifest: exactly the bytes whose digest the manifest has as
-	// Confidential, see ParseConfidential. It is empty when the manifest has none.
+	// Confidential belongs to the manifest: exactly the bytes whose digest is the manifest's Confidential, see
+	// ParseConfidential. It is empty if the manifest has none.
 	Confidential []byte `json:"confidential,omitempty"`
-	// NodeIP is the value of FactNodeIP on this host from now on, or empty for the address of the
-	// default route. The daemon notes it in its state file.
+	// NodeIP is the value of FactNodeIP on this host from now on, or empty for the address of the default route.
+	// The daemon stores it in its state file.
 	NodeIP string `json:"nodeIP,omitempty"`
-	// BootstrapKubeconfig is kubelet's first, short-lived credential. It is deleted from the host
-	// once kubelet has its own.
+	// BootstrapKubeconfig is kubelet's first, short-lived credential. The daemon deletes it from the host once
+	// kubelet has its own credential.
 	BootstrapKubeconfig []byte `json:"bootstrapKubeconfig"`
 	// BootstrapCA and KubeletCA are PEM bundles.
 	BootstrapCA []byte `json:"bootstrapCA"`
 	KubeletCA   []byte `json:"kubeletCA"`
-	// Register says that no Node of this name exists. A kubelet registers only when it starts, so the daemon restarts a
-	// running kubelet, unless this very call started it.
+	// Register means that no Node of this name exists. A kubelet registers only when it starts, so the daemon
+	// restarts a running kubelet, unless this call started it.
 	Register bool `json:"register,omitempty"`
 	// ExternalNetwork is as in the PreflightRequest.
 	ExternalNetwork bool `json:"externalNetwork,omitempty"`
 }
 
-// BootstrapAnswer returns the daemon's certificate request. The key never leaves the host, and is
-// the same when asked again.
+// BootstrapAnswer contains the daemon's certificate request. The key never leaves the host. A repeated call uses
+// the same key.
 type BootstrapAnswer struct {
 	NodeName  string `json:"nodeName"`
 	DaemonCSR []byte `json:"daemonCSR"` // PEM, CN system:wicd-node:<node>, O system:wicd-nodes
-	// ClearedKeys says that the daemon deleted keys of another kubelet, because users other than Administrators could
-	// write them.
+	// ClearedKeys reports that the daemon deleted keys of another kubelet, because users other than Administrators
+	// could write them.
 	ClearedKeys bool `json:"clearedKeys,omitempty"`
 }
 
@@ -158,7 +154,7 @@ type HandoverRequest struct {
 	Certificate []byte `json:"certificate"` // PEM, for the key that the host made
 	APIServer   string `json:"apiServer"`   // URL
 	CA          []byte `json:"ca"`          // PEM bundle of the API server
-	Namespace   string `json:"namespace"`   // where the services manifests are
+	Namespace   string `json:"namespace"`   // namespace of the services manifests
 }
 
 // HandoverAnswer confirms that the service runs.
@@ -174,13 +170,13 @@ type CleanupRequest struct {
 	MachineID string `json:"machineID,omitempty"`
 }
 
-// CleanupAnswer says what was done and what could not be done.
+// CleanupAnswer lists what was done, and what could not be done.
 type CleanupAnswer struct {
 	Removed []string  `json:"removed"`
 	Left    []Problem `json:"left,omitempty"`
-	// Kept is what stays, in words or as a path: files of others in C:\k, data that is held or protected or lies
-	// below a user's directory, and what may be ours or not, since the state file was lost.
+	// Kept lists what stays, in words or as a path: other users' files in C:\k, data that is in use or protected or
+	// lies below a user's directory, and objects with an unknown owner because the state file was lost.
 	Kept []string `json:"kept,omitempty"`
-	// RebootAdvised is set when something goes away only with the next boot (a file in use).
+	// RebootAdvised reports that some object disappears only at the next boot, such as a file in use.
 	RebootAdvised bool `json:"rebootAdvised,omitempty"`
 }

@@ -59,8 +59,8 @@ const (
 	// BootstrapTokenSecret holds the cluster's CA for bootstrapping kubelets, in
 	// MachineConfigNamespace.
 	BootstrapTokenSecret = "node-bootstrapper-token"
-	// TrustedCAConfigMap is where the cluster puts the proxy's CA bundle, under CABundleField, when
-	// it has InjectTrustedCALabel; in the operator's namespace.
+	// TrustedCAConfigMap is in the operator's namespace. If it has InjectTrustedCALabel, the cluster writes the
+	// proxy's CA bundle to it, under CABundleField.
 	TrustedCAConfigMap   = "trusted-ca"
 	CABundleField        = "ca-bundle.crt"
 	InjectTrustedCALabel = "config.openshift.io/inject-trusted-cabundle"
@@ -69,7 +69,7 @@ const (
 	PullSecret = "pull-secret"
 	// LeaderLease is the operator's leader lock.
 	LeaderLease = "windows-machine-config-operator-lock"
-	// MachineConfigObject is the only legal name of a WindowsMachineConfig.
+	// MachineConfigObject is the only allowed name of a WindowsMachineConfig.
 	MachineConfigObject = "cluster"
 )
 
@@ -78,7 +78,7 @@ const (
 	SSHPort     = 22
 	KubeletPort = 10250
 	MetricsPort = 9182
-	// MirrorPort is where the node-local mirror resolver listens, on 127.0.0.1 only.
+	// MirrorPort is the port of the node-local mirror resolver, on 127.0.0.1 only.
 	MirrorPort = 9184
 )
 

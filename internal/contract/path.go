@@ -5,21 +5,21 @@ const (
 	DirK         = `C:\k`
 	DirCNI       = `C:\k\cni`
 	DirCNIConfig = `C:\k\cni\config`
-	// DirExternalCNI and DirExternalCNIConfig are where an external network puts its CNI plugins
-	// and their configuration. The operator writes nothing there.
+	// DirExternalCNI and DirExternalCNIConfig are the directories of an external network's CNI plugins and their
+	// configuration. The operator writes nothing there.
 	DirExternalCNI       = `C:\opt\cni\bin`
 	DirExternalCNIConfig = `C:\etc\cni\net.d`
 	DirContainerd        = `C:\k\containerd`
 	DirRegistries        = `C:\k\containerd\registries`
 	DirManifests         = `C:\k\etc\kubernetes\manifests`
-	// DirVolumePlugins is where kubelet looks for FlexVolume drivers, which it runs when it starts.
+	// DirVolumePlugins is kubelet's directory of FlexVolume drivers. kubelet runs them when it starts.
 	DirVolumePlugins = `C:\k\volume-plugins`
 	DirTLS           = `C:\k\tls`
 	DirDaemonCerts   = `C:\k\wicd-certs`
 	// DirStore holds verified payload blobs, each named by its lower-case hex SHA-256. Managed
 	// files are copies of them, so that a damaged or missing file is repaired without the operator.
 	DirStore = `C:\k\store`
-	// DirSealed is where older daemons keep confidential parts of manifests. The daemon deletes it.
+	// DirSealed is where older daemons stored confidential parts of manifests. The daemon deletes it.
 	DirSealed = `C:\k\wicd-sealed`
 	// DirMetrics holds metrics that windows_exporter serves in addition to its own.
 	DirMetrics    = `C:\k\metrics`
@@ -39,7 +39,7 @@ const (
 	PathKubeLogRunner = `C:\k\kube-log-runner.exe`
 	PathHybridOverlay = `C:\k\hybrid-overlay-node.exe`
 	PathFlannel       = `C:\k\flanneld.exe`
-	// PathServiceWrapper runs a program that is no Windows service as one.
+	// PathServiceWrapper runs a program as a Windows service that isn't one itself.
 	PathServiceWrapper      = `C:\k\service-wrapper.exe`
 	PathCSIProxy            = `C:\k\csi-proxy.exe`
 	PathWindowsExporter     = `C:\k\windows_exporter.exe`
@@ -61,31 +61,29 @@ const (
 	PathCloudNodeKubeconfig = `C:\k\wicd-certs\cloud-node-kubeconfig`
 	PathFlannelToken        = `C:\k\wicd-certs\flanneld-token`
 	PathFlannelKubeconfig   = `C:\k\wicd-certs\flanneld-kubeconfig`
-	// PathFlannelConfig is flanneld's configuration, and PathFlannelSubnet where it writes the
-	// subnet of the node.
+	// PathFlannelConfig is flanneld's configuration. flanneld writes the node's subnet to PathFlannelSubnet.
 	PathFlannelConfig     = `C:\k\flannel\net-conf.json`
 	PathFlannelSubnet     = `C:\k\flannel\subnet.env`
 	PathKubeProxyConfig   = `C:\k\kube-proxy.conf`
 	PathExporterWebConfig = `C:\k\tls\windows-exporter-webconfig.yaml`
-	// PathKubeletServingPair is what kubelet serves with, certificate and key, once it has one.
+	// PathKubeletServingPair is kubelet's serving certificate and key, once it has them.
 	PathKubeletServingPair = `C:\var\lib\kubelet\pki\kubelet-server-current.pem`
-	// PathState is the daemon's own record: what it applied, what it created, what it found before.
-	// It is what makes cleanup exact.
+	// PathState is the daemon's own record: what it applied, what it created, and what existed before. It makes
+	// cleanup exact.
 	PathState = `C:\k\wicd-state.json`
-	// PathDaemonLog is the daemon's log, under the name that log collectors of users fetch.
+	// PathDaemonLog is the daemon's log. Users' log collectors expect this name.
 	PathDaemonLog = DirDaemonLog + `\` + ServiceDaemon + `.exe.INFO`
 	// PathReport is the daemon's report about the host, for people: a NodeReport as JSON.
 	PathReport = DirDaemonLog + `\report.json`
-	// PathLock is there while a verb runs, or the daemon makes sure that none does, and only then. No ordinary user may
-	// make a file there.
+	// PathLock exists only while a verb runs, or while the daemon checks that none runs. Ordinary users can't
+	// create a file there.
 	PathLock = `C:\Windows\windows-instance-config-daemon.lock`
 	// PathMetrics are the daemon's counters in Prometheus' text format.
 	PathMetrics = `C:\k\metrics\wicd.prom`
 )
 
-// The RPC directory lies in the SSH user's home, which only that user, Administrators and
-// SYSTEM may open. Names in it are relative to that home and contain no character that cmd.exe or
-// PowerShell would interpret.
+// The RPC directory is in the SSH user's home. Only that user, Administrators and SYSTEM may open it. Names in it
+// are relative to that home and contain no characters that cmd.exe or PowerShell would interpret.
 const (
 	// RPCDir holds the uploaded daemon, requests, answers and the payload stream.
 	RPCDir = ".wmco"

@@ -1,15 +1,15 @@
 package contract
 
-// PayloadServerPort is where the operator's payload server hands out blobs of the payload to
-// daemons, over HTTPS with both sides authenticated. PayloadServerPath and the hex SHA-256 of a
-// blob make its path; range requests work.
+// PayloadServerPort is the port of the operator's payload server, which serves blobs of the payload to daemons,
+// over HTTPS with mutual authentication. PayloadServerPath and the hex SHA-256 of a blob are its path. Range
+// requests are supported.
 const (
 	PayloadServerPort = 9183
 	PayloadServerPath = "/blobs/"
 )
 
-// PayloadSourceConfigMap tells daemons where payload servers are: under PayloadSourceURLs one URL a
-// line, without a path, and under PayloadSourceCA the PEM certificates that they show.
+// PayloadSourceConfigMap contains the addresses of payload servers for daemons: under PayloadSourceURLs one URL per
+// line, without a path, and under PayloadSourceCA the servers' certificates as PEM.
 const (
 	PayloadSourceConfigMap = "windows-payload-source"
 	PayloadSourceURLs      = "urls"

@@ -1,9 +1,9 @@
 package contract
 
-// Platform is where a cluster runs, in lower case. Any other value is treated like PlatformNone.
+// Platform is the cluster's platform, in lower case. Any other value is treated like PlatformNone.
 type Platform string
 
-// Platforms that differ for nodes or Machines, or that are documented to work.
+// Platforms with differences for nodes or Machines, or that are documented to work.
 const (
 	PlatformNone    Platform = "none"
 	PlatformVSphere Platform = "vsphere"
@@ -13,9 +13,9 @@ const (
 	PlatformGCP     Platform = "gcp"
 )
 
-// NodeName is the fact that names the Node of a host on this platform. The cloud controllers of AWS and Google's cloud
-// find a machine by its name in the cloud. vSphere's cloud controller uses the name that VMware Tools report, which
-// includes the primary DNS suffix, such as a domain's.
+// NodeName returns the fact that names the Node of a host on this platform. The cloud controllers of AWS and
+// Google's cloud find a machine by its name in the cloud. vSphere's cloud controller uses the name that VMware
+// Tools report, which includes the primary DNS suffix, such as a domain's.
 func (p Platform) NodeName() Fact {
 	switch p {
 	case PlatformAWS:

@@ -2,13 +2,13 @@ package contract
 
 import "time"
 
-// MaxReport is the largest size of a NodeReport in bytes: the daemon writes no more, and readers read no more.
+// MaxReport is the maximum size of a NodeReport in bytes. The daemon writes no more, and readers read no more.
 const MaxReport = 256 << 10
 
 // NodeReport is a daemon's report about its host, in PathReport. It contains names, but no value that could be secret:
 // no command, variable's value, file's content or digest.
 type NodeReport struct {
-	// Time is when the daemon looked, by the host's clock.
+	// Time is when the daemon created the report, by the host's clock.
 	Time time.Time `json:"time"`
 	// Version is the daemon's version.
 	Version string        `json:"version"`
@@ -26,10 +26,10 @@ type NodeReport struct {
 	Omitted int `json:"omitted,omitempty"`
 }
 
-// ReportedState is what the state file says.
+// ReportedState is the content of the state file.
 type ReportedState struct {
 	Revision string `json:"revision"`
-	// Verified says that the revision was applied completely. Before is the previous such revision.
+	// Verified reports that the revision was applied completely. Before is the previous such revision.
 	Verified bool   `json:"verified"`
 	Before   string `json:"before,omitempty"`
 	// Failed is the last revision that could not be applied, with the reason and the time of the next attempt.
