@@ -1,7 +1,7 @@
-// Package selfupdate replaces the daemon's own program, and restores the previous program if the new one does not come
-// up.
+// Package selfupdate replaces the daemon's own program, and restores the previous program if the new one fails to
+// start.
 //
-// A manifest that brings another daemon is applied by that daemon, which understands all of it:
+// If a manifest contains another daemon, that daemon applies it, because it understands all of it:
 //
 //	old: smoke test ── does not run here: failed, nothing has changed
 //	     write down the program on trial ── replace the exe ── end

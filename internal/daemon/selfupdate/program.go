@@ -37,8 +37,8 @@ func New(host winos.Host, stateFile *state.File, digest string) *Program {
 	return &Program{host: host, state: stateFile, store: payload.NewStore(host.Files), digest: digest}
 }
 
-// ErrReplaced says that another program is in place of this one: this process must end with an error, so that the
-// service manager starts that program.
+// ErrReplaced means that another program has replaced this one: this process must end with an error, so that the
+// service manager starts the new program.
 var ErrReplaced = errors.New("the daemon's program was replaced by another")
 
 // testPath is where another daemon's exe is tried, under its own name.

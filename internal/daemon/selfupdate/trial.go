@@ -28,7 +28,7 @@ const (
 	maxPause   = 20 * time.Minute
 )
 
-// ErrLate says that a new program was not accepted by its deadline.
+// ErrLate means that a new program was not accepted by its deadline.
 var ErrLate = errors.New("this program was not accepted by its deadline")
 
 // Run runs the daemon. If the program of this process is on trial, Run first counts the start in the state file, and
@@ -97,8 +97,8 @@ func (p *Program) begin(ctx context.Context) (limit time.Duration, err error) {
 	return 0, nil
 }
 
-// restore rolls back to the revision before, puts its program in place, and notes why. A failure to write that down is
-// logged only: the program that is started next finds the trial failed, and writes it down.
+// restore rolls back to the previous revision, installs its program, and records why. If the record can't be
+// written, restore only logs this: the next program detects that the trial has failed, and records it.
 func (p *Program) restore(ctx context.Context, why string) error {
 	failed := p.state.Revision
 	isTried, to := false, failed

@@ -12,46 +12,47 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Facts are what the next action depends on.
+// Facts are the inputs of the next decision.
 type Facts struct {
-	// IsStart says that the daemon was started just now. Starts counts the starts of its program on trial, and IsLate
-	// says that the deadline of this trial is over.
+	// IsStart reports that the daemon was just started. Starts counts the starts of its program on trial. IsLate
+	// reports that the deadline of this trial is over.
 	IsStart bool
 	Starts  int
 	IsLate  bool
 
-	// HasHeld says that the host's revision has held completely, HasPrevious that another revision held before it.
-	// Without a previous revision there is nothing to go back to.
+	// HasHeld reports that the host's revision has held completely. HasPrevious reports that another revision held
+	// before it. Without a previous revision, the host can't roll back.
 	HasHeld, HasPrevious bool
 
-	// IsReplaced says that another daemon's program is in place of this one, NeedsReplacing that the revision brings
-	// another daemon.
+	// IsReplaced reports that another daemon's program has replaced this one. NeedsReplacing reports that the
+	// revision contains another daemon.
 	IsReplaced, NeedsReplacing bool
-	// MayTry says that the Node names another revision, that the host has its payload, and that it is not too early to
-	// try this revision again.
+	// MayTry reports that the Node names another revision, that the host has its payload, and that the time for
+	// another try of this revision has come.
 	MayTry bool
-	// IsUnread says that the revision has not held, and that the daemon does not know or understand all of it.
+	// IsUnread reports that the revision has not held, and that the daemon does not know or understand all of it.
 	IsUnread bool
-	// Unreadable, Ended and Broken are why the revision can't be had: it could not be read in time; a service that it
-	// started has ended; a step failed that did not fail before. Each is nil otherwise.
+	// Unreadable, Ended and Broken are the reasons why the revision failed: it could not be read in time; a service
+	// that it started has ended; a step failed that did not fail before. Each is nil otherwise.
 	Unreadable, Ended, Broken *contract.Problem
-	// IsApplied says that all steps of the revision were taken, or failed as they did before.
+	// IsApplied reports that all steps of the revision were taken, or failed as they did before.
 	IsApplied bool
-	// IsLooked says that the daemon has looked at the whole host just now, Holds that everything is as the revision
-	// says, and IsVerifying that what the revision started has not run long enough.
+	// IsLooked reports that the daemon has just checked the whole host. Holds reports that the host is in the
+	// desired state of the revision. IsVerifying reports that services which the revision started have not run long
+	// enough.
 	IsLooked, Holds, IsVerifying bool
 }
 
-// onTrial reports whether the host goes back to the previous revision if this one fails.
+// onTrial reports whether the host rolls back to the previous revision if this one fails.
 func (f Facts) onTrial() bool { return !f.HasHeld && f.HasPrevious }
 
 // Why returns why the revision failed, or nil.
 func (f Facts) Why() *contract.Problem { return cmp.Or(f.Unreadable, f.Ended, f.Broken) }
 
-// Action is what the daemon does next.
+// Action is the daemon's next action.
 type Action string
 
-// Actions. After each but Wait and Restart the table is asked again.
+// Actions. After each action except Wait and Restart, the daemon asks the table again.
 const (
 	Wait     Action = "wait until something changes, or it is time to look again"
 	Try      Action = "make it the host's revision, on trial; give it up if it can't be prepared"
@@ -70,13 +71,13 @@ const MaxStarts = 3
 
 // Row is one row of the table.
 type Row struct {
-	// When says in words when the row holds.
+	// When describes in words when the row holds.
 	When   string
 	Action Action
 	holds  func(f Facts) bool
 }
 
-// Rows are the whole table. The first row that holds counts.
+// Rows returns the whole table. The first row that holds applies.
 func Rows() []Row {
 	return []Row{
 		{"the daemon starts, and its program on trial has ended twice", Restore,

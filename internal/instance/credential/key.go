@@ -34,7 +34,8 @@ type Keys interface {
 type SecretKey struct {
 	Reader    client.Reader
 	Namespace string
-	// Live says that Reader reads from the API server. The operator may list the Secret by its name, but not get it.
+	// Live means that Reader reads from the API server. The operator may list the Secret by its name, but not get
+	// it.
 	Live bool
 	// Parse checks a PEM key and returns the hash of its public key, or a *contract.Problem.
 	Parse func(pem []byte) (hash string, err error)
