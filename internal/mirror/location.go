@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"cmp"
-	_ "crypto/sha512" // digests may be of its kinds
 	"errors"
 	"fmt"
 	"net/netip"

@@ -46,8 +46,6 @@ type Service struct {
 type serving struct {
 	stop context.CancelFunc
 	done chan struct{}
-	// stopping reports that the resolver finishes its current requests and accepts no others.
-	stopping bool
 }
 
 // ended reports whether the resolver has stopped.
@@ -83,10 +81,7 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	environment map[string]string) ([]contract.File,
 	*contract.Problem) {
 	if len(c.Mirrors)+len(c.PullSecret)+len(c.RegistryTrust) == 0 && c.Registries == nil {
-		if s.serving != nil {
-			s.serving.stop()
-			s.serving.stopping = true
-		}
+		s.Close()
 		s.followed = ""
 		return []contract.File{}, nil
 	}
@@ -109,10 +104,7 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	if inUse == nil {
 		endpoint.URL, endpoint.Token = "http://127.0.0.1:"+strconv.Itoa(contract.MirrorPort), s.token
 	}
-	files, err := filesOf(rules, endpoint)
-	if err != nil {
-		return nil, contract.ProblemOf(contract.ReasonManifestInvalid, err)
-	}
+	files := filesOf(rules, endpoint)
 	s.followed, s.written = now, files
 	if inUse != nil {
 		return slices.Clone(files), inUse
@@ -145,7 +137,7 @@ func read(c contract.Confidential) (rules mirror.Rules, secret mirror.PullSecret
 
 // serve starts the resolver, which continues after the pass that started it.
 func (s *Service) serve(ctx context.Context) *contract.Problem {
-	if s.serving != nil && !s.serving.ended() && !s.serving.stopping {
+	if s.serving != nil && !s.serving.ended() {
 		return nil
 	}
 	s.Close()
@@ -200,20 +192,13 @@ func (s *Service) who(ctx context.Context) string {
 }
 
 // filesOf returns the files that containerd reads, as package apply writes them.
-func filesOf(rules mirror.Rules, endpoint mirror.Endpoint) ([]contract.File, error) {
-	all, err := mirror.HostsFiles(rules, endpoint)
-	if err != nil {
-		return nil, err
-	}
-	files := []contract.File{}
+func filesOf(rules mirror.Rules, endpoint mirror.Endpoint) []contract.File {
+	all, files := mirror.HostsFiles(rules, endpoint), []contract.File{}
 	for _, dir := range slices.Sorted(maps.Keys(all)) {
-		path := contract.DirRegistries + `\` + dir + `\` + mirror.HostsFile
-		if err = contract.CheckPath(path); err != nil {
-			return nil, contract.NewProblem(contract.ReasonManifestInvalid, "the directory for a registry: %v", err)
-		}
-		files = append(files, contract.File{Path: path, Content: string(all[dir])})
+		files = append(files, contract.File{Path: contract.DirRegistries + `\` + dir + `\` + mirror.HostsFile,
+			Content: string(all[dir])})
 	}
-	return files, nil
+	return files
 }
 
 // roots returns the machine's own CAs and the cluster's. The cluster's CAs also get into the machine's store, but

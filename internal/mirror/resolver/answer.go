@@ -6,35 +6,15 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-)
 
-// code is an error code of the distribution API.
-type code string
-
-const (
-	codeUnsupported     code = "UNSUPPORTED"
-	codeDenied          code = "DENIED"
-	codeUnauthorized    code = "UNAUTHORIZED"
-	codeNameInvalid     code = "NAME_INVALID"
-	codeDigestInvalid   code = "DIGEST_INVALID"
-	codeManifestUnknown code = "MANIFEST_UNKNOWN"
-	codeBlobUnknown     code = "BLOB_UNKNOWN"
-	codeUnavailable     code = "UNAVAILABLE"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
 // refuse answers with an error in the format of the distribution API. The message must contain only text that is known
 // to be harmless.
-func refuse(w http.ResponseWriter, status int, c code, message string) {
-	type one struct {
-		Code    code   `json:"code"`
-		Message string `json:"message"`
-	}
-	content, err := json.Marshal(struct {
-		Errors []one `json:"errors"`
-	}{[]one{{c, message}}})
-	if err != nil {
-		content = nil // two strings can always be written
-	}
+func refuse(w http.ResponseWriter, status int, code transport.ErrorCode, message string) {
+	// Such a value can always be written.
+	content, _ := json.Marshal(map[string]any{"errors": []transport.Diagnostic{{Code: code, Message: message}}})
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(content)))
@@ -47,11 +27,11 @@ func refuse(w http.ResponseWriter, status int, c code, message string) {
 func refuseTarget(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errUnknownPath):
-		refuse(w, http.StatusNotFound, codeUnsupported, err.Error())
+		refuse(w, http.StatusNotFound, transport.UnsupportedErrorCode, err.Error())
 	case errors.Is(err, errReference):
-		refuse(w, http.StatusBadRequest, codeDigestInvalid, err.Error())
+		refuse(w, http.StatusBadRequest, transport.DigestInvalidErrorCode, err.Error())
 	default:
-		refuse(w, http.StatusBadRequest, codeNameInvalid, err.Error())
+		refuse(w, http.StatusBadRequest, transport.NameInvalidErrorCode, err.Error())
 	}
 }
 
@@ -66,14 +46,14 @@ func refuseNowhere(w http.ResponseWriter, p *pull, r Report) {
 	}
 	switch {
 	case len(r.Attempts) == 0:
-		refuse(w, http.StatusForbidden, codeDenied, r.Message())
+		refuse(w, http.StatusForbidden, transport.DeniedErrorCode, r.Message())
 	case missing && p.target.endpoint == blobs:
-		refuse(w, http.StatusNotFound, codeBlobUnknown, r.Message())
+		refuse(w, http.StatusNotFound, transport.BlobUnknownErrorCode, r.Message())
 	case missing:
-		refuse(w, http.StatusNotFound, codeManifestUnknown, r.Message())
+		refuse(w, http.StatusNotFound, transport.ManifestUnknownErrorCode, r.Message())
 	case denied:
-		refuse(w, http.StatusForbidden, codeDenied, r.Message())
+		refuse(w, http.StatusForbidden, transport.DeniedErrorCode, r.Message())
 	default:
-		refuse(w, cmp.Or(p.passing, http.StatusBadGateway), codeUnavailable, r.Message())
+		refuse(w, cmp.Or(p.passing, http.StatusBadGateway), transport.UnavailableErrorCode, r.Message())
 	}
 }

@@ -101,7 +101,7 @@ func (s *state) send(ctx context.Context, q question) (*reply, error) {
 			q.method = http.MethodGet
 		default:
 			discard(response)
-			return nil, refusal(response)
+			return nil, refusal(response.StatusCode)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (s *state) prove(ctx context.Context, q question, refused *http.Response) (
 		s.proofs.put(q.grant(), header, basicLife)
 		return header, nil
 	}
-	return "", refusal(refused)
+	return "", refusal(refused.StatusCode)
 }
 
 // challengeOf parses the challenge of a refusal. The library does this only as part of a ping, so challengeOf passes

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"hash"
 	"io"
 	"net/http"
 	"strconv"
 	"time"
+
+	godigest "github.com/opencontainers/go-digest"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
@@ -19,10 +20,10 @@ type layer struct {
 	*pull
 	source   *reply
 	at       mirror.Location
-	position int64 // of the next byte
-	size     int64 // of the blob; -1 if unknown
-	end      int64 // of the answer; -1 if unknown until the source ends
-	sum      hash.Hash
+	position int64             // of the next byte
+	size     int64             // of the blob; -1 if unknown
+	end      int64             // of the answer; -1 if unknown until the source ends
+	sum      godigest.Verifier // of a whole blob
 }
 
 // maxSmall is the maximum size of a small blob. It is checked before any byte is sent, so wrong bytes only cost another
@@ -42,7 +43,7 @@ func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func(
 	}
 	defer func() { l.source.close() }()
 	if isWhole := p.span.first == 0 && (p.span.last < 0 || l.end == l.size); isWhole {
-		l.sum = p.target.digest.hash()
+		l.sum = p.target.digest.Verifier()
 	}
 	if !p.begun {
 		l.writeHeader(w)
@@ -97,7 +98,7 @@ func (l *layer) take(r *reply) error {
 		if err != nil {
 			return err
 		}
-		if !l.target.digest.matches(content) {
+		if !matches(l.target.digest, content) {
 			return faultf(ReasonWrongContent, "the digest is another")
 		}
 		r.body.ahead.Reset(bytes.NewReader(content))
@@ -135,9 +136,9 @@ func (l *layer) writeHeader(w http.ResponseWriter) {
 func (p *pull) writeLayerHeader(w http.ResponseWriter, status int, length int64) {
 	h := w.Header()
 	h.Set("Content-Type", octets)
-	h.Set("Docker-Content-Digest", string(p.target.digest))
+	h.Set("Docker-Content-Digest", p.target.digest.String())
 	h.Set("Accept-Ranges", "bytes")
-	h.Set("ETag", strconv.Quote(string(p.target.digest)))
+	h.Set("ETag", strconv.Quote(p.target.digest.String()))
 	if length >= 0 {
 		h.Set("Content-Length", strconv.FormatInt(length, 10))
 	}
@@ -158,7 +159,7 @@ func (l *layer) copy(ctx context.Context, w http.ResponseWriter) (sent int64, er
 		}
 		if l.sum != nil {
 			_, _ = l.sum.Write(buffer[:n])
-			if l.position == l.end && !l.target.digest.isSum(l.sum) {
+			if l.position == l.end && !l.sum.Verified() {
 				l.failed(l.at, faultf(ReasonWrongContent, "the digest is another"))
 				return sent, errBroken
 			}

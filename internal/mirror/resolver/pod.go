@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
@@ -77,7 +79,7 @@ func challengePod(w http.ResponseWriter, request *http.Request, t target, wrong 
 		challenge += ",error=" + strconv.Quote(wrong)
 	}
 	w.Header().Set("WWW-Authenticate", challenge)
-	refuse(w, http.StatusUnauthorized, codeUnauthorized, "the source wants credentials")
+	refuse(w, http.StatusUnauthorized, transport.UnauthorizedErrorCode, "the source wants credentials")
 }
 
 // pullScope returns the scope that token servers use for pulls from a repository.
@@ -88,7 +90,7 @@ func pullScope(repository string) string { return "repository:" + repository + "
 func (r *Resolver) issue(w http.ResponseWriter, request *http.Request) {
 	request.Body = http.MaxBytesReader(w, request.Body, maxForm)
 	if err := request.ParseForm(); err != nil {
-		refuse(w, http.StatusBadRequest, codeUnsupported, "the form can't be read")
+		refuse(w, http.StatusBadRequest, transport.UnsupportedErrorCode, "the form can't be read")
 		return
 	}
 	form := request.Form
@@ -96,7 +98,7 @@ func (r *Resolver) issue(w http.ResponseWriter, request *http.Request) {
 	repository, pull := strings.CutSuffix(repository, ":pull")
 	image, err := mirror.ParseRepository(form.Get("service"), repository)
 	if !ok || !pull || len(form["scope"]) != 1 || err != nil {
-		refuse(w, http.StatusBadRequest, codeUnsupported, "a token is for pulling from one repository")
+		refuse(w, http.StatusBadRequest, transport.UnsupportedErrorCode, "a token is for pulling from one repository")
 		return
 	}
 	access := podAccess{image: image}

@@ -58,29 +58,21 @@ func faultf(reason Reason, format string, arguments ...any) *fault {
 	return &fault{reason: reason, detail: fmt.Sprintf(format, arguments...)}
 }
 
-// refusal returns the fault of a registry's unsuccessful answer.
-func refusal(response *http.Response) *fault {
-	f := statusFault(response.StatusCode)
-	switch response.StatusCode {
-	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
-		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		f.passing = response.StatusCode
-	}
-	return f
-}
-
-// statusFault returns the fault of an unsuccessful status. It uses no text of the answer.
-func statusFault(status int) *fault {
-	reason := ReasonFailing
+// refusal returns the fault of an unsuccessful status. It uses no text of the answer.
+func refusal(status int) *fault {
+	f := faultf(ReasonFailing, "status %d", status)
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		reason = ReasonDenied
+		f.reason = ReasonDenied
 	case http.StatusNotFound:
-		reason = ReasonNotFound
+		f.reason = ReasonNotFound
 	case http.StatusTooManyRequests:
-		reason = ReasonTooManyRequests
+		f.reason, f.passing = ReasonTooManyRequests, status
+	case http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout:
+		f.passing = status
 	}
-	return faultf(reason, "status %d", status)
+	return f
 }
 
 // errSlow is the cause of a context that ends because a source is too slow.
@@ -102,7 +94,7 @@ func faultOf(ctx context.Context, err error) *fault {
 	case errors.Is(context.Cause(ctx), errSlow):
 		return faultf(ReasonSlow, "no answer in time")
 	case errors.As(err, &status):
-		return statusFault(status.StatusCode)
+		return refusal(status.StatusCode)
 	}
 	if f := distrust(err); f != nil {
 		return f

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/mirror"
@@ -160,7 +161,7 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		w.Header().Set("Connection", "close") // any local process can connect, and must not keep the connection
 	}
 	if !trusted && handle == "" {
-		refuse(w, http.StatusForbidden, codeDenied, "access denied")
+		refuse(w, http.StatusForbidden, transport.DeniedErrorCode, "access denied")
 		return
 	}
 	if trusted && request.URL.Path == podTokenPath {
@@ -182,7 +183,7 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 	if request.Method != http.MethodGet && request.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		refuse(w, http.StatusMethodNotAllowed, codeUnsupported, "nothing can be pushed or deleted here")
+		refuse(w, http.StatusMethodNotAllowed, transport.UnsupportedErrorCode, "nothing can be pushed or deleted here")
 		return
 	}
 	if t.endpoint == ping {
@@ -192,7 +193,7 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 	current := r.current.Load()
 	if current == nil {
-		refuse(w, http.StatusServiceUnavailable, codeUnavailable, "the mirror rules are not known yet")
+		refuse(w, http.StatusServiceUnavailable, transport.UnavailableErrorCode, "the mirror rules are not known yet")
 		return
 	}
 	// The write limit is for one answer only. Lift it for the connection's next request.

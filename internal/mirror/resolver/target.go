@@ -1,11 +1,13 @@
 package resolver
 
 import (
+	_ "crypto/sha512" // its digests can be checked, too
 	"errors"
 	"net/url"
 	"strings"
 
 	"github.com/distribution/reference"
+	godigest "github.com/opencontainers/go-digest"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
@@ -24,7 +26,7 @@ type target struct {
 	endpoint endpoint
 	image    mirror.Location // the repository that the user named
 	tag      string          // empty if asked by digest
-	digest   digest          // empty if asked by tag
+	digest   godigest.Digest // empty if asked by tag
 }
 
 // name returns the image as a user would write it.
@@ -32,14 +34,14 @@ func (t target) name() string {
 	if t.tag != "" {
 		return t.image.String() + ":" + t.tag
 	}
-	return t.image.String() + "@" + string(t.digest)
+	return t.image.String() + "@" + t.digest.String()
 }
 
 // path returns the path of the target at a source with another repository name.
 func (t target) path(repository string) string {
 	reference := t.tag
 	if reference == "" {
-		reference = string(t.digest)
+		reference = t.digest.String()
 	}
 	return "/v2/" + repository + "/" + string(t.endpoint) + "/" + reference
 }
@@ -87,7 +89,7 @@ func parsePath(path string) (target, error) {
 	if !ok || t.endpoint != manifests && t.endpoint != blobs {
 		return target{}, errUnknownPath
 	}
-	if d, ok := parseDigest(tag); ok {
+	if d, err := godigest.Parse(tag); err == nil {
 		t.digest = d
 		return t, nil
 	}

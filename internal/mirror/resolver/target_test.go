@@ -5,21 +5,26 @@ import (
 	"strings"
 	"testing"
 
+	godigest "github.com/opencontainers/go-digest"
+
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
 func TestParseTarget(t *testing.T) {
 	t.Parallel()
-	known := digest("sha256:" + strings.Repeat("0f", 32))
-	long := digest("sha512:" + strings.Repeat("0f", 64))
+	known := godigest.Digest("sha256:" + strings.Repeat("0f", 32))
+	long := godigest.Digest("sha512:" + strings.Repeat("0f", 64))
 	for text, want := range map[string]target{
 		"/v2/":                           {endpoint: ping},
 		"/v2/a/manifests/latest?ns=q.io": {manifests, mirror.At("q.io", "a"), "latest", ""},
-		"/v2/a/b__c/d.e-f---g/manifests/V1._-?ns=q.io:5000":          {manifests, mirror.At("q.io:5000", "a/b__c/d.e-f---g"), "V1._-", ""},
-		"/v2/a/blobs/" + string(known) + "?ns=[::1]:80":              {blobs, mirror.At("[::1]:80", "a"), "", known},
-		"/v2/a/blobs/" + string(long) + "?ns=localhost":              {blobs, mirror.At("localhost", "a"), "", long},
-		"/v2/blobs/manifests/blobs/" + string(known) + "?ns=1.2.3.4": {blobs, mirror.At("1.2.3.4", "blobs/manifests"), "", known},
-		"/v2/manifests/manifests/manifests?ns=[2001:db8::1]":         {manifests, mirror.At("[2001:db8::1]", "manifests"), "manifests", ""},
+		"/v2/a/b__c/d.e-f---g/manifests/V1._-?ns=q.io:5000": {manifests,
+			mirror.At("q.io:5000", "a/b__c/d.e-f---g"), "V1._-", ""},
+		"/v2/a/blobs/" + string(known) + "?ns=[::1]:80": {blobs, mirror.At("[::1]:80", "a"), "", known},
+		"/v2/a/blobs/" + string(long) + "?ns=localhost": {blobs, mirror.At("localhost", "a"), "", long},
+		"/v2/blobs/manifests/blobs/" + string(known) + "?ns=1.2.3.4": {blobs,
+			mirror.At("1.2.3.4", "blobs/manifests"), "", known},
+		"/v2/manifests/manifests/manifests?ns=[2001:db8::1]": {manifests,
+			mirror.At("[2001:db8::1]", "manifests"), "manifests", ""},
 	} {
 		u, err := url.Parse(text)
 		if err != nil {

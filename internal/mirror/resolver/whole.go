@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/go-logr/logr"
+	godigest "github.com/opencontainers/go-digest"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
@@ -25,7 +26,7 @@ const octets = "application/octet-stream"
 // whole is a manifest, or the answer to a HEAD. It is checked before any of it is sent to containerd.
 type whole struct {
 	mediaType string
-	digest    digest
+	digest    godigest.Digest
 	size      int64
 	content   []byte // nil for a HEAD
 }
@@ -62,8 +63,8 @@ func (p *pull) giveWhole(ctx context.Context, w http.ResponseWriter, one whole) 
 	h := w.Header()
 	h.Set("Content-Type", one.mediaType)
 	h.Set("Content-Length", strconv.FormatInt(one.size, 10))
-	h.Set("Docker-Content-Digest", string(one.digest))
-	h.Set("ETag", strconv.Quote(string(one.digest)))
+	h.Set("Docker-Content-Digest", one.digest.String())
+	h.Set("ETag", strconv.Quote(one.digest.String()))
 	w.WriteHeader(http.StatusOK)
 	if p.method == http.MethodHead {
 		p.resolver.meters.served(p.served.Host, 1, 0)
@@ -86,9 +87,9 @@ func (o whole) isComplete() bool {
 // headed accepts an answer to a HEAD, unless it contradicts the digest.
 func (p *pull) headed(r *reply) (whole, error) {
 	named := r.header.Get("Docker-Content-Digest")
-	d, legal := parseDigest(named)
+	d, err := godigest.Parse(named)
 	want := p.target.digest
-	if named != "" && !legal || legal && want != "" && d.algorithm() == want.algorithm() && d != want {
+	if named != "" && err != nil || err == nil && want != "" && d.Algorithm() == want.Algorithm() && d != want {
 		return whole{}, faultf(ReasonWrongContent, "it has another digest")
 	}
 	if want == "" {
@@ -112,11 +113,11 @@ func (p *pull) read(r *reply) (whole, error) {
 	}
 	want := p.target.digest
 	if want == "" {
-		if want, _ = parseDigest(r.header.Get("Docker-Content-Digest")); want == "" {
-			want = of(content)
+		if want, err = godigest.Parse(r.header.Get("Docker-Content-Digest")); err != nil {
+			want = godigest.FromBytes(content)
 		}
 	}
-	if !want.matches(content) {
+	if !matches(want, content) {
 		return whole{}, faultf(ReasonWrongContent, "the digest is another")
 	}
 	one := whole{mediaType: mediaType(r.header), digest: want, size: int64(len(content)), content: content}
@@ -128,6 +129,9 @@ func (p *pull) read(r *reply) (whole, error) {
 	}
 	return one, nil
 }
+
+// matches reports whether content has a digest.
+func matches(d godigest.Digest, content []byte) bool { return d.Algorithm().FromBytes(content) == d }
 
 // readWhole reads a body of a bounded size to its end.
 func readWhole(r *reply, limit int64) ([]byte, error) {

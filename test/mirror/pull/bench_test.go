@@ -119,11 +119,8 @@ func benchResolver(b *testing.B, name, bundle string) string {
 			b.Error(err)
 		}
 	})
-	files, err := mirror.HostsFiles(mirror.Rules{},
+	files := mirror.HostsFiles(mirror.Rules{},
 		mirror.Endpoint{URL: "http://" + listener.Addr().String(), Token: resolverToken, Hosts: []string{name}})
-	if err != nil || len(files) == 0 {
-		b.Fatal(err, files)
-	}
 	for _, file := range files {
 		return string(file)
 	}
