@@ -78,7 +78,9 @@ func (r Reason) Known() bool { return r.Number() != 0 }
 func (r Reason) Fix() string { return explanations[r].fix }
 
 // IsBesideRevision reports whether a daemon's reason is independent of its revision, which may be applied or not.
-func (r Reason) IsBesideRevision() bool { return r == ReasonTokenExpiring || r == ReasonRebootFailed }
+func (r Reason) IsBesideRevision() bool {
+	return r == ReasonTokenExpiring || r == ReasonRebootFailed || r == ReasonStateLost
+}
 
 // About returns the condition of a host that a failure with this reason makes False, if any.
 func (r Reason) About() Subject {
@@ -238,6 +240,8 @@ const (
 	ReasonNetworkNotRemoved Reason = "NetworkNotRemoved"
 	// The token of Azure's node manager or flanneld can't be renewed, and expires soon or has expired.
 	ReasonTokenExpiring Reason = "TokenExpiring"
+	// The daemon's state file was deleted, or is damaged. The daemon changes nothing until the host has joined again.
+	ReasonStateLost Reason = "StateLost"
 
 	// kubelet has not registered its Node yet.
 	ReasonNodePending Reason = "NodePending"
@@ -541,6 +545,7 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonTokenExpiring: {615, "Read the cause in the message. If the API server refuses it, apply the " +
 		"operator's manifests again; if it can't be written, free space on drive C: or exclude the daemon's files " +
 		"from scans."},
+	ReasonStateLost: {616, "Nothing to do: the operator joins the host again."},
 	ReasonNodePending: {701, "Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host. Where " +
 		"the message names spec.podCIDR, kube-controller-manager must run with --allocate-node-cidrs."},
 	ReasonNodeNotReady: {702, "See the Node's Ready condition (kubectl describe node)."},

@@ -179,7 +179,6 @@ func (a *Applier) Apply(ctx context.Context, request Request) Report {
 		report.failed(have.Unreadable[path])
 		report.Broken = append(report.Broken, state.Fault{Problem: *have.Unreadable[path], About: path})
 	}
-	a.adopt(want, have)
 	todo := plan.Diff(want, have, a.state.State)
 	report.sort(todo.Waiting)
 	report.failed(todo.Conflicts...)
@@ -202,32 +201,6 @@ func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	}
 	report.failed(a.repeats.problems()...)
 	return report
-}
-
-// isStateLost reports whether the owner of existing objects is unknown: from the loss of the state file until
-// the first revision holds.
-func (a *Applier) isStateLost() bool {
-	return a.state.Lost && !a.state.Verified && a.state.Before == nil
-}
-
-// adopt records correct files and variables as ours while the state is lost. Most likely a lost revision created
-// them, and without this record they would never be removed. Once the state is known, existing objects belong to
-// someone else. Certificates are not adopted, because a cluster may want the same ones as Windows itself. The end
-// of the pass writes the state file.
-func (a *Applier) adopt(want plan.Desired, have plan.Observed) {
-	if !a.isStateLost() {
-		return
-	}
-	for _, f := range want.Files {
-		if f.Waiting == nil && have.Digests[f.Path] == f.Digest {
-			a.state.AddFile(f.Path)
-		}
-	}
-	for name, value := range want.Environment {
-		if is, there := variable(have.Environment, name); there && is == value {
-			a.state.AdoptVariable(name)
-		}
-	}
 }
 
 // bootID returns the id of this boot, or "" while it is unknown. This process doesn't outlive the boot.

@@ -481,63 +481,49 @@ type locked struct{ winos.Trust }
 
 func (locked) List(context.Context) ([][]byte, error) { return nil, winos.ErrDenied }
 
-// If the state file of a host was lost, the creator of an object is unknown.
-func TestWhatIsInPlaceCountsAsOursOnlyAfterAStateFileWasLost(t *testing.T) {
+// What is in place before a revision names it belongs to somebody else.
+func TestWhatIsInPlaceStaysWhenARevisionNoLongerNamesIt(t *testing.T) {
 	t.Parallel()
 	const path, proxy = `C:\k\cni\config\x.conf`, "http://proxy:3128"
-	first, second := []byte{0x30, 0x00}, []byte{0x30, 0x01, 0x00}
-	for name, lost := range map[string]bool{"it is lost": true, "it is there": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := newHost(t)
-			host, ctx := h.Host(), t.Context()
-			if err := errors.Join(host.Environment.Set(ctx, "Http_Proxy", proxy),
-				host.Environment.Set(ctx, "Https_Proxy", "http://an.earlier:3128"), host.Trust.Add(ctx, first),
-				host.Trust.Add(ctx, second), host.Files.MkdirAll(state.Parent(path), winos.AccessAdministrators),
-				winos.WriteFile(host.Files, path, strings.NewReader("x"), winos.AccessAdministrators)); err != nil {
-				t.Fatal(err)
-			}
-			h.state.Lost = lost
-			a := h.applier()
-			bring := func(m contract.Manifest, roots ...[]byte) {
-				t.Helper()
-				h.state.Manifest = m
-				var c contract.Confidential
-				for _, der := range roots {
-					c.Trust = append(c.Trust, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-				}
-				h.confide(t, c)
-				if r := h.pass(t, a); !r.Holds() {
-					t.Fatal(r.Problem())
-				}
-				h.state.Verified = true
-			}
-			without := h.state.Manifest
-			with := without
-			with.Files = append(slices.Clone(with.Files), contract.File{Path: path, Content: "x"})
-			with.EnvironmentVars = map[string]string{"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
-			bring(with, first)
-			if before := h.state.Environment["https_proxy"].Before; (before == nil) != lost {
-				t.Errorf("it is put back: %v", before)
-			}
-			bring(with, first, second) // the second is wanted when it is known again what is ours
-			bring(without)
-			all, err := host.Environment.All(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, set := all["Http_Proxy"]
-			there, err := winos.Exists(host.Files, path)
-			if err != nil || set == lost || there == lost {
-				t.Errorf("the variable is there: %t, the file: %t, %v", set, there, err)
-			}
-			trusted, err := host.Trust.List(ctx)
-			has := func(der []byte) bool {
-				return slices.ContainsFunc(trusted, func(other []byte) bool { return bytes.Equal(other, der) })
-			}
-			if err != nil || !has(first) || !has(second) { // Windows itself may have brought them
-				t.Errorf("the first CA is trusted: %t, the second: %t, %v", has(first), has(second), err)
-			}
-		})
+	first := []byte{0x30, 0x00}
+	h := newHost(t)
+	host, ctx := h.Host(), t.Context()
+	if err := errors.Join(host.Environment.Set(ctx, "Http_Proxy", proxy),
+		host.Environment.Set(ctx, "Https_Proxy", "http://an.earlier:3128"), host.Trust.Add(ctx, first),
+		host.Files.MkdirAll(state.Parent(path), winos.AccessAdministrators),
+		winos.WriteFile(host.Files, path, strings.NewReader("x"), winos.AccessAdministrators)); err != nil {
+		t.Fatal(err)
+	}
+	a := h.applier()
+	bring := func(m contract.Manifest, roots ...[]byte) {
+		t.Helper()
+		h.state.Manifest = m
+		var c contract.Confidential
+		for _, der := range roots {
+			c.Trust = append(c.Trust, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+		}
+		h.confide(t, c)
+		if r := h.pass(t, a); !r.Holds() {
+			t.Fatal(r.Problem())
+		}
+		h.state.Verified = true
+	}
+	without := h.state.Manifest
+	with := without
+	with.Files = append(slices.Clone(with.Files), contract.File{Path: path, Content: "x"})
+	with.EnvironmentVars = map[string]string{"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
+	bring(with, first)
+	bring(without)
+	all, err := host.Environment.All(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := winos.Exists(host.Files, path)
+	if err != nil || !there || all["Http_Proxy"] != proxy || all["Https_Proxy"] != "http://an.earlier:3128" {
+		t.Errorf("the file is there: %t, the variables are %v, %v", there, all, err)
+	}
+	trusted, err := host.Trust.List(ctx)
+	if err != nil || !slices.ContainsFunc(trusted, func(der []byte) bool { return bytes.Equal(der, first) }) {
+		t.Errorf("the CA is not trusted, %v", err)
 	}
 }

@@ -215,24 +215,15 @@ func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start)
 	}
 }
 
-// touch records a variable's value before our change. While the state is lost, the value may be from an
-// earlier revision, so it isn't recorded for restoring.
+// touch records a variable's value before our change. Windows ignores the case of names.
 func (r *run) touch(name string) {
 	var before *string
-	if value, there := variable(r.have.Environment, name); there && !r.isStateLost() {
-		before = &value
-	}
-	r.state.TouchVariable(name, before)
-}
-
-// variable finds a variable by name. Windows ignores the case of names.
-func variable(environment map[string]string, name string) (value string, there bool) {
-	for other, value := range environment {
+	for other, value := range r.have.Environment {
 		if strings.EqualFold(other, name) {
-			return value, true
+			before = &value
 		}
 	}
-	return "", false
+	r.state.TouchVariable(name, before)
 }
 
 // step executes one step and records the result. It skips a step whose dependency is broken. ok is false if

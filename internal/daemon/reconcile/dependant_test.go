@@ -139,7 +139,7 @@ func TestOurServicesAreNoneOfOthersAfterTheStateFileWasLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stateFile.Services, stateFile.Lost = nil, true
+		stateFile.Services = nil
 		if err = stateFile.Save(); err != nil {
 			t.Fatal(err)
 		}

@@ -12,8 +12,7 @@ import (
 )
 
 // A daemon may start with a revision that it does not know completely. The daemon before it did not understand all of
-// the manifest, or did not keep the confidential part in the state file, or the state file was lost. The revision is
-// read again before it is tried.
+// the manifest, or did not keep the confidential part in the state file. The revision is read again before it is tried.
 
 // readLimit is how long a daemon waits to read such a revision. During the wait the daemon does nothing, and services
 // run.
@@ -26,7 +25,7 @@ func (r *Reconciler) incomplete() bool {
 		return false // the other daemon understands it
 	}
 	_, err := r.State.ParseConfidential()
-	return r.State.Revision.Name == "" || r.State.Partial || m.Validate() != nil || err != nil
+	return r.State.Partial || m.Validate() != nil || err != nil
 }
 
 // isUnread reports whether the host's revision is incomplete and has not held yet. Then the daemon makes no pass,

@@ -2,7 +2,6 @@ package reconcile_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
-	"github.com/windows-nodes/wmco/lab/sim"
 )
 
 // A virus scanner holds the state file open, or the disk is full, while the daemon decides to go
@@ -79,38 +77,6 @@ func TestATimeThatAWrongClockWroteDelaysNoLongerThanTheLongestPause(t *testing.T
 	})
 }
 
-func TestAStateFileOfZerosIsRebuiltWhileServicesRunOn(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		holds(t, r)
-		r.stopDaemon()
-		pids := map[string]uint32{}
-		for _, s := range manifest().Services {
-			pids[s.Name] = r.pid(t, s.Name)
-		}
-		r.write(t, contract.PathState, strings.Repeat("\x00", 2000))
-		before := r.Snapshot()
-		r.start(t, nil) // the API server is away at first
-		pass(10 * time.Minute)
-		for _, line := range sim.Diff(before, r.Snapshot(), contract.PathState, contract.PathState+".bad") {
-			t.Error(line)
-		}
-		for name, pid := range pids {
-			if now := r.pid(t, name); now != pid {
-				t.Errorf("%s was restarted", name)
-			}
-		}
-		r.stopDaemon()
-		r.start(t, r.api)
-		pass(time.Minute)
-		r.expectStatus(t, one(), "")
-		r.expectServing(t, "{}")
-		stateFile, err := state.Read(r.Host().Files)
-		if err != nil || stateFile.Revision.Name != one() || !stateFile.Verified {
-			t.Errorf("the state file has revision %q, %v", stateFile.Revision.Name, err)
-		}
-	})
-}
-
 // All that was in it is known to the daemon still.
 func TestAStateFileThatSomebodyDeletesUnderTheDaemonIsWrittenAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -133,34 +99,6 @@ func TestAStateFileThatSomebodyDeletesUnderTheDaemonIsWrittenAgain(t *testing.T)
 		if diff := cmp.Diff(before.State, after.State); diff != "" {
 			t.Error(diff)
 		}
-	})
-}
-
-// Without its rules containerd would pull past the mirrors, and from registries that are blocked.
-func TestContainerdsRulesStayWhileALostStateFileIsRebuilt(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		holds(t, r)
-		two := r.want(t, manifest(), rules("a.example", "b.example"))
-		pass(10 * time.Second)
-		r.expectStatus(t, two, "")
-		r.stopDaemon()
-		r.write(t, contract.PathState, strings.Repeat("\x00", 2000))
-		expectRules := func() {
-			t.Helper()
-			for _, source := range []string{"a.example", "b.example"} {
-				if got := r.read(t, hostsFile(source)); got != "m.example/"+source {
-					t.Errorf("containerd's rules for %s are %q", source, got)
-				}
-			}
-		}
-		r.start(t, nil) // the API server is away at first
-		pass(10 * time.Minute)
-		expectRules()
-		r.stopDaemon()
-		r.start(t, r.api)
-		pass(time.Minute)
-		expectRules()
-		r.expectStatus(t, two, "")
 	})
 }
 
@@ -191,29 +129,6 @@ func TestNothingIsTakenAwayForAFirstRevisionThatIsStillToBeRead(t *testing.T) {
 		pass(time.Minute)
 		r.expectStatus(t, one(), "")
 		r.expectServing(t, "{}")
-	})
-}
-
-// The empty revision in an empty state file is no revision to roll back to.
-func TestAServiceThatFailsAfterTheStateFileWasLostTakesNothingElseDown(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		holds(t, r)
-		r.stopDaemon()
-		r.write(t, contract.PathState, strings.Repeat("\x00", 2000))
-		r.FailService("kube-proxy", true)
-		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
-		r.start(t, r.api)
-		pass(10 * time.Minute)
-		for _, name := range []string{"containerd", contract.ServiceKubelet} {
-			if now := r.state(t, name); now != winos.ServiceRunning {
-				t.Errorf("%s is %s", name, now)
-			}
-		}
-		stateFile, err := state.Read(r.Host().Files)
-		if err != nil || stateFile.Revision.Name == "" || stateFile.Before != nil {
-			t.Errorf("the state file has revision %q, and before %+v, %v", stateFile.Revision.Name,
-				stateFile.Before, err)
-		}
 	})
 }
 

@@ -64,7 +64,7 @@ func routes(ctx context.Context, table winos.Routes, r *contract.NodeReport) {
 	}
 }
 
-// read reads the state file. Unlike state.Read, it leaves a damaged file unchanged.
+// read reads the state file. Unlike state.Read, it reports a damaged file.
 func read(files winos.Files) (was state.State, err error) {
 	content, err := winos.ReadFile(files, contract.PathState)
 	if errors.Is(err, fs.ErrNotExist) {

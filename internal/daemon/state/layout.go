@@ -62,8 +62,8 @@ func Access(path string) winos.Access {
 //
 // If others may write into C:\k, it isn't trusted, because an ordinary user could have created it, with a
 // state file in it. Open uses such a directory only if it is empty, and creates it again. Otherwise it
-// returns a Problem, as for a C:\k of another operator. If the state file is missing or can't be parsed, but
-// C:\k is recognisably ours, Open starts a new state file: see Recover.
+// returns a Problem, as for a C:\k of another operator. If the state file is missing or damaged, but C:\k is
+// recognisably ours, Open starts a new state file.
 func Open(files winos.Files) (*File, error) {
 	state, err := look(files)
 	if err != nil {
@@ -87,24 +87,22 @@ func Open(files winos.Files) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case state == ours && !stateFile.Exists():
-		if err = Recover(files, stateFile); err != nil {
-			return nil, err
-		}
-	case state == ours, state == spare:
+	if state == spare || stateFile.Exists() {
 		return stateFile, nil
-	default:
-		stateFile.AddDirectory(contract.DirK)
 	}
-	if err = stateFile.Save(); err != nil {
-		return nil, err
+	// Either C:\k was empty, or we created these directories before the state file was lost.
+	for _, dir := range Directories() {
+		for _, d := range append(parents(dir), dir) {
+			if d == contract.DirK || contract.Within(contract.DirK, d) {
+				stateFile.AddDirectory(d)
+			}
+		}
 	}
-	return stateFile, nil
+	return stateFile, stateFile.Save()
 }
 
 // Recognisable reports whether this host is ours: C:\k, which only administrators may access, has our state
-// file, a damaged state file, or our store. No other operator creates these. It changes nothing.
+// file, damaged or not, or our store. No other operator creates these. It changes nothing.
 func Recognisable(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state == ours, err
@@ -115,28 +113,6 @@ func Recognisable(files winos.Files) (bool, error) {
 func Touched(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state == ours || state == empty, err
-}
-
-// Recover records in a new state file, if C:\k is recognisably ours, that the previous state file was lost
-// and that we created C:\k and our directories in it. It doesn't save. Open calls it for the verbs, and the
-// daemon calls it at its start.
-func Recover(files winos.Files, stateFile *File) error {
-	stateFile.Lost = true
-	for _, dir := range Directories() {
-		for _, d := range append(parents(dir), dir) {
-			if d != contract.DirK && !contract.Within(contract.DirK, d) {
-				continue
-			}
-			there, err := winos.Exists(files, d)
-			if err != nil {
-				return fmt.Errorf("looking at %s: %w", d, err)
-			}
-			if there {
-				stateFile.AddDirectory(d)
-			}
-		}
-	}
-	return nil
 }
 
 // Conflict reports whether a C:\k exists that Open would refuse, or a problem that UntrustedOwner finds with
@@ -290,7 +266,7 @@ func look(files winos.Files) (condition, error) {
 		return open, nil
 	case !restricted:
 		return foreign, nil
-	case has(contract.PathState), has(PathDamaged), has(contract.DirStore):
+	case has(contract.PathState), has(contract.DirStore):
 		return ours, nil
 	case len(entries) == 0, len(entries) == 1 && has(contract.PathState+".tmp"):
 		return empty, nil // an incomplete first state file counts as none

@@ -86,31 +86,38 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 	}
 }
 
-// No other program has such a store.
-func TestAStateFileThatWasLostIsBegunAnewWithWhatIsRecognisablyOurs(t *testing.T) {
+// Nobody else has such a store.
+func TestAStateFileThatWasLostIsBegunAnewWithOurDirectoriesInTheRoot(t *testing.T) {
 	t.Parallel()
-	f := files(t)
-	stateFile, err := state.Open(f)
-	if err == nil {
-		err = state.Ensure(f, stateFile, state.Directories()...)
-	}
-	if err == nil && stateFile.Lost {
-		t.Error("a first state file says that there was one before")
-	}
-	if err = errors.Join(err, f.Remove(contract.PathState), f.Remove(contract.DirCNIConfig)); err != nil {
-		t.Fatal(err)
-	}
-	if stateFile, err = state.Open(f); err != nil || !stateFile.Lost {
-		t.Fatalf("it is lost: %t, %v", stateFile.Lost, err)
-	}
-	for dir, made := range map[string]bool{contract.DirK: true, contract.DirStore: true, contract.DirManifests: true,
-		state.Parent(contract.DirManifests): true, contract.DirCNIConfig: false, contract.DirTemp: false} {
-		if stateFile.Made(dir) != made {
-			t.Errorf("%s is noted: %t", dir, !made)
-		}
-	}
-	if stateFile, err = state.Read(f); err != nil || !stateFile.Lost {
-		t.Errorf("it is not written, %v", err)
+	for name, lose := range map[string]func(f winos.Files) error{
+		"deleted": func(f winos.Files) error { return f.Remove(contract.PathState) },
+		"damaged": func(f winos.Files) error {
+			return winos.WriteFile(f, contract.PathState, strings.NewReader("\x00\x00"), winos.AccessAdministrators)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := files(t)
+			stateFile, err := state.Open(f)
+			if err == nil {
+				err = state.Ensure(f, stateFile, state.Directories()...)
+			}
+			if err = errors.Join(err, lose(f)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err = state.Open(f); err != nil {
+				t.Fatal(err)
+			}
+			if stateFile, err = state.Read(f); err != nil {
+				t.Fatal(err)
+			}
+			for dir, made := range map[string]bool{contract.DirK: true, contract.DirStore: true,
+				contract.DirManifests: true, state.Parent(contract.DirManifests): true, contract.DirTemp: false} {
+				if stateFile.Made(dir) != made {
+					t.Errorf("%s is noted: %t", dir, !made)
+				}
+			}
+		})
 	}
 }
 

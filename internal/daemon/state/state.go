@@ -61,10 +61,6 @@ type State struct {
 
 // Changes are the changes to the host for its node. The cleanup reverts them.
 type Changes struct {
-	// Lost reports that the previous state file of this host was lost. Then the earlier state is unknown: the
-	// content of our directories counts as ours, and so do files and variables that the first revision since
-	// then needs and finds in place.
-	Lost bool `json:"lost,omitempty"`
 	// HostnameBefore and HostnameSet are set if prepare renamed the host.
 	HostnameBefore string `json:"hostnameBefore,omitempty"`
 	HostnameSet    string `json:"hostnameSet,omitempty"`
@@ -174,12 +170,7 @@ type File struct {
 	written []byte
 }
 
-// PathDamaged is where a damaged state file is kept.
-const PathDamaged = contract.PathState + ".bad"
-
-// Read reads the state file. Without a file, the state is empty. If the file can't be parsed, Read keeps a
-// copy as evidence and starts a new state, because a lost history is better than a daemon that never works
-// again.
+// Read reads the state file. Without a file, or if the file is damaged, the state is empty.
 func Read(files winos.Files) (*File, error) {
 	f := &File{files: files}
 	content, err := winos.ReadFile(files, contract.PathState)
@@ -190,17 +181,13 @@ func Read(files winos.Files) (*File, error) {
 		return nil, fmt.Errorf("reading the state file: %w", err)
 	}
 	if err = json.Unmarshal(content, &f.State); err != nil {
-		f.State = State{}
-		if err = files.Rename(contract.PathState, PathDamaged); err != nil {
-			return nil, fmt.Errorf("setting a damaged state file aside: %w", err)
-		}
-		return f, nil
+		return &File{files: files}, nil
 	}
 	f.written = content
 	return f, nil
 }
 
-// Exists reports whether the host has a state file.
+// Exists reports whether the host has a state file that is not damaged.
 func (f *File) Exists() bool { return f.written != nil }
 
 // Save writes the state file if its content has changed or someone has deleted it. An empty state without a
@@ -345,17 +332,6 @@ func (s *State) TouchVariable(name string, before *string) {
 	if _, known := s.Environment[strings.ToLower(name)]; !known {
 		s.Environment[strings.ToLower(name)] = Variable{Name: name, Before: before}
 	}
-}
-
-// AdoptVariable records an existing system variable as ours, unless it is already. The service manager may
-// have it since its boot.
-func (s *State) AdoptVariable(name string) {
-	key := strings.ToLower(name)
-	if _, known := s.Environment[key]; known {
-		return
-	}
-	s.TouchVariable(name, nil)
-	s.Environment[key] = Variable{Name: name, SetIn: "an earlier boot"}
 }
 
 // NoteVariable records that a variable was set or deleted in this boot.

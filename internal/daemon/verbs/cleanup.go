@@ -37,14 +37,14 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 	}
 	c := &cleaning{host: host, state: stateFile, where: where, log: logr.FromContextOrDiscard(ctx),
 		answer: contract.CleanupAnswer{Removed: []string{}}}
-	if c.lost = stateFile.Lost; !stateFile.Exists() {
+	if !stateFile.Exists() {
 		if c.lost, err = state.Recognisable(host.Files); err != nil {
 			return contract.CleanupAnswer{}, err
 		}
 	}
 	// First remove active parts such as services, then passive ones, and the state file last.
 	for _, step := range []func(context.Context){c.services, c.programs, c.networks, c.routes, c.environment,
-		c.certificates, c.hostname, c.undecided, c.data, c.files, c.rpcDir} {
+		c.certificates, c.hostname, c.data, c.files, c.rpcDir} {
 		step(ctx)
 	}
 	return c.answer, nil
@@ -118,7 +118,7 @@ func open(files winos.Files) (*state.File, error) {
 type cleaning struct {
 	host  winos.Host
 	state *state.File
-	// lost reports that the original state file is lost: it was recreated, or there is none.
+	// lost reports that C:\k belongs to the daemon although it has no state file, or a damaged one.
 	lost   bool
 	where  Where
 	log    logr.Logger

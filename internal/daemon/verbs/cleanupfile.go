@@ -38,28 +38,12 @@ func (c *cleaning) files(context.Context) {
 	c.root()
 }
 
-// undecided lists items that stay because the state file was lost and it is unknown whether the daemon created them.
-func (c *cleaning) undecided(context.Context) {
-	if !c.lost {
-		return
-	}
-	c.kept("CA certificates of the cluster's that were in place when the state file was lost")
-	if c.state.Revision.Name == "" { // the revision doesn't show it either
-		c.kept("environment variables of the cluster's")
-	}
-	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData, state.DirCNIState, contract.DirTemp} {
-		if there, err := winos.Exists(c.host.Files, dir); !c.state.Made(dir) && (err != nil || there) {
-			c.kept(dir)
-		}
-	}
-}
-
 // layers is where containerd's snapshotter for Windows stores file systems.
 const layers = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.windows\snapshots`
 
 // data removes volumes of pods, images and file systems of containers, because they may contain secrets. Exception: a
-// directory stays if it existed before, or if that is unknown (see undecided). If a file is in use or protected, the
-// answer lists the directory as kept, and the cleanup doesn't fail.
+// directory stays if it existed before, or if that is unknown because the state file was lost. If a file is in use or
+// protected, the answer lists the directory as kept, and the cleanup doesn't fail.
 func (c *cleaning) data(ctx context.Context) {
 	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData} {
 		if there, err := winos.Exists(c.host.Files, dir); !c.state.Made(dir) || err == nil && !there {
@@ -142,13 +126,15 @@ func (c *cleaning) root() {
 		c.left("listing %s: %w", contract.DirK, err)
 		return
 	}
-	lost, elsewhere := c.lostState(entries), len(c.answer.Kept)
-	whole := lost || c.state.Made(contract.DirK)
+	elsewhere, whole := len(c.answer.Kept), c.lost || c.state.Made(contract.DirK)
+	if len(entries) == 0 { // a cleanup was killed at its very end
+		whole, _ = state.Touched(c.host.Files)
+	}
 	for _, e := range entries {
 		path := contract.DirK + `\` + e.Name
 		switch {
-		case strings.EqualFold(path, contract.PathState), strings.EqualFold(path, contract.DirStore):
-		case lost || c.ours(path):
+		case strings.EqualFold(path, contract.PathState) && !c.lost, strings.EqualFold(path, contract.DirStore):
+		case c.lost || c.ours(path):
 			c.removeAll(path)
 		case whole:
 			c.kept(path) // another program created it
@@ -173,17 +159,6 @@ func (c *cleaning) root() {
 	}
 }
 
-// lostState reports whether C:\k belongs to the daemon although no state file lists its content. Only this daemon
-// creates such a store, and a cleanup that was killed at its very end leaves an empty C:\k. A recreated state file
-// doesn't list the content either, until a revision has been read.
-func (c *cleaning) lostState(entries []winos.FileInfo) bool {
-	if c.lost {
-		return c.state.Revision.Name == ""
-	}
-	info, err := c.host.Files.Stat(contract.DirK)
-	return err == nil && info.Access == winos.AccessAdministrators && !c.state.Exists() && len(entries) == 0
-}
-
 // ours reports whether the daemon created this entry of a C:\k that existed before. Without a state file it returns
 // false, because another program may use the same names.
 func (c *cleaning) ours(path string) bool {
@@ -191,17 +166,15 @@ func (c *cleaning) ours(path string) bool {
 		return false
 	}
 	known := []string{}
-	for _, f := range c.state.Manifest.Files { // also what was about to be written
+	for _, f := range slices.Concat(c.state.Manifest.Files, c.state.Extra) { // also what was about to be written
 		known = append(known, f.Path)
 	}
 	known = slices.Concat(known, c.state.Files, c.state.Directories, c.state.Aside, []string{
 		contract.PathDaemon, contract.PathKubeconfig, contract.PathBootstrapKubeconfig,
-		contract.PathDaemonKubeconfig, contract.PathState, state.PathDamaged,
+		contract.PathDaemonKubeconfig, contract.PathState,
 	})
-	made := path
-	if c.state.Lost { // moved programs are unknown, but only the daemon uses these names
-		made = winos.StartedPath(path)
-	}
+	// Programs that were moved aside are unknown after a loss of the state file, but only the daemon uses these names.
+	made := winos.StartedPath(path)
 	return slices.ContainsFunc(known, func(k string) bool {
 		return strings.EqualFold(k, path) || strings.EqualFold(k, made) || strings.EqualFold(k+".tmp", path)
 	})

@@ -127,9 +127,6 @@ func (c *cleaning) oursRuns(exe string) bool {
 	name, _, _ := strings.Cut(exe[len(contract.DirK)+1:], `\`)
 	entry := contract.DirK + `\` + name
 	makesRoom := func(aside string) bool { return strings.EqualFold(winos.StartedPath(aside), entry) }
-	if strings.EqualFold(entry, contract.DirStore) || c.ours(entry) || slices.ContainsFunc(c.state.Aside, makesRoom) {
-		return true
-	}
-	entries, err := c.host.Files.List(contract.DirK)
-	return err == nil && c.lostState(entries)
+	return c.lost || strings.EqualFold(entry, contract.DirStore) || c.ours(entry) ||
+		slices.ContainsFunc(c.state.Aside, makesRoom)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2/textlogger"
 	"k8s.io/utils/clock"
@@ -100,9 +101,12 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	if ctx.Err() != nil {
 		return nil // stopped; the service manager would start again what ends with an error
 	}
-	stateFile, err := ownState(ctx, o.Host)
+	stateFile, err := state.Read(o.Host.Files)
 	if err != nil {
 		return err
+	}
+	if stateFile.NodeName == "" {
+		return s.reportLost(ctx, o)
 	}
 	program := selfupdate.New(o.Host, stateFile, digest)
 	return program.Run(ctx, func(ctx context.Context) error { return s.keep(ctx, o, log, stateFile, program) })
@@ -138,7 +142,7 @@ func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *
 			rotator.Follow(m, log.path)
 		}}
 	for ctx.Err() == nil {
-		l := t.open(ctx)
+		l := t.open(ctx, t.options)
 		if l == nil {
 			l, err = t.alone(ctx)
 		}
@@ -157,54 +161,23 @@ func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *
 	return nil
 }
 
-// ownState reads this host's state file. If the file was lost, ownState recreates it.
-func ownState(ctx context.Context, host winos.Host) (*state.File, error) {
-	stateFile, err := state.Read(host.Files)
-	if err == nil && stateFile.NodeName == "" {
-		err = rebuildState(ctx, host, stateFile)
+// reportLost reports on the Node that the state file is lost, and removes the Node's revision. So the operator joins the
+// host again.
+func (s *service) reportLost(ctx context.Context, o Options) error {
+	lost := contract.NewProblem(contract.ReasonStateLost, "%s is missing or damaged", contract.PathState)
+	l := s.open(ctx, o)
+	if l == nil {
+		return lost
 	}
-	return stateFile, err
-}
-
-// rebuildState recreates a lost state file, for example after a power cut filled it with zeros. The certificate
-// contains the node name, and kubelet's command contains the address. The daemon reads the desired state again, and
-// changes nothing until then. The settings from before the join are lost: see Lost in state.Changes.
-func rebuildState(ctx context.Context, host winos.Host, stateFile *state.File) error {
-	pair, err := apiclient.LoadCertificate(host.Files)
-	if err != nil {
-		return fmt.Errorf("this host was not bootstrapped, the state file names no node: %w", err)
+	defer l.Close()
+	name, err := apiclient.NodeName(l.Certificate().Leaf)
+	if err == nil {
+		node := &unstructured.Unstructured{Object: map[string]any{}}
+		node.SetName(name)
+		_, err = apiclient.AnnotateNode(ctx, l.Client, &apiclient.Watch{}, node, map[string]any{
+			contract.RevisionAnnotation: nil, contract.ApplyStatusAnnotation: apiclient.ProblemText(lost)})
 	}
-	if stateFile.NodeName, err = apiclient.NodeName(pair.Leaf); err != nil {
-		return err
-	}
-	if err = state.Recover(host.Files, stateFile); err != nil {
-		return err
-	}
-	address := kubeletAddress(ctx, host.Services)
-	// Without a default route it is unknown whether the WindowsInstance sets the address. Then the node keeps the
-	// address as long as the host has it.
-	if usual, err := host.Network.NodeIP(ctx); err == nil && address != "" && address != usual.String() {
-		stateFile.NodeIP = address
-	} else {
-		stateFile.LastIP = address
-	}
-	logr.FromContextOrDiscard(ctx).Info("the state file was lost and is made anew", "node", stateFile.NodeName,
-		"address", address)
-	return stateFile.Save()
-}
-
-// kubeletAddress returns the node address in kubelet's command, or an empty string.
-func kubeletAddress(ctx context.Context, services winos.Services) string {
-	kubelet, err := services.Get(ctx, contract.ServiceKubelet)
-	if err != nil {
-		return ""
-	}
-	for argument := range strings.FieldsSeq(kubelet.Command) {
-		if address, found := strings.CutPrefix(argument, "--node-ip="); found {
-			return address
-		}
-	}
-	return ""
+	return errors.Join(lost, err)
 }
 
 // ownProgram returns the digest of the exe of this process, if this is the exe of the service. It must run first,
@@ -259,9 +232,9 @@ func (c hostClock) Now() time.Time { return c.system.Now() }
 func (c hostClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // open prepares the connection to the API server. If that fails, it logs the error and returns nil.
-func (t *runner) open(ctx context.Context) *apiclient.Client {
-	l, err := apiclient.Open(apiclient.Options{Files: t.options.Host.Files, Kubeconfig: t.kubeconfig,
-		CABundle: t.caBundle, UserAgent: contract.ServiceDaemon + "/" + t.options.Version})
+func (s *service) open(ctx context.Context, o Options) *apiclient.Client {
+	l, err := apiclient.Open(apiclient.Options{Files: o.Host.Files, Kubeconfig: s.kubeconfig,
+		CABundle: s.caBundle, UserAgent: contract.ServiceDaemon + "/" + o.Version})
 	if err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err,
 			"there is no way to the API server; the host is held at what was last known")
@@ -279,7 +252,7 @@ func (t *runner) alone(ctx context.Context) (l *apiclient.Client, err error) {
 		defer stop()
 		var found *apiclient.Client
 		_ = wait.PollUntilContextCancel(ctx, linkRetry, false, func(ctx context.Context) (bool, error) {
-			found = t.open(ctx)
+			found = t.open(ctx, t.options)
 			return found != nil, nil
 		}) // if ctx ends, found stays nil
 		opened <- found

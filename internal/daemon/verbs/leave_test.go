@@ -286,60 +286,31 @@ func TestCleanupWithoutAStateFile(t *testing.T) {
 }
 
 // It was reported as done, and the daemon's key stayed.
-func TestAHostWhoseStateFileWasMadeAnewIsCleanedAndWhatStaysIsNamed(t *testing.T) {
+func TestAHostWhoseStateFileWasLostIsCleanedByKnownNames(t *testing.T) {
 	t.Parallel()
-	const (
-		secret = contract.DirKubelet + `\pods\x\volumes\secret.txt`
-		image  = contract.DirContainerdData + `\root\a layer`
-		theirs = contract.DirK + `\my-script.ps1`
-	)
-	const roots = "CA certificates of the cluster's that were in place when the state file was lost"
+	const theirs = contract.DirK + `\my-script.ps1`
 	data := []string{contract.DirKubelet, contract.DirContainerdData, state.DirCNIState, contract.DirTemp}
-	for name, c := range map[string]struct {
-		anew func(t *testing.T, r *rig)
-		// unknown is what else is named, as neither a state file nor a revision tells what is ours.
-		unknown []string
-	}{
-		"by the daemon, which knows no revision": {
-			anew: func(t *testing.T, r *rig) {
-				t.Helper()
-				if err := r.Host().Services.Start(t.Context(), contract.ServiceDaemon); err != nil {
-					t.Fatal(err)
-				}
-				eventually(t, "rebuilding the state file", func() bool {
-					found, err := state.Read(r.Host().Files)
-					return err == nil && found.NodeName == "win-a"
-				})
-			},
-			unknown: []string{"environment variables of the cluster's"},
-		},
-		"by another join": {
-			anew: func(t *testing.T, r *rig) { t.Helper(); r.upload(t); join(t, r) },
-		},
-	} {
+	for name, joinsAgain := range map[string]bool{"before another join": false, "after another join": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, sim.Options{})
 			join(t, r)
 			awaitReconciled(t, r)
-			write(t, r, secret, "secret of a pod", winos.AccessInherit)
-			write(t, r, image, "a layer", winos.AccessAdministrators)
 			write(t, r, contract.PathKubelet+".old-1", "MZ", winos.AccessAdministrators)
 			stop(t, r, contract.ServiceDaemon)
 			write(t, r, contract.PathState, strings.Repeat("\x00", 4096), winos.AccessAdministrators)
-			c.anew(t, r)
-			keeps, except := append(append([]string{roots}, c.unknown...), data...), append(kept(r), data...)
-			if c.unknown == nil {
+			var keeps []string
+			if joinsAgain {
+				r.upload(t)
+				join(t, r)
 				write(t, r, theirs, "theirs", winos.AccessInherit)
-				keeps, except = append(keeps, theirs), append(except, theirs)
+				keeps = []string{theirs}
 			}
-			answer := cleanUp(t, r)
-			slices.Sort(answer.Kept)
-			if slices.Sort(keeps); !slices.Equal(answer.Kept, keeps) {
+			if answer := cleanUp(t, r); !slices.Equal(answer.Kept, keeps) {
 				t.Errorf("it names %q, and not %q", answer.Kept, keeps)
 			}
-			for _, line := range sim.Diff(r.fresh, r.Snapshot(), except...) {
-				if c.unknown == nil || !strings.HasPrefix(line, "+ environment HTTP_PROXY") {
+			for _, line := range sim.Diff(r.fresh, r.Snapshot(), slices.Concat(kept(r), data, keeps)...) {
+				if !strings.HasPrefix(line, "+ environment HTTP_PROXY") {
 					t.Error(line)
 				}
 			}
