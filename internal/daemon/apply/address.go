@@ -18,7 +18,7 @@ const addressGrace = time.Minute
 // it is empty, the default route decides.
 func (a *Applier) nodeIP(ctx context.Context) string {
 	last := a.state.LastIP
-	if last == "" || !a.choosesAddress() {
+	if last == "" || a.state.NodeIP != "" {
 		return a.state.NodeIP
 	}
 	if plan.CheckNodeIP(ctx, a.host, last) == nil {
@@ -34,23 +34,14 @@ func (a *Applier) nodeIP(ctx context.Context) string {
 	return last
 }
 
-// choosesAddress reports whether something needs the node's address and the instance doesn't set it.
-func (a *Applier) choosesAddress() bool {
-	return a.state.NodeIP == "" && plan.AsksFor(a.state.Manifest, contract.FactNodeIP)
-}
-
 // isMoved reports that the node needs another address than before.
 func (a *Applier) isMoved(ctx context.Context) bool {
-	return a.state.LastIP != "" && a.choosesAddress() && a.nodeIP(ctx) == ""
+	return a.state.LastIP != "" && a.last.Facts[contract.FactNodeIP] != "" && a.nodeIP(ctx) == ""
 }
 
 // keepAddress stores the address from the default route.
-func (a *Applier) keepAddress(ctx context.Context, facts plan.Lookup[contract.Fact]) {
-	if !a.choosesAddress() {
-		return
-	}
-	now, problem := facts(contract.FactNodeIP)
-	if problem != nil || now == a.state.LastIP {
+func (a *Applier) keepAddress(ctx context.Context, now string) {
+	if a.state.NodeIP != "" || now == "" || now == a.state.LastIP {
 		return
 	}
 	logr.FromContextOrDiscard(ctx).Info("the node has another address", "before", a.state.LastIP, "now", now)

@@ -79,7 +79,10 @@ func New(o Options) *Applier {
 
 // Request is the input of Apply.
 type Request struct {
-	Scope plan.Scope
+	// Revision is the desired state. Its manifest must be valid. While its confidential part is unknown, nothing is
+	// removed.
+	Revision state.Revision
+	Scope    plan.Scope
 	// Node is the Node in unstructured form, or nil if it is unknown.
 	Node map[string]any
 	// Thorough reads every file again, even if its size and time are unchanged.
@@ -155,8 +158,7 @@ func (r Report) Aside() *contract.Problem {
 	return nil
 }
 
-// Apply observes the host, plans, and takes the steps. The state file has the desired state: the manifest,
-// which must be valid, and its confidential part. While the confidential part is unknown, nothing is removed.
+// Apply observes the host, plans, and takes the steps.
 func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	var report Report
 	a.waits = waits{left: waitLimit}
@@ -179,7 +181,7 @@ func (a *Applier) Apply(ctx context.Context, request Request) Report {
 		report.failed(have.Unreadable[path])
 		report.Broken = append(report.Broken, state.Fault{Problem: *have.Unreadable[path], About: path})
 	}
-	todo := plan.Diff(want, have, a.state.State)
+	todo := plan.Diff(want, have, a.state.Changes)
 	report.sort(todo.Waiting)
 	report.failed(todo.Conflicts...)
 	report.Left = len(todo.Waiting)+len(todo.Conflicts) > 0
@@ -220,21 +222,21 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 		told = map[contract.Fact]string{}
 	}
 	told[contract.FactNodeIP], told[contract.FactSourceVIP] = a.nodeIP(ctx), a.state.SourceVIP
-	facts := plan.HostFacts(ctx, a.host, a.state.Manifest.HNSNetwork(), told)
+	m := request.Revision.Manifest
 	in := plan.Input{
-		Manifest: a.state.Manifest, Extra: a.state.Extra, Scope: request.Scope,
+		Manifest: m, Extra: a.state.Extra, Scope: request.Scope,
 		Inherited: func(name string) bool {
 			v, touched := a.state.Environment[name]
 			return touched && v.IsInherited(a.bootID(ctx))
 		},
-		Node: plan.NodeFields(request.Node, a.state.NodeValues), Host: facts,
+		Node: plan.NodeFields(request.Node, a.state.NodeValues),
+		Host: plan.HostFacts(ctx, a.host, m.HNSNetwork(), told),
 	}
-	if c, err := a.state.ParseConfidential(); err == nil {
+	if c, err := request.Revision.ParseConfidential(); err == nil {
 		in.Confidential = &c
 	}
 	if a.registry != nil && request.Scope == plan.Everything && in.Confidential != nil {
-		files, problem := a.registry.Follow(ctx, *in.Confidential,
-			contract.Environment(a.state.Manifest, *in.Confidential))
+		files, problem := a.registry.Follow(ctx, *in.Confidential, contract.Environment(m, *in.Confidential))
 		if problem != nil {
 			report.failed(problem)
 		}
@@ -246,29 +248,30 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 		in.Registry = files
 	}
 	want := plan.Resolve(in)
-	a.remember(facts)
-	a.keepAddress(ctx, facts)
+	a.remember(want.Facts)
+	a.keepAddress(ctx, want.Facts[contract.FactNodeIP])
 	if request.Scope == plan.Everything {
 		a.state.AddNetwork(want.Network) // written together with the steps that create it
-		if problem := a.reserved(ctx, facts); problem != nil {
-			report.failed(problem)
+		if address := want.Facts[contract.FactSourceVIP]; address != "" {
+			a.state.SourceVIP = address
+			if problem := a.reserve(ctx, want.Network, address); problem != nil {
+				report.failed(problem)
+			}
 		}
 	}
 	return want
 }
 
 // remember stores the facts that name the Node. The next change of the state file writes them.
-func (a *Applier) remember(facts plan.Lookup[contract.Fact]) {
+func (a *Applier) remember(facts map[contract.Fact]string) {
 	for _, f := range plan.Naming() {
-		if !plan.AsksFor(a.state.Manifest, f) || a.state.HostValues[f] != "" {
+		if facts[f] == "" || a.state.HostValues[f] != "" {
 			continue
 		}
-		if value, problem := facts(f); problem == nil {
-			if a.state.HostValues == nil {
-				a.state.HostValues = map[contract.Fact]string{}
-			}
-			a.state.HostValues[f] = value
+		if a.state.HostValues == nil {
+			a.state.HostValues = map[contract.Fact]string{}
 		}
+		a.state.HostValues[f] = facts[f]
 	}
 }
 

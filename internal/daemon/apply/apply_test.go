@@ -84,7 +84,7 @@ func (h *host) applier() *apply.Applier {
 
 func (h *host) pass(t *testing.T, a *apply.Applier) apply.Report {
 	t.Helper()
-	return a.Apply(t.Context(), apply.Request{Scope: plan.Everything})
+	return a.Apply(t.Context(), apply.Request{Revision: h.state.Revision, Scope: plan.Everything})
 }
 
 // confide gives the manifest a confidential part.
@@ -208,7 +208,7 @@ func TestARevisionIsNotGivenUpForAProgramThatAScannerReads(t *testing.T) {
 		}
 		closed := make(chan error, 1)
 		time.AfterFunc(50*time.Millisecond, func() { closed <- reader.Close() })
-		r := a.Apply(t.Context(), apply.Request{Scope: plan.Everything, Whole: true})
+		r := a.Apply(t.Context(), apply.Request{Revision: h.state.Revision, Scope: plan.Everything, Whole: true})
 		if err = <-closed; err != nil {
 			t.Fatal(err)
 		}
@@ -449,7 +449,7 @@ func TestA26_CertificateAndKeyAreReplacedTogether(t *testing.T) {
 	})
 	stateFile.Revision = h.state.Revision
 	report := apply.New(apply.Options{Host: host, State: stateFile}).Apply(t.Context(),
-		apply.Request{Scope: plan.Everything})
+		apply.Request{Revision: h.state.Revision, Scope: plan.Everything})
 	if !report.Holds() {
 		t.Fatal(report.Problem())
 	}

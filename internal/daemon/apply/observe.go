@@ -54,7 +54,7 @@ func (a *Applier) QuickCheck(ctx context.Context) bool {
 		logr.FromContextOrDiscard(ctx).V(1).Info("a route can't be set", "detail", p.Detail)
 		return true
 	}
-	return len(plan.Diff(a.last, have, a.state.State).Steps) > 0
+	return len(plan.Diff(a.last, have, a.state.Changes).Steps) > 0
 }
 
 // Differences returns the steps that QuickCheck would find for the last desired state, including those that
@@ -65,7 +65,7 @@ func (a *Applier) Differences(ctx context.Context) []plan.Step {
 		return nil
 	}
 	have.Held = nil
-	return plan.Diff(a.last, have, a.state.State).Steps
+	return plan.Diff(a.last, have, a.state.Changes).Steps
 }
 
 // lookAgain observes the last desired state without reading files.

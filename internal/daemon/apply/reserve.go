@@ -10,7 +10,6 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -27,8 +26,8 @@ const reservation = contract.SourceVIPEndpointName + "\r\n"
 // reserve prevents pods from getting the address of kube-proxy's endpoint. HNS takes this address from
 // host-local's range, but host-local considers only its own files. An address that a pod had before is
 // reserved after that pod's file is gone.
-func (a *Applier) reserve(ctx context.Context, address string) *contract.Problem {
-	dir := dirReserved(a.state.Manifest.HNSNetwork())
+func (a *Applier) reserve(ctx context.Context, network, address string) *contract.Problem {
+	dir := dirReserved(network)
 	path := dir + `\` + address
 	there, err := winos.Exists(a.host.Files, path)
 	if err == nil && there {
@@ -44,18 +43,6 @@ func (a *Applier) reserve(ctx context.Context, address string) *contract.Problem
 	}
 	logr.FromContextOrDiscard(ctx).Info("reserved the address of kube-proxy's endpoint", "address", address)
 	return nil
-}
-
-// reserved keeps and reserves the address in kube-proxy's files, if there is one.
-func (a *Applier) reserved(ctx context.Context, facts plan.Lookup[contract.Fact]) *contract.Problem {
-	if !plan.AsksFor(a.state.Manifest, contract.FactSourceVIP) {
-		return nil
-	}
-	if address, problem := facts(contract.FactSourceVIP); problem == nil {
-		a.state.SourceVIP = address
-		return a.reserve(ctx, address)
-	}
-	return nil // the step that needs it reports the problem
 }
 
 // ReleaseAddresses deletes our reservations in every network. It keeps reservations below a user's directory,

@@ -49,6 +49,8 @@ type Desired struct {
 	// ConfidentialUnknown reports that the confidential part is unknown. Then nothing is removed.
 	// RegistryUnknown reports the same for containerd's registry files.
 	ConfidentialUnknown, RegistryUnknown bool
+	// Facts are the known facts that it contains.
+	Facts map[contract.Fact]string
 	// Problems are problems of the desired state itself.
 	Problems []*contract.Problem
 }
@@ -115,7 +117,15 @@ type Input struct {
 // Resolve computes the desired state. The manifest must be valid.
 func Resolve(in Input) Desired {
 	d := Desired{Scope: in.Scope, Watched: in.Manifest.WatchedEnvironmentVars, RegistryUnknown: in.Registry == nil,
-		Network: in.Manifest.HNSNetwork()}
+		Network: in.Manifest.HNSNetwork(), Facts: map[contract.Fact]string{}}
+	host := in.Host
+	in.Host = func(f contract.Fact) (string, *contract.Problem) {
+		value, problem := host(f)
+		if problem == nil {
+			d.Facts[f] = value
+		}
+		return value, problem
+	}
 	if in.Confidential == nil {
 		d.ConfidentialUnknown, d.RegistryUnknown = true, true
 		in.Confidential, in.Registry = &contract.Confidential{}, nil

@@ -78,7 +78,7 @@ type Plan struct {
 }
 
 // Diff computes the plan.
-func Diff(want Desired, have Observed, was state.State) Plan {
+func Diff(want Desired, have Observed, was state.Changes) Plan {
 	p := &planner{want: want, have: have, was: was, unwritten: map[string]bool{}, pointed: map[string]bool{}}
 	p.rights()
 	p.newRoots()
@@ -97,7 +97,7 @@ type planner struct {
 	Plan
 	want Desired
 	have Observed
-	was  state.State
+	was  state.Changes
 	// unwritten are files whose content differs and that stay unchanged for now.
 	unwritten map[string]bool
 	// pointed are services whose kubeconfig gets another CA.

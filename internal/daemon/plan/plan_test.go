@@ -30,11 +30,11 @@ func wanted() plan.Desired {
 }
 
 // holding returns a host in this desired state.
-func holding() (plan.Observed, state.State) {
+func holding() (plan.Observed, state.Changes) {
 	have := plan.Observed{Services: map[string]winos.Service{}, Digests: map[string]string{`C:\k\kubelet.conf`: "conf"},
 		Environment: map[string]string{"Http_Proxy": "x", "Path": "y"}}
-	was := state.State{Changes: state.Changes{Services: map[string]state.Start{}, Files: []string{`C:\K\kubelet.conf`},
-		Environment: map[string]state.Variable{"http_proxy": {Name: "HTTP_PROXY"}}}}
+	was := state.Changes{Services: map[string]state.Start{}, Files: []string{`C:\K\kubelet.conf`},
+		Environment: map[string]state.Variable{"http_proxy": {Name: "HTTP_PROXY"}}}
 	for i, s := range wanted().Services {
 		have.Services[s.Name] = winos.Service{ServiceConfig: s.ServiceConfig, State: winos.ServiceRunning,
 			PID: uint32(100 + i)}
@@ -48,7 +48,7 @@ func TestSteps(t *testing.T) {
 	type world struct {
 		want plan.Desired
 		have plan.Observed
-		was  state.State
+		was  state.Changes
 	}
 	held := func(kind plan.Kind, name string) func(plan.Step) bool {
 		return func(s plan.Step) bool { return s.Kind == kind && s.Name == name }
@@ -64,7 +64,7 @@ func TestSteps(t *testing.T) {
 	}{
 		"nothing when everything holds": {func(*world) {}, nil},
 		"everything on a fresh host": {
-			func(w *world) { w.have, w.was = plan.Observed{}, state.State{} },
+			func(w *world) { w.have, w.was = plan.Observed{}, state.Changes{} },
 			[]string{
 				"SetVariable HTTP_PROXY", `WriteFile C:\k\kubelet.conf`, "SetService runtime", "StartService runtime",
 				"SetService kubelet", "StartService kubelet",

@@ -123,7 +123,7 @@ func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 			p = pass{node: node}
 			p.candidate, _ = r.choose(ctx, node)
 		case trial.Replace:
-			p.broken = r.Program.Replace(ctx)
+			p.broken = r.Program.Replace(ctx, r.State.Revision)
 			r.trial.isReplaced = p.broken == nil
 			p.look(apply.Report{}, p.broken)
 		case trial.Apply:
@@ -241,7 +241,7 @@ func (r *Reconciler) noteFaults(ctx context.Context, faults []state.Fault) {
 }
 
 func (r *Reconciler) request(p *pass, whole bool) apply.Request {
-	request := apply.Request{Scope: plan.Everything, Thorough: p.thorough, Whole: whole}
+	request := apply.Request{Revision: r.State.Revision, Scope: plan.Everything, Thorough: p.thorough, Whole: whole}
 	if p.node != nil {
 		request.Node = p.node.Object
 	}

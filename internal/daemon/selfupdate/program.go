@@ -103,10 +103,10 @@ func (p *Program) Tidy(ctx context.Context) {
 	}
 }
 
-// Replace puts the daemon of the state's manifest in place of this one. This process must end then.
-func (p *Program) Replace(ctx context.Context) *contract.Problem {
-	exe, _ := p.state.Manifest.DaemonProgram()
-	if problem := p.SmokeTest(ctx, p.state.Manifest); problem != nil {
+// Replace puts the daemon of a revision in place of this one. This process must end then.
+func (p *Program) Replace(ctx context.Context, revision state.Revision) *contract.Problem {
+	exe, _ := revision.Manifest.DaemonProgram()
+	if problem := p.SmokeTest(ctx, revision.Manifest); problem != nil {
 		return problem
 	}
 	if err := p.ensureRestart(ctx); err != nil {
@@ -122,7 +122,7 @@ func (p *Program) Replace(ctx context.Context) *contract.Problem {
 		return apply.FileProblem(err)
 	}
 	logr.FromContextOrDiscard(ctx).Info("the daemon's program is replaced; the new one goes on", "revision",
-		p.state.Revision.Name)
+		revision.Name)
 	return nil
 }
 

@@ -64,7 +64,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	}
 	excludeRuntime(ctx, host.System, request.Manifest)
 	applier := apply.New(apply.Options{Host: host, State: stateFile})
-	report := applier.Apply(ctx, apply.Request{Scope: plan.Bootstrap})
+	report := applier.Apply(ctx, apply.Request{Revision: stateFile.Revision, Scope: plan.Bootstrap})
 	if problem := report.Problem(); problem != nil {
 		return answer, problem
 	}
