@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -84,54 +85,40 @@ func (r *Renewer) Run(ctx context.Context) {
 	}
 	early := spread()
 	var last *x509.Certificate
-	for ctx.Err() == nil {
+	loop.Run(ctx, r.Clock, nil, func(ctx context.Context) time.Duration {
 		pair, err := LoadCertificate(r.Files)
 		if err != nil {
 			log.Error(err, "the daemon's certificate can't be renewed")
-			r.wait(ctx, pause)
-			continue
+			return pause
 		}
 		if last != nil && !pair.Leaf.Equal(last) {
 			if err = r.Renewed(); err != nil {
 				log.Error(err, "the daemon's new certificate is not used yet")
-				r.wait(ctx, pauseFor(last, pause))
-				continue
+				return pauseFor(last, pause)
 			}
 			log.Info("the daemon's certificate was renewed")
 			last = pair.Leaf
-			r.wait(ctx, pauseFor(pair.Leaf, restPause))
-			continue
+			return pauseFor(pair.Leaf, restPause)
 		}
 		last = pair.Leaf
 		if due := RenewalTime(pair.Leaf, early).Sub(r.Clock.Now()); due > 0 {
-			r.wait(ctx, min(due, longestWait))
-			continue
+			return min(due, longestWait)
 		}
 		if !r.Clock.Now().Before(pair.Leaf.NotAfter) {
 			// The API server refuses an expired certificate, even for its renewal. The operator issues another one when
 			// it joins the host again.
 			log.Info("the daemon's certificate has expired; the host is held at what was last known until the "+
 				"operator comes over SSH", "expired", pair.Leaf.NotAfter)
-			r.wait(ctx, pause)
-			continue
+			return pause
 		}
-		if err = r.renew(ctx, pair.Leaf); err != nil {
-			if ctx.Err() == nil {
-				log.Info("the daemon's certificate was not renewed", "detail", err.Error(), "expires",
-					pair.Leaf.NotAfter)
-			}
-			r.wait(ctx, pauseFor(pair.Leaf, pause))
+		if err = r.renew(ctx, pair.Leaf); err == nil {
+			return 0
 		}
-	}
-}
-
-func (r *Renewer) wait(ctx context.Context, d time.Duration) {
-	timer := r.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C():
-	}
+		if ctx.Err() == nil {
+			log.Info("the daemon's certificate was not renewed", "detail", err.Error(), "expires", pair.Leaf.NotAfter)
+		}
+		return pauseFor(pair.Leaf, pause)
+	})
 }
 
 // renew requests a certificate for a new key and stores it. If an earlier attempt was interrupted, renew uses the same
@@ -243,8 +230,7 @@ func (r *Renewer) signed(ctx context.Context, name string) ([]byte, error) {
 			return nil, contract.NewProblem(contract.ReasonCertificatePending,
 				"certificate request %s was not signed within %s", name, signTimeout)
 		}
-		r.wait(ctx, look)
-		if ctx.Err() != nil {
+		if !loop.Wait(ctx, r.Clock, nil, look) {
 			return nil, context.Cause(ctx)
 		}
 	}

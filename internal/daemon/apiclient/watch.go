@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
 // Pauses between attempts to watch, and the lifetime of one watch. A failed attempt costs the API server one request,
@@ -100,10 +102,7 @@ func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 	wake := w.wake
 	w.mu.Unlock()
 	for _, channel := range wake {
-		select {
-		case channel <- struct{}{}:
-		default: // a signal is waiting already
-		}
+		loop.Signal(channel)
 	}
 }
 
@@ -119,26 +118,21 @@ func older(one, other *unstructured.Unstructured) bool {
 
 // Run watches until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
-	log := logr.FromContextOrDiscard(ctx)
-	retry := w.retry
-	for ctx.Err() == nil {
+	var pause time.Duration
+	loop.Run(ctx, w.clock, nil, func(ctx context.Context) time.Duration {
 		began := w.clock.Now()
 		err := w.listAndWatch(ctx)
 		if ctx.Err() != nil {
-			return
+			return 0
 		}
 		if w.clock.Since(began) > lastRetry {
-			retry = w.retry
+			pause = 0
 		}
-		log.Info("a watch is interrupted", "object", w.name, "retry", retry, "detail", err.Error())
-		timer := w.clock.NewTimer(Jitter(retry))
-		select {
-		case <-ctx.Done():
-		case <-timer.C():
-		}
-		timer.Stop()
-		retry = min(2*retry, lastRetry)
-	}
+		pause = loop.Grow(pause, 2, w.retry, lastRetry)
+		logr.FromContextOrDiscard(ctx).Info("a watch is interrupted", "object", w.name, "retry", pause, "detail",
+			err.Error())
+		return loop.Jitter(pause)
+	})
 }
 
 // only returns a selector that makes the server send one object.
@@ -250,9 +244,4 @@ func (w *Watch) take(event watch.Event) (version string, err error) {
 		w.saw(object, false)
 	}
 	return object.GetResourceVersion(), nil
-}
-
-// Jitter changes a pause randomly by up to a fifth in both directions.
-func Jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

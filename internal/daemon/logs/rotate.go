@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -72,15 +73,10 @@ func (r *Rotator) Follow(m contract.Manifest, own string) {
 
 // Run rotates the logs until ctx ends.
 func (r *Rotator) Run(ctx context.Context) {
-	for ctx.Err() == nil {
+	loop.Run(ctx, r.Clock, nil, func(ctx context.Context) time.Duration {
 		r.Turn(ctx)
-		timer := r.Clock.NewTimer(sizePause)
-		select {
-		case <-ctx.Done():
-		case <-timer.C():
-		}
-		timer.Stop()
-	}
+		return sizePause
+	})
 }
 
 // Turn checks all logs once. It logs a failure, and the next Turn retries.

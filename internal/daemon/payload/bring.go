@@ -15,6 +15,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -63,14 +64,7 @@ func (s *Stager) progress(ctx context.Context, blobs []contract.Blob) (stop func
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for {
-			timer := s.Clock.NewTimer(progressPace)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-timer.C():
-			}
+		for loop.Wait(ctx, s.Clock, nil, progressPace) {
 			missing, err := s.store.Missing(blobs)
 			if err == nil {
 				text := apiclient.ProblemText(contract.NewProblem(contract.ReasonStaging,

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
 const (
@@ -136,10 +137,8 @@ func (f *Fetcher) fill(ctx context.Context, blob contract.Blob, w *counted) erro
 			wait, tries = busy.After, 0
 		}
 		pause = min(2*pause, longestRetry)
-		select {
-		case <-ctx.Done():
+		if !loop.Wait(ctx, f.Clock, nil, wait) {
 			return ctx.Err()
-		case <-f.Clock.After(wait):
 		}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -91,13 +92,13 @@ func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, proble
 	case n == nil || n.revision != revision || !slices.Equal(n.blobs, blobs) ||
 		n.met() && s.Clock.Since(n.came) > stayedAfter:
 		n = &need{revision: revision, blobs: slices.Clone(blobs)}
-		s.signal()
+		loop.Signal(s.wake)
 	case n.met():
 		n.problem = contract.NewProblem(contract.ReasonPayloadIncomplete, "payload of revision %s was fetched and did "+
 			"not stay in %s; does a virus scanner remove it?", revision, contract.DirStore)
-		n.pause = next(n.pause, n.problem)
-		n.due = s.Clock.Now().Add(apiclient.Jitter(n.pause))
-		s.signal()
+		n.pause = loop.Grow(n.pause, 2, firstPause, lastPause)
+		n.due = s.Clock.Now().Add(loop.Jitter(n.pause))
+		loop.Signal(s.wake)
 	}
 	s.need = n
 	return n.over, n.problem
@@ -120,7 +121,7 @@ func (s *Stager) Content() {
 		s.met = nil
 	}
 	s.need = nil
-	s.signal()
+	loop.Signal(s.wake)
 }
 
 // Keeps returns the digests of the blobs that must stay in the store. known is false while they are unknown.
@@ -145,13 +146,6 @@ func (s *Stager) Keeps() (digests map[string]bool, known bool) {
 		digests[b.Digest] = true
 	}
 	return digests, s.manifest == revision
-}
-
-func (s *Stager) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // a signal is waiting already
-	}
 }
 
 // task is the work to do.
@@ -204,19 +198,15 @@ func (s *Stager) Run(ctx context.Context) {
 			continue
 		}
 		// Pause even after a success, because the watch may show the write to the Node only later.
-		under, pause = nil, next(pause, err)
-		again = s.Clock.Now().Add(apiclient.Jitter(max(pause, shortestPause)))
+		under = nil
+		if pause = loop.Grow(pause, 2, firstPause, lastPause); err == nil {
+			pause = 0
+		}
+		again = s.Clock.Now().Add(loop.Jitter(max(pause, shortestPause)))
 	}
 	if under != nil {
 		under.end()
 	}
-}
-
-func next(pause time.Duration, err error) time.Duration {
-	if err == nil {
-		return 0
-	}
-	return min(max(2*pause, firstPause), lastPause)
 }
 
 func (s *Stager) begin(ctx context.Context, t task) *errand {

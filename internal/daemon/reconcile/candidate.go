@@ -14,6 +14,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
@@ -175,7 +176,7 @@ func (r *revisions) ask(read func() (*unstructured.Unstructured, *contract.Probl
 	}
 	object, problem := read()
 	if r.unread = problem; problem != nil {
-		r.reading = grow(r.reading, 2, r.intervals.Failing, r.intervals.FailingLimit)
+		r.reading = loop.Grow(r.reading, 2, r.intervals.Failing, r.intervals.FailingLimit)
 		r.readAgain = r.clock.Now().Add(r.reading)
 		return nil, problem
 	}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
@@ -22,7 +22,7 @@ type failures struct {
 // newFailures takes over the record of an earlier daemon. It limits the pause to the longest possible one, because the
 // clock may have been wrong then, or may be wrong now.
 func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failures {
-	latest := clock.Now().Add(apiclient.Jitter(intervals.RetryLimit))
+	latest := clock.Now().Add(loop.Jitter(intervals.RetryLimit))
 	if s.Failed != nil && s.Failed.Until.After(latest) {
 		s.Failed.Until = latest
 	}
@@ -43,7 +43,7 @@ func (f *failures) note(ctx context.Context, revision string, why *contract.Prob
 		first, limit = f.intervals.Retry, f.intervals.RetryLimit
 	}
 	f.state.Fail(revision, why, first, limit, func(pause time.Duration) time.Time {
-		return f.clock.Now().Add(apiclient.Jitter(pause))
+		return f.clock.Now().Add(loop.Jitter(pause))
 	})
 	if err := f.state.Save(); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "saving the state file", "failed", revision)

@@ -5,8 +5,8 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
 // Intervals are the times between checks, retries and writes.
@@ -72,19 +72,12 @@ func (p *pauses) next(report apply.Report, changed bool) time.Duration {
 	}
 	switch {
 	case len(report.Failed) > 0:
-		p.failing, p.waiting = grow(p.failing, 2, p.intervals.Failing, p.intervals.FailingLimit), 0
-		return apiclient.Jitter(p.failing)
+		p.failing, p.waiting = loop.Grow(p.failing, 2, p.intervals.Failing, p.intervals.FailingLimit), 0
+		return loop.Jitter(p.failing)
 	case len(report.Waiting) > 0:
-		p.waiting, p.failing = grow(p.waiting, 1.5, p.intervals.Waiting, p.intervals.WaitingLimit), 0
+		p.waiting, p.failing = loop.Grow(p.waiting, 1.5, p.intervals.Waiting, p.intervals.WaitingLimit), 0
 		return p.waiting
 	}
 	p.failing, p.waiting = 0, 0
 	return p.intervals.QuickCheck
-}
-
-func grow(pause time.Duration, factor float64, first, limit time.Duration) time.Duration {
-	if pause == 0 {
-		return first
-	}
-	return min(time.Duration(float64(pause)*factor), limit)
 }

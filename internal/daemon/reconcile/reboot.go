@@ -14,6 +14,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -27,23 +28,9 @@ const signRenames = "PendingFileRename"
 // run reports on the Node the boot ID, whether Windows waits for a reboot, and when the daemon's certificate ends. It
 // reboots the host when the operator approves. It runs until ctx ends, and doesn't wait for the loop.
 func (b *reboots) run(ctx context.Context) {
-	log := logr.FromContextOrDiscard(ctx)
 	wake := make(chan struct{}, 1)
 	b.node.Wake(wake)
-	for ctx.Err() == nil {
-		wait := b.look(ctx)
-		if wait <= 0 {
-			wait = signPause
-		}
-		timer := b.clock.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-wake:
-		case <-timer.C():
-		}
-		timer.Stop()
-	}
-	log.V(1).Info("no longer looking after reboots")
+	loop.Run(ctx, b.clock, wake, b.look)
 }
 
 // reboots handles reboots of the host, in its own goroutine.
@@ -83,8 +70,8 @@ func (b *reboots) look(ctx context.Context) time.Duration {
 		if ctx.Err() == nil {
 			logr.FromContextOrDiscard(ctx).Info("looking after reboots did not succeed", "detail", err.Error())
 		}
-		b.pause = grow(b.pause, 2, b.intervals.Failing, b.intervals.FailingLimit)
-		return apiclient.Jitter(b.pause)
+		b.pause = loop.Grow(b.pause, 2, b.intervals.Failing, b.intervals.FailingLimit)
+		return loop.Jitter(b.pause)
 	}
 	b.pause = 0
 	return signPause - b.clock.Since(b.looked)
@@ -97,7 +84,7 @@ func (b *reboots) tell(err error) {
 		problem = contract.NewProblem(contract.ReasonRebootFailed, "%v", err)
 	}
 	if isNews(b.problem.Swap(problem), problem) {
-		signal(b.told)
+		loop.Signal(b.told)
 	}
 }
 

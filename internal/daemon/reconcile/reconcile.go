@@ -18,6 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/selfupdate"
@@ -148,15 +149,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		if r.trial.isReplaced {
 			return selfupdate.ErrReplaced
 		}
-		timer := r.Clock.NewTimer(r.next.Sub(r.Clock.Now()))
-		select {
-		case <-ctx.Done():
-		case <-r.wake:
-			due = false
-		case <-timer.C():
-			due = true
-		}
-		timer.Stop()
+		due = loop.Wait(ctx, r.Clock, r.wake, r.next.Sub(r.Clock.Now()))
 	}
 	return nil
 }
@@ -191,7 +184,7 @@ func (r *Reconciler) startBeside(ctx context.Context) {
 		Host: r.Host, Client: r.Client, Node: r.node, Namespace: r.Namespace, Source: r.Source, Clock: r.Clock,
 		Fetched: func() {
 			r.supply.arrived.Store(true)
-			signal(r.wake)
+			loop.Signal(r.wake)
 		},
 	})
 	r.beside.Go(func() { r.supply.stager.Run(ctx) })
@@ -384,7 +377,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	if report.Holds() && r.revisions.last == nil {
 		r.sweeper.sweep(ctx, r.supply.stager)
 	}
-	r.fullPass = r.Clock.Now().Add(apiclient.Jitter(r.Intervals.Resync))
+	r.fullPass = r.Clock.Now().Add(loop.Jitter(r.Intervals.Resync))
 	pause := r.pauses.next(report, changed)
 	if verification > 0 {
 		pause = min(pause, verification)

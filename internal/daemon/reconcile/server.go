@@ -7,6 +7,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
@@ -45,6 +46,6 @@ func (s *serverCA) trustRevision(ctx context.Context, c *state.Revision, host st
 		s.pending = nil
 		return
 	}
-	s.pause = grow(s.pause, 2, s.intervals.Failing, s.intervals.RetryLimit)
+	s.pause = loop.Grow(s.pause, 2, s.intervals.Failing, s.intervals.RetryLimit)
 	s.again = s.clock.Now().Add(s.pause)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
@@ -96,8 +97,8 @@ func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *un
 	after, err := apiclient.AnnotateNode(ctx, s.client, watched, node, changes)
 	if err != nil {
 		logr.FromContextOrDiscard(ctx).Info("the Node could not be annotated", "detail", err.Error())
-		s.unwritten = grow(s.unwritten, 2, s.intervals.Failing, s.intervals.FailingLimit)
-		return apiclient.Jitter(s.unwritten), nil
+		s.unwritten = loop.Grow(s.unwritten, 2, s.intervals.Failing, s.intervals.FailingLimit)
+		return loop.Jitter(s.unwritten), nil
 	}
 	s.unwritten = 0
 	return again, after

@@ -13,6 +13,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -47,28 +48,13 @@ type token struct {
 // setWanted records whether a manifest names the token.
 func (t *token) setWanted(m contract.Manifest) {
 	if t.wanted.Swap(plan.AsksFor(m, t.service.Fact)) != t.wanted.Load() {
-		signal(t.wake)
-	}
-}
-
-func signal(channel chan<- struct{}) {
-	select {
-	case channel <- struct{}{}:
-	default: // a signal is waiting already
+		loop.Signal(t.wake)
 	}
 }
 
 func (t *token) run(ctx context.Context) {
 	t.node.Wake(t.wake)
-	for ctx.Err() == nil {
-		timer := t.Clock.NewTimer(t.look(ctx))
-		select {
-		case <-ctx.Done():
-		case <-t.wake:
-		case <-timer.C():
-		}
-		timer.Stop()
-	}
+	loop.Run(ctx, t.Clock, t.wake, t.look)
 }
 
 // look renews the token if it is due, and returns the time until the next check.
@@ -97,8 +83,8 @@ func (t *token) look(ctx context.Context) time.Duration {
 		if uid != t.failedFor {
 			t.pause = 0
 		}
-		t.pause = grow(t.pause, 2, t.Intervals.Failing, t.Intervals.FailingLimit)
-		t.failedFor, t.retryAt = uid, t.Clock.Now().Add(apiclient.Jitter(t.pause))
+		t.pause = loop.Grow(t.pause, 2, t.Intervals.Failing, t.Intervals.FailingLimit)
+		t.failedFor, t.retryAt = uid, t.Clock.Now().Add(loop.Jitter(t.pause))
 		return t.pause
 	}
 	log.V(1).Info("wrote a token for a service", "service", t.service.Service, "life", life.String())
@@ -106,7 +92,7 @@ func (t *token) look(ctx context.Context) time.Duration {
 	t.lateAt = t.renewAt.Add(life / 4)
 	t.problem.Store(nil)
 	t.count.Add(1)
-	signal(t.written)
+	loop.Signal(t.written)
 	return min(life/2, tokenPause)
 }
 
@@ -131,7 +117,7 @@ var errUnanswered = errors.New("it does not answer")
 func (t *token) say(problem *contract.Problem) {
 	if isNews(t.problem.Swap(problem), problem) {
 		t.count.Add(1)
-		signal(t.written)
+		loop.Signal(t.written)
 	}
 }
 

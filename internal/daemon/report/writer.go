@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -67,10 +68,7 @@ func (w *Writer) Tell(r contract.Reconciled) {
 	if same {
 		return
 	}
-	select {
-	case w.news <- struct{}{}:
-	default:
-	}
+	loop.Signal(w.news)
 }
 
 // Run writes reports until ctx ends: at once, after a changed result, and periodically. If a report can't be written,
@@ -80,18 +78,8 @@ func (w *Writer) Run(ctx context.Context) {
 		if err := w.write(ctx); err != nil && ctx.Err() == nil {
 			logr.FromContextOrDiscard(ctx).V(1).Info("the report can't be written", "detail", err.Error())
 		}
-		w.pause(ctx, minInterval, nil)
-		w.pause(ctx, refreshInterval-minInterval, w.news)
-	}
-}
-
-func (w *Writer) pause(ctx context.Context, d time.Duration, news <-chan struct{}) {
-	timer := w.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-news:
-	case <-timer.C():
+		loop.Wait(ctx, w.Clock, nil, minInterval)
+		loop.Wait(ctx, w.Clock, w.news, refreshInterval-minInterval)
 	}
 }
 

@@ -6,11 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -51,9 +52,7 @@ func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contrac
 		if err != nil || found.State == winos.ServiceStopped { // a service marked for deletion disappears when it stops
 			return collectCleanup(ctx, host, where)
 		}
-		select {
-		case <-time.After(turnLook):
-		case <-ctx.Done():
+		if !loop.Wait(ctx, clock.RealClock{}, nil, turnLook) {
 			return contract.CleanupAnswer{},
 				fmt.Errorf("waiting for service %s: %w", contract.ServiceCleanup, ctx.Err())
 		}

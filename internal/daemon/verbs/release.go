@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -38,10 +40,7 @@ func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
 		if err != nil {
 			log.Error(err, "this host can't be cleaned now", "retry", retry)
 		}
-		select {
-		case <-time.After(retry):
-		case <-ctx.Done():
-		}
+		loop.Wait(ctx, clock.RealClock{}, nil, retry)
 	}
 }
 

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -93,9 +95,7 @@ func acquireTurn(ctx context.Context, programs winos.Programs, limit time.Durati
 		if err = busy(ctx, holder); err != nil {
 			return nil, fmt.Errorf("ending another call on this host: %w", err)
 		}
-		select {
-		case <-time.After(turnLook):
-		case <-ctx.Done():
+		if !loop.Wait(ctx, clock.RealClock{}, nil, turnLook) {
 			return nil, contract.NewProblem(contract.ReasonHostBusy, "process %d is still at work on this host", holder)
 		}
 	}

@@ -1,0 +1,54 @@
+// Package loop runs the daemon's background work: take a step, wait, and take it again. It also computes the pauses after
+// failures. It decides nothing else.
+package loop
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Run calls step until ctx ends. After each step it waits for the pause that step returns, or until wake is signalled.
+func Run(ctx context.Context, c clock.Clock, wake <-chan struct{}, step func(ctx context.Context) time.Duration) {
+	for ctx.Err() == nil {
+		if pause := step(ctx); pause > 0 {
+			Wait(ctx, c, wake, pause)
+		}
+	}
+}
+
+// Wait waits until a pause is over, wake is signalled, or ctx ends. It reports whether the pause is over.
+func Wait(ctx context.Context, c clock.Clock, wake <-chan struct{}, pause time.Duration) (isOver bool) {
+	timer := c.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-wake:
+	case <-timer.C():
+		return true
+	}
+	return false
+}
+
+// Signal wakes a loop. The channel must have a buffer of one.
+func Signal(wake chan<- struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default: // a signal is waiting already
+	}
+}
+
+// Grow returns the pause after another failure in a row. The previous pause is zero before the first failure.
+func Grow(previous time.Duration, factor float64, first, limit time.Duration) time.Duration {
+	if previous == 0 {
+		return first
+	}
+	return min(time.Duration(float64(previous)*factor), limit)
+}
+
+// Jitter changes a pause randomly by up to a fifth in both directions.
+func Jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}
