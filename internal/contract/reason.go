@@ -291,7 +291,7 @@ const (
 	ReasonDrainBlocked Reason = "DrainBlocked"
 	// The host was cleaned, but some objects could not be removed.
 	ReasonCleanupFailed Reason = "CleanupFailed"
-	// The Machine of this host is being deleted, and the host with it.
+	// The Machine of this host is being deleted together with the host.
 	ReasonMachineLeaving Reason = "MachineLeaving"
 	// The removal of the host waits for a slot in the rollout budget. Until then, its node stays in service.
 	ReasonRemovalPending Reason = "RemovalPending"
@@ -397,7 +397,7 @@ const (
 	ReasonAPIServerInternal Reason = "APIServerInternal"
 	// The networks of pods and of Services overlap.
 	ReasonNetworksOverlap Reason = "NetworksOverlap"
-	// The secret windows-services-latest can't be replaced: a finalizer holds it, or the API server refuses its new
+	// The secret windows-services-latest can't be replaced: it has a finalizer, or the API server refuses its new
 	// content.
 	ReasonLatestNotPublished Reason = "LatestNotPublished"
 	// For a minute or longer, an object that nodes need could not be read or published: the API server refuses it
@@ -419,23 +419,23 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"are not affected."},
 	ReasonAddressUnresolvable: {102, "Correct the name, or add its A record to the DNS server that the operator's " +
 		"pod uses."},
-	ReasonAddressDuplicate: {103, "Remove one of the two. The older one stays in charge. If one is being removed " +
-		"and stays, its WindowsInstance says why. If its host no longer exists, set spec.removalPolicy there to " +
-		"Force."},
-	ReasonHostDuplicate: {104, "Remove or rename one of the two. Give a cloned host a new identity with sysprep, " +
-		"and new SSH host keys. For a removal, let the address lead to the host again: look at DNS, DHCP and " +
-		"forwarded ports. The machine that answered was not cleaned."},
+	ReasonAddressDuplicate: {103, "Remove the duplicate entry, Machine or WindowsInstance. Until then, the older " +
+		"WindowsInstance keeps the address. If a removal does not end, read the message of the WindowsInstance that " +
+		"is being removed. If its host no longer exists, set spec.removalPolicy of that WindowsInstance to Force."},
+	ReasonHostDuplicate: {104, "Remove or rename one host. Give a cloned host a new identity with sysprep, and new " +
+		"SSH host keys. For a removal, correct DNS, DHCP or forwarded ports, so that the address leads to the host " +
+		"again. The machine that answered was not cleaned."},
 	ReasonMachineNameTaken: {105, "Delete that WindowsInstance, or the entry that it was made from."},
 	ReasonMachineNameInvalid: {106, "Give its MachineSet a shorter name. A Machine's name may have at most 15 " +
-		"characters, six of which follow the name of the set: lower-case letters, digits and hyphens, not digits " +
-		"only."},
+		"characters: lower-case letters, digits and hyphens, not digits only. The last six are added to the name of " +
+		"the set."},
 	ReasonMachineAddressUnusable: {107, "Give the Machine an IPv4 address in the cluster's network, or add an A " +
 		"record of its name to the DNS server that the operator's pod uses."},
-	ReasonMachineAnnotationInvalid: {108, "Correct the annotation that is named."},
-	ReasonConfigMapMissing: {109, "Create it again if its hosts are to stay. To remove all of them, leave it absent, " +
-		"or empty it, which is followed at once."},
-	ReasonInstanceRefused: {110, "Change the quota or policy that the message names, or give the operator its rights " +
-		"back. It is tried again every 30 seconds."},
+	ReasonMachineAnnotationInvalid: {108, "Correct the named annotation."},
+	ReasonConfigMapMissing: {109, "To keep its hosts, create the ConfigMap again. To remove all of them, leave it " +
+		"absent. To remove them at once, create it without entries."},
+	ReasonInstanceRefused: {110, "Change the quota or policy that the message names, or apply the operator's " +
+		"manifests again to restore its rights. The operator tries again every 30 seconds."},
 	ReasonEntrySettingUnknown: {111, "Use username=<name>, port=<number> and hostKey=<type> <base64> only, each " +
 		"on a separate line."},
 	ReasonEntryNotUTF8: {112, "Create the entry again from a file in UTF-8. Windows PowerShell writes UTF-16 with >: " +
@@ -448,22 +448,22 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"control plane."},
 	ReasonKeyRefused: {202, "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the host, " +
 		"owned by Administrators and SYSTEM only, and check the user name."},
-	ReasonHostKeyMismatch: {203, "If the host was reinstalled, give the new key: as hostKey of its entry in " +
-		"windows-instances if it has one there, which counts, else as spec.hostKey of the WindowsInstance. Or remove " +
-		"the entry, and add it again once the WindowsInstance is gone. Otherwise another machine answers: find out " +
-		"which."},
-	ReasonConnectionLost: {204, "It is tried again, and a transfer goes on where it broke. If it repeats, check the " +
-		"network between the control plane and the host for what ends connections: a firewall, a proxy, a VPN, or " +
-		"packets that are too large for a link (MTU). For a host that is too slow, find out what slows the line or " +
-		"the host's disk: 64 KiB in a second are enough."},
+	ReasonHostKeyMismatch: {203, "If the host was reinstalled, set the new key: in hostKey of its entry in " +
+		"windows-instances if the entry has hostKey, otherwise in spec.hostKey of the WindowsInstance. Or remove the " +
+		"entry, and add it again when the WindowsInstance is gone. If the host was not reinstalled, find out which " +
+		"other machine answers."},
+	ReasonConnectionLost: {204, "Nothing to do: the operator tries again, and continues a transfer where it broke. " +
+		"If it repeats, check what ends connections between the control plane and the host: a firewall, a proxy, a " +
+		"VPN, or packets that are too large for a link (MTU). If the host is too slow, find out what slows its " +
+		"network or disk: 64 KiB per second are enough."},
 	ReasonNotSSH: {205, "Check the address and port, and whether sshd on the host is overloaded."},
 	ReasonNoSFTP: {206, "Put the line \"Subsystem sftp sftp-server.exe\" into C:\\ProgramData\\ssh\\sshd_config and " +
 		"restart sshd."},
-	ReasonHostKeyUnproven: {207, "Find out what answers at this address: a host with OpenSSH proves its keys. Then " +
-		"delete the Machine, or set spec.hostKey of the WindowsInstance."},
+	ReasonHostKeyUnproven: {207, "Find out what answers at this address, because a host with OpenSSH proves its " +
+		"keys. Then delete the Machine, or set spec.hostKey of the WindowsInstance."},
 	ReasonKeyNotAuthorized: {208, "Add the public key to C:\\ProgramData\\ssh\\administrators_authorized_keys on the " +
-		"host. Until then the node goes on working, and only what needs SSH waits. A Machine is replaced " +
-		"automatically, as far as the rollout budget and its MachineSet allow."},
+		"host. Until then the node keeps working, and only tasks that need SSH wait. The operator replaces a Machine " +
+		"automatically when the rollout budget and its MachineSet allow it."},
 	ReasonOutputTooLarge: {209, "Find out what answers at this address, and whether an attacker controls the " +
 		"host."},
 	ReasonNoSession: {210, "Set MaxSessions in C:\\ProgramData\\ssh\\sshd_config to 2 or more (OpenSSH's default is " +
@@ -475,12 +475,12 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonHostnameInvalid: {304, "Rename the host: lower-case letters, digits and hyphens, at most 63 characters, no " +
 		"hyphen at either end. Windows ignores a new name that differs only in case, so choose a different one. Or " +
 		"set spec.hostname of its WindowsInstance: the operator renames the host, unless it is a member of a domain. " +
-		"On vSphere, the primary DNS suffix must be in lower case, too."},
-	ReasonPortInUse: {305, "Stop the program that is named, or move it to another port."},
+		"On vSphere, the primary DNS suffix must also be in lower case."},
+	ReasonPortInUse: {305, "Stop the named program, or move it to another port."},
 	ReasonConflictingSoftware: {306, "If another operator manages the host, remove the host there first. Otherwise " +
-		"uninstall the software, or remove what the message names. The operator replaces nothing that it did not " +
-		"install."},
-	ReasonNotAdministrator: {307, "Name a user who is a member of the local Administrators group."},
+		"uninstall the software, or remove what the message names. The operator does not replace software that it " +
+		"did not install."},
+	ReasonNotAdministrator: {307, "Use a member of the local Administrators group, or add the user to the group."},
 	ReasonNoDefaultRoute:   {308, "Configure a default gateway."},
 	ReasonMetadataUnavailable: {309, "Check that the machine can reach 169.254.169.254 and that the metadata service " +
 		"is not disabled for it."},
@@ -488,40 +488,40 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonVXLANPortUnsupported: {311, "Use Windows Server 2022 or 2025 for this host. The port is " +
 		"hybridOverlayVXLANPort in the Network object of the network operator."},
 	ReasonStaticAddress: {312, "Run as an administrator on the host, then reboot it: reg add " +
-		"HKLM\\SYSTEM\\CurrentControlSet\\Services\\hns\\State /v DeviceLessNicDisabled /t REG_DWORD /d 1 /f. Or " +
-		"give it its address by DHCP."},
-	ReasonSeveralGateways: {313, "Set spec.nodeIP of the WindowsInstance to the address that the Node is to have, or " +
-		"take the default gateway off the other cards."},
-	ReasonAPIServerUnreachable: {314, "Look at the message: have the host resolve that name, open the TCP port for " +
-		"it, and keep programs that inspect TLS off the way. Where the address is wrong for hosts, set " +
-		"spec.apiServer of the WindowsMachineConfig; on OpenShift it is status.apiServerInternalURI of the " +
-		"Infrastructure cluster, so have hosts resolve that name."},
-	ReasonHostInClusterNetwork: {315, "Give the host an address outside of these networks, or set spec.nodeIP of " +
-		"the WindowsInstance to such an address of the host. The networks of a cluster can't be changed: if the site " +
-		"uses the same networks, hosts need others."},
+		"HKLM\\SYSTEM\\CurrentControlSet\\Services\\hns\\State /v DeviceLessNicDisabled /t REG_DWORD /d 1 /f. Or let " +
+		"the host get its address by DHCP."},
+	ReasonSeveralGateways: {313, "Set spec.nodeIP of the WindowsInstance to the address for the Node, or remove the " +
+		"default gateway from the other cards."},
+	ReasonAPIServerUnreachable: {314, "Read the message: make the host resolve that name, open the TCP port for it, " +
+		"or exclude the address from TLS inspection. If hosts need another address, set spec.apiServer of the " +
+		"WindowsMachineConfig. On OpenShift, the address is status.apiServerInternalURI of the Infrastructure " +
+		"cluster: make hosts resolve that name."},
+	ReasonHostInClusterNetwork: {315, "Give the host an address outside of these networks, or set spec.nodeIP of the " +
+		"WindowsInstance to such an address of the host. You can't change the networks of a cluster: if the site " +
+		"uses the same networks, hosts need addresses outside of them."},
 	ReasonAddressHidden: {316, "On the host, or in the template of its Machine, add the line exclude-nics= to the " +
 		"section [guestinfo] of C:\\ProgramData\\VMware\\VMware Tools\\tools.conf. If the file or the section is " +
 		"missing, create it."},
 	ReasonPreparing:      {401, "Nothing to do."},
 	ReasonRebooting:      {402, "Nothing to do."},
-	ReasonRebootTimedOut: {403, "Look at the host's console. The operator goes on when the host is up again."},
-	ReasonFeatureMissing: {404, "Run Install-WindowsFeature Containers on the host and look at its error."},
+	ReasonRebootTimedOut: {403, "Look at the host's console. The operator continues when the host is up again."},
+	ReasonFeatureMissing: {404, "Run Install-WindowsFeature Containers on the host and read its error."},
 	ReasonDaemonCallFailed: {405, "Read the message. If it names a virus scanner or a policy that blocks the " +
 		"program, allow the program there."},
-	ReasonRebootIneffective: {406, "While it joins: find out what keeps the host name or the Windows feature in the " +
-		"message from lasting over a boot, such as cloud-init or guest customization that sets the old name again; " +
-		"the operator reboots the host once an hour until it lasts. Later: find out what sets the annotation " +
-		"reboot-required or reboot-pending of the Node, and stop it. This reason goes away with the annotations. For " +
-		"one more reboot, remove the annotation reboot from the Node and set it again an hour after the last one: a " +
-		"host could do the same to be rebooted for ever."},
-	ReasonHostBusy: {407, "Nothing to do: the operator tries again. If it does not end, look on the host for a " +
-		"process wicd-….exe and what it waits for, and end it."},
+	ReasonRebootIneffective: {406, "If the host is joining: find out what undoes the host name or the Windows " +
+		"feature in the message at each boot, such as cloud-init or guest customization that sets the old name " +
+		"again. The operator reboots the host once an hour until the change persists. If the host is a node: find " +
+		"out what sets the annotation reboot-required or reboot-pending of the Node, and stop it. This reason " +
+		"disappears with the annotations. For one more reboot, remove the annotation reboot from the Node, and set " +
+		"it again an hour after the last reboot. The pause keeps a host from requesting reboots without end."},
+	ReasonHostBusy: {407, "Nothing to do: the operator tries again. If it lasts, look for a process wicd-….exe on " +
+		"the host, find out what it waits for, and end it."},
 	ReasonRebootFailed: {408, "Read the error in the message, which may come from a policy. The operator tries " +
-		"again; reboot the host by hand while its node is drained, and it goes on at once."},
-	ReasonPayloadCorrupt: {501, "Nothing to do: damaged data is sent again. If it repeats, check the host's disk " +
-		"and the network."},
-	ReasonPayloadIncomplete: {502, "Nothing to do: it goes on with what is missing. If the message names a virus " +
-		"scanner or a file that is in use, exclude C:\\k\\store from virus scanners."},
+		"again. If you reboot the host by hand while its node is drained, the operator continues at once."},
+	ReasonPayloadCorrupt: {501, "Nothing to do: the operator sends damaged data again. If it repeats, check the " +
+		"host's disk and the network."},
+	ReasonPayloadIncomplete: {502, "Nothing to do: the transfer continues with the missing parts. If the message " +
+		"names a virus scanner or a file that is in use, exclude C:\\k\\store from virus scanners."},
 	ReasonServiceFailed: {601, "Read the log of the service in C:\\var\\log on the host. If the service is " +
 		"marked for deletion, close the Services console."},
 	ReasonFileFailed: {602, "Check which program has the file open, and the free space on drive C:."},
@@ -530,16 +530,16 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonManifestMissing:    {604, "Nothing to do: the operator publishes it."},
 	ReasonCertificatePending: {605, "Check that kube-controller-manager signs requests (kubectl get csr)."},
 	ReasonCertificateDenied:  {606, "See the request's conditions and events for why (kubectl describe csr)."},
-	ReasonNetworkPending: {607, "If the host network service does not answer, restart hns on the host. On " +
-		"OpenShift, check the annotation k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of " +
-		"hybrid-overlay-node; with flannel, spec.podCIDR of the Node and the log of flanneld."},
+	ReasonNetworkPending: {607, "If the host network service does not answer, restart hns on the host. On OpenShift, " +
+		"check the annotation k8s.ovn.org/hybrid-overlay-node-subnet of the Node and the log of hybrid-overlay-node. " +
+		"With flannel, check spec.podCIDR of the Node and the log of flanneld."},
 	ReasonEnvironmentFailed: {608, "Check the group policies of the host."},
-	ReasonForeignInterference: {609, "Find the tool or group policy that changes it, and exclude what the message " +
-		"names."},
+	ReasonForeignInterference: {609, "Find the tool or group policy that makes the change, and exclude what the " +
+		"message names from it."},
 	ReasonTrustFailed: {610, "Check the group policies of the host, and whether a virus scanner protects the store."},
 	ReasonRouteFailed: {612, "Check the default route of the host."},
-	ReasonTokenPending: {613, "Nothing to do; if it lasts, the message says why. If the API server refuses it, " +
-		"apply the operator's manifests again."},
+	ReasonTokenPending: {613, "Nothing to do; if it lasts, read the cause in the message. If the API server refuses " +
+		"the token, apply the operator's manifests again."},
 	ReasonNetworkNotRemoved: {614, "Nothing to do: the daemon tries again. If it lasts, reboot the host: flannel's " +
 		"networks end with the boot."},
 	ReasonTokenExpiring: {615, "Read the cause in the message. If the API server refuses it, apply the " +
@@ -549,157 +549,157 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonNodePending: {701, "Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host. Where " +
 		"the message names spec.podCIDR, kube-controller-manager must run with --allocate-node-cidrs."},
 	ReasonNodeNotReady: {702, "See the Node's Ready condition (kubectl describe node)."},
-	ReasonNodeForeign: {703, "Rename the host, or delete the Node if nothing uses it. If the Node is this " +
-		"host's, name its address in spec.nodeIP of the WindowsInstance."},
+	ReasonNodeForeign: {703, "Rename the host, or delete the Node if nothing uses it. If the Node belongs to this " +
+		"host, set spec.nodeIP of the WindowsInstance to the Node's address."},
 	ReasonRevisionPending: {704, "Nothing to do; if it lasts, see the apply-status annotation of the Node and " +
 		"C:\\var\\log\\wicd on the host."},
 	ReasonNodeReady: {705, "Nothing to do."},
 	ReasonUpdateFailed: {706, "Read the message, the annotation apply-status of the Node, and C:\\var\\log on the " +
 		"host. See also RolloutHalted."},
-	ReasonRolloutHalted: {707, "See status.rollout.failures of the WindowsMachineConfig. Publish another revision, " +
-		"by updating the operator or by reverting the setting. Or go on with this one: kubectl annotate winconf " +
-		"cluster windowsmachineconfig.openshift.io/resume-rollout=<revision>."},
+	ReasonRolloutHalted: {707, "See status.rollout.failures of the WindowsMachineConfig. Publish another revision: " +
+		"update the operator or revert the setting. Or continue with this revision: kubectl annotate winconf cluster " +
+		"windowsmachineconfig.openshift.io/resume-rollout=<revision>."},
 	ReasonStaging: {708, "Nothing to do; if it lasts, see the stage-status annotation of the Node."},
 	ReasonMaintenanceWindowClosed: {709, "Wait until the time that the message names. To start earlier, add a window " +
 		"to spec.rollout.maintenanceWindows of the WindowsMachineConfig."},
 	ReasonSkewUnsupported: {710, "Nothing to do: the operator joins its host again over SSH. If the host can't be " +
 		"reached, install the operator version in between."},
 	ReasonSettling: {711, "Nothing to do."},
-	ReasonUncordoned: {712, "Nothing to do: it is tried again later. To keep the operator away from the node, set " +
-		"spec.paused of its WindowsInstance."},
+	ReasonUncordoned: {712, "Nothing to do: the operator tries again later. To keep the operator away from the node, " +
+		"set spec.paused of its WindowsInstance."},
 	ReasonDaemonUnresponsive: {713, "Nothing to do: the operator joins the host again over SSH when the rollout " +
 		"budget allows, which starts the daemon with a new certificate. If it happens again, look for what stops or " +
 		"disables the service windows-instance-config-daemon, such as a virus scanner, and read C:\\var\\log\\wicd " +
 		"on the host."},
-	ReasonRollbackTimedOut: {714, "Correct what the message, the annotation apply-status of the Node, or " +
-		"C:\\var\\log on the host names: the daemon goes on trying. Or publish another revision, which the node then " +
-		"takes. Or delete the Node: the operator then joins its host again over SSH, at the revision that it held."},
-	ReasonNodeOrphaned: {715, "If its removal was forced, or its Machine is gone, nothing to do: the daemon cleans " +
-		"the host if it still runs, and the Node is deleted when it has been NotReady for five minutes. Delete one " +
-		"yourself that stays for longer though its Machine is gone. Otherwise list the host again, in " +
-		"windows-instances or as a WindowsInstance: it joins and is uncordoned. To get rid of it, remove it from " +
-		"there again, which cleans it."},
-	ReasonPlacesUnwritable: {716, "If the message names a policy or a missing right, allow the operator to write it. " +
-		"Otherwise delete it in the operator's namespace: kubectl delete configmap windows-rollout-places -n " +
-		"<namespace>. It is made again from the WindowsInstances."},
+	ReasonRollbackTimedOut: {714, "Correct the cause, which the message, the annotation apply-status of the Node, or " +
+		"C:\\var\\log on the host names: the daemon keeps trying. Or publish another revision, and the node is " +
+		"upgraded to that revision. Or delete the Node: the operator then joins its host again over SSH, at its " +
+		"previous revision."},
+	ReasonNodeOrphaned: {715, "If the removal of the host was forced, or its Machine is gone, nothing to do: the " +
+		"daemon cleans the host if it still runs, and the operator deletes the Node when it has been NotReady for " +
+		"five minutes. If the Node stays for longer although its Machine is gone, delete it. In other cases, list " +
+		"the host again, in windows-instances or as a WindowsInstance: it joins and is uncordoned. To remove the " +
+		"host, remove that entry or WindowsInstance again, and the operator cleans the host."},
+	ReasonPlacesUnwritable: {716, "If the message names a policy or a missing right, allow the operator to write the " +
+		"ConfigMap. Otherwise delete it in the operator's namespace: kubectl delete configmap windows-rollout-places " +
+		"-n <namespace>. The operator creates it again from the WindowsInstances."},
 	ReasonLabelsRefused: {717, "Correct spec.labels and spec.taints of the WindowsInstance, as the message says. The " +
-		"operator sets what Kubernetes takes as labels and taints, but neither another operating system nor a role " +
-		"of the control plane. Where they are right, allow the operator the write: the message names the policy, the " +
-		"webhook or the missing right."},
+		"operator sets all valid labels and taints, except another operating system or a role of the control plane. " +
+		"If they are correct, allow the operator to write them: the message names the policy, the webhook or the " +
+		"missing right."},
 	ReasonDraining:     {801, "Nothing to do."},
 	ReasonDrainBlocked: {802, "See which PodDisruptionBudget blocks, or delete the pods that the message names."},
-	ReasonCleanupFailed: {803, "Remove what the message names, or end the program that holds it open, if " +
-		"necessary by a reboot; it is tried again. C:\\var\\log\\wicd\\cleanup.log on the host lists everything that " +
-		"was removed, left or kept. To let the host go as it is, or if it no longer exists, set spec.removalPolicy " +
-		"of the WindowsInstance to Force."},
-	ReasonMachineLeaving: {804, "Nothing to do: the Machine's controller drains the Node and deletes the host; where " +
+	ReasonCleanupFailed: {803, "Remove what the message names, or end the program that has it open, if necessary by " +
+		"a reboot. The operator tries again. C:\\var\\log\\wicd\\cleanup.log on the host lists everything that was " +
+		"removed, left or kept. If the host no longer exists, or need not be cleaned, set spec.removalPolicy of the " +
+		"WindowsInstance to Force."},
+	ReasonMachineLeaving: {804, "Nothing to do: the Machine's controller drains the Node and deletes the host. If " +
 		"the Machine has no nodeRef, the operator drains the Node. If it lasts, see the Machine."},
-	ReasonRemovalPending: {805, "Nothing to do while other nodes are unavailable: the removal begins when they " +
-		"are back. If spec.rollout.maxUnavailable is 0, set another value. To remove the host at once, set " +
-		"spec.removalPolicy of the WindowsInstance to Force: the removal does not wait for pods, and a host that " +
-		"can't be cleaned stays as it is."},
-	ReasonWaitingForSlot: {810, "Nothing to do; or raise spec.rollout.maxConcurrentJoins of the " +
+	ReasonRemovalPending: {805, "Nothing to do while other nodes are unavailable: the removal begins when they are " +
+		"back. If spec.rollout.maxUnavailable is 0, set another value. To remove the host at once, set " +
+		"spec.removalPolicy of the WindowsInstance to Force: the removal then does not wait for pods, and continues " +
+		"if the host can't be cleaned."},
+	ReasonWaitingForSlot: {810, "Nothing to do, or increase spec.rollout.maxConcurrentJoins of the " +
 		"WindowsMachineConfig."},
-	ReasonPaused:     {811, "Set spec.paused to false to go on."},
-	ReasonInProgress: {812, "Nothing to do."},
-	ReasonPreflightOnly: {813, "Delete the WindowsInstance, and list the host in windows-instances if it is to " +
-		"join."},
-	ReasonHostListed:      {814, "Nothing to do. Run kubectl windows status to see how the host is."},
+	ReasonPaused:          {811, "To continue, set spec.paused to false."},
+	ReasonInProgress:      {812, "Nothing to do."},
+	ReasonPreflightOnly:   {813, "Delete the WindowsInstance. To join the host, list it in windows-instances."},
+	ReasonHostListed:      {814, "Nothing to do. To see the state of the host, run kubectl windows status."},
 	ReasonMachineReplaced: {820, "Nothing to do."},
-	ReasonBudgetExhausted: {821, "Nothing to do if it passes. Otherwise bring back or uncordon the nodes that are " +
-		"named, lower the replicas of MachineSets that can't make all their Machines, or raise " +
-		"spec.rollout.maxUnavailable of the WindowsMachineConfig."},
+	ReasonBudgetExhausted: {821, "Nothing to do if it passes. Otherwise repair or uncordon the named nodes, lower " +
+		"the replicas of MachineSets that can't make all their Machines, or raise spec.rollout.maxUnavailable of the " +
+		"WindowsMachineConfig."},
 	ReasonOwnerDegraded: {822, "Nothing to do if it passes. Otherwise look at the other Machines of the set, or " +
 		"lower the annotation windowsmachineconfig.openshift.io/min-available of the MachineSet."},
 	ReasonMachineUnowned: {823, "Delete the Machine by hand, or authorise the public key on its host."},
 	ReasonMachineIgnored: {824, "Remove the label, or delete the Machine by hand."},
 	ReasonMachineManagedElsewhere: {825, "Delete the Machine of that API by hand, or authorise the public key on its " +
 		"host."},
-	ReasonReplacementIneffective: {826, "Nothing to do while they start. If it lasts: does the MachineSet's " +
-		"userDataSecret name windows-user-data, and does the template run it? On platforms that have no user data, " +
-		"the template itself must hold the public key. It is tried again with another key, when a Machine of the set " +
-		"accepts it, or when you delete the ConfigMap windows-machine-replacements."},
+	ReasonReplacementIneffective: {826, "Nothing to do while the new Machines start. If it lasts, check that the " +
+		"MachineSet's userDataSecret names windows-user-data, and that the template runs the user data. On platforms " +
+		"without user data, add the public key to the template itself. The operator replaces Machines again when the " +
+		"private key changes, when a Machine of the set accepts the key, or when you delete the ConfigMap " +
+		"windows-machine-replacements."},
 	ReasonUserDataStale: {827, "Nothing to do; if it lasts, look at the secret windows-user-data in " +
-		"openshift-machine-api. Machines of a MachineSet with user data of your own are not replaced: once that " +
-		"holds the key, delete them."},
-	ReasonInternal: {899, "Read the message. If it does not help, file a bug with it."},
+		"openshift-machine-api. The operator does not replace Machines of a MachineSet that has your own user data: " +
+		"add the key to that user data, then delete the Machines."},
+	ReasonInternal: {899, "Read the message. If it does not help, file a bug that quotes it."},
 	ReasonPrivateKeyMissing: {901, "Create it in the operator's namespace: kubectl create secret generic " +
 		"cloud-private-key --from-file=private-key.pem=<file> -n <namespace>."},
 	ReasonPrivateKeyInvalid: {902, "Supply a key in PEM or OpenSSH format without a passphrase: Ed25519, ECDSA, or " +
 		"RSA of at least 2048 bits."},
 	ReasonNetworkUnsupported: {903, "On OpenShift, use OVN-Kubernetes with hybrid networking configured. On other " +
 		"clusters, set spec.network.type of the WindowsMachineConfig to External or Flannel."},
-	ReasonClusterFactsIncomplete: {904, "Create or correct the object that the message names. If it may not be read, " +
-		"apply the operator's manifests again."},
+	ReasonClusterFactsIncomplete: {904, "Create or correct the object that the message names. If the operator may " +
+		"not read it, apply the operator's manifests again."},
 	ReasonPayloadMissing: {905, "Build the image with a complete payload (make payload)."},
 	ReasonVersionUnsupported: {906, "Build the image with a kubelet that fits, as the message says: make image " +
-		"MINORS=1.37,1.36 or MINORS=all. If none is pinned that fits, install another version of the operator."},
-	ReasonAPICallFailed: {907, "Nothing to do: it is tried again, and work on hosts goes on where it was. If it " +
-		"lasts, look at the API server, or at the policy or webhook that refuses it, as the message says."},
-	ReasonMirrorRejected: {908, "Correct the source or mirror that is named, in the ImageDigestMirrorSet, " +
-		"ImageTagMirrorSet, ImageContentSourcePolicy, Image or WindowsMachineConfig that the message names. The " +
-		"other rules are in force."},
-	ReasonPullSecretInvalid: {909, "Correct .dockerconfigjson of the secret pull-secret in openshift-config, or, " +
-		"where there is no OpenShift, of the one that spec.pullSecret of the WindowsMachineConfig names; create it " +
-		"if it does not exist. Nodes keep the last valid one, and use its valid entries. An entry is valid if it " +
-		"names a registry and holds credentials; credential helpers don't exist on nodes."},
-	ReasonCertificateRejected: {910, "Remove or replace the certificate that is named. The others in its bundle are " +
-		"trusted."},
-	ReasonTrustSourceMissing: {911, "Give the ConfigMap that is named its certificates, or remove its name from the " +
-		"setting. The certificates that nodes trust because of it stay."},
-	ReasonProxyInvalid: {912, "Correct the field of the Proxy cluster that is named, or of spec.proxy of the " +
-		"WindowsMachineConfig where there is no OpenShift: http://host:port or https://host:port. Nodes keep the " +
-		"last valid one."},
-	ReasonKubeletConfigRefused: {913, "Correct or remove the field that is named. Nodes keep the last configuration " +
-		"that was accepted, or get the operator's own where this kubelet does not take that one either."},
-	ReasonSettingInvalid: {915, "Correct the field that is named. Until then its default is used."},
-	ReasonDesiredStateTooLarge: {916, "Have fewer CA certificates or mirror rules. Nodes keep what was published " +
-		"last."},
+		"MINORS=1.37,1.36 or MINORS=all. If no pinned kubelet fits, install another version of the operator."},
+	ReasonAPICallFailed: {907, "Nothing to do: the operator tries again, and work on hosts continues where it " +
+		"stopped. If it lasts, look at the API server, or at the policy or webhook that refuses the request, as the " +
+		"message says."},
+	ReasonMirrorRejected: {908, "Correct the named source or mirror in the ImageDigestMirrorSet, ImageTagMirrorSet, " +
+		"ImageContentSourcePolicy, Image or WindowsMachineConfig that the message names. The other rules still apply."},
+	ReasonPullSecretInvalid: {909, "Correct .dockerconfigjson of the secret: pull-secret in openshift-config on " +
+		"OpenShift, and the secret in spec.pullSecret of the WindowsMachineConfig on other clusters. If the secret " +
+		"does not exist, create it. Nodes keep the last valid pull secret, and use its valid entries. An entry is " +
+		"valid if it names a registry and holds credentials; credential helpers don't exist on nodes."},
+	ReasonCertificateRejected: {910, "Remove or replace the named certificate. The others in its bundle are trusted."},
+	ReasonTrustSourceMissing: {911, "Add the certificates to the named ConfigMap, or remove the ConfigMap from the " +
+		"setting. Nodes keep the certificates that they trust because of it."},
+	ReasonProxyInvalid: {912, "Correct the named field of the Proxy cluster, or of spec.proxy of the " +
+		"WindowsMachineConfig without OpenShift: http://host:port or https://host:port. Nodes keep the last valid " +
+		"proxy."},
+	ReasonKubeletConfigRefused: {913, "Correct or remove the named field. Nodes keep the last accepted " +
+		"configuration. If their kubelet refuses that configuration as well, they get the operator's defaults."},
+	ReasonSettingInvalid: {915, "Correct the named field. Until then, nodes use its default."},
+	ReasonDesiredStateTooLarge: {916, "Reduce the number of CA certificates or mirror rules. Nodes keep what was " +
+		"published last."},
 	ReasonUserDataForeign: {917, "Delete the secret, or remove its ownerReferences and its label " +
 		"app.kubernetes.io/managed-by. To use your user data, put it into a Secret with another name, and name that " +
 		"Secret in the MachineSet."},
 	ReasonUserDataForbidden: {918, "Apply the operator's manifests again; for openshift-machine-api and " +
 		"openshift-cluster-api those are config/machine-api and config/cluster-api: see docs/machines.md."},
-	ReasonHostKeySecretInvalid: {919, "Delete the secret: the operator makes a new one. Until then new machines are " +
-		"trusted at first contact."},
-	ReasonRolloutSettingInvalid: {920, "Correct the field that is named. Until then no node that is in service is " +
-		"disrupted."},
+	ReasonHostKeySecretInvalid: {919, "Delete the secret: the operator creates a new one. Until then, the operator " +
+		"trusts new machines at first contact."},
+	ReasonRolloutSettingInvalid: {920, "Correct the named field. Until then, the operator disrupts no node that is " +
+		"in service."},
 	ReasonVXLANPortDefault: {921, "Choose another port, such as 9898, as hybridOverlayVXLANPort when the cluster is " +
-		"installed; it can't be changed later. Nothing to do if pods of Windows nodes reach others."},
-	ReasonSettingNotHere: {922, "Remove the field that is named, and change the object that is named instead. The " +
-		"object is in force."},
-	ReasonBootstrapNotGranted: {923, "Install the operator's manifests again: they make the ServiceAccount " +
+		"installed; it can't be changed later. If pods on Windows nodes reach pods on other nodes, nothing to do."},
+	ReasonSettingNotHere: {922, "Remove the named field, and change the named object instead. Nodes follow the " +
+		"object."},
+	ReasonBootstrapNotGranted: {923, "Apply the operator's manifests again: they create the ServiceAccount " +
 		"node-bootstrapper in its namespace, and bind it to the ClusterRole system:node-bootstrapper."},
-	ReasonServicesNotGranted: {928, "Let the group system:nodes list and watch EndpointSlices: " +
-		"config/kubernetes/flannel does, and OpenShift's own binding system:node-proxiers."},
+	ReasonServicesNotGranted: {928, "Allow the group system:nodes to list and watch EndpointSlices: apply " +
+		"config/kubernetes/flannel, or on OpenShift restore the binding system:node-proxiers."},
 	ReasonFlannelUnsupported: {929, "Correct net-conf.json in the ConfigMap kube-flannel/kube-flannel-cfg as the " +
 		"message says, and restart flannel's pods on all nodes: docs/kubernetes.md has a configuration that works. " +
-		"Nodes that have joined keep what was published last."},
-	ReasonLinuxPodPlaced: {930, "Add the node selector kubernetes.io/os: linux to what makes the pod, which is " +
-		"mostly a DaemonSet that tolerates everything."},
-	ReasonImageNotForNode: {931, "Use an image of that build, or have the pod placed on nodes of the image's build: " +
-		"by the RuntimeClass of the build, such as windows2022."},
-	ReasonPodUnplaceable: {932, "Change what the message names: the node selector, RuntimeClass, tolerations or " +
-		"requests of what makes the pod; or add a node that has what it requires."},
-	ReasonPodsNotRead: {933, "The operator's log says what failed. Otherwise look for thousands of pods, or pods of " +
-		"a megabyte, with kubectl get pods -A --field-selector spec.nodeName=<node>, and limit their namespace by a " +
-		"quota."},
-	ReasonAnotherOperator: {934, "Remove one of the two. To keep the other, delete the namespace of this one, " +
-		"and install the other again as it was: both have the same ClusterRoles and policies, which this " +
-		"installation may have overwritten. To move to this namespace, remove the hosts and then the other operator " +
-		"first. If that operator and its hosts no longer exist: kubectl patch winconf cluster --subresource=status " +
-		"--type=json -p '[{\"op\":\"remove\",\"path\":\"/status/operator\"}]'."},
-	ReasonAPIServerInternal: {935, "Set spec.apiServer of the WindowsMachineConfig to the URL by which machines " +
-		"outside of the cluster reach the API server, such as that of the control plane's load balancer."},
+		"Joined nodes keep what was published last."},
+	ReasonLinuxPodPlaced: {930, "Add the node selector kubernetes.io/os: linux to the pod's workload, which is " +
+		"usually a DaemonSet that tolerates all taints."},
+	ReasonImageNotForNode: {931, "Use an image of that build, or run the pod on nodes of the image's build: set the " +
+		"RuntimeClass of the build, such as windows2022."},
+	ReasonPodUnplaceable: {932, "Change what the message names in the pod's workload: the node selector, " +
+		"RuntimeClass, tolerations or requests. Or add a node that meets the requirements."},
+	ReasonPodsNotRead: {933, "Read in the operator's log what failed. If it does not help, look for thousands of " +
+		"pods, or pods of a megabyte, with kubectl get pods -A --field-selector spec.nodeName=<node>, and limit " +
+		"their namespace with a quota."},
+	ReasonAnotherOperator: {934, "Remove this operator or the other one. To keep the other operator, delete the " +
+		"namespace of this operator, and install the other again as it was: both have the same ClusterRoles and " +
+		"policies, which this installation may have overwritten. To move to this namespace, remove the hosts first, " +
+		"then the other operator. If that operator and its hosts no longer exist: kubectl patch winconf cluster " +
+		"--subresource=status --type=json -p '[{\"op\":\"remove\",\"path\":\"/status/operator\"}]'."},
+	ReasonAPIServerInternal: {935, "Set spec.apiServer of the WindowsMachineConfig to a URL at which machines " +
+		"outside the cluster reach the API server, for example at the control plane's load balancer."},
 	ReasonNetworksOverlap: {936, "Give pods and Services separate networks. If pods don't have these addresses, " +
 		"correct podSubnet in the ConfigMap kube-system/kubeadm-config; otherwise the cluster must be created again " +
 		"with other networks."},
 	ReasonLatestNotPublished: {937, "Remove the finalizer that the message names, or change the policy or quota that " +
-		"it names. Until then each daemon reads a new revision from its ConfigMap and Secret, which costs the API " +
-		"server two requests more for each node."},
-	ReasonRevisionNotPublished: {938, "Nothing to do if it passes. Otherwise give back the right, change the policy " +
-		"or quota, or remove the object or finalizer that the message names. Until then nodes keep what was " +
-		"published of it last, and don't follow what was changed in it since."},
-	ReasonSettingsMissing: {939, "Create the object again, or change it once it is restored. To return to a default, " +
-		"remove the field."},
+		"it names. Until then, each daemon reads a new revision from its ConfigMap and Secret, which are two more " +
+		"requests to the API server for each node."},
+	ReasonRevisionNotPublished: {938, "Nothing to do if it passes. Otherwise grant the right, change the policy or " +
+		"quota, or remove the object or finalizer that the message names. Until then, nodes keep the content that " +
+		"was published last, and don't get later changes."},
+	ReasonSettingsMissing: {939, "Create the object again, or change it after the operator has restored it. To " +
+		"return to a default, remove the field."},
 }
