@@ -213,7 +213,7 @@ func (f Facts) problems() (all []*contract.Problem) {
 		unsupported("the service network %s has no tenth host for DNS", f.ServiceNetwork)
 	}
 	if f.CloudProvider != "" && f.CloudProvider != CloudProviderExternal {
-		incomplete("workers use the cloud provider %.63q, which no supported kubelet has; only %q is left",
+		incomplete("workers use the cloud provider %.63q, which no supported kubelet has; the only supported one is %q",
 			f.CloudProvider, CloudProviderExternal)
 	}
 	for name, pem := range map[string]string{"kubelet's client CA": f.KubeletCA, "the API server's CA": f.BootstrapCA} {

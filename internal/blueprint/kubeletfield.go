@@ -8,7 +8,7 @@ const (
 	fieldLinux    = "has no meaning on Windows"
 	fieldLogging  = "is set by spec.logging"
 	fieldPath     = "is a path of the operator's"
-	fieldState    = "can't be changed on a node that has run: kubelet would refuse to start beside its state of before"
+	fieldState    = "can't be changed on a node that has run: kubelet would refuse to start with its old state"
 	fieldUnproven = "is not supported: the operator can't tell whether kubelet would start with it"
 	fieldShutdown = "is not supported: with it, kubelet changes the registry value PreshutdownOrder, which stays " +
 		"when the host leaves"

@@ -52,7 +52,7 @@ func TestA61_TheOldestOfSeveralAPIServersDecidesWhicheverAnswers(t *testing.T) {
 		"one says nonsense":                 {answers: "v1.37.0", servers: three("v1.37.0", "x", "v1.36.3"), want: "v1.36.3"},
 		"none is listed":                    {answers: "v1.36.3", want: "v1.36.3"},
 		"the list may not be read": {answers: "v1.36.3", listing: apierrors.NewForbidden(schema.GroupResource{
-			Resource: "endpointslices"}, "kubernetes", nil), says: "the rights of its manifests"},
+			Resource: "endpointslices"}, "kubernetes", nil), says: "apply the operator's manifests again"},
 		"the list can't be read just now": {answers: "v1.36.3", listing: errors.New("etcdserver: request timed out"),
 			says: "timed out"},
 	} {

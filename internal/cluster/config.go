@@ -124,8 +124,8 @@ func readNetwork(object *configv1.Network) (known blueprint.Network, err error) 
 		classE(nameNetwork+": spec.clusterNetwork", clusterNetworks))
 	prefix, ok := serviceNetwork(object.Spec.ServiceNetwork)
 	if !ok {
-		all = append(all, unsupported("%s: spec.serviceNetwork has no IPv4 prefix; Windows nodes need one of at "+
-			"least sixteen addresses", nameNetwork))
+		all = append(all, unsupported("%s: spec.serviceNetwork has no IPv4 prefix; Windows nodes need a prefix with "+
+			"at least sixteen addresses", nameNetwork))
 	}
 	known.ServiceNetwork, known.ServiceNetworks = prefix, legal(object.Spec.ServiceNetwork)
 	known.PodNetworks = legal(clusterNetworks)

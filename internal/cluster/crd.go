@@ -24,8 +24,8 @@ func KindStays(ctx context.Context, live client.Reader, crd string, created time
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case apierrors.IsForbidden(err):
-		return false, incomplete("the CustomResourceDefinition %s may not be read: give the operator the rights of "+
-			"its manifests again", crd)
+		return false, incomplete("the CustomResourceDefinition %s may not be read: apply the operator's manifests "+
+			"again to restore its rights", crd)
 	case err != nil:
 		return false, fmt.Errorf("reading the CustomResourceDefinition %s: %w", crd, err)
 	}

@@ -81,7 +81,8 @@ func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigS
 	}
 	for _, services := range facts.ServiceNetworks {
 		if services.Overlaps(flannel.Network) {
-			return notFlannel("%s: Network is %s, which overlaps %s of Services: pods need addresses of their own",
+			return notFlannel("%s: Network is %s, which overlaps %s of Services: pods and Services need separate "+
+				"networks",
 				nameFlannel, flannel.Network, services)
 		}
 	}
@@ -91,8 +92,8 @@ func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigS
 			return notFlannel("%s: podSubnet has %s: the cluster is dual-stack, and the overlay network of Windows "+
 				"carries IPv4 only", nameKubeadm, pods)
 		case pods.Bits() < flannel.Network.Bits() || !flannel.Network.Contains(pods.Addr()):
-			return notFlannel("%s: Network is %s, and %s has podSubnet %s: nodes get their part of that one, so "+
-				"flannel's must be the same", nameFlannel, flannel.Network, nameKubeadm, pods)
+			return notFlannel("%s: Network is %s, and %s has podSubnet %s: each node gets its part of podSubnet, so "+
+				"Network must be the same", nameFlannel, flannel.Network, nameKubeadm, pods)
 		}
 	}
 	if len(facts.PodNetworks) == 0 {
@@ -112,8 +113,8 @@ func (p *Plain) isFlannel(setting v1alpha1.NetworkType, facts *blueprint.Facts) 
 	case setting == v1alpha1.NetworkExternal:
 		delete(p.memory.parts, nameFlannel)
 	case setting == "" && known:
-		facts.Troubles = append(facts.Troubles, incomplete("%s is not set any more; until it is, flannel stays, which "+
-			"nodes have: set it to Flannel, or to External if somebody else brings the network of pods",
+		facts.Troubles = append(facts.Troubles, incomplete("%s was removed, but nodes still use flannel, so flannel "+
+			"stays: set it to Flannel, or to External if other software provides the pod network",
 			settingNetwork))
 		return true
 	}
@@ -166,7 +167,8 @@ func parseFlannel(text string) (blueprint.Flannel, *contract.Problem) {
 func (b flannelBackend) violation() string {
 	switch {
 	case !strings.EqualFold(b.Type, "vxlan"):
-		return fmt.Sprintf("Backend.Type is %.40q; set it to vxlan, the only one that works with Windows nodes here",
+		return fmt.Sprintf("Backend.Type is %.40q; set it to vxlan, because the operator supports no other backend "+
+			"on Windows nodes",
 			b.Type)
 	case b.VNI < minVNI || b.VNI > maxVNI:
 		return fmt.Sprintf("Backend.VNI is %d; Windows takes %d to %d: set %d", b.VNI, minVNI, maxVNI, minVNI)

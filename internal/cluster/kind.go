@@ -75,8 +75,9 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 	}
 	// The operator wouldn't watch the objects of a stale group, on any kind of cluster.
 	if stale := staleOf(failed); len(stale) > 0 {
-		return false, fmt.Errorf("listing the API groups of the cluster: the API server does not know yet "+
-			"what %s has; wait until it has started, or look into its log: %w", strings.Join(stale, ", "), errStale)
+		return false, fmt.Errorf("listing the API groups of the cluster: the API server doesn't know the resources "+
+			"of %s yet; wait until the API server has started, or read its log: "+
+			"%w", strings.Join(stale, ", "), errStale)
 	}
 	list := &configv1.InfrastructureList{}
 	err = objects.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: singleton})
@@ -87,10 +88,10 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 		// If a cluster lacks a kind, its administrator may have omitted the rights for it.
 		return false, nil
 	case apierrors.IsForbidden(err):
-		return false, fmt.Errorf("reading %s, by which OpenShift is recognised; give the operator the rights of its "+
-			"manifests again: %w", nameInfrastructure, err)
+		return false, fmt.Errorf("reading %s to find out whether this is OpenShift; apply the operator's manifests "+
+			"again to restore its rights: %w", nameInfrastructure, err)
 	case err != nil:
-		return false, fmt.Errorf("reading %s, by which OpenShift is recognised: %w", nameInfrastructure, err)
+		return false, fmt.Errorf("reading %s to find out whether this is OpenShift: %w", nameInfrastructure, err)
 	}
 	return len(list.Items) > 0, nil
 }

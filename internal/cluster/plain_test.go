@@ -443,7 +443,8 @@ func TestA60_OpenShiftIsRecognisedByItsInfrastructure(t *testing.T) {
 		"a kind that is served no more":                    {groups: []string{own, group}, err: apierrors.NewNotFound(resource, "")},
 		"a plain cluster where rights for OpenShift's kinds were left out": {groups: []string{own},
 			err: apierrors.NewForbidden(resource, "cluster", nil)},
-		"rights that are missing":                            {groups: []string{own, group}, err: apierrors.NewForbidden(resource, "cluster", nil), says: "the rights of its manifests"},
+		"rights that are missing": {groups: []string{own, group},
+			err: apierrors.NewForbidden(resource, "cluster", nil), says: "apply the operator's manifests again"},
 		"an API server that does not answer just now":        {groups: []string{own, group}, err: errors.New("etcdserver: request timed out"), says: "timed out"},
 		"an API server that has just started, without CRDs'": {groups: []string{"apps"}, says: "apply the operator's CRDs"},
 	} {
@@ -630,7 +631,7 @@ func TestA60_RightsThatAreMissingAreToldWithWhatToDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const todo = "give the operator the rights of its manifests again"
+	const todo = "apply the operator's manifests again to restore its rights"
 	facts, err := r.Facts(t.Context(), onFlannel())
 	if err != nil || facts.MayJoin() != nil || facts.Unknown() != nil || len(facts.Troubles) != 2 {
 		t.Fatalf("hosts wait for %v, troubles are %v, %v", facts.Lacks, facts.Troubles, err)

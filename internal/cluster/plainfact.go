@@ -44,7 +44,7 @@ func keyIn(namespace, name string) client.ObjectKey {
 // apiServer uses the setting, or else the URL that kubeadm published for nodes that join.
 func (p *Plain) apiServer(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec,
 	facts *blueprint.Facts) (err error) {
-	const orSet = "; or set spec.apiServer of the WindowsMachineConfig to the URL by which hosts reach the API server"
+	const orSet = "; or set spec.apiServer of the WindowsMachineConfig to the URL at which hosts reach the API server"
 	if spec.APIServer != "" {
 		if facts.APIServer, err = blueprint.CanonicalAPIServer(spec.APIServer); err != nil {
 			return incomplete("spec.apiServer of the WindowsMachineConfig: %s", err)
@@ -136,7 +136,8 @@ func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfig
 	prefix, ok := serviceNetwork(prefixes)
 	if !ok {
 		return errors.Join(classE(where, prefixes),
-			unsupported("%s has no IPv4 prefix of services; Windows nodes need one of at least sixteen addresses",
+			unsupported("%s has no IPv4 prefix of services; Windows nodes need a prefix with at least sixteen "+
+				"addresses",
 				where))
 	}
 	facts.ServiceNetwork, facts.ServiceNetworks = prefix, legal(prefixes)

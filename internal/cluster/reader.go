@@ -161,7 +161,8 @@ func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	answer, err := r.Access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	if apierrors.IsForbidden(err) {
 		facts.Troubles = append(facts.Troubles, incomplete(
-			"the rights of %s may not be reviewed: give the operator the rights of its manifests again", spec.User))
+			"the rights of %s may not be reviewed: apply the operator's manifests again to restore its "+
+				"rights", spec.User))
 		return true, nil
 	}
 	if err != nil {
@@ -206,7 +207,7 @@ func get(ctx context.Context, reader client.Reader, object client.Object, key cl
 	case apierrors.IsNotFound(err):
 		return absent("%s does not exist", name)
 	case apierrors.IsForbidden(err):
-		return incomplete("%s may not be read: give the operator the rights of its manifests again", name)
+		return incomplete("%s may not be read: apply the operator's manifests again to restore its rights", name)
 	}
 	return fmt.Errorf("reading %s: %w", name, err)
 }

@@ -140,7 +140,7 @@ func listed(ctx context.Context, reader client.Reader, list client.ObjectList, n
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return absent("%s can't be listed: the cluster does not have this kind of object", name)
 	case apierrors.IsForbidden(err):
-		return incomplete("%s may not be read: give the operator the rights of its manifests again", name)
+		return incomplete("%s may not be read: apply the operator's manifests again to restore its rights", name)
 	}
 	return fmt.Errorf("listing %s: %w", name, err)
 }

@@ -120,7 +120,7 @@ func credentialProviders(config ignition) (*kubeletconfigv1.CredentialProviderCo
 	}
 	for _, p := range providers.Providers {
 		if !legalProvider(p.Name) {
-			return nil, errors.New("a provider's name is not that of a program")
+			return nil, errors.New("a provider's name can't be the name of a program")
 		}
 	}
 	return &providers, nil

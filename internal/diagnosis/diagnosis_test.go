@@ -299,7 +299,7 @@ func TestA75_WhenARevisionThatFailedIsTriedAgainIsSaid(t *testing.T) {
 		says    string
 	}{
 		"by itself": {v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaiting, Revision: newer},
-			"this one again after a minute, then two, four, … up to thirty"},
+			"this one again after a minute, then after two, four and up to thirty minutes"},
 		"when the rollout is resumed": {v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutHalted, Revision: newer},
 			"kubectl windows resume --rollout"},
 		"not as long as another is desired": {v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutHalted, Revision: older},

@@ -242,11 +242,11 @@ func operator(lease *coordinationv1.Lease, now time.Time) Operator {
 	}
 	switch {
 	case o.Holder == "" || o.Renewed == nil:
-		o.Problem = fmt.Sprintf("no operator is at work in namespace %s: nobody holds the lease %s",
+		o.Problem = fmt.Sprintf("no operator is running in namespace %s: the lease %s has no holder",
 			lease.Namespace, contract.LeaderLease)
 	case lease.Spec.LeaseDurationSeconds != nil &&
 		now.Sub(o.Renewed.Time) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second:
-		o.Problem = "no operator is at work: " + o.Holder + " has not renewed the lease since " +
+		o.Problem = "no operator is running: " + o.Holder + " has not renewed the lease since " +
 			o.Renewed.UTC().Format(time.RFC3339) + "; what follows was true then"
 	}
 	return o

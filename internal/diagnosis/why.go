@@ -147,7 +147,8 @@ func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
 	if f := status.UpdateFailure; f != nil {
 		d.Findings = append(d.Findings, Finding{Problem, "upgrade", f.Code, "", fmt.Sprintf(
 			"revision %s failed %s ago and the node went back: %s", f.Revision, ago(f.Time), f.Message),
-			"Correct what the message names. Another revision is tried at once, " + triedAgain(f.Revision, s)})
+			"Correct what the message names. The operator tries another revision at once, " +
+				"" + triedAgain(f.Revision, s)})
 	}
 	if k := status.KeyTrial; k != nil && k.Refusals > 0 {
 		d.add(Problem, "key", contract.ReasonKeyRefused, "the host has refused the private key %d times", k.Refusals)
@@ -165,9 +166,10 @@ func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
 // triedAgain returns when the operator tries a failed revision again.
 func triedAgain(revision string, s Snapshot) string {
 	if r := s.Config.Status.Rollout; r.Phase == v1alpha1.RolloutHalted && r.Revision == revision {
-		return "this one when its rollout is not halted any more: kubectl windows resume --rollout"
+		return "and this one after you resume its rollout: kubectl windows resume --rollout"
 	}
-	return "this one again after a minute, then two, four, … up to thirty, unless its rollout is halted meanwhile."
+	return "and this one again after a minute, then after two, four and up to thirty minutes, unless its rollout is " +
+		"halted."
 }
 
 // conditions adds conditions whose cause differs from the reason of the host.
@@ -269,8 +271,8 @@ func (d *Diagnosis) daemon(n *corev1.Node, now time.Time) {
 		d.add(Notice, "daemon", contract.ReasonRevisionPending, "it applies %s and has %s", want, cmp.Or(have, "none"))
 	}
 	if _, required := note[contract.RebootRequiredAnnotation]; required {
-		d.add(Notice, "reboot", "", "the annotation reboot-required requests a reboot, which the operator "+
-			"does in its turn")
+		d.add(Notice, "reboot", "", "the annotation reboot-required requests a reboot; the operator reboots the host "+
+			"when the rollout budget allows it")
 	}
 	if signs := note[contract.RebootPendingAnnotation]; signs != "" {
 		d.Findings = append(d.Findings, Finding{Notice, "reboot", "", "", "Windows waits for a reboot: " + signs,

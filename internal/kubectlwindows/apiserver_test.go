@@ -186,7 +186,7 @@ func (at *terminal) expect(t *testing.T, code int, texts []string, args ...strin
 // wrongNamespace has status look where no operator is: it says where it looked, and where the operator is.
 func wrongNamespace(t *testing.T, at *terminal) {
 	t.Helper()
-	at.expect(t, 2, []string{"no operator is at work in namespace default",
+	at.expect(t, 2, []string{"no operator is running in namespace default",
 		"the operator runs in namespace " + contract.OperatorNamespace,
 		"use --operator-namespace " + contract.OperatorNamespace}, "status", "--operator-namespace", "default")
 	if out := at.expect(t, 2, nil, "status"); strings.Contains(out, "--operator-namespace") {

@@ -123,8 +123,8 @@ func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []Re
 	}
 	if raw.Restricted && len(raw.Blocked) > 0 {
 		rejected = append(rejected, Rejected{
-			Object: SourcesObject, Source: raw.Blocked[0], Why: "only one of allowedRegistries and " +
-				"blockedRegistries may be set; images must satisfy both",
+			Object: SourcesObject, Source: raw.Blocked[0], Why: "only one of allowedRegistries and blockedRegistries " +
+				"may be set; images must satisfy both settings",
 		})
 	}
 	if len(checked.Blocked)+len(checked.Insecure) == 0 && !checked.Restricted {

@@ -49,7 +49,7 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 			Name: "wmco_payload_transfers", Help: "Blobs that are being sent now.",
 		}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "wmco_payload_waiting", Help: "Requests that wait for a place among the transfers.",
+			Name: "wmco_payload_waiting", Help: "Requests that wait for a transfer slot.",
 		}),
 	}
 	if registry == nil {

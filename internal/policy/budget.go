@@ -40,7 +40,7 @@ func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrStr
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	switch {
 	case i >= 0 && fleet.Members[i].Disrupted:
-		return Verdict{Allowed: true, Why: "it has a place already: " + fleet.Members[i].Unavailable}
+		return Verdict{Allowed: true, Why: "it has a slot already: " + fleet.Members[i].Unavailable}
 	case fleet.IsLost(node):
 		return amongGranted(node, fleet, maxUnavailable)
 	}
@@ -73,7 +73,7 @@ func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 		}
 	}
 	return Verdict{Allowed: len(others.all) < limit, Blocked: blocked(limit, others.unplaced...),
-		Why: fmt.Sprintf("%d of %d nodes were granted a place and maxUnavailable is %d%s", len(others.all),
+		Why: fmt.Sprintf("%d of %d nodes were granted a slot and maxUnavailable is %d%s", len(others.all),
 			total, limit, some(others.all))}
 }
 

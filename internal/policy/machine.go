@@ -207,7 +207,7 @@ func (c ReplaceCandidate) exceeds(set Set, fleet Fleet, maxUnavailable *intstr.I
 		refused = wait(contract.ReasonOwnerDegraded, "how many hosts of %s must serve is not understood: %v", set.Name,
 			err)
 	case !serves && away >= limit:
-		refused = wait(contract.ReasonOwnerDegraded, "%d of %d hosts of %s are away beside Machine %s, and "+
+		refused = wait(contract.ReasonOwnerDegraded, "%d of %d hosts of %s are unavailable besides Machine %s, and "+
 			"maxUnavailable is %d", away, set.Replicas, set.Name, c.Name, limit)
 	case !serves:
 		return nil

@@ -227,7 +227,7 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 		return decision.Action == ActReplace
 	}
 	status := &r.instance.Status
-	verdict := Verdict{Allowed: true, Why: "it has a place already"}
+	verdict := Verdict{Allowed: true, Why: "it has a slot already"}
 	if !isHolder(d.Places, r.Name) {
 		verdict = MayDisrupt(r.Node, fleet, rollout.MaxUnavailable, closed)
 		// A closed window doesn't delay a removal, because the user chose its time, nor a node whose daemon already
@@ -252,5 +252,5 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 
 // why explains that a node is unavailable because of this slot.
 func (p Place) why() string {
-	return fmt.Sprintf("it was granted a place in the rollout budget at %s", p.Since.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("it was granted a slot in the rollout budget at %s", p.Since.UTC().Format(time.RFC3339))
 }

@@ -90,17 +90,18 @@ type UpgradeAction string
 const (
 	ActionWait           UpgradeAction = ""
 	ActionRequestStaging UpgradeAction = "have the daemon fetch the payload"
-	ActionUseSSH         UpgradeAction = "note that the host is joined again over SSH"
-	ActionTakePlace      UpgradeAction = "ask for a place in the rollout budget"
+	ActionUseSSH         UpgradeAction = "record that the operator joins the host again over SSH"
+	ActionTakePlace      UpgradeAction = "request a slot in the rollout budget"
 	ActionJoin           UpgradeAction = "join the host again over SSH"
 	ActionDrain          UpgradeAction = "cordon the node, and evict its pods"
 	ActionSwitch         UpgradeAction = "have the daemon apply the revision, or reboot the host"
 	ActionFail           UpgradeAction = "fail: see below"
 	ActionReturn         UpgradeAction = "return the node to service, and try again later"
-	ActionRollBack       UpgradeAction = "note the failure of the revision"
-	ActionRollBackOnly   UpgradeAction = "roll back, and blame no revision"
+	ActionRollBack       UpgradeAction = "record the failure of the revision"
+	ActionRollBackOnly   UpgradeAction = "roll back, without recording a failure of the revision"
 	ActionRestore        UpgradeAction = "have the daemon apply the previous revision"
-	ActionFinish         UpgradeAction = "return the node to service; or reboot it, if that was requested meanwhile"
+	ActionFinish         UpgradeAction = "return the node to service; or reboot it, if a reboot was requested during " +
+		"the upgrade"
 )
 
 // StepFailed is the next step after a failure. It never appears in the status.
@@ -130,39 +131,41 @@ func upgradeBegins() []UpgradeRow {
 	const staging, waiting, draining, switching = v1alpha1.StepStaging, v1alpha1.StepWaiting, v1alpha1.StepDraining,
 		v1alpha1.StepSwitching
 	return []UpgradeRow{
-		{staging, "the host is to be joined again, or has the payload", waiting, ActionWait, "",
+		{staging, "the host must be joined again, or has the payload", waiting, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.OverSSH || f.IsStaged }},
-		{staging, "the daemon can't fetch payload, or is of a release too far away", waiting, ActionUseSSH, "",
+		{staging, "the daemon can't fetch payload, or its release is too far from the " +
+			"operator's", waiting, ActionUseSSH, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.CanStage }},
-		{staging, "the daemon was not told yet", staging, ActionRequestStaging, contract.ReasonStaging,
+		{staging, "the daemon has no request yet", staging, ActionRequestStaging, contract.ReasonStaging,
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsStageRequested }},
-		{staging, "the node has its place, and verifyTimeout is over", StepFailed, ActionFail,
+		{staging, "the node has its slot, and verifyTimeout is over", StepFailed, ActionFail,
 			contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, now time.Time) bool {
 				return f.HasPlace && f.isLate(f.StepSince, f.VerifyTimeout, now)
 			}},
-		{staging, "the daemon has got nothing for as long as --daemon-timeout", waiting, ActionUseSSH, "",
+		{staging, "the daemon has received nothing for --daemon-timeout", waiting, ActionUseSSH, "",
 			func(f UpgradeFacts, now time.Time) bool {
 				return !f.NothingSince.IsZero() && f.isLate(f.NothingSince, f.DaemonTimeout, now)
 			}},
 		{staging, "otherwise", staging, ActionWait, contract.ReasonStaging, always},
 
-		{waiting, "the node has no place", waiting, ActionTakePlace, contract.ReasonBudgetExhausted,
+		{waiting, "the node has no slot", waiting, ActionTakePlace, contract.ReasonBudgetExhausted,
 			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPlace }},
-		{waiting, "the host is to be joined again", switching, ActionJoin, "",
+		{waiting, "the host must be joined again", switching, ActionJoin, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.OverSSH }},
-		{waiting, "pods would feel the switch", draining, ActionWait, "",
+		{waiting, "the switch affects pods", draining, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.Drains }},
 		{waiting, "otherwise", switching, ActionWait, "", always},
 
-		{draining, "somebody uncordoned the node, which was told to leave its revision", switching, ActionWait, "",
+		{draining, "a user uncordoned the node, and the daemon already has the request for the new " +
+			"revision", switching, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.Uncordoned && f.HasLeft }},
-		{draining, "somebody uncordoned the node", StepFailed, ActionFail, contract.ReasonUncordoned,
+		{draining, "a user uncordoned the node", StepFailed, ActionFail, contract.ReasonUncordoned,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Uncordoned }},
-		{draining, "it is to be seen how many pods are left", draining, ActionDrain, "",
+		{draining, "the operator has not checked yet how many pods are left", draining, ActionDrain, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.Drain == DrainUnknown }},
-		{draining, "no pods are left, or the node is out of service, or they are blocked and it was told to " +
-			"leave its revision", switching, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool {
+		{draining, "no pods are left, or the node is out of service, or pods are blocked and the daemon already has " +
+			"the request for the new revision", switching, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool {
 			pods := f.Drain == DrainBlocked || f.Drain == DrainRunning
 			return f.Drain == Drained || f.IsOut && pods || f.HasLeft && f.Drain == DrainBlocked
 		}},
@@ -184,9 +187,10 @@ func upgradeEnds() []UpgradeRow {
 		return f.isLate(began, f.VerifyTimeout, now)
 	}
 	return []UpgradeRow{
-		{switching, "pods would feel it, the daemon was not told yet, and pods may have come since they were drained",
+		{switching, "the switch affects pods, the daemon has no request yet, and new pods may have started since the " +
+			"drain",
 			draining, ActionWait, "", func(f UpgradeFacts, _ time.Time) bool { return f.IsUndrained }},
-		{switching, "the daemon was not told yet, now that the pods have left", switching, ActionSwitch, "",
+		{switching, "the pods have left, and the daemon has no request yet", switching, ActionSwitch, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{switching, "the daemon reports the revision, or another boot", verifying, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsApplied }},
@@ -208,23 +212,23 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, now time.Time) bool { return f.Lacks != "" && late(f, now) }},
 		{verifying, "the node is not Ready, or kubelet or the daemon report otherwise", verifying, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks != "" }},
-		{verifying, "it has been well for settleTime", "", ActionFinish, contract.ReasonNodeReady,
+		{verifying, "the node has been healthy for settleTime", "", ActionFinish, contract.ReasonNodeReady,
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsSettled }},
 		{verifying, "otherwise", verifying, ActionWait, contract.ReasonSettling, always},
 
-		{StepFailed, "the daemon was not told the revision, so the node is at the one that it held; or the host did " +
-			"not go down for its reboot", waiting,
+		{StepFailed, "the daemon never got the request for the revision, so the node is still at its old revision; " +
+			"or the host did not go down for its reboot", waiting,
 			ActionReturn,
 			"", func(f UpgradeFacts, _ time.Time) bool { return !f.IsSwitched }},
 		{StepFailed, "there is no other revision to go back to; or the host does not come back from its reboot",
 			StepFailed, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPrevious }},
 		{StepFailed, "the daemon has reported nothing of the revision, and the node has not been Ready since the " +
-			"daemon was told", rollingBack, ActionRollBackOnly, "",
+			"daemon got its request", rollingBack, ActionRollBackOnly, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsDownUnreported }},
 		{StepFailed, "otherwise", rollingBack, ActionRollBack, "", always},
 
-		{rollingBack, "the daemon was not told yet", rollingBack, ActionRestore, "",
+		{rollingBack, "the daemon has no request yet", rollingBack, ActionRestore, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{rollingBack, "the node is Ready at the previous revision", waiting, ActionReturn, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks == "" }},

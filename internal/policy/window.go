@@ -99,7 +99,7 @@ func (w Window) parse() (starts, error) {
 	}
 	if strings.Contains(
 		w.Start, "=") { // "TZ=…" sets the zone a second time. If nothing follows, the parser panics.
-		return starts{}, fmt.Errorf("window %q: the time zone has a field of its own", w.Start)
+		return starts{}, fmt.Errorf("window %q: set the time zone in timeZone, not in the cron expression", w.Start)
 	}
 	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(w.Start)
 	if err != nil {

@@ -50,7 +50,7 @@ func (s *Scene) Unsettled(ctx context.Context, hosts int) ([]string, error) {
 	}
 	key := client.ObjectKey{Namespace: s.options.Namespace, Name: contract.PlacesConfigMap}
 	if err := s.Client.Get(ctx, key, now.places); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading the list of places: %w", err)
+		return nil, fmt.Errorf("reading the list of slots: %w", err)
 	}
 	return now.unsettled(hosts), nil
 }
@@ -142,7 +142,7 @@ func unsettledInstance(i *v1alpha1.WindowsInstance) (behind []string) {
 		behind = append(behind, "failed at "+status.UpdateFailure.Revision)
 	}
 	if status.Disruption != nil {
-		behind = append(behind, "holds a place in the rollout budget")
+		behind = append(behind, "holds a slot in the rollout budget")
 	}
 	return behind
 }
@@ -180,13 +180,13 @@ func (s state) heldPlaces() (held []string) {
 		Name string `json:"name"`
 	}
 	if text := s.places.Data["places"]; text != "" && json.Unmarshal([]byte(text), &given) != nil {
-		return []string{"the list of places can't be read"}
+		return []string{"the list of slots can't be read"}
 	}
 	for _, g := range given {
 		for i := range s.instances.Items {
 			one := &s.instances.Items[i]
 			if string(one.UID) == g.Name {
-				held = append(held, one.Name+" has a place in the rollout budget")
+				held = append(held, one.Name+" has a slot in the rollout budget")
 			}
 		}
 	}

@@ -47,7 +47,7 @@ func buildKeeper(ctx context.Context, cache string) (string, error) {
 		return "", err
 	}
 	if err := os.Rename(partial, path); err != nil {
-		return "", fmt.Errorf("putting the keeper in its place: %w", err)
+		return "", fmt.Errorf("installing the keeper: %w", err)
 	}
 	return path, nil
 }

@@ -161,7 +161,7 @@ func (t *Template) make(ctx context.Context, progress io.Writer) (err error) {
 		return err
 	}
 	if err = os.Rename(partial, t.prefix); err != nil {
-		return fmt.Errorf("putting it in its place: %w", err)
+		return fmt.Errorf("installing it: %w", err)
 	}
 	fmt.Fprintf(progress, "wine: made in %s, kept in %s\n", time.Since(began).Round(100*time.Millisecond), t.prefix)
 	return nil

@@ -60,7 +60,7 @@ func TestGoUsesTheTermsOfTheField(t *testing.T) {
 			"the operator joins the host again over SSH", nil},
 		{" way in", regexp.MustCompile(`\bo[nf] (its|their) way in\b`), "joins", nil},
 		{"let", regexp.MustCompile(`\ble(t|ts|tting) (us|the operator|a key|the (\w+ )?key) in\b`), "accepts the key", nil},
-		{"let go ahead", regexp.MustCompile(`let go ahead`), "granted a place", nil},
+		{"let go ahead", regexp.MustCompile(`let go ahead`), "granted a slot", nil},
 		{"disturb", regexp.MustCompile(`(?i)disturb`), "disrupt", nil},
 		{" wing", regexp.MustCompile(`(both|operator's|daemon's) wings?\b`), "the operator, the daemon", nil},
 		{"the lifecycle", regexp.MustCompile(`the lifecycle('s|;| uses| and)`), "the journeys of internal/instance", nil},

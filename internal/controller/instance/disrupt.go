@@ -130,9 +130,9 @@ func (c *reconciliation) askForPlace(ctx context.Context, view *disrupt.View,
 	switch {
 	case err != nil:
 		answer = journey.Wait(journey.CallRetry, contract.ReasonAPICallFailed,
-			"taking a place in the rollout budget: %v", err)
+			"acquiring a slot in the rollout budget: %v", err)
 	case verdict.Allowed:
-		log.Info("node was granted a place in the rollout budget", "node", view.Node.Name, "purpose", place.Purpose,
+		log.Info("node was granted a slot in the rollout budget", "node", view.Node.Name, "purpose", place.Purpose,
 			"why", verdict.Why)
 		c.recorder.record(ctx, c.instance, journey.StartedEvent(place.Purpose, &c.instance.Status)...)
 		if activity := c.instance.Status.Activity; activity != nil && activity.Step == v1alpha1.StepSwitching {

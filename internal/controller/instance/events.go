@@ -45,12 +45,12 @@ func failureEvent(phase v1alpha1.Phase, p *contract.Problem) journey.Event {
 
 // teardownEvent reports that a host was removed.
 func teardownEvent(instance *v1alpha1.WindowsInstance) journey.Event {
-	how := "was cleaned and is no node any more"
+	how := "was cleaned and is no longer a node"
 	switch instance.Spec.RemovalPolicy {
 	case v1alpha1.RemovalForce:
-		how = "is no node any more; it may not be clean, as spec.removalPolicy was Force"
+		how = "is no longer a node; it may not be clean, because spec.removalPolicy was Force"
 	case v1alpha1.RemovalDiscard:
-		how = "is no node any more; it went with its Machine"
+		how = "is no longer a node; it was deleted with its Machine"
 	}
 	return journey.Event{Type: corev1.EventTypeNormal, Reason: eventTeardown, Action: "Leave",
 		Note: instance.Spec.Address + " " + how}

@@ -55,7 +55,7 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 	if live.Status.HasPlace() {
 		has, err := r.rollout.HasPlace(ctx, live)
 		if err != nil {
-			return nil, fmt.Errorf("reading who has a place in the rollout budget: %w", err)
+			return nil, fmt.Errorf("reading which hosts hold a slot in the rollout budget: %w", err)
 		}
 		if !has {
 			live.Status.Disruption.Since = nil // it requests the slot again

@@ -34,7 +34,7 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 	if status.Phase != v1alpha1.PhaseRemoving {
 		created := c.instance.CreationTimestamp.Time
 		if stays, err := cluster.KindStays(ctx, c.parts.Live, contract.InstanceCRD, created); err != nil {
-			return ctrl.Result{}, fmt.Errorf("finding out whether the host is to be removed: %w", err)
+			return ctrl.Result{}, fmt.Errorf("finding out whether to remove the host: %w", err)
 		} else if !stays {
 			return c.letGo(ctx)
 		}
@@ -42,7 +42,7 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 	if c.instance.Spec.Paused && removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard {
 		c.stop()
 		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused,
-			"spec.paused is true, and the instance is to be removed"))
+			"spec.paused is true, so the removal of the instance waits"))
 		return c.result(ctx, pausedRetry)
 	}
 	if wait := untilNextAttempt(status, c.now()); wait > 0 && status.Phase == v1alpha1.PhaseRemoving {

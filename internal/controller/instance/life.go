@@ -119,7 +119,7 @@ func (r *Reconciler) end(one *life) {
 }
 
 // errLeaving ends the phase of a host because its removal was requested.
-var errLeaving = errors.New("the instance is told to leave")
+var errLeaving = errors.New("the removal of the instance was requested")
 
 // interruptible returns a context for work at the host that ends if the instance is deleted. Call ended when the
 // work is over.

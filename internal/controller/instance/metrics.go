@@ -35,7 +35,7 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 		}, []string{"phase", "reason"}),
 		disrupted: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "wmco_rollout_disruption_seconds",
-			Help:    "How long nodes had a place in the rollout budget, by what for and how it ended.",
+			Help:    "How long nodes held a slot in the rollout budget, by purpose and outcome.",
 			Buckets: []float64{5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560},
 		}, []string{"purpose", "result"}),
 	}

@@ -26,7 +26,7 @@ func (p *place) take(ctx context.Context, purpose v1alpha1.DisruptionPurpose, re
 	status := &p.instance.Status
 	p.isWanted = true
 	if status.HasPlace() {
-		return policy.Verdict{Allowed: true, Why: "it has its place already"}, nil
+		return policy.Verdict{Allowed: true, Why: "it holds its slot already"}, nil
 	}
 	if d := status.Disruption; d == nil || d.Purpose != purpose || d.Revision != revision {
 		status.Disruption = &v1alpha1.Disruption{Purpose: purpose, Revision: revision}
@@ -50,7 +50,7 @@ func (p *place) take(ctx context.Context, purpose v1alpha1.DisruptionPurpose, re
 	since := journey.Seconds(p.now())
 	status.Disruption.Since = &since
 	granted()
-	return policy.Verdict{Allowed: true, Why: "it is on the list of places"}, p.record.save(ctx)
+	return policy.Verdict{Allowed: true, Why: "it is on the list of slots"}, p.record.save(ctx)
 }
 
 // undecided returns the verdict until the rollout controller has decided.

@@ -121,7 +121,7 @@ func (r reporter) serves(revision string) {
 func (r reporter) fix(reason contract.Reason, failed bool) string {
 	fix := reason.Fix()
 	if failed && r.instance.Status.Phase == v1alpha1.PhaseRemoving && reason != contract.ReasonCleanupFailed {
-		fix += fmt.Sprintf(" If the host is gone for good: kubectl -n %s patch wininst %s --type merge -p "+
+		fix += fmt.Sprintf(" If the host no longer exists: kubectl -n %s patch wininst %s --type merge -p "+
 			"'{\"spec\":{\"removalPolicy\":\"Force\"}}'.",
 			r.instance.Namespace, r.instance.Name)
 	}
@@ -150,7 +150,7 @@ func (r reporter) skew(why string) {
 	}
 	if meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionSkewSupported) != nil {
 		r.condition(v1alpha1.ConditionSkewSupported, metav1.ConditionTrue, skewSupported,
-			"the node's release is one that this operator knows")
+			"this operator supports the node's release")
 	}
 }
 

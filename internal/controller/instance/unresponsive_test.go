@@ -113,7 +113,7 @@ func TestAnEventSaysThatANodeHasItsTurnToBeJoinedAgain(t *testing.T) {
 	r.advance(t, 1, 6*time.Minute)
 	r.rescued(t, 1)
 	if events := r.started(); len(events) != 1 || events[0].reason != journey.EventRejoinStarted ||
-		events[0].note != "node win-a was granted a place in the rollout budget to be joined again over SSH" {
+		events[0].note != "node win-a was granted a slot in the rollout budget to be joined again over SSH" {
 		t.Errorf("%+v", events)
 	}
 }

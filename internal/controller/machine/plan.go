@@ -137,7 +137,7 @@ func (d *decision) one(m inventory.Machine) {
 	switch {
 	case mine && (m.Deleting || !isHostOf(instance, m)):
 		d.removes(instance)
-		d.waits[m.Name] = "the host that had this name before leaves"
+		d.waits[m.Name] = "the host that had this name before is being removed"
 		return
 	case m.Deleting:
 		return
@@ -189,7 +189,7 @@ func (d *decision) project(m inventory.Machine, instance, wanted *v1alpha1.Windo
 		d.reject(m, contract.ReasonMachineNameTaken, 0, "WindowsInstance %s exists and was not made from the Machine "+
 			"of that name", instance.Name)
 	case wanted != nil && !wanted.DeletionTimestamp.IsZero():
-		d.waits[m.Name] = "its instance leaves, and is made anew afterwards"
+		d.waits[m.Name] = "its old WindowsInstance is being removed; the operator creates a new one afterwards"
 	default:
 		d.place(m, *reading.Entry, wanted)
 	}

@@ -16,7 +16,8 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 	m := &meters{
 		published: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "wmco_services_published_total",
-			Help: "Services manifests and their Secrets that were written, by how: create, or replace somebody else's.",
+			Help: "Services manifests and their Secrets that were written, by how: created, or replaced because " +
+				"something else had changed them.",
 		}, []string{"how"}),
 		retired: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "wmco_services_retired_total",

@@ -111,7 +111,7 @@ func manifestFate(found revision, left time.Duration) (why string, stays time.Du
 	case left > 0:
 		return "", left
 	}
-	return "no node uses it any more", 0
+	return "no node uses it", 0
 }
 
 // secretFate is manifestFate for the Secret of a revision. A Secret is published before its manifest, so a Secret

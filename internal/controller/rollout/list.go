@@ -50,7 +50,7 @@ func (r *Rollout) write(ctx context.Context, read list, places []policy.Place) e
 	r.last = nil // also if the write fails
 	text, err := json.Marshal(places)
 	if err != nil {
-		return fmt.Errorf("encoding places: %w", err)
+		return fmt.Errorf("encoding slots: %w", err)
 	}
 	object := read.object.DeepCopy()
 	object.Data, object.BinaryData = map[string]string{placesKey: string(text)}, nil

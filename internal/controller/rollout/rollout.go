@@ -230,7 +230,7 @@ func (r *Rollout) decide(ctx context.Context, asked policy.RolloutState) (decisi
 			err = r.write(ctx, *r.last, decision.Places)
 		}
 		if problem, ok := contract.AsProblem(err); ok {
-			logf.FromContext(ctx).Error(err, "nobody gets a place in the rollout budget")
+			logf.FromContext(ctx).Error(err, "no slot in the rollout budget can be granted")
 			decision, err = unwritten(decision, problem), nil
 		}
 		if err == nil {

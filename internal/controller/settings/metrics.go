@@ -36,7 +36,7 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 		}),
 		lacks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_prerequisite_problems",
-			Help: "What keeps hosts from joining, by reason. Absent when all is well.",
+			Help: "Problems that keep hosts from joining, by reason. Absent without problems.",
 		}, []string{"reason"}),
 		rejected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_rejected_settings",
@@ -44,8 +44,8 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 		}, []string{"reason"}),
 		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "wmco_degraded_problems",
-			Help: "What is wrong that is no setting's, no instance's and no rollout's, and keeps no other host from " +
-				"joining, by reason. Absent when all is well.",
+			Help: "Other problems, which are not of a setting, an instance or a rollout and don't keep hosts from " +
+				"joining, by reason. Absent without problems.",
 		}, []string{"reason"}),
 	}
 	for _, c := range []prometheus.Collector{m.nodes, m.phases, m.failed, m.lacks, m.rejected, m.degraded} {

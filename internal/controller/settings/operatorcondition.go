@@ -46,12 +46,12 @@ func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachine
 		err = r.saveCondition(ctx, object, *condition)
 	}
 	if apierrors.IsConflict(err) {
-		return fmt.Errorf("telling OLM whether an upgrade is safe: %w", err) // it is read again
+		return fmt.Errorf("reporting to OLM whether an upgrade is safe: %w", err) // it is read again
 	}
 	if err != nil {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, eventOperatorCondition, "Update",
-			"OLM could not be told whether an upgrade is safe: %v", err)
-		return fmt.Errorf("telling OLM whether an upgrade is safe: %w", err)
+			"The operator can't report to OLM whether an upgrade is safe: %v", err)
+		return fmt.Errorf("reporting to OLM whether an upgrade is safe: %w", err)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (r *Reconciler) saveCondition(ctx context.Context, object *unstructured.Uns
 	if err := r.client.Update(ctx, object); err != nil {
 		return fmt.Errorf("saving OperatorCondition %s: %w", r.OperatorCondition, err)
 	}
-	logf.FromContext(ctx).Info("OLM is told whether an upgrade is safe", "upgradeable", condition.Status, "reason",
+	logf.FromContext(ctx).Info("reported to OLM whether an upgrade is safe", "upgradeable", condition.Status, "reason",
 		condition.Reason)
 	return nil
 }

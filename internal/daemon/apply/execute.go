@@ -158,7 +158,7 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 		return steps, true
 	}
 	problem := FileProblem(err)
-	r.log.Info("what has to be done can't be written down", "reason", problem.Reason, "detail", problem.Detail)
+	r.log.Info("the planned steps can't be saved", "reason", problem.Reason, "detail", problem.Detail)
 	r.report.Left = true
 	r.refuse(slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return s.Kind != plan.WriteFile }),
 		problem, "") // the state file, or a program that can't be moved aside

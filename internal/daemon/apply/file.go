@@ -107,7 +107,7 @@ func MoveAside(files winos.Files, path string) (string, error) {
 		name := winos.AsidePath(path, n)
 		there, err := winos.Exists(files, name)
 		if err != nil {
-			return "", fmt.Errorf("looking for a free name beside %s: %w", path, err)
+			return "", fmt.Errorf("looking for a free name next to %s: %w", path, err)
 		}
 		if !there {
 			return name, nil

@@ -48,7 +48,7 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 	log := logr.FromContextOrDiscard(ctx).WithValues("needs", name)
 	names, err := services.Dependants(ctx, name)
 	if err != nil && !errors.Is(err, winos.ErrNotFound) {
-		log.Info("what depends on a service can't be listed", "detail", err.Error())
+		log.Info("the dependants of a service can't be listed", "detail", err.Error())
 	}
 	for _, other := range slices.Backward(names) {
 		s, err := services.Get(ctx, other)
@@ -56,7 +56,7 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 		if stateFile.Installed(other) || err == nil && contract.IsManaged(s.Description) {
 			continue
 		}
-		log.Info("a service of others is stopped with one that it needs", "service", other)
+		log.Info("stopping a service of another vendor, because it depends on a service that stops", "service", other)
 		stateFile.AddInterrupted(other)
 	}
 }
@@ -76,13 +76,13 @@ func (a *Applier) resume(ctx context.Context) {
 			}
 			log := logr.FromContextOrDiscard(ctx).WithValues("service", name)
 			if err = a.host.Services.Start(ctx, name); err == nil {
-				log.Info("started a service of others again")
+				log.Info("started a service of another vendor again")
 				again = true
 				return true
 			}
 			a.resumed[name]++
 			given := a.resumed[name] >= maxResumes || s.NoAutoStart
-			log.Info("a service of others does not start again", "detail", err.Error(), "left", given)
+			log.Info("a service of another vendor does not start again", "detail", err.Error(), "left", given)
 			return given
 		})
 	}

@@ -72,7 +72,8 @@ func (s *Stager) progress(ctx context.Context, blobs []contract.Blob) (stop func
 				err = s.say(ctx, map[string]any{contract.StageStatusAnnotation: text})
 			}
 			if err != nil && ctx.Err() == nil {
-				logr.FromContextOrDiscard(ctx).Info("it could not be said how far staging is", "detail", err.Error())
+				logr.FromContextOrDiscard(ctx).Info("the progress of staging could not be "+
+					"reported", "detail", err.Error())
 			}
 		}
 	}()

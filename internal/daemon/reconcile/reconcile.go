@@ -90,7 +90,7 @@ type Reconciler struct {
 }
 
 // ErrReleased means that the operator has released this host, and that the daemon must clean it.
-var ErrReleased = errors.New("the host was released and is to be cleaned")
+var ErrReleased = errors.New("the operator has released the host; the daemon cleans it")
 
 // New returns a Reconciler.
 func New(options Options) *Reconciler {

@@ -65,10 +65,10 @@ func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	}
 	removed, err := s.store.Sweep(blobs, s.now().Add(-stagedLife))
 	if err != nil {
-		log.Info("payload that nobody needs can't be removed", "detail", err.Error())
+		log.Info("unused payload can't be removed", "detail", err.Error())
 	}
 	if removed > 0 {
-		log.Info("removed payload that nobody needs", "blobs", removed)
+		log.Info("removed unused payload", "blobs", removed)
 	}
 	if err = s.files.RemoveAll(contract.DirSealed); err != nil {
 		log.Info("confidential parts that an older daemon kept can't be removed", "detail", err.Error())

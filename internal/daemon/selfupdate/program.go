@@ -137,8 +137,8 @@ func (p *Program) keep(ctx context.Context, before state.Revision) error {
 	}
 	missing, err := p.store.Missing([]contract.Blob{{Digest: exe.Digest, Size: exe.Size}})
 	if err == nil && len(missing) > 0 {
-		return contract.NewProblem(contract.ReasonPayloadIncomplete, "the program of revision %s, to which the host "+
-			"would go back, is not in %s", before.Name, contract.DirStore)
+		return contract.NewProblem(contract.ReasonPayloadIncomplete, "the host can't roll back to revision %s: its "+
+			"program is not in %s", before.Name, contract.DirStore)
 	}
 	return err
 }

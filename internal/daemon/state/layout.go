@@ -182,9 +182,9 @@ func usurped(files winos.Files, path string) (*contract.Problem, error) {
 	case !info.Foreign:
 		return nil, nil
 	}
-	return contract.NewProblem(contract.ReasonConflictingSoftware, "%s belongs to somebody who is no "+
-		"administrator, or lets such a one replace it or what is in it; have Administrators own it and, by icacls, "+
-		"nobody else delete or change it, or rename or remove it", path), nil
+	return contract.NewProblem(contract.ReasonConflictingSoftware, "%s does not belong to Administrators, or users "+
+		"without administrator rights may replace it or its contents; use icacls to make Administrators its owner "+
+		"and to let only them change it, or rename or remove it", path), nil
 }
 
 // dirVar is the parent of our directories outside of C:\k. C:\Temp isn't checked, because all programs use it

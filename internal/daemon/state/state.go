@@ -216,7 +216,7 @@ func (f *File) Save() error {
 // Tidy deletes the remains of an interrupted write. Only the sole user of the state file may call it.
 func (f *File) Tidy() error {
 	if err := f.files.Remove(contract.PathState + ".tmp"); err != nil {
-		return fmt.Errorf("tidying up beside the state file: %w", err)
+		return fmt.Errorf("removing old files next to the state file: %w", err)
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.F
 	}
 	if err = apply.Stop(ctx, host.Services, stateFile, contract.ServiceKubelet); err != nil {
 		return false, contract.NewProblem(contract.ReasonServiceFailed,
-			"stopping kubelet, which is to take up another credential: %v", err)
+			"stopping kubelet so that it uses its new credential: %v", err)
 	}
 	return true, reconcile.ForgetKubeletCertificate(host.Files)
 }

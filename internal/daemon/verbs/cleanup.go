@@ -98,8 +98,8 @@ func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequ
 	if !known && !stateFile.Exists() && len(ours) == 0 {
 		return nil
 	}
-	return contract.NewProblem(contract.ReasonHostDuplicate, "the machine that answers, which calls itself %.63q, is "+
-		"another installation of Windows (MachineGuid %.40q) than that of node %.63q (%.40q), and was not cleaned",
+	return contract.NewProblem(contract.ReasonHostDuplicate, "the machine that answers, which calls itself %.63q, "+
+		"was not cleaned: it has another installation of Windows (MachineGuid %.40q) than node %.63q (%.40q)",
 		facts.Hostname, facts.MachineID, request.NodeName, request.MachineID)
 }
 

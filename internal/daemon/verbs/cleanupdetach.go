@@ -41,7 +41,7 @@ func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contrac
 		return cleanupAlone(ctx, host, where)
 	}
 	if err := beginCleanup(ctx, host, where); err != nil {
-		logr.FromContextOrDiscard(ctx).Info("the host is cleaned without a service of its own", "detail", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("cleaning the host without a separate service", "detail", err.Error())
 		return cleanupAlone(ctx, host, where)
 	}
 	for {

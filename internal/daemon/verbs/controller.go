@@ -71,8 +71,8 @@ While the API server can't be reached, it goes on with the last manifest that it
 	f.IntVar(&s.logMaxSizeMB, "log-file-max-size", 0, "begin a new log file at this many `MB`; 0 is 10")
 	f.StringVar(&s.caBundle, "ca-bundle", "", "`file` with further CA certificates to trust; it need not exist")
 	f.StringVar(&s.certDir, "cert-dir", contract.DirDaemonCerts, "`directory` of the daemon's certificate")
-	f.DurationVar(&s.certDuration, "cert-duration", 0, "lifetime to ask for when renewing the certificate; 0 is "+
-		"that of the present one")
+	f.DurationVar(&s.certDuration, "cert-duration", 0, "lifetime to request when the daemon renews its certificate; "+
+		"0 keeps the lifetime of the present certificate")
 	f.BoolVar(&s.debug, "debug", false, "log more")
 	return cmd
 }

@@ -30,7 +30,7 @@ func replaceServer(ctx context.Context, host winos.Host, stateFile *state.File,
 		}
 		if err = apply.Stop(ctx, host.Services, stateFile, s.Name); err != nil {
 			return contract.NewProblem(contract.ReasonServiceFailed,
-				"stopping %s, which is to find the API server where it is now: %v", s.Name, err)
+				"stopping %s so that it uses the API server's new address: %v", s.Name, err)
 		}
 	}
 	return apiclient.Point(host.Files, astray, to)

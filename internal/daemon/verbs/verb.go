@@ -90,7 +90,7 @@ func cleanupCommand(o Options) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&where.Released, strings.TrimPrefix(released, "--"), false,
-		"clean a host that the operator has released: nobody collects the answer")
+		"clean a host that the operator has released; no answer is written")
 	return cmd
 }
 

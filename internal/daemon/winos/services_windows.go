@@ -318,7 +318,8 @@ func (services) Delete(ctx context.Context, name string) error {
 			return err
 		}
 		if err := sleep(ctx, slowestLook); err != nil {
-			return fmt.Errorf("deleting service %s: %w: it is marked for deletion, and somebody holds it: %w", name,
+			return fmt.Errorf("deleting service %s: %w: it is marked for deletion, and another program has it open: "+
+				"%w", name,
 				ErrInUse, err)
 		}
 	}

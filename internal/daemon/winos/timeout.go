@@ -154,7 +154,7 @@ func (l limited) Start(ctx context.Context, name string) error {
 	}
 	if found.State == ServiceStopped {
 		if _, err = l.killPrograms(ctx, found); err != nil {
-			return fmt.Errorf("ending what is left of service %s: %w", name, err)
+			return fmt.Errorf("ending the remaining processes of service %s: %w", name, err)
 		}
 	}
 	limit, cancel := context.WithTimeout(ctx, startLimit)
@@ -203,7 +203,7 @@ func (l limited) Stop(ctx context.Context, name string) error {
 		}
 		left, leftErr := l.killPrograms(ctx, service)
 		if leftErr != nil {
-			return errors.Join(err, fmt.Errorf("ending what is left of service %s: %w", name, leftErr))
+			return errors.Join(err, fmt.Errorf("ending the remaining processes of service %s: %w", name, leftErr))
 		}
 		if err == nil || kills == maxKills || !killed && !left {
 			return err

@@ -284,7 +284,7 @@ func (d *Disrupt) place(view *View) journey.Place {
 		place.Revision = RevisionToTry(&view.Instance.Status, view.Node)
 		return place
 	}
-	place.Purpose, place.Waits = v1alpha1.DisruptionReboot, "node "+name+" is to be rebooted and waits"
+	place.Purpose, place.Waits = v1alpha1.DisruptionReboot, "node "+name+" needs a reboot and waits"
 	if activity.Reason == "" {
 		place.Last = contract.NewProblem(contract.ReasonRebooting,
 			"node %s was rebooted just now, and a reboot is still requested", name)

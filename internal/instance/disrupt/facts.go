@@ -286,7 +286,8 @@ func (d *Disrupt) failure(view *View, row policy.UpgradeRow) *contract.Problem {
 		if view.drain != nil {
 			return view.drain.Problem
 		}
-		return contract.NewProblem(row.Reason, "somebody uncordoned node %s while it was being drained", node.Name)
+		return contract.NewProblem(row.Reason, "a user uncordoned node %s while the operator was draining "+
+			"it", node.Name)
 	}
 	if update.Kind == v1alpha1.ActivityReboot {
 		return rebootFailure(view)

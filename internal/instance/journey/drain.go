@@ -218,7 +218,7 @@ func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance
 		return Done()
 	case IsUncordoned(node):
 		return Fail(contract.NewProblem(contract.ReasonUncordoned,
-			"somebody uncordoned node %s while it was being drained", node.Name))
+			"a user uncordoned node %s while the operator was draining it", node.Name))
 	}
 	return emptied(p.IsOut(node, bounds), between, p.CordonAndDrain(ctx, instance, node, bounds.Drain))
 }

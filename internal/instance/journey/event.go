@@ -42,11 +42,12 @@ func KeysDeletedEvent(instance *v1alpha1.WindowsInstance) Event {
 func StartedEvent(purpose v1alpha1.DisruptionPurpose, status *v1alpha1.WindowsInstanceStatus) []Event {
 	if purpose == v1alpha1.DisruptionReboot {
 		return []Event{{corev1.EventTypeNormal, EventRebootStarted, string(purpose),
-			fmt.Sprintf("node %s was granted a place in the rollout budget to be rebooted", status.NodeName)}}
+			fmt.Sprintf("node %s was granted a slot in the rollout budget for a reboot", status.NodeName)}}
 	}
 	if update := status.Upgrade(); update != nil && update.Drains && !update.OverSSH {
 		return []Event{{corev1.EventTypeNormal, EventUpdateStarted, string(purpose),
-			fmt.Sprintf("node %s was granted a place in the rollout budget to go to revision %s", status.NodeName,
+			fmt.Sprintf("node %s was granted a slot in the rollout budget for the upgrade to revision "+
+				"%s", status.NodeName,
 				update.Revision)}}
 	}
 	return nil
@@ -59,7 +60,7 @@ func RejoinEvent(status *v1alpha1.WindowsInstanceStatus) Event {
 		reason, goal = EventUpdateStarted, "go to revision "+update.Revision
 	}
 	return Event{corev1.EventTypeNormal, reason, reason,
-		fmt.Sprintf("node %s was granted a place in the rollout budget to %s over SSH", status.NodeName, goal)}
+		fmt.Sprintf("node %s was granted a slot in the rollout budget to %s over SSH", status.NodeName, goal)}
 }
 
 // DoneEvent reports that an upgrade or a reboot ended, and the node is back in service.

@@ -111,7 +111,8 @@ const (
 // Retry waits after a failed call of the API server. The host didn't cause it, and the work on the host continues.
 func Retry(err error) Outcome {
 	if apierrors.IsConflict(err) {
-		return Wait(ConflictRetry, contract.ReasonInProgress, "an object changed meanwhile; trying again at once")
+		return Wait(ConflictRetry, contract.ReasonInProgress, "an object was modified concurrently; the operator "+
+			"tries again at once")
 	}
 	return Wait(CallRetry, contract.ReasonAPICallFailed, "%v", err)
 }
