@@ -29,15 +29,15 @@ func (p *plugin) bundleCommand() *cobra.Command {
 		Use:   "bundle",
 		Short: "Collect what support needs into one archive, without secrets",
 		Long: `Collect objects, events, the operator's logs, and the logs of nodes and the reports of their daemons
-into one archive, with a page index.html to begin with. Data of nodes comes through kubelet. If a node
-does not answer, only its part is missing.
+into one archive. Start with its page index.html. Data of nodes comes through kubelet. If a node does not
+answer, only its part is missing.
 
-Secrets are not read. Private keys, tokens, passwords in URLs and after names of passwords, and values
-of variables and of unknown annotations are replaced by [redacted]. Names and addresses of hosts stay. Look
-through the archive before you give it away.
+bundle does not read Secrets. It replaces private keys, tokens, passwords in URLs and after names of
+passwords, and values of variables and of unknown annotations by [redacted]. Names and addresses of hosts
+stay. Review the archive before you share it.
 
-Ctrl-C ends collecting; the archive has what was collected by then. Until it is whole its name ends in
-.partial.`,
+Ctrl-C ends bundle, and the archive has what was collected so far. Until the archive is complete, its name
+ends in .partial.`,
 		Example: `  kubectl windows bundle
   kubectl windows bundle --nodes win-7,win-8 --file case-42.tar.gz`,
 		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
@@ -48,12 +48,13 @@ Ctrl-C ends collecting; the archive has what was collected by then. Until it is 
 			return p.bundle(command.Context(), o)
 		},
 	}
-	command.Flags().StringVar(&o.file, "file", "", "archive to make; by default it has the time in its name")
+	command.Flags().StringVar(&o.file, "file", "", "name of the archive; by default it contains the time")
 	command.Flags().StringSliceVar(&o.nodes, "nodes", nil, "nodes whose logs are collected; all by default")
-	command.Flags().Int64Var(&o.logBytes, "log-bytes", defaultLogBytes, "how much of the end of each log is collected")
+	command.Flags().Int64Var(&o.logBytes, "log-bytes", defaultLogBytes, "how many bytes to collect from the end of "+
+		"each log")
 	command.Flags().Int64Var(&o.limit, "max-bytes", defaultLimit,
-		"how much is collected altogether, before compression")
-	command.Flags().DurationVar(&o.timeout, "timeout", defaultTimeout, "how long it may take")
+		"how many bytes to collect in total, before compression")
+	command.Flags().DurationVar(&o.timeout, "timeout", defaultTimeout, "how long bundle may take")
 	return command
 }
 

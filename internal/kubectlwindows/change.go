@@ -71,7 +71,7 @@ func (e *editor) confirm(question string, subjects []string) error {
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
 		return nil
 	}
-	return errors.New("not confirmed: nothing was changed; --yes does not ask")
+	return errors.New("not confirmed: nothing was changed; use --yes to skip the question")
 }
 
 // merge patches an object with a map of changes, in one request.

@@ -137,7 +137,7 @@ func pauseCommands(t *testing.T, at *terminal) {
 	if err := at.Status().Update(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	at.expect(t, 0, []string{"rollout of 0.2.0-b goes on"}, "resume", "--rollout")
+	at.expect(t, 0, []string{"rollout of 0.2.0-b continues"}, "resume", "--rollout")
 	config = get[v1alpha1.WindowsMachineConfig](t, at, "", contract.MachineConfigObject)
 	if config.Annotations[contract.ResumeRolloutAnnotation] != "0.2.0-b" {
 		t.Errorf("%v", config.Annotations)

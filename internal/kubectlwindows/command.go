@@ -67,22 +67,22 @@ func newCommand(streams genericiooptions.IOStreams, now func() time.Time) *cobra
 	p.flags.Timeout = new("30s")
 	root := &cobra.Command{
 		Use:   "kubectl-windows",
-		Short: "Look at Windows nodes and their hosts, find out why, and change which there are",
-		Long: `Look at Windows nodes and their hosts, find out why something waits or fails, and change
-which hosts there are.
+		Short: "Inspect, add and remove Windows nodes and their hosts",
+		Long: `Inspect Windows nodes and their hosts, find out why something waits or fails, and add or remove
+hosts.
 
-It has the rights of your kubeconfig, and contacts no host. Every request ends after
+The plugin has the rights of your kubeconfig, and does not contact hosts. Every request ends after
 --request-timeout, which is 30 seconds by default.
 
-Exit codes: 0 all is healthy, 1 the command could not do its work, 2 it did, and something
-is not as it should be: a host that fails, an error in a manifest, a pod that can't run.`,
-		Example: `  # The fleet, its rollout, and what waits for what
+Exit codes: 0 everything is healthy, 1 the command failed, 2 the command succeeded and found a problem:
+a host that fails, an error in a manifest, a pod that can't run.`,
+		Example: `  # Show all hosts and the rollout
   kubectl windows status
 
-  # Why is this host, node or pod not as it should be?
+  # Find out what is wrong with a host, node or pod
   kubectl windows why 10.0.0.7
 
-  # What of a manifest will not run on Windows?
+  # Find what in a manifest won't run on Windows
   kubectl windows lint deployment.yaml`,
 		Version: version.Version(), SilenceUsage: true, SilenceErrors: true,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl windows"},
@@ -101,14 +101,14 @@ is not as it should be: a host that fails, an error in a manifest, a pod that ca
 
 // outputFlag adds -o to a command that lists.
 func (p *plugin) outputFlag(command *cobra.Command, formats ...string) {
-	command.Flags().StringVarP(&p.output, "output", "o", "", "output format: one of "+strings.Join(formats, ", "))
+	command.Flags().StringVarP(&p.output, "output", "o", "", "output format: "+strings.Join(formats, ", "))
 	_ = command.RegisterFlagCompletionFunc("output",
 		cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	command.PreRunE = func(*cobra.Command, []string) error {
 		if p.output == "" || slices.Contains(formats, p.output) {
 			return nil
 		}
-		return fmt.Errorf("--output is %q and must be one of %s", p.output, strings.Join(formats, ", "))
+		return fmt.Errorf("--output is %q and must be %s", p.output, strings.Join(formats, ", "))
 	}
 }
 

@@ -136,15 +136,15 @@ func (p *plugin) removeCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "remove HOST...",
 		Short: "Remove hosts: drain them, clean them, delete their Nodes",
-		Long: `Remove hosts. The operator drains each, within the rollout budget, undoes over SSH what it set up,
-and deletes the Node. It waits for a host that it can't reach.
+		Long: `Remove hosts. The operator drains each host within the rollout budget, removes over SSH what it
+installed, and deletes the Node. If a host is unreachable, the operator waits for it.
 
 --force is for hosts that no longer exist. The operator does not wait for pods or for the budget. It tries
 to clean the host once, and deletes the Node and the WindowsInstance in any case. If the host still
 exists, it keeps running kubelet and containerd until its daemon cleans it.
 
-A host of the ConfigMap windows-instances loses its entry, and of a WindowsInstance that a user made
-the object is deleted. A host of a Machine is removed by deleting the Machine.`,
+remove deletes the host's entry in the ConfigMap windows-instances, or the WindowsInstance that a user
+created. To remove the host of a Machine, delete the Machine.`,
 		Example: `  kubectl windows remove 10.0.0.7
   kubectl windows remove 10.0.0.8 --force --yes`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: p.completeHosts,
@@ -187,7 +187,8 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 	}
 	source := instance.Spec.Source
 	if source != nil && source.Kind == v1alpha1.SourceMachine {
-		return fmt.Errorf("host %s is of a Machine: delete that: kubectl delete machine %s -n %s", name, source.Name,
+		return fmt.Errorf("host %s belongs to a Machine; delete the Machine: kubectl delete machine %s -n "+
+			"%s", name, source.Name,
 			contract.MachineAPINamespace)
 	}
 	// Withdraw first. If this is refused, the removal policy stays unchanged, so that a later removal isn't forced.
@@ -244,9 +245,9 @@ func (p *plugin) pauseCommand(paused bool) *cobra.Command {
 	all, rollout := false, false
 	command := &cobra.Command{
 		Use:   "pause HOST... | --all",
-		Short: "Have the operator leave hosts alone",
-		Long: `Have the operator leave hosts alone: it neither joins, upgrades, reboots nor removes them, apart from
-a removal with --force. Their daemons go on repairing the nodes.
+		Short: "Pause hosts: the operator does not change them",
+		Long: `Pause hosts: the operator does not join, upgrade, reboot or remove them. Exception: a removal with
+--force. The daemons of paused hosts still repair their nodes.
 
 To pause the rollout on all nodes, set spec.rollout.maxUnavailable of the WindowsMachineConfig to 0.`,
 		Example:           `  kubectl windows pause 10.0.0.7`,
@@ -269,7 +270,7 @@ To pause the rollout on all nodes, set spec.rollout.maxUnavailable of the Window
 				}
 			}
 			if len(args) == 0 && !all {
-				return errors.New("name hosts, or say --all")
+				return errors.New("name hosts, or set --all")
 			}
 			return each(args, func(name string) error {
 				instance, err := findInstance(instances, name)
@@ -283,13 +284,13 @@ To pause the rollout on all nodes, set spec.rollout.maxUnavailable of the Window
 	command.Flags().BoolVar(&all, "all", false, "all hosts")
 	if !paused {
 		command.Use = "resume HOST... | --all | --rollout"
-		command.Short = "Have the operator go on with hosts, or with a rollout"
+		command.Short = "Continue with paused hosts, or with a halted rollout"
 		command.Long = `Let the operator continue with paused hosts.
 
-With --rollout, a rollout goes on that was halted because nodes failed at its revision. That holds
-for this revision only; nodes that fail go back as before.`
+With --rollout, the operator continues a rollout that was halted because nodes failed at its revision. This
+applies to this revision only. Nodes that fail are still rolled back.`
 		command.Example = "  kubectl windows resume 10.0.0.7\n  kubectl windows resume --rollout"
-		command.Flags().BoolVar(&rollout, "rollout", false, "go on with the rollout that is halted")
+		command.Flags().BoolVar(&rollout, "rollout", false, "continue the halted rollout")
 	}
 	ch.flags(command, false)
 	return command
@@ -301,7 +302,7 @@ func (e *editor) pause(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	case instance == nil:
 		return fmt.Errorf("no host is named %s", name)
 	case !paused && instance.Annotations[contract.IgnoredAnnotation] == "true":
-		return fmt.Errorf("host %s is paused because its Machine has the label %s: remove that", name,
+		return fmt.Errorf("host %s is paused because its Machine has the label %s: remove the label", name,
 			contract.IgnoreLabel)
 	case instance.Spec.Paused == paused:
 		return e.done("host %s is %s already", name, state)
@@ -327,5 +328,5 @@ func (e *editor) resumeRollout(ctx context.Context) error {
 		contract.ResumeRolloutAnnotation: rollout.Revision}}}, "the WindowsMachineConfig"); err != nil {
 		return err
 	}
-	return e.done("rollout of %s goes on", rollout.Revision)
+	return e.done("rollout of %s continues", rollout.Revision)
 }

@@ -162,7 +162,7 @@ func (e *Evidence) Close() (missing int, err error) {
 		return 0, fmt.Errorf("writing %s: %w", e.file.Name(), err)
 	}
 	if err = os.Rename(e.file.Name(), e.options.file); err != nil {
-		return 0, fmt.Errorf("giving the archive its name: %w", err)
+		return 0, fmt.Errorf("renaming the archive: %w", err)
 	}
 	return len(e.problems), nil
 }

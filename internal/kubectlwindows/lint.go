@@ -37,15 +37,15 @@ func (p *plugin) lintCommand() *cobra.Command {
 	var o lintOptions
 	command := &cobra.Command{
 		Use:   "lint FILE... | --live [TYPE[/NAME]...]",
-		Short: "Find what of manifests or live objects will not run on Windows nodes, and why",
-		Long: `Find what of manifests or live objects will not run on Windows nodes, and why, before or after
-anyone applies them: operating system, tolerations, builds, security contexts, volumes, commands.
+		Short: "Find what in manifests or live objects won't run on Windows nodes, and why",
+		Long: `Find what in manifests or live objects won't run on Windows nodes, and why: operating system,
+tolerations, builds, security contexts, volumes, commands.
 
-Files are judged without a cluster, unless --against-cluster says to ask it for its Windows
-builds, RuntimeClasses and taints; - is standard input. With --live, workloads of the namespace
-are looked at, or those that are named.
+lint checks files without a cluster. With --against-cluster, it reads the Windows builds, RuntimeClasses and
+taints of the cluster. The file - is standard input. With --live, lint checks the workloads of the namespace,
+or the named workloads.
 
-The exit code is 2 when there is an error. Warnings are for what Windows ignores.`,
+The exit code is 2 if there is an error. Warnings are about settings that Windows ignores.`,
 		Example: `  kubectl windows lint deployment.yaml
   helm template ./chart | kubectl windows lint - --against-cluster --images
 
@@ -60,12 +60,12 @@ The exit code is 2 when there is an error. Warnings are for what Windows ignores
 			return errors.Join(err, p.show(findings, err != nil || !slices.ContainsFunc(findings, isError)))
 		},
 	}
-	command.Flags().StringSliceVarP(&o.files, "filename", "f", nil, "file to look at, like an argument")
-	command.Flags().BoolVar(&o.live, "live", false, "look at objects of the cluster")
-	command.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "with --live, look into all namespaces")
+	command.Flags().StringSliceVarP(&o.files, "filename", "f", nil, "file to check, like an argument")
+	command.Flags().BoolVar(&o.live, "live", false, "check objects of the cluster")
+	command.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "with --live, check all namespaces")
 	command.Flags().BoolVar(&o.against, "against-cluster", false,
-		"judge files by the cluster's nodes and RuntimeClasses")
-	command.Flags().BoolVar(&o.registry, "images", false, "ask registries which builds images are")
+		"check files against the cluster's nodes and RuntimeClasses")
+	command.Flags().BoolVar(&o.registry, "images", false, "ask registries which Windows builds the images support")
 	p.outputFlag(command, "json", "yaml")
 	return command
 }
@@ -92,7 +92,7 @@ func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findin
 	case o.live:
 		templates, failed = p.liveTemplates(args, o.all)
 	case len(files) == 0:
-		return nil, errors.New("name files to look at, or say --live")
+		return nil, errors.New("name files to check, or set --live")
 	default:
 		templates, err = p.readTemplates(files)
 	}

@@ -43,7 +43,7 @@ operator drains and reboots the node. It returns the node to service when the no
 			if err != nil {
 				return err
 			}
-			if err = e.confirm("These nodes are drained and rebooted", args); err != nil {
+			if err = e.confirm("These nodes will be drained and rebooted", args); err != nil {
 				return err
 			}
 			return each(args, func(name string) error { return e.reboot(command.Context(), name) })
@@ -94,7 +94,7 @@ func (r *reader) nodeOf(ctx context.Context, name string) (*corev1.Node, error) 
 		}
 	}
 	if node.Labels[corev1.LabelOSStable] == string(corev1.Linux) {
-		return nil, fmt.Errorf("node %s is of Linux", node.Name)
+		return nil, fmt.Errorf("node %s is a Linux node", node.Name)
 	}
 	return node, nil
 }
@@ -105,13 +105,13 @@ func (p *plugin) logsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "logs NODE",
 		Short: "Show the log of the daemon or of a service on a node",
-		Long: `Show the end of a log on a node: of the daemon, or of the service that --service names. It comes
-through the API server from kubelet, so kubelet must run; no login on the host is needed. You need
-the right get on nodes/proxy.`,
+		Long: `Show the end of a log on a node: the log of the daemon, or of the service in --service. The log comes
+from kubelet through the API server, so kubelet must run. You need the right get on nodes/proxy, but no
+login on the host.`,
 		Example: `  kubectl windows logs win-7
   kubectl windows logs win-7 --service kubelet --tail-bytes 1000000
 
-  # Which logs there are
+  # List the logs
   kubectl windows logs win-7 --path /`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: p.completeHosts,
 		RunE: func(command *cobra.Command, args []string) error {
@@ -136,7 +136,7 @@ the right get on nodes/proxy.`,
 	}
 	command.Flags().StringVar(&service, "service", "", "name of the service; the daemon by default")
 	command.Flags().StringVar(&file, "path", "", `path of a file below C:\var\log, or / for a list`)
-	command.Flags().Int64Var(&tail, "tail-bytes", 64<<10, "how much of the end to show, at most 64 MiB")
+	command.Flags().Int64Var(&tail, "tail-bytes", 64<<10, "how many bytes to show from the end, at most 64 MiB")
 	_ = command.RegisterFlagCompletionFunc("service",
 		cobra.FixedCompletions(services(), cobra.ShellCompDirectiveNoFileComp))
 	return command

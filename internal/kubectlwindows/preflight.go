@@ -44,14 +44,14 @@ func (p *plugin) preflightCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "preflight ADDRESS... --username NAME",
 		Short: "Check whether hosts can join, without joining them",
-		Long: `Check whether hosts can join, without joining them. The operator logs in to each host over SSH, looks,
-and changes nothing: it creates no Node and requests no certificate. The reasons are the same as for a
-join that fails.
+		Long: `Check whether hosts can join, without joining them. The operator logs in to each host over SSH, reads
+its state, and changes nothing: it creates no Node and requests no certificate. The reasons are the same
+as for a join that fails.
 
-For the time of the check there is a WindowsInstance with spec.preflightOnly. It is deleted
-afterwards, also after Ctrl-C; the operator deletes one that is left after an hour.
+During the check, there is a WindowsInstance with spec.preflightOnly for each host. preflight deletes it
+afterwards, and after Ctrl-C. If it can't, the operator deletes the WindowsInstance after an hour.
 
-The exit code is 2 when a host can't join.`,
+The exit code is 2 if a host can't join.`,
 		Example: `  kubectl windows preflight 10.0.0.7 10.0.0.8 --username Administrator`,
 		Args:    cobra.MinimumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(command *cobra.Command, args []string) error {
@@ -188,10 +188,11 @@ func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInsta
 	case limited.Err() == nil:
 		return err
 	case failed != nil:
-		return fmt.Errorf("it was not over after %s: reading WindowsInstance %s: %w", timeout, name, failed)
+		return fmt.Errorf("it did not end within %s: reading WindowsInstance %s: %w", timeout, name, failed)
 	case status.Reason == "":
-		return fmt.Errorf("the operator did not begin within %s: is it at work? kubectl windows status shows it",
+		return fmt.Errorf("the operator did not start the check within %s: run kubectl windows status to see whether "+
+			"the operator is running",
 			timeout)
 	}
-	return fmt.Errorf("it was not over after %s: %s %s %s", timeout, status.Code, status.Reason, status.Message)
+	return fmt.Errorf("it did not end within %s: %s %s %s", timeout, status.Code, status.Reason, status.Message)
 }

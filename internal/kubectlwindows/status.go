@@ -20,20 +20,19 @@ func (p *plugin) statusCommand() *cobra.Command {
 	watch := false
 	command := &cobra.Command{
 		Use:   "status",
-		Short: "Show the fleet, its rollout, and what waits for what, on one screen",
-		Long: `Show whether the operator is at work and what it lacks, how many hosts are Ready, the progress and the
+		Short: "Show all hosts, the rollout, and why hosts wait or fail, on one screen",
+		Long: `Show whether the operator is running and what it lacks, how many hosts are Ready, the progress and the
 limits of the rollout of the desired revision, and the reasons why hosts wait or fail, with the fix for
 each.
 
-With more than 20 hosts only those that are not as they should be are listed; -o wide lists
-all. The exit code is 2 while something is not as it should be. What the payload lacks is shown
-and does not count.`,
+With more than 20 hosts, status lists only hosts with a problem. To list all hosts, use -o wide. The exit
+code is 2 if there is a problem. Missing parts of the payload are shown, but don't change the exit code.`,
 		Example: `  kubectl windows status
 
-  # Draw the progress of a rollout until Ctrl-C
+  # Watch a rollout until Ctrl-C
   kubectl windows status --watch
 
-  # Names of hosts that fail
+  # List the names of hosts that fail
   kubectl windows status -o json | jq -r '.hosts[] | select(.failing) | .name'`,
 		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -51,7 +50,7 @@ and does not count.`,
 			return p.show(&status, status.Healthy())
 		},
 	}
-	command.Flags().BoolVarP(&watch, "watch", "w", false, "draw it again when something changes, until Ctrl-C")
+	command.Flags().BoolVarP(&watch, "watch", "w", false, "update the screen when something changes, until Ctrl-C")
 	p.outputFlag(command, "wide", "json", "yaml")
 	return command
 }

@@ -31,19 +31,19 @@ func (p *plugin) whyCommand() *cobra.Command {
 	images := false
 	command := &cobra.Command{
 		Use:   "why HOST|NODE|POD",
-		Short: "Explain why a host, node or pod is not as it should be, and what to do",
-		Long: `Explain why a host, node or pod is not as it should be: from the symptom over its causes to
-the fix of each. Of a host or node: phase, reason, failed attempts and upgrades, what the
-daemon reports, its certificate, the turn in the rollout, events. Of a pod for Windows: build,
-operating system, tolerations, image, and what scheduler and kubelet report.
+		Short: "Explain what is wrong with a host, node or pod, and what to do",
+		Long: `Explain what is wrong with a host, node or pod: the symptom, its causes, and the fix for each
+cause. For a host or node, why shows its phase, reason, failed attempts and upgrades, the daemon's
+report and certificate, its turn in the rollout, and events. For a pod for Windows, why shows its
+build, operating system, tolerations and image, and the reports of the scheduler and kubelet.
 
-A host may be named by its WindowsInstance, its address or its node. A name that stands for
-several things is given with its kind: host/NAME, node/NAME, pod/NAME. Pods are looked for
-in the namespace of -n. The exit code is 2 when there is a problem.`,
+Name a host by its WindowsInstance, its address or its node. If a name is ambiguous, add its kind:
+host/NAME, node/NAME, pod/NAME. Pods are searched in the namespace of -n. The exit code is 2 if there
+is a problem.`,
 		Example: `  kubectl windows why 10.0.0.7
   kubectl windows why node/win-7
 
-  # A pod, and ask its registry for which builds its images are
+  # Explain a pod, and ask its registry which Windows builds its images support
   kubectl windows why pod/web-0 -n shop --images`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: p.completeHosts,
 		RunE: func(command *cobra.Command, args []string) error {
@@ -58,7 +58,7 @@ in the namespace of -n. The exit code is 2 when there is a problem.`,
 			return p.show(&found, found.Healthy())
 		},
 	}
-	command.Flags().BoolVar(&images, "images", false, "ask registries which builds a pod's images are")
+	command.Flags().BoolVar(&images, "images", false, "ask registries which Windows builds a pod's images support")
 	p.outputFlag(command, "wide", "json", "yaml")
 	return command
 }
@@ -164,7 +164,7 @@ func (r *reader) findHost(ctx context.Context, s *diagnosis.Snapshot, kind, name
 	node := &corev1.Node{} // nodes couldn't be listed, or the node has no label for Windows
 	switch err := r.Get(ctx, client.ObjectKey{Name: nodeName}, node); {
 	case err == nil && node.Labels[corev1.LabelOSStable] == string(corev1.Linux):
-		return found, fmt.Errorf("node %s is of Linux", nodeName)
+		return found, fmt.Errorf("node %s is a Linux node", nodeName)
 	case err == nil:
 		found.node = node
 	case !apierrors.IsNotFound(err) && kind == kindNode:

@@ -101,10 +101,10 @@ func describe(file, version string, platforms []platform) error {
 		"metadata": map[string]any{"name": "windows"},
 		"spec": map[string]any{
 			"version": "v" + version, "homepage": homepage, "platforms": platforms,
-			"shortDescription": "Look at Windows nodes and their hosts, and find out why",
-			"description": "Shows the hosts of the Windows Machine Config Operator, why something waits or fails,\n" +
-				"and what to do; finds what of manifests will not run on Windows; adds and removes hosts;\n" +
-				"collects what support needs.\n",
+			"shortDescription": "Inspect Windows nodes and their hosts, and find out what is wrong",
+			"description": "Shows the hosts of the Windows Machine Config Operator, why something waits or " +
+				"fails,\nand what to do; finds what in manifests won't run on Windows; adds and removes " +
+				"hosts;\ncollects data for support.\n",
 			"caveats": "For completion of names, link kubectl_complete-windows to the plugin.\n",
 		}})
 	if err != nil {

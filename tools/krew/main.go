@@ -19,7 +19,7 @@ import (
 func main() {
 	o := options{}
 	flag.StringVar(&o.root, "root", ".", "top folder of the source")
-	flag.StringVar(&o.out, "out", "out/plugin", "folder for the result; what was in it goes")
+	flag.StringVar(&o.out, "out", "out/plugin", "folder for the result, which is emptied first")
 	flag.StringVar(&o.version, "version", "0.1.0", "version of the plugin")
 	flag.StringVar(&o.url, "url", "", "where the archives will be downloaded from; the release if empty")
 	flag.Parse()
