@@ -36,14 +36,13 @@ func checkVolumes(p *pod, say report) {
 				"Remove it: the volume is then on the node's disk.")
 		}
 		if v.HostPath != nil && looksLikeLinux(v.HostPath.Path) && !p.allHostProcess() {
-			say(Warning, path+".hostPath.path", v.HostPath.Path+" is a path of Linux; on Windows it is taken on "+
-				"drive C:",
-				`Name a path of the Windows host, such as C:\data.`)
+			say(Warning, path+".hostPath.path", v.HostPath.Path+" is a Linux path; Windows uses it on drive C:",
+				`Use a path of the Windows host, such as C:\data.`)
 		}
 		for field, mode := range modes(&v.VolumeSource) {
 			if mode != nil && *mode != defaultMode {
 				say(Warning, path+"."+field, "Windows has no such file modes; they are ignored",
-					"Remove it. Who may read the file is decided by the container's user.")
+					"Remove it. On Windows, the container's user determines the access to the file.")
 			}
 		}
 	}
@@ -95,7 +94,7 @@ func checkCommands(p *pod, say report) {
 	p.containers(func(path string, c *corev1.Container) {
 		look := func(field string, command []string) {
 			if len(command) > 0 && looksLikeLinux(command[0]) {
-				say(Error, path+"."+field, command[0]+" is a program of Linux, which a Windows image does not have",
+				say(Error, path+"."+field, command[0]+" is a Linux program, which a Windows image does not have",
 					"Use cmd.exe, powershell.exe or a program of the image.")
 			}
 		}

@@ -43,8 +43,8 @@ func CheckImages(ctx context.Context, templates []Template, c Cluster, images Im
 					container.Image + " " + message, fix})
 			}
 			if a.err != nil {
-				say(Warning, fmt.Sprintf("could not be looked at: %v", a.err),
-					"Check its name, and that you may pull it.")
+				say(Warning, fmt.Sprintf("could not be inspected: %v", a.err),
+					"Check its name, and your right to pull it.")
 				return
 			}
 			p.judge(container, a.offer, say)
@@ -90,7 +90,7 @@ func (p *pod) judge(c *corev1.Container, offer Offer, say func(Severity, string,
 	windows := slices.Contains(offer.Systems, string(systemWindows))
 	switch {
 	case p.system == systemWindows && !windows && len(offer.Systems) > 0:
-		say(Error, "has no variant for Windows, only for "+list(offer.Systems), "Use an image of Windows.")
+		say(Error, "has no variant for Windows, only for "+list(offer.Systems), "Use a Windows image.")
 	case p.system != systemWindows && windows && len(offer.Systems) == 1:
 		say(Error, "runs on Windows only, and the pod does not select Windows",
 			"Set spec.os.name to windows and the node selector kubernetes.io/os: windows.")

@@ -102,21 +102,20 @@ func checkUnsaid(p *pod, say report) {
 			return
 		}
 	}
-	say(Warning, "", "names no operating system and tolerates the taint of Windows nodes, so its pods are placed "+
-		"there, too",
+	say(Warning, "", "names no operating system and tolerates the taint of Windows nodes, so its pods can also run "+
+		"on Windows nodes",
 		"Set spec.os.name and the node selector kubernetes.io/os to linux or windows.")
 }
 
 func checkName(p *pod, say report) {
 	if p.Spec.OS == nil {
-		say(Warning, "os.name", "is not set: the API server and admission then check the pod by the rules of Linux",
+		say(Warning, "os.name", "is not set, so the API server and admission check the pod by the rules of Linux",
 			"Set os.name to windows.")
 	}
 	if p.Spec.OS != nil && p.Spec.NodeSelector[corev1.LabelOSStable] == "" && p.Spec.RuntimeClassName == nil &&
 		systemOfAffinity(p.Spec.Affinity) == systemUnsaid {
-		say(Error, "nodeSelector", "does not name kubernetes.io/os: the scheduler does not look at os.name and may "+
-			"choose "+
-			"a Linux node, whose kubelet refuses the pod", "Add the node selector kubernetes.io/os: windows.")
+		say(Error, "nodeSelector", "does not name kubernetes.io/os: the scheduler ignores os.name and may choose a "+
+			"Linux node, whose kubelet refuses the pod", "Add the node selector kubernetes.io/os: windows.")
 	}
 }
 
@@ -148,7 +147,7 @@ func checkBuild(p *pod, say report) {
 	}
 	if wanted := p.Spec.NodeSelector[corev1.LabelWindowsBuild]; wanted != "" && !p.cluster.has(wanted) {
 		say(Error, "nodeSelector", "selects Windows build "+wanted+", which no node of the cluster has",
-			"Use one of: "+list(p.cluster.Builds)+".")
+			"Use one of these builds: "+list(p.cluster.Builds)+".")
 	}
 	if p.Spec.RuntimeClassName == nil {
 		return
@@ -158,7 +157,7 @@ func checkBuild(p *pod, say report) {
 	if known && wanted != "" && !p.cluster.has(wanted) {
 		say(Error, "runtimeClassName", "names a RuntimeClass for Windows build "+wanted+
 			", which no node of the cluster has",
-			"Use a RuntimeClass of one of: "+list(p.cluster.Builds)+".")
+			"Use a RuntimeClass for one of these builds: "+list(p.cluster.Builds)+".")
 	}
 }
 
@@ -179,9 +178,9 @@ func checkHost(p *pod, say report) {
 }
 
 func checkSecurity(p *pod, say report) {
-	severity, message := Error, "is of Linux; the API server refuses it with os.name windows"
+	severity, message := Error, "is for Linux only; the API server refuses it with os.name windows"
 	if p.Spec.OS == nil { // then it is ignored
-		severity, message = Warning, "is of Linux, and is refused once os.name is set to windows"
+		severity, message = Warning, "is for Linux only; the API server refuses it when os.name is set to windows"
 	}
 	const fix = "Remove it. Windows has securityContext.windowsOptions instead."
 	for _, f := range podSecurity(p.Spec.SecurityContext) {
@@ -252,8 +251,8 @@ func checkUser(p *pod, say report) {
 		}
 		if o.GMSACredentialSpec == nil && o.GMSACredentialSpecName != nil {
 			say(Warning, path+".gmsaCredentialSpecName",
-				"is filled in by a webhook that a cluster need not have; without it the pod is refused",
-				"Install the gMSA webhook, and make the GMSACredentialSpec "+*o.GMSACredentialSpecName+".")
+				"needs a webhook that fills it in; without the webhook, the API server refuses the pod",
+				"Install the gMSA webhook, and create the GMSACredentialSpec "+*o.GMSACredentialSpecName+".")
 		}
 	}
 	if p.Spec.SecurityContext != nil {
