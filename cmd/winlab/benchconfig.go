@@ -31,15 +31,16 @@ func newBenchConfig() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "config",
 		Short: "Change mirrors, CA certificates, the pull secret and the proxy of many nodes",
-		Long: `config joins hosts, changes one setting after the other, and measures for each change how long it
-takes from the write until each node reports it applied; how many requests the API server gets, by client and
-purpose; and how many SSH connections there are, which must be none. With --growth it does so with half of the
-hosts first, and prints how much more twice as many cost.
+		Long: `config joins hosts and changes one setting after the other. For each change it measures the time
+from the write until each node reports the change as applied, the requests to the API server by client and
+purpose, and the number of SSH connections, which must be 0. With --growth it first measures half of the hosts,
+and prints how much more twice as many hosts cost.
 
-maxUnavailable is 100%: a proxy restarts every service, so that otherwise one node after the other would
-follow. Simulated hosts share this machine with the API server and the operator. So seconds are an upper bound
-for this machine; counts and ratios are the same anywhere. It also prints the processor time of each program
-for a change, without the time that it takes while nothing changes, which is measured for --quiet before.`,
+maxUnavailable is 100%, because a proxy restarts every service, and nodes would otherwise change one after the
+other. Simulated hosts share this machine with the API server and the operator. Therefore seconds are an upper
+bound for this machine; counts and ratios are the same on every machine. config also prints the processor time of
+each program for a change. It subtracts the time that the program needs while nothing changes, which it measures
+for --quiet before the change.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			b.out = command.OutOrStdout()
@@ -49,7 +50,7 @@ for a change, without the time that it takes while nothing changes, which is mea
 	flags := command.Flags()
 	flags.StringVar(&b.operator, "operator", "out/bin/wmco", "the operator's binary")
 	flags.IntVar(&b.hosts, "hosts", 200, "how many nodes there are")
-	flags.BoolVar(&b.growth, "growth", true, "measure half of the hosts, too, and compare")
+	flags.BoolVar(&b.growth, "growth", true, "also measure half of the hosts, and compare")
 	flags.IntVar(&b.joins, "joins", 20, "how many hosts may join at once, which does not affect the figures")
 	flags.DurationVar(&b.quiet, "quiet", 20*time.Second, "how long to count while nothing happens")
 	flags.StringVar(&b.json, "json", "", "write the figures to this file")
@@ -130,7 +131,7 @@ func (b *benchConfig) measure(ctx context.Context, hosts int) (run configRun, er
 	}
 	fmt.Fprintf(b.out, "listening for %s while nothing happens\n", b.quiet)
 	if run.Quiet, err = listen(ctx, s, b.quiet); err != nil {
-		return run, fmt.Errorf("measuring %d hosts of which nothing is wanted: %w", hosts, err)
+		return run, fmt.Errorf("measuring %d idle hosts: %w", hosts, err)
 	}
 	changes, err := dayTwoChanges(s)
 	if err != nil {

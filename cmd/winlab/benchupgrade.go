@@ -29,11 +29,11 @@ func newBenchUpgrade() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "upgrade",
 		Short: "Change one program of many nodes, with a budget and with twice the budget",
-		Long: `upgrade joins hosts, gives the operator a payload in which only kubelet has changed, and measures
-what each node was sent, how long that took while it was in service, and how long it was out of service. Then
-it does the same with twice the budget, and compares. There must be no SSH connection. Simulated hosts share
-this machine with the API server and the operator, and their programs have a few KiB: only bytes, counts and
-ratios are meaningful.`,
+		Long: `upgrade joins hosts, gives the operator a payload that differs in kubelet only, and measures how
+many bytes each node receives, how long it receives them in service, and how long it is out of service. Then it
+does the same with twice the budget, and compares. There must be no SSH connection. Simulated hosts share this
+machine with the API server and the operator, and their programs have a few KiB: only bytes, counts and ratios
+are meaningful.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			b.out = command.OutOrStdout()

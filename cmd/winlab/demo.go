@@ -33,12 +33,12 @@ func newDemo() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "demo",
 		Short: "Join simulated Windows hosts to a local cluster and watch",
-		Long: `demo starts a control plane that looks like OpenShift, or with --cluster kubernetes one that
-kubeadm configured, simulated Windows hosts and the
-operator, lists the hosts in windows-instances, and shows how each host joins until Ctrl-C. With --machines
-it adds a simulated cloud and a MachineSet, whose Machines boot with the operator's user data and become nodes
-without being listed. With --once it removes one host and one Machine again, checks that they are gone and the
-host is clean, writes a report, and ends: with 0 when every host joined, otherwise with the reasons.`,
+		Long: `demo starts a control plane, simulated Windows hosts and the operator, lists the hosts in
+windows-instances, and shows how each host joins until Ctrl-C. The control plane looks like OpenShift, or with
+--cluster kubernetes like a cluster that kubeadm configured. With --machines, demo also starts a simulated cloud
+with a MachineSet. Its Machines boot with the operator's user data and become nodes without being listed. With
+--once, demo removes one host and one Machine again, checks that they are gone and the host is clean, writes a
+report, and exits. The exit code is 0 if every host joined. Otherwise demo prints the reasons.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return d.run(command.Context(), command.OutOrStdout())
@@ -58,9 +58,9 @@ host is clean, writes a report, and ends: with 0 when every host joined, otherwi
 	flags.BoolVar(&d.once, "once", false, "remove one host at the end, write the report, and end")
 	flags.StringVar(&d.json, "json", "", "write the report to this file")
 	flags.StringVar(&d.payload, "payload", "", "a payload directory made by `make payload`, instead of small stand-ins")
-	flags.BoolVar(&d.wine, "wine", false, "make the hosts of Wine, with real Windows programs as far as they run "+
-		"there, instead of simulating them")
-	flags.BoolVar(&d.keep, "keep", false, "leave the directory with logs and data behind")
+	flags.BoolVar(&d.wine, "wine", false, "run the hosts under Wine instead of simulating them, with the real "+
+		"Windows programs that run there")
+	flags.BoolVar(&d.keep, "keep", false, "keep the directory with logs and data")
 	flags.BoolVar(&d.debug, "debug", false, "let the operator log in detail")
 	flags.DurationVar(&d.timeout, "timeout", 3*time.Minute, "with --once, how long to wait for the hosts")
 	return command
@@ -169,7 +169,7 @@ func (d *demo) useWine(ctx context.Context, options *scene.Options, faults []fle
 		return nil, errors.New(
 			"--wine builds its own payload and knows no Machines: leave out --payload and --machines")
 	case slices.ContainsFunc(faults, fleet.Fault.OfMachines):
-		return nil, errors.New("only simulated hosts can have one of these faults: leave out --wine")
+		return nil, errors.New("--fail has a fault that only simulated hosts can have: remove --wine")
 	}
 	hosts, err := newWineHosts(ctx, d.hosts, true, out)
 	if err == nil {
@@ -231,7 +231,7 @@ func (d *demo) platformType() (configv1.PlatformType, error) {
 			return configv1.PlatformType(name), nil
 		}
 	}
-	return "", fmt.Errorf("--platform %s is not one of %s, none", d.platform, strings.Join(cloud.Platforms(), ", "))
+	return "", fmt.Errorf("--platform is %s and must be %s or none", d.platform, strings.Join(cloud.Platforms(), ", "))
 }
 
 // isTerminal reports whether out is a terminal, which can be redrawn.

@@ -53,7 +53,7 @@ was as it should be.`,
 	flags.IntVar(&d.pods, "pods", 0, "how many pods run on the nodes (default twice as many as hosts)")
 	flags.BoolVar(&d.once, "once", false, "write the report and end when all nodes are upgraded")
 	flags.StringVar(&d.json, "json", "", "write the report to this file")
-	flags.BoolVar(&d.keep, "keep", false, "leave the directory with logs and data behind")
+	flags.BoolVar(&d.keep, "keep", false, "keep the directory with logs and data")
 	flags.BoolVar(&d.debug, "debug", false, "let the operator log in detail")
 	flags.DurationVar(&d.timeout, "timeout", 10*time.Minute, "how long the upgrade may take")
 	return command

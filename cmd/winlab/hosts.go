@@ -74,7 +74,7 @@ run on this machine: they listen on addresses of 127.0.0.0/8.`,
 	flags.IntVar(&count, "count", 3, "how many hosts to start")
 	flags.StringVar(&keyFile, "key", "", "file with the public key that the hosts accept, as a line of authorized_keys")
 	flags.StringVar(&fail, "fail", "", "faults of the first hosts, separated by commas")
-	flags.BoolVar(&wine, "wine", false, "make the hosts of Wine instead of simulating them")
+	flags.BoolVar(&wine, "wine", false, "run the hosts under Wine instead of simulating them")
 	flags.StringVar(&reach, "reach", "", "with --wine, servers of this machine that the hosts must reach, as "+
 		"127.0.0.1:6443, separated by commas: the API server, and the operator's payload server")
 	flags.DurationVar(&latency, "latency", 2*time.Millisecond, "one-way delay of the network")

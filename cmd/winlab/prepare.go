@@ -18,11 +18,11 @@ func newPrepare() *cobra.Command {
 		Use:   "prepare",
 		Short: "Build the control plane, so that everything else starts at once",
 		Long: `prepare builds etcd, kube-apiserver, controller-manager and kubectl from their pinned
-modules into the user's cache directory. The first time takes some minutes; after that it has
-nothing to do. Other commands do the same when they need it.
+modules into the user's cache directory. The first time takes some minutes. After that, prepare has
+nothing to do. Other commands build the same programs when they need them.
 
-With --tests it builds what only tests run, too: kube-scheduler, kubeadm and Prometheus. That takes some minutes
-more, once.`,
+With --tests, prepare also builds the programs that only tests run: kube-scheduler, kubeadm and Prometheus. The
+first time takes some more minutes.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			progress := command.ErrOrStderr()
@@ -38,7 +38,7 @@ more, once.`,
 			return err
 		},
 	}
-	command.Flags().BoolVar(&tests, "tests", false, "build what only tests run, too")
+	command.Flags().BoolVar(&tests, "tests", false, "also build the programs that only tests run")
 	return command
 }
 

@@ -53,16 +53,16 @@ func newWineCheck() *cobra.Command {
 	var namespaces bool
 	command := &cobra.Command{
 		Use: "check", Short: "Check whether this machine can run hosts under Wine", Args: cobra.NoArgs,
-		Long: `check fails where Wine or the cross compiler is missing, and says whether hosts get namespaces. Without
-them one host runs at a time, with this machine's network, and the tests of the real kubelet and kube-proxy are
-left out.`,
+		Long: `check fails if Wine or the cross compiler is missing, and prints whether hosts get namespaces. Without
+namespaces, one host runs at a time, with this machine's network, and the tests of the real kubelet and kube-proxy
+are skipped.`,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := wine.Check(); err != nil {
 				return err
 			}
-			answer := "hosts under Wine have namespaces of their own"
+			answer := "each host under Wine gets its own namespaces"
 			if !wine.CanIsolate(command.Context()) {
-				answer = "no namespaces for hosts under Wine, which take root, CAP_SYS_ADMIN, CAP_NET_ADMIN, " +
+				answer = "no namespaces for hosts under Wine, because they need root, CAP_SYS_ADMIN, CAP_NET_ADMIN, " +
 					"iproute2 and util-linux: one host at a time, and without the tests of the real kubelet and " +
 					"kube-proxy (A46)"
 				if namespaces {
@@ -73,7 +73,7 @@ left out.`,
 			return err
 		},
 	}
-	command.Flags().BoolVar(&namespaces, "namespaces", false, "fail, too, where hosts get no namespaces")
+	command.Flags().BoolVar(&namespaces, "namespaces", false, "also fail if hosts get no namespaces")
 	return command
 }
 

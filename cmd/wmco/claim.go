@@ -37,7 +37,7 @@ func claimNodes(ctx context.Context, restConfig *rest.Config, clients kubernetes
 	if claimer.Client, err = client.New(restConfig, client.Options{Scheme: scheme}); err != nil {
 		return claimer, fmt.Errorf("making a client: %w", err)
 	}
-	err = untilReady(ctx, logr.FromContextOrDiscard(ctx), "whose the Windows nodes are",
+	err = untilReady(ctx, logr.FromContextOrDiscard(ctx), "which operator owns the Windows nodes",
 		func(ctx context.Context) (bool, error) {
 			err := settings.Claim(ctx, claimer.Client, namespace, time.Now)
 			_, decided := contract.AsProblem(err)

@@ -42,20 +42,20 @@ func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "windows-machine-config-operator",
 		Short: "Turn Windows Server machines into nodes of this cluster, and keep them that way",
-		Long: `The operator reads the hosts in the ConfigMap windows-instances, makes a WindowsInstance of each,
-and makes each a Ready node: it connects to the host once over SSH with the key in the secret
-cloud-private-key and installs a daemon there. From then on the daemon keeps the node as the published
-services manifest says.
+		Long: `The operator reads the hosts in the ConfigMap windows-instances, creates a WindowsInstance for each host,
+and makes each host a Ready node: it connects to the host once over SSH with the key in the secret
+cloud-private-key and installs a daemon there. Then the daemon keeps the node in the state that the published
+services manifest describes.
 
   kubectl get windowsinstances -n ` + contract.OperatorNamespace + `
 
 shows what each host is doing, why it waits, and what to do about it.
 
 Environment: WATCH_NAMESPACE (the operator's namespace), POD_NAME (its identity as a leader),
-OPERATOR_CONDITION_NAME (the OperatorCondition in which OLM reads whether an upgrade is safe), POD_IPS and POD_IP
+OPERATOR_CONDITION_NAME (the OperatorCondition that tells OLM whether an upgrade is safe), POD_IPS and POD_IP
 (where nodes reach this pod), and for the nodes' logs SERVICES_LOG_FILE_SIZE, SERVICES_LOG_FILE_AGE and
-SERVICES_LOG_FLUSH_INTERVAL. Each flag that is not given is read from a variable, too: --payload-dir from
-WMCO_PAYLOAD_DIR.`,
+SERVICES_LOG_FLUSH_INTERVAL. If a flag is not set, the operator reads it from an environment variable, such as
+--payload-dir from WMCO_PAYLOAD_DIR.`,
 		Version: version.Version(), Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := fromEnvironment(command.Flags(), o.environment); err != nil {
@@ -74,14 +74,14 @@ WMCO_PAYLOAD_DIR.`,
 	flags.StringVar(&o.payload, "payload-dir", "/payload",
 		"directory with the programs for nodes, made by `make payload`")
 	flags.StringVar(&o.payloadBind, "payload-bind-address", fmt.Sprintf("0.0.0.0:%d", contract.PayloadServerPort),
-		"address at which nodes fetch payload, over HTTPS; 0 switches it off, and payload goes over SSH")
+		"address at which nodes fetch payload, over HTTPS; 0 disables it, and the operator sends the payload over SSH")
 	flags.StringVar(&o.payloadAdvertise, "payload-advertise", "",
 		"where nodes reach that address, as host[:port] separated by commas, tried in order (default the first "+
 			"IPv4 address of POD_IPS, POD_IP, then the Service windows-payload)")
 	flags.BoolVar(&o.leaderElects, "leader-elect", true, "work only while holding the lease "+contract.LeaderLease)
 	flags.BoolVar(&o.olm, "olm", false,
-		"apply what OLM leaves out of a bundle: admission policies first, then what binds the rights in other "+
-			"namespaces and those of daemons")
+		"apply what OLM leaves out of a bundle: admission policies first, then the bindings of the daemons' rights "+
+			"and of the rights in other namespaces")
 	flags.DurationVar(&o.retain, "manifest-retention", publish.DefaultGrace,
 		"how long a services manifest stays after the last node stopped using it")
 	flags.DurationVar(&o.machineRefusal, "machine-refusal-timeout", machine.DefaultRefusalTimeout,
@@ -107,14 +107,15 @@ func uninstallCommand(environment func(name string) (string, bool)) *cobra.Comma
 	o := uninstallOptions{namespace: valueOr(environment, "WATCH_NAMESPACE", contract.OperatorNamespace)}
 	command := &cobra.Command{
 		Use:   "uninstall-check",
-		Short: "Fail while there is any WindowsInstance, and name them: run before the operator is removed",
+		Short: "Fail if WindowsInstances exist, and list them; run this before you remove the operator",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return uninstallCheck(command.Context(), command.OutOrStdout(), o)
 		},
 	}
-	command.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "names the cluster (default that of kubectl)")
-	command.Flags().StringVar(&o.advice, "advice", "", "what to say besides when it fails")
+	command.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default the same as "+
+		"kubectl's)")
+	command.Flags().StringVar(&o.advice, "advice", "", "text to print in addition when the check fails")
 	return command
 }
 

@@ -337,7 +337,7 @@ func (b *builder) stale(ctx context.Context, flags, packages []string) ([]string
 	args := slices.Concat([]string{"list", "-e", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, flags, packages)
 	output, err := b.goTool(ctx, args...).Output()
 	if err != nil {
-		return nil, fmt.Errorf("asking which packages are to be compiled: %w", err)
+		return nil, fmt.Errorf("asking which packages to compile: %w", err)
 	}
 	return strings.Fields(string(output)), nil
 }

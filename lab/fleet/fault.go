@@ -50,7 +50,7 @@ func ParseFaults(list string) ([]Fault, error) {
 			continue
 		}
 		if _, ok := reasons()[Fault(name)]; !ok {
-			return nil, fmt.Errorf("fault %q is not one of %s", name, strings.Join(FaultNames(), ", "))
+			return nil, fmt.Errorf("fault %q is unknown; the faults are %s", name, strings.Join(FaultNames(), ", "))
 		}
 		faults = append(faults, Fault(name))
 	}

@@ -160,7 +160,7 @@ func unsettledNode(n *corev1.Node, desired string) (behind []string) {
 	}
 	if at := n.Annotations[contract.RevisionAnnotation]; at != desired ||
 		n.Annotations[contract.DesiredRevisionAnnotation] != desired {
-		behind = append(behind, fmt.Sprintf("is at %s and is to be at %s", at, desired))
+		behind = append(behind, fmt.Sprintf("is at revision %s and must be at %s", at, desired))
 	}
 	for _, asks := range []string{contract.CordonedAnnotation, contract.RebootRequestedAnnotation,
 		contract.RebootRequiredAnnotation, contract.RebootApprovedAnnotation} {

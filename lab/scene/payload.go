@@ -113,7 +113,7 @@ type Change struct {
 func ChangePayload(dir, from string, change Change) error {
 	given, err := payload.OpenDir(from)
 	if err != nil {
-		return fmt.Errorf("reading the payload that is to be changed: %w", err)
+		return fmt.Errorf("reading the payload to change: %w", err)
 	}
 	builder, err := assembly.NewBuilder(dir)
 	if err != nil {

@@ -204,7 +204,7 @@ func (s *manager) delete(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, longestDelete)
 	defer cancel()
 	if err := s.wait(ctx, func() bool { return s.services[fold(name)] != v }); err != nil {
-		return fmt.Errorf("deleting service %s, which somebody has open: %w: %w", name, winos.ErrInUse, err)
+		return fmt.Errorf("deleting service %s, which another program has open: %w: %w", name, winos.ErrInUse, err)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func (f networkFace) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, err
 	case to.Addr() == loopback():
 		socket := f.m.ports.socket(int(to.Port()))
 		if socket == nil {
-			return nil, fmt.Errorf("connecting to %s: nobody listens there", to)
+			return nil, fmt.Errorf("connecting to %s: no program listens there", to)
 		}
 		address = socket.Addr().String()
 	}

@@ -163,7 +163,7 @@ func (r *run) soak(ctx context.Context) error {
 			return err
 		}
 	}
-	r.say("counting, after %s in which nothing is done", r.options.Calm)
+	r.say("counting, after a quiet time of %s", r.options.Calm)
 	before, err := r.calm(ctx)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (r *run) soak(ctx context.Context) error {
 			return err
 		}
 	}
-	r.say("counting again, after %s in which nothing is done", r.options.Calm)
+	r.say("counting again, after a quiet time of %s", r.options.Calm)
 	return r.compare(ctx, before)
 }
 

@@ -64,7 +64,7 @@ func claim(ctx context.Context, c client.Client, namespace string, now time.Time
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("reading whose the Windows nodes are: %w", err)
+		return fmt.Errorf("reading which operator owns the Windows nodes: %w", err)
 	}
 	owner := config.Status.Operator
 	if why, owned := OwnedElsewhere(config.Status, namespace, now); owned {

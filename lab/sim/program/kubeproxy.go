@@ -62,7 +62,7 @@ func readServices(ctx context.Context, p *sim.Process, server *access) {
 		_, services := server.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 		_, slices := server.client.DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{})
 		if err := errors.Join(services, slices); err != nil {
-			log.Info("failed to list what is to be programmed", "err", err.Error())
+			log.Info("failed to list the Services and endpoints", "err", err.Error())
 			return false, nil
 		}
 		log.Info("services are known")

@@ -29,7 +29,7 @@ func (o *overlay) identify(ctx context.Context) {
 		return
 	}
 	if err := o.request(ctx, current); err != nil && ctx.Err() == nil {
-		o.log.Info("no certificate of its own", "err", err.Error())
+		o.log.Info("the certificate can't be requested", "err", err.Error())
 	}
 }
 
