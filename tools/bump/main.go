@@ -27,13 +27,13 @@ func command() *cobra.Command {
 	o, vulnerabilities := options{}, false
 	c := &cobra.Command{
 		Use:          "bump",
-		Short:        "Show newer versions of pinned modules, or take them",
+		Short:        "Show newer versions of pinned modules, or update to them",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
-		Long: `Show newer versions of pinned modules, or take them.
+		Long: `Show newer versions of pinned modules, or update to them.
 
-For each go.mod of the repository a line names the module, the version that is pinned, the newest patch of it, and
-whether its licence is another one. Nothing is changed without --write. Afterwards run make test.`,
+For each go.mod of the repository, a line names the module, the pinned version, its newest patch, and whether the
+licence changed. Without --write, nothing is changed. After --write, run make test.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			files, err := modFiles(c.Context(), o.root)
 			if err != nil {
@@ -53,7 +53,7 @@ whether its licence is another one. Nothing is changed without --write. Afterwar
 	}
 	f := c.Flags()
 	f.StringVar(&o.root, "root", ".", "top `directory` of the source tree")
-	f.BoolVar(&o.minor, "minor", false, "take newer minor versions, too")
+	f.BoolVar(&o.minor, "minor", false, "also update to newer minor versions")
 	f.BoolVar(&o.write, "write", false, "change the go.mod files")
 	f.BoolVar(&vulnerabilities, "vulnerabilities", false,
 		"run govulncheck on each module, which needs https://vuln.go.dev")

@@ -398,7 +398,7 @@ func set(object map[string]any, path []any, what any) error {
 func describe(defaults map[string]any) (text, rules []byte, err error) {
 	lines := []string{"# Made from config/ by `make chart`. `helm show values` prints this file."}
 	properties := schema{
-		"global": schema{"type": "object", "description": "Helm's, where the chart is part of another."},
+		"global": schema{"type": "object", "description": "Set by Helm if the chart is a dependency of another chart."},
 	}
 	group := ""
 	for _, v := range values {

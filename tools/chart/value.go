@@ -65,7 +65,7 @@ var values = []value{
 		field:  at(container, "image"), expression: `{{ include "wmco.image" . | toJson }}`},
 	{key: "image.tag", about: "Tag of the image. Empty: v and the chart's appVersion.",
 		schema: schema{"type": "string", "pattern": `^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$`}, otherwise: ""},
-	{key: "image.digest", about: "Digest of the image, which counts instead of the tag where it is set: sha256:…",
+	{key: "image.digest", about: "Digest of the image: sha256:…. If set, it overrides the tag.",
 		schema: schema{"type": "string", "pattern": `^(sha256:[0-9a-f]{64})?$`}, otherwise: ""},
 	{key: "image.pullPolicy", about: "When the image is pulled.",
 		schema: schema{"enum": []any{"Always", "IfNotPresent", "Never"}}, field: at(container, "imagePullPolicy")},
@@ -73,11 +73,12 @@ var values = []value{
 		schema: list(schema{"type": "object", "required": []any{"name"}, "additionalProperties": false,
 			"properties": schema{"name": schema{"type": "string", "pattern": dns}}}),
 		otherwise: []any{}, field: pod, adds: "imagePullSecrets"},
-	{key: "payload.image", about: "Image with the payload that nodes get instead of the one in the operator's image, by its " +
-		"digest: <registry>/wmco-payload@sha256:…. Use one of the same release.",
+	{key: "payload.image", about: "Image with the payload for nodes, by its digest: " +
+		"<registry>/wmco-payload@sha256:…. It replaces the payload in the operator's image, and must have the same " +
+		"release.",
 		schema:    schema{"type": "string", "maxLength": 512, "pattern": `^([^@\s]+@sha256:[0-9a-f]{64})?$`},
 		otherwise: "", field: pod, component: "payload"},
-	{key: "replicas", about: "Pods of the operator. One works; the others wait for its lease.",
+	{key: "replicas", about: "Number of operator pods. Only the pod that holds the lease works; the others wait.",
 		schema: schema{"type": "integer", "minimum": 1, "maximum": 5}, field: []any{"spec", "replicas"}},
 	{key: "resources", about: "CPU and memory of the operator's container.",
 		schema: schema{"type": "object", "additionalProperties": false, "properties": schema{
@@ -85,7 +86,7 @@ var values = []value{
 		field: at(container, "resources")},
 	{
 		key:    "nodeSelector",
-		about:  "Labels of the nodes that the operator may run on. It needs a way to the hosts' SSH port.",
+		about:  "Labels of the nodes that the operator may run on. They must reach the hosts' SSH port.",
 		schema: schema{"type": "object", "additionalProperties": text},
 		field:  at(pod, "nodeSelector"),
 	},
@@ -93,37 +94,38 @@ var values = []value{
 		field: at(pod, "tolerations")},
 	{key: "priorityClassName", about: "Priority class of the operator's pod.", schema: text,
 		field: at(pod, "priorityClassName")},
-	{key: "extraArgs", about: "Further flags of the operator, such as --debugLogging. Its --help lists them.",
+	{key: "extraArgs", about: "Additional flags of the operator, such as --debugLogging. The operator's --help lists " +
+		"all flags.",
 		schema: list(schema{"type": "string", "pattern": "^--"}), otherwise: []any{}, field: at(container, "args"),
 		appends: true},
-	{key: "extraEnv", about: "Further environment variables of the operator: [{name: …, value: …}].",
+	{key: "extraEnv", about: "Additional environment variables of the operator: [{name: …, value: …}].",
 		schema: list(schema{"type": "object", "required": []any{"name"},
 			"properties": schema{"name": schema{"type": "string", "minLength": 1}}}),
 		otherwise: []any{}, field: at(container, "env"), appends: true},
 	{
 		key: "cluster",
-		about: "Whose rights and objects are installed: openshift, or kubernetes for every other cluster. " +
-			"auto: openshift where the Infrastructure cluster of config.openshift.io exists; set it where templates are " +
-			"made without a cluster, which counts as openshift.",
+		about: "Kind of the cluster, which determines the installed rights and objects: openshift, or kubernetes for " +
+			"every other cluster. auto: openshift if the Infrastructure cluster of config.openshift.io exists. If " +
+			"you render templates without a cluster, auto means openshift, so set it.",
 		schema:    schema{"enum": []any{present, "openshift", "kubernetes"}},
 		otherwise: present,
 	},
-	{key: "namespace.create", about: "Whether the chart makes the namespace " + namespace +
-		", in which everything stands. The chart takes no other.",
+	{key: "namespace.create", about: "Whether the chart creates the namespace " + namespace +
+		". The chart installs everything in this namespace, and supports no other.",
 		schema: schema{"type": "boolean"}, otherwise: true},
 	{key: "runtimeClasses.create", about: "Whether the chart creates the RuntimeClasses windows2019, windows2022 and " +
-		"windows2025. Set it to false if the cluster has its own of these names.",
+		"windows2025. Set it to false if the cluster already has RuntimeClasses with these names.",
 		schema: schema{"type": "boolean"}, otherwise: true},
 	{
 		key: "monitoring.enabled",
-		about: "Whether to install ServiceMonitors, alerts and the rights of Prometheus. auto: where the cluster has " +
-			"the Prometheus operator's API and is OpenShift, or monitoring.namespace is set.",
+		about: "Whether to install ServiceMonitors, alerts and the rights of Prometheus. auto: if the cluster has " +
+			"the Prometheus operator's API, and is OpenShift or monitoring.namespace is set.",
 		schema: choice, otherwise: present,
 	},
 	{
 		key: "monitoring.namespace",
-		about: "Namespace of the Prometheus that reads the metrics, such as kube-prometheus's monitoring. Empty: " +
-			"openshift-monitoring on OpenShift; elsewhere no monitoring is installed.",
+		about: "Namespace of the Prometheus that reads the metrics, such as monitoring with kube-prometheus. Empty: " +
+			"openshift-monitoring on OpenShift; on other clusters, no monitoring is installed.",
 		schema:     schema{"type": "string", "pattern": `^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`},
 		otherwise:  "",
 		expression: `{{ include "wmco.prometheusNamespace" . | toJson }}`,
@@ -137,31 +139,33 @@ var values = []value{
 	{
 		key: "monitoring.caFile",
 		about: "Path, in that Prometheus's container, of the CA that signs for kubernetes.io/kubelet-serving. Empty: " +
-			"where OpenShift's has it; elsewhere the cluster's CA, which signs these where kubeadm made the cluster.",
+			"the path of OpenShift's Prometheus on OpenShift; on other clusters the cluster's CA, which signs these " +
+			"certificates if kubeadm created the cluster.",
 		schema:     schema{"type": "string", "pattern": `^(/.*)?$`},
 		otherwise:  "",
 		expression: `{{ include "wmco.kubeletCA" . | toJson }}`,
 		places: []place{{"ServiceMonitor", "windows-exporter",
 			[]any{"spec", "endpoints", 0, "tlsConfig", "caFile"}}},
 	},
-	{key: "machineAPI.enabled", about: "Whether to give the operator its rights in openshift-machine-api. " +
-		"auto: where that namespace exists; set it where templates are made without a cluster.", schema: choice, otherwise: present},
-	{key: "clusterAPI.enabled", about: "Whether to give the operator its rights in openshift-cluster-api. " +
-		"auto: where that namespace exists.", schema: choice, otherwise: present},
+	{key: "machineAPI.enabled", about: "Whether to give the operator its rights in openshift-machine-api. auto: if " +
+		"that namespace exists. If you render templates without a cluster, set " +
+		"it.", schema: choice, otherwise: present},
+	{key: "clusterAPI.enabled", about: "Whether to give the operator its rights in openshift-cluster-api. auto: if " +
+		"that namespace exists.", schema: choice, otherwise: present},
 	{
 		key: "flannel.enabled",
-		about: "Whether to give the operator, flanneld and kube-proxy on Windows nodes their rights on " +
-			"flannel's network. auto: where the namespace kube-flannel exists.",
+		about: "Whether to give the operator, flanneld and kube-proxy on Windows nodes their rights on flannel's " +
+			"network. auto: if the namespace kube-flannel exists.",
 		schema:    choice,
 		otherwise: present,
 	},
 	{
 		key: "workloadGuard.enabled",
-		about: "Whether to install the policies that complete pods for Windows, in namespaces that " +
-			"ask for it. auto: where the API server has MutatingAdmissionPolicy, as of Kubernetes 1.36.",
+		about: "Whether to install the policies that complete pods for Windows in labelled namespaces. auto: if the " +
+			"API server has MutatingAdmissionPolicy, as of Kubernetes 1.36.",
 		schema:    choice,
 		otherwise: present,
 	},
-	{key: "uninstallCheck", about: "Whether `helm uninstall` fails while there is any WindowsInstance, and names them.",
+	{key: "uninstallCheck", about: "Whether `helm uninstall` fails and lists the WindowsInstances while any exist.",
 		schema: schema{"type": "boolean"}, otherwise: true},
 }

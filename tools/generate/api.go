@@ -223,7 +223,7 @@ func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 // vocabulary explains the values of fields: phases and types of conditions.
 func vocabulary(b *bytes.Buffer, words []constant) {
-	b.WriteString("## Phases\n\nWhat `status.phase` of a WindowsInstance says, in the order of a host's life.\n\n")
+	b.WriteString("## Phases\n\nValues of `status.phase` of a WindowsInstance, in the order of a host's life.\n\n")
 	var rows [][]string
 	for _, w := range words {
 		if w.kind == "Phase" {

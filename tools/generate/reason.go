@@ -44,9 +44,9 @@ from release to release.
 
 const certificateIntroduction = `## Certificate requests
 
-The operator decides about the certificate requests of its hosts by exact rules. The reason of its decision
-stands in the condition of an approved or denied request, and in an event about one that it refuses: such a
-request of a kubelet stays pending, for an administrator to look at.
+The operator decides about the certificate requests of its hosts by exact rules. The condition of an approved or
+denied request has the reason of the decision. If the operator refuses a request, the reason is in an event:
+a refused request of a kubelet stays pending, so that an administrator can decide.
 
 `
 

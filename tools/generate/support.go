@@ -43,21 +43,21 @@ func supportPage(root string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(page, generated+"# What is supported\n\nRelease %s. Tests run against Kubernetes %s.\n\n"+
-		"## Kubernetes\n\nA kubelet fits API servers of its minor version and of the next three. "+
-		"[The payload](../payload.md#kubernetes-versions) says how to have which in it.\n\n", release, tested)
+	fmt.Fprintf(page, generated+"# What is supported\n\nRelease %s. Tests run against Kubernetes %s.\n\n## "+
+		"Kubernetes\n\nA kubelet fits API servers of its minor version and of the next three. [The "+
+		"payload](../payload.md#kubernetes-versions) explains how to choose the versions.\n\n", release, tested)
 	table(page, []string{"kubelet", "API servers", "OpenShift", "In the payload"}, minors)
 	fmt.Fprint(page, "## Windows\n\n")
 	table(page, []string{"Windows Server", "Build", "RuntimeClass"}, buildRows())
 	fmt.Fprint(page, "## Networks\n\n")
-	table(page, []string{"Network", "Cluster", "Brought by"}, [][]string{
+	table(page, []string{"Network", "Cluster", "Provided by"}, [][]string{
 		{code(blueprint.NetworkOVNKubernetes) + ", with hybrid networking", "OpenShift", "the operator"},
-		{code(blueprint.NetworkExternal), "without OpenShift", "somebody else, such as Calico's pods"},
+		{code(blueprint.NetworkExternal), "without OpenShift", "other software, such as Calico's pods"},
 		{code(blueprint.NetworkFlannel) + ", with its VXLAN backend", "without OpenShift",
-			"the operator, beside flannel's own pods on Linux nodes"}})
+			"the operator, in addition to flannel's own pods on Linux nodes"}})
 	fmt.Fprint(page, "## Clouds\n\nHosts that are listed by their address may be anywhere. "+
-		"[Machines](../machines.md) says where MachineSets work.\n\n")
-	table(page, []string{"Platform", "Programs for it alone"}, platformRows())
+		"[Machines](../machines.md) lists where MachineSets work.\n\n")
+	table(page, []string{"Platform", "Additional programs"}, platformRows())
 	fmt.Fprint(page, "## Programs\n\n")
 	table(page, []string{"Program", "Version"}, programs)
 	return append(bytes.TrimRight(page.Bytes(), "\n"), '\n'), nil

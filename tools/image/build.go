@@ -48,7 +48,7 @@ func build(ctx context.Context, out io.Writer, o buildOptions) error {
 	parts := payloadParts(o.payload, manifest)
 	carried, err := o.programImages(ctx, out, scratch, program{image: "payload", name: copier, source: "./cmd/copypayload",
 		labels: labels{"Windows Machine Config Operator: payload",
-			"The programs of Windows nodes, and one that copies them for the operator.", o.version, o.revision},
+			"The programs of Windows nodes, and a program that copies them for the operator.", o.version, o.revision},
 		beside: layers, parts: slices.Clone(parts)}, key)
 	if err != nil {
 		return err

@@ -45,8 +45,8 @@ func buildCommand() *cobra.Command {
 	f.StringVar(&o.version, "version", "dev", "`version` of the operator")
 	f.StringVar(&o.revision, "revision", "", "`commit` of the source, for a label")
 	f.StringVar(&o.repository, "repository", "quay.io/windows-nodes/wmco",
-		"`name` under which the operator's image is published, which its signature names; the payload's ends in "+
-			"-payload, that of wmco-e2e in -e2e")
+		"`name` under which the operator's image is published, for its signature; the payload's name ends in "+
+			"-payload, the name of wmco-e2e in -e2e")
 	f.StringVar(&o.key, "key", "", "private key of PEM to sign with; "+passwordVariable+
 		" holds its password, if any; without a key nothing is signed")
 	f.BoolVar(&o.incomplete, "incomplete", false, "build although programs are missing that must be supplied")
@@ -68,8 +68,8 @@ func packCommand() *cobra.Command {
 	f.StringVar(&o.out, "out", "out/image", "`directory` of the OCI layout to write")
 	f.StringVar(&o.version, "version", "dev", "`version` of the operator")
 	f.StringVar(&o.revision, "revision", "", "`commit` of the source, for a label")
-	f.StringVar(&o.repository, "repository", "quay.io/windows-nodes/wmco", "`name` under which the operator's image is "+
-		"published; those of the bundle and of the catalog end in -bundle and -catalog")
+	f.StringVar(&o.repository, "repository", "quay.io/windows-nodes/wmco", "`name` under which the operator's image "+
+		"is published; the names of the bundle and of the catalog end in -bundle and -catalog")
 	f.StringVar(&o.key, "key", "", "private key of PEM to sign with; without it nothing is signed")
 	return c
 }
@@ -98,8 +98,8 @@ func pushCommand() *cobra.Command {
 	var from, tag string
 	c := &cobra.Command{
 		Use: "push REPOSITORY", Short: "Push an OCI layout to REPOSITORY, REPOSITORY-payload and so on",
-		Long: "Push an OCI layout: the operator's image to REPOSITORY, the others to REPOSITORY-payload, REPOSITORY-e2e, " +
-			"REPOSITORY-bundle and REPOSITORY-catalog. Credentials are those of docker login or " +
+		Long: "Push an OCI layout: the operator's image to REPOSITORY, the others to REPOSITORY-payload, " +
+			"REPOSITORY-e2e, REPOSITORY-bundle and REPOSITORY-catalog. It uses the credentials of docker login or " +
 			"podman login.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -151,13 +151,13 @@ func releaseCommand() *cobra.Command {
 	f.StringVar(&o.payload, "payload", "out/payload", "`directory` of the payload")
 	f.StringVar(&o.plugin, "plugin", "out/plugin", "`directory` of the plugin of kubectl, which make plugin makes")
 	f.StringVar(&o.sonobuoy, "sonobuoy", "cmd/wmco-e2e/wmco-e2e.yaml",
-		"`file` of the plugin for Sonobuoy, in which the image gets its digest")
+		"`file` of the plugin for Sonobuoy; the command adds the digest to its image")
 	f.StringVar(&o.repository, "repository", "quay.io/windows-nodes/wmco", "`name` of the operator's repository")
 	f.StringVar(&o.changes, "changes", "", "`file` with a line for each change since the last release")
 	f.StringVar(&o.notes, "notes", "", "`file` with a section for each version, docs/release-notes.md")
 	f.StringVar(&o.source, "source", "https://github.com/windows-nodes/wmco", "`URL` of the project, for links in the notes")
 	f.StringVar(&o.version, "version", "dev", "`version` of the release")
-	f.StringVar(&o.out, "out", "out/release", "`directory` to write to; what was in it goes")
+	f.StringVar(&o.out, "out", "out/release", "`directory` to write to, which is emptied first")
 	return c
 }
 
@@ -189,7 +189,8 @@ func supplyCommand() *cobra.Command {
 	f.StringVar(&o.into, "into", "supplied", "`directory` to write to")
 	f.StringVar(&o.version, "version", "", "`version` of the program, for people; the image's digest if empty")
 	f.StringVar(&secret, "pull-secret", "",
-		"`file` with the credentials, such as OpenShift's pull secret; without it, those of docker login or podman login")
+		"`file` with the credentials, such as OpenShift's pull secret (default the credentials of docker login or "+
+			"podman login)")
 	for _, flag := range []string{"from", "path"} {
 		if err := c.MarkFlagRequired(flag); err != nil {
 			panic(err) // the flag is defined above

@@ -124,7 +124,7 @@ func pick(reference name.Digest, platform v1.Platform, options []remote.Option) 
 		}
 		has = append(has, m.Platform.String())
 	}
-	return nil, fmt.Errorf("%s is not for %s but for %s: say which with --platform", reference, platform.String(),
+	return nil, fmt.Errorf("%s is not for %s but for %s: choose one with --platform", reference, platform.String(),
 		strings.Join(has, ", "))
 }
 

@@ -58,7 +58,7 @@ func build(o options) error {
 	}
 	b := &bundle{options: o, parts: parts}
 	if b.oldest, b.newest, err = served(o.payload); err != nil {
-		return fmt.Errorf("finding out for which clusters the payload is, which `make payload` builds: %w", err)
+		return fmt.Errorf("finding out which clusters the payload of `make payload` supports: %w", err)
 	}
 	csv, err := b.csv()
 	if err != nil {

@@ -33,8 +33,9 @@ func main() {
 func run(ctx context.Context, args []string, manifests io.Reader) error {
 	var r renderer
 	flags := flag.NewFlagSet("promoperator", flag.ContinueOnError)
-	kubelets := flags.String("kubelets", "", "kubeconfig with which the endpoints of kubelets are kept; nothing is rendered")
-	selector := flags.String("nodes", "", "labels of the nodes whose kubelets have endpoints; all if empty")
+	kubelets := flags.String("kubelets", "", "kubeconfig to update the endpoints of kubelets with; then nothing is "+
+		"rendered")
+	selector := flags.String("nodes", "", "labels of the nodes whose kubelets get endpoints; all if empty")
 	flags.StringVar(&r.dir, "dir", "", "where the configuration goes")
 	flags.StringVar(&r.root, "root", "", "what is mounted in the pod of Prometheus lies below this directory")
 	flags.StringVar(&r.server, "server", "", "URL of the API server")

@@ -37,8 +37,8 @@ func main() {
 	}
 	version := info.Deps[i].Version
 	fmt.Printf(`# The feature gates of kubelet %s, written by gates.go from k8s.io/kubernetes %s.
-# A line has a gate with its default, or, after =, with the value that it is locked to: a kubelet that is told the
-# other does not start. Then come the gates without which it does not start while this one is on.
+# Each line has a gate and its default, or = and the value that the gate is locked to: with another value, kubelet does
+# not start. Other gates after that must also be on while this gate is on. Otherwise kubelet does not start.
 `, version[1:strings.LastIndex(version, ".")], version)
 	var lines []string
 	for name, spec := range gate.GetAll() {
