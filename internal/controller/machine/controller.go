@@ -32,7 +32,7 @@ const (
 )
 
 // errChanged means that an object has changed since the decision about it.
-var errChanged = errors.New("the object changed meanwhile")
+var errChanged = errors.New("the object was modified concurrently")
 
 // Reconciler creates and removes the instances of Machines, and replaces Machines whose hosts refuse the private key.
 type Reconciler struct {

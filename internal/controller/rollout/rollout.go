@@ -170,7 +170,7 @@ func (r *Rollout) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	}
 	r.mu.Unlock()
 	if err != nil { // the back-off of the queue would continue for minutes after the cause is gone
-		logf.FromContext(ctx).Error(err, "places in the rollout budget can't be given out")
+		logf.FromContext(ctx).Error(err, "slots in the rollout budget can't be granted")
 		return ctrl.Result{RequeueAfter: troubleRetry}, nil
 	}
 	for _, verdict := range decision.Verdicts {
