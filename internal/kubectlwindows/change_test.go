@@ -197,7 +197,7 @@ func addCommand(t *testing.T, at *terminal) {
 func removeCommand(t *testing.T, at *terminal) {
 	t.Helper()
 	at.expect(t, 1, []string{"not confirmed"}, "remove", "10.0.0.2")
-	at.expect(t, 1, []string{"is of a Machine"}, "remove", "machine-a", "--yes")
+	at.expect(t, 1, []string{"belongs to a Machine"}, "remove", "machine-a", "--yes")
 	at.expect(t, 1, []string{"no host is named nobody"}, "remove", "nobody", "--yes")
 	at.expect(t, 0, []string{"dry run"}, "remove", "10.0.0.2", "--force", "--dry-run=server")
 	refusedRemoval(t, at)
