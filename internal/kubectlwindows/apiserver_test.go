@@ -231,7 +231,7 @@ func statusCommand(t *testing.T, at *terminal) {
 	at.expect(t, 2, []string{"OPERATOR   wmco-1", "3 hosts: 1 Ready, 1 joining, 1 failing", "W202 KeyRefused", "fix:"},
 		"status")
 	at.expect(t, 2, []string{"ADDRESS", "MESSAGE"}, "status", "-o", "wide")
-	at.expect(t, 1, []string{"must be one of"}, "status", "-o", "xml")
+	at.expect(t, 1, []string{"must be wide, json, yaml"}, "status", "-o", "xml")
 	var status struct {
 		Instances v1alpha1.InstanceCounts `json:"instances"`
 	}

@@ -31,7 +31,7 @@ const (
 const completer = "kubectl_complete-windows"
 
 // errUnhealthy means that a command succeeded and found a problem.
-var errUnhealthy = errors.New("something is not as it should be")
+var errUnhealthy = errors.New("there is a problem")
 
 // plugin holds the options of all commands.
 type plugin struct {
