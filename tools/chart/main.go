@@ -28,8 +28,8 @@ func command() *cobra.Command {
 	}
 	c.Flags().StringVar(&root, "root", ".", "top `directory` of the source tree")
 	c.Flags().StringVar(&version, "version", "0.1.0", "`version` of the chart and of the operator that it installs")
-	c.Flags().StringVar(&image, "image", "", "`name` of the operator's image without its tag, which image.repository has by default, "+
-		"and image.digest where it has one; that of config/ if empty")
+	c.Flags().StringVar(&image, "image", "", "`name` of the operator's image without its tag, and optionally with "+
+		"its digest: the defaults of image.repository and image.digest; if empty, the name in config/")
 	c.Flags().StringVar(&out, "out", "out/chart", "`directory` to write the chart and its archive to")
 	return c
 }
