@@ -542,12 +542,12 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"the token, apply the operator's manifests again."},
 	ReasonNetworkNotRemoved: {614, "Nothing to do: the daemon tries again. If it lasts, reboot the host: flannel's " +
 		"networks end with the boot."},
-	ReasonTokenExpiring: {615, "Read the cause in the message. If the API server refuses it, apply the " +
-		"operator's manifests again; if it can't be written, free space on drive C: or exclude the daemon's files " +
-		"from scans."},
+	ReasonTokenExpiring: {615, "Read the cause in the message. If the API server refuses the token, apply the " +
+		"operator's manifests again; if the token can't be written, free space on drive C: or exclude the daemon's " +
+		"files from scans."},
 	ReasonStateLost: {616, "Nothing to do: the operator joins the host again."},
-	ReasonNodePending: {701, "Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host. Where " +
-		"the message names spec.podCIDR, kube-controller-manager must run with --allocate-node-cidrs."},
+	ReasonNodePending: {701, "Nothing to do; if it lasts, read C:\\var\\log\\kubelet\\kubelet.log on the host. If " +
+		"the message names spec.podCIDR, run kube-controller-manager with --allocate-node-cidrs."},
 	ReasonNodeNotReady: {702, "See the Node's Ready condition (kubectl describe node)."},
 	ReasonNodeForeign: {703, "Rename the host, or delete the Node if nothing uses it. If the Node belongs to this " +
 		"host, set spec.nodeIP of the WindowsInstance to the Node's address."},
