@@ -2,10 +2,8 @@ package report
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net/netip"
 	"slices"
@@ -34,7 +32,13 @@ const (
 // Look returns the state of a host.
 func Look(ctx context.Context, host winos.Host, version string) contract.NodeReport {
 	r := contract.NodeReport{Time: host.System.Now().UTC(), Version: version}
-	was, err := read(host.Files)
+	var was state.State
+	file, err := state.Read(host.Files)
+	if err == nil && !file.Exists() {
+		err = errors.New("it is missing or damaged")
+	} else if err == nil {
+		was = file.State
+	}
 	unread(&r, "state file", err)
 	r.Node, r.State = was.NodeName, stateOf(was)
 	inTime(ctx, func(ctx context.Context) { services(ctx, host.Services, was, &r) })
@@ -62,21 +66,6 @@ func routes(ctx context.Context, table winos.Routes, r *contract.NodeReport) {
 		r.Routes = append(r.Routes, contract.ReportedRoute{Destination: row.Destination.String(),
 			NextHop: text(row.NextHop), Interface: row.Interface, Metric: row.Metric})
 	}
-}
-
-// read reads the state file. Unlike state.Read, it reports a damaged file.
-func read(files winos.Files) (was state.State, err error) {
-	content, err := winos.ReadFile(files, contract.PathState)
-	if errors.Is(err, fs.ErrNotExist) {
-		return was, nil
-	}
-	if err != nil {
-		return was, err
-	}
-	if err = json.Unmarshal(content, &was); err != nil {
-		return state.State{}, errors.New("it is damaged") // JSON's error could show a part of it
-	}
-	return was, nil
 }
 
 func stateOf(was state.State) contract.ReportedState {
