@@ -33,7 +33,8 @@ type whole struct {
 
 // findWhole asks the sources for a manifest, or for the answer to a HEAD.
 func (p *pull) findWhole(ctx context.Context) (one whole, err error) {
-	answer, at, err := p.ask(ctx, p.method, everything(), func(ctx context.Context, at mirror.Location, r *reply) error {
+	answer, at, err := p.ask(ctx, p.method, everything(), func(ctx context.Context, at mirror.Location,
+		r *reply) error {
 		if r.method != http.MethodHead {
 			one, err = p.read(r)
 			return err
