@@ -2,6 +2,7 @@ package registry
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -36,15 +37,16 @@ func StartInternet(t *testing.T, by *CA, host string) *Internet {
 	i := &Internet{Host: host, connections: make(chan net.Conn), closed: make(chan struct{})}
 	silent := log.New(io.Discard, "", 0)
 	proxy := httptest.NewServer(http.HandlerFunc(i.connect))
-	server := &http.Server{Handler: registry.New(registry.Logger(silent)), ErrorLog: silent, ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: registry.New(registry.Logger(silent)), ErrorLog: silent,
+		ReadHeaderTimeout: time.Minute}
 	ended := make(chan error, 1)
-	go func() {
-		ended <- server.Serve(tls.NewListener(i, &tls.Config{
-			Certificates: []tls.Certificate{by.sign(t, host)}, MinVersion: tls.VersionTLS12}))
-	}()
+	own := &tls.Config{Certificates: []tls.Certificate{by.sign(t, host)}, MinVersion: tls.VersionTLS12}
+	go func() { ended <- server.Serve(tls.NewListener(i, own)) }()
 	t.Cleanup(func() {
-		_ = server.Close() // its connections are all there is to lose
-		<-ended
+		_ = server.Close() // its error is that of Close below, which returns none
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("the registry %s ended: %v", host, err)
+		}
 		proxy.Close()
 	})
 	var err error

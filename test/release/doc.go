@@ -1,5 +1,5 @@
-// Package release holds the tests of a release: what .github/workflows/release.yml pushes is pushed to a registry of the
-// lab, under the names that it will have, and the README's commands install it on a real control plane. The commands are
-// those of the workflow, of the README and of docs/install.md. `make test` tests a small release, and `make test-release`
-// the one that `make release` has made. Nothing leaves this machine.
+// Package release tests a release. It pushes a release to a registry of the lab with the command of
+// .github/workflows/release.yml, under the release's real names, and installs it on a real control plane with the
+// commands of the README. `make test` runs it with a small release, `make test-release` with the output of
+// `make release`. It connects to no real registry.
 package release
