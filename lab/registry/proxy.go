@@ -25,19 +25,22 @@ type Internet struct {
 	// Host is the name of the registry.
 	Host string
 
+	// login is user:password.
+	login       string
 	connections chan net.Conn
 	closed      chan struct{}
 	mu          sync.Mutex
 	refused     []string
 }
 
-// StartInternet starts such a proxy, and an empty registry behind it that accepts everybody.
-func StartInternet(t *testing.T, by *CA, host string) *Internet {
+// StartInternet starts such a proxy, and an empty registry behind it. Everybody can pull from the registry. A push
+// needs a login of the form user:password.
+func StartInternet(t *testing.T, by *CA, host, login string) *Internet {
 	t.Helper()
-	i := &Internet{Host: host, connections: make(chan net.Conn), closed: make(chan struct{})}
+	i := &Internet{Host: host, login: login, connections: make(chan net.Conn), closed: make(chan struct{})}
 	silent := log.New(io.Discard, "", 0)
 	proxy := httptest.NewServer(http.HandlerFunc(i.connect))
-	server := &http.Server{Handler: registry.New(registry.Logger(silent)), ErrorLog: silent,
+	server := &http.Server{Handler: i.guard(registry.New(registry.Logger(silent))), ErrorLog: silent,
 		ReadHeaderTimeout: time.Minute}
 	ended := make(chan error, 1)
 	own := &tls.Config{Certificates: []tls.Certificate{by.sign(t, host)}, MinVersion: tls.VersionTLS12}
@@ -54,6 +57,20 @@ func StartInternet(t *testing.T, by *CA, host string) *Internet {
 		t.Fatal(err)
 	}
 	return i
+}
+
+// guard requires the login for writes. It also requires it for the API's root, where clients find out how to log in.
+func (i *Internet) guard(content http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		user, password, _ := request.BasicAuth()
+		reads := request.Method == http.MethodGet || request.Method == http.MethodHead
+		if user+":"+password != i.login && (!reads || request.URL.Path == "/v2/") {
+			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		content.ServeHTTP(w, request)
+	})
 }
 
 // connect passes a client's connection on to the registry, if the client asked for it.

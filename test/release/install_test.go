@@ -3,6 +3,7 @@ package release_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -35,6 +36,8 @@ const (
 	operator = "windows-machine-config-operator"
 	// privateKey is the content of the file that the README's command reads.
 	privateKey = "the private key\n"
+	// login is that of whoever pushes.
+	login = "publisher:token"
 )
 
 // publication is a version, and the registry to which it was pushed.
@@ -70,7 +73,7 @@ func publish(t *testing.T, out, version, repository string, images map[string]st
 	ca := registry.NewCA(t, "registries")
 	host, _, _ := strings.Cut(repository, "/")
 	p := &publication{version: version, repository: repository, images: images, programs: t.TempDir(),
-		internet: registry.StartInternet(t, ca, host)}
+		internet: registry.StartInternet(t, ca, host, login)}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(ca.PEM)
 	p.reach = []remote.Option{remote.WithContext(t.Context()), remote.WithTransport(&http.Transport{
@@ -95,8 +98,15 @@ func publish(t *testing.T, out, version, repository string, images map[string]st
 			t.Errorf("the commands also asked %v", others)
 		}
 	})
+	// What docker login writes, which the step before has run. Whoever installs has not.
+	docker := t.TempDir()
+	if err := os.WriteFile(filepath.Join(docker, "config.json"), fmt.Appendf(nil, `{"auths": {%q: {"auth": %q}}}`, host,
+		base64.StdEncoding.EncodeToString([]byte(login))), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	pushing := find(t, "publish", runs("make publish "))
-	p.shell(t, pushing.Run, append(more, "VERSION="+version, "MAKEFLAGS=OUT="+artifact(t, out))...)
+	p.shell(t, pushing.Run,
+		append(more, "DOCKER_CONFIG="+docker, "VERSION="+version, "MAKEFLAGS=OUT="+artifact(t, out))...)
 	return p
 }
 
