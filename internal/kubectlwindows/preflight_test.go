@@ -113,7 +113,7 @@ func preflightCommand(t *testing.T, at *terminal) {
 	stop()
 	<-done
 
-	at.expect(t, 1, []string{"the operator did not begin"}, "preflight", "10.9.0.3", "--username", "u", "--timeout", "1s")
+	at.expect(t, 1, []string{"the operator did not start the check"}, "preflight", "10.9.0.3", "--username", "u", "--timeout", "1s")
 	none("without an operator")
 	at.as(t, "nobody").expect(t, 1, []string{"cannot create resource"}, "preflight", "10.9.0.3", "--username", "u")
 	at.expect(t, 1, []string{"spec.address"}, "preflight", "not an address", "--username", "u")
