@@ -254,7 +254,7 @@ func whyCommand(t *testing.T, at *terminal) {
 	at.expect(t, 0, []string{"host 10.0.0.1, node win-1"}, "why", "10.0.0.1")
 	at.expect(t, 0, []string{"host 10.0.0.1, node win-1"}, "why", "node/win-1")
 	at.expect(t, 1, []string{"say host/win-1 or pod/win-1"}, "why", "win-1")
-	at.expect(t, 2, []string{"/bin/sh is a program of Linux"}, "why", "pod/win-1", "-n", "default")
+	at.expect(t, 2, []string{"/bin/sh is a Linux program"}, "why", "pod/win-1", "-n", "default")
 	at.expect(t, 1, []string{"no host, node or pod is named nobody"}, "why", "nobody")
 	at.expect(t, 1, []string{"none of host, node, pod"}, "why", "service/web")
 }

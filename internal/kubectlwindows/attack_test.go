@@ -33,7 +33,7 @@ func fewRights(t *testing.T, at *terminal) {
 		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "pods", Namespace: "default"}, Subjects: subjects,
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "pods"}})
 	developer := at.as(t, "developer")
-	developer.expect(t, 2, []string{"/bin/sh is a program of Linux", "UNREAD", "list resource \"windowsinstances\""},
+	developer.expect(t, 2, []string{"/bin/sh is a Linux program", "UNREAD", "list resource \"windowsinstances\""},
 		"why", "pod/win-1", "-n", "default")
 	developer.expect(t, 1, []string{"no host, node or pod is named 10.0.0.2", "list resource \"windowsinstances\""},
 		"why", "10.0.0.2")
@@ -107,7 +107,7 @@ func withoutAnOperator(t *testing.T, at *terminal) {
 	bare.expect(t, 1, []string{missing}, "status")
 	bare.expect(t, 1, []string{missing}, "pause", "10.0.0.2")
 	bare.expect(t, 1, []string{missing}, "remove", "10.0.0.2", "--yes")
-	bare.expect(t, 2, []string{missing, "/bin/sh is a program of Linux"}, "why", "pod/win-1", "-n", "default")
+	bare.expect(t, 2, []string{missing, "/bin/sh is a Linux program"}, "why", "pod/win-1", "-n", "default")
 	bare.expect(t, 1, []string{missing}, "why", "nobody")
 	bare.expect(t, 0, []string{"0 errors"}, "lint", "--live", "-n", "kube-system", "deployments")
 }

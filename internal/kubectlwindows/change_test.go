@@ -42,7 +42,7 @@ spec:
 	}
 	alone := *at
 	alone.kubeconfig = filepath.Join(t.TempDir(), "absent") // files need no cluster
-	if out := alone.expect(t, 2, []string{"/bin/sh is a program of Linux"}, "lint", file); strings.Contains(out, "26100") {
+	if out := alone.expect(t, 2, []string{"/bin/sh is a Linux program"}, "lint", file); strings.Contains(out, "26100") {
 		t.Errorf("builds were judged without a cluster:\n%s", out)
 	}
 	at.expect(t, 2, []string{"10.0.26100, which no node of the cluster has"}, "lint", "-f", file, "--against-cluster")

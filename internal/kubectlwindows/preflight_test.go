@@ -77,7 +77,7 @@ func failingReads(t *testing.T, at *terminal) {
 	if reads.Load() < 2 {
 		t.Errorf("it was read %d times", reads.Load())
 	}
-	at.behind(t, &front{fail: ofInstance}).expect(t, 1, []string{"not over after 1s", "unable to handle the request"},
+	at.behind(t, &front{fail: ofInstance}).expect(t, 1, []string{"did not end within 1s", "unable to handle the request"},
 		"preflight", "10.9.0.1", "--username", "Administrator", "--timeout", "1s")
 	reads.Store(0)
 	at.behind(t, &front{refuse: func(r *http.Request) bool { return ofInstance(r) && reads.Add(1) > 0 }}).expect(t, 1,
