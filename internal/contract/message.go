@@ -15,6 +15,7 @@ const (
 	VerbPreflight Verb = "preflight" // check: facts, problems, missing blobs. Changes nothing
 	VerbPrepare   Verb = "prepare"   // host name, Windows features; may reboot the host
 	VerbReceive   Verb = "receive"   // unpack, verify and store the payload stream
+	VerbFetch     Verb = "fetch"     // fetch, verify and store blobs; for hosts without SSH
 	VerbBootstrap Verb = "bootstrap" // files and bootstrap services; makes the daemon's key and request
 	VerbHandover  Verb = "handover"  // store the daemon's certificate, install and start it as a service
 	VerbCleanup   Verb = "cleanup"   // remove everything that we created, restore previous values

@@ -152,6 +152,12 @@ const (
 	ReasonOutputTooLarge Reason = "OutputTooLarge"
 	// The host's SSH server transfers files but opens no session for a command.
 	ReasonNoSession Reason = "NoSession"
+	// The host joins by itself, and the command was not run on it yet.
+	ReasonHostAwaited Reason = "HostAwaited"
+	// The host joins by itself, and the token in its command has expired before the command was run.
+	ReasonJoinTokenExpired Reason = "JoinTokenExpired"
+	// The host joins by itself, and does not read the operator's calls.
+	ReasonHostSilent Reason = "HostSilent"
 
 	// The Windows build is not supported.
 	ReasonBuildUnsupported Reason = "BuildUnsupported"
@@ -468,6 +474,13 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"host."},
 	ReasonNoSession: {210, "Set MaxSessions in C:\\ProgramData\\ssh\\sshd_config to 2 or more (OpenSSH's default is " +
 		"10), and restart sshd."},
+	ReasonHostAwaited: {211, "Run the command on the host, in Windows PowerShell as an administrator. \"kubectl " +
+		"windows add --by-itself\" with the name of the WindowsInstance prints it."},
+	ReasonJoinTokenExpired: {212, "Run \"kubectl windows add --by-itself\" with the name of the WindowsInstance " +
+		"again: it prints a command with a new token."},
+	ReasonHostSilent: {213, "Check that the host is up and reaches the API server, and that its service " +
+		"windows-instance-attend runs. If the host was reinstalled, run \"kubectl windows add --by-itself\" with the " +
+		"name of the WindowsInstance, and the new command on the host."},
 	ReasonBuildUnsupported: {301, "Use Windows Server 2019 (17763), 2022 (20348.681 or later) or 2025 (26100). " +
 		"Install Windows updates if the message names one."},
 	ReasonDiskFull:    {302, "Free space on drive C: or enlarge it."},

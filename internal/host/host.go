@@ -9,6 +9,7 @@ import (
 	"context"
 	"io"
 	"net/netip"
+	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -70,8 +71,32 @@ type Locator interface {
 	Address() netip.Addr
 }
 
+// Fetcher is a Conn whose machine fetches payload by itself, with VerbFetch. Not every Conn implements it.
+type Fetcher interface {
+	// Fetches does nothing else.
+	Fetches()
+}
+
 // Blob is payload that can be opened any number of times.
 type Blob struct {
 	contract.Blob
 	Open func() (io.ReadCloser, error)
+}
+
+// CallTimeout returns the time limit for a verb. Verbs that copy hundreds of megabytes through a virus
+// scanner or enable a Windows feature take minutes on a slow disk. Verbs that only read take seconds.
+func CallTimeout(verb contract.Verb) time.Duration {
+	switch verb {
+	case contract.VerbPreflight:
+		return 2 * time.Minute
+	case contract.VerbPrepare:
+		return 20 * time.Minute
+	case contract.VerbHandover:
+		return 5 * time.Minute
+	case contract.VerbReceive, contract.VerbBootstrap, contract.VerbCleanup:
+		return 15 * time.Minute
+	case contract.VerbFetch: // the daemon's own limit; the next call resumes
+		return 20 * time.Minute
+	}
+	return 5 * time.Minute
 }

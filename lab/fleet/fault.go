@@ -115,7 +115,9 @@ func (h *Host) Mend() {
 	case FaultPort:
 		h.Machine.SetForeignPort(contract.KubeletPort, "")
 	default:
-		h.Server.Change(func(s *sshd.Settings) { s.Faults = sshd.Faults{} })
+		if h.Server != nil {
+			h.Server.Change(func(s *sshd.Settings) { s.Faults = sshd.Faults{} })
+		}
 	}
 	h.Fault = FaultNone
 }

@@ -62,7 +62,7 @@ func Start(ctx context.Context, options Options) (*Fleet, error) {
 func (f *Fleet) Close() error {
 	var all []error
 	for _, h := range f.Hosts {
-		h.Server.Close()
+		h.closeServer()
 	}
 	for _, h := range f.Hosts {
 		all = append(all, h.Close())

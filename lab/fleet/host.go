@@ -24,6 +24,8 @@ type HostOptions struct {
 	Lease *Lease
 	// Port of the SSH server. 0 chooses a free port, which stays the same.
 	Port uint16
+	// NoSSH leaves out the SSH server: the host joins by itself. See RunJoinCommand.
+	NoSSH bool
 	// Settings are the initial settings of the SSH server. If HostKey is nil, a key is created.
 	Settings sshd.Settings
 	// Fault is the initial fault of the host.
@@ -48,8 +50,9 @@ type Host struct {
 	// Machine is the simulated machine. It is nil if the host has a Computer.
 	Machine  *sim.Machine
 	Computer Computer
-	Server   *sshd.Server
-	Fault    Fault
+	// Server is its SSH server, nil for a host without one.
+	Server *sshd.Server
+	Fault  Fault
 	// Before is the snapshot of the new machine.
 	Before sim.Snapshot
 
@@ -70,11 +73,12 @@ func Boot(ctx context.Context, options HostOptions) (_ *Host, err error) {
 		}
 		behind = simhost.Of(host.Machine)
 	}
-	host.Server, err = sshd.Start(ctx, sshd.Options{
-		Machine: behind, Listen: netip.AddrPortFrom(options.Machine.Address, options.Port), Settings: options.Settings,
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("starting its SSH server: %w", err), host.closeMachine())
+	if !options.NoSSH {
+		host.Server, err = sshd.Start(ctx, sshd.Options{Machine: behind, Settings: options.Settings,
+			Listen: netip.AddrPortFrom(options.Machine.Address, options.Port)})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("starting its SSH server: %w", err), host.closeMachine())
+		}
 	}
 	if host.Before, err = host.Snapshot(ctx); err != nil {
 		return nil, errors.Join(err, host.Close())
@@ -102,13 +106,19 @@ func (h *Host) User() string {
 
 // Close switches the host off permanently. A repeated call does nothing.
 func (h *Host) Close() error {
-	h.Server.Close()
+	h.closeServer()
 	err := h.closeMachine()
 	if h.lease != nil {
 		err = errors.Join(err, h.lease.Release())
 		h.lease = nil
 	}
 	return err
+}
+
+func (h *Host) closeServer() {
+	if h.Server != nil {
+		h.Server.Close()
+	}
 }
 
 func (h *Host) closeMachine() error {
@@ -118,8 +128,13 @@ func (h *Host) closeMachine() error {
 	return h.Machine.Close()
 }
 
-// Address returns the address of the host's SSH server.
-func (h *Host) Address() netip.AddrPort { return h.Server.Address() }
+// Address is where the host's SSH server listens. Without one, the port is 0.
+func (h *Host) Address() netip.AddrPort {
+	if h.Server == nil {
+		return netip.AddrPortFrom(h.Machine.Address(), 0)
+	}
+	return h.Server.Address()
+}
 
 // Entry returns the host's key and value in the ConfigMap windows-instances.
 func (h *Host) Entry() (key, value string) {

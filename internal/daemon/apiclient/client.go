@@ -25,6 +25,7 @@ import (
 type Client struct {
 	// Client is the client of the Kubernetes API.
 	Client     dynamic.Interface
+	identity   Identity
 	files      winos.Files
 	kubeconfig string
 	caBundle   string
@@ -37,6 +38,10 @@ type Client struct {
 // Options are the inputs of Open.
 type Options struct {
 	Files winos.Files
+	// Server, and Identity or Token, which authenticates the client, are for Connect only.
+	Server   Server
+	Identity Identity
+	Token    string
 	// Kubeconfig is the path of the daemon's kubeconfig. Open reads only the server's address and CA from it. The
 	// certificate is the daemon's own.
 	Kubeconfig string
@@ -52,23 +57,37 @@ const (
 	keepAlive   = 30 * time.Second
 )
 
-// Open prepares the connection. It sends nothing yet.
+// Open prepares the daemon's connection. It sends nothing yet.
 func Open(options Options) (*Client, error) {
 	server, err := readKubeconfig(options.Files, options.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	l := &Client{files: options.Files, kubeconfig: options.Kubeconfig, caBundle: options.CABundle,
-		dialer: connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)}
-	if err = errors.Join(l.verifyBy(server.CA), l.Reload()); err != nil {
+	options.Server, options.Identity = server, Daemon(options.Files, "")
+	return Connect(options)
+}
+
+// Connect prepares a connection to Options.Server. It sends nothing yet.
+func Connect(options Options) (*Client, error) {
+	l := &Client{identity: options.Identity, files: options.Files, kubeconfig: options.Kubeconfig,
+		caBundle: options.CABundle,
+		dialer:   connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)}
+	err := l.verifyBy(options.Server.CA)
+	if err != nil {
 		return nil, err
 	}
 	// A custom HTTP client doesn't set a user agent. Only client-go's own clients do.
 	named := clienttransport.NewUserAgentRoundTripper(options.UserAgent, l)
-	l.Client, err = dynamic.NewForConfigAndClient(&rest.Config{Host: server.URL, QPS: -1},
+	if options.Token != "" {
+		named = clienttransport.NewBearerAuthRoundTripper(options.Token, named)
+		l.pair.Store(&tls.Certificate{})
+	} else if err = l.Reload(); err != nil {
+		return nil, err
+	}
+	l.Client, err = dynamic.NewForConfigAndClient(&rest.Config{Host: options.Server.URL, QPS: -1},
 		&http.Client{Transport: named})
 	if err != nil {
-		return nil, fmt.Errorf("preparing the link to %s: %w", server.URL, err)
+		return nil, fmt.Errorf("preparing the link to %s: %w", options.Server.URL, err)
 	}
 	return l, nil
 }
@@ -112,7 +131,7 @@ func (l *Client) Certificate() *tls.Certificate { return l.pair.Load() }
 // checks a connection's certificate with each request, so an open connection would fail when the old certificate
 // expires.
 func (l *Client) Reload() error {
-	pair, err := LoadCertificate(l.files)
+	pair, err := l.identity.LoadCertificate()
 	if err != nil {
 		return err
 	}

@@ -21,9 +21,25 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// pathPendingKey holds a key whose certificate was requested but has not arrived, so that a restarted daemon doesn't
-// create a second key.
-const pathPendingKey = contract.DirDaemonCerts + `\wicd-client-pending.key`
+// Identity is a client certificate of this host: its subject, and its files.
+type Identity struct {
+	Files winos.Files
+	// Certificate is the path of the certificate with its key. Pending is the path of a key whose certificate was
+	// requested but has not arrived, so that a restarted program doesn't create a second key.
+	Certificate, Pending string
+	// User and Groups are the subject.
+	User   string
+	Groups []string
+	// Request is the prefix of the names of certificate requests.
+	Request string
+}
+
+// Daemon returns the identity of a node's daemon.
+func Daemon(files winos.Files, node string) Identity {
+	return Identity{Files: files, Certificate: contract.PathDaemonCertificate,
+		Pending: contract.DirDaemonCerts + `\wicd-client-pending.key`, User: contract.DaemonUserPrefix + node,
+		Groups: []string{contract.DaemonGroup}, Request: "wicd-" + node + "-"}
+}
 
 // PEM block types.
 const (
@@ -33,10 +49,10 @@ const (
 
 // PendingKey returns the key for a certificate request: the key of an earlier call, or a new one. The directory must
 // exist.
-func PendingKey(files winos.Files) (*ecdsa.PrivateKey, error) {
-	content, err := winos.ReadFile(files, pathPendingKey)
+func (i Identity) PendingKey() (*ecdsa.PrivateKey, error) {
+	content, err := winos.ReadFile(i.Files, i.Pending)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading the daemon's key: %w", err)
+		return nil, fmt.Errorf("reading the key of a certificate: %w", err)
 	}
 	// If the file contains no key, it is replaced.
 	if key, parseErr := parseKey(content); parseErr == nil {
@@ -44,44 +60,43 @@ func PendingKey(files winos.Files) (*ecdsa.PrivateKey, error) {
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making the daemon's key: %w", err)
+		return nil, fmt.Errorf("making the key of a certificate: %w", err)
 	}
 	content, err = encodeKey(key)
 	if err != nil {
 		return nil, err
 	}
-	if err = winos.WriteFile(files, pathPendingKey, bytes.NewReader(content), winos.AccessAdministrators); err != nil {
-		return nil, fmt.Errorf("writing the daemon's key: %w", err)
+	if err = winos.WriteFile(i.Files, i.Pending, bytes.NewReader(content), winos.AccessAdministrators); err != nil {
+		return nil, fmt.Errorf("writing the key of a certificate: %w", err)
 	}
 	return key, nil
 }
 
 // DropPendingKey deletes the pending key. A second call changes nothing.
-func DropPendingKey(files winos.Files) error {
-	if err := files.Remove(pathPendingKey); err != nil {
-		return fmt.Errorf("removing the daemon's pending key: %w", err)
+func (i Identity) DropPendingKey() error {
+	if err := i.Files.Remove(i.Pending); err != nil {
+		return fmt.Errorf("removing a pending key: %w", err)
 	}
 	return nil
 }
 
-// NewRequest returns the certificate request of a node's daemon, in PEM.
-func NewRequest(key *ecdsa.PrivateKey, node string) ([]byte, error) {
-	if node == "" {
-		return nil, errors.New("a daemon's certificate needs the name of its node")
+// NewRequest returns the certificate request, in PEM.
+func (i Identity) NewRequest(key *ecdsa.PrivateKey) ([]byte, error) {
+	if strings.HasSuffix(i.User, ":") {
+		return nil, fmt.Errorf("a certificate for %q needs a name", i.User)
 	}
-	subject := &pkix.Name{CommonName: contract.DaemonUserPrefix + node, Organization: []string{contract.DaemonGroup}}
-	request, err := cert.MakeCSR(key, subject, nil, nil)
+	request, err := cert.MakeCSR(key, &pkix.Name{CommonName: i.User, Organization: i.Groups}, nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("making the daemon's certificate request: %w", err)
+		return nil, fmt.Errorf("making the certificate request: %w", err)
 	}
 	return request, nil
 }
 
-// StoreCertificate makes certificate (PEM) the daemon's certificate. It must match the pending key, or the key of the
-// stored certificate, and it must be for the daemon of node. StoreCertificate writes the certificate and the key
+// StoreCertificate makes certificate (PEM) the identity's certificate. It must match the pending key, or the key of the
+// stored certificate, and it must have the identity's subject. StoreCertificate writes the certificate and the key
 // atomically to one file, and then deletes the pending key. changed is false if this certificate was already stored.
-func StoreCertificate(files winos.Files, certificate []byte, node string) (changed bool, err error) {
-	key, current, err := keyFor(files, certificate)
+func (i Identity) StoreCertificate(certificate []byte) (changed bool, err error) {
+	key, current, err := i.keyFor(certificate)
 	if err != nil {
 		return false, err
 	}
@@ -94,17 +109,17 @@ func StoreCertificate(files winos.Files, certificate []byte, node string) (chang
 	if err != nil {
 		return false, wrongError{err}
 	}
-	if err = check(leaf.Leaf, node); err != nil {
+	if err = i.check(leaf.Leaf); err != nil {
 		return false, wrongError{err}
 	}
 	if !bytes.Equal(current, content) {
-		if err = winos.WriteFile(files, contract.PathDaemonCertificate, bytes.NewReader(content),
+		if err = winos.WriteFile(i.Files, i.Certificate, bytes.NewReader(content),
 			winos.AccessAdministrators); err != nil {
-			return false, fmt.Errorf("writing the daemon's certificate: %w", err)
+			return false, fmt.Errorf("writing the client certificate: %w", err)
 		}
 		changed = true
 	}
-	return changed, DropPendingKey(files)
+	return changed, i.DropPendingKey()
 }
 
 // wrongError means that a certificate doesn't match the request. A retry with the same certificate fails again.
@@ -116,14 +131,14 @@ func isWrong(err error) bool { return errors.As(err, new(wrongError)) }
 func (e wrongError) Unwrap() error { return e.error }
 
 // keyFor returns the key of a certificate. current is the stored content, or nil.
-func keyFor(files winos.Files, certificate []byte) (key *ecdsa.PrivateKey, current []byte, err error) {
-	current, err = winos.ReadFile(files, contract.PathDaemonCertificate)
+func (i Identity) keyFor(certificate []byte) (key *ecdsa.PrivateKey, current []byte, err error) {
+	current, err = winos.ReadFile(i.Files, i.Certificate)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("reading the daemon's certificate: %w", err)
+		return nil, nil, fmt.Errorf("reading the client certificate: %w", err)
 	}
-	pending, err := winos.ReadFile(files, pathPendingKey)
+	pending, err := winos.ReadFile(i.Files, i.Pending)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("reading the daemon's key: %w", err)
+		return nil, nil, fmt.Errorf("reading the key of a certificate: %w", err)
 	}
 	leaf, err := parseLeaf(certificate)
 	if err != nil {
@@ -137,22 +152,21 @@ func keyFor(files winos.Files, certificate []byte) (key *ecdsa.PrivateKey, curre
 	return nil, nil, wrongError{errors.New("the certificate is for a key that this host does not have")}
 }
 
-func check(leaf *x509.Certificate, node string) error {
-	if want := contract.DaemonUserPrefix + node; leaf.Subject.CommonName != want {
-		return fmt.Errorf("the certificate is for %q, not %q", leaf.Subject.CommonName, want)
+func (i Identity) check(leaf *x509.Certificate) error {
+	if leaf.Subject.CommonName != i.User {
+		return fmt.Errorf("the certificate is for %q, not %q", leaf.Subject.CommonName, i.User)
 	}
-	if !slices.Equal(leaf.Subject.Organization, []string{contract.DaemonGroup}) {
-		return fmt.Errorf("the certificate is for the groups %q, not %q", leaf.Subject.Organization,
-			contract.DaemonGroup)
+	if !slices.Equal(leaf.Subject.Organization, i.Groups) {
+		return fmt.Errorf("the certificate is for the groups %q, not %q", leaf.Subject.Organization, i.Groups)
 	}
 	return nil
 }
 
 // LoadCertificate reads the daemon's certificate and key.
-func LoadCertificate(files winos.Files) (*tls.Certificate, error) {
-	content, err := winos.ReadFile(files, contract.PathDaemonCertificate)
+func (i Identity) LoadCertificate() (*tls.Certificate, error) {
+	content, err := winos.ReadFile(i.Files, i.Certificate)
 	if err != nil {
-		return nil, fmt.Errorf("reading the daemon's certificate: %w", err)
+		return nil, fmt.Errorf("reading the client certificate: %w", err)
 	}
 	return ParseCertificate(content)
 }
@@ -161,7 +175,7 @@ func LoadCertificate(files winos.Files) (*tls.Certificate, error) {
 func ParseCertificate(content []byte) (*tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(content, content)
 	if err != nil {
-		return nil, fmt.Errorf("parsing the daemon's certificate: %w", err)
+		return nil, fmt.Errorf("parsing the client certificate: %w", err)
 	}
 	return &pair, nil
 }
@@ -200,7 +214,7 @@ func parseKey(content []byte) (*ecdsa.PrivateKey, error) {
 func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the daemon's key: %w", err)
+		return nil, fmt.Errorf("encoding the key of a certificate: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: der}), nil
 }

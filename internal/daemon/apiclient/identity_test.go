@@ -88,15 +88,15 @@ func signAt(t *testing.T, request []byte, now time.Time, lives time.Duration) []
 // enroll makes the first certificate of a node.
 func enroll(t *testing.T, f winos.Files, node string) {
 	t.Helper()
-	key, err := apiclient.PendingKey(f)
+	key, err := apiclient.Daemon(f, "win-a").PendingKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := apiclient.NewRequest(key, node)
+	request, err := apiclient.Daemon(nil, node).NewRequest(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed, err := apiclient.StoreCertificate(f, sign(t, request), node)
+	changed, err := apiclient.Daemon(f, node).StoreCertificate(sign(t, request))
 	if err != nil || !changed {
 		t.Fatalf("changed %v, %v", changed, err)
 	}
@@ -106,15 +106,15 @@ func TestTheRequestIsThatOfADaemon(t *testing.T) {
 	t.Parallel()
 	f, done := files(t)
 	defer done()
-	key, err := apiclient.PendingKey(f)
+	key, err := apiclient.Daemon(f, "win-a").PendingKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := apiclient.PendingKey(f)
+	again, err := apiclient.Daemon(f, "win-a").PendingKey()
 	if err != nil || !again.Equal(key) {
 		t.Errorf("asking again gives another key, %v", err)
 	}
-	content, err := apiclient.NewRequest(key, "win-a")
+	content, err := apiclient.Daemon(nil, "win-a").NewRequest(key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestTheRequestIsThatOfADaemon(t *testing.T) {
 		len(csr.DNSNames)+len(csr.IPAddresses)+len(csr.URIs)+len(csr.EmailAddresses) > 0 {
 		t.Errorf("request for %s", csr.Subject)
 	}
-	if _, err = apiclient.NewRequest(key, ""); err == nil {
+	if _, err = apiclient.Daemon(nil, "").NewRequest(key); err == nil {
 		t.Error("a request for no node")
 	}
 }
@@ -136,7 +136,7 @@ func TestKeysAreForAdministratorsOnly(t *testing.T) {
 	t.Parallel()
 	f, done := files(t)
 	defer done()
-	if _, err := apiclient.PendingKey(f); err != nil {
+	if _, err := apiclient.Daemon(f, "win-a").PendingKey(); err != nil {
 		t.Fatal(err)
 	}
 	check := func() {
@@ -159,16 +159,16 @@ func TestOnlyACertificateForTheOwnKeyAndNameIsStored(t *testing.T) {
 	defer done()
 	other, otherDone := files(t)
 	defer otherDone()
-	key, err := apiclient.PendingKey(f)
+	key, err := apiclient.Daemon(f, "win-a").PendingKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreignKey, err := apiclient.PendingKey(other)
+	foreignKey, err := apiclient.Daemon(other, "win-a").PendingKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	request := func(key *ecdsa.PrivateKey, node string) []byte {
-		content, err := apiclient.NewRequest(key, node)
+		content, err := apiclient.Daemon(nil, node).NewRequest(key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,17 +183,17 @@ func TestOnlyACertificateForTheOwnKeyAndNameIsStored(t *testing.T) {
 		"no certificate": {[]byte("hello"), "no certificate"},
 		"a request":      {request(key, "win-a"), "no certificate"},
 	} {
-		_, err := apiclient.StoreCertificate(f, c.certificate, "win-a")
+		_, err := apiclient.Daemon(f, "win-a").StoreCertificate(c.certificate)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err = apiclient.LoadCertificate(f); err == nil {
+	if _, err = apiclient.Daemon(f, "win-a").LoadCertificate(); err == nil {
 		t.Error("something was stored")
 	}
 	certificate := sign(t, request(key, "win-a"))
 	for n := range 2 {
-		changed, err := apiclient.StoreCertificate(f, certificate, "win-a")
+		changed, err := apiclient.Daemon(f, "win-a").StoreCertificate(certificate)
 		if err != nil || changed != (n == 0) {
 			t.Errorf("call %d: changed %v, %v", n, changed, err)
 		}
@@ -340,7 +340,7 @@ func renewingThrough(t *testing.T, by clock.Clock, through func(api dynamic.Inte
 		enroll(t, f, "win-a")
 		s, renewed := newSigner(t), new(atomic.Int32)
 		r := &apiclient.Renewer{
-			Files: f, Client: through(s.api), Lifetime: life, Clock: by, Spread: func() float64 { return 0 },
+			Identity: apiclient.Daemon(f, "win-a"), Client: through(s.api), Lifetime: life, Clock: by, Spread: func() float64 { return 0 },
 			Renewed: func() error { return renew(renewed.Add(1)) },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -469,8 +469,8 @@ func TestACertificateThatCouldNotBeWrittenAtOnceIsWrittenLater(t *testing.T) {
 		s := newSigner(t)
 		s.set(1, 0) // no other request will be signed
 		r := &apiclient.Renewer{
-			Files:  &scanned{Files: f, path: contract.PathDaemonCertificate, open: 1},
-			Client: s.api, Lifetime: life, Clock: clock.RealClock{}, Spread: func() float64 { return 0 },
+			Identity: apiclient.Daemon(&scanned{Files: f, path: contract.PathDaemonCertificate, open: 1}, "win-a"),
+			Client:   s.api, Lifetime: life, Clock: clock.RealClock{}, Spread: func() float64 { return 0 },
 			Renewed: func() error { return nil },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -582,11 +582,11 @@ func TestTwoRequestsForOneKeyDiffer(t *testing.T) {
 	defer done()
 	var requests [][]byte
 	for range 2 {
-		key, err := apiclient.PendingKey(f)
+		key, err := apiclient.Daemon(f, "win-a").PendingKey()
 		if err != nil {
 			t.Fatal(err)
 		}
-		request, err := apiclient.NewRequest(key, "win-a")
+		request, err := apiclient.Daemon(nil, "win-a").NewRequest(key)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,6 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
-	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 // A certificate is renewed after the share renewAt of its lifetime, or earlier by up to renewJitter, so that nodes that
@@ -51,9 +50,9 @@ const (
 	longestWait = time.Hour
 )
 
-// Renewer renews the daemon's certificate before it expires.
+// Renewer renews a certificate before it expires.
 type Renewer struct {
-	Files  winos.Files
+	Identity
 	Client dynamic.Interface
 	// Lifetime is the requested lifetime; the lifetime of the current certificate if 0.
 	Lifetime time.Duration
@@ -86,17 +85,17 @@ func (r *Renewer) Run(ctx context.Context) {
 	early := spread()
 	var last *x509.Certificate
 	loop.Run(ctx, r.Clock, nil, func(ctx context.Context) time.Duration {
-		pair, err := LoadCertificate(r.Files)
+		pair, err := r.LoadCertificate()
 		if err != nil {
-			log.Error(err, "the daemon's certificate can't be renewed")
+			log.Error(err, "the certificate can't be renewed")
 			return pause
 		}
 		if last != nil && !pair.Leaf.Equal(last) {
 			if err = r.Renewed(); err != nil {
-				log.Error(err, "the daemon's new certificate is not used yet")
+				log.Error(err, "the new certificate is not used yet")
 				return pauseFor(last, pause)
 			}
-			log.Info("the daemon's certificate was renewed")
+			log.Info("the certificate was renewed")
 			last = pair.Leaf
 			return pauseFor(pair.Leaf, restPause)
 		}
@@ -107,61 +106,64 @@ func (r *Renewer) Run(ctx context.Context) {
 		if !r.Clock.Now().Before(pair.Leaf.NotAfter) {
 			// The API server refuses an expired certificate, even for its renewal. The operator issues another one when
 			// it joins the host again.
-			log.Info("the daemon's certificate has expired; the host is held at what was last known until the "+
-				"operator comes over SSH", "expired", pair.Leaf.NotAfter)
+			log.Info("the certificate has expired; the host is held at what was last known until it gets another one "+
+				"from the operator", "expired", pair.Leaf.NotAfter)
 			return pause
 		}
 		if err = r.renew(ctx, pair.Leaf); err == nil {
 			return 0
 		}
 		if ctx.Err() == nil {
-			log.Info("the daemon's certificate was not renewed", "detail", err.Error(), "expires", pair.Leaf.NotAfter)
+			log.Info("the certificate was not renewed", "detail", err.Error(), "expires", pair.Leaf.NotAfter)
 		}
 		return pauseFor(pair.Leaf, pause)
 	})
 }
 
-// renew requests a certificate for a new key and stores it. If an earlier attempt was interrupted, renew uses the same
-// key, so that it finds the existing request.
 func (r *Renewer) renew(ctx context.Context, leaf *x509.Certificate) error {
-	node, err := NodeName(leaf)
+	if r.Lifetime != 0 {
+		return r.Obtain(ctx, r.Lifetime)
+	}
+	return r.Obtain(ctx, leaf.NotAfter.Sub(leaf.NotBefore))
+}
+
+// Obtain requests a certificate for a new key and stores it. If an earlier attempt was interrupted, Obtain uses the
+// same key, so that it finds the existing request.
+func (r *Renewer) Obtain(ctx context.Context, life time.Duration) error {
+	key, err := r.PendingKey()
 	if err != nil {
 		return err
 	}
-	key, err := PendingKey(r.Files)
+	name, err := r.requestName(key)
 	if err != nil {
 		return err
 	}
-	name, err := requestName(key, node)
-	if err != nil {
-		return err
-	}
-	if err = r.submit(ctx, key, node, name, leaf); err != nil {
+	if err = r.submit(ctx, key, name, life); err != nil {
 		return err
 	}
 	certificate, err := r.signed(ctx, name)
 	if p, denied := contract.AsProblem(err); denied && p.Reason == contract.ReasonCertificateDenied {
 		// A request with another key may be signed. This request never will be.
-		return errors.Join(err, DropPendingKey(r.Files))
+		return errors.Join(err, r.DropPendingKey())
 	}
 	if err != nil {
 		return err
 	}
-	_, err = StoreCertificate(r.Files, certificate, node)
+	_, err = r.StoreCertificate(certificate)
 	if isWrong(err) {
-		return errors.Join(err, DropPendingKey(r.Files))
+		return errors.Join(err, r.DropPendingKey())
 	}
 	return err // after a failed write, the next attempt finds the request by the same key
 }
 
 // requestName derives the name of the request from the key, so a repeated attempt finds the existing request.
-func requestName(key *ecdsa.PrivateKey, node string) (string, error) {
+func (i Identity) requestName(key *ecdsa.PrivateKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
-		return "", fmt.Errorf("encoding the daemon's public key: %w", err)
+		return "", fmt.Errorf("encoding the public key: %w", err)
 	}
 	sum := sha256.Sum256(der)
-	return "wicd-" + node + "-" + hex.EncodeToString(sum[:8]), nil
+	return i.Request + hex.EncodeToString(sum[:8]), nil
 }
 
 func (r *Renewer) requests() dynamic.ResourceInterface {
@@ -169,14 +171,10 @@ func (r *Renewer) requests() dynamic.ResourceInterface {
 		Resource: "certificatesigningrequests"})
 }
 
-func (r *Renewer) submit(ctx context.Context, key *ecdsa.PrivateKey, node, name string, leaf *x509.Certificate) error {
-	request, err := NewRequest(key, node)
+func (r *Renewer) submit(ctx context.Context, key *ecdsa.PrivateKey, name string, life time.Duration) error {
+	request, err := r.NewRequest(key)
 	if err != nil {
 		return err
-	}
-	life := r.Lifetime
-	if life == 0 {
-		life = leaf.NotAfter.Sub(leaf.NotBefore)
 	}
 	seconds := int32(life.Seconds())
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&certificatesv1.CertificateSigningRequest{

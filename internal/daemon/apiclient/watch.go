@@ -42,6 +42,7 @@ type Watch struct {
 	wake   []chan<- struct{}
 	object *unstructured.Unstructured
 	known  bool
+	err    error
 }
 
 // NewWatch returns a Watch of an object of the client's kind. It watches while Run runs.
@@ -74,6 +75,13 @@ func (w *Watch) Get() (object *unstructured.Unstructured, known bool) {
 	return w.object, w.known
 }
 
+// Err returns why the last attempt to list or watch failed. It returns nil after the API server has answered.
+func (w *Watch) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
 // Replace stores the object that a write by the daemon returned, unless the watch has received a newer one since
 // before.
 func (w *Watch) Replace(before, after *unstructured.Unstructured) {
@@ -98,7 +106,7 @@ func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 		w.mu.Unlock()
 		return // the event is older than the result of the daemon's own write
 	}
-	w.object, w.known = object, true
+	w.object, w.known, w.err = object, true, nil
 	wake := w.wake
 	w.mu.Unlock()
 	for _, channel := range wake {
@@ -125,6 +133,9 @@ func (w *Watch) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return 0
 		}
+		w.mu.Lock()
+		w.err = err
+		w.mu.Unlock()
 		if w.clock.Since(began) > lastRetry {
 			pause = 0
 		}

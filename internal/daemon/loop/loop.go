@@ -1,5 +1,5 @@
-// Package loop runs the daemon's background work: take a step, wait, and take it again. It also computes the pauses after
-// failures. It decides nothing else.
+// Package loop runs the daemon's background work: take a step, wait, and take it again. It also computes the pauses
+// after failures. It decides nothing else.
 package loop
 
 import (

@@ -13,6 +13,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
 const (
@@ -57,6 +58,24 @@ func NewFetcher(options FetcherOptions) (*Fetcher, error) {
 		return nil, errors.New("making a fetcher: an option is missing")
 	}
 	return &Fetcher{options}, nil
+}
+
+// Bring fetches the wanted blobs that a store lacks, once, and leaves disk space for copies of them.
+func Bring(ctx context.Context, system winos.System, source Source, store *Store, want []contract.Blob) error {
+	var copies int64
+	for _, b := range want {
+		copies += b.Size
+	}
+	fetcher, err := NewFetcher(FetcherOptions{Source: source, Store: store, Reserve: copies, Clock: clock.RealClock{},
+		Free: func(ctx context.Context) (int64, error) {
+			facts, err := system.Facts(ctx)
+			return facts.DiskFree, err
+		}})
+	if err != nil {
+		return err
+	}
+	_, err = fetcher.Fetch(ctx, want)
+	return err
 }
 
 // Fetch fetches the wanted blobs that the store lacks, one after the other, and returns the number of received bytes.

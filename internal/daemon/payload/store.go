@@ -18,12 +18,22 @@ import (
 )
 
 // Store is the directory of blobs on one host.
-type Store struct{ files winos.Files }
+type Store struct {
+	files winos.Files
+	path  func(digest string) string
+}
 
 var _ payload.Sink = (*Store)(nil)
 
 // NewStore returns the store of a host. Its directory need not exist.
-func NewStore(files winos.Files) *Store { return &Store{files: files} }
+func NewStore(files winos.Files) *Store {
+	return NewStoreAt(files, func(digest string) string { return contract.DirStore + `\` + digest })
+}
+
+// NewStoreAt returns a store with other paths.
+func NewStoreAt(files winos.Files, path func(digest string) string) *Store {
+	return &Store{files, path}
+}
 
 // Missing returns the wanted blobs that are not in the store with the right size, each once.
 func (s *Store) Missing(want []contract.Blob) (missing []contract.Blob, err error) {
@@ -36,7 +46,7 @@ func (s *Store) Missing(want []contract.Blob) (missing []contract.Blob, err erro
 		if err = contract.CheckDigest(b.Digest); err != nil {
 			return nil, err
 		}
-		info, err := s.files.Stat(path(b.Digest))
+		info, err := s.files.Stat(s.path(b.Digest))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			missing = append(missing, b)
@@ -54,7 +64,7 @@ func (s *Store) Open(digest string) (io.ReadCloser, error) {
 	if err := contract.CheckDigest(digest); err != nil {
 		return nil, err
 	}
-	r, err := s.files.Open(path(digest))
+	r, err := s.files.Open(s.path(digest))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, contract.NewProblem(contract.ReasonPayloadIncomplete, "blob %.16s is not on the host", digest)
 	}
@@ -69,7 +79,7 @@ func (s *Store) Drop(digest string) error {
 	if err := contract.CheckDigest(digest); err != nil {
 		return err
 	}
-	if err := s.files.Remove(path(digest)); err != nil {
+	if err := s.files.Remove(s.path(digest)); err != nil {
 		return fmt.Errorf("removing damaged blob %.16s: %w", digest, err)
 	}
 	return nil
@@ -152,7 +162,7 @@ func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err
 		if e.Dir || named[e.Name] || contract.CheckDigest(digest) != nil || e.ModTime.After(before) {
 			continue
 		}
-		if err = s.files.Remove(path(e.Name)); err != nil {
+		if err = s.files.Remove(s.path(e.Name)); err != nil {
 			all = append(all, fmt.Errorf("removing blob %.16s: %w", e.Name, err))
 			continue
 		}
@@ -170,12 +180,12 @@ func (s *Store) create(blob contract.Blob, suffix string) (payload.Pending, erro
 	if err := contract.CheckDigest(blob.Digest); err != nil {
 		return nil, err
 	}
-	temporary := path(blob.Digest) + suffix
+	temporary := s.path(blob.Digest) + suffix
 	w, err := s.files.Create(temporary, winos.AccessAdministrators)
 	if err != nil {
 		return nil, fmt.Errorf("creating blob %.16s: %w", blob.Digest, err)
 	}
-	return &pending{WriteCloser: w, files: s.files, temporary: temporary, final: path(blob.Digest)}, nil
+	return &pending{WriteCloser: w, files: s.files, temporary: temporary, final: s.path(blob.Digest)}, nil
 }
 
 // pending is a blob under its temporary name.
@@ -195,5 +205,3 @@ func (p *pending) Commit() error {
 
 // Discard removes the temporary file.
 func (p *pending) Discard() error { return errors.Join(p.Close(), p.files.Remove(p.temporary)) }
-
-func path(digest string) string { return contract.DirStore + `\` + digest }

@@ -181,7 +181,7 @@ func Read(files winos.Files) (*File, error) {
 		return nil, fmt.Errorf("reading the state file: %w", err)
 	}
 	if err = json.Unmarshal(content, &f.State); err != nil {
-		return &File{files: files}, nil
+		return &File{files: files}, nil //nolint:nilerr // a damaged file counts as a lost one
 	}
 	f.written = content
 	return f, nil

@@ -246,9 +246,10 @@ func register(ctx context.Context, applier *apply.Applier, report apply.Report) 
 }
 
 func certificateRequest(files winos.Files, node string) ([]byte, error) {
-	key, err := apiclient.PendingKey(files)
+	identity := apiclient.Daemon(files, node)
+	key, err := identity.PendingKey()
 	if err != nil {
 		return nil, err
 	}
-	return apiclient.NewRequest(key, node)
+	return identity.NewRequest(key)
 }

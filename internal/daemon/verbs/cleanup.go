@@ -13,6 +13,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/attend"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -247,7 +248,7 @@ func (c *cleaning) save() {
 
 // rpcDir removes files that earlier calls left in the RPC directory. It keeps the answer of this call and the running
 // program.
-func (c *cleaning) rpcDir(context.Context) {
+func (c *cleaning) rpcDir(ctx context.Context) {
 	if c.where.Home == "" {
 		return
 	}
@@ -256,9 +257,14 @@ func (c *cleaning) rpcDir(context.Context) {
 	if err != nil {
 		return // there is none
 	}
+	attends, err := c.host.Services.Get(ctx, contract.ServiceAttend)
+	attended := !errors.Is(err, winos.ErrNotFound)
 	for _, e := range entries {
 		path := dir + `\` + e.Name
 		if strings.EqualFold(path, c.where.Self) || strings.EqualFold(path, c.where.answer()) {
+			continue
+		}
+		if attended && (attend.Keeps(e.Name) || strings.EqualFold(path, contract.Executable(attends.Command))) {
 			continue
 		}
 		// The operator removes the whole directory, so files that are still open don't matter here.

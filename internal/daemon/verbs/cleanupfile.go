@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io/fs"
 	"slices"
@@ -249,14 +248,10 @@ func (c *cleaning) unlink(path string) error {
 	if !errors.Is(err, winos.ErrInUse) || !contract.Within(contract.DirK, path) {
 		return err
 	}
-	aside := `C:\Windows\Temp\wmco-` + rand.Text() + ".old"
-	if moved := c.host.Files.Rename(path, aside); moved != nil {
-		return err
-	}
-	if err = c.host.Programs.RemoveAtBoot(aside); err != nil {
-		return errors.Join(err, c.host.Files.Rename(aside, path))
+	if moved := winos.RemoveInUse(c.host, path); moved != nil {
+		return errors.Join(err, moved)
 	}
 	c.answer.RebootAdvised = true
-	c.log.Info("a file in use goes with the next boot", "path", path, "movedTo", aside)
+	c.log.Info("a file in use goes with the next boot", "path", path)
 	return nil
 }

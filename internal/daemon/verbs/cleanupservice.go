@@ -50,8 +50,8 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	}
 	ours := map[string]winos.Service{}
 	for _, name := range names {
-		if strings.EqualFold(name, contract.ServiceCleanup) {
-			continue // this very process
+		if strings.EqualFold(name, contract.ServiceCleanup) || name == contract.ServiceAttend && !c.where.Released {
+			continue // this very process, or the service that called it
 		}
 		s, err := c.host.Services.Get(ctx, name)
 		_, listed := c.state.Services[name]

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/attend"
 	"github.com/windows-nodes/wmco/internal/daemon/reconcile"
 	"github.com/windows-nodes/wmco/internal/daemon/report"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -35,8 +36,9 @@ type Options struct {
 	RunService func(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error
 	// Running reports SERVICE_RUNNING when there is no RunService; nil ignores it.
 	Running func()
-	// Intervals of the service; its zero value is right for production.
+	// Intervals and Pace of the services; their zero values are right for production.
 	Intervals reconcile.Intervals
+	Pace      attend.Pace
 }
 
 // New returns the command tree. Its errors end the program with a non-zero code. If a verb has written an answer, New's
@@ -56,6 +58,9 @@ The Windows Machine Config Operator calls its verbs over SSH, in this order:
   bootstrap   start containerd and kubelet
   handover    install this program as a service, which does the rest
   cleanup     remove everything again
+
+On a host without SSH, "attend" installs a service that carries out the same calls, which it finds in the cluster.
+There, "fetch" takes the place of receive.
 
 "report" prints what state this node is in; the service writes the same to ` + contract.PathReport + `.
 
@@ -81,6 +86,7 @@ Node's desired revision, and keeps services, files and environment as the manife
 	root.PersistentFlags().StringVar(&s.namespace, "namespace", contract.OperatorNamespace,
 		"`namespace` of the services manifests; verbs need none")
 	root.AddCommand(verbs(options)...)
+	root.AddCommand(attendCommands(options)...)
 	root.AddCommand(controllerCommand(options, &s), cleanupCommand(options), reportCommand(options),
 		versionCommand(options))
 	return root
@@ -108,6 +114,40 @@ func withDefaults(o Options) Options {
 		}
 	}
 	return o
+}
+
+// attendCommands returns the command by which a host joins without SSH, and that of its service.
+func attendCommands(o Options) []*cobra.Command {
+	options := attend.Options{Host: o.Host, Version: o.Version, Dir: RPCPath(o.HomeDir), Self: o.Self, Pace: o.Pace,
+		Clock: hostClock{system: o.Host.System}}
+	return []*cobra.Command{
+		{
+			Use: "attend", Short: "Join this machine to the cluster whose settings are on standard input",
+			Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return attend.Attend(cmd.Context(), options, cmd.InOrStdin(), cmd.OutOrStdout())
+			},
+		},
+		{
+			Use: attend.ServiceCommand, Short: "Carry out the operator's calls; the service manager runs this",
+			Hidden: true, Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return o.RunService(cmd.Context(), contract.ServiceAttend,
+					func(ctx context.Context, running func()) error {
+						running()
+						var over bool
+						err := logged(ctx, o, options.Dir, attend.LogFile, func(ctx context.Context) (err error) {
+							over, err = attend.Serve(ctx, options)
+							return err
+						})
+						if over && err == nil {
+							err = attend.Clear(ctx, options)
+						}
+						return err
+					})
+			},
+		},
+	}
 }
 
 func reportCommand(options Options) *cobra.Command {

@@ -161,8 +161,8 @@ func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *
 	return nil
 }
 
-// reportLost reports on the Node that the state file is lost, and removes the Node's revision. So the operator joins the
-// host again.
+// reportLost reports on the Node that the state file is lost, and removes the Node's revision. So the operator joins
+// the host again.
 func (s *service) reportLost(ctx context.Context, o Options) error {
 	lost := contract.NewProblem(contract.ReasonStateLost, "%s is missing or damaged", contract.PathState)
 	l := s.open(ctx, o)
@@ -210,8 +210,8 @@ func (t *runner) withAPIServer(ctx context.Context, l *apiclient.Client) error {
 	defer l.Close()
 	ctx, stop := context.WithCancel(ctx)
 	renewer := &apiclient.Renewer{
-		Files: t.options.Host.Files, Client: l.Client, Lifetime: t.certDuration, Renewed: l.Reload,
-		Clock: hostClock{system: t.options.Host.System},
+		Identity: apiclient.Daemon(t.options.Host.Files, t.state.NodeName), Client: l.Client, Lifetime: t.certDuration,
+		Renewed: l.Reload, Clock: hostClock{system: t.options.Host.System},
 	}
 	var renewing sync.WaitGroup
 	renewing.Go(func() { renewer.Run(ctx) })

@@ -114,7 +114,7 @@ func check(stateFile *state.File, request contract.HandoverRequest) error {
 
 // credentials writes the certificate and the kubeconfig. changed reports whether a running daemon has older ones.
 func credentials(files winos.Files, request contract.HandoverRequest) (changed bool, err error) {
-	changed, err = apiclient.StoreCertificate(files, request.Certificate, request.NodeName)
+	changed, err = apiclient.Daemon(files, request.NodeName).StoreCertificate(request.Certificate)
 	if err != nil {
 		return false, fmt.Errorf("storing the daemon's certificate: %w", err)
 	}

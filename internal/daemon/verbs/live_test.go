@@ -459,7 +459,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		renewer := &apiclient.Renewer{
-			Files: files, Client: l.Client, Lifetime: 14 * 24 * time.Hour, Spread: func() float64 { return 0 },
+			Identity: apiclient.Daemon(files, "win-a"), Client: l.Client, Lifetime: 14 * 24 * time.Hour, Spread: func() float64 { return 0 },
 			Clock: clocktesting.NewFakeClock(before.NotBefore.Add(before.NotAfter.Sub(before.NotBefore) * 3 / 4)),
 			Renewed: func() error {
 				defer cancel() // once is enough

@@ -9,6 +9,7 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
+	"github.com/windows-nodes/wmco/internal/daemon/attend"
 	nodepayload "github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -32,15 +33,19 @@ func Receive(ctx context.Context, host winos.Host, home string,
 		return answer, storeProblem(err)
 	}
 	blobs := nodepayload.NewStore(host.Files)
-	unpackErr := unpack(ctx, host.Files, path, request.Blobs, blobs)
-	if answer.Missing, err = blobs.Missing(request.Blobs); err != nil {
+	return stored(blobs, request.Blobs, unpack(ctx, host.Files, path, request.Blobs, blobs))
+}
+
+// stored lists the stored and the missing blobs after an attempt to store them, which may have failed.
+func stored(blobs *nodepayload.Store, want []contract.Blob, attempt error) (answer contract.ReceiveAnswer, err error) {
+	if answer.Missing, err = blobs.Missing(want); err != nil {
 		return answer, err
 	}
 	missing := make(map[string]bool, len(answer.Missing))
 	for _, b := range answer.Missing {
 		missing[b.Digest] = true
 	}
-	for _, b := range request.Blobs {
+	for _, b := range want {
 		if !missing[b.Digest] {
 			answer.Stored = append(answer.Stored, b.Digest)
 		}
@@ -48,11 +53,29 @@ func Receive(ctx context.Context, host winos.Host, home string,
 	if len(answer.Missing) == 0 {
 		return answer, nil
 	}
-	if unpackErr == nil {
-		unpackErr = contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d blobs are missing",
-			len(answer.Missing), len(request.Blobs))
+	if attempt == nil {
+		attempt = contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d blobs are missing",
+			len(answer.Missing), len(want))
 	}
-	return answer, storeProblem(unpackErr)
+	return answer, storeProblem(attempt)
+}
+
+// Fetch fetches blobs from where the host's Attendance says. Its answer is that of Receive.
+func Fetch(ctx context.Context, host winos.Host, home string,
+	request contract.FetchRequest) (answer contract.ReceiveAnswer, err error) {
+	source, err := attend.Source(host.Files, RPCPath(home))
+	if err != nil {
+		return answer, err
+	}
+	stateFile, err := state.Open(host.Files)
+	if err != nil {
+		return answer, err
+	}
+	if err = state.Ensure(host.Files, stateFile, contract.DirStore); err != nil {
+		return answer, storeProblem(err)
+	}
+	blobs := nodepayload.NewStore(host.Files)
+	return stored(blobs, request.Blobs, nodepayload.Bring(ctx, host.System, source, blobs, request.Blobs))
 }
 
 // storeProblem is apply.FileProblem for the store. A file in the store doesn't belong to a revision yet, so

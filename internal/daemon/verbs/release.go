@@ -112,6 +112,6 @@ func serveRelease(ctx context.Context, host winos.Host, where Where) (err error)
 	if len(left) > 0 {
 		return fmt.Errorf("cleaning a released host: %w", errors.Join(left...))
 	}
-	return errors.Join(host.Programs.RemoveAtBoot(where.Self),
-		host.Programs.RemoveAtBoot(RPCPath(where.Home)), host.Services.DeleteAtStop(ctx, contract.ServiceCleanup))
+	return errors.Join(host.Services.DeleteAtStop(ctx, contract.ServiceCleanup), winos.RemoveInUse(host, where.Self),
+		host.Programs.RemoveAtBoot(RPCPath(where.Home)))
 }

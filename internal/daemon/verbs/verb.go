@@ -13,8 +13,11 @@ import (
 )
 
 // verbLimit ends a verb that hangs, so that it doesn't still run when the operator calls the next one. Enabling a
-// Windows feature takes longest.
-const verbLimit = 20 * time.Minute
+// Windows feature takes longest. fetchLimit is that of fetch: the payload server may be slow.
+const (
+	verbLimit  = 20 * time.Minute
+	fetchLimit = time.Hour
+)
 
 func verbs(o Options) []*cobra.Command {
 	return []*cobra.Command{
@@ -29,6 +32,10 @@ func verbs(o Options) []*cobra.Command {
 		verb(o, contract.VerbReceive, "Unpack, verify and store the programs that were sent",
 			inTurn(o, func(ctx context.Context, r contract.ReceiveRequest) (contract.ReceiveAnswer, error) {
 				return Receive(ctx, o.Host, o.HomeDir, r)
+			})),
+		verb(o, contract.VerbFetch, "Fetch, verify and store programs, on a host that joins without SSH",
+			inTurn(o, func(ctx context.Context, r contract.FetchRequest) (contract.ReceiveAnswer, error) {
+				return Fetch(ctx, o.Host, o.HomeDir, r)
 			})),
 		verb(o, contract.VerbBootstrap, "Write files, start containerd and kubelet, and ask for the daemon's "+
 			"certificate",
@@ -80,7 +87,7 @@ func cleanupCommand(o Options) *cobra.Command {
 					ctx, cancel := context.WithTimeout(ctx, verbLimit)
 					defer cancel()
 					running()
-					return logged(ctx, o, "cleanup.log", func(ctx context.Context) error {
+					return logged(ctx, o, contract.DirDaemonLog, "cleanup.log", func(ctx context.Context) error {
 						if where.Released {
 							return serveRelease(ctx, o.Host, where)
 						}
@@ -96,8 +103,8 @@ func cleanupCommand(o Options) *cobra.Command {
 
 // logged runs a service with its own log. If the log can't be written, for example because the disk is full, the
 // service runs without one.
-func logged(ctx context.Context, o Options, name string, run func(context.Context) error) error {
-	s := service{logDir: contract.DirDaemonLog}
+func logged(ctx context.Context, o Options, dir, name string, run func(context.Context) error) error {
+	s := service{logDir: dir}
 	log := s.logger(o, name)
 	defer func() { _ = log.close() }()
 	err := run(logr.NewContext(ctx, log.Logger))
@@ -114,7 +121,11 @@ func verb[Request, Result any](o Options, name contract.Verb, short string,
 	cmd := &cobra.Command{
 		Use: string(name), Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), verbLimit)
+			limit := verbLimit
+			if name == contract.VerbFetch {
+				limit = fetchLimit
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
 			var channel Channel = Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout()}
 			if cmd.Flags().Changed("rpc") {

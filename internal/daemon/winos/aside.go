@@ -1,6 +1,8 @@
 package winos
 
 import (
+	"crypto/rand"
+	"errors"
 	"strconv"
 	"strings"
 )
@@ -10,6 +12,19 @@ const asideMark = ".old-"
 
 // AsidePath returns the new name of a running program that makes room for its successor.
 func AsidePath(path string, number int) string { return path + asideMark + strconv.Itoa(number) }
+
+// RemoveInUse moves a running program away, and has the next boot delete it there. The boot must not delete a file that
+// has taken the program's place by then.
+func RemoveInUse(host Host, path string) error {
+	away := `C:\Windows\Temp\wmco-` + rand.Text() + ".old"
+	if err := host.Files.Rename(path, away); err != nil {
+		return err
+	}
+	if err := host.Programs.RemoveAtBoot(away); err != nil {
+		return errors.Join(err, host.Files.Rename(away, path))
+	}
+	return nil
+}
 
 // StartedPath returns the path that a program had when it started. Windows reports the current path of a process's
 // exe, which may be an AsidePath. A program is never moved aside twice.

@@ -254,13 +254,14 @@ func (l limited) killHung(ctx context.Context, name string, stopErr error) (kill
 	return killed, nil
 }
 
-// killPrograms kills every process that runs a program of a service's command line. Exceptions: the daemon's
-// own exe, which also runs verbs, and the programs of services that we don't manage, which may have other
-// processes, such as svchost.exe.
+// killPrograms kills every process that runs a program of a service's command line. Exceptions: the daemon's own exe,
+// which also runs verbs, here and in the RPC directory, and the programs of services that we don't manage, which may
+// have other processes, such as svchost.exe.
 func (l limited) killPrograms(ctx context.Context, s Service) (killed bool, err error) {
 	for _, exe := range contract.Programs(s.Command) {
 		ours := contract.Within(contract.DirK, exe) || contract.IsManaged(s.Description)
-		if !ours || strings.EqualFold(exe, contract.PathDaemon) {
+		if !ours || strings.EqualFold(exe, contract.PathDaemon) || s.Name == contract.ServiceAttend ||
+			s.Name == contract.ServiceCleanup {
 			continue
 		}
 		left, err := l.programs.Processes(ctx, exe)

@@ -26,22 +26,6 @@ const (
 	endingGrace = 5 * time.Second
 )
 
-// CallTimeout returns the time limit for a verb. Verbs that copy hundreds of megabytes through a virus
-// scanner or enable a Windows feature take minutes on a slow disk. Verbs that only read take seconds.
-func CallTimeout(verb contract.Verb) time.Duration {
-	switch verb {
-	case contract.VerbPreflight:
-		return 2 * time.Minute
-	case contract.VerbPrepare:
-		return 20 * time.Minute
-	case contract.VerbHandover:
-		return 5 * time.Minute
-	case contract.VerbReceive, contract.VerbBootstrap, contract.VerbCleanup:
-		return 15 * time.Minute
-	}
-	return 5 * time.Minute
-}
-
 // Call implements host.Conn. If the connection is alive but there is no answer, the error is a
 // *contract.Problem DaemonCallFailed.
 func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any) (err error) {

@@ -430,7 +430,7 @@ func TestEveryVerbHasItsTime(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []contract.Verb{contract.VerbPreflight, contract.VerbPrepare, contract.VerbReceive,
 		contract.VerbBootstrap, contract.VerbHandover, contract.VerbCleanup, "new"} {
-		if limit := CallTimeout(verb); limit < time.Minute || limit > 30*time.Minute {
+		if limit := host.CallTimeout(verb); limit < time.Minute || limit > 30*time.Minute {
 			t.Errorf("%s may take %s", verb, limit)
 		}
 	}

@@ -29,7 +29,7 @@ type Options struct {
 	// KeepaliveInterval is how long the host may be silent before the dialer sends a keepalive. After four
 	// such intervals the connection is lost. Default: 15 s, so a dead host is noticed within a minute.
 	KeepaliveInterval time.Duration
-	// CallTimeout limits one call of a verb, including its file transfers. Default: CallTimeout.
+	// CallTimeout limits one call of a verb, including its file transfers. Default: host.CallTimeout.
 	CallTimeout func(verb contract.Verb) time.Duration
 	// Network opens TCP connections. Default: net.Dialer with TCP keepalive.
 	Network func(ctx context.Context, network, address string) (net.Conn, error)
@@ -53,7 +53,7 @@ func New(o Options) *Dialer {
 	o.SetupTimeout = orDefault(o.SetupTimeout, 30*time.Second)
 	o.KeepaliveInterval = orDefault(o.KeepaliveInterval, keepaliveInterval)
 	if o.CallTimeout == nil {
-		o.CallTimeout = CallTimeout
+		o.CallTimeout = host.CallTimeout
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

@@ -1,0 +1,88 @@
+package contract
+
+import "encoding/json"
+
+// Names of the objects and identities of a host that joins by itself, without SSH. All objects are in the operator's
+// namespace, and end with the UID of the WindowsInstance.
+const (
+	// ServiceAttend is the service on such a host that carries out the operator's calls.
+	ServiceAttend = "windows-instance-attend"
+	// JoinSecretPrefix names the Secret with the command for the host, under JoinCommandField. The token in the command
+	// is bound to this Secret: it ends with the Secret. JoinCredentialField is the token's id, and JoinExpiresField
+	// when it expires, in RFC 3339.
+	JoinSecretPrefix    = "windows-join-"
+	JoinCommandField    = "command"
+	JoinCredentialField = "credential"
+	JoinExpiresField    = "expires"
+	// CallSecretPrefix names the Secret that carries one call at a time. The operator writes CallRequestField, a Call.
+	// The host writes CallAnswerField, a CallAnswer, and CallHostField, a CallHost.
+	CallSecretPrefix = "windows-call-"
+	CallRequestField = "request"
+	CallAnswerField  = "answer"
+	CallHostField    = "host"
+	// HostUserPrefix and the UID of the instance make the user name of the host's certificate. HostGroup is the group
+	// of every such certificate.
+	HostUserPrefix = "system:windows-host:"
+	HostGroup      = "system:windows-hosts"
+	// PayloadService is the Service of the payload server.
+	PayloadService = "windows-payload"
+	// HostStateFile is the name in the RPC directory of the file with an Attendance.
+	HostStateFile = "attend.json"
+)
+
+// Attendance is how a host that joins by itself reaches the cluster. The command on the host passes it to the daemon's
+// program over standard input.
+type Attendance struct {
+	// APIServer is the URL of the API server, and CA the PEM bundle that verifies its certificate.
+	APIServer string `json:"apiServer"`
+	CA        string `json:"ca"`
+	// Payload is the URL below which PayloadServerPath serves blobs; without a host, it is a path at the API server.
+	Payload string `json:"payload"`
+	// Namespace of the operator.
+	Namespace string `json:"namespace"`
+	// UID of the WindowsInstance.
+	UID string `json:"uid"`
+	// Token authenticates the request for the host's certificate. It is worth one certificate.
+	Token string `json:"token,omitempty"`
+}
+
+// Call is a request of the operator to the host.
+type Call struct {
+	// ID is different for each call. The host carries out each call at least once, and answers it with its ID.
+	ID string `json:"id"`
+	// Program is the daemon's program that carries out the verb. The host fetches it if it is missing.
+	Program Blob `json:"program"`
+	// Verb to run.
+	Verb Verb `json:"verb"`
+	// Request of the verb.
+	Request json.RawMessage `json:"request,omitempty"`
+}
+
+// CallAnswer is the host's answer to a Call.
+type CallAnswer struct {
+	// ID of the call.
+	ID string `json:"id"`
+	// Answer of the verb, an Answer. It is absent if the program gave none; Fault then says why.
+	Answer json.RawMessage `json:"answer,omitempty"`
+	Fault  string          `json:"fault,omitempty"`
+}
+
+// CallHost is what the host says about itself.
+type CallHost struct {
+	// Attends is a number that is larger at each start of ServiceAttend, and Beat one that grows while the host carries
+	// out a call: it writes it every CallBeatSeconds.
+	Attends int64 `json:"attends"`
+	Beat    int64 `json:"beat,omitempty"`
+	// BootID is the boot in which the host started, as in HostFacts.
+	BootID string `json:"bootID"`
+	// Call is the ID of the call that the host carries out, or empty.
+	Call string `json:"call,omitempty"`
+}
+
+// CallBeatSeconds is the time between two beats of a host that carries out a call.
+const CallBeatSeconds = 10
+
+// FetchRequest asks the daemon to fetch blobs into its store from where the host's Attendance says.
+type FetchRequest struct {
+	Blobs []Blob `json:"blobs"`
+}

@@ -1,0 +1,150 @@
+package attend
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/payload"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+const (
+	// maxAnswer limits an answer, so that it fits into the Secret beside the request.
+	maxAnswer = 512 << 10
+	// callLimit ends a program that hangs. The verbs have shorter limits of their own.
+	callLimit = 65 * time.Minute
+)
+
+// answer carries out one call.
+func (s *service) answer(ctx context.Context, call contract.Call) contract.CallAnswer {
+	log := logr.FromContextOrDiscard(ctx).WithValues("call", call.ID, "verb", call.Verb)
+	log.Info("a call begins")
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	content, err := s.run(ctx, call)
+	if err != nil {
+		log.Info("a call failed", "detail", err.Error())
+		return contract.CallAnswer{ID: call.ID, Fault: err.Error()}
+	}
+	log.Info("a call ended")
+	return contract.CallAnswer{ID: call.ID, Answer: content}
+}
+
+// run passes the request to the program through the RPC directory, as over SSH, and returns the answer.
+func (s *service) run(ctx context.Context, call contract.Call) (content []byte, err error) {
+	if !isWord(call.ID) || !isWord(string(call.Verb)) || !contract.IsDigest(call.Program.Digest) {
+		return nil, errors.New("the call has no valid id, verb or program")
+	}
+	if err = s.bring(ctx, call.Program); err != nil {
+		return nil, fmt.Errorf("fetching the program: %w", err)
+	}
+	request, answer := s.path(contract.RequestName(call.ID)), s.path(contract.AnswerName(call.ID))
+	defer func() {
+		failed := errors.Join(winos.RemoveClosed(s.files, request), winos.RemoveClosed(s.files, answer))
+		if failed != nil {
+			logr.FromContextOrDiscard(ctx).Info("request or answer stays on the host until the next start", "detail",
+				failed.Error())
+		}
+	}()
+	if err = errors.Join(s.files.Remove(answer), winos.WriteFile(s.files, request, bytes.NewReader(call.Request),
+		winos.AccessAdministrators)); err != nil {
+		return nil, fmt.Errorf("writing the request: %w", err)
+	}
+	code, err := s.Host.Programs.Run(ctx, s.path(contract.UploadedName(call.Program.Digest)), string(call.Verb),
+		"--rpc", call.ID)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("exit code %d", code)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("running %s: %w", call.Verb, err)
+	}
+	r, err := winos.OpenClosed(s.files, answer)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("running %s: it ended well and left no answer", call.Verb)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the answer: %w", err)
+	}
+	content, err = io.ReadAll(io.LimitReader(r, maxAnswer+1))
+	switch err = errors.Join(err, r.Close()); {
+	case err != nil:
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	case len(content) > maxAnswer:
+		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+	case !json.Valid(content):
+		return nil, errors.New("the answer is no valid JSON")
+	}
+	return content, nil
+}
+
+// isWord reports whether a text can be a part of a file's name, and an argument without quotes.
+func isWord(text string) bool {
+	return text != "" && len(text) <= 64 && strings.Trim(text,
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
+}
+
+// bring fetches the program if it is missing, and then deletes the other ones.
+func (s *service) bring(ctx context.Context, program contract.Blob) error {
+	store := payload.NewStoreAt(s.files, func(digest string) string { return s.path(contract.UploadedName(digest)) })
+	missing, err := store.Missing([]contract.Blob{program})
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	source, err := Source(s.files, s.dir)
+	if err != nil {
+		return err
+	}
+	if err = payload.Bring(ctx, s.Host.System, source, store, missing); err == nil {
+		s.tidy(ctx, contract.UploadedName(program.Digest))
+	}
+	return err
+}
+
+// tidy deletes requests and answers of earlier calls, and programs if there is another one. A program in use stays.
+func (s *service) tidy(ctx context.Context, program string) {
+	entries, err := s.files.List(s.dir)
+	s.say(ctx, "the RPC directory can't be listed", err)
+	for _, e := range entries {
+		isOfCall := strings.HasSuffix(e.Name, contract.RequestName("")) ||
+			strings.HasSuffix(e.Name, contract.AnswerName(""))
+		isProgram := strings.HasPrefix(e.Name, "wicd-") && e.Name != program &&
+			!strings.EqualFold(s.path(e.Name), s.Self)
+		if program == "" && isOfCall || program != "" && isProgram {
+			s.say(ctx, "a file stays in the RPC directory", s.files.Remove(s.path(e.Name)))
+		}
+	}
+}
+
+// leave removes what belongs to the attendance, and the service. The node stays: a cleanup, or the daemon of a released
+// host, removes it. If leave is interrupted, the next start of the service continues.
+func (s *service) leave(ctx context.Context, why string) error {
+	logr.FromContextOrDiscard(ctx).Info("the attendance ends", "why", why)
+	for _, name := range []string{contract.HostStateFile, certificateFile, keyFile} {
+		if err := s.files.Remove(s.path(name)); err != nil {
+			return fmt.Errorf("removing %s: %w", name, err)
+		}
+	}
+	if err := s.Host.Services.DeleteAtStop(ctx, contract.ServiceAttend); err != nil &&
+		!errors.Is(err, winos.ErrNotFound) {
+		return fmt.Errorf("removing service %s: %w", contract.ServiceAttend, err)
+	}
+	return nil
+}
+
+// Clear removes the RPC directory after the end of the attendance, unless a cleanup needs it.
+func Clear(ctx context.Context, o Options) error {
+	if _, err := o.Host.Services.Get(ctx, contract.ServiceCleanup); !errors.Is(err, winos.ErrNotFound) {
+		return err
+	}
+	return errors.Join(winos.RemoveInUse(o.Host, o.Self), o.Host.Files.RemoveAll(o.Dir))
+}

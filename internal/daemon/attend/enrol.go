@@ -1,0 +1,104 @@
+package attend
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
+)
+
+// life is the requested lifetime of the certificate.
+const life = 14 * 24 * time.Hour
+
+// longestRetry bounds the growing pause between attempts to get a certificate.
+const longestRetry = time.Minute
+
+// options returns how to reach the API server: with the token, or else with the certificate.
+func (s *service) options(token string) apiclient.Options {
+	return apiclient.Options{Files: s.files, Identity: s.identity(s.record.UID), Token: token,
+		Server:    apiclient.Server{URL: s.record.APIServer, CA: []byte(s.record.CA)},
+		UserAgent: contract.ServiceAttend + "/" + s.Version}
+}
+
+// enrol gets the certificate for the token, and deletes the token. why says that the host will get none.
+func (s *service) enrol(ctx context.Context) (why string, err error) {
+	var refusal since
+	for pause := s.Pace.Retry; ctx.Err() == nil; pause = min(2*pause, longestRetry) {
+		if _, err = s.identity(s.record.UID).LoadCertificate(); err == nil {
+			if s.record.Token == "" {
+				return "", nil
+			}
+			s.record.Token = ""
+			return "", s.write(contract.HostStateFile, s.record)
+		}
+		if s.record.Token == "" {
+			return "This host has neither a certificate nor a token.", nil
+		}
+		if err = s.obtain(ctx); err == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return "", nil //nolint:nilerr // it was stopped
+		}
+		text, failed := explain(err)
+		s.tell(ctx, progress{Text: text, Failed: failed})
+		if p, is := contract.AsProblem(err); is && p.Reason == contract.ReasonCertificateDenied ||
+			refusal.longer(s.Clock.Now(), isRefusal(err), s.Pace.Refused) {
+			return text, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.Clock.After(loop.Jitter(pause)):
+		}
+	}
+	return "", nil
+}
+
+func (s *service) obtain(ctx context.Context) error {
+	options := s.options(s.record.Token)
+	if err := apiclient.Reach(ctx, options.Server, s.Host.System.Now); err != nil {
+		return err
+	}
+	client, err := apiclient.Connect(options)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	s.tell(ctx, progress{Text: "Requesting a certificate. The operator approves the request " +
+		options.Identity.Request + "… within a minute."})
+	renewer := apiclient.Renewer{Identity: options.Identity, Client: client.Client, Clock: s.Clock}
+	return renewer.Obtain(ctx, life)
+}
+
+// explain says in words what keeps the host from joining, and whether somebody has to do something about it.
+func explain(err error) (text string, failed bool) {
+	var invalid x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	p, is := contract.AsProblem(err)
+	switch {
+	case is && p.Reason == contract.ReasonCertificateDenied:
+		return "The operator has denied this host's certificate: " + p.Detail + ". Create a new command for the " +
+			"WindowsInstance and run it here.", true
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Sprintf("By this host's clock, the API server's certificate is not valid yet or has expired (%v). "+
+			"Set the clock, for example with w32tm /resync.", invalid), true
+	case errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid):
+		return fmt.Sprintf("Whoever answers for the API server does not have a certificate of the cluster's CA (%v). "+
+			"If a proxy on the way inspects TLS, exempt the API server from it. If the cluster has a new CA, create "+
+			"a new command and run it here.", err), true
+	case apierrors.IsUnauthorized(err):
+		return "The API server does not accept this host's token or certificate. It may have expired or been " +
+			"replaced. Create a new command for the WindowsInstance and run it here.", true
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("The API server doesn't permit this host to join (%v). It is tried again.", err), false
+	}
+	return fmt.Sprintf("The API server is not reached: %v. It is tried again.", err), false
+}

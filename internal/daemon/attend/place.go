@@ -1,0 +1,98 @@
+package attend
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/payload"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+)
+
+// Files in the RPC directory, beside contract.HostStateFile.
+const (
+	// LogFile is the service's log. The directory of the other logs may not exist yet.
+	LogFile = "attend.log"
+
+	certificateFile = "attend.pem"
+	keyFile         = "attend.key"
+	progressFile    = "attend-progress.json"
+)
+
+// place is the RPC directory.
+type place struct {
+	files winos.Files
+	dir   string
+}
+
+// record is the content of contract.HostStateFile.
+type record struct {
+	contract.Attendance
+	// TokenDigest tells one token from another. The token itself is deleted when the host has its certificate.
+	TokenDigest string `json:"tokenDigest"`
+}
+
+// progress is what the service tells Attend.
+type progress struct {
+	Text string `json:"text"`
+	// Failed means that waiting doesn't help. Attends means that the host carries out calls.
+	Failed  bool `json:"failed,omitempty"`
+	Attends bool `json:"attends,omitempty"`
+}
+
+func (p place) path(name string) string { return p.dir + `\` + name }
+
+func (p place) read(name string, into any) error {
+	content, err := winos.ReadFile(p.files, p.path(name))
+	if err == nil {
+		err = json.Unmarshal(content, into)
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	return nil
+}
+
+func (p place) write(name string, value any) error {
+	content, err := json.Marshal(value)
+	if err == nil {
+		err = winos.WriteFile(p.files, p.path(name), bytes.NewReader(content), winos.AccessAdministrators)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return nil
+}
+
+// Keeps reports whether a file of the RPC directory belongs to the attendance. A cleanup keeps it.
+func Keeps(name string) bool { return strings.HasPrefix(strings.ToLower(name), "attend") }
+
+func (p place) identity(uid string) apiclient.Identity {
+	return apiclient.Identity{Files: p.files, Certificate: p.path(certificateFile), Pending: p.path(keyFile),
+		User: contract.HostUserPrefix + uid, Groups: []string{contract.HostGroup}, Request: "windows-host-" + uid + "-"}
+}
+
+// Source returns the payload source of the host whose RPC directory dir is.
+func Source(files winos.Files, dir string) (payload.Source, error) {
+	p, r := place{files, dir}, record{}
+	if err := p.read(contract.HostStateFile, &r); err != nil {
+		return nil, err
+	}
+	pair, err := p.identity(r.UID).LoadCertificate()
+	if err != nil {
+		return nil, err
+	}
+	base := r.Payload
+	if strings.HasPrefix(base, "/") {
+		base = strings.TrimRight(r.APIServer, "/") + base
+	}
+	client, err := payload.NewClient([]byte(r.CA), func() *tls.Certificate { return pair })
+	if err != nil {
+		return nil, err
+	}
+	return &payload.Server{Client: client, URLs: []string{base}}, nil
+}

@@ -1,0 +1,298 @@
+package attend
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
+)
+
+// Pace is how long the service waits.
+type Pace struct {
+	// Beat is the time between two beats during a call, and Retry the pause after a failure.
+	Beat, Retry time.Duration
+	// Gone is how long the Secret must be gone, and Refused how long the API server must refuse the host, before the
+	// host gives up.
+	Gone, Refused time.Duration
+}
+
+const (
+	beat    = contract.CallBeatSeconds * time.Second
+	retry   = 5 * time.Second
+	gone    = time.Minute
+	refused = time.Hour
+	// patchTimeout bounds a write to the Secret.
+	patchTimeout = 15 * time.Second
+)
+
+// service is the running service.
+type service struct {
+	Options
+	place
+	record record
+	secret dynamic.ResourceInterface
+	watch  *apiclient.Watch
+	wake   chan struct{}
+	// self is what the host says about itself.
+	self contract.CallHost
+	// greeted is the UID of the Secret that has CallHostField. answered is the ID of the last answered call, because
+	// the watch may be late.
+	greeted  types.UID
+	answered string
+	told     string
+}
+
+// Serve gets the host's certificate and carries out calls, until ctx ends or the attendance does. In the latter case it
+// removes the service. over reports that the caller must call Clear when it has closed the log.
+func Serve(ctx context.Context, o Options) (over bool, err error) {
+	o.Pace = Pace{Beat: cmp.Or(o.Pace.Beat, beat), Retry: cmp.Or(o.Pace.Retry, retry), Gone: cmp.Or(o.Pace.Gone, gone),
+		Refused: cmp.Or(o.Pace.Refused, refused)}
+	facts, err := o.Host.System.Facts(ctx)
+	if err != nil {
+		return false, fmt.Errorf("reading the host's facts: %w", err)
+	}
+	s := &service{Options: o, place: place{o.Host.Files, o.Dir}, wake: make(chan struct{}, 1),
+		self: contract.CallHost{Attends: o.Clock.Now().UnixNano(), BootID: facts.BootID}}
+	err = s.read(contract.HostStateFile, &s.record)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, s.leave(ctx, "there is nothing to attend") // an earlier removal was interrupted
+	}
+	if err != nil {
+		return false, err
+	}
+	s.tidy(ctx, "")
+	if why, err := s.enrol(ctx); why != "" || err != nil || ctx.Err() != nil {
+		if why != "" {
+			return false, s.leave(ctx, why) // Attend may still read the progress
+		}
+		return false, err
+	}
+	client, err := apiclient.Connect(s.options(""))
+	if err != nil {
+		return false, err
+	}
+	defer client.Close()
+	s.secret = client.Client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).
+		Namespace(s.record.Namespace)
+	s.watch = apiclient.NewWatch(s.secret, contract.CallSecretPrefix+s.record.UID, o.Clock)
+	s.watch.Wake(s.wake)
+	renewer := apiclient.Renewer{Identity: s.identity(s.record.UID), Client: client.Client, Lifetime: life,
+		Renewed: client.Reload, Clock: o.Clock}
+	ctx, stop := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	all.Go(func() { s.watch.Run(ctx) })
+	all.Go(func() { renewer.Run(ctx) })
+	defer all.Wait()
+	defer stop()
+	return s.attend(ctx)
+}
+
+// attend carries out calls until ctx or the attendance ends.
+func (s *service) attend(ctx context.Context) (over bool, err error) {
+	s.tell(ctx, progress{Text: "This host has its certificate."})
+	var missing, refusal since
+	for ctx.Err() == nil {
+		object, known := s.watch.Get()
+		err := s.watch.Err()
+		switch {
+		case missing.longer(s.Clock.Now(), known && object == nil && (err == nil || isRefusal(err)), s.Pace.Gone):
+			return true, s.leave(ctx, "the WindowsInstance was deleted")
+		case refusal.longer(s.Clock.Now(), isRefusal(err), s.Pace.Refused):
+			return true, s.leave(ctx, "the API server refuses this host: "+err.Error())
+		case err != nil:
+			text, _ := explain(err)
+			s.tell(ctx, progress{Text: text})
+		case object != nil:
+			s.carryOn(ctx, object)
+		}
+		s.pause(ctx)
+	}
+	return false, nil
+}
+
+// since measures how long something has been the case.
+type since time.Time
+
+func (s *since) longer(now time.Time, is bool, limit time.Duration) bool {
+	switch begun := time.Time(*s); {
+	case !is:
+		*s = since{}
+	case begun.IsZero():
+		*s = since(now)
+	default:
+		return now.Sub(begun) > limit
+	}
+	return false
+}
+
+func isRefusal(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
+
+// again has the next pause return at once.
+func (s *service) again() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// pause returns when the Secret changes, or after a while.
+func (s *service) pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-s.wake:
+	case <-s.Clock.After(loop.Jitter(s.Pace.Retry)):
+	}
+}
+
+// carryOn greets the operator once for each Secret and start, and carries out the call.
+func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured) {
+	if s.greeted != object.GetUID() {
+		var before contract.CallHost
+		_, _ = field(object, contract.CallHostField, &before)
+		s.self.Attends = max(s.self.Attends, before.Attends+1) // the clock may have been set back
+		if err := s.patch(ctx, map[string]any{contract.CallHostField: s.self}); err != nil {
+			s.say(ctx, "the operator can't be greeted", err)
+			return
+		}
+		s.greeted = object.GetUID()
+	}
+	s.tell(ctx, progress{Text: "This host carries out the operator's calls. The rest of the join happens from the " +
+		"cluster; look at the WindowsInstance there.", Attends: true})
+	var call contract.Call
+	var answer contract.CallAnswer
+	if found, err := field(object, contract.CallRequestField, &call); !found || err != nil {
+		s.say(ctx, "a call can't be read", err)
+		return
+	}
+	_, _ = field(object, contract.CallAnswerField, &answer)
+	if call.ID != answer.ID && call.ID != s.answered {
+		s.carryOut(ctx, call)
+	}
+}
+
+// current is the ID of the present call, or empty.
+func (s *service) current() string {
+	var call contract.Call
+	if object, _ := s.watch.Get(); object != nil {
+		_, _ = field(object, contract.CallRequestField, &call)
+	}
+	return call.ID
+}
+
+// carryOut runs a call, beats meanwhile, and delivers the answer. If the operator no longer waits for the call, it is
+// ended, except for a cleanup.
+func (s *service) carryOut(ctx context.Context, call contract.Call) {
+	running, end := context.WithCancel(ctx)
+	defer end()
+	defer s.again()
+	s.self.Call = call.ID
+	done := make(chan contract.CallAnswer, 1)
+	go func() { done <- s.answer(running, call) }()
+	s.beat(ctx)
+	for {
+		select {
+		case answer := <-done:
+			s.self.Call = ""
+			s.deliver(ctx, answer)
+			return
+		case <-s.wake:
+			if call.Verb != contract.VerbCleanup && s.current() != call.ID {
+				end()
+			}
+		case <-s.Clock.After(s.Pace.Beat):
+			s.beat(ctx)
+		}
+	}
+}
+
+func (s *service) beat(ctx context.Context) {
+	s.self.Beat++
+	s.say(ctx, "a beat is lost", s.patch(ctx, map[string]any{contract.CallHostField: s.self}))
+}
+
+// deliver writes an answer, until it is there or nobody waits for it.
+func (s *service) deliver(ctx context.Context, answer contract.CallAnswer) {
+	for ctx.Err() == nil && s.current() == answer.ID {
+		err := s.patch(ctx, map[string]any{contract.CallAnswerField: answer, contract.CallHostField: s.self})
+		if err == nil {
+			s.answered = answer.ID
+			return
+		}
+		s.say(ctx, "an answer can't be written", err)
+		if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
+			answer = contract.CallAnswer{ID: answer.ID, Fault: "the API server does not accept the answer"}
+		}
+		s.pause(ctx)
+	}
+}
+
+// patch writes fields of the Secret.
+func (s *service) patch(ctx context.Context, fields map[string]any) error {
+	data := map[string][]byte{}
+	for name, value := range fields {
+		content, err := json.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("encoding %s: %w", name, err)
+		}
+		data[name] = content
+	}
+	patch, err := json.Marshal(map[string]any{"data": data})
+	if err != nil {
+		return fmt.Errorf("encoding the Secret: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
+	defer cancel()
+	_, err = s.secret.Patch(ctx, contract.CallSecretPrefix+s.record.UID, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: contract.ServiceAttend})
+	return err
+}
+
+// field decodes a field of a Secret.
+func field(secret *unstructured.Unstructured, name string, into any) (found bool, err error) {
+	text, found, err := unstructured.NestedString(secret.Object, "data", name)
+	if !found || err != nil {
+		return false, err
+	}
+	content, err := base64.StdEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(content, into)
+	}
+	if err != nil {
+		return false, errors.New(name + " is no valid JSON") // the decoder's error may quote it
+	}
+	return true, nil
+}
+
+// tell writes the progress for Attend. If that fails, only Attend lacks it.
+func (s *service) tell(ctx context.Context, p progress) {
+	if p.Text == s.told {
+		return
+	}
+	s.told = p.Text
+	logr.FromContextOrDiscard(ctx).Info("progress", "text", p.Text)
+	s.say(ctx, "the progress can't be written", s.write(progressFile, p))
+}
+
+// say logs an error, if it is one.
+func (s *service) say(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		logr.FromContextOrDiscard(ctx).Info(what, "detail", err.Error())
+	}
+}

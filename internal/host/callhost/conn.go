@@ -1,0 +1,217 @@
+package callhost
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+)
+
+const (
+	// look is how often a waiting call looks into the cache, which costs no request.
+	look = 200 * time.Millisecond
+	// pickUp is how long a host may take until it begins a call. A host whose watch was interrupted needs half a
+	// minute.
+	pickUp = time.Minute
+	// silence is how long a host that carries out a call may write no beat.
+	silence = 5 * contract.CallBeatSeconds * time.Second
+	// writeTimeout bounds one write.
+	writeTimeout = 15 * time.Second
+	// maxRequest limits a call, in bytes: a Secret holds at most 1 MiB, and its answer needs room as well.
+	maxRequest = 512 << 10
+)
+
+// Calls reaches the hosts that join by themselves.
+type Calls struct {
+	// Client reads Secrets of the operator's namespace from a cache, and writes them.
+	Client client.Client
+	// Namespace of the operator.
+	Namespace string
+}
+
+// Dial returns a connection to the host of an instance, and what the host reported. The connection is nil if no host
+// has reported yet. Dial sends nothing.
+func (c Calls) Dial(ctx context.Context, uid types.UID) (host.Conn, contract.CallHost, error) {
+	var reported contract.CallHost
+	secret, err := c.read(ctx, uid)
+	if err != nil || secret == nil || json.Unmarshal(secret.Data[contract.CallHostField], &reported) != nil {
+		return nil, reported, err
+	}
+	return &conn{calls: c, uid: uid}, reported, nil
+}
+
+// read returns the call Secret of an instance, or nil if there is none.
+func (c Calls) read(ctx context.Context, uid types.UID) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	key := types.NamespacedName{Namespace: c.Namespace, Name: contract.CallSecretPrefix + string(uid)}
+	if err := c.Client.Get(ctx, key, secret); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading secret %s: %w", key.Name, err)
+	}
+	return secret, nil
+}
+
+// conn is a host.Conn and a host.Fetcher.
+type conn struct {
+	calls   Calls
+	uid     types.UID
+	program contract.Blob
+	err     error
+}
+
+var (
+	_ host.Conn    = (*conn)(nil)
+	_ host.Fetcher = (*conn)(nil)
+)
+
+// HostKey implements host.Conn. It returns the user name of the host's certificate.
+func (c *conn) HostKey() string {
+	return "x509 " + base64.StdEncoding.EncodeToString([]byte(contract.HostUserPrefix+string(c.uid)))
+}
+
+// Upload implements host.Conn. The host fetches the program with its next call.
+func (c *conn) Upload(_ context.Context, daemon host.Blob) (sent int64, err error) {
+	c.program = daemon.Blob
+	return 0, nil
+}
+
+// Fetches implements host.Fetcher.
+func (c *conn) Fetches() {}
+
+// Send implements host.Conn.
+func (c *conn) Send(context.Context, string, io.Reader) (int64, error) {
+	return 0, errors.New("a host that joins by itself fetches its payload")
+}
+
+// RemoveUpload implements host.Conn. The host removes the program by itself when the Secret is deleted, which happens
+// together with the instance.
+func (c *conn) RemoveUpload(context.Context) error { return nil }
+
+// Err implements host.Conn.
+func (c *conn) Err() error { return c.err }
+
+// Close implements host.Conn.
+func (c *conn) Close() error {
+	c.err = errors.New("the connection is closed")
+	return nil
+}
+
+// Call implements host.Conn.
+func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any) error {
+	limit := host.CallTimeout(verb)
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	call, err := c.write(bounded, verb, request)
+	if err != nil {
+		return err
+	}
+	raw, err := c.await(bounded, call)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: no answer within %s", verb, limit)
+	}
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	if err = decoder.Decode(answer); err != nil {
+		return contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: the answer is not understood", verb)
+	}
+	return nil
+}
+
+// write writes the call and deletes the previous answer, in one request.
+func (c *conn) write(ctx context.Context, verb contract.Verb, request any) (contract.Call, error) {
+	call := contract.Call{ID: string(uuid.NewUUID()), Program: c.program, Verb: verb}
+	body, err := json.Marshal(request)
+	if err != nil {
+		// The encoder's error may quote the request.
+		return call, fmt.Errorf("calling %s: the request of type %T can't be encoded", verb, request)
+	}
+	call.Request = body
+	encoded, err := json.Marshal(call)
+	if err != nil {
+		return call, fmt.Errorf("calling %s: the call can't be encoded", verb)
+	}
+	if len(encoded) > maxRequest {
+		return call, contract.NewProblem(contract.ReasonManifestInvalid, "calling %s: the request has %d bytes, and a "+
+			"host that joins by itself takes at most %d", verb, len(encoded), maxRequest)
+	}
+	patch, err := json.Marshal(map[string]any{"data": map[string]any{
+		contract.CallRequestField: encoded, contract.CallAnswerField: nil}})
+	if err != nil {
+		return call, fmt.Errorf("calling %s: the call can't be encoded", verb)
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	secret := &corev1.Secret{}
+	secret.Namespace, secret.Name = c.calls.Namespace, contract.CallSecretPrefix+string(c.uid)
+	if err = c.calls.Client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return call, c.lost(contract.NewProblem(contract.ReasonAPICallFailed, "calling %s: writing secret %s: %v", verb,
+			secret.Name, err))
+	}
+	return call, nil
+}
+
+// await waits for the answer. The connection is lost if the host doesn't begin the call, or stops beating.
+func (c *conn) await(ctx context.Context, call contract.Call) (json.RawMessage, error) {
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	var seen contract.CallHost
+	news, began := time.Now(), false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("calling %s: %w", call.Verb, context.Cause(ctx))
+		case <-ticker.C:
+		}
+		secret, err := c.calls.read(ctx, c.uid)
+		if err != nil {
+			return nil, err
+		}
+		if secret == nil {
+			return nil, c.lost(contract.NewProblem(contract.ReasonConnectionLost,
+				"calling %s: secret %s%s was deleted", call.Verb, contract.CallSecretPrefix, c.uid))
+		}
+		var answer contract.CallAnswer
+		if json.Unmarshal(secret.Data[contract.CallAnswerField], &answer) == nil && answer.ID == call.ID {
+			if len(answer.Answer) == 0 {
+				return nil, contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: %.512s", call.Verb,
+					answer.Fault)
+			}
+			return answer.Answer, nil
+		}
+		var now contract.CallHost
+		if json.Unmarshal(secret.Data[contract.CallHostField], &now) == nil && now != seen {
+			seen, news = now, time.Now()
+			began = began || now.Call == call.ID
+		}
+		switch quiet := time.Since(news); {
+		case !began && quiet > pickUp:
+			return nil, c.lost(contract.NewProblem(contract.ReasonHostSilent, "calling %s: the host has not begun the "+
+				"call for %s", call.Verb, pickUp))
+		case began && quiet > silence:
+			return nil, c.lost(contract.NewProblem(contract.ReasonConnectionLost, "calling %s: the host has been "+
+				"silent for %s", call.Verb, silence))
+		}
+	}
+}
+
+// lost makes the connection unusable.
+func (c *conn) lost(problem *contract.Problem) error {
+	c.err = problem
+	return problem
+}

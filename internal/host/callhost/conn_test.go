@@ -1,0 +1,208 @@
+package callhost
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
+)
+
+const uid = "0b0c7a1e"
+
+// lab is the Secret of one host.
+type lab struct {
+	t *testing.T
+	client.Client
+}
+
+func newLab(t *testing.T) lab {
+	t.Helper()
+	return lab{t, fake.NewClientBuilder().WithObjects(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: contract.CallSecretPrefix + uid}}).Build()}
+}
+
+func (l lab) secret() *corev1.Secret {
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: "ns", Name: contract.CallSecretPrefix + uid}
+	if err := l.Get(context.Background(), key, secret); err != nil {
+		l.t.Fatal(err)
+	}
+	return secret
+}
+
+// set writes a field as the host does.
+func (l lab) set(field string, value any) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	secret := l.secret()
+	if secret.Data == nil {
+		secret.Data = map[string][]byte{}
+	}
+	secret.Data[field] = text
+	if err := l.Update(context.Background(), secret); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// call returns the present call, or false if there is none.
+func (l lab) call() (call contract.Call, ok bool) {
+	return call, json.Unmarshal(l.secret().Data[contract.CallRequestField], &call) == nil
+}
+
+// takes waits for a call.
+func (l lab) takes() contract.Call {
+	for {
+		if call, ok := l.call(); ok {
+			return call
+		}
+		time.Sleep(look)
+	}
+}
+
+func (l lab) dial() host.Conn {
+	l.t.Helper()
+	l.set(contract.CallHostField, contract.CallHost{Attends: 1})
+	conn, _, err := Calls{Client: l.Client, Namespace: "ns"}.Dial(l.t.Context(), uid)
+	if err != nil || conn == nil {
+		l.t.Fatalf("dialling: %v", err)
+	}
+	_, _ = conn.Upload(l.t.Context(), host.Blob{Blob: contract.Blob{Digest: "d1", Size: 7}})
+	return conn
+}
+
+func problemOf(err error) contract.Reason {
+	problem, _ := contract.AsProblem(err)
+	if problem == nil {
+		return ""
+	}
+	return problem.Reason
+}
+
+func TestA85_ThereIsNoConnectionBeforeTheHostHasReported(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	calls := Calls{Client: l.Client, Namespace: "ns"}
+	for what, id := range map[string]string{"a host that has not reported": uid, "no Secret": "other"} {
+		if conn, _, err := calls.Dial(t.Context(), types.UID(id)); conn != nil || err != nil {
+			t.Errorf("%s: %v %v", what, conn, err)
+		}
+	}
+}
+
+func TestA85_ACallIsAnswered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		conn := l.dial()
+		go func() {
+			call := l.takes()
+			if call.Verb != contract.VerbPreflight || call.Program.Digest != "d1" ||
+				!strings.Contains(string(call.Request), `"hostname":"win"`) {
+				t.Errorf("the call is %+v", call)
+			}
+			// It takes longer than a host may be silent.
+			for beat := range int64(30) {
+				l.set(contract.CallHostField, contract.CallHost{Attends: 1, Beat: beat, Call: call.ID})
+				time.Sleep(contract.CallBeatSeconds * time.Second / 5)
+			}
+			l.set(contract.CallAnswerField, contract.CallAnswer{ID: call.ID,
+				Answer: json.RawMessage(`{"result":{"running":true}}`)})
+		}()
+		var answer contract.Answer[contract.PreflightAnswer]
+		if err := conn.Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{Hostname: "win"},
+			&answer); err != nil || !answer.Result.Running {
+			t.Errorf("%+v, %v", answer, err)
+		}
+	})
+}
+
+func TestA85_AnAnswerToAnEarlierCallIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		conn := l.dial()
+		go func() {
+			l.takes()
+			l.set(contract.CallAnswerField, contract.CallAnswer{ID: "earlier", Answer: json.RawMessage(`{"result":{}}`)})
+		}()
+		var answer contract.Answer[contract.PreflightAnswer]
+		err := conn.Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{}, &answer)
+		if problemOf(err) != contract.ReasonHostSilent {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestA85_EachFailureOfACallHasItsReason(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		host func(l lab)
+		want contract.Reason
+		lost bool
+	}{
+		"the host does not begin": {func(lab) {}, contract.ReasonHostSilent, true},
+		"the host falls silent": {func(l lab) {
+			l.set(contract.CallHostField, contract.CallHost{Attends: 1, Beat: 1, Call: l.takes().ID})
+		}, contract.ReasonConnectionLost, true},
+		"the program gives no answer": {func(l lab) {
+			l.set(contract.CallAnswerField, contract.CallAnswer{ID: l.takes().ID, Fault: "exit code 3"})
+		}, contract.ReasonDaemonCallFailed, false},
+		"the answer is not understood": {func(l lab) {
+			l.set(contract.CallAnswerField, contract.CallAnswer{ID: l.takes().ID, Answer: json.RawMessage(`[]`)})
+		}, contract.ReasonDaemonCallFailed, false},
+		"the verb lasts too long": {func(l lab) {
+			call := l.takes()
+			for beat := range int64(100) {
+				l.set(contract.CallHostField, contract.CallHost{Attends: 1, Beat: beat, Call: call.ID})
+				time.Sleep(contract.CallBeatSeconds * time.Second)
+			}
+		}, contract.ReasonDaemonCallFailed, false},
+		"the Secret is deleted": {func(l lab) {
+			l.takes()
+			_ = l.Delete(context.Background(), l.secret())
+		}, contract.ReasonConnectionLost, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLab(t)
+				conn := l.dial()
+				go c.host(l)
+				var answer contract.Answer[contract.PreflightAnswer]
+				err := conn.Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{}, &answer)
+				if problemOf(err) != c.want {
+					t.Errorf("%v, want %s", err, c.want)
+				}
+				if (conn.Err() != nil) != c.lost {
+					t.Errorf("the connection: %v", conn.Err())
+				}
+				time.Sleep(time.Hour) // the host of this case ends
+			})
+		})
+	}
+}
+
+// A Secret holds 1 MiB, and the answer needs room as well.
+func TestA85_ARequestThatDoesNotFitIsRefused(t *testing.T) {
+	t.Parallel()
+	conn := newLab(t).dial()
+	var answer contract.Answer[contract.BootstrapAnswer]
+	err := conn.Call(t.Context(), contract.VerbBootstrap,
+		contract.BootstrapRequest{Confidential: make([]byte, maxRequest)}, &answer)
+	if problemOf(err) != contract.ReasonManifestInvalid || conn.Err() != nil {
+		t.Errorf("%v", err)
+	}
+}

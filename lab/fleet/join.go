@@ -1,0 +1,92 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
+	"github.com/windows-nodes/wmco/internal/userdata"
+	"github.com/windows-nodes/wmco/lab/sim"
+)
+
+// settings is the quoted JSON in the command for a host that joins by itself.
+var settings = regexp.MustCompile(`'(\{"program".*\})'`)
+
+// RunJoinCommand does on a simulated machine what the command does by which a host joins without SSH: it downloads the
+// daemon's program unless it is there, checks it, and runs it. output is what the administrator sees.
+func RunJoinCommand(ctx context.Context, m *sim.Machine, command string) (output string, err error) {
+	found := settings.FindStringSubmatch(command)
+	if found == nil {
+		return "", errors.New("the command has no settings")
+	}
+	var s userdata.Join
+	if err = json.Unmarshal([]byte(strings.ReplaceAll(found[1], "''", "'")), &s); err != nil {
+		return "", fmt.Errorf("reading the settings: %w", err)
+	}
+	name, files := contract.UploadedName(s.Program.Digest), m.Host().Files
+	dir := m.Home() + `\` + contract.RPCDir
+	present, err := winos.Exists(files, dir+`\`+name)
+	if err != nil {
+		return "", err
+	}
+	if !present {
+		program, err := download(ctx, s)
+		if err != nil {
+			return "", fmt.Errorf("downloading the program: %w", err)
+		}
+		if err = errors.Join(files.MkdirAll(dir, winos.AccessInherit),
+			winos.WriteFile(files, dir+`\ca.crt`, strings.NewReader(s.Attendance.CA), winos.AccessInherit),
+			winos.WriteFile(files, dir+`\`+name, bytes.NewReader(program), winos.AccessInherit)); err != nil {
+			return "", err
+		}
+	}
+	attendance, err := json.Marshal(s.Attendance)
+	if err != nil {
+		return "", err
+	}
+	var said bytes.Buffer
+	code := m.Exec(ctx, sim.ExecRequest{CommandLine: contract.RPCDir + `\` + name + " attend", Stdout: &said,
+		Stderr: &said, Stdin: bytes.NewReader(append(attendance, "\r\n"...))})
+	if code != 0 {
+		return said.String(), fmt.Errorf("exit code %d: %s", code, said.String())
+	}
+	return said.String(), nil
+}
+
+func download(ctx context.Context, s userdata.Join) (content []byte, err error) {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(s.Attendance.CA))
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+s.Attendance.Token)
+	answer, err := transport.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, answer.Body.Close()) }()
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 512))
+		return nil, fmt.Errorf("%s: %s", answer.Status, text)
+	}
+	if content, err = io.ReadAll(answer.Body); err != nil {
+		return nil, err
+	}
+	if is := contract.Digest(content); is != s.Program.Digest || int64(len(content)) != s.Program.Size {
+		return nil, fmt.Errorf("%d bytes with SHA-256 %s came instead of %v", len(content), is, s.Program)
+	}
+	return content, nil
+}
