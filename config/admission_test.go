@@ -76,6 +76,14 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 			}
 			continue
 		}
+		if policy.Name == "windows-host-call" {
+			host := "'" + contract.HostGroup + "' in request.userInfo.groups || " +
+				"request.userInfo.username.startsWith('" + contract.HostUserPrefix + "')"
+			if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != host {
+				t.Errorf("%s does not recognise a host that joins by itself: %v", policy.Name, c)
+			}
+			continue
+		}
 		for _, condition := range policy.Spec.MatchConditions {
 			if !strings.Contains(condition.Expression, "'"+contract.DaemonGroup+"'") ||
 				!strings.Contains(condition.Expression, "'"+contract.DaemonUserPrefix+"'") {

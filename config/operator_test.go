@@ -158,6 +158,7 @@ func approvals(t *testing.T, lab *cluster.Cluster, operator kubernetes.Interface
 		change    func(*certificatesv1.CertificateSigningRequestSpec)
 		allowed   bool
 	}{
+		"a host's renewal":                      {contract.HostUserPrefix + "uid", client, true},
 		"a daemon's renewal":                    {contract.DaemonUserPrefix + "win-a", client, true},
 		"a kubelet's renewal":                   {contract.KubeletUserPrefix + "win-a", kubelet, true},
 		"a kubelet's serving certificate":       {contract.KubeletUserPrefix + "win-a", serving, true},

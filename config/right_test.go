@@ -126,15 +126,16 @@ func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
 			if len(rule.ResourceNames) == 0 && !creates && !own {
 				t.Errorf("%v has %s of any name: %v", where, resource, rule)
 			}
-		case "leases", "roles":
+		case "leases", "roles", "rolebindings":
 			if len(rule.ResourceNames) == 0 && !creates {
 				t.Errorf("%v has %s of any name: %v", where, resource, rule)
 			}
-		case "clusterroles", "clusterrolebindings", "rolebindings", "users", "groups", "validatingadmissionpolicies",
+		case "clusterroles", "clusterrolebindings", "users", "groups", "validatingadmissionpolicies",
 			"validatingadmissionpolicybindings":
 			t.Errorf("%v has %s: %v", where, resource, rule)
 		}
-		inNamespace := []string{"secrets", "configmaps", "serviceaccounts/token", "roles", "leases", "events",
+		inNamespace := []string{"secrets", "configmaps", "serviceaccounts/token", "roles", "rolebindings", "leases",
+			"events",
 			"windowsinstances", "windowsinstances/status"}
 		// The owner of a pod that can't run may be in any namespace: the event about it is created there. The
 		// operator doesn't read or change events.

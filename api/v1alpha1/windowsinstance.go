@@ -90,8 +90,22 @@ const (
 	RemovalDiscard RemovalPolicy = "Discard"
 )
 
+// ByItself says how a host joins by itself.
+type ByItself struct {
+	// TokenLifetime is how long the token in the command is valid: from 10 minutes to 24 hours, and 24 hours by
+	// default. The token is worth one join.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10m') && duration(self) <= duration('24h')",message="must be between 10m and 24h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	TokenLifetime *metav1.Duration `json:"tokenLifetime,omitempty"`
+}
+
 // WindowsInstanceSpec is the address of a host, and how to log in to it.
 // +kubebuilder:validation:XValidation:rule="self.address == oldSelf.address || has(self.source) && self.source.kind == 'Machine'",message="address is immutable: delete the instance and create another"
+// +kubebuilder:validation:XValidation:rule="has(self.byItself) == has(oldSelf.byItself)",message="byItself can't be added or removed: delete the instance and create another"
+// +kubebuilder:validation:XValidation:rule="has(self.byItself) || has(self.username) && size(self.username) > 0",message="username is required for a host that the operator reaches over SSH"
+// +kubebuilder:validation:XValidation:rule="!has(self.byItself) || !has(self.preflightOnly) || !self.preflightOnly",message="preflightOnly needs SSH: a host that joins by itself is checked when it joins"
 // +kubebuilder:validation:XValidation:rule="(has(self.preflightOnly) && self.preflightOnly) == (has(oldSelf.preflightOnly) && oldSelf.preflightOnly)",message="preflightOnly is immutable: delete the instance and create another"
 type WindowsInstanceSpec struct {
 	// Address is an IPv4 address or a DNS name that resolves to one.
@@ -107,11 +121,17 @@ type WindowsInstanceSpec struct {
 	// +optional
 	Port int32 `json:"port,omitempty"`
 
-	// Username of a local or domain administrator.
-	// +kubebuilder:validation:MinLength=1
+	// Username of a local or domain administrator. It is required, except for a host that joins by itself.
 	// +kubebuilder:validation:MaxLength=104
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[\"/\\\\[\\\\]:;|=,+*?<>[:cntrl:]]|^ | $')",message="must be a Windows user name"
-	Username string `json:"username"`
+	// +optional
+	Username string `json:"username,omitempty"`
+
+	// ByItself is set for a host that joins by itself: it reaches the API server, and the operator never connects to
+	// it. The operator publishes the command for the host in the Secret "windows-join-<UID>". Address is then only a
+	// name of the host.
+	// +optional
+	ByItself *ByItself `json:"byItself,omitempty"`
 
 	// HostKey is the expected SSH host key, as "<type> <base64>". If it is empty, the operator pins the key of the
 	// first contact in the status.
@@ -449,7 +469,8 @@ type WindowsInstanceStatus struct {
 	// +listType=atomic
 	// +optional
 	BootstrapCredentials []string `json:"bootstrapCredentials,omitempty"`
-	// HostKey is the SSH host key pinned at first contact, as "<type> <base64>".
+	// HostKey is the SSH host key pinned at first contact, as "<type> <base64>". A host that joins by itself has
+	// "x509" and its user name instead.
 	// +kubebuilder:validation:MaxLength=8192
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`

@@ -52,9 +52,10 @@ func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 			"flag", "--payload-advertise", "environment", []string{podAddresses, podAddress, serviceAddress})
 		return publish.PayloadSource{}, nil
 	}
+	nodes := payloadserver.Nodes{Reader: mgr.GetClient(), Namespace: o.namespace}
 	options := payloadserver.Options{
 		Blobs: blobs, Clients: payloadserver.NewClientCAs(clients, time.Now).Pool, Registry: metrics.Registry,
-		Known: payloadserver.Nodes{Reader: mgr.GetClient(), Namespace: o.namespace}.Known,
+		Known: nodes.Known, Guests: nodes.Guests,
 	}
 	source := publish.PayloadSource{}
 	for _, p := range places {

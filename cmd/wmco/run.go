@@ -45,6 +45,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/source"
 	"github.com/windows-nodes/wmco/internal/controller/userdata"
 	"github.com/windows-nodes/wmco/internal/controller/workload"
+	"github.com/windows-nodes/wmco/internal/host/callhost"
 	"github.com/windows-nodes/wmco/internal/host/sshhost"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
@@ -284,7 +285,9 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			Troubles:          problems,
 		}),
 		instance.Setup(mgr, journey.Options{
-			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}), Payload: shipped,
+			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}),
+			Calls:       callhost.Calls{Client: mgr.GetClient(), Namespace: o.namespace},
+			Invitations: credential.Invitations{Client: clients, Namespace: o.namespace}, Payload: shipped,
 			Desired: desired, Keys: keys, Tokens: credential.BootstrapToken{Client: clients, Namespace: o.namespace},
 			Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.daemonTimeout,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),

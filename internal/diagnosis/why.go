@@ -209,7 +209,11 @@ func (d *Diagnosis) instanceFacts(i *v1alpha1.WindowsInstance, host Host) {
 	if i.Spec.Source != nil {
 		source = fmt.Sprintf("%s %s", i.Spec.Source.Kind, i.Spec.Source.Name)
 	}
-	d.fact("address", "%s:%d, user %s", i.Spec.Address, cmp.Or(i.Spec.Port, contract.SSHPort), i.Spec.Username)
+	if i.Spec.ByItself != nil {
+		d.fact("joins", "by itself, without SSH")
+	} else {
+		d.fact("address", "%s:%d, user %s", i.Spec.Address, cmp.Or(i.Spec.Port, contract.SSHPort), i.Spec.Username)
+	}
 	d.fact("source", "%s", source)
 	if h := i.Status.Host; h != nil {
 		d.fact("windows", "%s %s", h.ProductName, h.Build)

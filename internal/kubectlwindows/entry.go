@@ -25,24 +25,35 @@ func (p *plugin) addCommand() *cobra.Command {
 	var ch change
 	var user, hostKey string
 	var port uint16
-	overwrite := false
+	overwrite, byItself := false, false
+	var lifetime time.Duration
 	command := &cobra.Command{
-		Use:   "add ADDRESS --username NAME",
-		Short: "List a host, so that it becomes a node",
+		Use:   "add ADDRESS --username NAME | NAME --by-itself",
+		Short: "Add a host, so that it becomes a node",
 		Long: `Add a host to the ConfigMap windows-instances, so that it becomes a node. The operator then logs
 in to it over SSH with the key of the cluster. Other entries stay as they are.
 
-The address is an IPv4 address or a DNS name.`,
+The address is an IPv4 address or a DNS name.
+
+With --by-itself, the operator never connects to the host: the command prints a PowerShell command for the
+host, which makes it join. The host must reach the API server, and needs no SSH server. The printed command
+contains a token that is worth one join. Run "add --by-itself" again for another token.`,
 		Example: `  kubectl windows add 10.0.0.7 --username Administrator
 
   # With the SSH host key that it must have, instead of trusting the first contact
   kubectl windows add win-7.example.com --username Administrator \
-    --host-key "$(ssh-keyscan -t ed25519 win-7.example.com | cut -d' ' -f2-)"`,
+    --host-key "$(ssh-keyscan -t ed25519 win-7.example.com | cut -d' ' -f2-)"
+
+  # A host without an SSH server
+  kubectl windows add win-8 --by-itself`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(command *cobra.Command, args []string) error {
 			e, err := p.edit(ch)
 			if err != nil {
 				return err
+			}
+			if byItself {
+				return e.addByItself(command.Context(), args[0], lifetime)
 			}
 			value := "username=" + user
 			if port != contract.SSHPort {
@@ -61,7 +72,13 @@ The address is an IPv4 address or a DNS name.`,
 	command.Flags().StringVar(&hostKey, "host-key", "", `SSH host key to expect, as "<type> <base64>"`)
 	command.Flags().Uint16Var(&port, "port", contract.SSHPort, "port of the SSH server")
 	command.Flags().BoolVar(&overwrite, "overwrite", false, "change the entry that the host has")
-	_ = command.MarkFlagRequired("username")
+	command.Flags().BoolVar(&byItself, "by-itself", false, "print a command that makes the host join without SSH")
+	command.Flags().DurationVar(&lifetime, "token-lifetime", 24*time.Hour,
+		"how long the token of --by-itself is valid, from 10m to 24h")
+	command.MarkFlagsOneRequired("username", "by-itself")
+	for _, flag := range []string{"username", "host-key", "port", "overwrite"} {
+		command.MarkFlagsMutuallyExclusive("by-itself", flag)
+	}
 	ch.flags(command, false)
 	return command
 }

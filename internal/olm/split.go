@@ -152,7 +152,7 @@ func bindsNodes(object *unstructured.Unstructured) (bool, error) {
 	subjects, _, err := unstructured.NestedSlice(object.Object, "subjects")
 	return slices.ContainsFunc(subjects, func(s any) bool {
 		subject, _ := s.(map[string]any)
-		return slices.Contains([]any{contract.DaemonGroup, contract.CloudNodeServiceAccount,
+		return slices.Contains([]any{contract.DaemonGroup, contract.HostGroup, contract.CloudNodeServiceAccount,
 			contract.BootstrapServiceAccount}, subject["name"])
 	}), err
 }

@@ -1,5 +1,6 @@
 // Package payloadserver serves missing files of the payload to nodes while they serve: it sends blobs by their digest,
-// to daemons of known nodes only.
+// to daemons of known nodes. While hosts join by themselves, it also sends blobs to guests: such hosts come through the
+// API server's proxy, which checks their rights and shows no certificate here. No blob is confidential.
 //
 // The operator runs it together with its controllers; daemons pull from it. It knows no host and no version, never
 // writes, and keeps no state of a transfer: a daemon that was interrupted requests the rest of a blob with a range
@@ -64,7 +65,9 @@ type Options struct {
 	Clients func(ctx context.Context) (*x509.CertPool, error)
 	// Known reports whether a node belongs to the operator.
 	Known func(ctx context.Context, node string) (bool, error)
-	// Transfers is how many blobs are sent at once; 10 if 0.
+	// Guests reports whether guests may read. Nil means never.
+	Guests func(ctx context.Context) (bool, error)
+	// Transfers is how many blobs are sent at once; 10 if 0. Guests have half of them.
 	Transfers int
 	// Connections is how many are open at once without a request; 4096 if 0.
 	Connections int
@@ -77,6 +80,7 @@ type PayloadServer struct {
 	Options
 	certificate tls.Certificate
 	turns       chan struct{}
+	guests      chan struct{}
 	shares      shares
 	meters      *meters
 }
@@ -103,6 +107,7 @@ func New(options Options) (*PayloadServer, error) {
 		return nil, fmt.Errorf("making a payload server: %w", err)
 	}
 	return &PayloadServer{Options: options, certificate: certificate, turns: make(chan struct{}, options.Transfers),
+		guests: make(chan struct{}, max(1, options.Transfers/2)),
 		shares: shares{nodes: map[string]int{}}, meters: meters}, nil
 }
 
@@ -130,8 +135,18 @@ func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 				if err != nil {
 					return nil, fmt.Errorf("finding the CAs of daemons: %w", err)
 				}
-				return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{s.certificate},
-					ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clientCAs}, nil
+				config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{s.certificate},
+					ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clientCAs}
+				if s.Guests != nil {
+					guests, err := s.Guests(ctx)
+					if err != nil {
+						return nil, err
+					}
+					if guests {
+						config.ClientAuth = tls.VerifyClientCertIfGiven
+					}
+				}
+				return config, nil
 			},
 		},
 	}
@@ -158,6 +173,7 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 	if r.ContentLength == 0 { // net/http waits for the body of a request that promises one
 		spoken(ctx)
 	}
+	guest := s.Guests != nil && r.TLS != nil && len(r.TLS.PeerCertificates) == 0
 	node, err := s.caller(ctx, r.TLS)
 	digest, found := strings.CutPrefix(r.URL.Path, contract.PayloadServerPath)
 	switch {
@@ -172,7 +188,7 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 		logr.FromContextOrDiscard(ctx).Error(err, "looking up a daemon")
 		http.Error(w, "try again", http.StatusServiceUnavailable)
 		return resultFailed
-	case node == "":
+	case node == "" && !guest:
 		http.Error(w, "this is for daemons of known nodes", http.StatusForbidden)
 		return resultRefused
 	}
@@ -181,12 +197,19 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 		http.NotFound(w, r)
 		return resultMissing
 	}
-	leave, ok := s.shares.take(node)
-	if !ok {
-		return busy(w)
+	if guest {
+		if !s.turn(ctx, s.guests) {
+			return busy(w)
+		}
+		defer func() { <-s.guests }()
+	} else {
+		leave, ok := s.shares.take(node)
+		if !ok {
+			return busy(w)
+		}
+		defer leave()
 	}
-	defer leave()
-	if !s.turn(ctx) {
+	if !s.turn(ctx, s.turns) {
 		return busy(w)
 	}
 	defer func() { <-s.turns }()
@@ -202,14 +225,14 @@ func busy(w http.ResponseWriter) string {
 	return resultBusy
 }
 
-// turn waits for a slot among all transfers; false if there was none in time.
-func (s *PayloadServer) turn(ctx context.Context) bool {
+// turn waits for a slot; false if there was none in time.
+func (s *PayloadServer) turn(ctx context.Context, slots chan struct{}) bool {
 	s.meters.waiting.Inc()
 	defer s.meters.waiting.Dec()
 	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
 	defer cancel()
 	select {
-	case s.turns <- struct{}{}:
+	case slots <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false

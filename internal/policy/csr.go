@@ -32,7 +32,7 @@ const (
 	CSRApprove CSRVerdict = "Approve"
 	// CSRRefuse: it claims one of the operator's nodes and breaks a rule. It stays pending and is reported.
 	CSRRefuse CSRVerdict = "Refuse"
-	// CSRDeny: it claims the daemon of one of the operator's nodes and breaks a rule.
+	// CSRDeny: it claims the daemon of one of the operator's nodes, or a host that joins by itself, and breaks a rule.
 	CSRDeny CSRVerdict = "Deny"
 )
 
@@ -52,9 +52,8 @@ type CSRDecision struct {
 // CSRInstance is the part of a WindowsInstance that a decision needs.
 type CSRInstance struct {
 	Namespace, Name string
-	// UID is for events about the instance. No rule uses it.
-	UID      types.UID
-	NodeName string
+	UID             types.UID
+	NodeName        string
 	// NodeUID of the Node that was adopted, or empty.
 	NodeUID string
 	Phase   v1alpha1.Phase
@@ -129,6 +128,9 @@ type CSRInput struct {
 	CredentialOwner string
 	// CredentialKeys are the public keys, in DER, that already got a certificate with this bootstrap token.
 	CredentialKeys [][]byte
+	// JoinCredential is the id of the token in the command that is published for a host that joins by itself. It is
+	// empty if no command is published.
+	JoinCredential string
 	// OperatorUser is the operator's user name in the daemons' first requests.
 	OperatorUser string
 	// BootstrapUser is the user name in kubelets' requests for their first certificate.
@@ -168,13 +170,13 @@ func DecideCSR(in CSRInput) CSRDecision {
 	}
 	var owners []CSRInstance
 	for _, instance := range in.Instances {
-		if instance.NodeName == claim.NodeName {
+		if claim.IsOf(instance.UID, instance.NodeName) {
 			owners = append(owners, instance)
 		}
 	}
 	if len(owners) == 0 {
 		return CSRDecision{Verdict: CSRIgnore, Reason: CSRNameForeign,
-			Message: "no instance has the node name " + shown(claim.NodeName)}
+			Message: "no instance is " + claim.subject()}
 	}
 	if len(owners) > 1 {
 		return CSRDecision{Verdict: CSRWait, Reason: CSRNameAmbiguous, Instance: &owners[0], Message: fmt.Sprintf(
@@ -230,14 +232,20 @@ func rulesFor(kind CSRKind) csrRules {
 		return kubeletClientRules()
 	case CSRKubeletServing:
 		return kubeletServingRules()
+	case CSRHost:
+		return hostRules()
 	}
 	return daemonRules()
 }
 
 func (f csrFacts) approve() CSRDecision {
 	reason := CSRKubeletApproved
-	if f.claim.Kind == CSRDaemon {
+	switch f.claim.Kind {
+	case CSRDaemon:
 		reason = CSRDaemonApproved
+	case CSRHost:
+		return CSRDecision{Verdict: CSRApprove, Reason: CSRHostApproved, Instance: &f.instance,
+			Message: "certificate of the host of instance " + f.instance.Name + ", which joins by itself"}
 	}
 	return CSRDecision{Verdict: CSRApprove, Reason: reason, Instance: &f.instance,
 		Message: fmt.Sprintf("%s certificate of node %s, which is instance %s", f.claim.Kind, f.claim.NodeName,
@@ -249,7 +257,7 @@ func (f csrFacts) reject(broken *csrFault) CSRDecision {
 	switch {
 	case broken.passing:
 		verdict = CSRWait
-	case f.claim.Kind == CSRDaemon:
+	case f.claim.Kind == CSRDaemon, f.claim.Kind == CSRHost:
 		verdict = CSRDeny
 	}
 	return CSRDecision{Verdict: verdict, Reason: broken.reason, Message: broken.message, Instance: &f.instance}

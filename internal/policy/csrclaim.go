@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -18,6 +19,8 @@ const (
 	CSRKubeletClient  CSRKind = "kubelet client"
 	CSRKubeletServing CSRKind = "kubelet serving"
 	CSRDaemon         CSRKind = "daemon"
+	// CSRHost is the certificate of a host that joins by itself.
+	CSRHost CSRKind = "host"
 )
 
 // CSRClaim is what a request claims.
@@ -25,6 +28,8 @@ type CSRClaim struct {
 	Kind CSRKind
 	// NodeName is the requested node identity, exactly as in the common name. It is unverified.
 	NodeName string
+	// UID is the WindowsInstance that a host claims. Such a claim has no NodeName. It is unverified.
+	UID string
 	// Request is the parsed request. Its signature is unverified.
 	Request *x509.CertificateRequest
 }
@@ -59,7 +64,26 @@ func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
 	if node, found := strings.CutPrefix(name, contract.DaemonUserPrefix); found && node != "" {
 		return CSRClaim{Kind: CSRDaemon, NodeName: node, Request: request}, true
 	}
+	if uid, found := strings.CutPrefix(name, contract.HostUserPrefix); found && uid != "" {
+		return CSRClaim{Kind: CSRHost, UID: uid, Request: request}, true
+	}
 	return CSRClaim{}, false
+}
+
+// IsOf reports whether a claim is about an instance, by its UID or its node name.
+func (c CSRClaim) IsOf(uid types.UID, nodeName string) bool {
+	if c.Kind == CSRHost {
+		return c.UID == string(uid)
+	}
+	return c.NodeName == nodeName
+}
+
+// subject names the claim in messages.
+func (c CSRClaim) subject() string {
+	if c.Kind == CSRHost {
+		return "instance " + shown(c.UID)
+	}
+	return "node " + shown(c.NodeName)
 }
 
 // CSRPending reports whether a request is undecided.

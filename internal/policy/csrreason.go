@@ -10,6 +10,8 @@ const (
 	CSRKubeletApproved CSRReason = "WMCOApprove"
 	// CSRDaemonApproved occurs when every rule for a daemon's request holds.
 	CSRDaemonApproved CSRReason = "WICDAutoApproved"
+	// CSRHostApproved occurs when every rule for the request of a host that joins by itself holds.
+	CSRHostApproved CSRReason = "HostApproved"
 )
 
 // Reasons to ignore a request.

@@ -34,7 +34,7 @@ func subjectIs(organization string) csrRule {
 	return func(f csrFacts) *csrFault {
 		subject := f.claim.Request.Subject
 		switch {
-		case !IsNodeName(f.claim.NodeName):
+		case f.claim.Kind != CSRHost && !IsNodeName(f.claim.NodeName):
 			return fault(CSRSubjectWrong, "%s is no node name", shown(f.claim.NodeName))
 		case !slices.Equal(subject.Organization, []string{organization}):
 			return fault(CSRSubjectWrong, "the organization is not exactly %s", organization)

@@ -8,9 +8,12 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -58,12 +61,20 @@ func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput, 
 	if id == "" {
 		return nil
 	}
+	if claim.Kind == policy.CSRHost {
+		command := &corev1.Secret{}
+		key := types.NamespacedName{Namespace: r.options.Namespace, Name: contract.JoinSecretPrefix + claim.UID}
+		if err := client.IgnoreNotFound(r.client.Get(ctx, key, command)); err != nil {
+			return fmt.Errorf("reading secret %s: %w", key.Name, err)
+		}
+		in.JoinCredential = string(command.Data[contract.JoinCredentialField])
+	}
 	owners, err := r.instances(ctx, instancesByCredential, id)
 	if err != nil {
 		return err
 	}
 	for i := range owners {
-		if owners[i].Status.NodeName != claim.NodeName {
+		if !claim.IsOf(owners[i].UID, owners[i].Status.NodeName) {
 			in.CredentialOwner = owners[i].Name
 		}
 	}

@@ -27,10 +27,10 @@ func (r *Reconciler) gather(
 	ctx context.Context, reader client.Reader, csr *certificatesv1.CertificateSigningRequest, claim policy.CSRClaim,
 ) (policy.CSRInput, error) {
 	in := policy.CSRInput{CSR: csr, OperatorUser: r.options.OperatorUser, BootstrapUser: r.options.BootstrapUser}
-	if claim.NodeName == "" {
+	if claim.NodeName == "" && claim.UID == "" {
 		return in, nil // the operator's own request, without a node
 	}
-	known, err := r.instances(ctx, instancesByNode, claim.NodeName)
+	known, err := r.instances(ctx, instancesByClaim, claimKey(claim))
 	if err != nil || len(known) == 0 {
 		return in, err
 	}
@@ -43,12 +43,14 @@ func (r *Reconciler) gather(
 			return in, fmt.Errorf("reading instance %s: %w", known[i].Name, err)
 		}
 	}
-	node := &corev1.Node{}
-	switch err = reader.Get(ctx, types.NamespacedName{Name: claim.NodeName}, node); {
-	case err == nil:
-		in.Node = node
-	case !apierrors.IsNotFound(err):
-		return in, fmt.Errorf("reading node %s: %w", claim.NodeName, err)
+	if claim.NodeName != "" {
+		node := &corev1.Node{}
+		switch err = reader.Get(ctx, types.NamespacedName{Name: claim.NodeName}, node); {
+		case err == nil:
+			in.Node = node
+		case !apierrors.IsNotFound(err):
+			return in, fmt.Errorf("reading node %s: %w", claim.NodeName, err)
+		}
 	}
 	switch {
 	case claim.Kind == policy.CSRKubeletServing:
@@ -102,7 +104,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, in *policy.CSRInput, addre
 	}
 	for i := range nodes.Items {
 		name := nodes.Items[i].Name
-		owners, err := r.instances(ctx, instancesByNode, name)
+		owners, err := r.instances(ctx, instancesByClaim, nodeKey(name))
 		switch {
 		case name == claimed:
 		case err != nil:

@@ -16,8 +16,8 @@ import (
 const (
 	// requestsAbout finds pending requests by the node and by each address that they claim.
 	requestsAbout = "csr.about"
-	// instancesByNode finds instances by their node name, instancesByAddress by their addresses.
-	instancesByNode    = "csr.node"
+	// instancesByClaim finds instances by their node name and by their UID, instancesByAddress by their addresses.
+	instancesByClaim   = "csr.claim"
 	instancesByAddress = "csr.address"
 	// requestsByCredential finds approved first requests of kubelets by the id of their bootstrap token.
 	// instancesByCredential finds the instances whose join received the token.
@@ -55,8 +55,10 @@ func indexes(bootstrapUser string) []index {
 			}),
 		indexOf(&v1alpha1.WindowsInstance{}, instancesByCredential,
 			func(i *v1alpha1.WindowsInstance) []string { return i.Status.BootstrapCredentials }),
-		indexOf(&v1alpha1.WindowsInstance{}, instancesByNode,
-			func(i *v1alpha1.WindowsInstance) []string { return []string{i.Status.NodeName} }),
+		indexOf(&v1alpha1.WindowsInstance{}, instancesByClaim,
+			func(i *v1alpha1.WindowsInstance) []string {
+				return []string{nodeKey(i.Status.NodeName), hostKey(string(i.UID))}
+			}),
 		indexOf(&v1alpha1.WindowsInstance{}, instancesByAddress, addressesOfInstance),
 		indexOf(&corev1.Node{}, nodesByAddress, addressesOfNode),
 	}
@@ -74,12 +76,22 @@ func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 	if !ours {
 		return nil
 	}
-	return append(claim.SANs(), nodeKey(claim.NodeName))
+	return append(claim.SANs(), claimKey(claim))
 }
 
 // nodeKey distinguishes a node's name from an address in requestsAbout, because no address contains a slash. If a
 // request claims an address with a slash, the only effect is an additional check.
 func nodeKey(name string) string { return "node/" + name }
+
+// hostKey is the same for a host that joins by itself.
+func hostKey(uid string) string { return "host/" + uid }
+
+func claimKey(claim policy.CSRClaim) string {
+	if claim.Kind == policy.CSRHost {
+		return hostKey(claim.UID)
+	}
+	return nodeKey(claim.NodeName)
+}
 
 // addressesOfInstance lists the configured addresses of the instance. If its host has a node, it adds the address
 // that the operator used to reach the host, and the addresses that the host reports. A host that was refused a name

@@ -111,7 +111,7 @@ func nodeNews() predicate.Predicate {
 func (r *Reconciler) news(ctx context.Context, object client.Object) []reconcile.Request {
 	switch o := object.(type) {
 	case *v1alpha1.WindowsInstance:
-		return r.about(ctx, append(addressesOfInstance(o), nodeKey(o.Status.NodeName)))
+		return r.about(ctx, append(addressesOfInstance(o), nodeKey(o.Status.NodeName), hostKey(string(o.UID))))
 	case *corev1.Node:
 		return r.about(ctx, append(addressesOfNode(o), nodeKey(o.Name)))
 	}

@@ -14,4 +14,5 @@ package instance
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get
 // +kubebuilder:rbac:groups=certificates.k8s.io,resources=certificatesigningrequests,verbs=create;list;watch
 // +kubebuilder:rbac:groups="",resources=serviceaccounts/token,resourceNames=node-bootstrapper,verbs=create,namespace=openshift-windows-machine-config-operator
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;delete,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;delete;patch,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,verbs=create,namespace=openshift-windows-machine-config-operator

@@ -27,7 +27,7 @@ const (
 // growing pauses. wait is the time until the next try, or 0 if no try is needed.
 func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	key, err := c.parts.Keys.PrivateKey(ctx)
-	if err != nil {
+	if err != nil || c.instance.Spec.ByItself != nil {
 		return 0 // there is no usable key; a new key is an event
 	}
 	status := &c.instance.Status

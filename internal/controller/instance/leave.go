@@ -121,7 +121,7 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 		c.pauseRejoin()
 	}
 	if status.HostKey != "" && status.NodeName != "" { // the operator must reach the host
-		if key := c.parts.Access.HasKey(ctx); !key.IsDone() {
+		if key := c.parts.Access.HasKey(ctx, c.instance); !key.IsDone() {
 			return policy.Verdict{Reason: key.Problem.Reason, Why: key.Problem.Detail}, nil
 		}
 	}

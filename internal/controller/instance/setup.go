@@ -3,6 +3,7 @@ package instance
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -70,6 +71,8 @@ func Setup(mgr ctrl.Manager, options journey.Options, places *rollout.Rollout, c
 		Watches(&certificatesv1.CertificateSigningRequest{}, handler.EnqueueRequestsFromMapFunc(r.ofCertificate)).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.all),
 			builder.WithPredicates(watch.Named(options.Namespace, contract.PrivateKeySecret))).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(),
+			&v1alpha1.WindowsInstance{}), builder.WithPredicates(reports(options.Namespace))).
 		Watches(&v1alpha1.WindowsMachineConfig{}, handler.EnqueueRequestsFromMapFunc(r.limit),
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{},
 				predicate.AnnotationChangedPredicate{}))).
@@ -162,6 +165,20 @@ func digest(node *corev1.Node) []any {
 	ready, message := journey.NodeReady(node)
 	return []any{node.UID, node.Labels, ours, node.Spec.Taints, node.Spec.Unschedulable, ready, message,
 		node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
+}
+
+// reports passes the Secret of a host that joins by itself when the host has reported for the first time or after a
+// boot, and when the Secret is deleted.
+func reports(namespace string) predicate.Predicate {
+	return predicate.And(predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return o.GetNamespace() == namespace && strings.HasPrefix(o.GetName(), contract.CallSecretPrefix)
+	}), watch.Changed(func(s *corev1.Secret) string {
+		var host contract.CallHost
+		if json.Unmarshal(s.Data[contract.CallHostField], &host) != nil {
+			return ""
+		}
+		return fmt.Sprint(host.Attends, host.BootID)
+	}))
 }
 
 // keyNews passes an instance whose host must be tried with the key.

@@ -254,7 +254,7 @@ func (d *Disrupt) Granted(status *v1alpha1.WindowsInstanceStatus) {
 // takePlace requests a slot. If the host must be joined again, takePlace first waits for a private key.
 func (d *Disrupt) takePlace(ctx context.Context, view *View) journey.Outcome {
 	if view.activity().OverSSH {
-		if outcome := d.Access.HasKey(ctx); !outcome.IsDone() {
+		if outcome := d.Access.HasKey(ctx, view.Instance); !outcome.IsDone() {
 			return outcome
 		}
 	}

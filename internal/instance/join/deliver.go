@@ -8,6 +8,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/payload"
 )
@@ -48,8 +49,15 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return j.credential(ctx, instance, session)
 }
 
-// sendMissing sends the files that preflight found missing, and lets the host verify them.
+// sendMissing sends the files that preflight found missing, and lets the host verify them. A host that joins by itself
+// fetches them.
 func sendMissing(ctx context.Context, session *journey.Session, selected []payload.Blob) error {
+	if _, fetches := session.Conn.(host.Fetcher); fetches {
+		answer, err := journey.Call[contract.ReceiveAnswer](ctx, session.Conn, contract.VerbFetch,
+			contract.FetchRequest{Blobs: session.Found.Missing})
+		session.Found.Missing = answer.Missing
+		return err
+	}
 	if err := send(ctx, session, selected); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ const (
 	RescueAfter = 10 * time.Minute
 )
 
-// Access reaches hosts over SSH.
+// Access reaches hosts, over SSH or by calls.
 type Access struct{ options *Options }
 
 func keyAccepted(instance *v1alpha1.WindowsInstance, key credential.Key) {
@@ -66,8 +66,11 @@ func NoteAddress(instance *v1alpha1.WindowsInstance, conn host.Conn, now time.Ti
 	}
 }
 
-// HasKey waits while there is no usable private key.
-func (a *Access) HasKey(ctx context.Context) Outcome {
+// HasKey waits while there is no usable private key. A host that joins by itself needs none.
+func (a *Access) HasKey(ctx context.Context, instance *v1alpha1.WindowsInstance) Outcome {
+	if instance.Spec.ByItself != nil {
+		return Done()
+	}
 	_, err := a.options.Keys.PrivateKey(ctx)
 	if problem, ok := contract.AsProblem(err); ok {
 		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
@@ -103,6 +106,9 @@ func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance,
 // Dial opens the connection of a session with the present key. It waits while there is no key, and while a host reboots
 // on the operator's request. A repeated call opens a new connection.
 func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
+	if instance.Spec.ByItself != nil {
+		return a.await(ctx, instance, session)
+	}
 	key, err := a.options.Keys.PrivateKey(ctx)
 	if problem, ok := contract.AsProblem(err); ok {
 		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)

@@ -15,6 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
+	"github.com/windows-nodes/wmco/internal/host/callhost"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/observed"
 	"github.com/windows-nodes/wmco/internal/payload"
@@ -29,6 +30,9 @@ type Options struct {
 	Live   client.Reader
 	Pods   kubernetes.Interface
 	Dialer host.Dialer
+	// Calls reaches hosts that join by themselves, and Invitations publishes their commands.
+	Calls       callhost.Calls
+	Invitations credential.Invitations
 	// Payload holds the programs for hosts.
 	Payload Payload
 	Desired Desired

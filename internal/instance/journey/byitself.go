@@ -1,0 +1,100 @@
+package journey
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/userdata"
+)
+
+// invitationRetry is a safety net for a host whose command was not run yet. Its report is an event.
+const invitationRetry = time.Minute
+
+// await opens the connection to a host that joins by itself. It publishes the command for the host, and waits until the
+// host has reported. Then the token of the command ends.
+func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
+	session.End()
+	conn, reported, err := a.options.Calls.Dial(ctx, instance.UID)
+	if err != nil {
+		return Retry(err)
+	}
+	if conn == nil {
+		return a.invite(ctx, instance)
+	}
+	status := &instance.Status
+	if status.RebootTime != nil && status.Host != nil && contract.SameBoot(status.Host.BootID, reported.BootID) {
+		return a.dialFailed(instance, contract.NewProblem(contract.ReasonConnectionLost, "the host is not back yet"))
+	}
+	command, err := a.command(ctx, instance)
+	if err == nil && command != nil {
+		err = a.options.Invitations.Withdraw(ctx, instance)
+	}
+	if err != nil {
+		return Retry(err)
+	}
+	session.Conn = conn
+	return Done()
+}
+
+// invite publishes the command for a host, unless it is published.
+func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance) Outcome {
+	secret, err := a.command(ctx, instance)
+	if err != nil {
+		return Retry(err)
+	}
+	if secret == nil || len(secret.Data[contract.JoinCommandField]) == 0 {
+		if outcome := a.publish(ctx, instance); !outcome.IsDone() {
+			return outcome
+		}
+	} else if ends, err := time.Parse(time.RFC3339, string(secret.Data[contract.JoinExpiresField])); err == nil &&
+		!a.options.Now().Before(ends) {
+		return WaitEndless(invitationRetry, contract.ReasonJoinTokenExpired, "the token in the command expired at %s",
+			ends.Format(time.RFC3339))
+	}
+	return WaitEndless(invitationRetry, contract.ReasonHostAwaited, "the command of host %s was not run yet",
+		instance.Spec.Address)
+}
+
+func (a *Access) publish(ctx context.Context, instance *v1alpha1.WindowsInstance) Outcome {
+	_, facts, err := a.options.Desired.Current(ctx)
+	if err != nil {
+		return WaitForCluster(err)
+	}
+	program, ok := a.options.Payload.Manifest().Named(contract.ServiceDaemon + ".exe")
+	if !ok {
+		return Fail(contract.NewProblem(contract.ReasonPayloadMissing, "the payload has no %s.exe",
+			contract.ServiceDaemon))
+	}
+	path := fmt.Sprintf("/api/v1/namespaces/%s/services/https:%s:%d/proxy", a.options.Namespace,
+		contract.PayloadService, contract.PayloadServerPort)
+	err = a.options.Invitations.Publish(ctx, instance, func(token string) (string, error) {
+		return userdata.JoinCommand(userdata.Join{Program: program.Blob(),
+			URL: facts.APIServer + path + contract.PayloadServerPath + program.Blob().Digest,
+			Attendance: contract.Attendance{APIServer: facts.APIServer, CA: facts.BootstrapCA, Payload: path,
+				Namespace: a.options.Namespace, UID: string(instance.UID), Token: token}})
+	})
+	if err != nil {
+		return Retry(fmt.Errorf("publishing the command of host %s: %w", instance.Spec.Address, err))
+	}
+	return Done()
+}
+
+// command returns the Secret with the command of a host, or nil if there is none.
+func (a *Access) command(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	key := types.NamespacedName{Namespace: a.options.Namespace, Name: contract.JoinSecretPrefix + string(instance.UID)}
+	if err := a.options.Client.Get(ctx, key, secret); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading secret %s: %w", key.Name, err)
+	}
+	return secret, nil
+}

@@ -1,0 +1,83 @@
+package kubectlwindows
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// commandTimeout is how long the operator may take until it has published a command.
+const commandTimeout = time.Minute
+
+// addByItself creates the WindowsInstance of a host that joins by itself, and prints the command for the host. If the
+// WindowsInstance exists and has not become a node, the host gets a new command, and earlier commands are worth
+// nothing.
+func (e *editor) addByItself(ctx context.Context, name string, lifetime time.Duration) error {
+	instance := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.operator},
+		Spec: v1alpha1.WindowsInstanceSpec{Address: name, ByItself: &v1alpha1.ByItself{
+			TokenLifetime: &metav1.Duration{Duration: lifetime}}}}
+	if e.dryRun == dryRunClient {
+		return e.done("host %s added", name)
+	}
+	err := e.Create(ctx, instance, client.FieldValidation(metav1.FieldValidationStrict))
+	if apierrors.IsAlreadyExists(err) {
+		if err = e.inviteAgain(ctx, instance); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return fmt.Errorf("creating WindowsInstance %s: %w", name, err)
+	}
+	if e.dryRun != dryRunNone {
+		return e.done("host %s added", name)
+	}
+	_, _ = fmt.Fprintln(e.ErrOut, "Waiting for the operator to publish the command ...")
+	command := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: e.operator, Name: contract.JoinSecretPrefix + string(instance.UID)}
+	err = wait.PollUntilContextTimeout(ctx, checkEvery, commandTimeout, true, func(ctx context.Context) (bool, error) {
+		err := e.Get(ctx, key, command)
+		return err == nil && len(command.Data[contract.JoinCommandField]) > 0, client.IgnoreNotFound(err)
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("the operator has not published a command within %s: kubectl windows why %s", commandTimeout,
+			name)
+	}
+	if err != nil {
+		return fmt.Errorf("reading secret %s: %w", key.Name, err)
+	}
+	_, _ = fmt.Fprintf(e.ErrOut, "Run this on the host, in Windows PowerShell as an administrator, before %s.\n"+
+		"It is worth one join of one host. Then \"kubectl windows why %s\" shows how far the host is.\n\n",
+		command.Data[contract.JoinExpiresField], name)
+	_, err = fmt.Fprintf(e.Out, "%s\n", command.Data[contract.JoinCommandField])
+	return err
+}
+
+// inviteAgain deletes the command and the calls of a host, so that the operator publishes another command.
+func (e *editor) inviteAgain(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
+	if err := e.Get(ctx, client.ObjectKeyFromObject(instance), instance); err != nil {
+		return fmt.Errorf("reading WindowsInstance %s: %w", instance.Name, err)
+	}
+	switch {
+	case instance.Spec.ByItself == nil:
+		return fmt.Errorf("WindowsInstance %s exists, and the operator reaches its host over SSH: choose another "+
+			"name, or remove the host first", instance.Name)
+	case instance.Status.Phase == v1alpha1.PhaseReady:
+		return fmt.Errorf("host %s is the node %s already", instance.Name, instance.Status.NodeName)
+	}
+	for _, prefix := range []string{contract.CallSecretPrefix, contract.JoinSecretPrefix} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.operator,
+			Name: prefix + string(instance.UID)}}
+		if err := client.IgnoreNotFound(e.Delete(ctx, secret)); err != nil {
+			return fmt.Errorf("deleting secret %s: %w", secret.Name, err)
+		}
+	}
+	return nil
+}
