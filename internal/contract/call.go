@@ -8,12 +8,13 @@ const (
 	// ServiceAttend is the service on such a host that carries out the operator's calls.
 	ServiceAttend = "windows-instance-attend"
 	// JoinSecretPrefix names the Secret with the command for the host, under JoinCommandField. The token in the command
-	// is bound to this Secret: it ends with the Secret. JoinCredentialField is the token's id, and JoinExpiresField
-	// when it expires, in RFC 3339.
+	// is bound to this Secret: it ends with the Secret. JoinCredentialField is the token's id, JoinExpiresField when it
+	// expires, in RFC 3339, and JoinKeyField the digest of the public key that got a certificate with it.
 	JoinSecretPrefix    = "windows-join-"
 	JoinCommandField    = "command"
 	JoinCredentialField = "credential"
 	JoinExpiresField    = "expires"
+	JoinKeyField        = "key"
 	// CallSecretPrefix names the Secret that carries one call at a time. The operator writes CallRequestField, a Call.
 	// The host writes CallAnswerField, a CallAnswer, and CallHostField, a CallHost.
 	CallSecretPrefix = "windows-call-"

@@ -19,7 +19,7 @@ import (
 const commandTimeout = time.Minute
 
 // addByItself creates the WindowsInstance of a host that joins by itself, and prints the command for the host. If the
-// WindowsInstance exists and has not become a node, the host gets a new command, and earlier commands are worth
+// WindowsInstance exists and no host has used its command, the host gets a new command, and the earlier one is worth
 // nothing.
 func (e *editor) addByItself(ctx context.Context, name string, lifetime time.Duration) error {
 	instance := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.operator},
@@ -30,7 +30,7 @@ func (e *editor) addByItself(ctx context.Context, name string, lifetime time.Dur
 	}
 	err := e.Create(ctx, instance, client.FieldValidation(metav1.FieldValidationStrict))
 	if apierrors.IsAlreadyExists(err) {
-		if err = e.inviteAgain(ctx, instance); err != nil {
+		if err = e.inviteAgain(ctx, instance, lifetime); err != nil {
 			return err
 		}
 	} else if err != nil {
@@ -60,24 +60,33 @@ func (e *editor) addByItself(ctx context.Context, name string, lifetime time.Dur
 	return err
 }
 
-// inviteAgain deletes the command and the calls of a host, so that the operator publishes another command.
-func (e *editor) inviteAgain(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
+// inviteAgain deletes the command of a host, so that the operator publishes another one. If a host has used the
+// command, its certificate lives as long as the WindowsInstance, so another host needs another WindowsInstance.
+func (e *editor) inviteAgain(ctx context.Context, instance *v1alpha1.WindowsInstance, lifetime time.Duration) error {
 	if err := e.Get(ctx, client.ObjectKeyFromObject(instance), instance); err != nil {
 		return fmt.Errorf("reading WindowsInstance %s: %w", instance.Name, err)
 	}
-	switch {
-	case instance.Spec.ByItself == nil:
+	if instance.Spec.ByItself == nil {
 		return fmt.Errorf("WindowsInstance %s exists, and the operator reaches its host over SSH: choose another "+
 			"name, or remove the host first", instance.Name)
-	case instance.Status.Phase == v1alpha1.PhaseReady:
-		return fmt.Errorf("host %s is the node %s already", instance.Name, instance.Status.NodeName)
 	}
-	for _, prefix := range []string{contract.CallSecretPrefix, contract.JoinSecretPrefix} {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.operator,
-			Name: prefix + string(instance.UID)}}
-		if err := client.IgnoreNotFound(e.Delete(ctx, secret)); err != nil {
-			return fmt.Errorf("deleting secret %s: %w", secret.Name, err)
-		}
+	command := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.operator,
+		Name: contract.JoinSecretPrefix + string(instance.UID)}}
+	if err := e.Get(ctx, client.ObjectKeyFromObject(command), command); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading secret %s: %w", command.Name, err)
+	}
+	if instance.Status.HostKey != "" || len(command.Data[contract.JoinKeyField]) > 0 ||
+		!instance.DeletionTimestamp.IsZero() {
+		return fmt.Errorf("a host has used the command of %[1]s, or %[1]s is being removed. For another or a "+
+			"reinstalled host, run \"kubectl windows remove %[1]s --force\" first", instance.Name)
+	}
+	err := e.merge(ctx, instance, map[string]any{"spec": map[string]any{"byItself": map[string]any{
+		"tokenLifetime": lifetime.String()}}}, "host "+instance.Name)
+	if err == nil {
+		err = client.IgnoreNotFound(e.Delete(ctx, command))
+	}
+	if err != nil {
+		return fmt.Errorf("replacing the command of %s: %w", instance.Name, err)
 	}
 	return nil
 }

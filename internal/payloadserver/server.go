@@ -198,10 +198,12 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 		return resultMissing
 	}
 	if guest {
-		if !s.turn(ctx, s.guests) {
+		select { // a guest never waits: anyone may be one
+		case s.guests <- struct{}{}:
+			defer func() { <-s.guests }()
+		default:
 			return busy(w)
 		}
-		defer func() { <-s.guests }()
 	} else {
 		leave, ok := s.shares.take(node)
 		if !ok {
@@ -209,7 +211,7 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 		}
 		defer leave()
 	}
-	if !s.turn(ctx, s.turns) {
+	if !s.turn(ctx) {
 		return busy(w)
 	}
 	defer func() { <-s.turns }()
@@ -225,14 +227,14 @@ func busy(w http.ResponseWriter) string {
 	return resultBusy
 }
 
-// turn waits for a slot; false if there was none in time.
-func (s *PayloadServer) turn(ctx context.Context, slots chan struct{}) bool {
+// turn waits for a slot among all transfers; false if there was none in time.
+func (s *PayloadServer) turn(ctx context.Context) bool {
 	s.meters.waiting.Inc()
 	defer s.meters.waiting.Dec()
 	ctx, cancel := context.WithTimeout(ctx, queueTimeout)
 	defer cancel()
 	select {
-	case slots <- struct{}{}:
+	case s.turns <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false

@@ -129,8 +129,9 @@ type CSRInput struct {
 	// CredentialKeys are the public keys, in DER, that already got a certificate with this bootstrap token.
 	CredentialKeys [][]byte
 	// JoinCredential is the id of the token in the command that is published for a host that joins by itself. It is
-	// empty if no command is published.
-	JoinCredential string
+	// empty if no command is published. JoinKey is the digest of the public key that got a certificate with this token,
+	// or empty.
+	JoinCredential, JoinKey string
 	// OperatorUser is the operator's user name in the daemons' first requests.
 	OperatorUser string
 	// BootstrapUser is the user name in kubelets' requests for their first certificate.

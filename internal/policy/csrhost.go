@@ -1,9 +1,6 @@
 package policy
 
 import (
-	"bytes"
-	"slices"
-
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -50,8 +47,7 @@ func tokenIsOfThisCommand(f csrFacts) *csrFault {
 		return fault(CSRCredentialForeign, "the token is not that of the present command of instance %s",
 			f.instance.Name)
 	}
-	key := f.claim.Request.RawSubjectPublicKeyInfo
-	if slices.ContainsFunc(f.CredentialKeys, func(used []byte) bool { return !bytes.Equal(used, key) }) {
+	if f.JoinKey != "" && f.JoinKey != contract.Digest(f.claim.Request.RawSubjectPublicKeyInfo) {
 		return fault(CSRKeyOfAnother, "the token of instance %s was used on another host", f.instance.Name)
 	}
 	return nil

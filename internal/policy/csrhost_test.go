@@ -45,9 +45,9 @@ func TestA85_TheTokenOfACommandIsWorthOneCertificateOfItsHost(t *testing.T) {
 	}{
 		"the first request": {want: policy.CSRApprove, reason: policy.CSRHostApproved},
 		"the renewal":       {base: hostRenewal, want: policy.CSRApprove, reason: policy.CSRHostApproved},
-		"the same key again": {input: func(in *policy.CSRInput) { in.CredentialKeys = [][]byte{der(own)} },
+		"the same key again": {input: func(in *policy.CSRInput) { in.JoinKey = contract.Digest(der(own)) },
 			want: policy.CSRApprove, reason: policy.CSRHostApproved},
-		"a second host with this token": {input: func(in *policy.CSRInput) { in.CredentialKeys = [][]byte{der(other)} },
+		"a second host with this token": {input: func(in *policy.CSRInput) { in.JoinKey = contract.Digest(der(other)) },
 			want: policy.CSRDeny, reason: policy.CSRKeyOfAnother},
 		"the token of another command": {input: func(in *policy.CSRInput) { in.JoinCredential = "JTI=b" },
 			want: policy.CSRDeny, reason: policy.CSRCredentialForeign},

@@ -60,6 +60,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		!r.used.claim(policy.CredentialOf(csr), claim.Request.RawSubjectPublicKeyInfo) {
 		return ctrl.Result{RequeueAfter: time.Second}, nil // another key was faster; decide again
 	}
+	if first && decision.Verdict == policy.CSRApprove && claim.Kind == policy.CSRHost {
+		if err = r.bindKey(ctx, claim); err != nil {
+			return ctrl.Result{}, fmt.Errorf("recording the key of %s: %w", csr.Name, err)
+		}
+	}
 	if decision.Verdict == policy.CSRRefuse && decision.Reason == policy.CSRKeyOfAnother {
 		r.options.Spent.ids.Add(policy.CredentialOf(csr), true, usedLife)
 	}

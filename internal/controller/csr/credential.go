@@ -62,12 +62,10 @@ func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput, 
 		return nil
 	}
 	if claim.Kind == policy.CSRHost {
-		command := &corev1.Secret{}
-		key := types.NamespacedName{Namespace: r.options.Namespace, Name: contract.JoinSecretPrefix + claim.UID}
-		if err := client.IgnoreNotFound(r.client.Get(ctx, key, command)); err != nil {
-			return fmt.Errorf("reading secret %s: %w", key.Name, err)
-		}
+		command, err := r.command(ctx, claim)
 		in.JoinCredential = string(command.Data[contract.JoinCredentialField])
+		in.JoinKey = string(command.Data[contract.JoinKeyField])
+		return err
 	}
 	owners, err := r.instances(ctx, instancesByCredential, id)
 	if err != nil {
@@ -91,4 +89,29 @@ func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput, 
 		}
 	}
 	return nil
+}
+
+// command returns the Secret with the command of the host that a claim is about. It is empty if there is none.
+func (r *Reconciler) command(ctx context.Context, claim policy.CSRClaim) (*corev1.Secret, error) {
+	command := &corev1.Secret{}
+	key := types.NamespacedName{Namespace: r.options.Namespace, Name: contract.JoinSecretPrefix + claim.UID}
+	if err := client.IgnoreNotFound(r.client.Get(ctx, key, command)); err != nil {
+		return command, fmt.Errorf("reading secret %s: %w", key.Name, err)
+	}
+	return command, nil
+}
+
+// bindKey records the key of a host's first request beside the token of its command, before the request is approved. So
+// the record lives as long as the token, and no other key gets a certificate with it.
+func (r *Reconciler) bindKey(ctx context.Context, claim policy.CSRClaim) error {
+	command, err := r.command(ctx, claim)
+	if err != nil || string(command.Data[contract.JoinKeyField]) != "" {
+		return err // the decision has compared it
+	}
+	bound := command.DeepCopy()
+	if bound.Data == nil {
+		bound.Data = map[string][]byte{}
+	}
+	bound.Data[contract.JoinKeyField] = []byte(contract.Digest(claim.Request.RawSubjectPublicKeyInfo))
+	return r.client.Patch(ctx, bound, client.MergeFromWithOptions(command, client.MergeFromWithOptimisticLock{}))
 }

@@ -167,11 +167,12 @@ func digest(node *corev1.Node) []any {
 		node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
 }
 
-// reports passes the Secret of a host that joins by itself when the host has reported for the first time or after a
-// boot, and when the Secret is deleted.
+// reports passes the Secrets of a host that joins by itself when the host has reported for the first time or after a
+// boot, and when a Secret is created or deleted.
 func reports(namespace string) predicate.Predicate {
 	return predicate.And(predicate.NewPredicateFuncs(func(o client.Object) bool {
-		return o.GetNamespace() == namespace && strings.HasPrefix(o.GetName(), contract.CallSecretPrefix)
+		return o.GetNamespace() == namespace && (strings.HasPrefix(o.GetName(), contract.CallSecretPrefix) ||
+			strings.HasPrefix(o.GetName(), contract.JoinSecretPrefix))
 	}), watch.Changed(func(s *corev1.Secret) string {
 		var host contract.CallHost
 		if json.Unmarshal(s.Data[contract.CallHostField], &host) != nil {

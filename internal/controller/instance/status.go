@@ -56,8 +56,10 @@ func (r reporter) passed(phase v1alpha1.Phase) {
 	switch phase {
 	case v1alpha1.PhaseConnecting:
 		r.condition(v1alpha1.ConditionReachable, metav1.ConditionTrue, "Connected", "the host accepted the login")
-		r.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
-			"the present private key was accepted")
+		if r.instance.Spec.ByItself == nil {
+			r.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
+				"the present private key was accepted")
+		}
 	case v1alpha1.PhasePreflight:
 		r.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionTrue, "Passed",
 			"the host meets every requirement")

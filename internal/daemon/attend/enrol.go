@@ -24,6 +24,7 @@ const longestRetry = time.Minute
 func (s *service) options(token string) apiclient.Options {
 	return apiclient.Options{Files: s.files, Identity: s.identity(s.record.UID), Token: token,
 		Server:    apiclient.Server{URL: s.record.APIServer, CA: []byte(s.record.CA)},
+		CABundle:  contract.PathBootstrapCA, // which the daemon follows
 		UserAgent: contract.ServiceAttend + "/" + s.Version}
 }
 

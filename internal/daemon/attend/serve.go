@@ -37,7 +37,7 @@ const (
 	beat    = contract.CallBeatSeconds * time.Second
 	retry   = 5 * time.Second
 	gone    = time.Minute
-	refused = time.Hour
+	refused = 24 * time.Hour
 	// patchTimeout bounds a write to the Secret.
 	patchTimeout = 15 * time.Second
 )
@@ -229,14 +229,14 @@ func (s *service) beat(ctx context.Context) {
 
 // deliver writes an answer, until it is there or nobody waits for it.
 func (s *service) deliver(ctx context.Context, answer contract.CallAnswer) {
-	for ctx.Err() == nil && s.current() == answer.ID {
+	for ctx.Err() == nil && s.current() == answer.ID && !isRefusal(s.watch.Err()) {
 		err := s.patch(ctx, map[string]any{contract.CallAnswerField: answer, contract.CallHostField: s.self})
 		if err == nil {
 			s.answered = answer.ID
 			return
 		}
 		s.say(ctx, "an answer can't be written", err)
-		if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err) {
 			answer = contract.CallAnswer{ID: answer.ID, Fault: "the API server does not accept the answer"}
 		}
 		s.pause(ctx)

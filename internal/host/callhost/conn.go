@@ -1,7 +1,6 @@
 package callhost
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -10,6 +9,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -31,6 +31,8 @@ const (
 	writeTimeout = 15 * time.Second
 	// maxRequest limits a call, in bytes: a Secret holds at most 1 MiB, and its answer needs room as well.
 	maxRequest = 512 << 10
+	// maxFault limits a host's own text in an error, in bytes.
+	maxFault = 512
 )
 
 // Calls reaches the hosts that join by themselves.
@@ -42,14 +44,14 @@ type Calls struct {
 }
 
 // Dial returns a connection to the host of an instance, and what the host reported. The connection is nil if no host
-// has reported yet. Dial sends nothing.
-func (c Calls) Dial(ctx context.Context, uid types.UID) (host.Conn, contract.CallHost, error) {
-	var reported contract.CallHost
+// has reported yet. isOpen is false if there is no Secret for calls. Dial sends nothing.
+func (c Calls) Dial(ctx context.Context, uid types.UID) (_ host.Conn, reported contract.CallHost, isOpen bool,
+	err error) {
 	secret, err := c.read(ctx, uid)
 	if err != nil || secret == nil || json.Unmarshal(secret.Data[contract.CallHostField], &reported) != nil {
-		return nil, reported, err
+		return nil, reported, secret != nil, err
 	}
-	return &conn{calls: c, uid: uid}, reported, nil
+	return &conn{calls: c, uid: uid}, reported, true, nil
 }
 
 // read returns the call Secret of an instance, or nil if there is none.
@@ -120,17 +122,41 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any
 		return err
 	}
 	raw, err := c.await(bounded, call)
+	if err == nil || verb != contract.VerbCleanup {
+		c.withdraw(ctx)
+	}
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		return contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: no answer within %s", verb, limit)
 	}
 	if err != nil {
 		return err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	if err = decoder.Decode(answer); err != nil {
-		return contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: the answer is not understood", verb)
+	if err = host.DecodeAnswer(raw, answer); err != nil {
+		return contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: reading the answer: %v", verb, err)
 	}
 	return nil
+}
+
+// withdraw deletes the request, which may contain credentials, so that a host that comes back later does not carry it
+// out. A cleanup without an answer stays: it goes on while the host has no network.
+func (c *conn) withdraw(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+	defer cancel()
+	if err := c.patch(ctx, map[string]any{contract.CallRequestField: nil}); err != nil {
+		logr.FromContextOrDiscard(ctx).Info("a request stays in its secret until the next call", "uid", c.uid, "cause",
+			err.Error())
+	}
+}
+
+// patch writes fields of the Secret, and deletes those that are nil.
+func (c *conn) patch(ctx context.Context, fields map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"data": fields})
+	if err != nil {
+		return errors.New("the call can't be encoded")
+	}
+	secret := &corev1.Secret{}
+	secret.Namespace, secret.Name = c.calls.Namespace, contract.CallSecretPrefix+string(c.uid)
+	return c.calls.Client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, patch))
 }
 
 // write writes the call and deletes the previous answer, in one request.
@@ -150,18 +176,12 @@ func (c *conn) write(ctx context.Context, verb contract.Verb, request any) (cont
 		return call, contract.NewProblem(contract.ReasonManifestInvalid, "calling %s: the request has %d bytes, and a "+
 			"host that joins by itself takes at most %d", verb, len(encoded), maxRequest)
 	}
-	patch, err := json.Marshal(map[string]any{"data": map[string]any{
-		contract.CallRequestField: encoded, contract.CallAnswerField: nil}})
-	if err != nil {
-		return call, fmt.Errorf("calling %s: the call can't be encoded", verb)
-	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	secret := &corev1.Secret{}
-	secret.Namespace, secret.Name = c.calls.Namespace, contract.CallSecretPrefix+string(c.uid)
-	if err = c.calls.Client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		return call, c.lost(contract.NewProblem(contract.ReasonAPICallFailed, "calling %s: writing secret %s: %v", verb,
-			secret.Name, err))
+	err = c.patch(ctx, map[string]any{contract.CallRequestField: encoded, contract.CallAnswerField: nil})
+	if err != nil {
+		return call, c.lost(contract.NewProblem(contract.ReasonAPICallFailed, "calling %s: writing secret %s%s: %v",
+			verb, contract.CallSecretPrefix, c.uid, err))
 	}
 	return call, nil
 }
@@ -189,8 +209,8 @@ func (c *conn) await(ctx context.Context, call contract.Call) (json.RawMessage, 
 		var answer contract.CallAnswer
 		if json.Unmarshal(secret.Data[contract.CallAnswerField], &answer) == nil && answer.ID == call.ID {
 			if len(answer.Answer) == 0 {
-				return nil, contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: %.512s", call.Verb,
-					answer.Fault)
+				return nil, contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: %s", call.Verb,
+					host.Printable(answer.Fault, maxFault))
 			}
 			return answer.Answer, nil
 		}

@@ -75,7 +75,7 @@ func (l lab) takes() contract.Call {
 func (l lab) dial() host.Conn {
 	l.t.Helper()
 	l.set(contract.CallHostField, contract.CallHost{Attends: 1})
-	conn, _, err := Calls{Client: l.Client, Namespace: "ns"}.Dial(l.t.Context(), uid)
+	conn, _, _, err := Calls{Client: l.Client, Namespace: "ns"}.Dial(l.t.Context(), uid)
 	if err != nil || conn == nil {
 		l.t.Fatalf("dialling: %v", err)
 	}
@@ -96,7 +96,7 @@ func TestA85_ThereIsNoConnectionBeforeTheHostHasReported(t *testing.T) {
 	l := newLab(t)
 	calls := Calls{Client: l.Client, Namespace: "ns"}
 	for what, id := range map[string]string{"a host that has not reported": uid, "no Secret": "other"} {
-		if conn, _, err := calls.Dial(t.Context(), types.UID(id)); conn != nil || err != nil {
+		if conn, _, _, err := calls.Dial(t.Context(), types.UID(id)); conn != nil || err != nil {
 			t.Errorf("%s: %v %v", what, conn, err)
 		}
 	}
@@ -163,6 +163,10 @@ func TestA85_EachFailureOfACallHasItsReason(t *testing.T) {
 		"the answer is not understood": {func(l lab) {
 			l.set(contract.CallAnswerField, contract.CallAnswer{ID: l.takes().ID, Answer: json.RawMessage(`[]`)})
 		}, contract.ReasonDaemonCallFailed, false},
+		"the answer has a field of no answer": {func(l lab) {
+			l.set(contract.CallAnswerField, contract.CallAnswer{ID: l.takes().ID,
+				Answer: json.RawMessage(`{"result":{"other":1}}`)})
+		}, contract.ReasonDaemonCallFailed, false},
 		"the verb lasts too long": {func(l lab) {
 			call := l.takes()
 			for beat := range int64(100) {
@@ -204,5 +208,50 @@ func TestA85_ARequestThatDoesNotFitIsRefused(t *testing.T) {
 		contract.BootstrapRequest{Confidential: make([]byte, maxRequest)}, &answer)
 	if problemOf(err) != contract.ReasonManifestInvalid || conn.Err() != nil {
 		t.Errorf("%v", err)
+	}
+}
+
+// A host is hostile until its answer is parsed, over this transport as over SSH.
+func TestA86_TheTextOfAHostIsMadePrintable(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]contract.CallAnswer{
+		"a problem": {Answer: json.RawMessage(`{"problem":{"reason":"x y","detail":"a\u001b[2J\nb"},"result":{}}`)},
+		"a fault":   {Fault: "a\x1b[2J\nb"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t)
+			conn := l.dial()
+			go func() {
+				answer.ID = l.takes().ID
+				l.set(contract.CallAnswerField, answer)
+			}()
+			var got contract.Answer[contract.PreflightAnswer]
+			err := conn.Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{}, &got)
+			if got.Problem != nil {
+				err = got.Problem
+			}
+			if err == nil || strings.ContainsAny(err.Error(), "\n\x1b") {
+				t.Errorf("%s: %q", name, err)
+			}
+		})
+	}
+}
+
+// A request may contain credentials, and a host that comes back later must not carry it out. A cleanup goes on.
+func TestA86_ACallThatNobodyWaitsForIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	for verb, stays := range map[contract.Verb]bool{contract.VerbBootstrap: false, contract.VerbCleanup: true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t)
+			conn := l.dial()
+			var answer contract.Answer[contract.BootstrapAnswer]
+			err := conn.Call(t.Context(), verb, contract.BootstrapRequest{NodeName: "win"}, &answer)
+			if problemOf(err) != contract.ReasonHostSilent {
+				t.Errorf("%v", err)
+			}
+			if _, found := l.call(); found != stays {
+				t.Errorf("the request of %s is there: %t", verb, found)
+			}
+		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
 )
 
 const (
@@ -50,7 +51,7 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any
 	if err != nil {
 		return err
 	}
-	if err = decodeAnswer(raw, answer); err != nil {
+	if err = host.DecodeAnswer(raw, answer); err != nil {
 		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: reading the answer: %v", doing,
 			c.address, err)
 	}

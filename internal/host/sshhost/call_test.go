@@ -489,7 +489,7 @@ func decodes[T any](problems func(T) []contract.Problem) func(tb testing.TB, raw
 	return func(tb testing.TB, raw []byte) error {
 		tb.Helper()
 		var answer contract.Answer[T]
-		err := decodeAnswer(raw, &answer)
+		err := host.DecodeAnswer(raw, &answer)
 		if err != nil {
 			if diff := cmp.Diff(contract.Answer[T]{}, answer); diff != "" {
 				tb.Errorf("refused with %v, and decoded:\n%s", err, diff)
@@ -504,7 +504,7 @@ func decodes[T any](problems func(T) []contract.Problem) func(tb testing.TB, raw
 			all = append(all, problems(answer.Result)...)
 		}
 		for _, p := range all {
-			if p.Reason.Number() == 0 || len(p.Detail) > maxDetail+10 || strings.ContainsAny(p.Detail, "\r\n\x00\x1b") {
+			if p.Reason.Number() == 0 || len(p.Detail) > host.MaxDetail+10 || strings.ContainsAny(p.Detail, "\r\n\x00\x1b") {
 				tb.Errorf("a problem is unfit to be shown: %+v", p)
 			}
 		}

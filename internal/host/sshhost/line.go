@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
 )
 
 // line is the state of a connection that can break.
@@ -159,7 +160,7 @@ func (l *line) explain(ctx context.Context, doing string, err error) error {
 	default:
 		if isStatus(err) {
 			return contract.NewProblem(contract.ReasonFileFailed, "%s on %s: %s", doing, l.address,
-				printable(err.Error(), maxWords))
+				host.Printable(err.Error(), maxWords))
 		}
 		return fmt.Errorf("%s: %w", doing, err)
 	}

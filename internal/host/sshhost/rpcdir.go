@@ -333,6 +333,9 @@ func replace(files *sftp.Client, from, to string) error {
 	return files.Rename(from, to)
 }
 
+// errAnswerTooLong stops reading an answer that is longer than any of our daemon's.
+var errAnswerTooLong = errors.New("the answer is longer than any honest one")
+
 // fetch reads a file of at most limit bytes.
 func fetch(files *sftp.Client, name string, limit int64) (content []byte, err error) {
 	f, err := files.Open(inRPCDir(name))

@@ -6,7 +6,8 @@ import (
 	"encoding/json"
 	"strings"
 	"sync"
-	"unicode/utf8"
+
+	"github.com/windows-nodes/wmco/internal/host"
 )
 
 const (
@@ -41,22 +42,6 @@ func (t *tail) String() string {
 	return string(t.kept)
 }
 
-// printable returns a host's text in a form fit for an error of one line: no control characters, no invalid
-// UTF-8, cut to limit.
-func printable(text string, limit int) string {
-	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"),
-		func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 }), " ")
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) <= limit {
-		return text
-	}
-	cut := limit
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…"
-}
-
 // redact returns a host's text in printable form, without parts of the request's secrets. Secrets are the
 // fields of type []byte, which hold kubeconfigs and certificates. Both their encoded and their decoded form
 // are redacted.
@@ -73,7 +58,7 @@ func redact(words string, request []byte) string {
 		}
 		words = words[len(run):]
 	}
-	return printable(out.String(), maxWords)
+	return host.Printable(out.String(), maxWords)
 }
 
 // secretRun returns the length of text's prefix that consists of characters of tokens, keys and base64.

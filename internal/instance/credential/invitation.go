@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
@@ -33,7 +34,7 @@ type Invitations struct {
 
 // Publish creates what a host that joins by itself needs: the Secret for its calls, the right to read and write this
 // Secret, and the Secret with its command. command returns the command for a token. The steps may be repeated: a
-// Secret without a command gets one, with another token.
+// Secret without a command gets one, with another token, and a published command stays.
 func (i Invitations) Publish(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	command func(token string) (string, error)) error {
 	if err := i.openCalls(ctx, instance); err != nil {
@@ -42,7 +43,13 @@ func (i Invitations) Publish(ctx context.Context, instance *v1alpha1.WindowsInst
 	secrets := i.Client.CoreV1().Secrets(i.Namespace)
 	secret := &corev1.Secret{ObjectMeta: i.owned(contract.JoinSecretPrefix, instance)}
 	_, err := secrets.Create(ctx, secret, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if apierrors.IsAlreadyExists(err) {
+		var published bool
+		if published, err = i.isPublished(ctx, secret.Name); published {
+			return nil
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("creating secret %s: %w", secret.Name, err)
 	}
 	lifetime := defaultTokenLifetime
@@ -77,6 +84,13 @@ func (i Invitations) Publish(ctx context.Context, instance *v1alpha1.WindowsInst
 		return fmt.Errorf("publishing the command in secret %s: %w", secret.Name, err)
 	}
 	return nil
+}
+
+// isPublished reads the API server, because the cache may not show the command yet.
+func (i Invitations) isPublished(ctx context.Context, name string) (bool, error) {
+	found, err := i.Client.CoreV1().Secrets(i.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
+	return err == nil && len(found.Items) == 1 && len(found.Items[0].Data[contract.JoinCommandField]) > 0, err
 }
 
 // Withdraw deletes the command, and so ends its token. A repeated call does nothing.

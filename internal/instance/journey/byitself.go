@@ -21,15 +21,18 @@ const invitationRetry = time.Minute
 // host has reported. Then the token of the command ends.
 func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
 	session.End()
-	conn, reported, err := a.options.Calls.Dial(ctx, instance.UID)
-	if err != nil {
+	conn, reported, isOpen, err := a.options.Calls.Dial(ctx, instance.UID)
+	switch status := &instance.Status; {
+	case err != nil:
 		return Retry(err)
-	}
-	if conn == nil {
-		return a.invite(ctx, instance)
-	}
-	status := &instance.Status
-	if status.RebootTime != nil && status.Host != nil && contract.SameBoot(status.Host.BootID, reported.BootID) {
+	case conn == nil && !instance.DeletionTimestamp.IsZero():
+		return Fail(contract.NewProblem(contract.ReasonHostSilent, "host %s has not reported, and is to be removed",
+			instance.Spec.Address))
+	case conn == nil:
+		return a.invite(ctx, instance, isOpen)
+	// A host that does not reboot in time is asked again: see join.recognise.
+	case status.RebootTime != nil && a.options.Now().Sub(status.RebootTime.Time) <= RebootLimit &&
+		status.Host != nil && contract.SameBoot(status.Host.BootID, reported.BootID):
 		return a.dialFailed(instance, contract.NewProblem(contract.ReasonConnectionLost, "the host is not back yet"))
 	}
 	command, err := a.command(ctx, instance)
@@ -43,13 +46,13 @@ func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return Done()
 }
 
-// invite publishes the command for a host, unless it is published.
-func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance) Outcome {
+// invite publishes the command for a host, unless it is published and the Secret for its calls is there.
+func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance, isOpen bool) Outcome {
 	secret, err := a.command(ctx, instance)
 	if err != nil {
 		return Retry(err)
 	}
-	if secret == nil || len(secret.Data[contract.JoinCommandField]) == 0 {
+	if !isOpen || secret == nil || len(secret.Data[contract.JoinCommandField]) == 0 {
 		if outcome := a.publish(ctx, instance); !outcome.IsDone() {
 			return outcome
 		}

@@ -1,4 +1,4 @@
-package sshhost
+package host
 
 import (
 	"bytes"
@@ -7,24 +7,23 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// errAnswerTooLong stops reading an answer that is longer than any of our daemon's.
-var errAnswerTooLong = errors.New("the answer is longer than any honest one")
-
-// maxDetail limits the detail of a problem from a host, in bytes.
-const maxDetail = 1 << 10
+// MaxDetail limits the detail of a problem from a host, in bytes.
+const MaxDetail = 1 << 10
 
 // maxChecked limits the text of an error about an answer, in bytes.
 const maxChecked = 200
 
-// decodeAnswer decodes a host's answer into answer, a pointer to a contract.Answer. On an error, answer stays
+// DecodeAnswer decodes a host's answer into answer, a pointer to a contract.Answer. On an error, answer stays
 // unchanged. The uploaded daemon has our own version, so anything that it would not write is refused: unknown
 // fields, trailing data, a missing result. Problems in the answer are shown in conditions and logs, so their
 // reasons are checked and their details are cut and made printable.
-func decodeAnswer(raw []byte, answer any) error {
+func DecodeAnswer(raw []byte, answer any) error {
 	var envelope struct {
 		Problem *contract.Problem `json:"problem"`
 		Result  json.RawMessage   `json:"result"`
@@ -45,7 +44,7 @@ func decodeAnswer(raw []byte, answer any) error {
 	}
 	settle(fresh.Elem())
 	if err := check(fresh.Elem()); err != nil {
-		return errors.New(printable(err.Error(), maxChecked))
+		return errors.New(Printable(err.Error(), maxChecked))
 	}
 	target.Elem().Set(fresh.Elem())
 	return nil
@@ -71,7 +70,7 @@ func strict(raw []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return errors.New(printable(err.Error(), maxChecked))
+		return errors.New(Printable(err.Error(), maxChecked))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("something follows its end")
@@ -86,7 +85,7 @@ func settle(v reflect.Value) {
 			problem.Detail = fmt.Sprintf("%s: %s", problem.Reason, problem.Detail)
 			problem.Reason = contract.ReasonDaemonCallFailed
 		}
-		problem.Detail = printable(problem.Detail, maxDetail)
+		problem.Detail = Printable(problem.Detail, MaxDetail)
 		return
 	}
 	switch v.Kind() {
@@ -114,4 +113,20 @@ func addressed[T any](v reflect.Value) (*T, bool) {
 	}
 	t, is := v.Addr().Interface().(*T)
 	return t, is
+}
+
+// Printable returns a host's text in a form fit for an error of one line: no control characters, no invalid
+// UTF-8, cut to limit.
+func Printable(text string, limit int) string {
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"),
+		func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 }), " ")
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) <= limit {
+		return text
+	}
+	cut := limit
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "…"
 }

@@ -1,0 +1,70 @@
+package journey
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host/callhost"
+)
+
+// reached dials a host that joins by itself. It has reported this boot, or has no Secret if boot is empty.
+func reached(t *testing.T, instance *v1alpha1.WindowsInstance, boot string, now time.Time) Outcome {
+	t.Helper()
+	instance.UID, instance.Spec.ByItself = "uid", &v1alpha1.ByItself{}
+	builder := fake.NewClientBuilder()
+	if boot != "" {
+		report, err := json.Marshal(contract.CallHost{Attends: 1, BootID: boot})
+		if err != nil {
+			t.Fatal(err)
+		}
+		builder = builder.WithObjects(&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: contract.CallSecretPrefix + "uid"},
+			Data:       map[string][]byte{contract.CallHostField: report}})
+	}
+	c := builder.Build()
+	access := &Access{&Options{Client: c, Namespace: "ns", Calls: callhost.Calls{Client: c, Namespace: "ns"},
+		Slots: NewSlots(1, func(types.UID) {}), Now: func() time.Time { return now }}}
+	return access.Dial(t.Context(), instance, &Session{})
+}
+
+// A command for a host that is to be removed would be of no use: it gets no certificate any longer.
+func TestA86_ARemovalWithoutAHostSaysSo(t *testing.T) {
+	t.Parallel()
+	instance := &v1alpha1.WindowsInstance{}
+	instance.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	if outcome := reached(t, instance, "", time.Now()); !outcome.IsFailed() ||
+		outcome.Problem.Reason != contract.ReasonHostSilent {
+		t.Errorf("%+v", outcome)
+	}
+}
+
+func TestA86_AHostThatDoesNotRebootIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		since time.Duration
+		boot  string
+		done  bool
+	}{
+		"it has not rebooted yet":      {time.Minute, "boot-1", false},
+		"it has rebooted":              {time.Minute, "boot-2", true},
+		"it does not reboot":           {RebootLimit + time.Minute, "boot-1", true},
+		"it has rebooted after a time": {RebootLimit + time.Minute, "boot-2", true},
+	} {
+		instance := &v1alpha1.WindowsInstance{}
+		instance.Status.RebootTime = &metav1.Time{Time: now.Add(-c.since)}
+		instance.Status.Host = &v1alpha1.HostInfo{BootID: "boot-1"}
+		outcome := reached(t, instance, c.boot, now)
+		if outcome.IsDone() != c.done || !c.done && outcome.Problem.Reason != contract.ReasonRebooting {
+			t.Errorf("%s: %+v", name, outcome)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package userdata
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+func TestA85_TheCommandIsQuotedAndVerifiesAnAddress(t *testing.T) {
+	t.Parallel()
+	command := func(server, ca string) string {
+		t.Helper()
+		text, err := JoinCommand(Join{Program: contract.Blob{Digest: strings.Repeat("a", 64), Size: 7},
+			URL:        server + "/api/v1/x",
+			Attendance: contract.Attendance{APIServer: server, CA: ca, Token: "token-1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	text := command("https://10.0.0.1:6443", "O'Neill \u2019 \U0001F600")
+	for _, part := range []string{"O''Neill", `\u2019`, `\ud83d\ude00`,
+		"--connect-to 'kubernetes.default.svc:6443:10.0.0.1:6443'", "--url 'https://kubernetes.default.svc:6443/api/v1/x'"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("%s is missing in\n%s", part, text)
+		}
+	}
+	if text = command("https://api.example.com:6443", "x"); strings.Contains(text, "--connect-to") ||
+		!strings.Contains(text, "--url 'https://api.example.com:6443/api/v1/x'") {
+		t.Error(text)
+	}
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "curl.exe") && strings.Contains(line, "token-1") {
+			t.Errorf("the token is on the command line of curl: %s", line)
+		}
+	}
+	if _, err := JoinCommand(Join{URL: "https://x/'; Remove-Item C:\\"}); err == nil {
+		t.Error("a URL with a quote is accepted")
+	}
+}
