@@ -110,6 +110,16 @@ func (s *stage) invite(t *testing.T, name string) (instance *v1alpha1.WindowsIns
 	return instance, command
 }
 
+// invitation invites a host that never comes.
+func (s *stage) invitation(t *testing.T) {
+	instance, _ := s.invite(t, "win-never")
+	must(t, s.Client.Delete(t.Context(), instance))
+	s.await(t, "the instance to be gone", func(ctx context.Context) (bool, string, error) {
+		err := s.Client.Get(ctx, client.ObjectKeyFromObject(instance), instance)
+		return err != nil, instance.Status.Message, client.IgnoreNotFound(err)
+	})
+}
+
 // joined waits until a host that joins by itself is a Ready node.
 func (s *stage) joined(t *testing.T, instance *v1alpha1.WindowsInstance) {
 	t.Helper()

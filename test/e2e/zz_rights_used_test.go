@@ -55,6 +55,7 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 		t.Run("an event that repeats is counted", s.repeatedEvent)
 		t.Run("a mirror set of the old kind is deleted", s.oldMirrors)
 		t.Run("pods of daemon sets don't hold a host back", s.daemonSetPod)
+		t.Run("a host gets a command to join by itself", s.invitation)
 		seen, all = observe(t, s), shipped(t, s)
 	})
 	afterAll()
