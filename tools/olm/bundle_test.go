@@ -153,7 +153,7 @@ func TestA66_RightsNameWhatIsAppliedAndBound(t *testing.T) {
 	}
 	binds := func(r rbacv1.PolicyRule) bool { return r.Resources[0] == "clusterroles" && r.Verbs[0] == "bind" }
 	i := slices.IndexFunc(cluster, binds)
-	if i < 0 || slices.Contains(cluster[i].ResourceNames, "cluster-admin") || len(cluster[i].ResourceNames) != 10 {
+	if i < 0 || slices.Contains(cluster[i].ResourceNames, "cluster-admin") || len(cluster[i].ResourceNames) != 11 {
 		t.Errorf("the rights to bind are %v", cluster)
 	}
 }
