@@ -22,7 +22,8 @@ func TestTheReportOfThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, what := range found.Unread {
-		if !strings.HasPrefix(what, "network ") { // where there is no host network service
+		// There may be no host network service, and this machine is no node.
+		if !strings.HasPrefix(what, "network ") && !strings.HasPrefix(what, "state file: ") {
 			t.Error(what)
 		}
 	}
