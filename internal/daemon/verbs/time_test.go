@@ -206,7 +206,7 @@ func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
 	restart(t, r, contract.ServiceDaemon)
 	eventually(t, "saying so", func() bool {
 		return strings.Contains(journal(t, r),
-			"the daemon's certificate has expired")
+			"the certificate has expired")
 	})
 	// The host is held at what was last known. No program runs from this file: only the daemon opens it, to compare.
 	const file = contract.DirTemp + `\readme.txt`
