@@ -139,8 +139,8 @@ func mayReplace(installed winos.Service, was record, want contract.Attendance) e
 	}
 	if was.APIServer != "" && was.APIServer != want.APIServer && was.CA != want.CA {
 		return fmt.Errorf("this host attends for another cluster, with the API server %[1]s. Remove its "+
-			"WindowsInstance there first, and run this command again when service %[2]s is gone. If that cluster no longer exists, "+
-			"run: sc.exe stop %[2]s; sc.exe delete %[2]s", was.APIServer, contract.ServiceAttend)
+			"WindowsInstance there first, and run this command again when service %[2]s is gone. If that cluster no "+
+			"longer exists, run: sc.exe stop %[2]s; sc.exe delete %[2]s", was.APIServer, contract.ServiceAttend)
 	}
 	return nil
 }
