@@ -42,7 +42,7 @@ func requestToken(ctx context.Context, c kubernetes.Interface, account, kind, no
 	return answer.Status.Token, nil
 }
 
-// forAudience requests a token as a daemon does, but for a service other than the API server.
+// forAudience requests a token for another service than the API server, otherwise as a daemon does.
 func forAudience(account, node string, audiences ...string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{

@@ -136,7 +136,7 @@ func TestEveryManifestDecodesStrictly(t *testing.T) {
 	for _, m := range manifests(t) {
 		kind := m.object.GetObjectKind().GroupVersionKind()
 		id := strings.Join([]string{kind.Group, kind.Kind, m.object.GetNamespace(), m.object.GetName()}, "/")
-		// a cluster has only one of them, for its cloud
+		// each cluster has only the one for its cloud
 		if other := seen[id]; other != "" && !strings.HasPrefix(m.file, machineSets) {
 			t.Errorf("%s stands in %s and in %s", id, other, m.file)
 		}

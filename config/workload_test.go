@@ -118,7 +118,7 @@ func edited(pod *corev1.Pod, edit func(spec *corev1.PodSpec)) *corev1.Pod {
 	return pod
 }
 
-// only requires nodes that match one of the values, in each of the given number of terms.
+// only returns node affinity with the given number of terms. Each term matches nodes with one of the values.
 func only(terms int, expressions ...corev1.NodeSelectorRequirement) *corev1.Affinity {
 	selector := &corev1.NodeSelector{}
 	for range terms {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestMain simulates the wrapped program if the variable says so.
+// TestMain runs as the wrapped program if the variable is set.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PLAYS") {
 	case "ends":

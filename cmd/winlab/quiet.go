@@ -81,7 +81,7 @@ func (q *quietFigures) count(r cluster.Request) {
 	}
 }
 
-// A who is a client of the API server.
+// who identifies a client of the API server.
 type who int
 
 const (

@@ -50,7 +50,7 @@ func Fitting(server string, manifest payload.Manifest) (payload.Manifest, *contr
 	return manifest, nil
 }
 
-// beside chooses the version of a part that runs next to kubelet: kubelet's version, else the newest version that
+// beside returns the version of a part that runs next to kubelet: kubelet's version, else the newest version that
 // fits, else a file with an unknown version.
 func beside(server *version.Version, kubelet payload.File, all []payload.File) (*payload.File, []string) {
 	unread := -1

@@ -68,16 +68,14 @@ type CallAnswer struct {
 	Fault  string          `json:"fault,omitempty"`
 }
 
-// CallHost is what the host says about itself.
+// CallHost is what the host reports about itself.
 type CallHost struct {
-	// Attends is a number that is larger at each start of ServiceAttend, and Beat one that grows while the host carries
-	// out a call: it writes it every CallBeatSeconds.
-	Attends int64 `json:"attends"`
-	Beat    int64 `json:"beat,omitempty"`
-	// BootID is the boot in which the host started, as in HostFacts.
+	// BootID is the boot in which the host reads calls, as in HostFacts.
 	BootID string `json:"bootID"`
 	// Call is the ID of the call that the host carries out, or empty.
 	Call string `json:"call,omitempty"`
+	// Beat grows every CallBeatSeconds while the host carries out a call.
+	Beat int64 `json:"beat,omitempty"`
 }
 
 // CallBeatSeconds is the time between two beats of a host that carries out a call.

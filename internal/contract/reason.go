@@ -620,10 +620,10 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonPreflightOnly:   {813, "Delete the WindowsInstance. To join the host, list it in windows-instances."},
 	ReasonHostListed:      {814, "Nothing to do. To see the state of the host, run kubectl windows status."},
 	ReasonMachineReplaced: {820, "Nothing to do."},
-	ReasonBudgetExhausted: {821, "Nothing to do if it passes. Otherwise repair or uncordon the named nodes, lower " +
+	ReasonBudgetExhausted: {821, "Wait a few minutes. If the reason stays, repair or uncordon the named nodes, lower " +
 		"the replicas of MachineSets that can't make all their Machines, or raise spec.rollout.maxUnavailable of the " +
 		"WindowsMachineConfig."},
-	ReasonOwnerDegraded: {822, "Nothing to do if it passes. Otherwise look at the other Machines of the set, or " +
+	ReasonOwnerDegraded: {822, "Wait a few minutes. If the reason stays, look at the other Machines of the set, or " +
 		"lower the annotation windowsmachineconfig.openshift.io/min-available of the MachineSet."},
 	ReasonMachineUnowned: {823, "Delete the Machine by hand, or authorise the public key on its host."},
 	ReasonMachineIgnored: {824, "Remove the label, or delete the Machine by hand."},
@@ -711,7 +711,7 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonLatestNotPublished: {937, "Remove the finalizer that the message names, or change the policy or quota that " +
 		"it names. Until then, each daemon reads a new revision from its ConfigMap and Secret, which are two more " +
 		"requests to the API server for each node."},
-	ReasonRevisionNotPublished: {938, "Nothing to do if it passes. Otherwise grant the right, change the policy or " +
+	ReasonRevisionNotPublished: {938, "Wait a few minutes. If the reason stays, grant the right, change the policy or " +
 		"quota, or remove the object or finalizer that the message names. Until then, nodes keep the content that " +
 		"was published last, and don't get later changes."},
 	ReasonSettingsMissing: {939, "Create the object again, or change it after the operator has restored it. To " +

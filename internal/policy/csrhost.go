@@ -44,7 +44,7 @@ func tokenIsOfThisCommand(f csrFacts) *csrFault {
 		return notYet(CSRCredentialUnknown, "no command is published for the host of instance %s", f.instance.Name)
 	}
 	if CredentialOf(f.CSR) != f.JoinCredential {
-		return fault(CSRCredentialForeign, "the token is not that of the present command of instance %s",
+		return fault(CSRCredentialForeign, "the token does not belong to the published command of instance %s",
 			f.instance.Name)
 	}
 	if f.JoinKey != "" && f.JoinKey != contract.Digest(f.claim.Request.RawSubjectPublicKeyInfo) {

@@ -178,7 +178,7 @@ func reports(namespace string) predicate.Predicate {
 		if json.Unmarshal(s.Data[contract.CallHostField], &host) != nil {
 			return ""
 		}
-		return fmt.Sprint(host.Attends, host.BootID)
+		return host.BootID
 	}))
 }
 

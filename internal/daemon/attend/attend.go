@@ -116,10 +116,10 @@ func (p place) install(ctx context.Context, o Options, want contract.Attendance,
 	_ = p.read(progressFile, &now)
 	if exists && now.Attends && same && was == next && plan.Equal(installed.ServiceConfig, config) &&
 		installed.State == winos.ServiceRunning {
-		say(out, "Service %s is running already.", contract.ServiceAttend)
+		printLine(out, "Service %s is running already.", contract.ServiceAttend)
 		return nil
 	}
-	say(out, "Installing service %s, by which this host joins the cluster at %s.", contract.ServiceAttend,
+	printLine(out, "Installing service %s, which joins this host to the cluster at %s.", contract.ServiceAttend,
 		want.APIServer)
 	if exists {
 		if err = services.Stop(ctx, contract.ServiceAttend); err != nil {
@@ -191,7 +191,7 @@ func (p place) await(ctx context.Context, services winos.Services, out io.Writer
 			return errors.New(now.Text)
 		case err == nil && now.Text != last:
 			last = now.Text
-			say(out, "%s", now.Text)
+			printLine(out, "%s", now.Text)
 		case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, winos.ErrInUse):
 			return err
 		}
@@ -209,4 +209,6 @@ func (p place) await(ctx context.Context, services winos.Services, out io.Writer
 	}
 }
 
-func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+func printLine(out io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(out, format+"\n", args...)
+}

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// maxAnswer limits an answer, so that it fits into the Secret beside the request.
+	// maxAnswer limits an answer in bytes: request and answer must fit into one Secret.
 	maxAnswer = 512 << 10
-	// callLimit ends a program that hangs. The verbs have shorter limits of their own.
+	// callLimit ends a program that hangs. Each verb has a shorter limit.
 	callLimit = 65 * time.Minute
 )
 
@@ -113,14 +113,14 @@ func (s *service) bring(ctx context.Context, program contract.Blob) error {
 // tidy deletes requests and answers of earlier calls, and programs if there is another one. A program in use stays.
 func (s *service) tidy(ctx context.Context, program string) {
 	entries, err := s.files.List(s.dir)
-	s.say(ctx, "the RPC directory can't be listed", err)
+	s.logError(ctx, "the RPC directory can't be listed", err)
 	for _, e := range entries {
 		isOfCall := strings.HasSuffix(e.Name, contract.RequestName("")) ||
 			strings.HasSuffix(e.Name, contract.AnswerName(""))
 		isProgram := strings.HasPrefix(e.Name, "wicd-") && e.Name != program &&
 			!strings.EqualFold(s.path(e.Name), s.Self)
 		if program == "" && isOfCall || program != "" && isProgram {
-			s.say(ctx, "a file stays in the RPC directory", s.files.Remove(s.path(e.Name)))
+			s.logError(ctx, "a file stays in the RPC directory", s.files.Remove(s.path(e.Name)))
 		}
 	}
 }

@@ -49,7 +49,7 @@ func (s *service) enrol(ctx context.Context) (why string, err error) {
 			return "", nil //nolint:nilerr // it was stopped
 		}
 		text, failed := explain(err)
-		s.tell(ctx, progress{Text: text, Failed: failed})
+		s.show(ctx, progress{Text: text, Failed: failed})
 		if p, is := contract.AsProblem(err); is && p.Reason == contract.ReasonCertificateDenied ||
 			refusal.longer(s.Clock.Now(), isRefusal(err), s.Pace.Refused) {
 			return text, nil
@@ -72,13 +72,13 @@ func (s *service) obtain(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	s.tell(ctx, progress{Text: "Requesting a certificate. The operator approves the request " +
+	s.show(ctx, progress{Text: "Requesting a certificate. The operator approves the request " +
 		options.Identity.Request + "… within a minute."})
 	renewer := apiclient.Renewer{Identity: options.Identity, Client: client.Client, Clock: s.Clock}
 	return renewer.Obtain(ctx, life)
 }
 
-// explain says in words what keeps the host from joining, and whether somebody has to do something about it.
+// explain returns why the host can't join, as text for the administrator. failed is true if waiting doesn't help.
 func explain(err error) (text string, failed bool) {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Files in the RPC directory, beside contract.HostStateFile.
+// Other files in the RPC directory.
 const (
 	// LogFile is the service's log. The directory of the other logs may not exist yet.
 	LogFile = "attend.log"

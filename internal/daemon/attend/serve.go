@@ -50,13 +50,13 @@ type service struct {
 	secret dynamic.ResourceInterface
 	watch  *apiclient.Watch
 	wake   chan struct{}
-	// self is what the host says about itself.
+	// self is what the host reports about itself.
 	self contract.CallHost
-	// greeted is the UID of the Secret that has CallHostField. answered is the ID of the last answered call, because
-	// the watch may be late.
+	// greeted is the UID of the Secret that this process wrote CallHostField to. answered is the ID of the last answered
+	// call: the watch may not show the answer yet.
 	greeted  types.UID
 	answered string
-	told     string
+	shown    string
 }
 
 // Serve gets the host's certificate and carries out calls, until ctx ends or the attendance does. In the latter case it
@@ -69,7 +69,7 @@ func Serve(ctx context.Context, o Options) (over bool, err error) {
 		return false, fmt.Errorf("reading the host's facts: %w", err)
 	}
 	s := &service{Options: o, place: place{o.Host.Files, o.Dir}, wake: make(chan struct{}, 1),
-		self: contract.CallHost{Attends: o.Clock.Now().UnixNano(), BootID: facts.BootID}}
+		self: contract.CallHost{BootID: facts.BootID}}
 	err = s.read(contract.HostStateFile, &s.record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, s.leave(ctx, "there is nothing to attend") // an earlier removal was interrupted
@@ -106,7 +106,7 @@ func Serve(ctx context.Context, o Options) (over bool, err error) {
 
 // attend carries out calls until ctx or the attendance ends.
 func (s *service) attend(ctx context.Context) (over bool, err error) {
-	s.tell(ctx, progress{Text: "This host has its certificate."})
+	s.show(ctx, progress{Text: "This host has its certificate."})
 	var missing, refusal since
 	for ctx.Err() == nil {
 		object, known := s.watch.Get()
@@ -118,11 +118,11 @@ func (s *service) attend(ctx context.Context) (over bool, err error) {
 			return true, s.leave(ctx, "the API server refuses this host: "+err.Error())
 		case err != nil:
 			text, _ := explain(err)
-			s.tell(ctx, progress{Text: text})
+			s.show(ctx, progress{Text: text})
 		case object != nil:
 			s.carryOn(ctx, object)
 		}
-		s.pause(ctx)
+		loop.Wait(ctx, s.Clock, s.wake, loop.Jitter(s.Pace.Retry))
 	}
 	return false, nil
 }
@@ -144,41 +144,21 @@ func (s *since) longer(now time.Time, is bool, limit time.Duration) bool {
 
 func isRefusal(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
-// again has the next pause return at once.
-func (s *service) again() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// pause returns when the Secret changes, or after a while.
-func (s *service) pause(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-s.wake:
-	case <-s.Clock.After(loop.Jitter(s.Pace.Retry)):
-	}
-}
-
 // carryOn greets the operator once for each Secret and start, and carries out the call.
 func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured) {
 	if s.greeted != object.GetUID() {
-		var before contract.CallHost
-		_, _ = field(object, contract.CallHostField, &before)
-		s.self.Attends = max(s.self.Attends, before.Attends+1) // the clock may have been set back
 		if err := s.patch(ctx, map[string]any{contract.CallHostField: s.self}); err != nil {
-			s.say(ctx, "the operator can't be greeted", err)
+			s.logError(ctx, "the operator can't be greeted", err)
 			return
 		}
 		s.greeted = object.GetUID()
 	}
-	s.tell(ctx, progress{Text: "This host carries out the operator's calls. The rest of the join happens from the " +
+	s.show(ctx, progress{Text: "This host carries out the operator's calls. The rest of the join happens from the " +
 		"cluster; look at the WindowsInstance there.", Attends: true})
 	var call contract.Call
 	var answer contract.CallAnswer
 	if found, err := field(object, contract.CallRequestField, &call); !found || err != nil {
-		s.say(ctx, "a call can't be read", err)
+		s.logError(ctx, "a call can't be read", err)
 		return
 	}
 	_, _ = field(object, contract.CallAnswerField, &answer)
@@ -196,12 +176,12 @@ func (s *service) current() string {
 	return call.ID
 }
 
-// carryOut runs a call, beats meanwhile, and delivers the answer. If the operator no longer waits for the call, it is
-// ended, except for a cleanup.
+// carryOut runs a call, beats while it runs, and delivers the answer. If the operator no longer waits for the call,
+// carryOut ends it. Exception: a cleanup goes on.
 func (s *service) carryOut(ctx context.Context, call contract.Call) {
 	running, end := context.WithCancel(ctx)
 	defer end()
-	defer s.again()
+	defer loop.Signal(s.wake)
 	s.self.Call = call.ID
 	done := make(chan contract.CallAnswer, 1)
 	go func() { done <- s.answer(running, call) }()
@@ -224,10 +204,10 @@ func (s *service) carryOut(ctx context.Context, call contract.Call) {
 
 func (s *service) beat(ctx context.Context) {
 	s.self.Beat++
-	s.say(ctx, "a beat is lost", s.patch(ctx, map[string]any{contract.CallHostField: s.self}))
+	s.logError(ctx, "a beat is lost", s.patch(ctx, map[string]any{contract.CallHostField: s.self}))
 }
 
-// deliver writes an answer, until it is there or nobody waits for it.
+// deliver writes an answer. It tries again until the write succeeds or the operator no longer waits for the answer.
 func (s *service) deliver(ctx context.Context, answer contract.CallAnswer) {
 	for ctx.Err() == nil && s.current() == answer.ID && !isRefusal(s.watch.Err()) {
 		err := s.patch(ctx, map[string]any{contract.CallAnswerField: answer, contract.CallHostField: s.self})
@@ -235,11 +215,11 @@ func (s *service) deliver(ctx context.Context, answer contract.CallAnswer) {
 			s.answered = answer.ID
 			return
 		}
-		s.say(ctx, "an answer can't be written", err)
+		s.logError(ctx, "an answer can't be written", err)
 		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err) {
 			answer = contract.CallAnswer{ID: answer.ID, Fault: "the API server does not accept the answer"}
 		}
-		s.pause(ctx)
+		loop.Wait(ctx, s.Clock, s.wake, loop.Jitter(s.Pace.Retry))
 	}
 }
 
@@ -280,18 +260,18 @@ func field(secret *unstructured.Unstructured, name string, into any) (found bool
 	return true, nil
 }
 
-// tell writes the progress for Attend. If that fails, only Attend lacks it.
-func (s *service) tell(ctx context.Context, p progress) {
-	if p.Text == s.told {
+// show writes the progress for Attend. If that fails, only Attend lacks it.
+func (s *service) show(ctx context.Context, p progress) {
+	if p.Text == s.shown {
 		return
 	}
-	s.told = p.Text
+	s.shown = p.Text
 	logr.FromContextOrDiscard(ctx).Info("progress", "text", p.Text)
-	s.say(ctx, "the progress can't be written", s.write(progressFile, p))
+	s.logError(ctx, "the progress can't be written", s.write(progressFile, p))
 }
 
-// say logs an error, if it is one.
-func (s *service) say(ctx context.Context, what string, err error) {
+// logError logs an error. It ignores nil.
+func (s *service) logError(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
 		logr.FromContextOrDiscard(ctx).Info(what, "detail", err.Error())
 	}

@@ -116,7 +116,7 @@ func withDefaults(o Options) Options {
 	return o
 }
 
-// attendCommands returns the command by which a host joins without SSH, and that of its service.
+// attendCommands returns the command that joins a host without SSH, and the command of its service.
 func attendCommands(o Options) []*cobra.Command {
 	options := attend.Options{Host: o.Host, Version: o.Version, Dir: RPCPath(o.HomeDir), Self: o.Self, Pace: o.Pace,
 		Clock: hostClock{system: o.Host.System}}

@@ -21,7 +21,7 @@ func reached(t *testing.T, instance *v1alpha1.WindowsInstance, boot string, now 
 	instance.UID, instance.Spec.ByItself = "uid", &v1alpha1.ByItself{}
 	builder := fake.NewClientBuilder()
 	if boot != "" {
-		report, err := json.Marshal(contract.CallHost{Attends: 1, BootID: boot})
+		report, err := json.Marshal(contract.CallHost{BootID: boot})
 		if err != nil {
 			t.Fatal(err)
 		}
