@@ -52,8 +52,8 @@ type service struct {
 	wake   chan struct{}
 	// self is what the host reports about itself.
 	self contract.CallHost
-	// greeted is the UID of the Secret that this process wrote CallHostField to. answered is the ID of the last answered
-	// call: the watch may not show the answer yet.
+	// greeted is the UID of the Secret that this process wrote CallHostField to. answered is the ID of the last
+	// answered call: the watch may not show the answer yet.
 	greeted  types.UID
 	answered string
 	shown    string

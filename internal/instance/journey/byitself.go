@@ -26,8 +26,8 @@ func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	case err != nil:
 		return Retry(err)
 	case conn == nil && !instance.DeletionTimestamp.IsZero():
-		return Fail(contract.NewProblem(contract.ReasonHostSilent, "host %s is being removed, and no host reads its calls",
-			instance.Spec.Address))
+		return Fail(contract.NewProblem(contract.ReasonHostSilent, "host %s is being removed, and no host reads its "+
+			"calls", instance.Spec.Address))
 	case conn == nil:
 		return a.invite(ctx, instance, isOpen)
 	// A host that does not reboot in time is asked again: see join.recognise.
