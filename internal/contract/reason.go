@@ -711,8 +711,8 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonLatestNotPublished: {937, "Remove the finalizer that the message names, or change the policy or quota that " +
 		"it names. Until then, each daemon reads a new revision from its ConfigMap and Secret, which are two more " +
 		"requests to the API server for each node."},
-	ReasonRevisionNotPublished: {938, "Wait a few minutes. If the reason stays, grant the right, change the policy or " +
-		"quota, or remove the object or finalizer that the message names. Until then, nodes keep the content that " +
+	ReasonRevisionNotPublished: {938, "Wait a few minutes. If the reason stays, grant the right, change the policy " +
+		"or quota, or remove the object or finalizer that the message names. Until then, nodes keep the content that " +
 		"was published last, and don't get later changes."},
 	ReasonSettingsMissing: {939, "Create the object again, or change it after the operator has restored it. To " +
 		"return to a default, remove the field."},
