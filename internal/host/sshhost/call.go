@@ -207,11 +207,7 @@ func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail,
 func (c *conn) vanished(ctx context.Context, doing string) error {
 	ctx, cancel := context.WithTimeout(ctx, endingGrace)
 	defer cancel()
-	err := c.during(ctx, doing, func() error {
-		_, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil)
-		return err
-	})
-	if err != nil {
+	if err := c.during(ctx, doing, c.ping); err != nil {
 		return err
 	}
 	return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: it was killed", doing, c.address)

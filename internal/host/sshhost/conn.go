@@ -1,6 +1,8 @@
 package sshhost
 
 import (
+	"sync"
+
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
 
@@ -8,11 +10,17 @@ import (
 )
 
 // conn is one connection and its operations.
+//
+//	dialled ──▶ usable ──▶ lost: by the peer, by silence, by a context that ended during an SFTP request, or by Close
+//
+// SFTP can't cancel a single request. So to give up a request, conn closes the connection, which ends all
+// pending operations. The first cause of the loss is the one that is reported.
 type conn struct {
-	*line
-	hostKey string
-	// announced are the host keys that the host announced.
-	announced *announcement
+	client           *ssh.Client
+	wire             *wire
+	address, hostKey string
+	options          Options
+	announcement     announcement
 
 	// files is the only SFTP session, opened on first use. single reports that the server allows only one
 	// session, so the SFTP session ends before each command.
@@ -24,6 +32,12 @@ type conn struct {
 	uploaded string
 	// patched reports that several connections uploaded the daemon in parts.
 	patched bool
+
+	work sync.WaitGroup
+	gone chan struct{}
+
+	mu    sync.Mutex
+	cause error
 }
 
 var (
@@ -32,8 +46,16 @@ var (
 	_ host.Locator = (*conn)(nil)
 )
 
-func newConn(client *ssh.Client, announced *announcement, w *wire, address, hostKey string, o Options) *conn {
-	return &conn{line: newLine(client, w, address, o), announced: announced, hostKey: hostKey}
+// watch notices the end of the connection.
+func (c *conn) watch() {
+	c.start(func() {
+		err := c.client.Wait()
+		if broken := c.wire.broken(); broken != nil {
+			err = broken
+		}
+		c.lose(err)
+	})
+	c.start(c.keepAlive)
 }
 
 // HostKey implements host.Conn.

@@ -1,6 +1,7 @@
 package sshhost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,10 +49,10 @@ const keepaliveInterval = 15 * time.Second
 
 // New returns a dialer.
 func New(o Options) *Dialer {
-	o.ConnectTimeout = orDefault(o.ConnectTimeout, 10*time.Second)
-	o.HandshakeTimeout = orDefault(o.HandshakeTimeout, 20*time.Second)
-	o.SetupTimeout = orDefault(o.SetupTimeout, 30*time.Second)
-	o.KeepaliveInterval = orDefault(o.KeepaliveInterval, keepaliveInterval)
+	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 10*time.Second)
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 20*time.Second)
+	o.SetupTimeout = cmp.Or(o.SetupTimeout, 30*time.Second)
+	o.KeepaliveInterval = cmp.Or(o.KeepaliveInterval, keepaliveInterval)
 	if o.CallTimeout == nil {
 		o.CallTimeout = host.CallTimeout
 	}
@@ -66,22 +67,11 @@ func New(o Options) *Dialer {
 	return &Dialer{options: o}
 }
 
-func orDefault(d, otherwise time.Duration) time.Duration {
-	if d <= 0 {
-		return otherwise
-	}
-	return d
-}
-
 // Dial implements host.Dialer. In addition to 2xx reasons, its *contract.Problem may be PrivateKeyInvalid, or
 // AddressUnresolvable for a name that DNS doesn't know. If ctx is cancelled, the error is ctx's. If its
 // deadline passes, the error is both.
 func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
-	port := target.Port
-	if port == 0 {
-		port = contract.SSHPort
-	}
-	address := net.JoinHostPort(target.Address, strconv.Itoa(port))
+	address := net.JoinHostPort(target.Address, strconv.Itoa(cmp.Or(target.Port, contract.SSHPort)))
 	signer, err := parseSigner(target.PrivateKey)
 	if err != nil {
 		return nil, err
@@ -95,7 +85,7 @@ func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	client, announced, err := d.handshake(ctx, w, address, check, &ssh.ClientConfig{
+	client, announcement, err := d.handshake(ctx, w, address, check, &ssh.ClientConfig{
 		User:              target.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(signer)},
 		HostKeyCallback:   check.callback,
@@ -104,7 +94,10 @@ func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	return newConn(client, announced, w, address, authorizedLine(check.seen()), d.options), nil
+	c := &conn{client: client, wire: w, address: address, hostKey: authorizedLine(check.seen()), options: d.options,
+		announcement: announcement, gone: make(chan struct{})}
+	c.watch()
+	return c, nil
 }
 
 // connect opens the TCP connection.
@@ -131,7 +124,7 @@ func (d *Dialer) connect(ctx context.Context, address string) (*wire, error) {
 // handshake logs in. It closes the wire if it fails.
 func (d *Dialer) handshake(
 	ctx context.Context, w *wire, address string, check *hostKeyCheck, config *ssh.ClientConfig,
-) (*ssh.Client, *announcement, error) {
+) (*ssh.Client, announcement, error) {
 	deadline := time.Now().Add(d.options.HandshakeTimeout)
 	// Close ends a blocked handshake when ctx ends. The deadline does so by itself.
 	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
@@ -142,10 +135,12 @@ func (d *Dialer) handshake(
 		var offered <-chan ssh.NewChannel
 		var requests <-chan *ssh.Request
 		if conn, offered, requests, err = ssh.NewClientConn(w, address, config); err == nil {
-			announced, rest := listen(requests)
-			client := ssh.NewClient(newChannels(conn), offered, rest)
+			answered := make(chan *ssh.Request)
+			close(answered) // listen answers the requests instead of the library
+			client := ssh.NewClient(newChannels(conn), offered, answered)
+			announcement := listen(requests)
 			if err = w.SetDeadline(time.Time{}); err == nil && stop() {
-				return client, announced, nil
+				return client, announcement, nil
 			}
 		}
 	}

@@ -223,7 +223,7 @@ func TestDialReportsWhereTheHostWasReached(t *testing.T) {
 	}
 	ours, theirs := net.Pipe()
 	defer func() { _ = theirs.Close() }()
-	nowhere := &conn{line: &line{wire: newWire(ours, clock.RealClock{})}}
+	nowhere := &conn{wire: newWire(ours, clock.RealClock{})}
 	if got := nowhere.Address(); got.IsValid() {
 		t.Errorf("a pipe is at %s", got)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"golang.org/x/crypto/ssh"
 
@@ -22,68 +21,57 @@ const (
 // maxHostKeys limits the announced keys to check. A host has one key of each type.
 const maxHostKeys = 16
 
-// announcement is the peer's list of host keys, if it sent one. OpenSSH sends it once, before any other
+// announcement returns the payload of the peer's last announcement of host keys. OpenSSH sends one, before any other
 // answer.
-type announcement struct {
-	flush chan chan struct{}
+type announcement chan chan []byte
 
-	mu      sync.Mutex
-	payload []byte
-}
-
-// listen takes announcements out of the peer's requests and forwards all other requests until the channel
-// closes.
-func listen(requests <-chan *ssh.Request) (*announcement, <-chan *ssh.Request) {
-	a, rest := &announcement{flush: make(chan chan struct{})}, make(chan *ssh.Request)
+// listen answers the peer's requests, and keeps its announcement, until the channel closes.
+func listen(requests <-chan *ssh.Request) announcement {
+	a := make(announcement)
 	go func() {
-		defer close(rest)
+		var payload []byte
+		take := func(r *ssh.Request) {
+			if r.Type == requestAnnounce {
+				payload = bytes.Clone(r.Payload)
+			}
+			if r.WantReply {
+				_ = r.Reply(false, nil)
+			}
+		}
 		for {
 			select {
 			case r, more := <-requests:
 				if !more {
 					return
 				}
-				a.take(r, rest)
-			case done := <-a.flush:
-				for waiting := true; waiting; {
-					select {
-					case r, more := <-requests:
-						if !more {
-							close(done)
-							return
-						}
-						a.take(r, rest)
-					default:
-						waiting = false
-					}
+				take(r)
+			case answer := <-a:
+				for len(requests) > 0 { // all requests that were received before the question
+					take(<-requests)
 				}
-				close(done)
+				answer <- payload
 			}
 		}
 	}()
-	return a, rest
+	return a
 }
 
-func (a *announcement) take(r *ssh.Request, rest chan<- *ssh.Request) {
-	if r.Type != requestAnnounce {
-		rest <- r
-		return
-	}
-	a.mu.Lock()
-	a.payload = bytes.Clone(r.Payload)
-	a.mu.Unlock()
-	if r.WantReply {
-		_ = r.Reply(false, nil)
+// announced returns the payload of the peer's announcement. It is empty if the peer announced nothing yet.
+func (c *conn) announced() ([]byte, error) {
+	answer := make(chan []byte, 1)
+	select {
+	case c.announcement <- answer:
+		return <-answer, nil
+	case <-c.gone:
+		return nil, errClosed
 	}
 }
 
-// keys returns the announced keys of known types, best first, without duplicates. Other types are skipped, as
-// in OpenSSH's own client.
-func (a *announcement) keys() []ssh.PublicKey {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// announcedKeys returns the keys of known types in an announcement, best first, without duplicates. Other types are
+// skipped, as in OpenSSH's own client.
+func announcedKeys(payload []byte) []ssh.PublicKey {
 	var keys []ssh.PublicKey
-	for rest := a.payload; len(rest) > 0 && len(keys) < maxHostKeys; {
+	for rest := payload; len(rest) > 0 && len(keys) < maxHostKeys; {
 		var next struct {
 			Key  []byte
 			Rest []byte `ssh:"rest"`
@@ -108,22 +96,6 @@ func rank(key ssh.PublicKey) int {
 		ssh.KeyAlgoRSA}, key.Type())
 }
 
-// settle returns when all received requests are processed, or when the connection is gone.
-func (a *announcement) settle(gone <-chan struct{}) error {
-	done := make(chan struct{})
-	select {
-	case a.flush <- done:
-	case <-gone:
-		return errClosed
-	}
-	select {
-	case <-done:
-		return nil
-	case <-gone:
-		return errClosed
-	}
-}
-
 // ProveHostKeys implements host.Prover. If the host announces a key but can't prove it, the error is a
 // *contract.Problem HostKeyUnproven. Keys that the host can prove with SHA-1 only, and keys that it would not
 // use, are skipped.
@@ -134,14 +106,14 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	var proven []string
 	err := c.during(ctx, "asking for host keys", func() error {
 		// The host answers after its announcement. So if it hasn't announced its keys by then, it never will.
-		if _, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
+		if err := c.ping(); err != nil {
 			return err
 		}
-		if err := c.announced.settle(c.gone); err != nil {
+		payload, err := c.announced()
+		if err != nil {
 			return err
 		}
-		var err error
-		proven, err = keyProof{c.client, c.address, c.hostKey}.prove(shown(c.announced.keys(), c.wire.offered()))
+		proven, err = keyProof{c.client, c.address, c.hostKey}.prove(shown(announcedKeys(payload), c.wire.offered()))
 		return err
 	})
 	if err != nil {

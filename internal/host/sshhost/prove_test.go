@@ -237,7 +237,7 @@ func TestAnAnnouncementIsReadWithoutTrust(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := (&announcement{payload: test.payload}).keys(); len(got) != test.want {
+			if got := announcedKeys(test.payload); len(got) != test.want {
 				t.Errorf("reads %d keys, want %d", len(got), test.want)
 			}
 		})
@@ -251,7 +251,7 @@ func FuzzAnnouncement(f *testing.F) {
 	f.Add(ssh.Marshal(struct{ Text []byte }{newHostKey(f).PublicKey().Marshal()}))
 	f.Add([]byte{0, 0, 0, 3, 'a', 'b', 'c', 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		keys := (&announcement{payload: payload}).keys()
+		keys := announcedKeys(payload)
 		seen := map[string]bool{}
 		for _, key := range keys {
 			if line := authorizedLine(key); seen[line] {

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/pkg/sftp"
@@ -149,8 +148,14 @@ func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader
 		return 0, fmt.Errorf("%s: %w", doing, err)
 	}
 	measured, finished := newPace(reader, c.options.Clock), make(chan struct{})
+	defer measured.timer.Stop()
 	c.start(func() {
-		c.attend(measured, finished)
+		select {
+		case <-c.gone:
+		case <-finished:
+		case <-measured.timer.C():
+			c.lose(errSlow)
+		}
 		_ = reader.Close()
 	})
 	defer close(finished)
@@ -166,28 +171,6 @@ func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader
 		err = fmt.Errorf("%s: %w", doing, failed)
 	}
 	return sent, err
-}
-
-// attend waits for the end of a transfer or of the connection, and closes the connection of a host that is
-// too slow.
-func (c *conn) attend(transfer *pace, finished <-chan struct{}) {
-	timer := c.options.Clock.NewTimer(leastTime)
-	defer timer.Stop()
-	for {
-		select {
-		case <-c.gone:
-			return
-		case <-finished:
-			return
-		case <-timer.C():
-		}
-		left := transfer.left()
-		if left <= 0 {
-			c.lose(errSlow)
-			return
-		}
-		timer.Reset(max(left, time.Second)) // while the receiver waits for content, left doesn't decrease
-	}
 }
 
 // contentError is an error of the content, not of the connection.

@@ -408,69 +408,65 @@ func TestA51_AHostThatTakesATransferInDropsIsLeft(t *testing.T) {
 	}
 }
 
+// takes reads a transfer at a rate of bytes per second, and reports whether that is too slow.
+func takes(p *pace, clock *clocktesting.FakeClock, size, rate int) (late bool) {
+	for taken := 0; taken < size; {
+		clock.Step(time.Second)
+		select {
+		case <-p.timer.C():
+			return true
+		default:
+		}
+		n, _ := io.ReadFull(p, make([]byte, rate))
+		taken += n
+	}
+	return false
+}
+
 // A payload may have 300 MB, and a host may be far away.
 func TestAHostIsAskedForNoMoreThanALeastRate(t *testing.T) {
 	t.Parallel()
 	const size, slow = 300_000_000, 64 << 10
 	for name, test := range map[string]struct {
-		taken  int64
-		after  time.Duration
-		inTime bool
+		before     time.Duration
+		size, rate int
+		late       bool
 	}{
-		"nothing for a moment":             {0, leastTime - time.Second, true},
-		"nothing for too long":             {0, leastTime, false},
-		"a payload over a slow line":       {size, size * time.Second / slow, true},
-		"half of it over a slow line":      {size / 2, size / 2 * time.Second / slow, true},
-		"a payload at half of such a rate": {size, leastTime + size*time.Second/(slow/2), false},
+		"nothing for a moment":             {before: leastTime - 2*time.Second, size: 1, rate: slow},
+		"nothing for too long":             {before: leastTime, size: 1, rate: slow, late: true},
+		"a payload over a slow line":       {size: size, rate: slow},
+		"a payload at half of such a rate": {size: size, rate: slow/2 - 1, late: true},
+		"much at once, then nothing":       {size: size, rate: size},
 	} {
-		clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-		p := newPace(strings.NewReader(""), clock)
-		p.taken = test.taken
-		clock.SetTime(time.Unix(0, 0).Add(test.after))
-		if got := p.left() > 0; got != test.inTime {
-			t.Errorf("%s: in time %v, %s are left", name, got, p.left())
+		clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+		p := newPace(endless{}, clock)
+		clock.Step(test.before)
+		if late := takes(p, clock, test.size, test.rate); late != test.late {
+			t.Errorf("%s: late %v", name, late)
+		}
+		if clock.Step(leastTime); !test.late && !takes(p, clock, 1, 1) {
+			t.Errorf("%s: it has more time than %s for the rest", name, leastTime)
 		}
 	}
 }
 
-func TestAHostThatTookMostOfATransferAtOnceHasNotHoursForTheRest(t *testing.T) {
-	t.Parallel()
-	p := newPace(strings.NewReader(""), clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
-	p.note(300_000_000, false)
-	if left := p.left(); left > mostSaved {
-		t.Errorf("%s are left", left)
-	}
-	p.note(leastRate, false)
-	if left := p.left(); left > mostSaved {
-		t.Errorf("%s are left", left)
-	}
-}
+// endless is content without end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
 // slowReader is content for which its reader waits.
-type slowReader struct {
-	clock *clocktesting.FakePassiveClock
-	asked func()
-}
+type slowReader struct{ clock *clocktesting.FakeClock }
 
 func (r slowReader) Read(p []byte) (int, error) {
-	r.clock.SetTime(r.clock.Now().Add(time.Hour))
-	r.asked()
+	r.clock.Step(time.Hour)
 	return len(p), nil
 }
 
 func TestAHostDoesNotAnswerForSlowContent(t *testing.T) {
 	t.Parallel()
-	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	var p *pace
-	p = newPace(slowReader{clock, func() {
-		if p.left() != leastTime {
-			t.Errorf("while content is awaited, %s are left", p.left())
-		}
-	}}, clock)
-	if n, err := p.Read(make([]byte, leastRate)); n != leastRate || err != nil {
-		t.Fatalf("read %d: %v", n, err)
-	}
-	if p.left() != leastTime+time.Second {
-		t.Errorf("%s are left", p.left())
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	if takes(newPace(slowReader{clock}, clock), clock, 60*leastRate, leastRate) {
+		t.Error("the host is late")
 	}
 }

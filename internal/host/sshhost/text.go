@@ -3,8 +3,7 @@ package sshhost
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
-	"strings"
+	"regexp"
 	"sync"
 
 	"github.com/windows-nodes/wmco/internal/host"
@@ -42,29 +41,25 @@ func (t *tail) String() string {
 	return string(t.kept)
 }
 
+// secretLike matches text in the characters of tokens, keys and base64 that is as long as a secret.
+var secretLike = regexp.MustCompile(`[A-Za-z0-9+/=_-]{16,}`)
+
 // redact returns a host's text in printable form, without parts of the request's secrets. Secrets are the
 // fields of type []byte, which hold kubeconfigs and certificates. Both their encoded and their decoded form
 // are redacted.
 func redact(words string, request []byte) string {
-	secrets := secretParts(request)
-	var out strings.Builder
-	for len(words) > 0 {
-		n := secretRun(words)
-		run := words[:max(n, 1)]
-		if n >= minSecret && leaks(run, secrets) {
-			out.WriteString("<removed>")
-		} else {
-			out.WriteString(run)
+	var secrets [][]byte
+	for _, encoded := range secretLike.FindAll(request, -1) {
+		if decoded, err := base64.StdEncoding.DecodeString(string(encoded)); err == nil {
+			secrets = append(secrets, encoded, decoded)
 		}
-		words = words[len(run):]
 	}
-	return host.Printable(out.String(), maxWords)
-}
-
-// secretRun returns the length of text's prefix that consists of characters of tokens, keys and base64.
-func secretRun(text string) int {
-	return len(text) - len(strings.TrimLeft(text,
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+/=_-"))
+	return host.Printable(secretLike.ReplaceAllStringFunc(words, func(run string) string {
+		if leaks(run, secrets) {
+			return "<removed>"
+		}
+		return run
+	}), maxWords)
 }
 
 // leaks reports whether any part of run with minSecret bytes is part of a secret.
@@ -77,32 +72,4 @@ func leaks(run string, secrets [][]byte) bool {
 		}
 	}
 	return false
-}
-
-// secretParts returns the []byte values in a request, encoded and decoded.
-func secretParts(request []byte) [][]byte {
-	var tree any
-	if json.Unmarshal(request, &tree) != nil {
-		return nil
-	}
-	var parts [][]byte
-	var walk func(node any)
-	walk = func(node any) {
-		switch node := node.(type) {
-		case map[string]any:
-			for _, child := range node {
-				walk(child)
-			}
-		case []any:
-			for _, child := range node {
-				walk(child)
-			}
-		case string:
-			if decoded, err := base64.StdEncoding.DecodeString(node); err == nil && len(node) > minSecret {
-				parts = append(parts, []byte(node), decoded)
-			}
-		}
-	}
-	walk(tree)
-	return parts
 }
