@@ -233,6 +233,16 @@ type HostInfo struct {
 	// NodeIP is the IPv4 address of the interface with the default route.
 	// +kubebuilder:validation:MaxLength=45
 	NodeIP string `json:"nodeIP,omitempty"`
+	// Address is the IP address at which the operator reached the host with the expected host key. When the
+	// operator decides on the host's serving certificate, this address outranks addresses that the kubelets of
+	// other hosts report.
+	// +kubebuilder:validation:MaxLength=45
+	// +optional
+	Address string `json:"address,omitempty"`
+	// Time is when preflight read these facts. If two hosts were reached at the same address and port, the address
+	// belongs to the host that was reached last.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
 }
 
 // KeyTrial records attempts to log in with a private key that the host has not accepted yet.
@@ -474,16 +484,6 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=8192
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`
-	// HostAddress is the IP address of the last connection to the host with the expected host key. When the
-	// operator decides on the host's serving certificate, this address outranks addresses that the kubelets of
-	// other hosts report.
-	// +kubebuilder:validation:MaxLength=45
-	// +optional
-	HostAddress string `json:"hostAddress,omitempty"`
-	// HostAddressTime is the time of that connection. If two hosts were reached at the same address and port, the
-	// address belongs to the host that was reached last.
-	// +optional
-	HostAddressTime *metav1.Time `json:"hostAddressTime,omitempty"`
 	// PublicKeyHash identifies the key that the host accepted last: the hex SHA-256 of its line in authorized_keys.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional

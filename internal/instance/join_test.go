@@ -19,7 +19,6 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/instance/join"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/test/hosttest"
@@ -324,37 +323,30 @@ func TestTheAddressIsNotedAtWhichTheHostWithThePinnedKeyWasReached(t *testing.T)
 	w := newWorld(t)
 	i, session := newInstance(), &journey.Session{}
 	i.Spec.Address = "win-a.example.com"
-	reach := func(at string) {
+	reach := func(at string) journey.Outcome {
 		t.Helper()
 		w.machine.Change(func(f *contract.HostFacts) { f.NodeIP = at })
 		session.End()
 		i.Status.Phase = v1alpha1.PhaseConnecting
+		return w.join(t, i, session, v1alpha1.PhasePreflight)
 	}
 	for _, at := range []string{"10.0.0.7", "10.0.0.8"} {
-		reach(at)
-		want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "done", "")
-		if i.Status.HostAddress != at {
-			t.Errorf("noted %q, reached at %s", i.Status.HostAddress, at)
+		w.clock = w.clock.Add(time.Hour)
+		want(t, reach(at), "done", "")
+		if i.Status.Host.Address != at || !i.Status.Host.Time.Equal(new(metav1.NewTime(w.clock))) {
+			t.Errorf("noted %+v, reached at %s", i.Status.Host, at)
 		}
 	}
 	pinned := i.Status.HostKey
-	reach("10.0.0.9")
 	w.machine.Prove("ssh-ed25519 AAAAanother")
-	want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "fails", contract.ReasonHostKeyMismatch)
-	if i.Status.HostAddress != "10.0.0.8" || i.Status.HostKey != pinned {
-		t.Errorf("noted %q for another host", i.Status.HostAddress)
+	want(t, reach("10.0.0.9"), "fails", contract.ReasonHostKeyMismatch)
+	if i.Status.Host.Address != "10.0.0.8" || i.Status.HostKey != pinned {
+		t.Errorf("noted %q for another host", i.Status.Host.Address)
 	}
-	reach("nowhere")
 	w.machine.Prove(pinned)
-	want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "done", "")
-	if i.Status.HostAddress != "" || i.Status.HostAddressTime != nil {
-		t.Errorf("noted %q, which was before", i.Status.HostAddress)
-	}
-	i.Spec.Address, w.clock = "10.0.0.1", w.clock.Add(time.Hour)
-	key := credential.Key{PEM: []byte("another"), Hash: "hash"}
-	want(t, w.Access.TryKey(t.Context(), i, key), "done", "")
-	if i.Status.HostAddress != "10.0.0.1" || !i.Status.HostAddressTime.Equal(new(metav1.NewTime(w.clock))) {
-		t.Errorf("noted %q at %s when a new key was tried", i.Status.HostAddress, i.Status.HostAddressTime)
+	want(t, reach("nowhere"), "done", "")
+	if i.Status.Host.Address != "" {
+		t.Errorf("noted %q, which was before", i.Status.Host.Address)
 	}
 }
 

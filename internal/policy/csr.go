@@ -85,18 +85,17 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 		Leaving:     !instance.DeletionTimestamp.IsZero(),
 		Credentials: instance.Status.BootstrapCredentials,
 		Given:       append([]string{instance.Spec.Address}, instance.Spec.Addresses...),
-		Reached:     instance.Status.HostAddress,
 		Port:        instance.Spec.Port,
-	}
-	if at := instance.Status.HostAddressTime; at != nil {
-		known.ReachedAt = at.Time
 	}
 	if instance.Spec.NodeIP != "" {
 		known.Given = append(known.Given, instance.Spec.NodeIP)
 	}
 	known.Addresses = slices.Clone(known.Given)
-	// Accept private addresses only: a host could report any public address.
 	if host := instance.Status.Host; host != nil {
+		if known.Reached = host.Address; host.Time != nil {
+			known.ReachedAt = host.Time.Time
+		}
+		// Accept private addresses only: a host could report any public address.
 		if ip, err := netip.ParseAddr(host.NodeIP); err == nil && ip.IsPrivate() {
 			known.Addresses = append(known.Addresses, host.NodeIP)
 		}

@@ -379,7 +379,7 @@ func TestOnlyNewsThatMatterWakeAnything(t *testing.T) {
 		t.Error("a new phase does not wake")
 	}
 	found := old.DeepCopy()
-	found.Status.HostAddress = nodeAddress
+	found.Status.Host = &v1alpha1.HostInfo{Address: nodeAddress}
 	if !instanceNews().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: found}) {
 		t.Error("an address at which the host was reached does not wake")
 	}
@@ -536,10 +536,10 @@ func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			own := instance("a", nodeName, "win-a.corp.example", v1alpha1.PhaseReady)
-			own.Status.Host, own.Status.HostAddress = &v1alpha1.HostInfo{NodeIP: nodeAddress}, test.reached
+			own.Status.Host = &v1alpha1.HostInfo{NodeIP: nodeAddress, Address: test.reached, Time: instant(test.at)}
 			other := instance("b", "win-b", "win-b.corp.example", v1alpha1.PhaseReady)
-			other.Status.HostAddress, other.Spec.Port = test.other, cmp.Or(test.port, own.Spec.Port)
-			own.Status.HostAddressTime, other.Status.HostAddressTime = instant(test.at), instant(test.otherAt)
+			other.Status.Host = &v1alpha1.HostInfo{Address: test.other, Time: instant(test.otherAt)}
+			other.Spec.Port = cmp.Or(test.port, own.Spec.Port)
 			otherNode := node("win-b", "b", corev1.ConditionTrue, "10.0.0.22", nodeAddress)
 			if test.pods != "" {
 				otherNode.Spec.PodCIDRs = []string{test.pods}

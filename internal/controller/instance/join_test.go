@@ -352,8 +352,8 @@ func TestWhatCouldNotBeSavedIsNotLost(t *testing.T) {
 	r.saving, r.broken = nil, map[string]error{}
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
-	if i.Status.HostKey == "" || i.Status.HostAddress != "10.0.0.1" || r.machine(1).Dials() != 1 {
-		t.Errorf("pin %q at %q after %d connections", i.Status.HostKey, i.Status.HostAddress, r.machine(1).Dials())
+	if i.Status.HostKey == "" || i.Status.Host.Address != "10.0.0.1" || r.machine(1).Dials() != 1 {
+		t.Errorf("pin %q at %q after %d connections", i.Status.HostKey, i.Status.Host.Address, r.machine(1).Dials())
 	}
 }
 

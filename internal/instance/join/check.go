@@ -24,8 +24,7 @@ func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	}
 	defer session.End()
 	found, facts, outcome := j.ask(ctx, probe, session)
-	info := hostInfo(found.Facts)
-	_, taken := j.Claims.Other("", journey.Claimant{MachineID: info.MachineID})
+	_, taken := j.Claims.Other("", journey.Claimant{MachineID: found.Facts.MachineID})
 	if !taken || !outcome.IsDone() { // the program of a host that another instance joins is that one's
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeUploadLimit)
 		defer cancel()
@@ -36,7 +35,7 @@ func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if !outcome.IsDone() {
 		return outcome
 	}
-	instance.Status.Host = &info
+	instance.Status.Host = j.hostInfo(session, found.Facts)
 	name := nodeName(probe, found.Facts)
 	by := claimant(probe, found.Facts, facts)
 	owner, clashes := j.Claims.Other(name, by)

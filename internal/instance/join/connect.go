@@ -15,7 +15,7 @@ import (
 // slotRetry is a safety net for a queued host, which is woken when a slot is free.
 const slotRetry = time.Minute
 
-// connect opens the connection, pins the host key, notes the address of the host, and takes a slot. A host that can't
+// connect opens the connection, pins the host key, and takes a slot. A host that can't
 // be reached takes no slot.
 func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
@@ -29,7 +29,6 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return journey.Fail(err)
 	}
 	instance.Status.HostKey = key
-	journey.NoteAddress(instance, session.Conn, j.Now())
 	if !j.Slots.Acquire(instance.UID) {
 		return journey.WaitEndless(slotRetry, contract.ReasonWaitingForSlot, "connected; waiting for a join slot")
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
@@ -30,7 +31,7 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	if problem := unfit(instance, found.Facts, facts); problem != nil {
 		return journey.Fail(problem)
 	}
-	if outcome := j.recognise(instance, found.Facts, facts); !outcome.IsDone() {
+	if outcome := j.recognise(instance, session, found.Facts, facts); !outcome.IsDone() {
 		return outcome
 	}
 	if facts.Platform.NodeName() != contract.FactHostname {
@@ -109,11 +110,16 @@ func (j *Join) restore(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Outcome{Then: journey.Confirm}
 }
 
-func hostInfo(facts contract.HostFacts) v1alpha1.HostInfo {
-	return v1alpha1.HostInfo{
+func (j *Join) hostInfo(session *journey.Session, facts contract.HostFacts) *v1alpha1.HostInfo {
+	info := &v1alpha1.HostInfo{
 		Hostname: facts.Hostname, MachineID: facts.MachineID, BootID: facts.BootID, ProductName: facts.ProductName,
 		Build: fmt.Sprintf("10.0.%d.%d", facts.Build, facts.UBR), NodeIP: facts.NodeIP,
+		Time: new(journey.Seconds(j.Now())),
 	}
+	if locator, ok := session.Conn.(host.Locator); ok && locator.Address().IsValid() {
+		info.Address = locator.Address().String()
+	}
+	return info
 }
 
 // isProxied reports whether nodes reach the API server through the cluster's proxy.
@@ -130,7 +136,7 @@ func isProxied(facts blueprint.Facts) bool {
 const maxNodeName = 200
 
 // recognise records the identity of the host, and ensures that no other instance is the same host.
-func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.HostFacts,
+func (j *Join) recognise(instance *v1alpha1.WindowsInstance, session *journey.Session, facts contract.HostFacts,
 	cluster blueprint.Facts) journey.Outcome {
 	if since := instance.Status.RebootTime; since != nil {
 		if instance.Status.Host != nil && contract.SameBoot(instance.Status.Host.BootID, facts.BootID) {
@@ -144,7 +150,7 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, facts contract.Host
 		instance.Status.RebootTime = nil
 	}
 	before := cmp.Or(instance.Status.Host, &v1alpha1.HostInfo{})
-	instance.Status.Host = new(hostInfo(facts))
+	instance.Status.Host = j.hostInfo(session, facts)
 	outcome := j.claim(instance, facts, cluster)
 	if !outcome.IsDone() && instance.Status.NodeName != "" {
 		instance.Status.Host.MachineID = before.MachineID // that and the name are what it has claimed, see Remember

@@ -57,15 +57,6 @@ func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Ke
 	instance.Status.KeyTrial = trial
 }
 
-// NoteAddress records the address that the operator used to reach the host with the pinned key, and the time.
-func NoteAddress(instance *v1alpha1.WindowsInstance, conn host.Conn, now time.Time) {
-	instance.Status.HostAddress, instance.Status.HostAddressTime = "", nil
-	if locator, ok := conn.(host.Locator); ok && locator.Address().IsValid() {
-		instance.Status.HostAddress = locator.Address().String()
-		instance.Status.HostAddressTime = new(Seconds(now))
-	}
-}
-
 // HasKey waits while there is no usable private key. A host that joins by itself needs none.
 func (a *Access) HasKey(ctx context.Context, instance *v1alpha1.WindowsInstance) Outcome {
 	if instance.Spec.ByItself != nil {
@@ -94,9 +85,6 @@ func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if err != nil {
 		a.keyFailed(instance, key, err)
 		return Fail(err)
-	}
-	if ExpectedHostKey(instance) != "" {
-		NoteAddress(instance, conn, a.options.Now())
 	}
 	_ = conn.Close() // the login was the whole test
 	keyAccepted(instance, key)
