@@ -208,6 +208,9 @@ func (o releaseOptions) changelog() (string, error) {
 	return "", nil
 }
 
+// maxChanges keeps the notes of a first release below the 125,000 characters that GitHub accepts.
+const maxChanges = 500
+
 // describe returns the notes: the content of the release, and the changes.
 func (o releaseOptions) describe(published []string) ([]byte, error) {
 	opened, err := payload.OpenDir(o.payload)
@@ -246,8 +249,12 @@ func (o releaseOptions) describe(published []string) ([]byte, error) {
 		return nil, err
 	}
 	text.WriteString("\n## Changes\n\n")
-	for line := range strings.Lines(cmp.Or(string(changes), "none\n")) {
+	lines := slices.Collect(strings.Lines(cmp.Or(string(changes), "none\n")))
+	for _, line := range lines[:min(len(lines), maxChanges)] {
 		text.WriteString("- " + strings.TrimRight(line, "\n") + "\n")
+	}
+	if more := len(lines) - maxChanges; more > 0 {
+		fmt.Fprintf(text, "\nThe %d changes before them are in the history of the repository.\n", more)
 	}
 	return text.Bytes(), nil
 }

@@ -29,7 +29,8 @@ func parts(t *testing.T, chart []byte) releaseOptions {
 		t.Fatal(err)
 	}
 	o.chart, o.changes = filepath.Join(t.TempDir(), "wmco-0.1.0.tgz"), filepath.Join(t.TempDir(), "changes.txt")
-	for path, text := range map[string][]byte{o.chart: chart, o.changes: []byte("One thing\nAnother thing\n")} {
+	for path, text := range map[string][]byte{o.chart: chart, o.changes: []byte(strings.Repeat("One thing\n", 3) +
+		"Another thing\n" + strings.Repeat("An old thing\n", 500))} {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +75,7 @@ func TestA64_AReleaseIsWholeAndTheSameAgain(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(first)); !slices.Equal(got, want) {
 		t.Errorf("the release has %v", got)
 	}
-	for _, text := range []string{"| kubelet.exe | v1.2.3 | supplied |", "- Another thing\n", "| operator | `sha256:",
+	for _, text := range []string{"| kubelet.exe | v1.2.3 | supplied |", "- Another thing\n", "\nThe 4 changes before", "| operator | `sha256:",
 		"The first: [tests](https://github.com/someone/wmco/blob/v0.1.0/docs/testing.md#a).\n\nInstall",
 		"helm install wmco oci://registry.example/charts/wmco --version 0.1.0\n"} {
 		if !strings.Contains(first["NOTES.md"], text) {
