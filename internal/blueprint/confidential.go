@@ -36,9 +36,7 @@ func confidential(in *Input, bin binaries) (secret contract.Confidential, public
 	secret.Mirrors = rules
 	sources, illegal := registrySources(in.Facts.Registries)
 	secret.Registries = sources
-	for _, r := range append(refused, illegal...) {
-		rejected = append(rejected, r.Problem())
-	}
+	reject(append(refused, illegal...))
 	return secret, public, rejected, nil
 }
 
@@ -86,7 +84,7 @@ func pullSecret(f Facts, before contract.Confidential) ([]byte, []*contract.Prob
 
 // registrySources returns the cluster's registry rules. Nodes may always pull the pause image, even if the
 // rules forbid it, because every pod needs it. Linux nodes may pull the release's images in the same way.
-func registrySources(raw contract.RegistrySources) (*contract.RegistrySources, []mirror.Rejected) {
+func registrySources(raw contract.RegistrySources) (*contract.RegistrySources, []*contract.Problem) {
 	checked, rejected := mirror.CheckSources(raw)
 	if checked != nil && (checked.Restricted || len(checked.Blocked) > 0) {
 		repository, _, _ := strings.Cut(pauseImage, ":")

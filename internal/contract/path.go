@@ -40,15 +40,17 @@ const (
 	PathHybridOverlay = `C:\k\hybrid-overlay-node.exe`
 	PathFlannel       = `C:\k\flanneld.exe`
 	// PathServiceWrapper runs a program as a Windows service that isn't one itself.
-	PathServiceWrapper      = `C:\k\service-wrapper.exe`
-	PathCSIProxy            = `C:\k\csi-proxy.exe`
-	PathWindowsExporter     = `C:\k\windows_exporter.exe`
-	PathAzureNodeManager    = `C:\k\azure-cloud-node-manager.exe`
-	PathECRProvider         = `C:\k\ecr-credential-provider.exe`
-	PathDaemon              = `C:\k\windows-instance-config-daemon.exe`
-	PathContainerd          = `C:\k\containerd\containerd.exe`
-	PathContainerdShim      = `C:\k\containerd\containerd-shim-runhcs-v1.exe`
-	PathContainerdConfig    = `C:\k\containerd\containerd_conf.toml`
+	PathServiceWrapper   = `C:\k\service-wrapper.exe`
+	PathCSIProxy         = `C:\k\csi-proxy.exe`
+	PathWindowsExporter  = `C:\k\windows_exporter.exe`
+	PathAzureNodeManager = `C:\k\azure-cloud-node-manager.exe`
+	PathECRProvider      = `C:\k\ecr-credential-provider.exe`
+	PathDaemon           = `C:\k\windows-instance-config-daemon.exe`
+	PathContainerd       = `C:\k\containerd\containerd.exe`
+	PathContainerdShim   = `C:\k\containerd\containerd-shim-runhcs-v1.exe`
+	PathContainerdConfig = `C:\k\containerd\containerd_conf.toml`
+	// PathHosts is the file that containerd reads for each registry that has no other folder in DirRegistries.
+	PathHosts               = `C:\k\containerd\registries\_default\hosts.toml`
 	PathCNIConfig           = `C:\k\cni\config\cni.conf`
 	PathKubeletConfig       = `C:\k\kubelet.conf`
 	PathKubeletCA           = `C:\k\kubelet-ca.crt`

@@ -26,11 +26,8 @@ const hidden = "[hidden]"
 // Format hides the secret from fmt, for every verb.
 func (Credential) Format(state fmt.State, _ rune) { _, _ = state.Write([]byte(hidden)) }
 
-// String returns hidden.
+// String hides the secret from loggers that ask for it.
 func (Credential) String() string { return hidden }
-
-// MarshalText returns hidden, so that logs and JSON contain no secret.
-func (Credential) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
 // parseCredential parses an entry of the pull secret. As in docker and kubelet, auth, which is user:password in base64,
 // takes precedence over the two fields. An entry without any of them is an empty credential. Errors repeat nothing of

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,7 +164,7 @@ func parseSource(text string) (Location, error) {
 		return Location{}, errors.New("a wildcard has neither port nor path: *.domain")
 	}
 	domain = strings.ToLower(domain)
-	return Location{Host: domain, wildcard: true}, checkDomain(domain)
+	return Location{Host: domain, wildcard: true}, checkForm(domain)
 }
 
 // parseLocation parses host[:port][/namespace…[/repository]].
@@ -193,52 +194,40 @@ func parseLocation(text string) (Location, error) {
 // characters, a port and two separators.
 const longestLocation = 253 + 1 + 5 + 1 + 255
 
-// checkHost checks host[:port] in lower case. An IPv6 address needs brackets, as in URLs. An image name must be able to
-// begin with the host. Otherwise containerd would read the host as a part of a repository on Docker Hub.
+// checkHost checks host[:port] in lower case. An image name must be able to begin with the host. Otherwise containerd
+// would read the host as a part of a repository on Docker Hub.
 func checkHost(host string) error {
-	name, port, hasPort := strings.Cut(host, ":")
-	inner, isIPv6 := strings.CutPrefix(host, "[")
-	if isIPv6 {
-		address, rest, closed := strings.Cut(inner, "]")
-		if ip, err := netip.ParseAddr(address); !closed || err != nil || !ip.Is6() || ip.Zone() != "" || ip.Is4In6() {
-			return errors.New("within brackets there must be an IPv6 address without a zone")
-		}
-		if port, hasPort = strings.CutPrefix(rest, ":"); !hasPort && rest != "" {
-			return errors.New("after an IPv6 address only a port may follow")
-		}
+	if err := checkForm(host); err != nil {
+		return err
 	}
-	if strings.Contains(port, ":") {
-		return errors.New("it has more than one colon; an IPv6 address needs brackets")
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); hasPort && (err != nil || n == 0 || port[0] == '0') {
-		return fmt.Errorf("%s is no port", quote(port))
-	}
+	name, port := Location{Host: host}.split()
+	ip, err := netip.ParseAddr(strings.Trim(name, "[]"))
+	isIPv6 := strings.HasPrefix(name, "[")
+	number, portErr := strconv.ParseUint(port, 10, 16)
 	switch {
-	case isIPv6:
-		return nil
-	case !hasPort && name != "localhost" && !strings.Contains(name, "."):
+	case isIPv6 && (err != nil || !ip.Is6() || ip.Is4In6()):
+		return errors.New("within brackets there must be an IPv6 address without a zone")
+	case port != "" && (portErr != nil || number == 0 || port[0] == '0'):
+		return fmt.Errorf("%s is no port", quote(port))
+	case port == "" && !isIPv6 && name != "localhost" && !strings.Contains(name, "."):
 		return fmt.Errorf("%s has neither a dot nor a port, so image names that begin with it are of Docker Hub",
 			quote(name))
 	}
-	return checkDomain(name)
+	return nil
 }
 
-// checkDomain checks a host name or an IPv4 address: labels of letters, digits and inner hyphens.
-func checkDomain(name string) error {
-	if len(name) > 253 {
-		return errors.New("its host has more than 253 characters")
-	}
-	for label := range strings.SplitSeq(name, ".") {
-		switch {
-		case label == "":
-			return errors.New("its host is empty or has an empty part")
-		case len(label) > 63:
-			return errors.New("a part of its host has more than 63 characters")
-		case label[0] == '-' || label[len(label)-1] == '-':
-			return errors.New("a part of its host starts or ends with a hyphen")
-		case strings.ContainsFunc(label, func(r rune) bool { return r != '-' && !isLetterOrDigit(r) }):
-			return errors.New("its host has a character other than letters, digits, hyphens and dots")
-		}
+// hostForm matches a host in an image name.
+var hostForm = regexp.MustCompile("^" + reference.DomainRegexp.String() + "$")
+
+// checkForm checks that text has the form of a host name or an address, with or without a port.
+func checkForm(text string) error {
+	name, _ := Location{Host: text}.split()
+	switch {
+	case !hostForm.MatchString(text):
+		return fmt.Errorf("%s is no host: a name has letters, digits, inner hyphens and single dots, a port is a "+
+			"number, and an IPv6 address has brackets", quote(text))
+	case len(name) > 253 || slices.ContainsFunc(strings.Split(name, "."), func(s string) bool { return len(s) > 63 }):
+		return errors.New("its host has more than 253 characters, or a part of it has more than 63")
 	}
 	return nil
 }
@@ -257,5 +246,3 @@ func checkRepository(path string) error {
 	}
 	return fmt.Errorf("%s can't be the name of a repository: %w", quote(path), err)
 }
-
-func isLetterOrDigit(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }

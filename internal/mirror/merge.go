@@ -19,20 +19,19 @@ import (
 //   - an entry that names no mirror, or none but the source itself, is as good as absent, with its policy.
 //
 // Rules and rejected parts are sorted: the order of the sets does not matter.
-func Merge(sets []Set) ([]contract.MirrorRule, []Rejected) {
-	var rejected []Rejected
+func Merge(sets []Set) ([]contract.MirrorRule, []*contract.Problem) {
+	var problems []*contract.Problem
 	lists := map[key][][]string{}
 	never := map[string]bool{}
 	for _, set := range sets {
-		checked, complaints := check(set)
-		rejected = append(rejected, complaints...)
-		if checked == nil {
+		rule, complaints := check(set)
+		problems = append(problems, complaints...)
+		if rule == nil {
 			continue
 		}
-		source := checked.source.String()
-		never[source] = never[source] || checked.never
-		k := key{source, set.Kind}
-		lists[k] = append(lists[k], checked.mirrors)
+		never[rule.Source] = never[rule.Source] || rule.NeverContactSource
+		k := key{rule.Source, rule.Kind}
+		lists[k] = append(lists[k], rule.Mirrors)
 	}
 	rules := make([]contract.MirrorRule, 0, len(lists))
 	for k, all := range lists {
@@ -42,11 +41,8 @@ func Merge(sets []Set) ([]contract.MirrorRule, []Rejected) {
 	slices.SortFunc(rules, func(a, b contract.MirrorRule) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Kind, b.Kind))
 	})
-	slices.SortFunc(rejected, func(a, b Rejected) int {
-		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Source, b.Source),
-			cmp.Compare(a.Mirror, b.Mirror), cmp.Compare(a.Why, b.Why))
-	})
-	return rules, slices.Compact(rejected)
+	slices.SortFunc(problems, func(a, b *contract.Problem) int { return cmp.Compare(a.Detail, b.Detail) })
+	return rules, slices.CompactFunc(problems, func(a, b *contract.Problem) bool { return *a == *b })
 }
 
 type key struct {
@@ -71,35 +67,21 @@ func join(source string, lists [][]string) []string {
 	return mirrors
 }
 
-// checked is a set without its invalid parts.
-type checked struct {
-	source  Location
-	mirrors []string
-	never   bool
-}
-
-// check validates a set. It returns nil if the set has no effect.
-func check(set Set) (*checked, []Rejected) {
-	var complaints []Rejected
+// check returns the rule of a set without its invalid parts. It returns nil if the set has no effect.
+func check(set Set) (*contract.MirrorRule, []*contract.Problem) {
+	var complaints []*contract.Problem
 	complain := func(mirror, format string, args ...any) {
-		complaints = append(complaints, Rejected{Object: set.Object, Kind: set.Kind, Source: set.Source, Mirror: mirror,
-			Why: fmt.Sprintf(format, args...)})
+		complaints = append(complaints, rejected(set.Object, set.Source, mirror, fmt.Sprintf(format, args...)))
 	}
 	source, err := parseSource(set.Source)
-	if err == nil {
-		err = checkDirectory(source)
-	}
-	switch {
-	case set.Kind != contract.PullByDigest && set.Kind != contract.PullByTag:
-		complain("", "its kind is neither %s nor %s", contract.PullByDigest, contract.PullByTag)
-		return nil, complaints
-	case err != nil:
+	if err != nil {
 		complain("", "%s", err)
 		return nil, complaints
 	}
-	one := &checked{source: source, never: set.Policy == NeverContactSource}
+	rule := &contract.MirrorRule{Source: source.String(), Kind: set.Kind,
+		NeverContactSource: set.Policy == NeverContactSource}
 	if set.Policy != "" && set.Policy != AllowContactingSource && set.Policy != NeverContactSource {
-		one.never = true
+		rule.NeverContactSource = true
 		complain("", "mirrorSourcePolicy %s is unknown; it counts as %s", quote(string(set.Policy)), NeverContactSource)
 	}
 	effect := false
@@ -107,18 +89,18 @@ func check(set Set) (*checked, []Rejected) {
 		mirror, err := parseMirror(text)
 		if err != nil {
 			complain(text, "%s", err)
-		} else if name := mirror.String(); !slices.Contains(one.mirrors, name) {
-			one.mirrors = append(one.mirrors, name)
+		} else if name := mirror.String(); !slices.Contains(rule.Mirrors, name) {
+			rule.Mirrors = append(rule.Mirrors, name)
 		}
 		effect = effect || err != nil || mirror != source
 	}
 	if effect {
-		return one, complaints
+		return rule, complaints
 	}
 	switch {
 	case len(set.Mirrors) > 0:
 		complain("", "its only mirror is the source itself, so the entry has no effect")
-	case one.never:
+	case rule.NeverContactSource:
 		complain("", "%s has no effect without mirrors", NeverContactSource)
 	}
 	return nil, complaints

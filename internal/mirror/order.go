@@ -35,7 +35,8 @@ func order(lists [][]string) []string {
 	done := map[string]bool{}
 	for len(merged) < len(names) {
 		if len(ready) == 0 {
-			ready = append(ready, firstNot(names, done))
+			first := slices.IndexFunc(names, func(name string) bool { return !done[name] })
+			ready = append(ready, names[first])
 		}
 		name := ready[0]
 		ready = ready[1:]
@@ -47,8 +48,4 @@ func order(lists [][]string) []string {
 		}
 	}
 	return merged
-}
-
-func firstNot(names []string, done map[string]bool) string {
-	return names[slices.IndexFunc(names, func(name string) bool { return !done[name] })]
 }

@@ -11,7 +11,9 @@ import (
 // Rules are immutable.
 type Rules struct {
 	entries map[Location]entry // by source
-	scopes
+	// The cluster's settings about registries, apart from mirrors.
+	blocked, allowed, always, insecure []Location
+	restricted                         bool
 }
 
 // entry holds the rules of one source. As on Linux, both kinds of pulls share it: a source with digest mirrors only

@@ -9,15 +9,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// scopes are the cluster's settings about registries, apart from mirrors.
-type scopes struct {
-	blocked, allowed, always, insecure []Location
-	restricted                         bool
-}
-
-// refuse reports whether any image can be refused.
-func (s scopes) refuse() bool { return s.restricted || len(s.blocked) > 0 }
-
 // covers reports whether an element of a list contains a name.
 func covers(list []Location, name Location) bool {
 	return slices.ContainsFunc(list, func(scope Location) bool { return scope.contains(name) })
@@ -27,7 +18,7 @@ func covers(list []Location, name Location) bool {
 // registry, namespace or repository is a separate source: mirrors of its registry or namespace don't apply to it. The
 // error is a *contract.Problem with ReasonManifestInvalid.
 func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
-	restricted := Rules{entries: map[Location]entry{}, scopes: scopes{restricted: s.Restricted}}
+	restricted := Rules{entries: map[Location]entry{}, restricted: s.Restricted}
 	for _, list := range []struct {
 		texts []string
 		to    *[]Location
@@ -89,17 +80,14 @@ const SourcesObject = "Image/cluster"
 
 // CheckSources checks the settings of an administrator about registries and returns the valid ones, sorted; nil if they
 // have no effect. An invalid entry of the allowed registries allows nothing.
-func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []Rejected) {
-	var rejected []Rejected
-	read := func(name string, texts []string, check func(Location) error) (all []string) {
+func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []*contract.Problem) {
+	var problems []*contract.Problem
+	reject := func(source, why string) { problems = append(problems, rejected(SourcesObject, source, "", why)) }
+	read := func(name string, texts []string) (all []string) {
 		for _, text := range texts {
 			scope, err := parseSource(text)
-			if err == nil {
-				err = check(scope)
-			}
 			if err != nil {
-				rejected = append(rejected,
-					Rejected{Object: SourcesObject, Source: text, Why: fmt.Sprintf("in %s: %s", name, err)})
+				reject(text, fmt.Sprintf("in %s: %s", name, err))
 				continue
 			}
 			all = append(all, scope.String())
@@ -107,28 +95,25 @@ func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []Re
 		slices.Sort(all)
 		return slices.Compact(all)
 	}
-	whatever := func(Location) error { return nil } // no folder is needed to refuse something
 	blocked := slices.Clone(raw.Blocked)
 	for i, text := range blocked {
 		if repository := withoutReference(text); repository != text {
 			blocked[i] = repository
-			rejected = append(rejected, Rejected{Object: SourcesObject, Source: text, Why: "in blockedRegistries: it " +
-				"names one image; all of " + quote(repository) + " is blocked, because layers have no tag"})
+			reject(text, "in blockedRegistries: it names one image; all of "+quote(repository)+
+				" is blocked, because layers have no tag")
 		}
 	}
 	checked := &contract.RegistrySources{
-		Blocked: read("blockedRegistries", blocked, whatever), Restricted: raw.Restricted,
-		Allowed:  read("allowedRegistries", raw.Allowed, whatever),
-		Insecure: read("insecureRegistries", raw.Insecure, checkDirectory),
+		Blocked: read("blockedRegistries", blocked), Restricted: raw.Restricted,
+		Allowed:  read("allowedRegistries", raw.Allowed),
+		Insecure: read("insecureRegistries", raw.Insecure),
 	}
 	if raw.Restricted && len(raw.Blocked) > 0 {
-		rejected = append(rejected, Rejected{
-			Object: SourcesObject, Source: raw.Blocked[0], Why: "only one of allowedRegistries and blockedRegistries " +
-				"may be set; images must satisfy both settings",
-		})
+		reject(raw.Blocked[0], "only one of allowedRegistries and blockedRegistries may be set; images must satisfy "+
+			"both settings")
 	}
 	if len(checked.Blocked)+len(checked.Insecure) == 0 && !checked.Restricted {
-		return nil, rejected
+		return nil, problems
 	}
-	return checked, rejected
+	return checked, problems
 }

@@ -49,9 +49,9 @@ func TestWhatTheClusterSaysAboutRegistriesIsCheckedAndSorted(t *testing.T) {
 			want: &contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io"},
 				Blocked: []string{"quay.io/a"}}, rejected: 1,
 		},
-		"what Windows has no folder for can be blocked, but not reached in a special way": {
+		"a device name of Windows is a host like any other": {
 			raw:  contract.RegistrySources{Blocked: []string{"nul.io"}, Insecure: []string{"nul.io"}},
-			want: &contract.RegistrySources{Blocked: []string{"nul.io"}}, rejected: 1,
+			want: &contract.RegistrySources{Blocked: []string{"nul.io"}, Insecure: []string{"nul.io"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,8 +60,8 @@ func TestWhatTheClusterSaysAboutRegistriesIsCheckedAndSorted(t *testing.T) {
 			if diff := cmp.Diff(c.want, got); diff != "" || len(rejected) != c.rejected {
 				t.Errorf("%s, rejected %v", diff, rejected)
 			}
-			for _, r := range rejected {
-				if p := r.Problem(); p.Reason != contract.ReasonMirrorRejected ||
+			for _, p := range rejected {
+				if p.Reason != contract.ReasonMirrorRejected ||
 					!strings.Contains(p.Detail, mirror.SourcesObject) || strings.ContainsRune(p.Detail, 0) {
 					t.Errorf("%v", p)
 				}
@@ -148,44 +148,5 @@ func TestRefusedAndInsecure(t *testing.T) {
 		if rules.Insecure(mirror.At(host, repository)) != want {
 			t.Errorf("is %s insecure? want %t", name, want)
 		}
-	}
-}
-
-// TestNothingRefusedIsPulledAroundTheResolver: the folder for all others leads to the resolver if anything is refused.
-func TestNothingRefusedIsPulledAroundTheResolver(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		sources contract.RegistrySources
-		there   []string
-		without []string
-	}{
-		// A name like quay.io:0443, whose folder can't be predicted, is the same registry for containerd.
-		"a blocked registry": {sources: contract.RegistrySources{Blocked: []string{"quay.io"}},
-			there: []string{"quay.io", "quay.io_443_", "_default"}},
-		"a blocked repository": {sources: contract.RegistrySources{Blocked: []string{"quay.io/a"}},
-			there: []string{"quay.io", "quay.io_443_", "_default"}},
-		"a blocked domain": {sources: contract.RegistrySources{Blocked: []string{"*.example.com"}},
-			there: []string{"_default"}},
-		"a blocked name that no folder can have": {sources: contract.RegistrySources{Blocked: []string{"nul.io"}},
-			there: []string{"_default"}},
-		"allowed registries": {sources: contract.RegistrySources{Restricted: true,
-			Allowed: []string{"quay.io", "ghcr.io/a"}}, there: []string{"_default"}},
-		"an insecure registry": {sources: contract.RegistrySources{Insecure: []string{"quay.io"}},
-			there: []string{"quay.io"}, without: []string{"_default"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			files := mirror.HostsFiles(restrict(t, c.sources), endpoint())
-			for _, dir := range c.there {
-				if server(t, files[dir]) != endpoint().URL {
-					t.Errorf("%s: %s", dir, files[dir])
-				}
-			}
-			for _, dir := range c.without {
-				if _, there := files[dir]; there {
-					t.Errorf("%s is there", dir)
-				}
-			}
-		})
 	}
 }

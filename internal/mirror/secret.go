@@ -3,7 +3,6 @@ package mirror
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -32,12 +31,6 @@ type glob struct {
 // Format hides the secrets from fmt, for every verb.
 func (PullSecret) Format(state fmt.State, _ rune) { _, _ = state.Write([]byte(hidden)) }
 
-// String returns hidden.
-func (PullSecret) String() string { return hidden }
-
-// MarshalText returns hidden, so that logs and JSON contain no secret.
-func (PullSecret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
-
 // ParsePullSecret parses a .dockerconfigjson: {"auths": {"<host>[/<path>]": {"auth": …}}}. Keys may have a scheme, and
 // end in /v1/ or /v2/, as docker writes them. An unusable entry doesn't affect the others, see Unusable. The error is a
 // *contract.Problem with ReasonPullSecretInvalid and repeats nothing of the content.
@@ -47,12 +40,10 @@ func ParsePullSecret(data []byte) (PullSecret, error) {
 		CredHelpers map[string]json.RawMessage `json:"credHelpers"`
 	}
 	if err := json.Unmarshal(data, &file); err != nil || file == nil {
-		return PullSecret{}, contract.NewProblem(contract.ReasonPullSecretInvalid, "reading the pull secret: %s",
-			withoutContent(err))
+		return PullSecret{}, contract.NewProblem(contract.ReasonPullSecretInvalid,
+			"reading the pull secret: it is not JSON of the form {\"auths\": {\"<registry>\": {…}}}")
 	}
 	secret := PullSecret{exact: make(map[Location]Credential, len(file.Auths))}
-	// A key in its normal form takes precedence over a key with a scheme, or with another name of Docker Hub.
-	plain := map[Location]bool{}
 	for _, text := range slices.Sorted(maps.Keys(file.Auths)) {
 		credential, err := parseCredential(file.Auths[text])
 		name, ok := parseKey(text)
@@ -61,10 +52,9 @@ func ParsePullSecret(data []byte) (PullSecret, error) {
 			secret.refuse(text)
 		case strings.Contains(name.Host, "*"):
 			secret.globs = append(secret.globs, glob{name, credential})
-		case name.String() == text:
-			secret.exact[name], plain[name] = credential, true
-		case !plain[name]:
-			if _, taken := secret.exact[name]; !taken {
+		default:
+			// A key in its normal form takes precedence over a key with a scheme, or with another name of Docker Hub.
+			if _, taken := secret.exact[name]; !taken || name.String() == text {
 				secret.exact[name] = credential
 			}
 		}
@@ -81,19 +71,6 @@ func ParsePullSecret(data []byte) (PullSecret, error) {
 // refuse records the key of an unusable entry, without the password that the key may contain.
 func (s *PullSecret) refuse(key string) {
 	s.unusable = append(s.unusable, quote(key[strings.LastIndexByte(key, '@')+1:]))
-}
-
-// withoutContent describes an error in JSON and its position, without repeating the content.
-func withoutContent(err error) string {
-	var syntax *json.SyntaxError
-	var wrong *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &syntax):
-		return fmt.Sprintf("it is not JSON: byte %d", syntax.Offset)
-	case errors.As(err, &wrong):
-		return fmt.Sprintf("it is JSON of another form than {\"auths\": {…}}: byte %d", wrong.Offset)
-	}
-	return "it is not a JSON object"
 }
 
 // parseKey parses a key of the pull secret.
@@ -145,31 +122,11 @@ func (s PullSecret) For(repository Location) (Credential, bool) {
 	return Credential{}, false
 }
 
-// matches compares two hosts part by part, so that an asterisk never matches a dot. The ports must be equal.
+// matches reports whether a host matches a pattern. An asterisk matches no dot. The ports must be equal.
 func matches(pattern, host string) bool {
-	patterns, parts := strings.Split(pattern, "."), strings.Split(host, ".")
-	if len(patterns) != len(parts) {
-		return false
-	}
-	for i := range parts {
-		if ok, err := path.Match(patterns[i], parts[i]); err != nil || !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// IsEmpty reports whether the secret has no credentials.
-func (s PullSecret) IsEmpty() bool { return len(s.exact) == 0 && len(s.globs) == 0 }
-
-// Hosts lists the registries that have an entry in the secret, sorted, in the form of image names. It omits keys
-// with an asterisk.
-func (s PullSecret) Hosts() []string {
-	hosts := map[string]bool{}
-	for name := range s.exact {
-		hosts[name.Host] = true
-	}
-	return slices.Sorted(maps.Keys(hosts))
+	parts := strings.NewReplacer(".", "/") // path.Match splits at slashes
+	ok, err := path.Match(parts.Replace(pattern), parts.Replace(host))
+	return ok && err == nil
 }
 
 // Unusable lists the keys of unusable entries, each quoted and shortened: invalid entries, and entries that name a

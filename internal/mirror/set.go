@@ -28,24 +28,14 @@ type Set struct {
 	Policy  Policy
 }
 
-// Rejected is an invalid part of a Set. The other parts of the set apply.
-type Rejected struct {
-	Object string
-	Kind   contract.PullKind
-	Source string
-	// Mirror is the rejected mirror. If it is empty, the source or the whole entry is rejected.
-	Mirror string
-	// Why is a sentence without a secret. Why and Problem repeat the user's text only quoted and shortened.
-	Why string
-}
-
-// Problem returns the rejection as a problem for the user, with the number that the documents explain.
-func (r Rejected) Problem() *contract.Problem {
-	what := "source " + quote(r.Source)
-	if r.Mirror != "" {
-		what += ", mirror " + quote(r.Mirror)
+// rejected returns the problem of an invalid part of an object. The other parts apply. If mirror is empty, the source or
+// the whole entry is rejected. why is without a secret, and repeats the user's text only quoted and shortened.
+func rejected(object, source, mirror, why string) *contract.Problem {
+	what := "source " + quote(source)
+	if mirror != "" {
+		what += ", mirror " + quote(mirror)
 	}
-	return contract.NewProblem(contract.ReasonMirrorRejected, "%s: %s: %s", shorten(r.Object), what, r.Why)
+	return contract.NewProblem(contract.ReasonMirrorRejected, "%s: %s: %s", shorten(object), what, why)
 }
 
 // quote formats text from the cluster for messages: without control characters, and shortened.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
@@ -23,7 +22,7 @@ import (
 // pull pulls an image as containerd on a host does: it follows hosts.toml to the resolver, and
 // takes the manifest and all that it names.
 func pull(ctx context.Context, h *fleet.Host, host, repository, reference string) error {
-	token, err := resolverToken(h, host)
+	token, err := resolverToken(h)
 	if err != nil {
 		return err
 	}
@@ -81,21 +80,22 @@ func pull(ctx context.Context, h *fleet.Host, host, repository, reference string
 	return nil
 }
 
-// hostsFile is what containerd on a host reads about a registry at an address, which may have a port.
-func hostsFile(h *fleet.Host, name string) (string, error) {
-	dir, port, ported := strings.Cut(name, ":")
-	if ported {
-		dir += "_" + port + "_"
+// follows returns an error unless a host's resolver asks a mirror for an image of a registry. Nobody has the image.
+func follows(ctx context.Context, h *fleet.Host, source, mirror string) error {
+	if err := pull(ctx, h, source, "good/app", registry.Digest(nil)); err == nil || !strings.Contains(err.Error(), mirror) {
+		return fmt.Errorf("%s does not ask %s for an image of %s: %w", h.Name, mirror, source, err)
 	}
-	content, err := winos.ReadFile(h.Machine.Host().Files, contract.DirRegistries+`\`+dir+`\`+mirror.HostsFile)
+	return nil
+}
+
+// hostsFile is what containerd on a host reads about every registry.
+func hostsFile(h *fleet.Host) (string, error) {
+	content, err := winos.ReadFile(h.Machine.Host().Files, contract.PathHosts)
 	return string(content), err
 }
 
-func resolverToken(h *fleet.Host, name string) (string, error) {
-	content, err := hostsFile(h, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		content, err = hostsFile(h, "_default") // as containerd does
-	}
+func resolverToken(h *fleet.Host) (string, error) {
+	content, err := hostsFile(h)
 	if err != nil {
 		return "", err
 	}

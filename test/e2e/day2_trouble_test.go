@@ -68,8 +68,7 @@ func TestDayTwo_WhatIsWrongIsNamedAndHoldsNothingElseUp(t *testing.T) {
 		if systemVariable(t, h, "HTTP_PROXY")+systemVariable(t, h, "HTTPS_PROXY") != "" {
 			return errors.New("there is a proxy")
 		}
-		_, err := hostsFile(h, "registry.invalid:5000")
-		return err
+		return follows(t.Context(), h, "registry.invalid:5000", "mirror.invalid:5000/good/app")
 	})
 	c.settled(t)
 	undisrupted(t, before, c.hosts...)
@@ -92,13 +91,12 @@ func TestDayTwo_OfChangesInQuickSuccessionTheLastOneHolds(t *testing.T) {
 		pause(t, time.Duration(n*n)*4*time.Millisecond) // closer than a node follows, and further apart
 	}
 	c.everywhere(t, "the last of them", func(h *fleet.Host) error {
-		_, err := hostsFile(h, source(last))
-		return err
+		return follows(t.Context(), h, source(last), "mirror.invalid/x")
 	})
 	c.settled(t)
 	for _, h := range c.hosts {
 		for n := range last {
-			if _, err := hostsFile(h, source(n)); err == nil {
+			if follows(t.Context(), h, source(n), "mirror.invalid/x") == nil {
 				t.Errorf("%s follows rule %d of %d, too", h.Name, n, last)
 			}
 		}

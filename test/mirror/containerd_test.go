@@ -3,7 +3,6 @@ package conformance_test
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -29,23 +28,19 @@ func TestMain(m *testing.M) {
 // containerd is a node's containerd with its config_path, as far as it matters for where it goes.
 type containerd struct{ hosts docker.RegistryHosts }
 
-// newContainerd writes the files for the rules to a folder and has containerd's own code read them.
-func newContainerd(t *testing.T, rules mirror.Rules, known ...string) containerd {
+// newContainerd has containerd's own code read the file for a resolver. Without a url, another program has the
+// resolver's port.
+func newContainerd(t *testing.T, url string) containerd {
 	t.Helper()
-	return newContainerdAt(t, rules, mirror.Endpoint{URL: "http://" + resolver, Token: "0123456789abcdef", Hosts: known})
-}
-
-func newContainerdAt(t *testing.T, rules mirror.Rules, endpoint mirror.Endpoint) containerd {
-	t.Helper()
-	files := mirror.HostsFiles(rules, endpoint)
 	root := t.TempDir()
-	for directory, file := range files {
-		if err := os.Mkdir(filepath.Join(root, directory), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, directory, mirror.HostsFile), file, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	// below contract.DirRegistries
+	path := filepath.Join(root, filepath.FromSlash(strings.ReplaceAll(
+		contract.PathHosts[len(contract.DirRegistries):], `\`, "/")))
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(mirror.HostsFile(url, "0123456789abcdef")), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	return containerd{config.ConfigureHosts(t.Context(), config.HostOptions{HostDir: config.HostDirFromRoot(root)})}
 }
@@ -85,92 +80,21 @@ func (c containerd) places(t *testing.T, name string) (digest, tag []string) {
 	return digest, tag
 }
 
-// TestContainerdGoesWhereItMay holds what containerd makes of the files against the rules: wherever a rule applies, it
-// asks the resolver and nobody else.
-func TestContainerdGoesWhereItMay(t *testing.T) {
-	t.Parallel()
-	g := newGenerator(t)
-	for range tables / 3 {
-		sets := g.objects()
-		merged, _ := mirror.Merge(sets)
-		rules, err := mirror.NewRules(merged)
-		if err != nil {
-			t.Fatal(err)
-		}
-		node := newContainerd(t, rules, hosts()[:g.IntN(4)]...)
-		for range namesPerTable {
-			image := g.name(sets)
-			digest, tag := node.places(t, image)
-			byTag := rules.Sources(imageOf(t, image), contract.PullByTag)
-			byDigest := rules.Sources(imageOf(t, image), contract.PullByDigest)
-			alone := []string{resolver}
-			if changed := !slices.Equal(byTag, byDigest) || len(byTag) != 1; changed || slices.Contains(tag, resolver) {
-				if !slices.Equal(digest, alone) || !slices.Equal(tag, alone) {
-					t.Fatalf("%v is not asked of the resolver alone, but of %v, %v\n%s", image, digest, tag, show(sets))
-				}
-			}
-		}
-	}
-}
-
 func TestContainerdAsksTheResolverOrNobodyElse(t *testing.T) {
 	t.Parallel()
 	const nowhere = "another-program-has-the-port-of-the-mirror-resolver.invalid./"
-	for name, c := range map[string]struct {
-		sets        []mirror.Set
-		image, want string
-	}{
-		"a whole registry":                 {[]mirror.Set{tag("quay.io", "m.io/x", "n.io:5000")}, "quay.io/a/b", resolver},
-		"another repository has a mirror":  {[]mirror.Set{tag("quay.io/a", "m.io")}, "quay.io/c/b", resolver},
-		"the source must not be contacted": {[]mirror.Set{never(tag("quay.io", "m.io"))}, "quay.io/a", resolver},
-		"another repository must not be":   {[]mirror.Set{never(tag("quay.io/a", "m.io"))}, "ghcr.io/c", resolver},
-		"Docker Hub":                       {[]mirror.Set{tag("docker.io", "m.io/hub")}, "nginx", resolver},
-		"a wildcard":                       {[]mirror.Set{tag("*.example.com", "m.io")}, "a.example.com/b", resolver},
-		"no rule":                          {[]mirror.Set{tag("quay.io", "m.io")}, "ghcr.io/b", "ghcr.io/b"},
-		"Docker Hub without a rule":        {nil, "nginx", "registry-1.docker.io/library/nginx"},
-		"the default port of a forbidden registry": {[]mirror.Set{never(tag("quay.io", "m.io"))}, "quay.io:443/a",
-			resolver},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			merged, _ := mirror.Merge(c.sets)
-			rules, err := mirror.NewRules(merged)
-			if err != nil {
-				t.Fatal(err)
-			}
-			digest, tag := newContainerd(t, rules).places(t, c.image)
-			if !slices.Equal(digest, []string{c.want}) || !slices.Equal(tag, digest) {
-				t.Errorf("by digest %v, by tag %v, not %s", digest, tag, c.want)
-			}
-			if c.want != resolver {
-				return
-			}
-			_, tag = newContainerdAt(t, rules, mirror.Endpoint{}).places(t, c.image)
-			if !slices.Equal(tag, []string{nowhere + imageOf(t, c.image).Path}) {
-				t.Errorf("while another program has the port: %v", tag)
-			}
-		})
-	}
-}
-
-// TestContainerdFindsTheFolder is most worth on Windows, where folders are named differently: go
-// test -c, and run it there.
-func TestContainerdFindsTheFolder(t *testing.T) {
-	t.Parallel()
-	names := []string{"quay.io", "quay.io:5000", "localhost:5000", "10.1.2.180", "10.1.2.1:80", "docker.io",
-		"xn--bcher-kva.example:65535"}
-	if runtime.GOOS == "windows" {
-		names = append(names, "[fd00::1]:5000", "[fd00::1]", "[::1]", "[1::]")
-	}
-	for _, name := range names {
-		merged, _ := mirror.Merge([]mirror.Set{tag(name, "m.io")})
-		rules, err := mirror.NewRules(merged)
-		if err != nil {
-			t.Fatal(err)
+	node, alone := newContainerd(t, "http://"+resolver), newContainerd(t, "")
+	images := []string{"quay.io/a/b", "quay.io:443/a", "quay.io:0443/a", "quay.io:5000/a", "localhost:5000/a", "localhost/a",
+		"nginx", "index.docker.io/library/nginx", "10.1.2.180/a", "10.1.2.1:80/a", "nul.example.com/a", "com1.io:5000/a",
+		"xn--bcher-kva.example:65535/a", "[fd00::1]:5000/a", "[fd00::1]/a", "[0:0::1]/a", "mcr.microsoft.com/windows/nanoserver"}
+	for _, image := range images {
+		digest, tag := node.places(t, image)
+		if want := []string{resolver}; !slices.Equal(digest, want) || !slices.Equal(tag, want) {
+			t.Errorf("%s: by digest %v, by tag %v", image, digest, tag)
 		}
-		digest, _ := newContainerd(t, rules).places(t, name+"/a")
-		if digest[0] != resolver {
-			t.Errorf("%s is asked at %v", name, digest)
+		digest, tag = alone.places(t, image)
+		if len(tag) != 1 || !slices.Equal(digest, tag) || !strings.HasPrefix(tag[0], nowhere) {
+			t.Errorf("%s while another program has the port: by digest %v, by tag %v", image, digest, tag)
 		}
 	}
 }

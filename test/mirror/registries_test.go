@@ -52,7 +52,7 @@ func restricted(t *testing.T, sets []mirror.Set, raw contract.RegistrySources) m
 	}
 	checked, rejected := mirror.CheckSources(raw)
 	if len(rejected) > 0 {
-		t.Fatalf("the generator makes what is not accepted: %v", rejected[0].Problem())
+		t.Fatalf("the generator makes what is not accepted: %v", rejected[0])
 	}
 	if checked != nil {
 		if rules, err = rules.Restrict(*checked); err != nil {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
@@ -93,33 +94,21 @@ func (h *Reporter) oldest() string {
 
 // Run creates events until ctx ends. If it can't create an event, it retries later.
 func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
-	log := logr.FromContextOrDiscard(ctx)
-	timer := h.Clock.NewTimer(lookInterval)
-	defer timer.Stop()
-	news := h.news // nil while a check is due soon, so that constant news don't delay it
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-news:
-			news = nil
-			timer.Stop()
-			timer.Reset(gatherPeriod)
-		case <-timer.C():
-			if err := h.tell(ctx, client); err != nil && ctx.Err() == nil {
-				log.Info("an event about pulls can't be made; it is tried again", "detail", err.Error())
-			}
-			news = h.news
-			timer.Reset(lookInterval)
+	loop.Run(ctx, h.Clock, h.news, func(ctx context.Context) time.Duration {
+		loop.Wait(ctx, h.Clock, nil, gatherPeriod)
+		if err := h.tell(ctx, client); err != nil && ctx.Err() == nil {
+			logr.FromContextOrDiscard(ctx).Info("an event about pulls can't be made; it is tried again", "detail",
+				err.Error())
 		}
-	}
+		return lookInterval
+	})
 }
 
 // tell creates the events that are due: failures first, and the newest of them first.
 func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 	now := h.Clock.Now()
 	for _, s := range h.due(now) {
-		if !h.budget.take(now) {
+		if h.limiter.Tokens() < 1 {
 			return nil // the others follow later
 		}
 		err := h.create(ctx, client, s, now)
@@ -127,9 +116,9 @@ func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 		case apierrors.IsForbidden(err), apierrors.IsInvalid(err): // the next attempt would be refused as well
 			logr.FromContextOrDiscard(ctx).Info("an event about pulls was refused", "detail", err.Error())
 		case err != nil:
-			h.budget.left++
 			return err
 		}
+		h.limiter.Allow() // counts the event
 		h.mu.Lock()
 		if known := h.subjects[s.key]; known != nil {
 			known.told, known.counted = now, s.count

@@ -8,12 +8,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/net/http/httpproxy"
@@ -24,19 +21,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// Options of a Service.
-type Options struct {
-	Network winos.Network
-	// Reporter reports pulls to administrators. Optional.
-	Reporter *Reporter
-}
-
-// Service runs the resolver. It is not safe for concurrent use.
+// Service runs the resolver. It listens only if there is something to resolve. It is not safe for concurrent use.
 type Service struct {
-	Options
-	// followed is the digest of the resolver's current configuration, and written the files for it.
-	followed string
-	written  []contract.File
+	Network winos.Network
+	// Reporter reports pulls to administrators.
+	Reporter *Reporter
+
+	followed string // the digest of the resolver's current configuration
 	resolver *resolver.Resolver
 	token    string
 	serving  *serving
@@ -58,9 +49,6 @@ func (s *serving) ended() bool {
 	}
 }
 
-// NewService returns a Service. It listens only if there is something to resolve.
-func NewService(o Options) *Service { return &Service{Options: o} }
-
 // Close ends the resolver and waits for it. A second call changes nothing.
 func (s *Service) Close() {
 	if s.serving == nil {
@@ -71,51 +59,40 @@ func (s *Service) Close() {
 	s.serving = nil
 }
 
-// Follow applies the cluster's settings of pulls, and returns the files that direct containerd to the resolver.
-// environment contains the proxy variables. New rules are in force before a file refers to them.
+// Follow applies the cluster's settings of pulls, and returns the file that directs containerd to the resolver, or no
+// file if there is nothing to resolve. environment contains the proxy variables. New rules are in force before a file
+// refers to them.
 //
-// If another program uses the port, Follow returns the problem, and files that don't refer to the port: otherwise that
-// program would act as the node's registry. With any other problem, the files are nil, and containerd's files must stay
-// unchanged. If the settings are unchanged, Follow only starts a resolver that doesn't listen.
+// If another program uses the port, Follow returns the problem, and a file that doesn't refer to the port: otherwise
+// that program would act as the node's registry. With any other problem, the files are nil, and containerd's files must
+// stay unchanged. If the settings are unchanged, Follow only starts a resolver that doesn't listen.
 func (s *Service) Follow(ctx context.Context, c contract.Confidential,
-	environment map[string]string) ([]contract.File,
-	*contract.Problem) {
+	environment map[string]string) ([]contract.File, *contract.Problem) {
 	if len(c.Mirrors)+len(c.PullSecret)+len(c.RegistryTrust) == 0 && c.Registries == nil {
 		s.Close()
-		s.followed = ""
 		return []contract.File{}, nil
 	}
-	inUse := s.serve(ctx)
-	if inUse != nil && inUse.Reason != contract.ReasonPortInUse {
-		return nil, inUse
-	}
-	now := digest(c, environment)
-	if inUse != nil {
-		now = "past the resolver " + now
-	}
-	if now == s.followed {
-		return slices.Clone(s.written), inUse
-	}
-	rules, secret, problem := read(c)
-	if problem != nil {
+	if problem := s.serve(ctx); problem != nil {
+		if problem.Reason == contract.ReasonPortInUse {
+			return []contract.File{{Path: contract.PathHosts, Content: mirror.HostsFile("", "")}}, problem
+		}
 		return nil, problem
 	}
-	endpoint := mirror.Endpoint{Hosts: slices.AppendSeq(secret.Hosts(), maps.Keys(c.RegistryTrust))}
-	if inUse == nil {
-		endpoint.URL, endpoint.Token = "http://127.0.0.1:"+strconv.Itoa(contract.MirrorPort), s.token
+	if now := digest(c, environment); now != s.followed {
+		rules, secret, problem := read(c)
+		if problem != nil {
+			return nil, problem
+		}
+		s.resolver.Update(resolver.Config{
+			Rules: rules, PullSecret: secret, Roots: roots(ctx, c.Trust), RegistryTrust: c.RegistryTrust,
+			Proxy: proxy(environment),
+		})
+		s.followed = now
+		logr.FromContextOrDiscard(ctx).Info("the mirror resolver follows", "rules", len(c.Mirrors),
+			"credentials", len(c.PullSecret) > 0, "registriesWithCAs", len(c.RegistryTrust))
 	}
-	files := filesOf(rules, endpoint)
-	s.followed, s.written = now, files
-	if inUse != nil {
-		return slices.Clone(files), inUse
-	}
-	s.resolver.Update(resolver.Config{
-		Rules: rules, PullSecret: secret, Roots: roots(ctx, c.Trust), RegistryTrust: c.RegistryTrust,
-		Proxy: proxy(environment),
-	})
-	logr.FromContextOrDiscard(ctx).Info("the mirror resolver follows", "rules", len(c.Mirrors),
-		"registriesWithCredentials", len(secret.Hosts()), "registriesWithCAs", len(c.RegistryTrust))
-	return slices.Clone(files), nil
+	url := "http://127.0.0.1:" + strconv.Itoa(contract.MirrorPort)
+	return []contract.File{{Path: contract.PathHosts, Content: mirror.HostsFile(url, s.token)}}, nil
 }
 
 // read parses the cluster's settings of pulls.
@@ -171,13 +148,10 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 // listened on the port and received the previous token with each pull.
 func (s *Service) make() error {
 	token := rand.Text() // 130 bits
-	made, err := resolver.New(resolver.Options{
-		Token: token, OnReport: s.Reporter.Report,
-	})
+	made, err := resolver.New(resolver.Options{Token: token, OnReport: s.Reporter.Report, Metrics: s.Reporter.metrics})
 	if err != nil {
 		return err
 	}
-	s.Reporter.Count(made.Counters)
 	s.resolver, s.token, s.followed = made, token, ""
 	return nil
 }
@@ -189,16 +163,6 @@ func (s *Service) who(ctx context.Context) string {
 		return ": " + program
 	}
 	return ""
-}
-
-// filesOf returns the files that containerd reads, as package apply writes them.
-func filesOf(rules mirror.Rules, endpoint mirror.Endpoint) []contract.File {
-	all, files := mirror.HostsFiles(rules, endpoint), []contract.File{}
-	for _, dir := range slices.Sorted(maps.Keys(all)) {
-		files = append(files, contract.File{Path: contract.DirRegistries + `\` + dir + `\` + mirror.HostsFile,
-			Content: string(all[dir])})
-	}
-	return files
 }
 
 // roots returns the machine's own CAs and the cluster's. The cluster's CAs also get into the machine's store, but
@@ -218,16 +182,8 @@ func roots(ctx context.Context, trust []string) *x509.CertPool {
 
 // proxy returns the proxy settings of the node's programs. The daemon's own environment may be older.
 func proxy(environment map[string]string) func(*http.Request) (*url.URL, error) {
-	get := func(name string) string {
-		for other, value := range environment {
-			if strings.EqualFold(other, name) {
-				return value
-			}
-		}
-		return ""
-	}
-	choose := (&httpproxy.Config{HTTPProxy: get("HTTP_PROXY"), HTTPSProxy: get("HTTPS_PROXY"),
-		NoProxy: get("NO_PROXY")}).ProxyFunc()
+	choose := (&httpproxy.Config{HTTPProxy: environment["HTTP_PROXY"], HTTPSProxy: environment["HTTPS_PROXY"],
+		NoProxy: environment["NO_PROXY"]}).ProxyFunc()
 	return func(r *http.Request) (*url.URL, error) { return choose(r.URL) }
 }
 

@@ -18,14 +18,17 @@ import (
 	"net/url"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	"k8s.io/utils/clock"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	nodemirror "github.com/windows-nodes/wmco/internal/daemon/mirror"
+	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/internal/mirror"
 	"github.com/windows-nodes/wmco/lab/sim"
 )
@@ -41,7 +44,9 @@ func newHost(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{m, nodemirror.NewService(nodemirror.Options{Network: m.Host().Network})}
+	h := &host{m, &nodemirror.Service{Network: m.Host().Network,
+		Reporter: nodemirror.NewReporter(nodemirror.ReporterOptions{NodeName: "win-a", Files: m.Host().Files,
+			Clock: clock.RealClock{}})}}
 	t.Cleanup(func() {
 		h.service.Close()
 		if err := m.Close(); err != nil {
@@ -147,7 +152,7 @@ func TestContainerdIsSentToTheResolverAndGetsTheMirrorsImage(t *testing.T) {
 	h := newHost(t)
 	files := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
 		address+"/copy")}})
-	if got := paths(files); !strings.HasPrefix(got, contract.DirRegistries+`\quay.example\hosts.toml`) {
+	if got := paths(files); got != contract.PathHosts {
 		t.Errorf("the files are %s", got)
 	}
 	if status, body := h.ask(t, files, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusOK ||
@@ -200,14 +205,15 @@ func TestNewRulesAreAtWorkAtOnceAndTheTokenStays(t *testing.T) {
 	}
 }
 
-// A thousand sources cost a noticeable time, and each pass follows them, whatever it is about.
-func TestA22_HostsFilesAreWrittenOnlyWhenSomethingOfThemChanged(t *testing.T) {
+// A thousand sources cost a noticeable time, and a new configuration loses tokens. Each pass follows the settings,
+// whatever it is about.
+func TestA22_TheResolverIsConfiguredOnlyWhenASettingChanged(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	written := 0
+	configured := 0
 	ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) {
 		if strings.Contains(args, "the mirror resolver follows") {
-			written++
+			configured++
 		}
 	}, funcr.Options{}))
 	var c contract.Confidential
@@ -222,12 +228,12 @@ func TestA22_HostsFilesAreWrittenOnlyWhenSomethingOfThemChanged(t *testing.T) {
 		return files
 	}
 	first := follow()
-	if again := follow(); written != 1 || !reflect.DeepEqual(again, first) {
-		t.Errorf("made %d times, with %d and %d files", written, len(first), len(again))
+	if again := follow(); configured != 1 || !reflect.DeepEqual(again, first) {
+		t.Errorf("configured %d times, with %v and %v", configured, first, again)
 	}
 	c.Mirrors[0].Source = "other.example/0"
-	if files := follow(); written != 2 || reflect.DeepEqual(files, first) {
-		t.Errorf("a change was made %d times", written-1)
+	if files := follow(); configured != 2 || !reflect.DeepEqual(files, first) {
+		t.Errorf("a change configured it %d times, with %v", configured-1, files)
 	}
 }
 
@@ -241,7 +247,7 @@ func TestAPortThatIsTakenHasItsReasonAndIsTakenLater(t *testing.T) {
 		t.Fatalf("%v, %v", files, problem)
 	}
 	h.SetForeignPort(contract.MirrorPort, "")
-	if got := paths(h.follow(t, c)); !strings.HasPrefix(got, contract.DirRegistries+`\quay.example\hosts.toml`) {
+	if got := paths(h.follow(t, c)); got != contract.PathHosts {
 		t.Errorf("the files are %s", got)
 	}
 }
@@ -323,16 +329,61 @@ func TestA22_TheTokenIsAnotherEachTimeTheResolverBeginsToListen(t *testing.T) {
 	}
 }
 
-func TestARegistryWithACAHasAFile(t *testing.T) {
+func TestContainerdIsSentToTheResolverByAnySetting(t *testing.T) {
 	t.Parallel()
+	for name, c := range map[string]contract.Confidential{
+		"a CA":          {RegistryTrust: map[string]string{"a.example": newCA(t)}},
+		"a pull secret": {PullSecret: []byte(`{"auths":{}}`)},
+		"a rule":        {Mirrors: []contract.MirrorRule{rule("quay.example", "m.example")}},
+		"blocked":       {Registries: &contract.RegistrySources{Blocked: []string{"quay.example"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files := newHost(t).follow(t, c)
+			if got := paths(files); got != contract.PathHosts || token(files) == "" {
+				t.Errorf("the files are %s", got)
+			}
+		})
+	}
+}
+
+func TestCountersAreInAFileThatTheExporterReads(t *testing.T) {
+	t.Parallel()
+	address := serveImage(t, "copy/app")
 	h := newHost(t)
-	one, two := newCA(t), newCA(t)
-	got := paths(h.follow(t, contract.Confidential{RegistryTrust: map[string]string{"a.example": one,
-		"b.example:5000": one, "c.example": two}}))
-	for _, dir := range []string{"a.example", "b.example_5000_", "c.example"} {
-		if !strings.Contains(got, contract.DirRegistries+`\`+dir+`\hosts.toml`) {
-			t.Errorf("no file for %s: %s", dir, got)
+	files := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
+		address+"/copy")}})
+	if status, body := h.ask(t, files, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	if err := h.Host().Files.MkdirAll(contract.DirMetrics, winos.AccessAdministrators); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	writing.Go(func() { h.service.Reporter.Write(ctx) })
+	defer writing.Wait()
+	defer stop()
+	want := fmt.Sprintf(`# HELP wicd_resolver_failures_total Requests of containerd that no registry answered to the end, or that the cluster refuses.
+# TYPE wicd_resolver_failures_total counter
+wicd_resolver_failures_total 0
+# HELP wicd_resolver_served_bytes_total Bytes of manifests and layers that came from a registry.
+# TYPE wicd_resolver_served_bytes_total counter
+wicd_resolver_served_bytes_total{registry=%[1]q} %[2]d
+# HELP wicd_resolver_served_total Requests of containerd that a registry answered.
+# TYPE wicd_resolver_served_total counter
+wicd_resolver_served_total{registry=%[1]q} 1
+`, address, len(manifest))
+	var content []byte
+	deadline, tick := time.After(time.Minute), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for string(content) != want {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s", content)
 		}
+		content, _ = winos.ReadFile(h.Host().Files, contract.PathMetrics)
 	}
 }
 
@@ -371,7 +422,7 @@ func TestTheClustersProxyCountsForPulls(t *testing.T) {
 	h := newHost(t)
 	c := contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team", "m.example/copy")}}
 	files, problem := h.service.Follow(t.Context(), c,
-		map[string]string{"https_proxy": proxy.URL, "NO_PROXY": "quay.example"})
+		map[string]string{"HTTPS_PROXY": proxy.URL, "NO_PROXY": "quay.example"})
 	if problem != nil {
 		t.Fatal(problem)
 	}

@@ -133,7 +133,7 @@ func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *
 	rotating.Go(func() { reporter.Write(ctx) })
 	reports := report.New(report.Options{Host: o.Host, Version: o.Version})
 	rotating.Go(func() { reports.Run(ctx) })
-	pulls := mirror.NewService(mirror.Options{Network: o.Host.Network, Reporter: reporter})
+	pulls := &mirror.Service{Network: o.Host.Network, Reporter: reporter}
 	defer pulls.Close()
 	t := runner{service: s, options: o, state: stateFile, registry: pulls, reporter: reporter, program: program,
 		report: reports.Tell,

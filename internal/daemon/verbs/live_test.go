@@ -538,7 +538,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 				t.Errorf("%s was restarted", name)
 			}
 		}
-		hosts := read(t, w.rig, contract.DirRegistries+`\quay.io\hosts.toml`)
+		hosts := read(t, w.rig, contract.PathHosts)
 		if !strings.Contains(hosts, "http://127.0.0.1:9184") || strings.Contains(hosts, "hunter2") ||
 			strings.Contains(hosts, "dTpodW50ZXIy") {
 			t.Errorf("hosts.toml is %s", hosts)
@@ -555,7 +555,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		}
 		w.annotate(t, fmt.Sprintf("%q:%q", contract.DesiredRevisionAnnotation, next))
 		w.holds(t, next)
-		if there, err := winos.Exists(w.Host().Files, contract.DirRegistries+`\quay.io`); err != nil || there {
+		if there, err := winos.Exists(w.Host().Files, contract.PathHosts); err != nil || there {
 			t.Errorf("withdrawn rules stay: %v, %v", there, err)
 		}
 	})

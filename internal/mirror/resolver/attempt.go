@@ -17,18 +17,10 @@ import (
 
 // question is one request to one source.
 type question struct {
-	method string
+	pull   *pull
 	at     mirror.Location
-	// credential is for this source only. It must not be sent to another host.
-	credential mirror.Credential
-	path       string
-	accept     []string
-	span       span
-	// firstByte bounds the wait for the first byte, stall the wait for any later one.
-	firstByte, stall time.Duration
-	// forbidden is a host, as in mirror.Location, that no redirect may lead to. If forbidden is empty, only the
-	// rules restrict redirects.
-	forbidden string
+	method string
+	offset int64 // of the first byte
 }
 
 // reply is a successful answer whose first byte has arrived.
@@ -37,10 +29,9 @@ type reply struct {
 	status int
 	header http.Header
 	length int64 // of the body, or -1
-	// first is the position of the body's first byte, end the position after its last byte, and size the size of the
-	// whole content. end and size are -1 if unknown.
-	first, end, size int64
-	body             *body
+	offset int64 // of the body's first byte in the content
+	size   int64 // of the content, or -1
+	body   *body
 }
 
 func (r *reply) close() { _ = r.body.Close() }
@@ -48,14 +39,14 @@ func (r *reply) close() { _ = r.body.Close() }
 // hops bounds redirects. A registry redirects once, and its content network once or twice more.
 const hops = 5
 
-// ask sends a question and waits for the first byte of the answer. Its error is a fault, or the context's error if the
-// context has ended.
-func (s *state) ask(ctx context.Context, q question) (*reply, error) {
+// ask sends the question and waits for the first byte of the answer, at most for limit. Its error is a fault, or the
+// context's error if the context has ended.
+func (q question) ask(ctx context.Context, limit time.Duration) (*reply, error) {
 	limited, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(q.firstByte, func() { cancel(errSlow) })
-	answer, err := s.send(limited, q)
+	timer := time.AfterFunc(limit, func() { cancel(errSlow) })
+	answer, err := q.send(limited)
 	if err == nil {
-		err = answer.body.prime(limited, timer, q.stall, cancel)
+		err = answer.body.prime(limited, timer, q.pull.resolver.options.Stall, cancel)
 	}
 	if err == nil {
 		err = context.Cause(limited) // bytes that arrive while the connection closes are no answer
@@ -77,22 +68,22 @@ func (s *state) ask(ctx context.Context, q question) (*reply, error) {
 
 // send sends the request with the stored proof for the source, and once more with a new proof if the source requires
 // one.
-func (s *state) send(ctx context.Context, q question) (*reply, error) {
-	proof := s.remembered(q)
+func (q question) send(ctx context.Context) (*reply, error) {
+	proof := q.remembered()
 	for isNew := false; ; {
-		response, own, err := s.sendFollowing(ctx, q, proof)
+		response, own, err := q.sendFollowing(ctx, proof)
 		if err != nil {
 			return nil, err
 		}
 		switch status := response.StatusCode; {
-		case status == http.StatusOK || status == http.StatusPartialContent && !q.span.isEverything():
-			return replyOf(response, q)
+		case status == http.StatusOK || status == http.StatusPartialContent && q.offset > 0:
+			return replyOf(response, q.method)
 		case status == http.StatusPartialContent:
 			discard(response)
 			return nil, faultf(ReasonWrongContent, "it gives a part")
 		case status == http.StatusUnauthorized && own && !isNew:
 			discard(response)
-			if proof, err = s.prove(ctx, q, response); err != nil {
+			if proof, err = q.prove(ctx, response); err != nil {
 				return nil, err
 			}
 			isNew = true
@@ -106,25 +97,25 @@ func (s *state) send(ctx context.Context, q question) (*reply, error) {
 	}
 }
 
-func replyOf(response *http.Response, q question) (*reply, error) {
-	h, r := response.Header, &reply{method: q.method, status: response.StatusCode, header: response.Header,
+func replyOf(response *http.Response, method string) (*reply, error) {
+	h, r := response.Header, &reply{method: method, status: response.StatusCode, header: response.Header,
 		length: response.ContentLength, body: &body{ReadCloser: response.Body,
 			ahead: bufio.NewReaderSize(response.Body, firstRead)}}
-	if q.method == http.MethodHead {
+	if method == http.MethodHead {
 		r.length = headLength(h)
 	}
-	r.end, r.size = r.length, r.length
+	r.size = r.length
 	if encoding := h.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		discard(response)
 		return nil, faultf(ReasonWrongContent, "content is encoded")
 	}
 	if r.status == http.StatusPartialContent {
-		part, total, ok := parseContentRange(h.Get("Content-Range"))
-		if !ok || r.length >= 0 && r.length != part.last+1-part.first {
+		var ok bool
+		r.offset, r.size, ok = parseContentRange(h.Get("Content-Range"))
+		if !ok || r.length >= 0 && r.length != r.size-r.offset {
 			discard(response)
 			return nil, faultf(ReasonWrongContent, "it gives another range")
 		}
-		r.first, r.end, r.size = part.first, part.last+1, total
 	}
 	return r, nil
 }
@@ -141,24 +132,24 @@ func headLength(h http.Header) int64 {
 // sendFollowing sends a request and follows its redirects. It sends the Authorization header only to addresses with the
 // original scheme, host and port. own reports whether the response comes from such an address, because only then its
 // challenge may be followed.
-func (s *state) sendFollowing(ctx context.Context, q question, authorization string) (response *http.Response, own bool,
+func (q question) sendFollowing(ctx context.Context, authorization string) (response *http.Response, own bool,
 	err error) {
-	address := url.URL{Scheme: "https", Host: q.at.Address(), Path: q.path}
+	address := url.URL{Scheme: "https", Host: q.at.Address(), Path: q.pull.target.path(q.at.Path)}
 	request, err := http.NewRequestWithContext(ctx, q.method, address.String(), nil)
 	if err != nil {
 		return nil, false, faultf(ReasonForbidden, "its name is no address")
 	}
-	request.Header["Accept"] = q.accept
+	request.Header["Accept"] = q.pull.accept
 	request.Header.Set("Accept-Encoding", "identity")
 	request.Header.Set("User-Agent", "wmco-resolver")
-	if !q.span.isEverything() {
-		request.Header.Set("Range", q.span.String())
+	if q.offset > 0 {
+		request.Header.Set("Range", rangeFrom(q.offset))
 	}
 	if authorization != "" {
 		request.Header.Set("Authorization", authorization)
 	}
 	origin := ""
-	client := http.Client{Transport: s.way(q.at), CheckRedirect: func(next *http.Request, via []*http.Request) error {
+	client := http.Client{Transport: q.pull.state.way(q.at), CheckRedirect: func(next *http.Request, via []*http.Request) error {
 		from := next.Response.Request.URL // An insecure registry that speaks no TLS was asked by http.
 		if len(via) == 1 {
 			origin = authority(from.Scheme, from.Host)
@@ -171,7 +162,7 @@ func (s *state) sendFollowing(ctx context.Context, q question, authorization str
 			return err
 		}
 		next.URL = to
-		if s.forbids(q, to) {
+		if q.forbids(to) {
 			return faultf(ReasonForbidden, "it leads to a source that must never be contacted")
 		}
 		next.Header.Del("Referer")
@@ -189,14 +180,14 @@ func (s *state) sendFollowing(ctx context.Context, q question, authorization str
 }
 
 // forbids reports whether a redirect leads to a registry or a repository that must not be contacted.
-func (s *state) forbids(q question, address *url.URL) bool {
+func (q question) forbids(address *url.URL) bool {
 	to := mirror.At(address.Host, "")
 	if path, ok := strings.CutPrefix(address.Path, "/v2/"); ok {
 		if t, err := parsePath(path); err == nil {
 			to = mirror.At(address.Host, t.image.Path)
 		}
 	}
-	return to.Host == q.forbidden || !s.rules.MayLead(q.at, to)
+	return to.Host == q.pull.forbidden || !q.pull.state.rules.MayLead(q.at, to)
 }
 
 // redirected returns the target of a redirect, without user info.
@@ -279,51 +270,28 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// span is a range of bytes from first to last, both counted from 0. last is -1 if the range has no end.
-type span struct{ first, last int64 }
+// rangeFrom returns the value of a Range header for everything from an offset on.
+func rangeFrom(offset int64) string { return fmt.Sprintf("bytes=%d-", offset) }
 
-// maxSize bounds positions, so that sums of them don't overflow.
-const maxSize = 1 << 62
-
-// everything returns the span of the whole content.
-func everything() span { return span{0, -1} }
-
-func (s span) isEverything() bool { return s == everything() }
-
-// String returns the value of a Range header.
-func (s span) String() string {
-	if s.last < 0 {
-		return fmt.Sprintf("bytes=%d-", s.first)
+// parseRange parses a Range header of this form. containerd requests no other ranges, and HTTP allows a server to answer
+// them with the whole content.
+func parseRange(header string) (offset int64, ranged bool) {
+	_, err := fmt.Sscanf(header, "bytes=%d-", &offset)
+	if err != nil || offset < 0 || rangeFrom(offset) != header {
+		return 0, false
 	}
-	return fmt.Sprintf("bytes=%d-%d", s.first, s.last)
+	return offset, true
 }
 
-// contentRange returns the value of a Content-Range header. total is -1 if it is unknown.
-func (s span) contentRange(total int64) string {
-	if total < 0 {
-		return fmt.Sprintf("bytes %d-%d/*", s.first, s.last)
-	}
-	return fmt.Sprintf("bytes %d-%d/%d", s.first, s.last, total)
+// contentRange returns the value of a Content-Range header for everything from an offset on.
+func contentRange(offset, size int64) string {
+	return fmt.Sprintf("bytes %d-%d/%d", offset, size-1, size)
 }
 
-// parseSpan parses a Range header with one range that has a start position. It ignores all other ranges, which
-// containerd never requests. HTTP allows a server to answer these with the whole content.
-func parseSpan(header string) (s span, ranged bool) {
-	s = everything()
-	if n, _ := fmt.Sscanf(header, "bytes=%d-%d", &s.first, &s.last); n < 2 {
-		s.last = -1
-	}
-	if s.first < 0 || max(s.first, s.last) >= maxSize || s.last >= 0 && s.last < s.first || s.String() != header {
-		return everything(), false
-	}
-	return s, true
-}
-
-// parseContentRange parses "bytes first-last/total". total is -1 for an asterisk.
-func parseContentRange(header string) (s span, total int64, ok bool) {
-	if n, _ := fmt.Sscanf(header, "bytes %d-%d/%d", &s.first, &s.last, &total); n < 3 {
-		total = -1
-	}
-	ok = 0 <= s.first && s.first <= s.last && max(s.last, total) < maxSize && (total < 0 || s.last < total)
-	return s, total, ok && s.contentRange(total) == header
+// parseContentRange parses a Content-Range header of this form.
+func parseContentRange(header string) (offset, size int64, ok bool) {
+	var last int64
+	_, err := fmt.Sscanf(header, "bytes %d-%d/%d", &offset, &last, &size)
+	ok = err == nil && 0 <= offset && offset < size && contentRange(offset, size) == header
+	return offset, size, ok
 }

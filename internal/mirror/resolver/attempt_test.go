@@ -26,11 +26,14 @@ func TestAnAnswerThatComesAsItsTimeEndsIsNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newState(Options{}.defaults(), Config{Rules: rules})
+	r, err := New(Options{Token: "0123456789abcdef"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newState(r.options, Config{Rules: rules})
 	s.transport.common.RegisterProtocol("https", lastMoment{})
-	answer, err := s.ask(t.Context(), question{method: http.MethodGet, at: mirror.At("mirror.test", "a"),
-		credential: mirror.Credential{RegistryToken: "t"}, path: "/v2/a/blobs/x",
-		firstByte: time.Millisecond, stall: time.Minute})
+	p := &pull{resolver: r, state: s, target: target{endpoint: blobs, image: mirror.At("quay.io", "a")}}
+	answer, err := p.question(http.MethodGet, mirror.At("mirror.test", "a"), 0).ask(t.Context(), time.Millisecond)
 	var f *fault
 	if !errors.As(err, &f) || f.reason != ReasonSlow {
 		t.Errorf("answered %+v, %v", answer, err)

@@ -25,13 +25,10 @@ type grant struct {
 	credential mirror.Credential
 }
 
-// The server says how long a token is valid. Without this, a token is valid for 60 s (the default of the token
-// specification). The resolver drops it a little earlier. If a source refuses a stored proof, the resolver replaces
-// it.
 const (
-	basicLife   = 10 * time.Minute
-	tokenLife   = 60 * time.Second
-	tokenMargin = 10 * time.Second
+	// proofLife is how long a proof is stored at most. The life of a token doesn't matter: if a source refuses a stored
+	// proof, the resolver replaces it, as if there were none.
+	proofLife = time.Hour
 	// proofsKept bounds the number of stored proofs, one for each repository at each host.
 	proofsKept = 1024
 	// maxToken bounds the length of a stored token. A longer token, which many servers would refuse as a header, is
@@ -39,29 +36,31 @@ const (
 	maxToken = 8 << 10
 )
 
-func (q question) grant() grant { return grant{q.at, q.credential} }
+func (q question) grant() grant { return grant{q.at, q.pull.credential(q.at)} }
 
 // remembered returns the header that a source accepted before, or an empty string.
-func (s *state) remembered(q question) string {
-	if token := q.credential.RegistryToken; token != "" {
+func (q question) remembered() string {
+	g := q.grant()
+	if token := g.credential.RegistryToken; token != "" {
 		return "Bearer " + token
 	}
-	header, _ := s.proofs.get(q.grant())
+	header, _ := q.pull.state.proofs.get(g)
 	return header
 }
 
 // prove returns the header that a source requires after it refused a request.
-func (s *state) prove(ctx context.Context, q question, refused *http.Response) (string, error) {
-	c := q.credential
-	s.proofs.forget(q.grant())
+func (q question) prove(ctx context.Context, refused *http.Response) (string, error) {
+	s, g := q.pull.state, q.grant()
+	c := g.credential
+	s.proofs.forget(g)
 	challenge, err := challengeOf(ctx, refused)
 	switch {
 	case c.RegistryToken != "":
 	case err == nil && strings.EqualFold(challenge.Scheme, "bearer"):
-		return s.token(ctx, q, challenge)
+		return s.token(ctx, g, challenge)
 	case c.Username != "" || c.Password != "":
 		header := "Basic " + base64.StdEncoding.EncodeToString([]byte(c.Username+":"+c.Password))
-		s.proofs.put(q.grant(), header, basicLife)
+		s.proofs.put(g, header, proofLife)
 		return header, nil
 	}
 	return "", refusal(refused.StatusCode)
@@ -85,21 +84,20 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
 // token fetches a token for one repository.
-func (s *state) token(ctx context.Context, q question, challenge *transport.Challenge) (string, error) {
-	server, err := s.tokenServer(q.at, challenge)
+func (s *state) token(ctx context.Context, g grant, challenge *transport.Challenge) (string, error) {
+	server, err := s.tokenServer(g.at, challenge)
 	if err != nil {
 		return "", err
 	}
-	token, err := transport.Exchange(ctx, server, authenticator(q.credential), settled{s.way(q.at)},
-		[]string{pullScope(q.at.Path)}, challenge)
+	token, err := transport.Exchange(ctx, server, authenticator(g.credential), settled{s.way(g.at)},
+		[]string{pullScope(g.at.Path)}, challenge)
 	if err != nil {
 		f := faultOf(ctx, err) // without the text of the answer, which must not get into a log
 		return "", faultf(f.reason, "token server: %s", f.detail)
 	}
 	header := "Bearer " + cmp.Or(token.AccessToken, token.Token)
 	if len(header) <= maxToken {
-		life := max(time.Duration(token.ExpiresIn)*time.Second, tokenLife) - tokenMargin
-		s.proofs.put(q.grant(), header, min(life, time.Hour))
+		s.proofs.put(g, header, proofLife)
 	}
 	return header, nil
 }

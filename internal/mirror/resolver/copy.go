@@ -14,15 +14,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// layer is a blob, or a part of one, that is copied from a source to containerd. The layer is hashed, and containerd
-// gets its last bytes only if the digest matches. If a source fails, another one continues at the same byte.
+// layer is a blob, or the rest of one, that is copied from a source to containerd. A whole blob is hashed, and
+// containerd gets its last bytes only if the digest matches. If a source fails, another one continues at the same byte.
 type layer struct {
 	*pull
 	source   *reply
 	at       mirror.Location
 	position int64             // of the next byte
-	size     int64             // of the blob; -1 if unknown
-	end      int64             // of the answer; -1 if unknown until the source ends
+	size     int64             // of the blob; -1 if unknown until the source ends
 	sum      godigest.Verifier // of a whole blob
 }
 
@@ -35,14 +34,14 @@ const bufferSize = 512 << 10
 
 // copyLayer finds a source and copies from it. It calls found when the search for a source has ended.
 func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func()) error {
-	l := &layer{pull: p, position: p.span.first, size: -1, end: -1}
+	l := &layer{pull: p, position: p.offset, size: -1}
 	err := l.open(ctx)
 	found()
 	if err != nil {
 		return err
 	}
 	defer func() { l.source.close() }()
-	if isWhole := p.span.first == 0 && (p.span.last < 0 || l.end == l.size); isWhole {
+	if p.offset == 0 {
 		l.sum = p.target.digest.Verifier()
 	}
 	if !p.begun {
@@ -50,18 +49,17 @@ func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func(
 	}
 	sent, err := l.copy(ctx, w)
 	if err != nil {
-		p.resolver.meters.served(l.at.Host, 0, sent)
+		p.resolver.options.Metrics.serve(l.at.Host, 0, sent)
 		return err
 	}
 	p.served = l.at
-	p.resolver.meters.served(l.at.Host, 1, sent)
+	p.resolver.options.Metrics.serve(l.at.Host, 1, sent)
 	return nil
 }
 
 // open requests the bytes from the position on.
 func (l *layer) open(ctx context.Context) error {
-	rest := span{first: l.position, last: l.span.last}
-	source, at, err := l.ask(ctx, http.MethodGet, rest, func(_ context.Context, _ mirror.Location, r *reply) error {
+	source, at, err := l.ask(ctx, l.position, func(_ context.Context, _ mirror.Location, r *reply) error {
 		return l.take(r)
 	})
 	if err != nil {
@@ -77,23 +75,17 @@ func (l *layer) take(r *reply) error {
 	if size < 0 {
 		size = r.size
 	}
-	end := size
-	if last := l.span.last; last >= 0 && (size < 0 || last < size) {
-		end = last + 1
-	} else if size < 0 && r.status == http.StatusPartialContent {
-		end = r.end
-	}
-	if f := l.contradiction(r, size, end); f != nil {
+	if f := l.contradiction(r, size); f != nil {
 		return f
 	}
-	skipped, err := io.CopyN(io.Discard, r.body, l.position-r.first)
+	skipped, err := io.CopyN(io.Discard, r.body, l.position-r.offset)
 	if errors.Is(err, io.EOF) {
 		return faultf(ReasonWrongContent, "it has only %d bytes", skipped)
 	}
 	if err != nil {
 		return err
 	}
-	if isFirst := l.source == nil; isFirst && end >= 0 && end <= maxSmall && !l.ranged {
+	if isFirst := l.source == nil; isFirst && size >= 0 && size <= maxSmall && !l.ranged {
 		content, err := readWhole(r, maxSmall)
 		if err != nil {
 			return err
@@ -103,33 +95,32 @@ func (l *layer) take(r *reply) error {
 		}
 		r.body.ahead.Reset(bytes.NewReader(content))
 	}
-	l.size, l.end = size, end
+	l.size = size
 	return nil
 }
 
-// contradiction returns why an answer can't continue a blob of this size up to this end. nil means that it can.
-func (l *layer) contradiction(r *reply, size, end int64) error {
-	partial := r.status == http.StatusPartialContent
+// contradiction returns why an answer can't continue a blob of this size. nil means that it can.
+func (l *layer) contradiction(r *reply, size int64) error {
 	switch {
 	case r.size >= 0 && r.size != size:
 		return faultf(ReasonWrongContent, "it has %d bytes instead of %d", r.size, size)
-	case partial && (r.first != l.position || r.end != end):
+	case r.status == http.StatusPartialContent && r.offset != l.position:
 		return faultf(ReasonWrongContent, "it gives another range")
-	case size < 0 && !partial && l.ranged:
+	case size < 0 && l.ranged:
 		return faultf(ReasonFailing, "it does not say how large it is")
-	case end >= 0 && end <= l.position && l.position > 0:
-		return faultf(ReasonWrongContent, "it has only %d bytes", end)
+	case size >= 0 && size <= l.position && l.position > 0:
+		return faultf(ReasonWrongContent, "it has only %d bytes", size)
 	}
 	return nil
 }
 
 func (l *layer) writeHeader(w http.ResponseWriter) {
-	if !l.ranged || l.end < 0 {
-		l.writeLayerHeader(w, http.StatusOK, l.end)
+	if !l.ranged {
+		l.writeLayerHeader(w, http.StatusOK, l.size)
 		return
 	}
-	w.Header().Set("Content-Range", span{l.span.first, l.end - 1}.contentRange(l.size))
-	l.writeLayerHeader(w, http.StatusPartialContent, l.end-l.span.first)
+	w.Header().Set("Content-Range", contentRange(l.offset, l.size))
+	l.writeLayerHeader(w, http.StatusPartialContent, l.size-l.offset)
 }
 
 // writeLayerHeader writes the header of a layer. length is -1 if it is unknown.
@@ -151,15 +142,15 @@ func (p *pull) writeLayerHeader(w http.ResponseWriter, status int, length int64)
 func (l *layer) copy(ctx context.Context, w http.ResponseWriter) (sent int64, err error) {
 	buffer := l.resolver.buffers.Get().(*[bufferSize]byte)
 	defer l.resolver.buffers.Put(buffer)
-	for l.end < 0 || l.position < l.end {
+	for l.size < 0 || l.position < l.size {
 		n, reading := l.read(buffer[:])
 		l.position += int64(n)
-		if l.end < 0 && errors.Is(reading, io.EOF) {
-			l.end = l.position
+		if l.size < 0 && errors.Is(reading, io.EOF) {
+			l.size = l.position
 		}
 		if l.sum != nil {
 			_, _ = l.sum.Write(buffer[:n])
-			if l.position == l.end && !l.sum.Verified() {
+			if l.position == l.size && !l.sum.Verified() {
 				l.failed(l.at, faultf(ReasonWrongContent, "the digest is another"))
 				return sent, errBroken
 			}
@@ -168,7 +159,7 @@ func (l *layer) copy(ctx context.Context, w http.ResponseWriter) (sent int64, er
 			return sent, err
 		}
 		sent += int64(n)
-		if reading != nil && l.position != l.end {
+		if reading != nil && l.position != l.size {
 			if err = l.resume(ctx, reading); err != nil {
 				return sent, err
 			}
@@ -179,10 +170,10 @@ func (l *layer) copy(ctx context.Context, w http.ResponseWriter) (sent int64, er
 
 // read fills the buffer. For the very first bytes it returns without waiting for more.
 func (l *layer) read(buffer []byte) (int, error) {
-	if l.end >= 0 {
-		buffer = buffer[:min(int64(len(buffer)), l.end-l.position)]
+	if l.size >= 0 {
+		buffer = buffer[:min(int64(len(buffer)), l.size-l.position)]
 	}
-	if l.position == l.span.first {
+	if l.position == l.offset {
 		return l.source.body.Read(buffer)
 	}
 	n, err := io.ReadFull(l.source.body, buffer)

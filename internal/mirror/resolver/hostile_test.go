@@ -28,7 +28,7 @@ func TestWhatUnknownHostsAnswerTakesLittleMemory(t *testing.T) { //nolint:parall
 	s.transport.common.RegisterProtocol("https", way)
 	before := heap()
 	for n := range proofsKept {
-		q := question{at: mirror.At(fmt.Sprintf("h%d.test", n), fmt.Sprintf("r%d", n))}
+		q := question{pull: &pull{state: s}, at: mirror.At(fmt.Sprintf("h%d.test", n), fmt.Sprintf("r%d", n))}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+q.at.Host+"/v2/", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +38,7 @@ func TestWhatUnknownHostsAnswerTakesLittleMemory(t *testing.T) { //nolint:parall
 			t.Fatal(err)
 		}
 		_ = refusal.Body.Close()
-		header, err := s.prove(t.Context(), q, refusal)
+		header, err := q.prove(t.Context(), refusal)
 		if err != nil || header != "Bearer "+padding {
 			t.Fatalf("a proof of %d bytes, %v", len(header), err)
 		}

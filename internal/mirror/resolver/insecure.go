@@ -1,6 +1,8 @@
 package resolver
 
 import (
+	"crypto/tls"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -60,4 +62,32 @@ func (l insecureTransport) RoundTrip(request *http.Request) (*http.Response, err
 	}
 	l.bare.put(l.host, true, bareLife)
 	return response, nil
+}
+
+// lax accepts any certificate of a registry. It checks only the certificate of a proxy, because a proxy receives a
+// password.
+type lax struct{ direct, proxied *http.Transport }
+
+// newLax returns a transport that in everything else behaves like strict.
+func newLax(strict *http.Transport) *lax {
+	t := &lax{direct: strict.Clone(), proxied: strict.Clone()}
+	t.direct.Proxy = nil
+	proxy := strict.TLSClientConfig.Clone()
+	proxy.NextProtos = nil // net/http speaks HTTP/1.1 to proxies
+	// net/http uses DialTLSContext only for the connection to the proxy, and TLSClientConfig for the registry behind
+	// it.
+	t.proxied.DialTLSContext = (&tls.Dialer{NetDialer: &net.Dialer{Timeout: 2 * strict.TLSHandshakeTimeout},
+		Config: proxy}).DialContext
+	t.direct.TLSClientConfig.InsecureSkipVerify = true // only for registries that the administrator calls insecure
+	t.proxied.TLSClientConfig.InsecureSkipVerify = true
+	return t
+}
+
+func (t *lax) RoundTrip(request *http.Request) (*http.Response, error) {
+	if t.proxied.Proxy != nil {
+		if proxy, err := t.proxied.Proxy(request); proxy != nil || err != nil {
+			return t.proxied.RoundTrip(request)
+		}
+	}
+	return t.direct.RoundTrip(request)
 }

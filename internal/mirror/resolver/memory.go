@@ -12,12 +12,8 @@ type memory[K comparable, V any] struct {
 	cache *cache.LRUExpireCache
 }
 
-type clockFunc func() time.Time
-
-func (now clockFunc) Now() time.Time { return now() }
-
-func newMemory[K comparable, V any](room int, now func() time.Time) *memory[K, V] {
-	return &memory[K, V]{cache: cache.NewLRUExpireCacheWithClock(room, clockFunc(now))}
+func newMemory[K comparable, V any](room int) *memory[K, V] {
+	return &memory[K, V]{cache: cache.NewLRUExpireCache(room)}
 }
 
 // get returns the value of key, or false if there is none or it has expired.
@@ -27,8 +23,8 @@ func (m *memory[K, V]) get(key K) (V, bool) {
 	return found, ok
 }
 
-// put stores value for a time and replaces an earlier one. The value expires exactly at the end of that time.
-func (m *memory[K, V]) put(key K, value V, life time.Duration) { m.cache.Add(key, value, life-1) }
+// put stores value for a time and replaces an earlier one.
+func (m *memory[K, V]) put(key K, value V, life time.Duration) { m.cache.Add(key, value, life) }
 
 // forget deletes key.
 func (m *memory[K, V]) forget(key K) { m.cache.Remove(key) }

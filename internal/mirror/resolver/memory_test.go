@@ -3,22 +3,19 @@ package resolver
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// clock is a clock that a test sets.
-type clock struct{ at time.Time }
-
-func (c *clock) now() time.Time       { return c.at }
-func (c *clock) pass(d time.Duration) { c.at = c.at.Add(d) }
-func newClock() *clock                { return &clock{time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)} }
-
 func TestMemoryForgetsTheOldestAndTheUnused(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	m := newMemory[int, string](3, c.now)
+	synctest.Test(t, memoryForgets)
+}
+
+func memoryForgets(t *testing.T) {
+	m := newMemory[int, string](3)
 	for i := range 3 {
 		m.put(i, fmt.Sprint(i), time.Minute)
 	}
@@ -30,7 +27,7 @@ func TestMemoryForgetsTheOldestAndTheUnused(t *testing.T) {
 	if v, ok := m.get(0); !ok || v != "0" {
 		t.Error("one that was used has gone")
 	}
-	c.pass(time.Minute)
+	time.Sleep(time.Minute + 1)
 	if _, ok := m.get(0); ok {
 		t.Error("one that is too old is still there")
 	}
@@ -49,8 +46,11 @@ func TestMemoryForgetsTheOldestAndTheUnused(t *testing.T) {
 
 func TestTroubleIsRememberedForAWhile(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	s := newState(Options{Now: c.now}, Config{})
+	synctest.Test(t, troubleIsRemembered)
+}
+
+func troubleIsRemembered(t *testing.T) {
+	s := newState(Options{}, Config{})
 	at, sibling := mirror.At("a.test", "x"), mirror.At("a.test", "y")
 	is := func(at mirror.Location, want Reason) {
 		t.Helper()
@@ -60,7 +60,7 @@ func TestTroubleIsRememberedForAWhile(t *testing.T) {
 	}
 	s.troubled(at, faultf(ReasonSlow, ""))
 	is(sibling, ReasonSlow)
-	c.pass(deadLife)
+	time.Sleep(deadLife + 1)
 	is(at, "")
 	s.troubled(at, faultf(ReasonSlow, ""))
 	s.troubled(sibling, faultf(ReasonNotFound, "")) // it answers
@@ -69,29 +69,35 @@ func TestTroubleIsRememberedForAWhile(t *testing.T) {
 	s.troubled(at, faultf(ReasonNotFound, ""))
 	is(at, ReasonWrongContent)
 	is(sibling, "")
-	c.pass(wrongLife)
+	time.Sleep(wrongLife + 1)
 	is(at, "")
 }
 
 func TestTheCountersAreBounded(t *testing.T) {
 	t.Parallel()
-	m := newMeters()
-	for i := range 3 * maxCounters {
-		m.passed(fmt.Sprint(i), ReasonSlow)
-		m.served(fmt.Sprint(i), 1, 10)
-		m.failed()
+	m := NewMetrics()
+	for i := range 3 * maxKnown {
+		m.skip(fmt.Sprint(i), ReasonSlow)
+		m.serve(fmt.Sprint(i), 1, 10)
 	}
-	all, failures := m.counts()
-	if len(all) != maxCounters+1 || failures != 3*maxCounters {
-		t.Errorf("%d counters, %d failures", len(all), failures)
+	families, err := m.Gather()
+	if err != nil {
+		t.Fatal(err)
 	}
-	var bytes, passed int64
-	for _, one := range all {
-		bytes += one.Bytes
-		passed += one.Passed[ReasonSlow]
-	}
-	if bytes != 30*maxCounters || passed != 3*maxCounters {
-		t.Errorf("%d bytes, %d passed over", bytes, passed)
+	for name, want := range map[string]float64{"wicd_resolver_skipped_total": 3 * maxKnown,
+		"wicd_resolver_served_total": 3 * maxKnown, "wicd_resolver_served_bytes_total": 30 * maxKnown} {
+		for _, f := range families {
+			if f.GetName() != name {
+				continue
+			}
+			sum := 0.0
+			for _, one := range f.GetMetric() {
+				sum += one.GetCounter().GetValue()
+			}
+			if sum != want || len(f.GetMetric()) != maxKnown+1 {
+				t.Errorf("%s: %d registries, %v in all", name, len(f.GetMetric()), sum)
+			}
+		}
 	}
 }
 

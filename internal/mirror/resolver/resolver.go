@@ -43,8 +43,8 @@ type Options struct {
 	Request time.Duration
 	// OnReport receives each request that skipped registries. It must return at once. Optional.
 	OnReport func(Report)
-	// Now is the clock. Default time.Now.
-	Now func() time.Time
+	// Metrics counts the requests. Default: new metrics.
+	Metrics *Metrics
 }
 
 func (o Options) defaults() Options {
@@ -57,8 +57,8 @@ func (o Options) defaults() Options {
 	if o.OnReport == nil {
 		o.OnReport = func(Report) {}
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics()
 	}
 	return o
 }
@@ -69,7 +69,6 @@ type Resolver struct {
 	token   [sha256.Size]byte // of the header that has it
 	pods    *memory[string, podAccess]
 	kinds   *memory[mirror.Location, contract.PullKind] // of the latest pull of a repository
-	meters  *meters
 	buffers sync.Pool
 	current atomic.Pointer[state] // nil before the first Update
 }
@@ -87,9 +86,8 @@ func New(o Options) (*Resolver, error) {
 	o = o.defaults()
 	return &Resolver{
 		options: o, token: sha256.Sum256([]byte(mirror.Authorization(o.Token))),
-		pods:    newMemory[string, podAccess](podRoom, o.Now),
-		kinds:   newMemory[mirror.Location, contract.PullKind](kindsKept, o.Now),
-		meters:  newMeters(),
+		pods:    newMemory[string, podAccess](podRoom),
+		kinds:   newMemory[mirror.Location, contract.PullKind](kindsKept),
 		buffers: sync.Pool{New: func() any { return new([bufferSize]byte) }},
 	}, nil
 }
@@ -97,14 +95,7 @@ func New(o Options) (*Resolver, error) {
 // Update replaces the whole configuration atomically. Running requests keep their configuration. The stored tokens
 // and troubles of hosts are lost with the old configuration. A second call with the same configuration has no other
 // effect.
-func (r *Resolver) Update(c Config) {
-	if old := r.current.Swap(newState(r.options, c)); old != nil {
-		old.transport.closeIdle() // connections in use close later, when they are idle
-	}
-}
-
-// Counters returns the counters of each registry since the start, by host, and the number of failed requests.
-func (r *Resolver) Counters() (byHost []Counter, failures int64) { return r.meters.counts() }
+func (r *Resolver) Update(c Config) { r.current.Store(newState(r.options, c)) }
 
 // Serve answers requests on a listener until ctx ends. The listener's address must be a loopback address. After ctx
 // ends, running requests get a short time to finish, and Serve returns nil. It always closes the listener. It logs to
@@ -147,9 +138,6 @@ func (r *Resolver) shutdown(ctx context.Context, server *http.Server) {
 	defer cancel()
 	if err := server.Shutdown(limited); err != nil {
 		_ = server.Close()
-	}
-	if s := r.current.Load(); s != nil { // it may be served again
-		s.transport.closeIdle()
 	}
 }
 

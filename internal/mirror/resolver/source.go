@@ -100,11 +100,7 @@ func (p *pull) next() (at mirror.Location, ok bool) {
 		if !troubled || len(p.sources) == 0 || p.setbacks(at, "") > 0 {
 			return at, true
 		}
-		if reason == ReasonWrongContent {
-			p.note(at, faultf(ReasonWrongContent, "a short while ago"))
-		} else {
-			p.note(at, faultf(ReasonDead, "%s a short while ago", reason))
-		}
+		p.note(at, faultf(reason, "a short while ago"))
 		p.sources = append(p.sources, at)
 	}
 	return at, false

@@ -16,8 +16,8 @@ type Config struct {
 	PullSecret mirror.PullSecret
 	// Roots are the CAs that are trusted for every registry: the node's root store. nil means the system's own.
 	Roots *x509.CertPool
-	// RegistryTrust are additional CAs for single registries: host or host:port → PEM bundle. Content that is no
-	// certificate is ignored.
+	// RegistryTrust are CAs for single registries, in addition to Roots: host or host:port → PEM bundle. Content that
+	// is no certificate is ignored.
 	RegistryTrust map[string]string
 	// Proxy returns the proxy of a request, or nil for none. If Proxy is nil, no request uses a proxy.
 	Proxy func(*http.Request) (*url.URL, error)
@@ -34,6 +34,6 @@ type state struct {
 
 func newState(o Options, c Config) *state {
 	return &state{rules: c.Rules, secret: c.PullSecret, transport: newTransports(o, c),
-		proofs:   newMemory[grant, string](proofsKept, o.Now),
-		troubles: newMemory[mirror.Location, Reason](troublesKept, o.Now)}
+		proofs:   newMemory[grant, string](proofsKept),
+		troubles: newMemory[mirror.Location, Reason](troublesKept)}
 }

@@ -4,6 +4,7 @@ import (
 	_ "crypto/sha512" // its digests can be checked, too
 	"errors"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -80,35 +81,22 @@ func parseTarget(u *url.URL) (target, error) {
 	return t, nil
 }
 
-// parsePath parses <repository>/<manifests|blobs>/<reference>. The image has no host yet. parsePath uses the last but
-// one part, because a repository may itself be called "blobs".
+// pathForm is <repository>/<manifests|blobs>/<reference>. A repository may itself be called "blobs".
+var pathForm = regexp.MustCompile(`^(.+)/(manifests|blobs)/([^/]+)$`)
+
+// parsePath parses a path below /v2/. The image has no host yet.
 func parsePath(path string) (target, error) {
-	rest, tag, _ := cutLast(path)
-	repository, kind, ok := cutLast(rest)
-	t := target{endpoint: endpoint(kind), image: mirror.Location{Path: repository}}
-	if !ok || t.endpoint != manifests && t.endpoint != blobs {
+	parts := pathForm.FindStringSubmatch(path)
+	if parts == nil {
 		return target{}, errUnknownPath
 	}
-	if d, err := godigest.Parse(tag); err == nil {
-		t.digest = d
+	t := target{image: mirror.Location{Path: parts[1]}, endpoint: endpoint(parts[2]), tag: parts[3]}
+	if d, err := godigest.Parse(t.tag); err == nil {
+		t.digest, t.tag = d, ""
 		return t, nil
 	}
-	if t.endpoint == blobs || !isTag(tag) {
+	if t.endpoint == blobs || reference.TagRegexp.FindString(t.tag) != t.tag {
 		return target{}, errReference
 	}
-	t.tag = tag
 	return t, nil
-}
-
-func cutLast(path string) (before, last string, ok bool) {
-	i := strings.LastIndexByte(path, '/')
-	if i < 0 {
-		return "", path, false
-	}
-	return path[:i], path[i+1:], true
-}
-
-// isTag reports whether a tag is valid.
-func isTag(tag string) bool {
-	return len(tag) <= 128 && reference.TagRegexp.FindString(tag) == tag && tag != ""
 }

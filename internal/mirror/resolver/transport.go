@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/mirror"
-	"github.com/windows-nodes/wmco/internal/mirror/insecure"
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
@@ -19,22 +18,17 @@ import (
 type transports struct {
 	common  *http.Transport
 	special map[string]*http.Transport // by host and port: registries with additional CAs
-	lax     *insecure.Transport        // checks no certificate of a registry
+	lax     *lax                       // for insecure registries
 	bare    *memory[string, bool]      // by host[:port]: insecure registries that speak no TLS
 }
 
 func newTransports(o Options, c Config) *transports {
 	r := &transports{common: newTransport(o, c, c.Roots), special: map[string]*http.Transport{},
-		lax: insecure.New(newTransport(o, c, c.Roots)), bare: newMemory[string, bool](troublesKept, o.Now)}
+		lax: newLax(newTransport(o, c, c.Roots)), bare: newMemory[string, bool](troublesKept)}
 	for host, bundle := range c.RegistryTrust {
-		pool := c.Roots
-		if pool == nil {
-			// If the system's own CAs can't be read, use only the configured ones.
-			if pool, _ = x509.SystemCertPool(); pool == nil {
-				pool = x509.NewCertPool()
-			}
-		} else {
-			pool = pool.Clone()
+		pool := x509.NewCertPool()
+		if c.Roots != nil {
+			pool = c.Roots.Clone()
 		}
 		pool.AppendCertsFromPEM([]byte(bundle))
 		r.special[authority("https", mirror.At(host, "").Address())] = newTransport(o, c, pool)
@@ -76,14 +70,6 @@ func (r *transports) RoundTrip(request *http.Request) (*http.Response, error) {
 		return special.RoundTrip(request)
 	}
 	return r.common.RoundTrip(request)
-}
-
-func (r *transports) closeIdle() {
-	r.common.CloseIdleConnections()
-	r.lax.CloseIdleConnections()
-	for _, t := range r.special {
-		t.CloseIdleConnections()
-	}
 }
 
 // authority is host:port in one form, with the default port of the scheme.

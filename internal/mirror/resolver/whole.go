@@ -33,7 +33,7 @@ type whole struct {
 
 // findWhole asks the sources for a manifest, or for the answer to a HEAD.
 func (p *pull) findWhole(ctx context.Context) (one whole, err error) {
-	answer, at, err := p.ask(ctx, p.method, everything(), func(ctx context.Context, at mirror.Location,
+	answer, at, err := p.ask(ctx, 0, func(ctx context.Context, at mirror.Location,
 		r *reply) error {
 		if r.method != http.MethodHead {
 			one, err = p.read(r)
@@ -43,7 +43,7 @@ func (p *pull) findWhole(ctx context.Context) (one whole, err error) {
 			return err
 		}
 		r.close()
-		full, err := p.state.ask(ctx, p.question(http.MethodGet, at, everything(), p.limit()))
+		full, err := p.question(http.MethodGet, at, 0).ask(ctx, p.limit())
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (p *pull) giveWhole(ctx context.Context, w http.ResponseWriter, one whole) 
 	h.Set("ETag", strconv.Quote(one.digest.String()))
 	w.WriteHeader(http.StatusOK)
 	if p.method == http.MethodHead {
-		p.resolver.meters.served(p.served.Host, 1, 0)
+		p.resolver.options.Metrics.serve(p.served.Host, 1, 0)
 		return nil
 	}
 	if hosts := elsewhere(one.content); len(hosts) > 0 {
@@ -76,7 +76,7 @@ func (p *pull) giveWhole(ctx context.Context, w http.ResponseWriter, one whole) 
 			"layers", "image",
 			p.target.name(), "hosts", hosts)
 	}
-	p.resolver.meters.served(p.served.Host, 1, one.size)
+	p.resolver.options.Metrics.serve(p.served.Host, 1, one.size)
 	p.begun = true
 	return write(w, one.content)
 }

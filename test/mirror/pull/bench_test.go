@@ -119,24 +119,13 @@ func benchResolver(b *testing.B, name, bundle string) string {
 			b.Error(err)
 		}
 	})
-	files := mirror.HostsFiles(mirror.Rules{},
-		mirror.Endpoint{URL: "http://" + listener.Addr().String(), Token: resolverToken, Hosts: []string{name}})
-	for _, file := range files {
-		return string(file)
-	}
-	return ""
+	return mirror.HostsFile("http://"+listener.Addr().String(), resolverToken)
 }
 
 func benchFetcher(b *testing.B, name, file string) remotes.Fetcher {
 	b.Helper()
 	root := b.TempDir()
-	directory := filepath.Join(root, strings.Replace(name, ":", "_", 1)+"_")
-	if err := os.Mkdir(directory, 0o700); err != nil {
-		b.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(directory, mirror.HostsFile), []byte(file), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	writeHosts(b, root, file)
 	r := docker.NewResolver(docker.ResolverOptions{Hosts: config.ConfigureHosts(b.Context(),
 		config.HostOptions{HostDir: config.HostDirFromRoot(root)})})
 	fetcher, err := r.Fetcher(b.Context(), name+"/team/app:v1")

@@ -134,7 +134,7 @@ func TestA22_ARefusedPullByDigestLeavesAPullByTagAlone(t *testing.T) {
 		if strings.Contains(r.URL.Path, "/manifests/sha256:") && !strings.HasSuffix(r.URL.Path, digestOf(t, image)) {
 			once.Do(func() {
 				other.root = d.root
-				other.endpoint = d.endpoint
+				other.url = d.url
 				if err := other.pull(r.Context(), source+"/team/app@"+digestOf(t, image)); err == nil {
 					t.Error("by digest it was pulled")
 				}

@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 type node struct {
 	net      *network
 	resolver *resolver.Resolver
-	endpoint mirror.Endpoint
+	url      string // of the resolver
 	root     string
 	store    content.Store
 	stop     func()
@@ -87,7 +87,7 @@ func newNodeWith(t *testing.T, n *network, o resolver.Options) *node {
 		t.Fatal(err)
 	}
 	d.resolver = r
-	d.endpoint = mirror.Endpoint{URL: "http://" + listener.Addr().String(), Token: resolverToken}
+	d.url = "http://" + listener.Addr().String()
 	if d.store, err = local.NewStore(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
@@ -142,29 +142,20 @@ func (d *node) apply(t *testing.T, s settings) {
 	}
 	secret := parseSecret(t, s.users)
 	d.resolver.Update(resolver.Config{Rules: rules, PullSecret: secret, Roots: d.net.roots(), Proxy: d.net.proxyFor})
-	d.endpoint.Hosts = secret.Hosts()
-	for name := range d.net.names() {
-		d.endpoint.Hosts = append(d.endpoint.Hosts, strings.TrimSuffix(name, ":443"))
-	}
-	files := mirror.HostsFiles(rules, d.endpoint)
-	for directory, file := range files {
-		if err := os.MkdirAll(filepath.Join(d.root, directory), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(d.root, directory, mirror.HostsFile), file, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	writeHosts(t, d.root, mirror.HostsFile(d.url, resolverToken))
 }
 
-func (n *network) names() map[string]string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	all := map[string]string{}
-	for name, address := range n.servers {
-		all[name] = address
+// writeHosts writes the file that containerd reads for every registry.
+func writeHosts(t testing.TB, root, file string) {
+	t.Helper()
+	path := filepath.Join(root, filepath.FromSlash(strings.ReplaceAll(
+		contract.PathHosts[len(contract.DirRegistries):], `\`, "/")))
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
 	}
-	return all
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func parseSecret(t *testing.T, users map[string]string) mirror.PullSecret {
@@ -226,7 +217,7 @@ func (d *node) pull(ctx context.Context, image string) error {
 
 // dial goes to the resolver on loopback, and to everything else by its name.
 func (d *node) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if "http://"+address == d.endpoint.URL {
+	if "http://"+address == d.url {
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}
 	return d.net.dial(ctx, address)
