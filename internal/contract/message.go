@@ -159,9 +159,7 @@ type HandoverRequest struct {
 }
 
 // HandoverAnswer confirms that the service runs.
-type HandoverAnswer struct {
-	ServiceRunning bool `json:"serviceRunning"`
-}
+type HandoverAnswer struct{}
 
 // CleanupRequest asks the daemon to remove everything that it installed. It identifies the host, so that another host
 // with the same SSH host key, such as a copy of its disk, stays unchanged. Empty fields are not compared.

@@ -1,5 +1,7 @@
 package contract
 
+import "strings"
+
 // uploadedDigits is how many hex digits of its digest tell one uploaded daemon from another.
 const uploadedDigits = 16
 
@@ -9,8 +11,13 @@ func UploadedName(digest string) string {
 	return "wicd-" + digest[:min(uploadedDigits, len(digest))] + ".exe"
 }
 
-// RequestName is the name in the RPC directory of the request of one call. id has letters,
-// digits and hyphens only.
+// IsCallID reports whether a text can be the ID of a call: a part of a file's name, and an argument without quotes.
+func IsCallID(text string) bool {
+	return text != "" && len(text) <= 64 &&
+		strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
+}
+
+// RequestName is the name in the RPC directory of the request of one call.
 func RequestName(id string) string { return id + ".req.json" }
 
 // AnswerName is the name in the RPC directory of the answer of one call.

@@ -694,7 +694,7 @@ func TestACertificateThatIsDeniedFails(t *testing.T) {
 func TestADaemonThatDoesNotRunIsNotHandedOverTo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, node())
-	w.machine.Answer(contract.VerbHandover, contract.HandoverAnswer{})
+	w.machine.Fail(string(contract.VerbHandover), contract.NewProblem(contract.ReasonServiceFailed, "it does not run"))
 	i, session := newInstance(), &journey.Session{}
 	want(t, w.join(t, i, session, ""), "waits", contract.ReasonCertificatePending)
 	w.sign(t, false)

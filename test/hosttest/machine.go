@@ -228,7 +228,7 @@ func (m *Machine) answer(verb contract.Verb, request json.RawMessage) (any, erro
 		return contract.BootstrapAnswer{NodeName: asked.NodeName, DaemonCSR: m.requestOf(asked.NodeName)},
 			err
 	case contract.VerbHandover:
-		return contract.HandoverAnswer{ServiceRunning: true}, nil
+		return contract.HandoverAnswer{}, nil
 	case contract.VerbCleanup:
 		asked := contract.CleanupRequest{}
 		if err := json.Unmarshal(request, &asked); err != nil {

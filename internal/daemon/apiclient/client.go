@@ -24,13 +24,10 @@ import (
 // Client is a connection to the API server.
 type Client struct {
 	// Client is the client of the Kubernetes API.
-	Client     dynamic.Interface
-	identity   Identity
-	files      winos.Files
-	kubeconfig string
-	caBundle   string
-	dialer     *connrotation.Dialer
-	pair       atomic.Pointer[tls.Certificate]
+	Client  dynamic.Interface
+	options Options
+	dialer  *connrotation.Dialer
+	pair    atomic.Pointer[tls.Certificate]
 	// transport verifies the API server by the current CAs.
 	transport atomic.Pointer[http.Transport]
 }
@@ -69,9 +66,8 @@ func Open(options Options) (*Client, error) {
 
 // Connect prepares a connection to Options.Server. It sends nothing yet.
 func Connect(options Options) (*Client, error) {
-	l := &Client{identity: options.Identity, files: options.Files, kubeconfig: options.Kubeconfig,
-		caBundle: options.CABundle,
-		dialer:   connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)}
+	l := &Client{options: options,
+		dialer: connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)}
 	err := l.verifyBy(options.Server.CA)
 	if err != nil {
 		return nil, err
@@ -103,7 +99,7 @@ func (l *Client) verifyBy(ca []byte) error {
 	if !roots.AppendCertsFromPEM(ca) {
 		return errors.New("there is no CA of the API server")
 	}
-	if err := addBundle(roots, l.files, l.caBundle); err != nil {
+	if err := addBundle(roots, l.options.Files, l.options.CABundle); err != nil {
 		return err
 	}
 	before := l.transport.Swap(utilnet.SetTransportDefaults(&http.Transport{
@@ -131,7 +127,7 @@ func (l *Client) Certificate() *tls.Certificate { return l.pair.Load() }
 // checks a connection's certificate with each request, so an open connection would fail when the old certificate
 // expires.
 func (l *Client) Reload() error {
-	pair, err := l.identity.LoadCertificate()
+	pair, err := l.options.Identity.LoadCertificate()
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 	"strings"
 
 	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -41,12 +41,6 @@ func Daemon(files winos.Files, node string) Identity {
 		Groups: []string{contract.DaemonGroup}, Request: "wicd-" + node + "-"}
 }
 
-// PEM block types.
-const (
-	blockKey         = "EC PRIVATE KEY"
-	blockCertificate = "CERTIFICATE"
-)
-
 // PendingKey returns the key for a certificate request: the key of an earlier call, or a new one. The directory must
 // exist.
 func (i Identity) PendingKey() (*ecdsa.PrivateKey, error) {
@@ -55,16 +49,16 @@ func (i Identity) PendingKey() (*ecdsa.PrivateKey, error) {
 		return nil, fmt.Errorf("reading the key of a certificate: %w", err)
 	}
 	// If the file contains no key, it is replaced.
-	if key, parseErr := parseKey(content); parseErr == nil {
+	pending, _ := keyutil.ParsePrivateKeyPEM(content)
+	if key, ok := pending.(*ecdsa.PrivateKey); ok {
 		return key, nil
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err == nil {
+		content, err = keyutil.MarshalPrivateKeyToPEM(key)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("making the key of a certificate: %w", err)
-	}
-	content, err = encodeKey(key)
-	if err != nil {
-		return nil, err
 	}
 	if err = winos.WriteFile(i.Files, i.Pending, bytes.NewReader(content), winos.AccessAdministrators); err != nil {
 		return nil, fmt.Errorf("writing the key of a certificate: %w", err)
@@ -92,64 +86,34 @@ func (i Identity) NewRequest(key *ecdsa.PrivateKey) ([]byte, error) {
 	return request, nil
 }
 
-// StoreCertificate makes certificate (PEM) the identity's certificate. It must match the pending key, or the key of the
-// stored certificate, and it must have the identity's subject. StoreCertificate writes the certificate and the key
-// atomically to one file, and then deletes the pending key. changed is false if this certificate was already stored.
-func (i Identity) StoreCertificate(certificate []byte) (changed bool, err error) {
-	key, current, err := i.keyFor(certificate)
+// StoreCertificate makes certificate (PEM) the identity's certificate. It must match the pending key and have the
+// identity's subject. Otherwise StoreCertificate returns a *contract.Problem, because a retry with the same certificate
+// fails again. StoreCertificate writes the certificate and the key atomically to one file, and then deletes the pending
+// key. A second call with the same certificate changes nothing.
+func (i Identity) StoreCertificate(certificate []byte) error {
+	chain, err := cert.ParseCertsPEM(certificate)
 	if err != nil {
-		return false, err
+		return contract.NewProblem(contract.ReasonInternal, "there is no certificate in what should be one: %v", err)
 	}
-	encoded, err := encodeKey(key)
-	if err != nil {
-		return false, err
+	if stored, err := i.LoadCertificate(); err == nil && stored.Leaf.Equal(chain[0]) {
+		return i.DropPendingKey()
 	}
-	content := slices.Concat(bytes.TrimSpace(certificate), []byte("\n"), encoded)
-	leaf, err := ParseCertificate(content)
-	if err != nil {
-		return false, wrongError{err}
-	}
-	if err = i.check(leaf.Leaf); err != nil {
-		return false, wrongError{err}
-	}
-	if !bytes.Equal(current, content) {
-		if err = winos.WriteFile(i.Files, i.Certificate, bytes.NewReader(content),
-			winos.AccessAdministrators); err != nil {
-			return false, fmt.Errorf("writing the client certificate: %w", err)
-		}
-		changed = true
-	}
-	return changed, i.DropPendingKey()
-}
-
-// wrongError means that a certificate doesn't match the request. A retry with the same certificate fails again.
-type wrongError struct{ error }
-
-func isWrong(err error) bool { return errors.As(err, new(wrongError)) }
-
-// Unwrap is for errors.Is and errors.As.
-func (e wrongError) Unwrap() error { return e.error }
-
-// keyFor returns the key of a certificate. current is the stored content, or nil.
-func (i Identity) keyFor(certificate []byte) (key *ecdsa.PrivateKey, current []byte, err error) {
-	current, err = winos.ReadFile(i.Files, i.Certificate)
+	key, err := winos.ReadFile(i.Files, i.Pending)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("reading the client certificate: %w", err)
+		return fmt.Errorf("reading the key of a certificate: %w", err)
 	}
-	pending, err := winos.ReadFile(i.Files, i.Pending)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("reading the key of a certificate: %w", err)
+	content := slices.Concat(bytes.TrimSpace(certificate), []byte("\n"), key)
+	if _, err = ParseCertificate(content); err != nil {
+		return contract.NewProblem(contract.ReasonInternal,
+			"the certificate is for a key that this host does not have: %v", err)
 	}
-	leaf, err := parseLeaf(certificate)
-	if err != nil {
-		return nil, nil, wrongError{err}
+	if err = i.check(chain[0]); err != nil {
+		return contract.NewProblem(contract.ReasonInternal, "%v", err)
 	}
-	for _, content := range [][]byte{pending, current} {
-		if key, err = parseKey(content); err == nil && key.PublicKey.Equal(leaf.PublicKey) {
-			return key, current, nil
-		}
+	if err = winos.WriteFile(i.Files, i.Certificate, bytes.NewReader(content), winos.AccessAdministrators); err != nil {
+		return fmt.Errorf("writing the client certificate: %w", err)
 	}
-	return nil, nil, wrongError{errors.New("the certificate is for a key that this host does not have")}
+	return i.DropPendingKey()
 }
 
 func (i Identity) check(leaf *x509.Certificate) error {
@@ -187,34 +151,4 @@ func NodeName(leaf *x509.Certificate) (string, error) {
 		return "", fmt.Errorf("the certificate's name %q is not a daemon's", leaf.Subject.CommonName)
 	}
 	return node, nil
-}
-
-func parseLeaf(content []byte) (*x509.Certificate, error) {
-	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type == blockCertificate {
-			leaf, err := x509.ParseCertificate(block.Bytes)
-			if err != nil {
-				return nil, fmt.Errorf("parsing the certificate: %w", err)
-			}
-			return leaf, nil
-		}
-	}
-	return nil, errors.New("there is no certificate in what should be one")
-}
-
-func parseKey(content []byte) (*ecdsa.PrivateKey, error) {
-	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type == blockKey {
-			return x509.ParseECPrivateKey(block.Bytes)
-		}
-	}
-	return nil, errors.New("there is no key in what should be one")
-}
-
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the key of a certificate: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: der}), nil
 }

@@ -20,46 +20,53 @@ type Server struct {
 	CA []byte
 }
 
-// parsed is a kubeconfig with its relevant parts.
-type parsed struct {
-	*clientcmdapi.Config
-	cluster *clientcmdapi.Cluster
-	hasUser bool
-}
-
-func parse(content []byte) (parsed, error) {
+// parse returns a kubeconfig and its current cluster, which names a server.
+func parse(content []byte) (*clientcmdapi.Config, *clientcmdapi.Cluster, error) {
 	config, err := clientcmd.Load(content)
 	if err != nil {
-		return parsed{}, err
+		return nil, nil, err
 	}
 	current, ok := config.Contexts[config.CurrentContext]
 	if !ok {
-		return parsed{}, errors.New("it has no current context")
+		return nil, nil, errors.New("it has no current context")
 	}
 	cluster, ok := config.Clusters[current.Cluster]
 	if !ok || cluster.Server == "" {
-		return parsed{}, errors.New("it names no server")
+		return nil, nil, errors.New("it names no server")
 	}
-	_, hasUser := config.AuthInfos[current.AuthInfo]
-	return parsed{config, cluster, hasUser}, nil
+	return config, cluster, nil
 }
 
 // IsKubeconfig reports whether a program can start with a kubeconfig: the kubeconfig names a server and a user.
 func IsKubeconfig(content []byte) bool {
-	p, err := parse(content)
-	return err == nil && p.hasUser
+	config, _, err := parse(content)
+	return err == nil && config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] != nil
 }
 
 // ServerOf returns the API server of a kubeconfig that contains its CA.
 func ServerOf(content []byte) (Server, error) {
-	p, err := parse(content)
-	if err == nil && len(p.cluster.CertificateAuthorityData) == 0 {
+	_, cluster, err := parse(content)
+	if err == nil && len(cluster.CertificateAuthorityData) == 0 {
 		err = errors.New("it holds no CA of the server")
 	}
 	if err != nil {
 		return Server{}, err
 	}
-	return Server{URL: p.cluster.Server, CA: p.cluster.CertificateAuthorityData}, nil
+	return Server{URL: cluster.Server, CA: cluster.CertificateAuthorityData}, nil
+}
+
+// Kubeconfig returns a kubeconfig with one user. Name is the name of its cluster, its user and its context.
+func Kubeconfig(name, namespace string, server Server, user clientcmdapi.AuthInfo) ([]byte, error) {
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: server.CA}
+	config.AuthInfos[name] = &user
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: namespace}
+	config.CurrentContext = name
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the kubeconfig of %s: %w", name, err)
+	}
+	return content, nil
 }
 
 // readKubeconfig returns the API server of a kubeconfig. The CA may be in a separate file.
@@ -68,17 +75,17 @@ func readKubeconfig(files winos.Files, path string) (Server, error) {
 	if err != nil {
 		return Server{}, fmt.Errorf("reading the daemon's kubeconfig: %w", err)
 	}
-	p, err := parse(content)
+	_, cluster, err := parse(content)
 	if err != nil {
 		return Server{}, fmt.Errorf("parsing kubeconfig %s: %w", path, err)
 	}
-	ca := p.cluster.CertificateAuthorityData
-	if len(ca) == 0 && p.cluster.CertificateAuthority != "" {
-		if ca, err = winos.ReadFile(files, p.cluster.CertificateAuthority); err != nil {
+	ca := cluster.CertificateAuthorityData
+	if len(ca) == 0 && cluster.CertificateAuthority != "" {
+		if ca, err = winos.ReadFile(files, cluster.CertificateAuthority); err != nil {
 			return Server{}, fmt.Errorf("reading the CA of kubeconfig %s: %w", path, err)
 		}
 	}
-	return Server{p.cluster.Server, ca}, nil
+	return Server{cluster.Server, ca}, nil
 }
 
 // Kubeconfigs returns the kubeconfigs of the node's programs, except the daemon's. Each program reads its kubeconfig
@@ -93,32 +100,15 @@ func Kubeconfigs() []string {
 	return paths
 }
 
-// Astray returns the kubeconfigs that name another API server or CA. It ignores kubeconfigs that are missing or
-// unusable.
-func Astray(files winos.Files, paths []string, to Server) (astray []string, err error) {
-	for _, path := range paths {
-		content, err := pointed(files, path, to)
-		if err != nil {
-			return nil, err
-		}
-		if content != nil {
-			astray = append(astray, path)
-		}
+// Point writes the API server and its CA to a kubeconfig. Without a URL, it writes only the CA. The remaining content
+// stays. A missing or unusable kubeconfig is no error.
+func Point(files winos.Files, path string, to Server) error {
+	content, err := pointed(files, path, to)
+	if err == nil && content != nil {
+		err = winos.WriteFile(files, path, bytes.NewReader(content), winos.AccessAdministrators)
 	}
-	return astray, nil
-}
-
-// Point writes the API server and its CA to kubeconfigs. Without a URL, it writes only the CA. The remaining content
-// stays.
-func Point(files winos.Files, paths []string, to Server) error {
-	for _, path := range paths {
-		content, err := pointed(files, path, to)
-		if err == nil && content != nil {
-			err = winos.WriteFile(files, path, bytes.NewReader(content), winos.AccessAdministrators)
-		}
-		if err != nil {
-			return fmt.Errorf("having %s name the API server: %w", path, err)
-		}
+	if err != nil {
+		return fmt.Errorf("having %s name the API server: %w", path, err)
 	}
 	return nil
 }
@@ -142,19 +132,19 @@ func pointed(files winos.Files, path string, to Server) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading kubeconfig %s: %w", path, err)
 	}
-	p, err := parse(content)
+	config, cluster, err := parse(content)
 	if err != nil {
 		return nil, nil //nolint:nilerr // a join writes another one
 	}
-	same := to.URL == "" || p.cluster.Server == to.URL
-	if same && p.cluster.CertificateAuthority == "" && bytes.Equal(p.cluster.CertificateAuthorityData, to.CA) {
+	same := to.URL == "" || cluster.Server == to.URL
+	if same && cluster.CertificateAuthority == "" && bytes.Equal(cluster.CertificateAuthorityData, to.CA) {
 		return nil, nil
 	}
 	if !same {
-		p.cluster.Server = to.URL
+		cluster.Server = to.URL
 	}
-	p.cluster.CertificateAuthority, p.cluster.CertificateAuthorityData = "", to.CA
-	content, err = clientcmd.Write(*p.Config)
+	cluster.CertificateAuthority, cluster.CertificateAuthorityData = "", to.CA
+	content, err = clientcmd.Write(*config)
 	if err != nil {
 		return nil, fmt.Errorf("encoding kubeconfig %s: %w", path, err)
 	}

@@ -1,6 +1,7 @@
 package apiclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/sha256"
@@ -37,9 +38,6 @@ const (
 const (
 	firstLook   = time.Second
 	slowestLook = time.Minute
-	// signTimeout bounds the wait for one request. kube-controller-manager deletes pending requests after a day and
-	// denied ones after an hour.
-	signTimeout = time.Hour
 	// pause is the time between failed attempts, and restPause the shortest time between renewals: otherwise a host
 	// whose clock is days ahead would renew endlessly. While a certificate is valid, neither is longer than a
 	// pausePart-th of its lifetime.
@@ -84,6 +82,7 @@ func (r *Renewer) Run(ctx context.Context) {
 	}
 	early := spread()
 	var last *x509.Certificate
+	var look time.Duration
 	loop.Run(ctx, r.Clock, nil, func(ctx context.Context) time.Duration {
 		pair, err := r.LoadCertificate()
 		if err != nil {
@@ -110,8 +109,14 @@ func (r *Renewer) Run(ctx context.Context) {
 				"from the operator", "expired", pair.Leaf.NotAfter)
 			return pause
 		}
-		if err = r.renew(ctx, pair.Leaf); err == nil {
+		err = r.Obtain(ctx, cmp.Or(r.Lifetime, pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore)))
+		if err == nil {
+			look = 0
 			return 0
+		}
+		if p, ok := contract.AsProblem(err); ok && p.Reason == contract.ReasonCertificatePending {
+			look = loop.Grow(look, 2, firstLook, slowestLook)
+			return look
 		}
 		if ctx.Err() == nil {
 			log.Info("the certificate was not renewed", "detail", err.Error(), "expires", pair.Leaf.NotAfter)
@@ -120,37 +125,19 @@ func (r *Renewer) Run(ctx context.Context) {
 	})
 }
 
-func (r *Renewer) renew(ctx context.Context, leaf *x509.Certificate) error {
-	if r.Lifetime != 0 {
-		return r.Obtain(ctx, r.Lifetime)
-	}
-	return r.Obtain(ctx, leaf.NotAfter.Sub(leaf.NotBefore))
-}
-
-// Obtain requests a certificate for a new key and stores it. If an earlier attempt was interrupted, Obtain uses the
-// same key, so that it finds the existing request.
+// Obtain requests a certificate for a new key and stores it. If the request is not signed yet, it returns a Problem with
+// ReasonCertificatePending. The next call uses the same key, so that it finds the existing request.
 func (r *Renewer) Obtain(ctx context.Context, life time.Duration) error {
 	key, err := r.PendingKey()
 	if err != nil {
 		return err
 	}
-	name, err := r.requestName(key)
-	if err != nil {
-		return err
+	certificate, err := r.signed(ctx, key, life)
+	if err == nil {
+		err = r.StoreCertificate(certificate)
 	}
-	if err = r.submit(ctx, key, name, life); err != nil {
-		return err
-	}
-	certificate, err := r.signed(ctx, name)
-	if p, denied := contract.AsProblem(err); denied && p.Reason == contract.ReasonCertificateDenied {
-		// A request with another key may be signed. This request never will be.
-		return errors.Join(err, r.DropPendingKey())
-	}
-	if err != nil {
-		return err
-	}
-	_, err = r.StoreCertificate(certificate)
-	if isWrong(err) {
+	if p, ok := contract.AsProblem(err); ok && p.Reason != contract.ReasonCertificatePending {
+		// A request with another key may succeed. This request never will.
 		return errors.Join(err, r.DropPendingKey())
 	}
 	return err // after a failed write, the next attempt finds the request by the same key
@@ -166,15 +153,48 @@ func (i Identity) requestName(key *ecdsa.PrivateKey) (string, error) {
 	return i.Request + hex.EncodeToString(sum[:8]), nil
 }
 
-func (r *Renewer) requests() dynamic.ResourceInterface {
-	return r.Client.Resource(schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1",
+// signed returns the certificate for a key. If the API server has no request for the key, signed creates it.
+func (r *Renewer) signed(ctx context.Context, key *ecdsa.PrivateKey, life time.Duration) ([]byte, error) {
+	name, err := r.requestName(key)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer)
+	defer cancel()
+	requests := r.Client.Resource(schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1",
 		Resource: "certificatesigningrequests"})
+	object, err := requests.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		if object, err = r.newRequest(key, name, life); err != nil {
+			return nil, err
+		}
+		object, err = requests.Create(ctx, object, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("submitting or reading certificate request %s: %w", name, err)
+	}
+	var csr certificatesv1.CertificateSigningRequest
+	if err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &csr); err != nil {
+		return nil, fmt.Errorf("decoding certificate request %s: %w", name, err)
+	}
+	for _, c := range csr.Status.Conditions {
+		if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
+			return nil, contract.NewProblem(contract.ReasonCertificateDenied, "certificate request %s: %s: %s", name,
+				c.Reason, c.Message)
+		}
+	}
+	if len(csr.Status.Certificate) == 0 {
+		return nil, contract.NewProblem(contract.ReasonCertificatePending, "certificate request %s is not signed yet",
+			name)
+	}
+	return csr.Status.Certificate, nil
 }
 
-func (r *Renewer) submit(ctx context.Context, key *ecdsa.PrivateKey, name string, life time.Duration) error {
+func (r *Renewer) newRequest(key *ecdsa.PrivateKey, name string,
+	life time.Duration) (*unstructured.Unstructured, error) {
 	request, err := r.NewRequest(key)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	seconds := int32(life.Seconds())
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&certificatesv1.CertificateSigningRequest{
@@ -186,50 +206,7 @@ func (r *Renewer) submit(ctx context.Context, key *ecdsa.PrivateKey, name string
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("encoding certificate request %s: %w", name, err)
+		return nil, fmt.Errorf("encoding certificate request %s: %w", name, err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer)
-	defer cancel()
-	_, err = r.requests().Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("submitting certificate request %s: %w", name, err)
-	}
-	return nil
-}
-
-func (r *Renewer) request(ctx context.Context, name string) (*unstructured.Unstructured, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoAnswer)
-	defer cancel()
-	return r.requests().Get(ctx, name, metav1.GetOptions{})
-}
-
-// signed waits for the certificate, with growing pauses.
-func (r *Renewer) signed(ctx context.Context, name string) ([]byte, error) {
-	deadline := r.Clock.Now().Add(signTimeout)
-	for look := firstLook; ; look = min(2*look, slowestLook) {
-		object, err := r.request(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("reading certificate request %s: %w", name, err)
-		}
-		var csr certificatesv1.CertificateSigningRequest
-		if err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &csr); err != nil {
-			return nil, fmt.Errorf("decoding certificate request %s: %w", name, err)
-		}
-		for _, c := range csr.Status.Conditions {
-			if c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed {
-				return nil, contract.NewProblem(contract.ReasonCertificateDenied, "certificate request %s: %s: %s",
-					name, c.Reason, c.Message)
-			}
-		}
-		if len(csr.Status.Certificate) > 0 {
-			return csr.Status.Certificate, nil
-		}
-		if r.Clock.Now().After(deadline) {
-			return nil, contract.NewProblem(contract.ReasonCertificatePending,
-				"certificate request %s was not signed within %s", name, signTimeout)
-		}
-		if !loop.Wait(ctx, r.Clock, nil, look) {
-			return nil, context.Cause(ctx)
-		}
-	}
+	return &unstructured.Unstructured{Object: object}, nil
 }

@@ -101,15 +101,18 @@ func (p proxied) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 }
 
 func TestARenewalThatIsNotAnsweredIsTriedAgain(t *testing.T) {
-	for name, verb := range map[string]string{"when it is submitted": "create", "when it is read": "get"} {
+	for name, c := range map[string]struct {
+		verb  string
+		asked int
+	}{"when it is submitted": {"create", 2}, "when it is read": {"get", 1}} {
 		t.Run(name, func(t *testing.T) {
 			var before *proxy
 			renewingThrough(t, clock.RealClock{}, func(api dynamic.Interface) dynamic.Interface {
-				before = newProxy(api, map[string]int{verb: 1})
+				before = newProxy(api, map[string]int{c.verb: 1})
 				return before
 			}, taken, func(t *testing.T, _ winos.Files, _ *signer, renewed *atomic.Int32) {
 				pass(life*70/100 + 20*time.Minute)
-				if n := before.asks("create"); n != 2 || renewed.Load() != 1 {
+				if n := before.asks("create"); n != c.asked || renewed.Load() != 1 {
 					t.Errorf("after %d requests it was renewed %d times", n, renewed.Load())
 				}
 			})

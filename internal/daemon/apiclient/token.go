@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -72,27 +71,21 @@ func WriteToken(files winos.Files, daemonKubeconfig string, to contract.ServiceT
 	if present, err := ServerOf(have); err == nil {
 		server.CA = present.CA
 	}
-	name := to.Account
-	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: server.CA}
-	config.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: to.Token}
-	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	config.CurrentContext = name
-	content, err := clientcmd.Write(*config)
+	content, err := Kubeconfig(to.Account, "", server, clientcmdapi.AuthInfo{TokenFile: to.Token})
 	if err != nil {
-		return fmt.Errorf("encoding the kubeconfig of %s: %w", name, err)
+		return err
 	}
 	// Write the token first. The program needs it, and starts as soon as the kubeconfig exists.
 	err = winos.WriteFile(files, to.Token, bytes.NewReader([]byte(token)), winos.AccessAdministrators)
 	if err != nil {
-		return fmt.Errorf("writing the token of %s: %w", name, err)
+		return fmt.Errorf("writing the token of %s: %w", to.Account, err)
 	}
 	if bytes.Equal(have, content) {
 		return nil
 	}
 	err = winos.WriteFile(files, to.Kubeconfig, bytes.NewReader(content), winos.AccessAdministrators)
 	if err != nil {
-		return fmt.Errorf("writing the kubeconfig of %s: %w", name, err)
+		return fmt.Errorf("writing the kubeconfig of %s: %w", to.Account, err)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func Reach(ctx context.Context, to Server, now func() time.Time) error {
 // without next, the host already has the bundle's revision, and a join may have brought a newer bundle. Then only the
 // existing bundle is trusted until settled. A second call changes nothing.
 func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool, err error) {
-	server, err := readKubeconfig(l.files, l.kubeconfig)
+	server, err := readKubeconfig(l.options.Files, l.options.Kubeconfig)
 	if err != nil || bytes.Equal(server.CA, ca) {
 		return true, err
 	}
@@ -67,5 +67,5 @@ func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool,
 	if err = l.verifyBy(ca); err != nil {
 		return false, err
 	}
-	return settled, Point(l.files, []string{l.kubeconfig}, Server{CA: ca})
+	return settled, Point(l.options.Files, l.options.Kubeconfig, Server{CA: ca})
 }

@@ -35,8 +35,6 @@ type Watch struct {
 	client dynamic.ResourceInterface
 	name   string
 	clock  clock.Clock
-	// retry is the first pause after a failed attempt to watch.
-	retry time.Duration
 
 	mu     sync.Mutex
 	wake   []chan<- struct{}
@@ -47,14 +45,7 @@ type Watch struct {
 
 // NewWatch returns a Watch of an object of the client's kind. It watches while Run runs.
 func NewWatch(client dynamic.ResourceInterface, name string, clock clock.Clock) *Watch {
-	return &Watch{client: client, name: name, clock: clock, retry: firstRetry}
-}
-
-// RetrySlowly makes failed attempts wait for the longest pause, because no caller waits for this object. Call it before
-// Run.
-func (w *Watch) RetrySlowly() *Watch {
-	w.retry = lastRetry
-	return w
+	return &Watch{client: client, name: name, clock: clock}
 }
 
 // Wake adds a channel that is signalled whenever the watch sees a change. The channel must have a buffer of one.
@@ -139,7 +130,7 @@ func (w *Watch) Run(ctx context.Context) {
 		if w.clock.Since(began) > lastRetry {
 			pause = 0
 		}
-		pause = loop.Grow(pause, 2, w.retry, lastRetry)
+		pause = loop.Grow(pause, 2, firstRetry, lastRetry)
 		logr.FromContextOrDiscard(ctx).Info("a watch is interrupted", "object", w.name, "retry", pause, "detail",
 			err.Error())
 		return loop.Jitter(pause)

@@ -59,7 +59,7 @@ func (a *Applier) isRewritten() bool {
 func (r *run) point(path string) error {
 	f := r.want.Kubeconfig(path)
 	r.digests.drop(path)
-	err := apiclient.Point(r.host.Files, []string{path}, apiclient.Server{CA: f.Content})
+	err := apiclient.Point(r.host.Files, path, apiclient.Server{CA: f.Content})
 	if err == nil {
 		return nil
 	}

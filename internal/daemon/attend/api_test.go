@@ -215,6 +215,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.request(w, body)
 	case strings.HasPrefix(r.URL.Path, csrsPath) && a.csrs[name] != nil:
 		give(w, a.csrs[name])
+	case strings.HasPrefix(r.URL.Path, csrsPath):
+		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 	case who != contract.HostUserPrefix+uid:
 		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
 	case r.URL.Path == secretsPath && r.URL.Query().Get("fieldSelector") == "metadata.name="+secretName:

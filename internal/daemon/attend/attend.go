@@ -101,20 +101,20 @@ func (p place) install(ctx context.Context, o Options, want contract.Attendance,
 	}
 	next := record{Attendance: want, TokenDigest: contract.Digest([]byte(want.Token))}
 	var was record
-	known := p.read(contract.HostStateFile, &was) == nil
+	_ = p.read(contract.HostStateFile, &was)
 	if exists {
 		if err = mayReplace(installed, was, want); err != nil {
 			return err
 		}
 	}
-	same := known && was.UID == next.UID && was.TokenDigest == next.TokenDigest
+	same := was.UID == next.UID && was.TokenDigest == next.TokenDigest
 	if _, err = p.identity(want.UID).LoadCertificate(); same && err == nil {
 		next.Token = "" // the host has its certificate
 	}
 	config := serviceConfig(o.Self)
 	var now progress
 	_ = p.read(progressFile, &now)
-	if exists && now.Attends && same && was == next && plan.Equal(installed.ServiceConfig, config) &&
+	if exists && now.Attends && was == next && plan.Equal(installed.ServiceConfig, config) &&
 		installed.State == winos.ServiceRunning {
 		printLine(out, "Service %s is running already.", contract.ServiceAttend)
 		return nil

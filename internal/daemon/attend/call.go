@@ -42,7 +42,7 @@ func (s *service) answer(ctx context.Context, call contract.Call) contract.CallA
 
 // run passes the request to the program through the RPC directory, as over SSH, and returns the answer.
 func (s *service) run(ctx context.Context, call contract.Call) (content []byte, err error) {
-	if !isWord(call.ID) || !isWord(string(call.Verb)) || !contract.IsDigest(call.Program.Digest) {
+	if !contract.IsCallID(call.ID) || !contract.IsCallID(string(call.Verb)) || !contract.IsDigest(call.Program.Digest) {
 		return nil, errors.New("the call has no valid id, verb or program")
 	}
 	if err = s.bring(ctx, call.Program); err != nil {
@@ -85,12 +85,6 @@ func (s *service) run(ctx context.Context, call contract.Call) (content []byte, 
 		return nil, errors.New("the answer is no valid JSON")
 	}
 	return content, nil
-}
-
-// isWord reports whether a text can be a part of a file's name, and an argument without quotes.
-func isWord(text string) bool {
-	return text != "" && len(text) <= 64 && strings.Trim(text,
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
 }
 
 // bring fetches the program if it is missing, and then deletes the other ones.

@@ -72,8 +72,6 @@ func (s *service) obtain(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	s.show(ctx, progress{Text: "Requesting a certificate. The operator approves the request " +
-		options.Identity.Request + "… within a minute."})
 	renewer := apiclient.Renewer{Identity: options.Identity, Client: client.Client, Clock: s.Clock}
 	return renewer.Obtain(ctx, life)
 }
@@ -85,6 +83,8 @@ func explain(err error) (text string, failed bool) {
 	var name x509.HostnameError
 	p, is := contract.AsProblem(err)
 	switch {
+	case is && p.Reason == contract.ReasonCertificatePending:
+		return "Requesting a certificate, which the operator approves within a minute: " + p.Detail + ".", false
 	case is && p.Reason == contract.ReasonCertificateDenied:
 		return "The operator has denied this host's certificate: " + p.Detail + ". Create a new command for the " +
 			"WindowsInstance and run it here.", true

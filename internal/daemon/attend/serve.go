@@ -52,11 +52,10 @@ type service struct {
 	wake   chan struct{}
 	// self is what the host reports about itself.
 	self contract.CallHost
-	// greeted is the UID of the Secret that this process wrote CallHostField to. answered is the ID of the last
-	// answered call: the watch may not show the answer yet.
-	greeted  types.UID
-	answered string
-	shown    string
+	// greeted is the UID of the Secret that this process wrote CallHostField to. last is the answer to the last call.
+	greeted types.UID
+	last    contract.CallAnswer
+	shown   string
 }
 
 // Serve gets the host's certificate and carries out calls, until ctx ends or the attendance does. In the latter case it
@@ -162,9 +161,13 @@ func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured
 		return
 	}
 	_, _ = field(object, contract.CallAnswerField, &answer)
-	if call.ID != answer.ID && call.ID != s.answered {
-		s.carryOut(ctx, call)
+	if call.ID == answer.ID {
+		return
 	}
+	if call.ID != s.last.ID {
+		s.last = s.carryOut(ctx, call)
+	}
+	s.deliver(ctx)
 }
 
 // current is the ID of the present call, or empty.
@@ -176,9 +179,9 @@ func (s *service) current() string {
 	return call.ID
 }
 
-// carryOut runs a call, beats while it runs, and delivers the answer. If the operator no longer waits for the call,
-// carryOut ends it. Exception: a cleanup goes on.
-func (s *service) carryOut(ctx context.Context, call contract.Call) {
+// carryOut runs a call, and beats while it runs. If the operator no longer waits for the call, carryOut ends it.
+// Exception: a cleanup goes on.
+func (s *service) carryOut(ctx context.Context, call contract.Call) contract.CallAnswer {
 	running, end := context.WithCancel(ctx)
 	defer end()
 	defer loop.Signal(s.wake)
@@ -190,8 +193,7 @@ func (s *service) carryOut(ctx context.Context, call contract.Call) {
 		select {
 		case answer := <-done:
 			s.self.Call = ""
-			s.deliver(ctx, answer)
-			return
+			return answer
 		case <-s.wake:
 			if call.Verb != contract.VerbCleanup && s.current() != call.ID {
 				end()
@@ -207,19 +209,15 @@ func (s *service) beat(ctx context.Context) {
 	s.logError(ctx, "a beat is lost", s.patch(ctx, map[string]any{contract.CallHostField: s.self}))
 }
 
-// deliver writes an answer. It tries again until the write succeeds or the operator no longer waits for the answer.
-func (s *service) deliver(ctx context.Context, answer contract.CallAnswer) {
-	for ctx.Err() == nil && s.current() == answer.ID && !isRefusal(s.watch.Err()) {
-		err := s.patch(ctx, map[string]any{contract.CallAnswerField: answer, contract.CallHostField: s.self})
-		if err == nil {
-			s.answered = answer.ID
-			return
-		}
-		s.logError(ctx, "an answer can't be written", err)
-		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err) {
-			answer = contract.CallAnswer{ID: answer.ID, Fault: "the API server does not accept the answer"}
-		}
-		loop.Wait(ctx, s.Clock, s.wake, loop.Jitter(s.Pace.Retry))
+// deliver writes the last answer, unless the operator no longer waits for it. After a failure, carryOn calls it again.
+func (s *service) deliver(ctx context.Context) {
+	if s.current() != s.last.ID {
+		return
+	}
+	err := s.patch(ctx, map[string]any{contract.CallAnswerField: s.last, contract.CallHostField: s.self})
+	s.logError(ctx, "an answer can't be written", err)
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err) {
+		s.last = contract.CallAnswer{ID: s.last.ID, Fault: "the API server does not accept the answer"}
 	}
 }
 

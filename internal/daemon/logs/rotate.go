@@ -20,12 +20,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Pauses between checks of sizes, which cost one query per log, and of older files, which cost one listing per
-// directory. With 10 s between checks, a program that writes 10 MB/s exceeds its limit by the default size.
-const (
-	sizePause = 10 * time.Second
-	agePause  = 10 * time.Minute
-)
+// turnPause is the time between checks. With 10 s, a program that writes 10 MB/s exceeds its limit by the default size.
+const turnPause = 10 * time.Second
 
 // RotatorOptions of a Rotator.
 type RotatorOptions struct {
@@ -40,9 +36,8 @@ type RotatorOptions struct {
 // Rotator keeps logs within their limits. Follow may be called while Run runs.
 type Rotator struct {
 	RotatorOptions
-	mu     sync.Mutex
-	logs   []contract.Log
-	pruned time.Time
+	mu   sync.Mutex
+	logs []contract.Log
 }
 
 // NewRotator returns a Rotator without logs.
@@ -68,14 +63,14 @@ func (r *Rotator) Follow(m contract.Manifest, own string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.logs, r.pruned = logs, time.Time{}
+	r.logs = logs
 }
 
 // Run rotates the logs until ctx ends.
 func (r *Rotator) Run(ctx context.Context) {
 	loop.Run(ctx, r.Clock, nil, func(ctx context.Context) time.Duration {
 		r.Turn(ctx)
-		return sizePause
+		return turnPause
 	})
 }
 
@@ -83,40 +78,33 @@ func (r *Rotator) Run(ctx context.Context) {
 func (r *Rotator) Turn(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	r.mu.Lock()
-	logs, old := r.logs, winos.Age(r.Now(), r.pruned) >= agePause
-	if old {
-		r.pruned = r.Now()
-	}
+	logs := r.logs
 	r.mu.Unlock()
 	for _, l := range logs {
-		moved, err := r.turn(ctx, l)
-		if err != nil {
+		if err := r.turn(ctx, l); err != nil {
 			log.Info("a log can't be rotated", "path", l.Path, "detail", err.Error())
 		}
-		if !moved && !old {
-			continue
-		}
-		if err = Prune(r.Files, l, r.Now()); err != nil {
+		if err := Prune(r.Files, l, r.Now()); err != nil {
 			log.Info("older logs can't be removed", "path", l.Path, "detail", err.Error())
 		}
 	}
 }
 
 // turn moves the content of a full log aside.
-func (r *Rotator) turn(ctx context.Context, l contract.Log) (moved bool, err error) {
+func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 	if l.Rotates || l.MaxSize <= 0 {
-		return false, nil
+		return nil
 	}
 	info, err := r.Files.Stat(l.Path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (info.Dir || info.Size < l.MaxSize) {
-		return false, nil
+		return nil
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	aside, err := MoveAside(r.Files, l.Path, r.Now())
 	if err != nil {
-		return false, err
+		return err
 	}
 	err = r.copyAside(ctx, l.Path, aside)
 	if errors.Is(err, winos.ErrNoSpace) {
@@ -125,13 +113,13 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) (moved bool, err err
 		err = r.Files.Remove(aside)
 	}
 	if err != nil {
-		return false, errors.Join(err, r.Files.Remove(aside))
+		return errors.Join(err, r.Files.Remove(aside))
 	}
 	if err = r.Logs.Empty(l.Path); err != nil {
 		// Otherwise the next check would copy the same content again, and older logs would be removed for it.
-		return false, errors.Join(err, r.Files.Remove(aside))
+		return errors.Join(err, r.Files.Remove(aside))
 	}
-	return true, nil
+	return nil
 }
 
 // copyAside copies the content of a log, including lines that arrive during the copy. Lines that arrive between the

@@ -203,11 +203,7 @@ func (r *Reconciler) watchLatest(ctx context.Context) {
 	if _, answers := r.node.Get(); !answers || r.revisions.latest.watch != nil {
 		return
 	}
-	w := apiclient.NewWatch(r.Client.Resource(secrets).Namespace(r.Namespace), contract.LatestSecret,
-		r.Clock).RetrySlowly()
-	w.Wake(r.wake)
-	r.revisions.latest.watch = w
-	r.beside.Go(func() { w.Run(ctx) })
+	r.revisions.latest.watch = r.watch(ctx, r.Client.Resource(secrets).Namespace(r.Namespace), contract.LatestSecret)
 }
 
 // inputs are the inputs of a pass, apart from the host. Most events on a Node (heartbeats, images) change none of them.

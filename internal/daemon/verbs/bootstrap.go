@@ -27,11 +27,10 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err = request.Manifest.Validate(); err != nil {
 		return answer, err
 	}
-	told, err := who(ctx, host, request)
-	if err != nil {
+	var facts map[contract.Fact]string
+	if answer.NodeName, facts, err = nameOf(ctx, host, request); err != nil {
 		return answer, err
 	}
-	answer.NodeName = told.name
 	if request.NodeName != answer.NodeName {
 		return answer, contract.NewProblem(contract.ReasonHostnameInvalid,
 			"the host is named %.63q and should join as %.63q", answer.NodeName, request.NodeName)
@@ -55,7 +54,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err != nil {
 		return answer, err
 	}
-	if err = note(stateFile, request, confidential, told); err != nil {
+	if err = note(stateFile, request, confidential, facts); err != nil {
 		return answer, apply.FileProblem(err)
 	}
 	again, err := takesCredential(ctx, host, stateFile, request)
@@ -138,20 +137,15 @@ func makeDirectories(files winos.Files, stateFile *state.File, shared []string) 
 	return cleared, err
 }
 
-// identified is the name of the host, with the facts that the name comes from.
-type identified struct {
-	name   string
-	values map[contract.Fact]string
-}
-
-// who returns the name for this host's Node: the cloud's name if the manifest asks for it, otherwise the host name. It
-// also checks that the host has the requested node address.
-func who(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (identified, error) {
+// nameOf returns the name for this host's Node: the cloud's name if the manifest asks for it, otherwise the host name.
+// values are the facts that the name comes from. nameOf also checks that the host has the requested node address.
+func nameOf(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (name string,
+	values map[contract.Fact]string, err error) {
 	facts, err := host.System.Facts(ctx)
 	if err != nil {
-		return identified{}, fmt.Errorf("reading the host's facts: %w", err)
+		return "", nil, fmt.Errorf("reading the host's facts: %w", err)
 	}
-	told := identified{name: strings.ToLower(facts.Hostname), values: map[contract.Fact]string{}}
+	name, values = strings.ToLower(facts.Hostname), map[contract.Fact]string{}
 	look := plan.HostFacts(ctx, host, request.Manifest.HNSNetwork(), nil)
 	for _, f := range plan.Naming() {
 		if !plan.AsksFor(request.Manifest, f) {
@@ -159,11 +153,11 @@ func who(ctx context.Context, host winos.Host, request contract.BootstrapRequest
 		}
 		value, problem := look(f)
 		if problem != nil {
-			return identified{}, problem
+			return "", nil, problem
 		}
-		told.name, told.values[f] = value, value
+		name, values[f] = value, value
 	}
-	return told, plan.CheckNodeIP(ctx, host, request.NodeIP)
+	return name, values, plan.CheckNodeIP(ctx, host, request.NodeIP)
 }
 
 // confidentialPart checks that the confidential part of a request belongs to its manifest, and packs it for the state
@@ -188,7 +182,8 @@ func stopDaemon(ctx context.Context, services winos.Services) error {
 
 // note records the new revision and node name in the state file. It keeps the previous revision if that one was
 // verified.
-func note(stateFile *state.File, request contract.BootstrapRequest, confidential []byte, told identified) error {
+func note(stateFile *state.File, request contract.BootstrapRequest, confidential []byte,
+	facts map[contract.Fact]string) error {
 	if stateFile.NodeName != request.NodeName {
 		stateFile.NodeValues = nil
 	}
@@ -201,7 +196,7 @@ func note(stateFile *state.File, request contract.BootstrapRequest, confidential
 	stateFile.Failed, stateFile.Faults, stateFile.Update = nil, nil, nil
 	stateFile.NodeName = request.NodeName
 	stateFile.Revision = state.Revision{Name: request.Revision, Manifest: request.Manifest, Confidential: confidential}
-	stateFile.NodeIP, stateFile.HostValues = request.NodeIP, told.values
+	stateFile.NodeIP, stateFile.HostValues = request.NodeIP, facts
 	stateFile.Extra = nil
 	for _, f := range []contract.File{
 		{Path: contract.PathBootstrapCA, Content: string(request.BootstrapCA)},

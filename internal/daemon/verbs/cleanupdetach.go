@@ -8,10 +8,9 @@ import (
 	"fmt"
 
 	"github.com/go-logr/logr"
-	"k8s.io/utils/clock"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
@@ -44,19 +43,17 @@ func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contrac
 		logr.FromContextOrDiscard(ctx).Info("cleaning the host without a separate service", "detail", err.Error())
 		return cleanupAlone(ctx, host, where)
 	}
-	for {
+	err := wait.PollUntilContextCancel(ctx, turnLook, true, func(ctx context.Context) (ended bool, err error) {
 		found, err := host.Services.Get(ctx, contract.ServiceCleanup)
-		if err != nil && !errors.Is(err, winos.ErrNotFound) {
-			return contract.CleanupAnswer{}, fmt.Errorf("looking at service %s: %w", contract.ServiceCleanup, err)
+		if errors.Is(err, winos.ErrNotFound) { // a service marked for deletion disappears when it stops
+			return true, nil
 		}
-		if err != nil || found.State == winos.ServiceStopped { // a service marked for deletion disappears when it stops
-			return collectCleanup(ctx, host, where)
-		}
-		if !loop.Wait(ctx, clock.RealClock{}, nil, turnLook) {
-			return contract.CleanupAnswer{},
-				fmt.Errorf("waiting for service %s: %w", contract.ServiceCleanup, ctx.Err())
-		}
+		return found.State == winos.ServiceStopped, err
+	})
+	if err != nil {
+		return contract.CleanupAnswer{}, fmt.Errorf("waiting for service %s: %w", contract.ServiceCleanup, err)
 	}
+	return collectCleanup(ctx, host, where)
 }
 
 // beginCleanup starts the service, unless it is running or has finished.

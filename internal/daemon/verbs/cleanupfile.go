@@ -180,27 +180,20 @@ func (c *cleaning) ours(path string) bool {
 }
 
 // remove removes a file or an empty directory, if it is there.
-func (c *cleaning) remove(what, path string) {
+func (c *cleaning) remove(what, path string) { c.removeBy(c.unlink, what, path) }
+
+// removeAll removes a file, or a directory with everything in it.
+func (c *cleaning) removeAll(path string) { c.removeBy(c.clear, "path", path) }
+
+func (c *cleaning) removeBy(remove func(path string) error, what, path string) {
 	if there, err := winos.Exists(c.host.Files, path); err == nil && !there || c.replaceable(path) {
 		return
 	}
-	if err := c.unlink(path); err != nil {
+	if err := remove(path); err != nil {
 		c.left("removing %s: %w", path, err)
 		return
 	}
 	c.removed(what, path)
-}
-
-// removeAll removes a file, or a directory with everything in it.
-func (c *cleaning) removeAll(path string) {
-	if there, err := winos.Exists(c.host.Files, path); err == nil && !there || c.replaceable(path) {
-		return
-	}
-	if err := c.clear(path); err != nil {
-		c.left("removing %s: %w", path, err)
-		return
-	}
-	c.removed("path", path)
 }
 
 // replaceable reports whether a user could replace path with another file. If so, it keeps the path.

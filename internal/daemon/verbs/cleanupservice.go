@@ -12,11 +12,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// services stops and deletes the daemon's services: the daemon first, because it would restart the others, and then
-// each service before the services that it depends on.
+// services stops and deletes the daemon's services: the daemon first, because it would restart the others. Stop also
+// stops the services that need a service.
 func (c *cleaning) services(ctx context.Context) {
-	ours := c.ourServices(ctx)
-	for _, name := range stopOrder(ours) {
+	names := slices.Sorted(maps.Keys(c.ourServices(ctx)))
+	if i := slices.Index(names, contract.ServiceDaemon); i >= 0 {
+		names = slices.Insert(slices.Delete(names, i, i+1), 0, contract.ServiceDaemon)
+	}
+	for _, name := range names {
 		if err := c.host.Services.Stop(ctx, name); err != nil && !errors.Is(err, winos.ErrNotFound) {
 			c.left("%w", err)
 			// Delete it anyway. The next boot completes the deletion at the latest.
@@ -68,32 +71,6 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 		}
 	}
 	return ours
-}
-
-// stopOrder puts the daemon first, and every service before those that it depends on.
-func stopOrder(services map[string]winos.Service) []string {
-	var order []string
-	placed := map[string]bool{}
-	var place func(name string)
-	place = func(name string) {
-		if placed[name] {
-			return
-		}
-		placed[name] = true
-		for _, other := range slices.Sorted(maps.Keys(services)) {
-			if slices.Contains(services[other].Dependencies, name) {
-				place(other)
-			}
-		}
-		order = append(order, name)
-	}
-	if _, installed := services[contract.ServiceDaemon]; installed {
-		place(contract.ServiceDaemon)
-	}
-	for _, name := range slices.Sorted(maps.Keys(services)) {
-		place(name)
-	}
-	return order
 }
 
 // killLimit bounds the wait for the end of a killed process.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -26,7 +25,7 @@ type Options struct {
 	HomeDir string
 	// Self is the absolute path of the own exe on the machine.
 	Self string
-	// Stdin, Stdout and Stderr are the standard streams; nil ones are empty or discard.
+	// Stdin, Stdout and Stderr are the standard streams.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Logger receives the log of the verbs; without it they log nothing. The service logs to its own file.
@@ -93,15 +92,6 @@ Node's desired revision, and keeps services, files and environment as the manife
 }
 
 func withDefaults(o Options) Options {
-	if o.Stdin == nil {
-		o.Stdin = strings.NewReader("")
-	}
-	if o.Stdout == nil {
-		o.Stdout = io.Discard
-	}
-	if o.Stderr == nil {
-		o.Stderr = io.Discard
-	}
 	if o.Host.Services != nil {
 		o.Host = winos.WithTimeouts(o.Host)
 	}

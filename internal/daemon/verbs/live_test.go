@@ -298,11 +298,11 @@ func (w *world) join(t *testing.T) {
 	w.publish(t, w.desired.Revision, w.desired.Manifest, w.desired.Confidential)
 	w.annotate(t, fmt.Sprintf("%q:%q,%q:%q", contract.DesiredRevisionAnnotation, w.desired.Revision,
 		contract.HybridSubnetAnnotation, "10.132.1.0/24"))
-	over := must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, contract.HandoverRequest{
+	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, contract.HandoverRequest{
 		NodeName: "win-a", Revision: w.desired.Revision, Certificate: w.sign(t, made.DaemonCSR), APIServer: w.URL,
 		CA: w.CAPEM, Namespace: contract.OperatorNamespace,
 	}))
-	if !over.ServiceRunning {
+	if service(t, r, contract.ServiceDaemon).State != winos.ServiceRunning {
 		t.Fatal("the daemon does not run")
 	}
 }

@@ -34,8 +34,8 @@ func TestTheDaemonsProgramTravelsOnce(t *testing.T) {
 	bootstrap.Manifest = withDaemon(firstDaemon)
 	bootstrap.Revision = versionOf(bootstrap.Manifest)
 	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrap))
-	if over := must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover,
-		r.handoverRequest(t, made.DaemonCSR))); !over.ServiceRunning {
+	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, r.handoverRequest(t, made.DaemonCSR)))
+	if service(t, r, contract.ServiceDaemon).State != winos.ServiceRunning {
 		t.Fatal("the daemon does not run")
 	}
 	for _, path := range []string{contract.PathDaemon, contract.DirStore + `\` + digestOf(firstDaemon)} {

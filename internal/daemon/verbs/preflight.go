@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
@@ -66,7 +67,7 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	if err = plan.CheckNodeIP(ctx, host, request.NodeIP); err == nil && request.NodeIP != "" {
 		found.nodeIP = request.NodeIP
 	} else if problem, ok := contract.AsProblem(err); ok {
-		found.addressProblem = problem
+		found.problems = append(found.problems, *problem)
 	} else if err != nil {
 		return found, err
 	}
@@ -75,7 +76,10 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 			return found, fmt.Errorf("reading the configuration of VMware Tools: %w", err)
 		}
 	}
-	found.nodeName, found.nameProblem = nodeName(ctx, host, found.facts, request)
+	var problem *contract.Problem
+	if found.nodeName, problem = nodeName(ctx, host, found.facts, request); problem != nil {
+		found.problems = append(found.problems, *problem)
+	}
 	if found.listening, err = host.Network.Listening(ctx); err != nil {
 		return found, fmt.Errorf("listing the ports in use: %w", err)
 	}
@@ -85,10 +89,15 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	if found.ours, err = state.Recognisable(host.Files); err != nil {
 		return found, err
 	}
-	if found.conflict, err = state.Conflict(host.Files, shared(request.ExternalNetwork)...); err != nil {
+	if problem, err = state.Conflict(host.Files, shared(request.ExternalNetwork)...); err != nil {
 		return found, err
+	} else if problem != nil {
+		found.problems = append(found.problems, *problem)
 	}
-	found.unreachable = reach(ctx, request, host.System.Now)
+	if request.APIServer != "" {
+		found.unreachable = apiclient.Reach(ctx, apiclient.Server{URL: request.APIServer, CA: request.CA},
+			host.System.Now)
+	}
 	found.missing, err = payload.NewStore(host.Files).Missing(request.Blobs)
 	return found, err
 }
@@ -144,7 +153,7 @@ func ownName(facts winos.Facts, request contract.PreflightRequest) string {
 // runtime.
 func services(ctx context.Context, host winos.Host) (map[string]winos.Service, error) {
 	all := map[string]winos.Service{}
-	for _, name := range append(ourNames(), foreignNames()...) {
+	for _, name := range serviceNames() {
 		s, err := host.Services.Get(ctx, name)
 		if errors.Is(err, winos.ErrNotFound) {
 			continue

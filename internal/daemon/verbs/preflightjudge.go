@@ -40,19 +40,17 @@ type findings struct {
 	daemon   string
 	nodeIP   string
 	routeErr error
-	// addressProblem reports that the host lacks the requested address. nameProblem reports that the name of the Node
-	// is unknown.
-	addressProblem, nameProblem *contract.Problem
-	nodeName                    string
-	feature                     winos.FeatureState
-	featureErr                  error
-	listening                   map[int]string
-	services                    map[string]winos.Service
+	// problems of the requested address, the name of the Node, and the directories.
+	problems   []contract.Problem
+	nodeName   string
+	feature    winos.FeatureState
+	featureErr error
+	listening  map[int]string
+	services   map[string]winos.Service
 	// ours reports that the host has files that only this daemon writes. The description of a service isn't enough,
 	// because another operator uses the same one.
-	ours     bool
-	conflict *contract.Problem
-	missing  []contract.Blob
+	ours    bool
+	missing []contract.Blob
 	// unreachable is the error of connecting to the API server; nil if the connection succeeded or wasn't requested.
 	unreachable error
 	// hidden reports that VMware Tools will not report the host's address.
@@ -77,17 +75,14 @@ func (f findings) manages(service string) bool {
 	return f.ours && contract.IsManaged(f.services[service].Description)
 }
 
-// ourNames are the names of services that a manifest may install.
-func ourNames() []string {
+// serviceNames are the services that a manifest may install, and those of other container runtimes.
+func serviceNames() []string {
 	return []string{
 		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceExporter, contract.ServiceHybridOverlay,
 		contract.ServiceFlannel, contract.ServiceCSIProxy,
-		contract.ServiceKubeProxy, contract.ServiceCloudNode, contract.ServiceDaemon,
+		contract.ServiceKubeProxy, contract.ServiceCloudNode, contract.ServiceDaemon, "docker",
 	}
 }
-
-// foreignNames are the services of other container runtimes.
-func foreignNames() []string { return []string{"docker"} }
 
 // judge lists the problems that prevent the host from becoming a node, the most fundamental first.
 func judge(f findings, request contract.PreflightRequest) (problems []contract.Problem) {
@@ -95,24 +90,22 @@ func judge(f findings, request contract.PreflightRequest) (problems []contract.P
 		return []contract.Problem{*contract.NewProblem(contract.ReasonNotAdministrator,
 			"the user may log in but has no administrators' rights")}
 	}
-	for _, check := range []func(findings, contract.PreflightRequest) []*contract.Problem{
+	for _, check := range []func(findings, contract.PreflightRequest) []contract.Problem{
 		daemonDiffers, buildUnsupported, featureUnknown, diskFull, clockSkewed, hostnameInvalid, routeMissing,
-		addressMissing, gatewaysSeveral, addressStatic, portUnsupported, nameUnknown, conflicting, portsInUse,
-		addressHidden, apiServerUnreachable,
+		gatewaysSeveral, addressStatic, portUnsupported, inspected, conflicting, portsInUse, addressHidden,
+		apiServerUnreachable,
 	} {
-		for _, p := range check(f, request) {
-			problems = append(problems, *p)
-		}
+		problems = append(problems, check(f, request)...)
 	}
 	return problems
 }
 
-func daemonDiffers(f findings, request contract.PreflightRequest) []*contract.Problem {
+func daemonDiffers(f findings, request contract.PreflightRequest) []contract.Problem {
 	return when(f.daemon != request.Daemon, contract.ReasonPayloadCorrupt,
 		"the daemon's program on the host has digest %.16s and was sent with %.16s", f.daemon, request.Daemon)
 }
 
-func buildUnsupported(f findings, _ contract.PreflightRequest) []*contract.Problem {
+func buildUnsupported(f findings, _ contract.PreflightRequest) []contract.Problem {
 	builds := contract.WindowsBuilds()
 	at := slices.IndexFunc(builds, func(b contract.WindowsBuild) bool { return b.Number == f.facts.Build })
 	if at >= 0 && f.facts.UBR < builds[at].Update {
@@ -130,32 +123,32 @@ func buildUnsupported(f findings, _ contract.PreflightRequest) []*contract.Probl
 }
 
 // portUnsupported: HNS of Windows Server 2019 lacks the feature VxlanPort.
-func portUnsupported(f findings, request contract.PreflightRequest) []*contract.Problem {
+func portUnsupported(f findings, request contract.PreflightRequest) []contract.Problem {
 	return when(f.facts.Build == build2019 && request.VXLANPort != 0, contract.ReasonVXLANPortUnsupported,
 		"%s can't use the VXLAN port %d of the hybrid network", f.facts.ProductName, request.VXLANPort)
 }
 
 // addressStatic: creating the first network removes the address of the network card, except on Server 2022. On a joined
 // host the network already exists.
-func addressStatic(f findings, _ contract.PreflightRequest) []*contract.Problem {
+func addressStatic(f findings, _ contract.PreflightRequest) []contract.Problem {
 	lost := f.facts.StaticAddress && !f.facts.DeviceLessNICDisabled && f.facts.Build != build2022 && !f.joined()
 	return when(lost, contract.ReasonStaticAddress, "address %s is static, and DeviceLessNicDisabled is not set",
 		f.nodeIP)
 }
 
 // gatewaysSeveral: with several gateways, changing metrics would decide which network card the cluster uses.
-func gatewaysSeveral(f findings, request contract.PreflightRequest) []*contract.Problem {
+func gatewaysSeveral(f findings, request contract.PreflightRequest) []contract.Problem {
 	gateways := f.facts.Gateways
 	return when(len(gateways) > 1 && request.NodeIP == "" && !f.joined(), contract.ReasonSeveralGateways,
 		"%d network cards have a default gateway: %s", len(gateways), strings.Join(gateways, ", "))
 }
 
-func featureUnknown(f findings, _ contract.PreflightRequest) []*contract.Problem {
+func featureUnknown(f findings, _ contract.PreflightRequest) []contract.Problem {
 	return when(f.featureErr != nil, contract.ReasonFeatureMissing, "asking for the Windows feature %s: %v", Feature,
 		f.featureErr)
 }
 
-func diskFull(f findings, _ contract.PreflightRequest) []*contract.Problem {
+func diskFull(f findings, _ contract.PreflightRequest) []contract.Problem {
 	need := int64(headroom)
 	if f.joined() {
 		need = headroomJoined
@@ -168,7 +161,7 @@ func diskFull(f findings, _ contract.PreflightRequest) []*contract.Problem {
 		float64(need)/gib)
 }
 
-func clockSkewed(f findings, request contract.PreflightRequest) []*contract.Problem {
+func clockSkewed(f findings, request contract.PreflightRequest) []contract.Problem {
 	skew, direction := f.now.Sub(request.Time), "ahead of"
 	if skew < 0 {
 		direction = "behind"
@@ -177,7 +170,7 @@ func clockSkewed(f findings, request contract.PreflightRequest) []*contract.Prob
 		"the host's clock is %s %s the cluster's", skew.Abs().Round(time.Second), direction)
 }
 
-func hostnameInvalid(f findings, request contract.PreflightRequest) []*contract.Problem {
+func hostnameInvalid(f findings, request contract.PreflightRequest) []contract.Problem {
 	if !isOwn(request.NodeName) {
 		return nil // the cloud's name is checked where it is read
 	}
@@ -192,30 +185,15 @@ func hostnameInvalid(f findings, request contract.PreflightRequest) []*contract.
 		"%.80q has capital letters, and vSphere's cloud provider would not find the Node %.80q by it", name, lower)
 }
 
-func addressMissing(f findings, _ contract.PreflightRequest) []*contract.Problem {
-	if f.addressProblem == nil {
-		return nil
-	}
-	return []*contract.Problem{f.addressProblem}
-}
-
-func nameUnknown(f findings, _ contract.PreflightRequest) []*contract.Problem {
-	if f.nameProblem == nil {
-		return nil
-	}
-	return []*contract.Problem{f.nameProblem}
-}
-
-func routeMissing(f findings, _ contract.PreflightRequest) []*contract.Problem {
+func routeMissing(f findings, _ contract.PreflightRequest) []contract.Problem {
 	return when(f.routeErr != nil, contract.ReasonNoDefaultRoute, "finding the address of the default route: %v",
 		f.routeErr)
 }
 
-func conflicting(f findings, _ contract.PreflightRequest) (problems []*contract.Problem) {
-	if f.conflict != nil {
-		problems = append(problems, f.conflict)
-	}
-	for _, name := range append(ourNames(), foreignNames()...) {
+func inspected(f findings, _ contract.PreflightRequest) []contract.Problem { return f.problems }
+
+func conflicting(f findings, _ contract.PreflightRequest) (problems []contract.Problem) {
+	for _, name := range serviceNames() {
 		if _, exists := f.services[name]; exists && !f.manages(name) {
 			problems = append(problems, one(contract.ReasonConflictingSoftware,
 				"service %s exists and was not installed by this operator", name)...)
@@ -225,12 +203,12 @@ func conflicting(f findings, _ contract.PreflightRequest) (problems []*contract.
 }
 
 // addressHidden: on a joined host, the address has already moved.
-func addressHidden(f findings, _ contract.PreflightRequest) []*contract.Problem {
+func addressHidden(f findings, _ contract.PreflightRequest) []contract.Problem {
 	return when(f.hidden && !f.joined(), contract.ReasonAddressHidden,
 		"exclude-nics in %s leaves out the interface that will have the host's address", guestToolsConf)
 }
 
-func portsInUse(f findings, _ contract.PreflightRequest) (problems []*contract.Problem) {
+func portsInUse(f findings, _ contract.PreflightRequest) (problems []contract.Problem) {
 	users := map[int]string{contract.KubeletPort: contract.ServiceKubelet,
 		contract.MetricsPort: contract.ServiceExporter}
 	for _, port := range []int{contract.KubeletPort, contract.MetricsPort} {
@@ -241,25 +219,24 @@ func portsInUse(f findings, _ contract.PreflightRequest) (problems []*contract.P
 		if program == "" {
 			program = "another program"
 		}
-		problems = append(problems, contract.NewProblem(contract.ReasonPortInUse, "%s listens on TCP port %d", program,
-			port))
+		problems = append(problems, one(contract.ReasonPortInUse, "%s listens on TCP port %d", program, port)...)
 	}
-	return slices.Clip(problems)
+	return problems
 }
 
-func apiServerUnreachable(f findings, request contract.PreflightRequest) []*contract.Problem {
+func apiServerUnreachable(f findings, request contract.PreflightRequest) []contract.Problem {
 	return when(f.unreachable != nil, contract.ReasonAPIServerUnreachable, "connecting to %s: %.300s",
 		request.APIServer, f.unreachable)
 }
 
 // when returns one problem if bad, otherwise none.
-func when(bad bool, reason contract.Reason, format string, args ...any) []*contract.Problem {
+func when(bad bool, reason contract.Reason, format string, args ...any) []contract.Problem {
 	if !bad {
 		return nil
 	}
 	return one(reason, format, args...)
 }
 
-func one(reason contract.Reason, format string, args ...any) []*contract.Problem {
-	return []*contract.Problem{{Reason: reason, Detail: fmt.Sprintf(format, args...)}}
+func one(reason contract.Reason, format string, args ...any) []contract.Problem {
+	return []contract.Problem{{Reason: reason, Detail: fmt.Sprintf(format, args...)}}
 }

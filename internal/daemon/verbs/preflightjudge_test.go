@@ -129,14 +129,14 @@ func TestA08_WhatKeepsAHostFromJoining(t *testing.T) {
 			f.services["containerd"] = foreign("containerd")
 		}, []contract.Reason{contract.ReasonConflictingSoftware}},
 		"a directory of somebody else": {func(f *findings, _ *contract.PreflightRequest) {
-			f.conflict = contract.NewProblem(contract.ReasonConflictingSoftware, "x")
+			f.problems = []contract.Problem{{Reason: contract.ReasonConflictingSoftware, Detail: "x"}}
 		}, []contract.Reason{contract.ReasonConflictingSoftware}},
 		"an address that the host lacks": {func(f *findings, _ *contract.PreflightRequest) {
-			f.addressProblem = contract.NewProblem(contract.ReasonNodeIPMissing, "x")
+			f.problems = []contract.Problem{{Reason: contract.ReasonNodeIPMissing, Detail: "x"}}
 		}, []contract.Reason{contract.ReasonNodeIPMissing}},
 		"a cloud that does not tell the name": {func(f *findings, r *contract.PreflightRequest) {
-			r.NodeName, f.nameProblem = contract.FactAWSHostname,
-				contract.NewProblem(contract.ReasonMetadataUnavailable, "x")
+			r.NodeName = contract.FactAWSHostname
+			f.problems = []contract.Problem{{Reason: contract.ReasonMetadataUnavailable, Detail: "x"}}
 		}, []contract.Reason{contract.ReasonMetadataUnavailable}},
 		"a host name with a _ on a cloud that gives another": {func(f *findings, r *contract.PreflightRequest) {
 			r.NodeName, f.facts.Hostname = contract.FactAWSHostname, "WIN_A"

@@ -69,20 +69,24 @@ func Prepare(ctx context.Context, host winos.Host, request contract.PrepareReque
 	if len(needs) == 0 {
 		return answer, nil
 	}
+	stateFile, err := state.Open(host.Files)
+	if err != nil {
+		return answer, err
+	}
 	if renames(facts, request.Hostname, request.NodeName) {
-		if err = rename(ctx, host, facts.Hostname, request.Hostname); err != nil {
+		if err = rename(ctx, host.System, stateFile, facts.Hostname, request.Hostname); err != nil {
 			return answer, err
 		}
 	}
 	if feature == winos.FeatureAbsent {
-		if feature, err = enable(ctx, host); err != nil {
+		if feature, err = enable(ctx, host.System, stateFile); err != nil {
 			return answer, err
 		}
 	}
 	if !renames(facts, request.Hostname, request.NodeName) && feature == winos.FeatureEnabled {
 		return answer, nil
 	}
-	if err = countReboot(host, facts.BootID, needs); err != nil {
+	if err = countReboot(stateFile, host.System.Now(), facts.BootID, needs); err != nil {
 		return answer, err
 	}
 	if err = host.System.Reboot(ctx, "Preparing this host as a Kubernetes node: "+
@@ -104,12 +108,8 @@ const (
 
 // countReboot records a reboot before it is requested. It refuses the reboot if the previous ones had no effect.
 // Repeated requests in the same boot count once.
-func countReboot(host winos.Host, boot string, needs []string) error {
-	stateFile, err := state.Open(host.Files)
-	if err != nil {
-		return err
-	}
-	last, now := stateFile.Reboots, host.System.Now()
+func countReboot(stateFile *state.File, now time.Time, boot string, needs []string) error {
+	last := stateFile.Reboots
 	if last == nil {
 		last = &state.Reboots{}
 	}
@@ -131,47 +131,39 @@ func countReboot(host winos.Host, boot string, needs []string) error {
 	return stateFile.Save()
 }
 
-func rename(ctx context.Context, host winos.Host, before, hostname string) error {
-	stateFile, err := state.Open(host.Files)
-	if err != nil {
-		return err
-	}
+func rename(ctx context.Context, system winos.System, stateFile *state.File, before, hostname string) error {
 	if stateFile.HostnameBefore == "" {
 		stateFile.HostnameBefore = before
 	}
 	stateFile.HostnameSet = hostname
-	if err = stateFile.Save(); err != nil {
+	if err := stateFile.Save(); err != nil {
 		return err
 	}
-	if err = host.System.SetHostname(ctx, hostname); err != nil {
+	if err := system.SetHostname(ctx, hostname); err != nil {
 		return contract.NewProblem(contract.ReasonHostnameInvalid, "renaming the host from %s to %s: %v", before,
 			hostname, err)
 	}
 	return nil
 }
 
-func enable(ctx context.Context, host winos.Host) (winos.FeatureState, error) {
-	stateFile, err := state.Open(host.Files)
-	if err != nil {
-		return "", err
-	}
+func enable(ctx context.Context, system winos.System, stateFile *state.File) (winos.FeatureState, error) {
 	if !slices.Contains(stateFile.Features, Feature) {
 		stateFile.Features = append(stateFile.Features, Feature)
 	}
-	if err = stateFile.Save(); err != nil {
+	if err := stateFile.Save(); err != nil {
 		return "", err
 	}
-	if err = host.System.EnableFeature(ctx, Feature); err != nil {
+	if err := system.EnableFeature(ctx, Feature); err != nil {
 		return "", contract.NewProblem(contract.ReasonFeatureMissing, "switching on the Windows feature %s: %v",
 			Feature, err)
 	}
-	state, err := host.System.Feature(ctx, Feature)
+	feature, err := system.Feature(ctx, Feature)
 	if err != nil {
 		return "", contract.NewProblem(contract.ReasonFeatureMissing, "asking for the feature %s: %v", Feature, err)
 	}
-	if state == winos.FeatureAbsent {
+	if feature == winos.FeatureAbsent {
 		return "", contract.NewProblem(contract.ReasonFeatureMissing,
 			"the Windows feature %s is still absent after switching it on", Feature)
 	}
-	return state, nil
+	return feature, nil
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
@@ -47,7 +48,6 @@ func TestA08_PreflightTellsThatTheAPIServerCanNotBeReached(t *testing.T) {
 		wants   string        // a regular expression
 	}{
 		"it answers":      {request: at(server.URL, ca)},
-		"nobody asks":     {},
 		"nothing listens": {request: at("https://"+closed.Address(), ca), wants: "refused"},
 		"something is silent": {request: at("https://"+silent.Addr().String(), ca), limit: 3 * time.Second,
 			wants: "deadline|i/o timeout"},
@@ -55,14 +55,16 @@ func TestA08_PreflightTellsThatTheAPIServerCanNotBeReached(t *testing.T) {
 			wants: "lookup api.invalid"},
 		"another CA":           {request: at(server.URL, another(t)), wants: "unknown authority"},
 		"a clock of years ago": {request: at(server.URL, ca), clock: time.Unix(-1, 0), wants: "not yet valid"},
-		"no CA":                {request: at(server.URL, nil), wants: "sent no certificate"},
+		"no CA":                {request: at(server.URL, nil), wants: "no certificate of the API server's CA"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(test.limit, time.Minute))
 			defer cancel()
 			found, request := fit()
-			found.unreachable = reach(ctx, test.request, func() time.Time { return cmp.Or(test.clock, time.Now()) })
+			found.unreachable = apiclient.Reach(ctx,
+				apiclient.Server{URL: test.request.APIServer, CA: test.request.CA},
+				func() time.Time { return cmp.Or(test.clock, time.Now()) })
 			request.APIServer = test.request.APIServer
 			problems := judge(found, request)
 			switch {

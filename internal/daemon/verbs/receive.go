@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -25,39 +26,9 @@ func Receive(ctx context.Context, host winos.Host, home string,
 	}
 	path := RPCPath(home) + `\` + request.Stream
 	defer func() { err = errors.Join(err, winos.RemoveClosed(host.Files, path)) }()
-	stateFile, err := state.Open(host.Files)
-	if err != nil {
-		return answer, err
-	}
-	if err = state.Ensure(host.Files, stateFile, contract.DirStore); err != nil {
-		return answer, storeProblem(err)
-	}
-	blobs := nodepayload.NewStore(host.Files)
-	return stored(blobs, request.Blobs, unpack(ctx, host.Files, path, request.Blobs, blobs))
-}
-
-// stored lists the stored and the missing blobs after an attempt to store them, which may have failed.
-func stored(blobs *nodepayload.Store, want []contract.Blob, attempt error) (answer contract.ReceiveAnswer, err error) {
-	if answer.Missing, err = blobs.Missing(want); err != nil {
-		return answer, err
-	}
-	missing := make(map[string]bool, len(answer.Missing))
-	for _, b := range answer.Missing {
-		missing[b.Digest] = true
-	}
-	for _, b := range want {
-		if !missing[b.Digest] {
-			answer.Stored = append(answer.Stored, b.Digest)
-		}
-	}
-	if len(answer.Missing) == 0 {
-		return answer, nil
-	}
-	if attempt == nil {
-		attempt = contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d blobs are missing",
-			len(answer.Missing), len(want))
-	}
-	return answer, storeProblem(attempt)
+	return store(host.Files, request.Blobs, func(blobs *nodepayload.Store) error {
+		return unpack(ctx, host.Files, path, request.Blobs, blobs)
+	})
 }
 
 // Fetch fetches blobs from where the host's Attendance says. Its answer is that of Receive.
@@ -67,15 +38,39 @@ func Fetch(ctx context.Context, host winos.Host, home string,
 	if err != nil {
 		return answer, err
 	}
-	stateFile, err := state.Open(host.Files)
+	return store(host.Files, request.Blobs, func(blobs *nodepayload.Store) error {
+		return nodepayload.Bring(ctx, host.System, source, blobs, request.Blobs)
+	})
+}
+
+// store attempts to store blobs, and lists the stored and the missing ones.
+func store(files winos.Files, want []contract.Blob,
+	attempt func(*nodepayload.Store) error) (answer contract.ReceiveAnswer, err error) {
+	stateFile, err := state.Open(files)
 	if err != nil {
 		return answer, err
 	}
-	if err = state.Ensure(host.Files, stateFile, contract.DirStore); err != nil {
+	if err = state.Ensure(files, stateFile, contract.DirStore); err != nil {
 		return answer, storeProblem(err)
 	}
-	blobs := nodepayload.NewStore(host.Files)
-	return stored(blobs, request.Blobs, nodepayload.Bring(ctx, host.System, source, blobs, request.Blobs))
+	blobs := nodepayload.NewStore(files)
+	failure := attempt(blobs)
+	if answer.Missing, err = blobs.Missing(want); err != nil {
+		return answer, err
+	}
+	for _, b := range want {
+		if !slices.Contains(answer.Missing, b) {
+			answer.Stored = append(answer.Stored, b.Digest)
+		}
+	}
+	if len(answer.Missing) == 0 {
+		return answer, nil
+	}
+	if failure == nil {
+		failure = contract.NewProblem(contract.ReasonPayloadIncomplete, "%d of %d blobs are missing",
+			len(answer.Missing), len(want))
+	}
+	return answer, storeProblem(failure)
 }
 
 // storeProblem is apply.FileProblem for the store. A file in the store doesn't belong to a revision yet, so

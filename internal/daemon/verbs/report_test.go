@@ -3,6 +3,8 @@ package verbs_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"strings"
 	"testing"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -19,7 +21,8 @@ func TestA75_TheVerbPrintsTheReportAndChangesNothing(t *testing.T) {
 	t.Cleanup(func() { _ = m.Close() })
 	before := m.Snapshot()
 	var out bytes.Buffer
-	root := verbs.New(verbs.Options{Host: m.Host(), Version: "1.2.3", Stdout: &out})
+	root := verbs.New(verbs.Options{Host: m.Host(), Version: "1.2.3", Stdin: strings.NewReader(""), Stdout: &out,
+		Stderr: io.Discard})
 	root.SetArgs([]string{"report"})
 	if err = root.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)

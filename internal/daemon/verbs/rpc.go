@@ -69,7 +69,7 @@ var (
 
 // NewRPCDir returns the channel of call id, below the user's home.
 func NewRPCDir(files winos.Files, home, id string) (*RPCDir, error) {
-	if !legalID(id) {
+	if !contract.IsCallID(id) {
 		return nil, fmt.Errorf("%.40q can't name a call: letters, digits and hyphens only, at most 64", id)
 	}
 	if home == "" {
@@ -81,11 +81,6 @@ func NewRPCDir(files winos.Files, home, id string) (*RPCDir, error) {
 // RPCPath returns the RPC directory below a home.
 func RPCPath(home string) string {
 	return strings.TrimRight(home, `\`) + `\` + contract.RPCDir
-}
-
-func legalID(id string) bool {
-	return id != "" && len(id) <= 64 && strings.Trim(id,
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
 }
 
 // Request reads the request's file and deletes it.
@@ -108,13 +103,8 @@ type Streams struct {
 	Out io.Writer
 }
 
-// Request reads In until its end. Without In, the request is empty.
-func (s Streams) Request() ([]byte, error) {
-	if s.In == nil {
-		return nil, nil
-	}
-	return io.ReadAll(s.In)
-}
+// Request reads In until its end.
+func (s Streams) Request() ([]byte, error) { return io.ReadAll(s.In) }
 
 // Answer writes to Out.
 func (s Streams) Answer(content []byte) error {

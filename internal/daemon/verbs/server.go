@@ -20,9 +20,18 @@ func replaceServer(ctx context.Context, host winos.Host, stateFile *state.File,
 	if err != nil {
 		return nil //nolint:nilerr // the request names no API server
 	}
-	astray, err := apiclient.Astray(host.Files, apiclient.Kubeconfigs(), to)
-	if err != nil || len(astray) == 0 {
-		return err
+	var astray []string
+	for _, path := range apiclient.Kubeconfigs() {
+		server, err := apiclient.Repointed(host.Files, path, to)
+		if err != nil {
+			return err
+		}
+		if server != nil {
+			astray = append(astray, path)
+		}
+	}
+	if len(astray) == 0 {
+		return nil
 	}
 	for _, s := range request.Manifest.Services {
 		if !slices.Contains(contract.KubeconfigServices(), s.Name) {
@@ -33,5 +42,10 @@ func replaceServer(ctx context.Context, host winos.Host, stateFile *state.File,
 				"stopping %s so that it uses the API server's new address: %v", s.Name, err)
 		}
 	}
-	return apiclient.Point(host.Files, astray, to)
+	for _, path := range astray {
+		if err = apiclient.Point(host.Files, path, to); err != nil {
+			return err
+		}
+	}
+	return nil
 }

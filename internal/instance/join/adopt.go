@@ -84,17 +84,13 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if err != nil {
 		return journey.WaitForCluster(err)
 	}
-	answer, err := journey.Call[contract.HandoverAnswer](ctx, session.Conn, contract.VerbHandover,
+	_, err = journey.Call[contract.HandoverAnswer](ctx, session.Conn, contract.VerbHandover,
 		contract.HandoverRequest{
 			NodeName: instance.Status.NodeName, Revision: desired.Revision, Certificate: certificate,
 			APIServer: facts.APIServer, CA: []byte(facts.BootstrapCA), Namespace: j.Namespace,
 		})
 	if err != nil {
 		return journey.Fail(err)
-	}
-	if !answer.ServiceRunning {
-		return journey.Fail(contract.NewProblem(contract.ReasonServiceFailed, "%s does not run",
-			contract.ServiceDaemon))
 	}
 	instance.Status.DaemonStopped = false
 	j.Slots.Release(instance.UID)
