@@ -8,9 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -52,10 +53,17 @@ func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 			"flag", "--payload-advertise", "environment", []string{podAddresses, podAddress, serviceAddress})
 		return publish.PayloadSource{}, nil
 	}
+	// Every cluster publishes the CAs of its clients' certificates here, so that servers can verify clients:
+	// https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/.
+	clientCAs, err := dynamiccertificates.NewDynamicCAFromConfigMapController("payload", metav1.NamespaceSystem,
+		"extension-apiserver-authentication", "client-ca-file", clients)
+	if err != nil {
+		return publish.PayloadSource{}, fmt.Errorf("watching the CAs of daemons: %w", err)
+	}
 	nodes := payloadserver.Nodes{Reader: mgr.GetClient(), Namespace: o.namespace}
 	options := payloadserver.Options{
-		Blobs: blobs, Clients: payloadserver.NewClientCAs(clients, time.Now).Pool, Registry: metrics.Registry,
-		Known: nodes.Known, Guests: nodes.Guests,
+		Blobs: blobs, Clients: clientCAs.VerifyOptions, Registry: metrics.Registry, Known: nodes.Known,
+		Guests: nodes.Guests,
 	}
 	source := publish.PayloadSource{}
 	for _, p := range places {
@@ -76,6 +84,7 @@ func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 		if err != nil {
 			return fmt.Errorf("listening for daemons: %w", err)
 		}
+		go clientCAs.Run(ctx, 1)
 		return d.Serve(logr.NewContext(ctx, mgr.GetLogger().WithName("payload server")), listener)
 	}
 	if err = mgr.Add(manager.RunnableFunc(serve)); err != nil {

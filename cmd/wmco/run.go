@@ -175,7 +175,7 @@ func untilReady(ctx context.Context, log logr.Logger, what string,
 }
 
 // newReader creates the reader of facts for this kind of cluster.
-func newReader(mgr ctrl.Manager, o options, clients kubernetes.Interface, openShift bool) (cluster.Kind, error) {
+func newReader(mgr ctrl.Manager, o options, clients kubernetes.Interface, openShift bool) (cluster.Source, error) {
 	options := cluster.Options{
 		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(),
 		At: cluster.At(mgr.GetConfig()), Lookup: net.DefaultResolver.LookupHost, Namespace: o.namespace,
@@ -232,7 +232,7 @@ func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manage
 }
 
 // addControllers adds all controllers.
-func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Kind,
+func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Source,
 	shipped *payload.Dir, logging blueprint.Logging) error {
 	payloadAddresses, err := addPayloadServer(mgr, o, clients, shipped)
 	if err != nil {
@@ -265,7 +265,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		return err
 	}
 	problems := problem.NewState()
-	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Platform: facts.Platform,
+	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Platform: desired.Platform,
 		PublicKey: publicKey(keys), Problems: problems})
 	if err != nil {
 		return err
@@ -291,7 +291,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			Desired: desired, Keys: keys, Tokens: credential.BootstrapToken{Client: clients, Namespace: o.namespace},
 			Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.daemonTimeout,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
-				Namespace: o.namespace, Platform: facts.Platform},
+				Namespace: o.namespace, Platform: desired.Platform},
 			Misplaced: workloads.Misplaced, Spent: spent.Has,
 		}, places, desired.Changed(), workloads.Changed()),
 		machine.Setup(mgr, machine.Options{

@@ -51,15 +51,6 @@ func (r *Reader) infrastructure(ctx context.Context, facts *blueprint.Facts) err
 	return err
 }
 
-// Platform implements Kind.
-func (r *Reader) Platform(ctx context.Context) (contract.Platform, error) {
-	var facts blueprint.Facts
-	if err := r.infrastructure(ctx, &facts); facts.Platform == "" {
-		return "", err
-	}
-	return facts.Platform, nil
-}
-
 func platform(object *configv1.Infrastructure) contract.Platform {
 	name := object.Status.Platform //nolint:staticcheck // the field that older clusters have
 	if object.Status.PlatformStatus != nil && object.Status.PlatformStatus.Type != "" {

@@ -17,7 +17,7 @@ type Plain struct {
 	common
 }
 
-var _ Kind = (*Plain)(nil)
+var _ Source = (*Plain)(nil)
 
 // NewPlain returns a reader for clusters without OpenShift.
 func NewPlain(o Options) (*Plain, error) {
@@ -51,11 +51,6 @@ func (p *Plain) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpe
 	facts.Mirrors = append(mirrorSets(contract.PullByDigest, spec.Mirrors.ImageDigestMirrors),
 		mirrorSets(contract.PullByTag, spec.Mirrors.ImageTagMirrors)...)
 	return facts, nil
-}
-
-// Platform implements Kind. Without OpenShift, no object names the platform.
-func (p *Plain) Platform(context.Context) (contract.Platform, error) {
-	return contract.PlatformNone, nil
 }
 
 func (p *Plain) clusterVersion(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {

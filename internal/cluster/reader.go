@@ -64,7 +64,7 @@ type common struct {
 // Reader reads the facts of an OpenShift cluster.
 type Reader struct{ common }
 
-var _ Kind = (*Reader)(nil)
+var _ Source = (*Reader)(nil)
 
 // NewReader returns a Reader. All readers in the options are required.
 func NewReader(o Options) (*Reader, error) {

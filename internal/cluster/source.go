@@ -24,14 +24,6 @@ type Source interface {
 	Remember(ctx context.Context) (map[string]json.RawMessage, error)
 }
 
-// Kind is a Source with other data that depends on the kind of cluster.
-type Kind interface {
-	Source
-	// Platform returns the cluster's platform. It is known before the rest of the facts. Until then, the error
-	// joins problems.
-	Platform(ctx context.Context) (contract.Platform, error)
-}
-
 // Input is one object that facts are read from, or all objects of a kind.
 type Input struct {
 	// Object has the type, the name unless it means all objects, and the namespace if there is one.

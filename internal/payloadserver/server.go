@@ -11,7 +11,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/payload"
@@ -43,6 +43,9 @@ const (
 	// leastRate is the lowest rate of a transfer in bytes per second, because a slower daemon blocks the slot of
 	// another one. At this rate, 100 MB take half an hour.
 	leastRate = 64 << 10
+	// lifetime of the payload server's certificate. The operator creates a new certificate at every start, and is
+	// updated more often than that.
+	lifetime = 5 * 365 * 24 * time.Hour
 	// retryAfter is the shortest time until a daemon tries again if all slots are taken. A random part of up to the
 	// same length is added.
 	retryAfter = 5 * time.Second
@@ -61,8 +64,9 @@ type Options struct {
 	// them.
 	Names     []string
 	Addresses []net.IP
-	// Clients gives the CAs that sign the certificates of daemons. It is called for every connection.
-	Clients func(ctx context.Context) (*x509.CertPool, error)
+	// Clients returns the CAs that sign the certificates of daemons, or false while they are unknown. It is called for
+	// every connection. A dynamiccertificates.CAContentProvider has this method.
+	Clients func() (x509.VerifyOptions, bool)
 	// Known reports whether a node belongs to the operator.
 	Known func(ctx context.Context, node string) (bool, error)
 	// Guests reports whether guests may read. Nil means never.
@@ -79,6 +83,7 @@ type Options struct {
 type PayloadServer struct {
 	Options
 	certificate tls.Certificate
+	trusted     []byte
 	turns       chan struct{}
 	guests      chan struct{}
 	shares      shares
@@ -98,23 +103,26 @@ func New(options Options) (*PayloadServer, error) {
 	if options.Connections == 0 {
 		options.Connections = maxConnections
 	}
-	certificate, err := selfSigned(options.Names, options.Addresses, time.Now())
+	trusted, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{
+		Host: contract.PayloadService, AlternateIPs: options.Addresses, AlternateDNS: options.Names, MaxAge: lifetime})
 	if err != nil {
 		return nil, fmt.Errorf("making the payload server's certificate: %w", err)
+	}
+	certificate, err := tls.X509KeyPair(trusted, key)
+	if err != nil {
+		return nil, fmt.Errorf("reading the payload server's certificate: %w", err)
 	}
 	meters, err := newMeters(options.Registry)
 	if err != nil {
 		return nil, fmt.Errorf("making a payload server: %w", err)
 	}
-	return &PayloadServer{Options: options, certificate: certificate, turns: make(chan struct{}, options.Transfers),
-		guests: make(chan struct{}, max(1, options.Transfers/2)),
+	return &PayloadServer{Options: options, certificate: certificate, trusted: trusted,
+		turns: make(chan struct{}, options.Transfers), guests: make(chan struct{}, max(1, options.Transfers/2)),
 		shares: shares{nodes: map[string]int{}}, meters: meters}, nil
 }
 
-// Certificate is the payload server's own, as PEM. It changes with every New.
-func (s *PayloadServer) Certificate() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.certificate.Certificate[0]})
-}
+// Certificate is the payload server's own certificate and its CA, as PEM. Both change with every New.
+func (s *PayloadServer) Certificate() []byte { return s.trusted }
 
 // Serve answers requests until ctx ends. It closes the listener. Each connection carries one request, so clients can't
 // hold idle connections.
@@ -131,12 +139,12 @@ func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13,
 			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-				clientCAs, err := s.Clients(ctx)
-				if err != nil {
-					return nil, fmt.Errorf("finding the CAs of daemons: %w", err)
+				clients, known := s.Clients()
+				if !known {
+					return nil, errors.New("the CAs of daemons are not known yet")
 				}
 				config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{s.certificate},
-					ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clientCAs}
+					ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients.Roots}
 				if s.Guests != nil {
 					guests, err := s.Guests(ctx)
 					if err != nil {

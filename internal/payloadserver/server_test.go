@@ -112,10 +112,10 @@ func sign(t *testing.T, template, parent *x509.Certificate, key, signer *ecdsa.P
 	return certificate
 }
 
-func (a *signingCA) pool(context.Context) (*x509.CertPool, error) {
+func (a *signingCA) pool() (x509.VerifyOptions, bool) {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.certificate)
-	return pool, nil
+	return x509.VerifyOptions{Roots: pool}, true
 }
 
 func (a *signingCA) issue(t *testing.T, name string, groups ...string) tls.Certificate {
@@ -247,6 +247,17 @@ func TestOnlyDaemonsOfKnownNodesGetAnything(t *testing.T) {
 	forged := stranger.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
 	if _, _, err := p.get(t, &forged, contract.PayloadServerPath+goods.digest(), ""); err == nil {
 		t.Error("somebody with a certificate of another CA got in")
+	}
+}
+
+func TestNobodyIsLetInWhileTheCAsAreUnknown(t *testing.T) {
+	t.Parallel()
+	signer, goods := newCA(t), &shelf{content: []byte("x")}
+	p := start(t, payloadserver.Options{Blobs: goods, Known: only("win-1"),
+		Clients: func() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, false }})
+	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
+	if status, _, err := p.get(t, &daemon, contract.PayloadServerPath+goods.digest(), ""); err == nil {
+		t.Errorf("a daemon is answered with %d", status)
 	}
 }
 

@@ -43,10 +43,10 @@ func (w *world) payloadServer(t *testing.T, blobs shelf) {
 	t.Helper()
 	d, err := payloadserver.New(payloadserver.Options{
 		Blobs: blobs, Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		Clients: func(context.Context) (*x509.CertPool, error) {
+		Clients: func() (x509.VerifyOptions, bool) {
 			pool := x509.NewCertPool()
 			pool.AppendCertsFromPEM(w.CAPEM)
-			return pool, nil
+			return x509.VerifyOptions{Roots: pool}, true
 		},
 		Known: func(_ context.Context, node string) (bool, error) { return node == "win-a", nil },
 	})
