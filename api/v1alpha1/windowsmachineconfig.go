@@ -15,9 +15,9 @@ const (
 	// what is missing.
 	ConditionAvailable = "Available"
 	// ConditionUpgradeable is False while any host joins, leaves or is updated, or while a prerequisite is missing.
-	// The condition ignores hosts that are off, that fail or that are paused before their join, and hosts that wait
-	// for hosts that are off, because the upgrade may fix them. It also ignores an unsupported Kubernetes version,
-	// and a failure to publish anything for nodes (W938).
+	// The condition ignores hosts that fail, that are paused before their join, or that wait for a slot in the rollout
+	// budget, a window or another try: no work on them is in progress, and the upgrade may fix them. It also ignores
+	// an unsupported Kubernetes version, and a failure to publish anything for nodes (W938).
 	ConditionUpgradeable = "Upgradeable"
 	// ConditionDegraded is True if a host failed, an entry or a setting is invalid, a Machine can't become a node,
 	// or a rollout is halted.

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -240,7 +241,8 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	}
 	desired, err := publish.Setup(mgr, publish.Options{
 		Namespace: o.namespace, Facts: facts, Payload: shipped.Manifest(), PayloadSource: payloadAddresses,
-		Logging: logging, OperatorVersion: version.Version(), Grace: o.retain,
+		Logging: logging, OperatorVersion: version.Version(), Grace: o.retain, Now: time.Now,
+		Registry: metrics.Registry,
 	})
 	if err != nil {
 		return err
@@ -266,7 +268,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	}
 	problems := problem.NewState()
 	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Platform: desired.Platform,
-		PublicKey: publicKey(keys), Problems: problems})
+		PublicKey: publicKey(keys), Problems: problems, Now: time.Now})
 	if err != nil {
 		return err
 	}
@@ -297,7 +299,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		machine.Setup(mgr, machine.Options{
 			Namespace: o.namespace, Platform: desired.Platform, Changed: desired.Changed(), View: machines,
 			Rollout:  places,
-			Problems: problems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
+			Problems: problems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds, Now: time.Now,
 			Keys: keys, LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
 				Parse: parse},
 		}),

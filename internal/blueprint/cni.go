@@ -5,58 +5,22 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// cniNetwork is a network configuration of the CNI plugin win-overlay, with version 2 policies of the host
-// compute network.
-// https://learn.microsoft.com/windows-server/networking/technologies/hcn/hcn-json-document-schemas
-type cniNetwork struct {
-	CNIVersion   string          `json:"cniVersion"`
-	Name         string          `json:"name"`
-	Type         string          `json:"type"`
-	APIVersion   int             `json:"apiVersion"`
-	Capabilities map[string]bool `json:"capabilities"`
-	IPAM         cniIPAM         `json:"ipam"`
-	Policies     []cniPolicy     `json:"policies"`
-}
-
-type cniIPAM struct {
-	Type   string `json:"type"`
-	Subnet string `json:"subnet"`
-}
-
-type cniPolicy struct {
-	Name  string         `json:"name"`
-	Value endpointPolicy `json:"value"`
-}
-
-type endpointPolicy struct {
-	Type     string         `json:"Type"`
-	Settings map[string]any `json:"Settings"`
-}
-
-// cniPlaces are the directories of the CNI plugins and of their configuration.
-type cniPlaces struct{ plugins, config string }
-
-// cniDirs returns the CNI directories. The operator's own directories are separate from the directories of an external
-// network, which are the defaults of Calico and sig-windows-tools on Windows.
-// https://docs.tigera.io/calico/latest/reference/installation/api#windowsnodespec
-func cniDirs(network string) cniPlaces {
+// cniDirs returns the directories of the CNI plugins and of their configuration. The operator's own directories are
+// separate from the directories of an external network, which are the defaults of Calico and sig-windows-tools on
+// Windows. https://docs.tigera.io/calico/latest/reference/installation/api#windowsnodespec
+func cniDirs(network string) (plugins, config string) {
 	if network == NetworkExternal {
-		return cniPlaces{plugins: contract.DirExternalCNI, config: contract.DirExternalCNIConfig}
+		return contract.DirExternalCNI, contract.DirExternalCNIConfig
 	}
-	return cniPlaces{plugins: contract.DirCNI, config: contract.DirCNIConfig}
+	return contract.DirCNI, contract.DirCNIConfig
 }
 
-// overlay names the service and the programs that join a host to the pod network.
-type overlay struct {
-	service  string
-	programs []string
-}
-
-func overlayOf(network string) overlay {
+// overlayOf returns the service and the programs that join a host to the pod network.
+func overlayOf(network string) (service string, programs []string) {
 	if network == NetworkFlannel {
-		return overlay{contract.ServiceFlannel, []string{contract.PathFlannel, contract.PathServiceWrapper}}
+		return contract.ServiceFlannel, []string{contract.PathFlannel, contract.PathServiceWrapper}
 	}
-	return overlay{contract.ServiceHybridOverlay, []string{contract.PathHybridOverlay}}
+	return contract.ServiceHybridOverlay, []string{contract.PathHybridOverlay}
 }
 
 // hnsNetwork returns the name of the pod network's HNS network.
@@ -65,9 +29,11 @@ func hnsNetwork(in Input) string {
 }
 
 // cni connects pods to the overlay network, if there is one. containerd notices a new file by itself, so no
-// service restarts.
+// service restarts. The file is a configuration of the CNI plugin win-overlay, with version 2 policies of the host
+// compute network.
+// https://learn.microsoft.com/windows-server/networking/technologies/hcn/hcn-json-document-schemas
 func cni(in Input, bin binaries) (part, error) {
-	if len(bin.missing(overlayOf(in.Facts.NetworkType).programs...)) > 0 {
+	if _, programs := overlayOf(in.Facts.NetworkType); len(bin.missing(programs...)) > 0 {
 		return part{}, nil
 	}
 	if off, ok := bin.without(payload.FeaturePodNetwork, pathWinOverlay, pathHostLocal); ok {
@@ -79,17 +45,17 @@ func cni(in Input, bin binaries) (part, error) {
 	if in.Facts.NetworkType == NetworkFlannel {
 		within = append(within, in.Facts.Flannel.Network.Masked().String())
 	}
-	policy := func(kind string, settings map[string]any) cniPolicy {
-		return cniPolicy{Name: "EndpointPolicy", Value: endpointPolicy{Type: kind, Settings: settings}}
+	policy := func(kind string, settings table) table {
+		return table{"name": "EndpointPolicy", "value": table{"Type": kind, "Settings": settings}}
 	}
-	content, err := compactJSON(cniNetwork{
-		CNIVersion: "0.2.0", Name: hnsNetwork(in), Type: "win-overlay", APIVersion: 2,
-		Capabilities: map[string]bool{"portMappings": true, "dns": true},
-		IPAM:         cniIPAM{Type: "host-local", Subnet: varHNSSubnet},
-		Policies: []cniPolicy{
-			policy("OutBoundNAT", map[string]any{"Exceptions": within}),
-			policy("SDNRoute", map[string]any{"DestinationPrefix": services, "NeedEncap": true}),
-			policy("ProviderAddress", map[string]any{"ProviderAddress": varManagementIP}),
+	content, err := compactJSON(table{
+		"cniVersion": "0.2.0", "name": hnsNetwork(in), "type": "win-overlay", "apiVersion": 2,
+		"capabilities": table{"portMappings": true, "dns": true},
+		"ipam":         table{"type": "host-local", "subnet": varHNSSubnet},
+		"policies": []table{
+			policy("OutBoundNAT", table{"Exceptions": within}),
+			policy("SDNRoute", table{"DestinationPrefix": services, "NeedEncap": true}),
+			policy("ProviderAddress", table{"ProviderAddress": varManagementIP}),
 		},
 	}, keepAll)
 	if err != nil {

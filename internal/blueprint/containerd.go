@@ -46,12 +46,12 @@ func containerd(in Input, _ binaries) (part, error) {
 	}, nil
 }
 
-// table is a TOML table.
+// table is a table of TOML, or an object of JSON.
 type table = map[string]any
 
 // containerdConfig writes containerd's configuration in version 3, which containerd 2 reads. Its plugins have the names
 // and settings of containerd 2.1 and later.
-func containerdConfig(dirs cniPlaces) (string, error) {
+func containerdConfig(plugins, config string) (string, error) {
 	runtime := table{
 		// The annotations and the option are containerd's own defaults, which are off if the runtime is named.
 		// ScrubLogs keeps containers' environment variables out of the shim's log.
@@ -76,7 +76,7 @@ func containerdConfig(dirs cniPlaces) (string, error) {
 			},
 			"io.containerd.cri.v1.runtime": table{
 				"max_container_log_line_size": logLineSize,
-				"cni": table{"bin_dirs": []string{dirs.plugins}, "conf_dir": dirs.config, "max_conf_num": 1,
+				"cni": table{"bin_dirs": []string{plugins}, "conf_dir": config, "max_conf_num": 1,
 					"ip_pref": "ipv4"},
 				"containerd": table{"default_runtime_name": runtimeHandler, "runtimes": table{runtimeHandler: runtime}},
 			},

@@ -9,16 +9,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// webConfig is the exporter toolkit's TLS configuration file.
-type webConfig struct {
-	TLS webTLS `json:"tls_server_config"`
-}
-
-type webTLS struct {
-	Certificate string `json:"cert_file"`
-	Key         string `json:"key_file"`
-}
-
 // collectors are those that dashboards and recording rules use, and textfile for the daemon's own metrics.
 func collectors() []string {
 	return []string{"cpu", "logical_disk", "net", "os", "service", "system", "container", "memory", "cpu_info",
@@ -33,8 +23,8 @@ func exporter(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeatureMetrics, contract.PathWindowsExporter); ok {
 		return off, nil
 	}
-	content, err := yaml.Marshal(webConfig{TLS: webTLS{Certificate: contract.PathKubeletServingPair,
-		Key: contract.PathKubeletServingPair}})
+	content, err := yaml.Marshal(table{"tls_server_config": table{"cert_file": contract.PathKubeletServingPair,
+		"key_file": contract.PathKubeletServingPair}})
 	if err != nil {
 		return part{}, rendering(contract.PathExporterWebConfig, err)
 	}

@@ -75,8 +75,8 @@ func (n Network) podNetwork() string {
 	return ""
 }
 
-// Facts are what nodes need to know about their cluster. A package that reads clusters fills them in. Render
-// checks every fact again before it becomes part of a command or a file.
+// Facts are what nodes need to know about their cluster. A package that reads clusters fills them in, and checks every
+// fact that becomes part of a command or a file. The fields that Render checks are marked as unchecked.
 type Facts struct {
 	Platform contract.Platform
 	// APIServer is the URL of the API server for nodes: https, a host, optionally a port.
@@ -125,7 +125,7 @@ func (f Facts) Unknown() error {
 	unknown := slices.DeleteFunc(slices.Clone(f.Lacks), func(p *contract.Problem) bool {
 		return p.Reason != contract.ReasonClusterFactsIncomplete
 	})
-	if _, err := CanonicalAPIServer(f.APIServer); err != nil || !f.ServiceNetwork.IsValid() {
+	if f.APIServer == "" || !f.ServiceNetwork.IsValid() {
 		unknown = append(unknown, contract.NewProblem(contract.ReasonClusterFactsIncomplete,
 			"the URL of the API server or the prefix of services is not known"))
 	}
@@ -184,63 +184,6 @@ func CheckDomain(domain string) error {
 		return errors.New("is no DNS name in lower case such as k8s.example.com")
 	}
 	return nil
-}
-
-// problems returns the invalid facts, as problems with the reasons of cluster facts.
-func (f Facts) problems() (all []*contract.Problem) {
-	incomplete := func(format string, args ...any) {
-		all = append(all, contract.NewProblem(contract.ReasonClusterFactsIncomplete, format, args...))
-	}
-	unsupported := func(format string, args ...any) {
-		all = append(all, contract.NewProblem(contract.ReasonNetworkUnsupported, format, args...))
-	}
-	if f.Platform == "" {
-		incomplete("the cluster's platform is not known")
-	}
-	if _, err := CanonicalAPIServer(f.APIServer); err != nil {
-		incomplete("URL of the API server: %s", err)
-	}
-	if err := CheckDomain(f.ClusterDomain()); err != nil {
-		incomplete("the cluster's DNS domain %s", err)
-	}
-	for _, violation := range f.violations() {
-		unsupported("%s", violation)
-	}
-	switch {
-	case !f.ServiceNetwork.IsValid() || !f.ServiceNetwork.Addr().Is4():
-		unsupported("the service network is not an IPv4 prefix")
-	case !f.DNS.IsValid() && !f.ServiceNetwork.Contains(f.ClusterDNS()):
-		unsupported("the service network %s has no tenth host for DNS", f.ServiceNetwork)
-	}
-	if f.CloudProvider != "" && f.CloudProvider != CloudProviderExternal {
-		incomplete("workers use the cloud provider %.63q, which no supported kubelet has; the only supported one is %q",
-			f.CloudProvider, CloudProviderExternal)
-	}
-	for name, pem := range map[string]string{"kubelet's client CA": f.KubeletCA, "the API server's CA": f.BootstrapCA} {
-		if !strings.Contains(pem, "-----BEGIN CERTIFICATE-----") {
-			incomplete("%s is not a PEM bundle", name)
-		}
-	}
-	return all
-}
-
-// violations lists why the network can't carry Windows nodes.
-func (n Network) violations() (all []string) {
-	switch n.NetworkType {
-	case NetworkExternal:
-	case NetworkFlannel:
-		if !n.Flannel.Network.IsValid() || !n.Flannel.Network.Addr().Is4() || n.Flannel.VNI == 0 {
-			all = append(all, "flannel's network is not known")
-		}
-	default:
-		if n.NetworkType != NetworkOVNKubernetes {
-			all = append(all, fmt.Sprintf("the network type is %q, not %s", n.NetworkType, NetworkOVNKubernetes))
-		}
-		if !n.HybridOverlay {
-			all = append(all, "the network has no hybrid overlay")
-		}
-	}
-	return all
 }
 
 // maxAPIServer is the maximum length in the WindowsMachineConfig.

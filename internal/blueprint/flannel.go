@@ -11,19 +11,6 @@ const (
 	varFlannelKubeconfig = "FLANNEL_KUBECONFIG"
 )
 
-// flannelConfig is flanneld's configuration on Windows.
-type flannelConfig struct {
-	Network string         `json:"Network"`
-	Backend flannelBackend `json:"Backend"`
-}
-
-type flannelBackend struct {
-	Type string `json:"Type"`
-	Name string `json:"Name"`
-	VNI  uint16 `json:"VNI"`
-	Port int    `json:"Port"`
-}
-
 // flannel joins the host to flannel's network. flanneld reads its Node's subnet only at its start. So the
 // service starts when the Node has a subnet, and restarts when the subnet changes. flanneld is no Windows
 // service, and it reads its Node's name from its environment only, so the service wrapper runs it.
@@ -32,9 +19,8 @@ func flannel(in Input, bin binaries) (part, error) {
 		return off, nil
 	}
 	const port = 4789
-	config, err := compactJSON(flannelConfig{Network: in.Facts.Flannel.Network.Masked().String(),
-		Backend: flannelBackend{Type: "vxlan", Name: in.Facts.podNetwork(), VNI: in.Facts.Flannel.VNI, Port: port},
-	}, keepAll)
+	config, err := compactJSON(table{"Network": in.Facts.Flannel.Network.Masked().String(), "Backend": table{
+		"Type": "vxlan", "Name": in.Facts.podNetwork(), "VNI": in.Facts.Flannel.VNI, "Port": port}}, keepAll)
 	if err != nil {
 		return part{}, rendering(contract.PathFlannelConfig, err)
 	}

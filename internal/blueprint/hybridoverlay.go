@@ -15,10 +15,6 @@ func hybridOverlay(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeaturePodNetwork, contract.PathHybridOverlay); ok {
 		return off, nil
 	}
-	server, err := CanonicalAPIServer(in.Facts.APIServer)
-	if err != nil {
-		return part{}, rendering(contract.ServiceHybridOverlay, err)
-	}
 	file := contract.LogFile(contract.ServiceHybridOverlay)
 	words := []string{
 		contract.PathHybridOverlay,
@@ -28,7 +24,7 @@ func hybridOverlay(in Input, bin binaries) (part, error) {
 		"--cert-duration=24h",
 		"--windows-service",
 		"--logfile=" + file,
-		"--k8s-apiserver=" + server,
+		"--k8s-apiserver=" + in.Facts.APIServer,
 		"--k8s-cacert=" + contract.PathBootstrapCA,
 	}
 	if in.Facts.VXLANPort != 0 {

@@ -72,8 +72,6 @@ func overridesName(platform contract.Platform) bool {
 }
 
 func kubeletConfig(in Input, bin binaries) (string, error) {
-	yes, no := true, false
-	none := ""
 	config := kubeletconfigv1beta1.KubeletConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: kubeletconfigv1beta1.SchemeGroupVersion.String(),
 			Kind: "KubeletConfiguration"},
@@ -81,21 +79,21 @@ func kubeletConfig(in Input, bin binaries) (string, error) {
 		ServerTLSBootstrap: true,
 		Authentication: kubeletconfigv1beta1.KubeletAuthentication{
 			X509:      kubeletconfigv1beta1.KubeletX509Authentication{ClientCAFile: contract.PathKubeletCA},
-			Anonymous: kubeletconfigv1beta1.KubeletAnonymousAuthentication{Enabled: &no},
+			Anonymous: kubeletconfigv1beta1.KubeletAnonymousAuthentication{Enabled: new(false)},
 		},
 		ClusterDomain:         in.Facts.ClusterDomain(),
 		ClusterDNS:            []string{in.Facts.ClusterDNS().String()},
-		CgroupsPerQOS:         &no,
+		CgroupsPerQOS:         new(false),
 		RuntimeRequestTimeout: metav1.Duration{Duration: 10 * time.Minute},
 		MaxPods:               maxPods,
-		KubeAPIQPS:            ptr(int32(kubeAPIQPS)),
+		KubeAPIQPS:            new(int32(kubeAPIQPS)),
 		KubeAPIBurst:          kubeAPIBurst,
-		SerializeImagePulls:   &no,
+		SerializeImagePulls:   new(false),
 		Logging: logsapi.LoggingConfiguration{
 			FlushFrequency: logsapi.TimeOrMetaDuration{Duration: metav1.Duration{Duration: 5 * time.Second},
 				SerializeAsString: true}},
-		EnableSystemLogHandler: &yes,
-		EnableSystemLogQuery:   &yes,
+		EnableSystemLogHandler: new(true),
+		EnableSystemLogQuery:   new(true),
 		FeatureGates: gates{"NodeLogQuery": 36,
 			"RotateKubeletServerCertificate": 0}.of(bin.file(contract.PathKubelet)),
 		ContainerLogMaxSize:      "50Mi",
@@ -103,10 +101,10 @@ func kubeletConfig(in Input, bin binaries) (string, error) {
 		EvictionHard:             evictionHard(),
 		SystemReserved:           map[string]string{"cpu": "500m", "ephemeral-storage": "1Gi", "memory": "2Gi"},
 		ContainerRuntimeEndpoint: criEndpoint,
-		RegisterNode:             &yes,
+		RegisterNode:             new(true),
 		RegisterWithTaints: []corev1.Taint{{Key: contract.TaintKey, Value: contract.TaintValue,
 			Effect: corev1.TaintEffectNoSchedule}},
-		ResolverConfig: &none,
+		ResolverConfig: new(""),
 		// kubelet runs the programs in this directory. Its default is outside of C:\k, and any user may
 		// create it.
 		VolumePluginDir: contract.DirVolumePlugins,
@@ -119,8 +117,6 @@ func kubeletConfig(in Input, bin binaries) (string, error) {
 func evictionHard() map[string]string {
 	return map[string]string{"memory.available": "500Mi", "nodefs.available": "10%", "imagefs.available": "15%"}
 }
-
-func ptr[T any](value T) *T { return &value }
 
 // compactJSON writes a configuration object with sorted keys. It omits nulls, empty objects and the values
 // that drop selects: our types write every field, and a field that this version of kubelet or kube-proxy

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
 )
 
 // Limits for values that kubelet accepts but that would break the node.
@@ -81,20 +82,14 @@ func (v *values) numbers(c kubeletconfigv1beta1.KubeletConfiguration) {
 func (v *values) images(c kubeletconfigv1beta1.KubeletConfiguration) {
 	v.within("imageGCHighThresholdPercent", c.ImageGCHighThresholdPercent, 0, 100)
 	v.within("imageGCLowThresholdPercent", c.ImageGCLowThresholdPercent, 0, 100)
-	or := func(value *int32, otherwise int32) int32 {
-		if value == nil {
-			return otherwise
-		}
-		return *value
-	}
-	if or(c.ImageGCLowThresholdPercent, 80) >= or(c.ImageGCHighThresholdPercent, 85) {
+	if ptr.Deref(c.ImageGCLowThresholdPercent, 80) >= ptr.Deref(c.ImageGCHighThresholdPercent, 85) {
 		v.complain("imageGCLowThresholdPercent is not less than imageGCHighThresholdPercent")
 	}
 	if oldest := c.ImageMaximumGCAge.Duration; oldest > 0 && oldest <= max(c.ImageMinimumGCAge.Duration, 0) {
 		v.complain("imageMaximumGCAge is not greater than imageMinimumGCAge")
 	}
 	v.within("maxParallelImagePulls", c.MaxParallelImagePulls, 1, anyNumber)
-	if c.SerializeImagePulls != nil && *c.SerializeImagePulls && or(c.MaxParallelImagePulls, 1) > 1 {
+	if ptr.Deref(c.SerializeImagePulls, false) && ptr.Deref(c.MaxParallelImagePulls, 1) > 1 {
 		v.complain("maxParallelImagePulls is more than 1 though serializeImagePulls is true")
 	}
 }

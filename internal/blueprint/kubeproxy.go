@@ -13,8 +13,8 @@ import (
 // kubeProxy makes Services reachable from the node. Its service waits for its configuration, which needs the
 // Node's subnet and the address of an endpoint on the overlay network.
 func kubeProxy(in Input, bin binaries) (part, error) {
-	overlay := overlayOf(in.Facts.NetworkType)
-	if off, ok := bin.without(payload.FeatureServiceNetwork, append(overlay.programs, contract.PathKubeProxy)...); ok {
+	overlay, programs := overlayOf(in.Facts.NetworkType)
+	if off, ok := bin.without(payload.FeatureServiceNetwork, append(programs, contract.PathKubeProxy)...); ok {
 		return off, nil
 	}
 	config, err := kubeProxyConfig(in, bin)
@@ -26,7 +26,7 @@ func kubeProxy(in Input, bin binaries) (part, error) {
 	return part{
 		services: []contract.Service{{
 			Name: contract.ServiceKubeProxy, Command: command(words...),
-			Dependencies: []string{overlay.service}, Priority: 3, Disruptive: true,
+			Dependencies: []string{overlay}, Priority: 3, Disruptive: true,
 			Log: log,
 		}},
 		files: []contract.File{{

@@ -73,12 +73,11 @@ type part struct {
 }
 
 // Render renders the desired state of every node. Its error joins all problems that prevent this. Each problem is a
-// *contract.Problem. Its reason is ClusterFactsIncomplete, NetworkUnsupported, PayloadMissing, VersionUnsupported,
-// ManifestInvalid or DesiredStateTooLarge. An invalid setting is not an error: Rejected lists it.
+// *contract.Problem. Its reason is PayloadMissing, VersionUnsupported, ManifestInvalid or DesiredStateTooLarge. An invalid setting is not an error: Rejected lists it.
 func Render(in Input) (Desired, error) {
 	fitting, skew := Fitting(in.Facts.KubernetesVersion, in.Payload)
 	bin := newBinaries(payloadFor(in.Facts.NetworkType, fitting))
-	if err := check(in, bin, skew); err != nil {
+	if err := check(bin, skew); err != nil {
 		return Desired{}, err
 	}
 	secret, public, rejected, err := confidential(&in, bin)
@@ -145,11 +144,8 @@ func parts(in Input, bin binaries) (all part, err error) {
 	return all, nil
 }
 
-func check(in Input, bin binaries, skew *contract.Problem) error {
+func check(bin binaries, skew *contract.Problem) error {
 	var all []error
-	for _, p := range in.Facts.problems() {
-		all = append(all, p)
-	}
 	if missing := bin.missing(required()...); len(missing) > 0 {
 		all = append(all, contract.NewProblem(contract.ReasonPayloadMissing, "the payload lacks %s",
 			strings.Join(missing, ", ")))
@@ -157,7 +153,6 @@ func check(in Input, bin binaries, skew *contract.Problem) error {
 	if skew != nil {
 		all = append(all, skew)
 	}
-	slices.SortStableFunc(all, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(all...)
 }
 

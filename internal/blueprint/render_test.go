@@ -1,7 +1,6 @@
 package blueprint_test
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -52,35 +51,6 @@ func TestRenderSaysWhatItCannotWorkWith(t *testing.T) {
 		change func(*blueprint.Input)
 		want   []contract.Reason
 	}{
-		"a network without hybrid overlay": {func(in *blueprint.Input) { in.Facts.HybridOverlay = false },
-			[]contract.Reason{contract.ReasonNetworkUnsupported}},
-		"another network type": {func(in *blueprint.Input) { in.Facts.NetworkType = "Calico" },
-			[]contract.Reason{contract.ReasonNetworkUnsupported}},
-		"no service network": {func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.Prefix{} },
-			[]contract.Reason{contract.ReasonNetworkUnsupported}},
-		"an IPv6 service network": {
-			func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.MustParsePrefix("fd00::/112") },
-			[]contract.Reason{contract.ReasonNetworkUnsupported}},
-		"a service network without a tenth": {
-			func(in *blueprint.Input) { in.Facts.ServiceNetwork = netip.MustParsePrefix("172.30.0.0/29") },
-			[]contract.Reason{contract.ReasonNetworkUnsupported}},
-		"a domain with a list": {func(in *blueprint.Input) { in.Facts.Domain = "a.example.com,b" },
-			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"no API server": {func(in *blueprint.Input) { in.Facts.APIServer = "" },
-			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"an API server with an argument": {func(in *blueprint.Input) { in.Facts.APIServer = "https://a --insecure" },
-			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"an in-tree cloud provider": {func(in *blueprint.Input) { in.Facts.CloudProvider = "aws" },
-			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"a quoted cloud provider with further flags": {
-			func(in *blueprint.Input) { in.Facts.CloudProvider = "external --register-node=false" },
-			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"a cloud provider with a space": {func(in *blueprint.Input) { in.Facts.CloudProvider = " external" },
-			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"no platform": {func(in *blueprint.Input) { in.Facts.Platform = "" },
-			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
-		"no CA": {func(in *blueprint.Input) { in.Facts.KubeletCA = "" },
-			[]contract.Reason{contract.ReasonClusterFactsIncomplete}},
 		"no salt": {func(in *blueprint.Input) { in.Salt = nil },
 			[]contract.Reason{contract.ReasonManifestInvalid}},
 		"a payload without kubelet": {func(in *blueprint.Input) { in.Payload = lacking("kubelet.exe") },
@@ -96,9 +66,8 @@ func TestRenderSaysWhatItCannotWorkWith(t *testing.T) {
 				payload.File{Name: "x", Size: 1, Digest: strings.Repeat("0", 64), Path: `c:\K\kubelet.conf`})
 		}, []contract.Reason{contract.ReasonManifestInvalid}},
 		"several things at once": {func(in *blueprint.Input) {
-			in.Facts.HybridOverlay, in.Facts.BootstrapCA, in.Payload = false, "", lacking("containerd.exe")
-		}, []contract.Reason{contract.ReasonClusterFactsIncomplete, contract.ReasonNetworkUnsupported,
-			contract.ReasonPayloadMissing}},
+			in.Facts.KubernetesVersion, in.Payload = "v1.20.0", lacking("containerd.exe")
+		}, []contract.Reason{contract.ReasonPayloadMissing, contract.ReasonVersionUnsupported}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

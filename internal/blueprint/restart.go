@@ -1,6 +1,7 @@
 package blueprint
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -88,11 +89,6 @@ func disruptive(m contract.Manifest) map[string]contract.Service {
 
 // environmentDiffers reports whether processes get another environment, public or secret.
 func environmentDiffers(from, to contract.Manifest) bool {
-	if from.ConfidentialEnvironment != to.ConfidentialEnvironment {
-		return true
-	}
-	if len(from.EnvironmentVars) == 0 && len(to.EnvironmentVars) == 0 {
-		return false
-	}
-	return !reflect.DeepEqual(from.EnvironmentVars, to.EnvironmentVars)
+	return from.ConfidentialEnvironment != to.ConfidentialEnvironment ||
+		!maps.Equal(from.EnvironmentVars, to.EnvironmentVars)
 }

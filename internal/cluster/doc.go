@@ -28,5 +28,5 @@ package cluster
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=node-bootstrapper-token,verbs=get,namespace=openshift-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=secrets,resourceNames=pull-secret,verbs=list;watch,namespace=openshift-config
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,namespace=openshift-config
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=imagedigestmirrorsets.config.openshift.io;imagetagmirrorsets.config.openshift.io;imagecontentsourcepolicies.operator.openshift.io;machines.machine.openshift.io;windowsinstances.windowsmachineconfig.openshift.io,verbs=get
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=machines.machine.openshift.io;windowsinstances.windowsmachineconfig.openshift.io,verbs=get
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create

@@ -151,8 +151,6 @@ func faults(at target) map[string]fault {
 	}
 	if at.name != "" {
 		all["deleted"] = fault{does: fail(apierrors.NewNotFound(resource, at.name))}
-	} else if !strings.Contains(at.kind, "ServiceCIDR") { // built in: a prefix that is missing was removed
-		all["its items vanish with the kind"] = fault{does: func(o any) error { return meta.SetList(o.(client.ObjectList), nil) }}
 	}
 	if at.kind == "v1.ConfigMap" || at.kind == "v1.Secret" {
 		all["the key is in binaryData"] = fault{does: func(o any) error {

@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -13,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,63 +35,29 @@ func credentials(object *corev1.Secret) ([]byte, error) {
 	return []byte(" "), nil
 }
 
-// mirrorObject holds the mirrors of one object.
-type mirrorObject struct {
-	Created metav1.Time
-	Mirrors []mirror.Set
-}
-
-// mirrors reads all objects of one kind of mirror sets. An object that vanished with its kind was not deleted by a
-// user: its mirrors stay in force until its kind is created again.
-func (r *Reader) mirrors(ctx context.Context, facts *blueprint.Facts, kind, crd string, list client.ObjectList,
+// mirrors reads all objects of one kind of mirror sets.
+func (r *Reader) mirrors(ctx context.Context, facts *blueprint.Facts, kind string, list client.ObjectList,
 	entries func(client.Object) []mirror.Set) error {
-	var vanished []string
-	known, err := orNone(last(ctx, &r.common, facts, kind, func() (map[string]mirrorObject, error) {
-		vanished = nil
-		now, before := map[string]mirrorObject{}, map[string]mirrorObject{}
-		if err := listed(ctx, r.Cached, list, "objects of kind "+kind); err != nil {
+	known, err := orNone(last(ctx, &r.common, facts, kind, func() (sets []mirror.Set, err error) {
+		if err = listed(ctx, r.Cached, list, "objects of kind "+kind); err != nil {
 			return nil, err
 		}
-		if err := meta.EachListItem(list, func(item runtime.Object) error {
+		err = meta.EachListItem(list, func(item runtime.Object) error {
 			if o, ok := item.(client.Object); ok {
-				now[o.GetName()] = mirrorObject{o.GetCreationTimestamp(), entries(o)}
+				sets = append(sets, entries(o)...)
 			}
 			return nil
-		}); err != nil {
-			return nil, err
-		}
-		if raw := r.memory.parts[kind]; len(raw) > 0 && json.Unmarshal(raw, &before) != nil {
-			return now, nil //nolint:nilerr // nothing was read before
-		}
-		for name, object := range before {
-			if _, is := now[name]; is {
-				continue
-			}
-			stays, err := KindStays(ctx, r.Live, crd, object.Created.Time)
-			if err != nil {
-				return nil, err
-			}
-			if !stays {
-				now[name], vanished = object, append(vanished, kind+" "+name)
-			}
-		}
-		return now, nil
+		})
+		slices.SortStableFunc(sets, func(a, b mirror.Set) int { return strings.Compare(a.Object, b.Object) })
+		return sets, err
 	}))
-	if len(vanished) > 0 {
-		slices.Sort(vanished)
-		facts.Troubles = append(facts.Troubles, incomplete("%s vanished with the CustomResourceDefinition %s; "+
-			"its mirrors stay in force. Create it again, and delete it after that to remove its mirrors",
-			strings.Join(vanished, ", "), crd))
-	}
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		facts.Mirrors = append(facts.Mirrors, known[name].Mirrors...)
-	}
+	facts.Mirrors = append(facts.Mirrors, known...)
 	return err
 }
 
 func (r *Reader) digestMirrors(ctx context.Context, facts *blueprint.Facts) error {
-	return r.mirrors(ctx, facts, "ImageDigestMirrorSet", "imagedigestmirrorsets.config.openshift.io",
-		&configv1.ImageDigestMirrorSetList{}, func(o client.Object) (sets []mirror.Set) {
+	return r.mirrors(ctx, facts, "ImageDigestMirrorSet", &configv1.ImageDigestMirrorSetList{},
+		func(o client.Object) (sets []mirror.Set) {
 			for _, entry := range o.(*configv1.ImageDigestMirrorSet).Spec.ImageDigestMirrors {
 				sets = append(sets, mirror.Set{Object: "ImageDigestMirrorSet/" + o.GetName(),
 					Kind:   contract.PullByDigest,
@@ -108,8 +71,8 @@ func (r *Reader) digestMirrors(ctx context.Context, facts *blueprint.Facts) erro
 // contentSourcePolicies reads ImageContentSourcePolicies, the predecessors of ImageDigestMirrorSets. Linux nodes follow
 // both.
 func (r *Reader) contentSourcePolicies(ctx context.Context, facts *blueprint.Facts) error {
-	return r.mirrors(ctx, facts, "ImageContentSourcePolicy", "imagecontentsourcepolicies.operator.openshift.io",
-		&operatorv1alpha1.ImageContentSourcePolicyList{}, func(o client.Object) (sets []mirror.Set) {
+	return r.mirrors(ctx, facts, "ImageContentSourcePolicy", &operatorv1alpha1.ImageContentSourcePolicyList{},
+		func(o client.Object) (sets []mirror.Set) {
 			for _, entry := range o.(*operatorv1alpha1.ImageContentSourcePolicy).Spec.RepositoryDigestMirrors {
 				sets = append(sets, mirror.Set{Object: "ImageContentSourcePolicy/" + o.GetName(),
 					Kind: contract.PullByDigest, Source: entry.Source, Mirrors: entry.Mirrors})
@@ -119,8 +82,8 @@ func (r *Reader) contentSourcePolicies(ctx context.Context, facts *blueprint.Fac
 }
 
 func (r *Reader) tagMirrors(ctx context.Context, facts *blueprint.Facts) error {
-	return r.mirrors(ctx, facts, "ImageTagMirrorSet", "imagetagmirrorsets.config.openshift.io",
-		&configv1.ImageTagMirrorSetList{}, func(o client.Object) (sets []mirror.Set) {
+	return r.mirrors(ctx, facts, "ImageTagMirrorSet", &configv1.ImageTagMirrorSetList{},
+		func(o client.Object) (sets []mirror.Set) {
 			for _, entry := range o.(*configv1.ImageTagMirrorSet).Spec.ImageTagMirrors {
 				sets = append(sets, mirror.Set{Object: "ImageTagMirrorSet/" + o.GetName(), Kind: contract.PullByTag,
 					Source: entry.Source, Mirrors: texts(entry.Mirrors),

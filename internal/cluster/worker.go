@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -88,8 +89,9 @@ func cloudProvider(config ignition) (value string, err error) {
 	for _, match := range flag.FindAllStringSubmatch(command+" ", -1) {
 		value = match[1]
 	}
-	if strings.ContainsAny(value, `$%\`) {
-		return "", errors.New("--cloud-provider depends on a variable")
+	if value != "" && value != blueprint.CloudProviderExternal {
+		return "", fmt.Errorf("workers use the cloud provider %.63q, which no supported kubelet has; the only supported "+
+			"one is %q", value, blueprint.CloudProviderExternal)
 	}
 	return value, nil
 }

@@ -403,9 +403,6 @@ const (
 	ReasonAPIServerInternal Reason = "APIServerInternal"
 	// The networks of pods and of Services overlap.
 	ReasonNetworksOverlap Reason = "NetworksOverlap"
-	// The secret windows-services-latest can't be replaced: it has a finalizer, or the API server refuses its new
-	// content.
-	ReasonLatestNotPublished Reason = "LatestNotPublished"
 	// For a minute or longer, an object that nodes need could not be read or published: the API server refuses it
 	// or does not respond, or a finalizer holds an object.
 	ReasonRevisionNotPublished Reason = "RevisionNotPublished"
@@ -708,9 +705,6 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonNetworksOverlap: {936, "Give pods and Services separate networks. If pods don't have these addresses, " +
 		"correct podSubnet in the ConfigMap kube-system/kubeadm-config; otherwise the cluster must be created again " +
 		"with other networks."},
-	ReasonLatestNotPublished: {937, "Remove the finalizer that the message names, or change the policy or quota that " +
-		"it names. Until then, each daemon reads a new revision from its ConfigMap and Secret, which are two more " +
-		"requests to the API server for each node."},
 	ReasonRevisionNotPublished: {938, "Wait a few minutes. If the reason stays, grant the right, change the policy " +
 		"or quota, or remove the object or finalizer that the message names. Until then, nodes keep the content that " +
 		"was published last, and don't get later changes."},

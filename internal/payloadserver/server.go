@@ -85,7 +85,6 @@ type PayloadServer struct {
 	certificate tls.Certificate
 	trusted     []byte
 	turns       chan struct{}
-	guests      chan struct{}
 	shares      shares
 	meters      *meters
 }
@@ -117,8 +116,7 @@ func New(options Options) (*PayloadServer, error) {
 		return nil, fmt.Errorf("making a payload server: %w", err)
 	}
 	return &PayloadServer{Options: options, certificate: certificate, trusted: trusted,
-		turns: make(chan struct{}, options.Transfers), guests: make(chan struct{}, max(1, options.Transfers/2)),
-		shares: shares{nodes: map[string]int{}}, meters: meters}, nil
+		turns: make(chan struct{}, options.Transfers), shares: shares{nodes: map[string]int{}}, meters: meters}, nil
 }
 
 // Certificate is the payload server's own certificate and its CA, as PEM. Both change with every New.
@@ -205,20 +203,15 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 		http.NotFound(w, r)
 		return resultMissing
 	}
-	if guest {
-		select { // a guest never waits: anyone may be one
-		case s.guests <- struct{}{}:
-			defer func() { <-s.guests }()
-		default:
-			return busy(w)
-		}
-	} else {
-		leave, ok := s.shares.take(node)
-		if !ok {
-			return busy(w)
-		}
-		defer leave()
+	most := perNode
+	if guest { // they share one part, under the empty name: anyone may be a guest
+		most = max(1, s.Transfers/2)
 	}
+	leave, ok := s.shares.take(node, most)
+	if !ok {
+		return busy(w)
+	}
+	defer leave()
 	if !s.turn(ctx) {
 		return busy(w)
 	}

@@ -11,11 +11,11 @@ type shares struct {
 	nodes map[string]int
 }
 
-// take adds a request of a node, unless the node has enough of them. leave ends the request.
-func (s *shares) take(node string) (leave func(), ok bool) {
+// take adds a request of a node, unless the node has the most that are allowed. leave ends the request.
+func (s *shares) take(node string, most int) (leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.nodes[node] >= perNode {
+	if s.nodes[node] >= most {
 		return nil, false
 	}
 	s.nodes[node]++

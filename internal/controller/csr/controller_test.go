@@ -394,13 +394,6 @@ func TestOnlyNewsThatMatterWakeAnything(t *testing.T) {
 	}
 }
 
-func TestSetupWantsEveryOption(t *testing.T) {
-	t.Parallel()
-	if err := Setup(nil, Options{Namespace: namespace}); err == nil {
-		t.Error("no error")
-	}
-}
-
 // If no configuration names the pod networks, as on many clusters, each Node lists its own.
 func TestA54_AnAddressOfPodsIsNoNodes(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,6 @@ package csr
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -53,10 +52,6 @@ func OperatorUser(namespace string) string {
 
 // Setup adds the controller and its indexes to a manager.
 func Setup(mgr ctrl.Manager, options Options) error {
-	if options.Namespace == "" || options.OperatorUser == "" || options.BootstrapUser == "" ||
-		options.ServiceNetwork == nil || options.Reserved == nil || options.Spent == nil {
-		return errors.New("setting up the csr controller: an option is missing")
-	}
 	for _, i := range indexes(options.BootstrapUser) {
 		if err := mgr.GetFieldIndexer().IndexField(context.Background(), i.object, i.field, i.values); err != nil {
 			return fmt.Errorf("indexing for the csr controller: %w", err)

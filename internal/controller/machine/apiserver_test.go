@@ -105,15 +105,12 @@ func (s *stage) start() {
 		s.t.Fatal(err)
 	}
 	parse := func(pem []byte) (string, error) { return "hash of " + string(pem), nil }
-	options, err := Options{
-		Namespace: namespace, Changed: s.changed,
+	options := Options{
+		Namespace: namespace, Changed: s.changed, RefusalTimeout: DefaultRefusalTimeout, Now: time.Now,
 		Platform: func(context.Context) (contract.Platform, error) { return "azure", nil }, View: s.view, Rollout: gate,
 		Problems: problem.NewState(),
 		Keys:     credential.SecretKey{Reader: mgr.GetClient(), Namespace: namespace, Parse: parse},
 		LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: namespace, Live: true, Parse: parse},
-	}.withDefaults()
-	if err != nil {
-		s.t.Fatal(err)
 	}
 	if err = mgr.Add(&starter{mgr: mgr, retry: 100 * time.Millisecond, options: options}); err != nil {
 		s.t.Fatal(err)

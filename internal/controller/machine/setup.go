@@ -2,7 +2,6 @@ package machine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -37,34 +36,15 @@ type Options struct {
 	Keys, LiveKeys credential.Keys
 	// UserData reports whether the user data of new Machines contains the key with a hash. nil means yes.
 	UserData func(keyHash string) bool
-	// RefusalTimeout is how long a host that never accepted a key may refuse it;
-	// DefaultRefusalTimeout when 0.
+	// RefusalTimeout is how long a host that never accepted a key may refuse it.
 	RefusalTimeout time.Duration
-	// Now is the clock; time.Now when nil.
+	// Now is the clock.
 	Now func() time.Time
-}
-
-func (o Options) withDefaults() (Options, error) {
-	if o.Namespace == "" || o.Platform == nil || o.Changed == nil || o.View == nil || o.Rollout == nil ||
-		o.Problems == nil || o.Keys == nil || o.LiveKeys == nil {
-		return o, errors.New("setting up the machine controller: an option is missing")
-	}
-	if o.RefusalTimeout == 0 {
-		o.RefusalTimeout = DefaultRefusalTimeout
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return o, nil
 }
 
 // Setup adds a runnable to a manager that starts the controller as soon as the cluster has the Machine API.
 func Setup(mgr ctrl.Manager, options Options) error {
-	options, err := options.withDefaults()
-	if err != nil {
-		return err
-	}
-	if err = mgr.Add(&starter{mgr: mgr, options: options, retry: apiRetry}); err != nil {
+	if err := mgr.Add(&starter{mgr: mgr, options: options, retry: apiRetry}); err != nil {
 		return fmt.Errorf("setting up the machine controller: %w", err)
 	}
 	return nil

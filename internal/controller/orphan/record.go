@@ -3,10 +3,13 @@ package orphan
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -22,9 +25,16 @@ type record struct {
 	now       func() time.Time
 }
 
+func (r record) list() *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: contract.ReleasedConfigMap}}
+}
+
 func (r record) has(ctx context.Context, node string) (bool, error) {
-	list, err := r.read(ctx)
-	return list.Data[node] != "", err
+	list := r.list()
+	if err := r.client.Get(ctx, client.ObjectKeyFromObject(list), list); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("reading ConfigMap %s: %w", list.Name, err)
+	}
+	return list.Data[node] != "", nil
 }
 
 func (r record) add(ctx context.Context, node string) error {
@@ -38,35 +48,20 @@ func (r record) drop(ctx context.Context, node string) error {
 	return r.change(ctx, func(data map[string]string) { delete(data, node) })
 }
 
-func (r record) read(ctx context.Context) (*corev1.ConfigMap, error) {
-	list := &corev1.ConfigMap{}
-	list.Namespace, list.Name = r.namespace, contract.ReleasedConfigMap
-	if err := r.client.Get(ctx, client.ObjectKeyFromObject(list), list); client.IgnoreNotFound(err) != nil {
-		return list, fmt.Errorf("reading ConfigMap %s: %w", contract.ReleasedConfigMap, err)
-	}
-	return list, nil
-}
-
 // change writes the list, without expired entries.
 func (r record) change(ctx context.Context, edit func(data map[string]string)) error {
-	list, err := r.read(ctx)
-	if err != nil {
-		return err
-	}
-	if list.Data == nil {
-		list.Data = map[string]string{}
-	}
-	for node, text := range list.Data {
-		if at, err := time.Parse(time.RFC3339, text); err != nil || r.now().Sub(at) > recordLife {
-			delete(list.Data, node)
+	list := r.list()
+	_, err := controllerutil.CreateOrUpdate(ctx, r.client, list, func() error {
+		if list.Data == nil {
+			list.Data = map[string]string{}
 		}
-	}
-	edit(list.Data)
-	if list.ResourceVersion == "" {
-		err = r.client.Create(ctx, list)
-	} else {
-		err = r.client.Update(ctx, list)
-	}
+		maps.DeleteFunc(list.Data, func(_, text string) bool {
+			at, err := time.Parse(time.RFC3339, text)
+			return err != nil || r.now().Sub(at) > recordLife
+		})
+		edit(list.Data)
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("writing ConfigMap %s: %w", list.Name, err)
 	}

@@ -3,16 +3,15 @@
 // are no longer used.
 //
 // The operator runs it. The journeys of internal/instance and the controller of the settings read the result from
-// Source. It never writes to a Node, and moves no node to another revision. Two controllers share the work, so that
-// every object has one writer:
+// Source. It never writes to a Node, and moves no node to another revision. One controller writes all these objects:
 //
-//	publish  facts, settings → Secret and ConfigMap of the current revision, Secrets
-//	                           windows-services-latest and windows-services-memory, ConfigMap
-//	                           windows-payload-source, Role windows-services-reader, ConfigMap trusted-ca
-//	retire   Nodes, instances → ConfigMaps of other revisions: deleted when nothing has used them for a
-//	                           grace period, and then their Secrets
+//	ensure  facts, settings  → Secret and ConfigMap of the current revision, Secrets windows-services-latest and
+//	                           windows-services-memory, ConfigMaps windows-payload-source and trusted-ca, Role
+//	                           windows-services-reader
+//	sweep   Nodes, instances → ConfigMaps and Secrets of other revisions: deleted when nothing has used them for a
+//	                           grace period, which is checked at least every ten minutes
 //
-// ensure creates and changes all objects of publish. A revision is named by the digest of its content, so its objects
+// A revision is named by the digest of its content, so its objects
 // never change: new content is new objects, which are published before any node hears of them.
 //
 // The rights to Secrets can't be bound to names, for two reasons: the names of revisions are not known beforehand, and
@@ -21,7 +20,7 @@ package publish
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;delete,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=list;watch;create;delete,namespace=openshift-windows-machine-config-operator
-// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=windows-services-memory,verbs=get;update,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=windows-services-latest;windows-services-memory,verbs=get;update,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,verbs=create,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,resourceNames=windows-services-reader,verbs=list;watch;update,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=list;watch

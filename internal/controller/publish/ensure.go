@@ -2,7 +2,6 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -16,26 +15,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// terminating is how long to wait for another controller's finalizer.
-const terminating = 2 * time.Second
-
 // change is how ensure changes an object that differs.
 type change bool
 
 const (
 	// inPlace updates the object.
 	inPlace change = true
-	// anew deletes the object and creates it again. Use it for immutable objects, and for Secrets: the operator may
-	// not update Secrets.
+	// anew deletes the object and creates it again. Use it for immutable objects.
 	anew change = false
 )
-
-// heldError means that an object is being deleted, and that a finalizer keeps it.
-type heldError struct{ message string }
-
-func (e heldError) Error() string { return e.message }
-
-func isHeld(err error) bool { return errors.As(err, new(heldError)) }
 
 // ensure creates an object of the operator's namespace, or updates it if it differs from the result of fill. fill
 // receives the present object, or a new one.
@@ -60,8 +48,8 @@ func ensure[T any, P interface {
 	case err != nil:
 		err = p.client.Create(ctx, object)
 	case !object.GetDeletionTimestamp().IsZero():
-		return heldError{fmt.Sprintf("publishing %T %s: it is being deleted since %s, and has the finalizers %q",
-			object, name, object.GetDeletionTimestamp().UTC().Format(time.RFC3339), object.GetFinalizers())}
+		return fmt.Errorf("publishing %T %s: it is being deleted since %s, and has the finalizers %q", object, name,
+			object.GetDeletionTimestamp().UTC().Format(time.RFC3339), object.GetFinalizers())
 	case equality.Semantic.DeepEqual(before, object):
 		return nil
 	case change == inPlace:

@@ -75,14 +75,13 @@ func smallPayload() payload.Manifest {
 	return m
 }
 
-// world is a fake cluster with both controllers.
+// world is a fake cluster with the controller.
 type world struct {
 	client    client.Client
 	writes    *[]string
 	facts     *factsStub
 	clock     *time.Time
 	publisher *publisher
-	retirer   *retirer
 	events    *events.FakeRecorder
 	// refused are errors of creations and updates, by the object's name.
 	refused map[string]error
@@ -134,11 +133,10 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w := &world{client: c, writes: writes, facts: facts, clock: &clock, events: fakeEvents, refused: refused}
 	w.publisher = &publisher{
 		Options: Options{
-			Namespace: contract.OperatorNamespace, Facts: facts, Payload: smallPayload(), Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0", Now: now,
+			Namespace: contract.OperatorNamespace, Facts: facts, Payload: smallPayload(), Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0", Grace: DefaultGrace, Now: now,
 		},
 		client: c, source: source, tell: tell, meters: m,
 	}
-	w.retirer = &retirer{client: c, source: source, tell: tell, meters: m, namespace: contract.OperatorNamespace, grace: DefaultGrace, now: now}
 	return w
 }
 
@@ -151,13 +149,14 @@ func (w *world) publish(t *testing.T) ctrl.Result {
 	return result
 }
 
-func (w *world) retire(t *testing.T) ctrl.Result {
+// sweep returns when to look again.
+func (w *world) sweep(t *testing.T) time.Duration {
 	t.Helper()
-	result, err := w.retirer.Reconcile(t.Context(), ctrl.Request{})
+	next, err := w.publisher.sweep(t.Context())
 	if err != nil {
-		t.Fatalf("retiring: %v", err)
+		t.Fatalf("sweeping: %v", err)
 	}
-	return result
+	return next
 }
 
 // current is what the source says, which must be something.

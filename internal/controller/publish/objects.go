@@ -50,38 +50,44 @@ func (p *publisher) keepTrustedCA(ctx context.Context, isWanted bool) error {
 	})
 }
 
+// encoded returns the content of a revision's objects.
+func encoded(desired blueprint.Desired) (content contract.Latest, err error) {
+	content.Revision = desired.Revision
+	if content.Manifest, err = desired.Manifest.Data(); err != nil {
+		return content, err
+	}
+	confidential, _, err := desired.Confidential.Encode()
+	if err != nil {
+		return content, err
+	}
+	content.Confidential, err = contract.PackConfidential(confidential)
+	return content, err
+}
+
 // keepRevision maintains the objects of a revision in this order: Secret, ConfigMap, Role. So when a Node names the
 // revision, its daemon finds the objects and may read them.
-func (p *publisher) keepRevision(ctx context.Context, desired blueprint.Desired) error {
-	confidential, err := packed(desired)
-	if err != nil {
-		return err
-	}
-	manifest, err := desired.Manifest.Data()
-	if err != nil {
-		return err
-	}
-	immutable := true
-	if err = ensure(ctx, p, desired.SecretName(), anew, func(s *corev1.Secret) {
-		fillSecret(s, map[string][]byte{contract.ConfidentialField: confidential})
+func (p *publisher) keepRevision(ctx context.Context, revision contract.Latest) error {
+	name, immutable := contract.ServicesConfigMapPrefix+revision.Revision, true
+	if err := ensure(ctx, p, name, anew, func(s *corev1.Secret) {
+		fillSecret(s, map[string][]byte{contract.ConfidentialField: revision.Confidential})
 		s.Immutable = &immutable
 	}); err != nil {
 		return err
 	}
-	if err = ensure(ctx, p, desired.ConfigMapName(), anew, func(c *corev1.ConfigMap) {
+	if err := ensure(ctx, p, name, anew, func(c *corev1.ConfigMap) {
 		markOurs(&c.ObjectMeta)
-		c.Immutable, c.Data, c.BinaryData = &immutable, manifest, nil
+		c.Immutable, c.Data, c.BinaryData = &immutable, revision.Manifest, nil
 	}); err != nil {
 		return err
 	}
-	return p.keepRole(ctx, desired)
+	return p.keepRole(ctx, name)
 }
 
 // keepRole lets daemons read the published manifests and their Secrets by name, and no other ConfigMap or Secret. The
 // operator may grant this because it has the same rights in its namespace. An admission policy keeps the operator from
 // granting more.
-func (p *publisher) keepRole(ctx context.Context, desired blueprint.Desired) error {
-	configMaps, secrets := []string{desired.ConfigMapName()}, []string{desired.SecretName()}
+func (p *publisher) keepRole(ctx context.Context, current string) error {
+	configMaps, secrets := []string{current}, []string{current}
 	all, err := revisions(ctx, p.client, p.Namespace)
 	if err != nil {
 		return err
@@ -114,29 +120,12 @@ func (p *publisher) keepRole(ctx context.Context, desired blueprint.Desired) err
 
 // keepLatest maintains the Secret that daemons watch to receive the current revision. It is optional: if the Secret
 // lacks data, daemons read the data themselves.
-func (p *publisher) keepLatest(ctx context.Context, desired blueprint.Desired) error {
-	latest := contract.Latest{Revision: desired.Revision}
-	var err error
-	if latest.Manifest, err = desired.Manifest.Data(); err != nil {
-		return err
-	}
-	if latest.Confidential, err = packed(desired); err != nil {
-		return err
-	}
-	data, err := latest.Data()
+func (p *publisher) keepLatest(ctx context.Context, revision contract.Latest) error {
+	data, err := revision.Data()
 	if err != nil {
 		return err
 	}
-	return ensure(ctx, p, contract.LatestSecret, anew, func(s *corev1.Secret) { fillSecret(s, data) })
-}
-
-// packed returns the compressed confidential part of a revision.
-func packed(desired blueprint.Desired) ([]byte, error) {
-	data, _, err := desired.Confidential.Encode()
-	if err != nil {
-		return nil, err
-	}
-	return contract.PackConfidential(data)
+	return ensure(ctx, p, contract.LatestSecret, inPlace, func(s *corev1.Secret) { fillSecret(s, data) })
 }
 
 func fillSecret(s *corev1.Secret, data map[string][]byte) {

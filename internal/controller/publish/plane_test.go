@@ -199,7 +199,7 @@ func (p *plane) run(t *testing.T, grace time.Duration) {
 	}
 	p.source, err = publish.Setup(mgr, publish.Options{
 		Namespace: contract.OperatorNamespace, Facts: reader, Payload: shipped, Logging: blueprint.DefaultLogging(), OperatorVersion: "0.1.0",
-		Grace: grace, Registry: prometheus.NewRegistry(),
+		Grace: grace, Now: time.Now, Registry: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,12 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -64,13 +62,13 @@ func TestASteadyStateWritesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.publish(t)
-	w.retire(t)
+	w.sweep(t)
 	*w.writes = nil
 	for range 3 {
 		if again := w.publish(t).RequeueAfter; again != resync {
 			t.Errorf("it comes back after %s", again)
 		}
-		if again := w.retire(t).RequeueAfter; again != 0 {
+		if again := w.sweep(t); again != 0 {
 			t.Errorf("retiring comes back after %s", again)
 		}
 	}
@@ -85,9 +83,9 @@ func TestAnOperatorThatStartsAnewWritesNothing(t *testing.T) {
 	w.publish(t)
 	*w.writes = nil
 	again := &Source{}
-	w.publisher.source, w.retirer.source = again, again
+	w.publisher.source = again
 	w.publish(t)
-	w.retire(t)
+	w.sweep(t)
 	if len(*w.writes) > 0 {
 		t.Errorf("writes: %v", *w.writes)
 	}
@@ -280,79 +278,24 @@ func (w *world) latest(t *testing.T) *corev1.Secret {
 	return s
 }
 
-// finalizers sets another client's finalizers on the Secret of the last published revision.
-func (w *world) finalizers(t *testing.T, all ...string) {
-	t.Helper()
-	s := w.latest(t)
-	s.Finalizers = all
-	if err := w.client.Update(t.Context(), s); err != nil {
+// Daemons watch it, and a finalizer of another client must not hold it.
+func TestTheLatestRevisionIsUpdatedInPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.publish(t)
+	before := w.latest(t)
+	before.Finalizers = []string{"example.com/keep"}
+	if err := w.client.Update(t.Context(), before); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// Daemons read what the Secret of what is latest does not hold.
-func TestWhatHoldsTheLatestRevisionsSecretHoldsNothingElse(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		hold, free func(t *testing.T, w *world)
-		says       string
-	}{
-		"somebody's finalizer": {
-			func(t *testing.T, w *world) { t.Helper(); w.finalizers(t, "example.com/keep") },
-			func(t *testing.T, w *world) { t.Helper(); w.finalizers(t) }, "example.com/keep",
-		},
-		"a quota": {
-			func(t *testing.T, w *world) {
-				t.Helper()
-				w.refused[contract.LatestSecret] = apierrors.NewForbidden(corev1.Resource("secrets"), "x",
-					errors.New("exceeded quota"))
-			},
-			func(t *testing.T, w *world) { t.Helper(); delete(w.refused, contract.LatestSecret) }, "exceeded quota",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			changed := w.publisher.source.Changed()
-			w.publish(t)
-			first := w.current(t)
-			test.hold(t, w)
-			w.facts.answer(func(s *factsStub) { s.facts.KubeletCA = pem + pem })
-			if again := w.publish(t).RequeueAfter; again != terminating {
-				t.Errorf("it comes back after %s", again)
-			}
-			second := w.current(t)
-			readable := w.role(t).Rules[0].ResourceNames
-			if second.Revision == first.Revision || !slices.Contains(readable, second.ConfigMapName()) {
-				t.Fatalf("the next revision is not published: %s", second.Revision)
-			}
-			if got := w.troubles(t); len(got) > 0 {
-				t.Errorf("it is told before it has lasted: %v", got)
-			}
-			<-changed
-			*w.clock = w.clock.Add(time.Minute)
-			for range 2 {
-				if again := w.publish(t).RequeueAfter; again != recheck {
-					t.Errorf("it comes back after %s", again)
-				}
-			}
-			got := w.troubles(t)
-			if len(got) != 1 || got[0].Reason != contract.ReasonLatestNotPublished ||
-				!strings.Contains(got[0].Detail, test.says) {
-				t.Fatalf("troubles are %v", got)
-			}
-			if len(changed) != 1 {
-				t.Error("nobody is told of it")
-			}
-			test.free(t, w)
-			if again := w.publish(t).RequeueAfter; again != resync {
-				t.Errorf("it comes back after %s", again)
-			}
-			if has, err := contract.ParseLatest(w.latest(t).Data); err != nil || has.Revision != second.Revision ||
-				len(w.troubles(t)) > 0 {
-				t.Errorf("the latest is %s, %v; troubles are %v", has.Revision, err, w.troubles(t))
-			}
-		})
+	w.facts.answer(func(s *factsStub) { s.facts.KubeletCA = pem + pem })
+	*w.writes = nil
+	w.publish(t)
+	if !slices.Contains(*w.writes, "update Secret "+contract.LatestSecret) {
+		t.Errorf("writes are %v", *w.writes)
+	}
+	if has, err := contract.ParseLatest(w.latest(t).Data); err != nil || has.Revision != w.current(t).Revision {
+		t.Errorf("the latest is %s, %v", has.Revision, err)
 	}
 }
 
@@ -415,8 +358,8 @@ func TestAManifestThatSomebodyDeletesSlowlyIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.publisher.source = &Source{} // another operator
-	if again := w.publish(t).RequeueAfter; again != terminating {
-		t.Errorf("it comes back after %s", again)
+	if _, err := w.pass(t); err == nil || !strings.Contains(err.Error(), "example.com/slow") {
+		t.Errorf("it ends with %v", err)
 	}
 	if _, _, err := w.publisher.source.Current(t.Context()); err == nil {
 		t.Error("a version is told that daemons can't read")

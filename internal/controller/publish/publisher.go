@@ -3,7 +3,6 @@ package publish
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // How often facts without a watch (the bootstrap secret, the server's version) are read again: normally, and while a
@@ -27,6 +27,10 @@ const (
 	recheck = 20 * time.Second
 )
 
+// lateAfter is how long a failure may last before it is reported, and then how often the operator tries again. A
+// foreign finalizer, or trouble of the API server, often ends by itself.
+const lateAfter = time.Minute
+
 // publisher maintains the objects that nodes read.
 type publisher struct {
 	Options
@@ -34,39 +38,49 @@ type publisher struct {
 	source *Source
 	tell   recorder
 	meters *meters
-	// passes tracks how long every pass has failed, and latest how long writing the Secret of the latest revision
-	// has failed. Only one worker uses them.
-	passes, latest late
+	// failing is the time since when every pass has failed, or zero. unused is the time since when a revision is
+	// unused, by the name of its objects. Only one worker uses them.
+	failing time.Time
+	unused  map[string]time.Time
 }
 
 var _ reconcile.Reconciler = (*publisher)(nil)
 
-// Reconcile renders and publishes, and then informs the source. A repeated call writes nothing unless something
-// changed.
+// Reconcile renders and publishes, informs the source, and deletes unused revisions. A repeated call writes nothing
+// unless something changed.
 func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	again, err := p.pass(ctx)
-	trouble := p.passes.lasts(p.Now(), err, contract.ReasonRevisionNotPublished)
-	turns := p.source.setLate(trouble, p.Now())
-	log := logf.FromContext(ctx)
-	switch {
-	case trouble != nil:
-		if !turns {
-			log = log.V(1)
-		}
-		log.Info("a revision can't be published", "detail", trouble.Detail)
-		return ctrl.Result{RequeueAfter: recheck}, nil
-	case turns:
-		log.Info("revisions are published again")
+	late := p.late(err)
+	p.source.update(func(s *state) { s.late = late })
+	if late != nil {
+		logf.FromContext(ctx).Info("a revision can't be published", "detail", late.Detail)
+		again, err = lateAfter, nil
 	}
-	if isHeld(err) {
-		return ctrl.Result{RequeueAfter: terminating}, nil
+	next, failed := p.sweep(ctx)
+	if err = errors.Join(err, failed); err != nil {
+		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: again}, err
+	return ctrl.Result{RequeueAfter: policy.Soonest(again, next)}, nil
 }
 
-// pass publishes once. It returns when to publish again, or an error that is retried with a backoff. If a ConfigMap
+// late returns the error of a pass as a problem if all passes have failed for lateAfter.
+func (p *publisher) late(err error) *contract.Problem {
+	if err == nil {
+		p.failing = time.Time{}
+		return nil
+	}
+	if p.failing.IsZero() {
+		p.failing = p.Now()
+	}
+	if p.Now().Sub(p.failing) < lateAfter {
+		return nil
+	}
+	return contract.NewProblem(contract.ReasonRevisionNotPublished, "%v", err)
+}
+
+// pass publishes once. It returns when to publish again, or an error that is retried with a backoff. If an object
 // other than the revision's can't be written, the revision is still published: without the payload's source, the
-// payload is sent over SSH, and hosts wait for CAs of the proxy.
+// payload is sent over SSH, hosts wait for CAs of the proxy, and without the latest revision, daemons read it by name.
 func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	// This is first, because nodes that have joined may need it even if facts are missing.
 	unwritten := p.keepPayloadSource(ctx)
@@ -76,46 +90,40 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	}
 	// Other controllers follow the settings even while no revision can be published.
 	unwritten = errors.Join(unwritten, p.rememberSettings(ctx, config))
+	var desired blueprint.Desired
 	facts, err := p.Facts.Facts(ctx, config.Spec)
-	if err != nil {
-		again, err = p.wait(ctx, fmt.Errorf("reading the cluster's facts: %w", err))
-	} else {
-		p.source.read(facts)
+	if err == nil {
+		p.source.update(func(s *state) { s.read = &facts })
 		unwritten = errors.Join(unwritten, p.keepTrustedCA(ctx, facts.WantsTrustedCA))
-		again, err = p.publish(ctx, config, facts)
+		desired, err = p.render(ctx, config, facts)
 	}
-	if err = errors.Join(unwritten, err); err != nil {
-		return 0, err
+	problems := cluster.Problems(err)
+	if err != nil && len(problems) == 0 {
+		return 0, errors.Join(unwritten, err)
 	}
-	return again, nil
+	p.source.update(func(s *state) { s.problems = problems })
+	if err != nil {
+		return recheck, errors.Join(unwritten, p.wait(ctx, problems))
+	}
+	again, err = p.publish(ctx, config, facts, desired)
+	return again, errors.Join(unwritten, err)
 }
 
-// publish renders and publishes the revision for these facts, and informs the source.
-func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
-	facts blueprint.Facts) (again time.Duration, err error) {
-	desired, err := p.render(ctx, config, facts)
+// publish publishes a revision, and informs the source.
+func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachineConfig, facts blueprint.Facts,
+	desired blueprint.Desired) (again time.Duration, err error) {
+	revision, err := encoded(desired)
+	if err == nil {
+		err = p.keepRevision(ctx, revision)
+	}
 	if err != nil {
-		return p.wait(ctx, err)
+		return 0, err // hosts join at the revision that was published before
 	}
+	unwritten := p.keepLatest(ctx, revision)
 	before, _, published := p.source.Published()
-	if err = p.keepRevision(ctx, desired); err != nil {
-		p.source.fail(nil) // hosts join at the revision that was published before
-		return 0, err
-	}
-	again = resync
-	if isUnread(facts) {
-		again = recheck
-	}
-	err = p.keepLatest(ctx, desired)
-	trouble := p.latest.lasts(p.Now(), err, contract.ReasonLatestNotPublished)
-	switch {
-	case trouble != nil:
-		facts.Troubles, again = append(slices.Clone(facts.Troubles), trouble), recheck
-	case err != nil:
-		logf.FromContext(ctx).V(1).Info("the latest revision is not published yet", "detail", err.Error())
-		again = terminating
-	}
-	p.source.set(desired, facts, config.Generation)
+	p.source.update(func(s *state) {
+		s.published, s.desired, s.facts, s.generation = true, desired, facts, config.Generation
+	})
 	log := logf.FromContext(ctx)
 	if !published || before.Revision != desired.Revision {
 		log.Info("desired revision is current", "revision", desired.Revision, "kubelet", desired.KubeletVersion, "off",
@@ -129,7 +137,11 @@ func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachine
 	if len(desired.KubeletFragment) > 0 {
 		last.Status.Kubelet.AcceptedConfig = &runtime.RawExtension{Raw: desired.KubeletFragment}
 	}
-	return again, p.remember(ctx, last)
+	again = resync
+	if isUnread(facts) {
+		again = recheck
+	}
+	return again, errors.Join(unwritten, p.remember(ctx, last))
 }
 
 // rememberSettings stores the spec of an existing WindowsMachineConfig, together with the remembered parts of its
@@ -174,38 +186,24 @@ func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineC
 	if err != nil {
 		return blueprint.Desired{}, err
 	}
-	desired, err := blueprint.Render(blueprint.Input{
+	return blueprint.Render(blueprint.Input{
 		Facts: facts, Payload: p.Payload, Spec: config.Spec, Logging: p.Logging, OperatorVersion: p.OperatorVersion,
 		Salt: previous.Confidential.Salt, Previous: previous, AcceptedKubelet: previous.KubeletFragment, Now: p.Now(),
 	})
-	if err != nil {
-		return desired, fmt.Errorf("rendering the desired state: %w", err)
-	}
-	return desired, nil
 }
 
-// wait reports why nothing can be rendered, if problems are the reason. Nodes that have joined keep the last
-// published revision.
-func (p *publisher) wait(ctx context.Context, why error) (again time.Duration, err error) {
-	problems := cluster.Problems(why)
-	if len(problems) == 0 {
-		return 0, why
-	}
-	p.source.fail(problems)
+// wait maintains the last published revision, which nodes that have joined keep, while nothing can be rendered.
+func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) error {
 	for _, problem := range problems {
 		logf.FromContext(ctx).V(1).Info("hosts can't join", "reason", problem.Reason, "detail", problem.Detail)
 	}
 	desired, _, ok := p.source.Published()
 	if !ok {
-		return recheck, nil
+		return nil
 	}
-	if err = p.keepRevision(ctx, desired); err != nil {
-		return 0, err
+	revision, err := encoded(desired)
+	if err != nil {
+		return err
 	}
-	again = recheck
-	if late := p.keepLatest(ctx, desired); late != nil { // it is reported when hosts can join again
-		logf.FromContext(ctx).V(1).Info("the latest revision is not published yet", "detail", late.Error())
-		again = terminating
-	}
-	return again, nil
+	return errors.Join(p.keepRevision(ctx, revision), p.keepLatest(ctx, revision))
 }

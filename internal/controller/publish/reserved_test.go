@@ -19,7 +19,7 @@ func lacking(reason contract.Reason) *Source {
 // reading has read these facts, and published nothing.
 func reading(facts blueprint.Facts) *Source {
 	s := &Source{}
-	s.read(facts)
+	s.update(func(s *state) { s.read = &facts })
 	return s
 }
 

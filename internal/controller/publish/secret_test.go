@@ -217,7 +217,7 @@ func TestDaemonsReadOnlyWhatBelongsToAManifest(t *testing.T) {
 	if len(rules) != 3 || len(rules[0].ResourceNames) != 2 || !slices.Equal(rules[1].ResourceNames, []string{current.SecretName()}) {
 		t.Errorf("the role has %v", rules)
 	}
-	w.retire(t)
+	w.sweep(t)
 	if _, ok := w.inside(t)[forged.Name]; ok {
 		t.Error("the forged one stays")
 	}
@@ -232,7 +232,7 @@ func TestASecretGoesWithItsManifest(t *testing.T) {
 	old := w.old(t)
 	fresh := secret("windows-services-9.9.9-0123456789", func(s *corev1.Secret) { s.CreationTimestamp = metav1.NewTime(*w.clock) })
 	put(t, w.client, fresh)
-	w.retire(t)
+	w.sweep(t)
 	if _, ok := w.inside(t)[old.SecretName()]; !ok {
 		t.Error("it goes before its manifest")
 	}
@@ -240,7 +240,7 @@ func TestASecretGoesWithItsManifest(t *testing.T) {
 		t.Error("one whose manifest is about to be published is gone")
 	}
 	*w.clock = w.clock.Add(DefaultGrace)
-	w.retire(t)
+	w.sweep(t)
 	for name := range w.inside(t) {
 		if name != w.current(t).SecretName() && name != contract.LatestSecret &&
 			name != contract.MemorySecret {

@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -28,8 +26,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// DefaultGrace is how long a revision stays after the last node left it. It covers a host that is on
-// joining with that revision and has no Node yet.
+// DefaultGrace is how long a revision stays after the last node left it. It covers a host that joins with that
+// revision and has no Node yet.
 const DefaultGrace = time.Hour
 
 // reconcileTimeout ends a reconciliation that waits for an API server or a cache that does not answer.
@@ -49,76 +47,43 @@ type Options struct {
 	Logging blueprint.Logging
 	// OperatorVersion is the first part of every revision.
 	OperatorVersion string
-	// Grace is how long a revision stays after the last node left it; DefaultGrace when 0.
+	// Grace is how long a revision stays after the last node left it.
 	Grace time.Duration
-	// Now is the clock; time.Now when nil.
+	// Now is the clock.
 	Now func() time.Time
-	// Registry for metrics; the manager's when nil.
+	// Registry for metrics.
 	Registry prometheus.Registerer
 }
 
-func (o Options) withDefaults() (Options, error) {
-	if o.Namespace == "" || o.Facts == nil {
-		return o, errors.New("setting up the publish controller: an option is missing")
-	}
-	if o.Grace == 0 {
-		o.Grace = DefaultGrace
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Registry == nil {
-		o.Registry = metrics.Registry
-	}
-	return o, nil
-}
-
-// Setup adds both controllers to a manager and gives the Source that they fill.
+// Setup adds the controller to a manager and gives the Source that it fills.
 func Setup(mgr ctrl.Manager, options Options) (*Source, error) {
-	options, err := options.withDefaults()
-	if err != nil {
-		return nil, err
-	}
 	meters, err := newMeters(options.Registry)
 	if err != nil {
 		return nil, err
 	}
-	result := &Source{}
-	recorder := recorder{events: mgr.GetEventRecorder(contract.OperatorServiceAccount)}
-	p := &publisher{Options: options, client: mgr.GetClient(), source: result, tell: recorder, meters: meters}
+	p := &publisher{Options: options, client: mgr.GetClient(), source: &Source{}, meters: meters,
+		tell: recorder{events: mgr.GetEventRecorder(contract.OperatorServiceAccount)}}
 	if err = p.setup(mgr); err != nil {
 		return nil, fmt.Errorf("setting up the publish controller: %w", err)
 	}
-	r := &retirer{
-		client: mgr.GetClient(), source: result, tell: recorder, meters: meters, namespace: options.Namespace,
-		grace: options.Grace, now: options.Now,
-	}
-	if err = r.setup(mgr); err != nil {
-		return nil, fmt.Errorf("setting up the retire controller: %w", err)
-	}
-	return result, nil
-}
-
-// one is the only request that there is: all of the state is one thing.
-func one() handler.MapFunc { return watch.One("", contract.MachineConfigObject) }
-
-// settings of both controllers: one worker, because all requests are the same.
-func settings() controller.Options {
-	return controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: reconcileTimeout}
+	return p.source, nil
 }
 
 func (p *publisher) setup(mgr ctrl.Manager) error {
-	enqueue := handler.EnqueueRequestsFromMapFunc(one())
+	one := watch.One("", contract.MachineConfigObject) // all of the state is one thing
+	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	first := batch.NewSignal()
 	first.Send(&v1alpha1.WindowsMachineConfig{})
-	b := ctrl.NewControllerManagedBy(mgr).Named("publish").WithOptions(settings()).
+	b := ctrl.NewControllerManagedBy(mgr).Named("publish").
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: reconcileTimeout}).
 		Watches(&v1alpha1.WindowsMachineConfig{}, enqueue,
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(publishedOrSource(p.Namespace))).
+		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(predicate.Or(published(p.Namespace),
+			watch.Named(p.Namespace, contract.PayloadSourceConfigMap)))).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(published(p.Namespace))).
 		Watches(&rbacv1.Role{}, enqueue, builder.WithPredicates(watch.Named(p.Namespace, contract.ServicesReaderRole))).
 		// At the start, one pass reports what is missing in an empty cluster.
-		WatchesRawSource(source.Channel(first, handler.TypedEnqueueRequestsFromMapFunc(one())))
+		WatchesRawSource(source.Channel(first, enqueue))
 	for _, input := range p.Facts.Inputs() {
 		served, err := isServed(mgr.GetRESTMapper(), mgr.GetScheme(), input.Object)
 		if err != nil {
@@ -134,17 +99,6 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 		b = b.Watches(input.Object, enqueue, builder.WithPredicates(contentChanged(input)))
 	}
 	return b.Complete(p)
-}
-
-func (r *retirer) setup(mgr ctrl.Manager) error {
-	enqueue, news := handler.EnqueueRequestsFromMapFunc(one()), batch.News(one())
-	return ctrl.NewControllerManagedBy(mgr).Named("retire").WithOptions(settings()).
-		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(published(r.namespace))).
-		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(published(r.namespace))).
-		Watches(&corev1.Node{}, news, builder.WithPredicates(revisionsChanged())).
-		Watches(&v1alpha1.WindowsInstance{}, news, builder.WithPredicates(instanceMoved())).
-		WatchesRawSource(source.Channel(r.source.Changed(), handler.TypedEnqueueRequestsFromMapFunc(one()))).
-		Complete(r)
 }
 
 // contentChanged passes events of an input if it appears, disappears, or if the content that the operator reads
@@ -163,40 +117,4 @@ func published(namespace string) predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && strings.HasPrefix(o.GetName(), contract.ServicesConfigMapPrefix)
 	})
-}
-
-// publishedOrSource also passes the ConfigMap that contains the addresses of the payload.
-func publishedOrSource(namespace string) predicate.Predicate {
-	return predicate.Or(published(namespace), watch.Named(namespace, contract.PayloadSourceConfigMap))
-}
-
-// instanceMoved passes events of an instance if it is deleted or needs other revisions than before.
-func instanceMoved() predicate.Predicate {
-	moved := watch.Changed(func(i *v1alpha1.WindowsInstance) []string { return revisionsOf(i.Status) })
-	moved.CreateFunc = func(event.CreateEvent) bool { return false }
-	return moved
-}
-
-// revisionsChanged passes events of a Node if its revisions change, or if it appears or disappears.
-func revisionsChanged() predicate.Predicate {
-	return watch.Changed(func(o client.Object) (revisions []string) {
-		for _, key := range revisionAnnotations() {
-			revisions = append(revisions, o.GetAnnotations()[key])
-		}
-		return revisions
-	})
-}
-
-func revisionAnnotations() []string {
-	return []string{contract.RevisionAnnotation, contract.DesiredRevisionAnnotation, contract.StageAnnotation}
-}
-
-// revisionsOf returns the revisions that an instance needs: its present revision, its desired revision, and the
-// revision that it rolls back to if the desired one fails.
-func revisionsOf(status v1alpha1.WindowsInstanceStatus) []string {
-	versions := []string{status.Revision, status.DesiredRevision, status.HeldRevision, "", ""}
-	if update := status.Upgrade(); update != nil {
-		versions[3], versions[4] = update.Revision, update.From
-	}
-	return versions
 }

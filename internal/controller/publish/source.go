@@ -1,13 +1,12 @@
 package publish
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -20,19 +19,44 @@ import (
 
 // Source returns the published desired state from memory.
 type Source struct {
-	mu         sync.RWMutex
+	mu          sync.RWMutex
+	state       state
+	subscribers []batch.Signal
+}
+
+// state is what the publisher knows.
+type state struct {
+	// desired is the published desired state, rendered from facts and from a generation of the WindowsMachineConfig.
 	published  bool
 	desired    blueprint.Desired
 	facts      blueprint.Facts
 	generation int64
-	problems   []*contract.Problem
+	// problems are the reasons why no other state can be rendered now.
+	problems []*contract.Problem
 	// late is a failure that has kept the published state outdated for too long, or nil.
 	late *contract.Problem
-	// lateTold is when subscribers were last notified of late.
-	lateTold time.Time
-	// lastRead are the last facts. They may not be published yet. nil means that none have been read.
-	lastRead    *blueprint.Facts
-	subscribers []batch.Signal
+	// read are the last facts. They may not be published yet. nil means that none have been read.
+	read *blueprint.Facts
+}
+
+// update changes the state. It notifies the subscribers if the result of Current, Problems or Published changes.
+func (s *Source) update(change func(*state)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shown := func() []any {
+		return []any{s.state.published, s.state.desired.Revision, s.state.desired.KubeletFragment,
+			s.state.desired.Rejected, s.state.facts.Lacks, s.state.facts.Troubles, s.state.generation,
+			s.state.problems, s.state.late}
+	}
+	before := shown()
+	change(&s.state)
+	if reflect.DeepEqual(before, shown()) {
+		return
+	}
+	about := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
+	for _, subscriber := range s.subscribers {
+		subscriber.Send(about)
+	}
 }
 
 // Current returns the desired state whose manifest is published and may be read by the daemons, with the facts that
@@ -41,14 +65,14 @@ type Source struct {
 func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if len(s.problems) > 0 || !s.published {
+	if len(s.state.problems) > 0 || !s.state.published {
 		return blueprint.Desired{}, blueprint.Facts{}, s.missing()
 	}
-	facts := s.facts
-	if s.late != nil {
-		facts.Troubles = append(slices.Clone(facts.Troubles), s.late)
+	facts := s.state.facts
+	if s.state.late != nil {
+		facts.Troubles = append(slices.Clone(facts.Troubles), s.state.late)
 	}
-	return s.desired, facts, nil
+	return s.state.desired, facts, nil
 }
 
 // missing joins the problems that prevent a desired state.
@@ -62,10 +86,10 @@ func (s *Source) missing() error {
 // blocking returns the problems that prevent publishing. A late failure doesn't block while a revision is published:
 // hosts join at that revision.
 func (s *Source) blocking() []*contract.Problem {
-	if s.late == nil || s.published && len(s.problems) == 0 {
-		return slices.Clone(s.problems)
+	if s.state.late == nil || s.state.published && len(s.state.problems) == 0 {
+		return slices.Clone(s.state.problems)
 	}
-	return append(slices.Clone(s.problems), s.late)
+	return append(slices.Clone(s.state.problems), s.state.late)
 }
 
 // Problems returns the problems that keep hosts from joining and that concern the cluster, its network, its
@@ -76,7 +100,7 @@ func (s *Source) Problems() []*contract.Problem {
 	if all := s.blocking(); len(all) > 0 {
 		return all
 	}
-	return slices.Clone(s.facts.Lacks)
+	return slices.Clone(s.state.facts.Lacks)
 }
 
 // Changed returns a channel for one controller. Call it before the manager starts. Whenever the result of Current,
@@ -95,7 +119,7 @@ func (s *Source) Changed() <-chan event.GenericEvent {
 func (s *Source) Published() (desired blueprint.Desired, generation int64, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.desired, s.generation, s.published
+	return s.state.desired, s.state.generation, s.state.published
 }
 
 // readFacts returns the last facts of the cluster, even if they are not published or if problems keep hosts from
@@ -105,18 +129,12 @@ func (s *Source) readFacts() (blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	switch {
-	case s.lastRead != nil:
-		return *s.lastRead, nil
+	case s.state.read != nil:
+		return *s.state.read, nil
 	case len(s.blocking()) > 0:
 		return blueprint.Facts{}, s.missing()
 	}
 	return blueprint.Facts{}, errors.New("the facts of the cluster are not read yet")
-}
-
-func (s *Source) read(facts blueprint.Facts) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lastRead = &facts
 }
 
 // Reserved returns the addresses and names that no host may have: the API server's, and those in the networks of pods
@@ -151,51 +169,4 @@ func (s *Source) addresses() (blueprint.Facts, error) {
 func (s *Source) Platform(context.Context) (contract.Platform, error) {
 	known, err := s.readFacts()
 	return known.Platform, err
-}
-
-func (s *Source) set(desired blueprint.Desired, facts blueprint.Facts, generation int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	changed := !s.published || s.generation != generation || len(s.problems) > 0 ||
-		s.desired.Revision != desired.Revision ||
-		!bytes.Equal(s.desired.KubeletFragment, desired.KubeletFragment) ||
-		!slices.EqualFunc(s.desired.Rejected, desired.Rejected, contract.Same) ||
-		!slices.EqualFunc(s.facts.Lacks, facts.Lacks, contract.Same) ||
-		!slices.EqualFunc(s.facts.Troubles, facts.Troubles, contract.Same)
-	s.published, s.desired, s.facts, s.generation, s.problems = true, desired, facts, generation, nil
-	if changed {
-		s.tell()
-	}
-}
-
-func (s *Source) fail(problems []*contract.Problem) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	changed := !slices.EqualFunc(s.problems, problems, contract.Same)
-	s.problems = problems
-	if changed {
-		s.tell()
-	}
-}
-
-// setLate records the late failure, or that there is none. It reports whether the failure begins or ends. Changed
-// details are sent at most once a minute, because some errors have another text each time.
-func (s *Source) setLate(problem *contract.Problem, now time.Time) (turns bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	turns = (s.late == nil) != (problem == nil)
-	differs := s.late != nil && problem != nil && !contract.Same(s.late, problem)
-	s.late = problem
-	if turns || differs && now.Sub(s.lateTold) >= lateAfter {
-		s.lateTold = now
-		s.tell()
-	}
-	return turns
-}
-
-func (s *Source) tell() {
-	about := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
-	for _, subscriber := range s.subscribers {
-		subscriber.Send(about)
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -89,7 +88,7 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 				contract.Count(failed, "node"), status.Rollout.Revision))
 	}
 	failing := count(&status.Instances, f.Instances)
-	busy, lacks := underWay(f, status.Rollout.Phase == v1alpha1.RolloutHalted), blocking(f.Lacks)
+	busy, lacks := underWay(f), blocking(f.Lacks)
 	available(status, f)
 	set(status, f, v1alpha1.ConditionUpgradeable, len(busy) == 0 && len(lacks) == 0, reasonSafe,
 		reasonNotSafe, upgradeMessage(busy, lacks))
@@ -169,20 +168,14 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionAvailable, false, "", string(f.Lacks[0].Reason), strings.Join(words, " "))
 }
 
-// states are the parts of an instance that the status uses. While an update waits or fails, the instance stays Ready.
-type states struct {
-	leaving, failing, ready, progressing, joined, paused bool
-	progress                                             hostProgress
-}
-
-func state(i *v1alpha1.WindowsInstance) states {
-	return states{
-		leaving: !i.DeletionTimestamp.IsZero(), failing: i.Status.Failures > 0,
-		joined: i.Status.JoinedTime != nil, paused: i.Spec.Paused,
-		ready:       meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady),
-		progressing: meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionProgressing),
-		progress:    progress(i, i.Status.DesiredRevision),
+// shown returns the parts of an instance that the status uses. While an update waits or fails, the instance stays Ready.
+func shown(i *v1alpha1.WindowsInstance) []any {
+	s, step := &i.Status, v1alpha1.Step("")
+	if s.Activity != nil {
+		step = s.Activity.Step
 	}
+	return []any{i.DeletionTimestamp.IsZero(), i.Spec.Paused, s.Failures > 0, s.JoinedTime != nil, step,
+		s.Reason == string(contract.ReasonRemovalPending), progress(i, s.DesiredRevision)}
 }
 
 // count counts the instances by state, and returns the names of failing instances.
@@ -202,24 +195,24 @@ func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance
 // be reached counts as joining.
 const bootTime = 20 * time.Minute
 
-// underWay returns the names of hosts that join, leave or are updated. A host is stuck if it is off, fails, is
-// paused before its join, or waits because the rollout is halted or for hosts that are off. Stuck hosts don't
-// count, because the next release may fix them.
-func underWay(f Facts, halted bool) (names []string) {
-	spent := isSpent(f)
+// underWay returns the names of hosts that join, leave or are changed now. Hosts that fail, that wait for a slot in the
+// rollout budget, for a window or for another try, or that are paused before their join don't count: no work on them is
+// in progress, and the next release may fix what they wait for.
+func underWay(f Facts) (names []string) {
 	for i := range f.Instances {
-		one := &f.Instances[i]
-		s := state(one)
+		one, s := &f.Instances[i], &f.Instances[i].Status
 		var moves bool
 		switch {
-		case s.failing:
+		case s.Failures > 0:
 			moves = boots(one, f.Now)
-		case s.leaving:
-			moves = !spent || !waits(one)
-		case s.joined || s.ready:
-			moves = s.progressing && !isStuck(one, s, halted, f.Now) && (!spent || !s.ready || !waits(one))
+		case s.HasPlace():
+			moves = true
+		case !one.DeletionTimestamp.IsZero():
+			moves = s.Reason != string(contract.ReasonRemovalPending)
+		case s.JoinedTime != nil:
+			moves = s.Activity != nil && s.Activity.Step != v1alpha1.StepWaiting && s.Activity.Tries == 0
 		default: // a new host
-			moves = !s.paused && !isCurable(f.Lacks)
+			moves = !one.Spec.Paused && !isCurable(f.Lacks)
 		}
 		if moves {
 			names = append(names, one.Name)
@@ -227,62 +220,6 @@ func underWay(f Facts, halted bool) (names []string) {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// isStuck reports whether a host that has joined makes no progress: it has not been Ready for long, its last try
-// failed, or the rollout is halted.
-func isStuck(i *v1alpha1.WindowsInstance, s states, halted bool, now time.Time) bool {
-	switch {
-	case !s.ready:
-		return !isJustDown(i, now) || i.Status.Reason == string(contract.ReasonRolloutHalted)
-	case i.Status.HasPlace():
-		return false
-	}
-	return halted || i.Status.Upgrade() != nil && i.Status.Upgrade().Tries > 0
-}
-
-// isSpent reports whether hosts that have not been Ready for long use up the rollout budget: no other host gets a slot
-// until these hosts are repaired.
-func isSpent(f Facts) bool {
-	fleet, down := policy.Fleet{}, false
-	for i := range f.Instances {
-		one := &f.Instances[i]
-		s := state(one)
-		if !s.joined || s.leaving {
-			continue
-		}
-		member := policy.Member{Node: one.Name, Ready: true}
-		if !s.ready && !isJustDown(one, f.Now) {
-			member.Ready, member.Unavailable, down = false, "it is not Ready", true
-		}
-		fleet.Members = append(fleet.Members, member)
-	}
-	var budget *intstr.IntOrString
-	if f.Config != nil {
-		budget = f.Config.Spec.Rollout.MaxUnavailable
-	}
-	return down && !policy.MayDisruptAnytime("", fleet, budget).Allowed
-}
-
-// waits reports whether a node waits for a slot in the rollout budget: to be updated, rebooted, joined again or
-// removed.
-func waits(i *v1alpha1.WindowsInstance) bool {
-	if i.Status.HasPlace() {
-		return false
-	}
-	switch reason := contract.Reason(i.Status.Reason); {
-	case !i.DeletionTimestamp.IsZero():
-		return reason == contract.ReasonRemovalPending
-	case reason == contract.ReasonDaemonUnresponsive, reason == contract.ReasonBudgetExhausted:
-		return true
-	}
-	return i.Status.Activity != nil && i.Status.Activity.Step == v1alpha1.StepWaiting
-}
-
-// isJustDown reports whether a host that has joined has only been not Ready for the time that a boot may take.
-func isJustDown(i *v1alpha1.WindowsInstance, now time.Time) bool {
-	ready := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ConditionReady)
-	return ready == nil || ready.Status != metav1.ConditionTrue && now.Sub(ready.LastTransitionTime.Time) < bootTime
 }
 
 // boots reports whether a host that does not answer is a Machine in its first minutes.

@@ -24,11 +24,12 @@ func host(name string, words ...string) v1alpha1.WindowsInstance {
 	for _, word := range words {
 		switch word {
 		case "ready":
+			now := metav1.Now()
+			i.Status.JoinedTime = &now
 			meta.SetStatusCondition(&i.Status.Conditions,
 				metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "R"})
-		case "progressing":
-			meta.SetStatusCondition(&i.Status.Conditions,
-				metav1.Condition{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue, Reason: "R"})
+		case "changing":
+			i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Step: v1alpha1.StepStaging}
 		case "failing":
 			i.Status.Failures = 3
 		case "paused":
@@ -64,18 +65,18 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 			v1alpha1.InstanceCounts{Total: 2, Ready: 1, Joining: 1},
 			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"},
 			"1 host is joining, leaving or being upgraded: b"},
-		"a host joins": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "progressing")}},
+		"a host joins": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "changing")}},
 			v1alpha1.InstanceCounts{Total: 1, Joining: 1},
 			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "a"},
-		"a host fails": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "failing", "progressing")}},
+		"a host fails": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "failing", "changing")}},
 			v1alpha1.InstanceCounts{Total: 1, Failing: 1},
 			[3]string{"True AsExpected", "True upgradeIsSafe", "True HostsFailing"}, "1 host is failing: a"},
 		"a node waits for its update": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready",
-			"progressing")}},
+			"changing")}},
 			v1alpha1.InstanceCounts{Total: 1, Ready: 1},
 			[3]string{"True AsExpected", "False upgradeIsNotSafe", "False AsExpected"}, "being upgraded: a"},
 		"a node serves while its update fails": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "ready",
-			"progressing", "failing")}},
+			"changing", "failing")}},
 			v1alpha1.InstanceCounts{Total: 1, Ready: 1, Failing: 1},
 			[3]string{"True AsExpected", "True upgradeIsSafe", "True HostsFailing"}, "1 host is failing: a"},
 		"a host leaves": {settings.Facts{Instances: []v1alpha1.WindowsInstance{host("a", "leaving", "ready")}},
@@ -180,7 +181,7 @@ func TestUpgradeableCountsWhatIsOnItsWayAndNotWhatIsStuck(t *testing.T) {
 	noKey := contract.NewProblem(contract.ReasonPrivateKeyMissing, "no key")
 	now := time.Unix(1_800_000_000, 0)
 	made := func(name string, ago time.Duration) v1alpha1.WindowsInstance {
-		i := host(name, "failing", "progressing")
+		i := host(name, "failing", "changing")
 		i.Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: name}
 		i.CreationTimestamp = metav1.NewTime(now.Add(-ago))
 		return i
@@ -191,26 +192,26 @@ func TestUpgradeableCountsWhatIsOnItsWayAndNotWhatIsStuck(t *testing.T) {
 		safe  bool
 	}{
 		"a host that is off":        {host: host("a", "joined"), safe: true},
-		"a host that fails to join": {host: host("a", "failing", "progressing"), safe: true},
-		"a host whose update fails": {host: host("a", "joined", "ready", "progressing", "failing"),
+		"a host that fails to join": {host: host("a", "failing", "changing"), safe: true},
+		"a host whose update fails": {host: host("a", "joined", "ready", "changing", "failing"),
 			safe: true},
-		"a host that can't leave":               {host: host("a", "leaving", "failing", "progressing"), safe: true},
+		"a host that can't leave":               {host: host("a", "leaving", "failing", "changing"), safe: true},
 		"a host paused before its join":         {host: host("a", "paused"), safe: true},
-		"a host paused while it is progressing": {host: host("a", "paused", "joined", "progressing")},
+		"a host paused while it is progressing": {host: host("a", "paused", "joined", "changing")},
 		"a Machine that boots":                  {host: made("a", time.Minute)},
 		"a Machine that never booted":           {host: made("a", time.Hour), safe: true},
 		"a new host":                            {host: host("a")},
-		"a host that joins":                     {host: host("a", "progressing")},
-		"a host that is updated":                {host: host("a", "joined", "ready", "progressing")},
+		"a host that joins":                     {host: host("a", "changing")},
+		"a host that is updated":                {host: host("a", "joined", "ready", "changing")},
 		"a host that leaves":                    {host: host("a", "joined", "ready", "leaving")},
 		"a cluster that another release supports": {
 			host:  host("a", "joined", "ready"),
 			lacks: []*contract.Problem{unsupported}, safe: true},
 		"a host that waits for the other release": {
-			host:  host("a", "progressing"),
+			host:  host("a", "changing"),
 			lacks: []*contract.Problem{unsupported}, safe: true},
 		"a host that waits for what can't be published": {
-			host:  host("a", "progressing"),
+			host:  host("a", "changing"),
 			lacks: []*contract.Problem{contract.NewProblem(contract.ReasonRevisionNotPublished, "no right")},
 			safe:  true},
 		"a missing key, which no other release brings": {

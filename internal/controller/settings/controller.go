@@ -93,34 +93,24 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	r := &Reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(), meters: meters, now: time.Now}
 	one := watch.One("", contract.MachineConfigObject)
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
+	start := batch.NewSignal() // the first reconcile creates the object
+	start.Send(&v1alpha1.WindowsMachineConfig{})
 	err = ctrl.NewControllerManagedBy(mgr).Named("settings").
-		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(watched())).
-		Watches(&v1alpha1.WindowsInstance{}, batch.News(one), builder.WithPredicates(counted())).
+		// Changes of the status count as well. If the status was compared with a stale cache, it is compared again when
+		// the cache shows the last write.
+		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
+		Watches(&v1alpha1.WindowsInstance{}, batch.News(one), builder.WithPredicates(watch.Changed(shown))).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(watch.Named(options.Namespace, ""))).
 		Watches(&corev1.Secret{}, enqueue,
 			builder.WithPredicates(watch.Named(options.Namespace, contract.PrivateKeySecret))).
 		WatchesRawSource(source.Channel(options.Desired.Changed(), enqueue)).
 		WatchesRawSource(source.Channel(options.Troubles.Changed(), enqueue)).
-		WatchesRawSource(source.Channel(start(), enqueue)).
+		WatchesRawSource(source.Channel(start, enqueue)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the settings controller: %w", err)
 	}
 	return nil
-}
-
-// watched selects all changes of the object, also of its status. If the status was compared with a stale cache, it is
-// compared again when the cache shows the last write.
-func watched() predicate.Predicate { return predicate.ResourceVersionChangedPredicate{} }
-
-// counted selects changes of instances that change the status.
-func counted() predicate.Predicate { return watch.Changed(state) }
-
-// start requests one reconcile at the start, which creates the object.
-func start() <-chan event.GenericEvent {
-	first := make(chan event.GenericEvent, 1)
-	first <- event.GenericEvent{Object: &v1alpha1.WindowsMachineConfig{}}
-	return first
 }
 
 // Reconcile writes the status when it changed.
@@ -199,8 +189,7 @@ func (r *Reconciler) again(status v1alpha1.WindowsMachineConfigStatus, facts Fac
 	}
 	if status.Rollout.Phase == v1alpha1.RolloutWaiting ||
 		slices.ContainsFunc(facts.Instances, func(i v1alpha1.WindowsInstance) bool {
-			return i.Status.Failures > 0 && boots(&i, facts.Now) ||
-				i.Status.JoinedTime != nil && isJustDown(&i, facts.Now)
+			return i.Status.Failures > 0 && boots(&i, facts.Now)
 		}) {
 		next = policy.Soonest(next, waitingRetry)
 	}

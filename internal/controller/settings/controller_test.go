@@ -34,6 +34,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/problem"
+	"github.com/windows-nodes/wmco/internal/controller/watch"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/payload"
 )
@@ -442,7 +443,13 @@ func TestOnlyWhatIsCountedWakesIt(t *testing.T) {
 			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue})
 		}, true},
 		"its update begins": {func(i *v1alpha1.WindowsInstance) {
-			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue})
+			i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Step: v1alpha1.StepStaging}
+		}, true},
+		"its reboot begins": {func(i *v1alpha1.WindowsInstance) {
+			i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot, Step: v1alpha1.StepDraining}
+		}, true},
+		"its removal waits": {func(i *v1alpha1.WindowsInstance) {
+			i.Status.Reason = string(contract.ReasonRemovalPending)
 		}, true},
 		"it leaves": {func(i *v1alpha1.WindowsInstance) { now := metav1.Now(); i.DeletionTimestamp = &now }, true},
 	} {
@@ -450,7 +457,7 @@ func TestOnlyWhatIsCountedWakesIt(t *testing.T) {
 			t.Parallel()
 			changed := old.DeepCopy()
 			test.change(changed)
-			if got := counted().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: changed}); got != test.wakes {
+			if got := watch.Changed(shown).Update(event.UpdateEvent{ObjectOld: old, ObjectNew: changed}); got != test.wakes {
 				t.Errorf("wakes = %v", got)
 			}
 		})

@@ -66,20 +66,15 @@ func (r *Reconciler) saveCondition(ctx context.Context, object *unstructured.Uns
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &known); err != nil {
 		return fmt.Errorf("reading OperatorCondition %s: %w", r.OperatorCondition, err)
 	}
-	said := metav1.Condition{Type: condition.Type, Status: condition.Status, Reason: condition.Reason,
-		Message: condition.Message}
-	if !meta.SetStatusCondition(&known.Spec.Conditions, said) {
+	condition.ObservedGeneration, condition.LastTransitionTime = 0, metav1.Time{} // those of another object
+	if !meta.SetStatusCondition(&known.Spec.Conditions, condition) {
 		return nil
 	}
-	list := make([]any, len(known.Spec.Conditions))
-	for i := range known.Spec.Conditions {
-		one, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&known.Spec.Conditions[i])
-		if err != nil {
-			return fmt.Errorf("writing a condition: %w", err)
-		}
-		list[i] = one
+	wanted, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&known.Spec)
+	if err == nil {
+		err = unstructured.SetNestedField(object.Object, wanted["conditions"], "spec", "conditions")
 	}
-	if err := unstructured.SetNestedSlice(object.Object, list, "spec", "conditions"); err != nil {
+	if err != nil {
 		return fmt.Errorf("writing the conditions of OperatorCondition %s: %w", r.OperatorCondition, err)
 	}
 	if err := r.client.Update(ctx, object); err != nil {

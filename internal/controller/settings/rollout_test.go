@@ -226,71 +226,37 @@ func TestBoundsThatAreNotUnderstoodAreRejected(t *testing.T) {
 
 func TestNobodyIsKeptFromTheReleaseThatCuresWhatIsStuck(t *testing.T) {
 	t.Parallel()
-	waits := func(name string, words ...string) v1alpha1.WindowsInstance {
-		i := joined(name, append(words, "waiting")...)
-		meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
-			Status: metav1.ConditionTrue, Reason: string(contract.ReasonRolloutHalted)})
-		return i
-	}
-	held := waits("c", "down")
-	held.Status.Reason = string(contract.ReasonRolloutHalted)
-	retried := waits("e")
-	retried.Status.Upgrade().Tries = 1
-	down := func(name string, ago time.Duration) v1alpha1.WindowsInstance {
-		i := waits(name)
-		i.Status.Reason = string(contract.ReasonNodeNotReady)
-		meta.RemoveStatusCondition(&i.Status.Conditions, v1alpha1.ConditionReady)
-		meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Reason: "R",
-			Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Unix(3600, 0).Add(-ago))})
-		return i
-	}
-	switching := waits("d")
-	switching.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
+	retried := joined("e", "staging")
+	retried.Status.Activity.Tries = 1
+	turn := joined("d", "waiting")
+	turn.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
 		Since: new(metav1.NewTime(time.Unix(1, 0)))}
-	rebooted := joined("g")
-	rebooted.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot, Step: v1alpha1.StepWaiting}
-	meta.SetStatusCondition(&rebooted.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
-		Status: metav1.ConditionTrue, Reason: string(contract.ReasonRevisionPending)})
 	silent := joined("h")
 	silent.Status.Reason = string(contract.ReasonDaemonUnresponsive)
-	meta.SetStatusCondition(&silent.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
-		Status: metav1.ConditionTrue, Reason: string(contract.ReasonDaemonUnresponsive)})
-	removed, leaves := joined("i", "leaving"), joined("j", "leaving")
+	removed := joined("i", "leaving")
 	removed.Status.Reason = string(contract.ReasonRemovalPending)
-	two := v1alpha1.RolloutSpec{MaxUnavailable: new(intstr.FromInt32(2))}
 	for name, test := range map[string]struct {
 		hosts []v1alpha1.WindowsInstance
-		spec  v1alpha1.RolloutSpec
 		names string
 	}{
-		"one waits behind one that is off":                {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), waits("a")}},
-		"one is to be rebooted after one that is off":     {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), rebooted}},
-		"one is to be joined again after one that is off": {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), silent}},
-		"one is to be joined again":                       {hosts: []v1alpha1.WindowsInstance{silent}, names: ": h"},
-		"one is to be removed after one that is off": {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), removed,
-			leaves}, names: ": j"},
-		"one waits behind one that boots": {hosts: []v1alpha1.WindowsInstance{down("f", time.Minute), waits("a")},
-			names: "a, f"},
-		"one is off, and two may be": {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), waits("a")}, spec: two,
-			names: ": a"},
-		"two are off": {hosts: []v1alpha1.WindowsInstance{down("e", time.Hour), down("f", time.Hour), waits("a")},
-			spec: two},
-		"one is off, and one is in its turn": {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour), switching},
-			names: "d"},
-		"nobody is disrupted":                  {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), waits("b"), held}},
-		"one is in service nowhere":            {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), switching}, names: "d"},
-		"one leaves":                           {hosts: []v1alpha1.WindowsInstance{waits("a", "failed"), waits("b", "leaving")}, names: "b"},
-		"nobody failed, and so nothing halts":  {hosts: []v1alpha1.WindowsInstance{waits("a")}, names: "a"},
-		"a try that failed waits for the next": {hosts: []v1alpha1.WindowsInstance{retried}},
-		"one went down just now":               {hosts: []v1alpha1.WindowsInstance{down("f", time.Minute)}, names: "f"},
-		"one has been down for an hour":        {hosts: []v1alpha1.WindowsInstance{down("f", time.Hour)}},
+		"nothing is to be done":                {hosts: []v1alpha1.WindowsInstance{joined("a")}},
+		"one waits for its turn":               {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")}},
+		"one waits behind one that is off":     {hosts: []v1alpha1.WindowsInstance{joined("f", "down"), joined("a", "waiting")}},
+		"one is to be joined again":            {hosts: []v1alpha1.WindowsInstance{silent}},
+		"one waits for its removal":            {hosts: []v1alpha1.WindowsInstance{removed}},
+		"one is in its turn":                   {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting"), turn}, names: ": d"},
+		"one fetches its payload":              {hosts: []v1alpha1.WindowsInstance{joined("a", "staging")}, names: ": a"},
+		"one is changed without a slot":        {hosts: []v1alpha1.WindowsInstance{joined("a", "over SSH")}, names: ": a"},
+		"one leaves":                           {hosts: []v1alpha1.WindowsInstance{removed, joined("b", "leaving")}, names: ": b"},
+		"a try that failed is repeated":        {hosts: []v1alpha1.WindowsInstance{retried}},
+		"one failed, and one is in its turn":   {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed"), turn}, names: ": d"},
+		"a node is down, and nothing is to do": {hosts: []v1alpha1.WindowsInstance{joined("f", "down")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var status v1alpha1.WindowsMachineConfigStatus
 			settings.Assess(&status, settings.Facts{DesiredRevision: "2", Instances: test.hosts,
-				Config: &v1alpha1.WindowsMachineConfig{Spec: v1alpha1.WindowsMachineConfigSpec{Rollout: test.spec}},
-				Now:    time.Unix(3600, 0)})
+				Config: &v1alpha1.WindowsMachineConfig{}, Now: time.Unix(3600, 0)})
 			upgradeable := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpgradeable)
 			if (upgradeable.Status == metav1.ConditionTrue) != (test.names == "") ||
 				!strings.HasSuffix(upgradeable.Message, test.names) {

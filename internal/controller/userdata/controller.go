@@ -55,26 +55,21 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	result := ctrl.Result{RequeueAfter: r.recheck}
 	for _, namespace := range namespaces() {
-		found, err := r.keep(ctx, namespace, want)
+		holds, problem, err := r.keep(ctx, namespace, want)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		if found.later {
-			result.RequeueAfter = min(settling, r.recheck)
+		if problem != nil {
+			problems = append(problems, problem)
 		}
-		if found.problem != nil {
-			problems = append(problems, found.problem)
+		if namespace == contract.MachineAPINamespace {
+			held := ""
+			if holds {
+				held = want.publicKeyHash
+			}
+			r.state.held.Store(held)
 		}
-		if namespace != contract.MachineAPINamespace {
-			continue
-		}
-		held := ""
-		if found.holds {
-			held = want.publicKeyHash
-		}
-		r.state.held.Store(held)
 	}
 	settings := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion().String(), Kind: "WindowsMachineConfig",
 		Name: contract.MachineConfigObject}
@@ -83,7 +78,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		r.events.Eventf(settings, nil, corev1.EventTypeWarning, string(p.Reason), "Publish", "%v. %s", p,
 			p.Reason.Fix())
 	}
-	return result, nil
+	return ctrl.Result{RequeueAfter: r.recheck}, nil
 }
 
 // wanted returns what the secrets must hold. The error is a *contract.Problem while the key or the platform is unknown.

@@ -15,16 +15,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// settling is how long to wait for a concurrent write or a deletion to end.
-const settling = 2 * time.Second
-
-// secretState is the state of the secret of one namespace. Without a namespace there is no secret and no problem.
-type secretState struct {
-	// holds says that the secret is as it must be, later that this is not known yet.
-	holds, later bool
-	problem      *contract.Problem
-}
-
 // wanted is what the secret must hold. hostKey is "<type> <base64>", or empty for a script without a host key.
 type wanted struct{ script, publicKeyHash, hostKey string }
 
@@ -76,48 +66,41 @@ func foreign(s *corev1.Secret) string {
 	return ""
 }
 
-// keep makes the secret of a namespace what it must be. A repeated call writes nothing.
-func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (secretState, error) {
+// keep makes the secret of a namespace what it must be, and reports whether it is. Without the namespace there is neither
+// a secret nor a problem. A repeated call writes nothing.
+func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (holds bool, problem *contract.Problem,
+	err error) {
 	if absent, err := r.absent(ctx, namespace); absent || err != nil {
-		return secretState{}, err
+		return false, nil, err
 	}
-	found, now := &corev1.Secret{}, r.Now()
-	err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: contract.UserDataSecret}, found)
-	switch {
-	case apierrors.IsForbidden(err):
-		return refused(namespace), nil
-	case apierrors.IsNotFound(err):
-		made := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.UserDataSecret},
-			Type: corev1.SecretTypeOpaque}
-		want.into(made, now)
-		return wrote(ctx, namespace, r.client.Create(ctx, made))
-	case err != nil:
-		return secretState{}, fmt.Errorf("reading secret %s of %s: %w", contract.UserDataSecret, namespace, err)
-	}
+	found, now := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.UserDataSecret},
+		Type: corev1.SecretTypeOpaque}, r.Now()
+	err = r.live.Get(ctx, client.ObjectKeyFromObject(found), found)
 	switch why := foreign(found); {
+	case apierrors.IsNotFound(err):
+		want.into(found, now)
+		err = r.client.Create(ctx, found)
+	case err != nil:
 	case !found.DeletionTimestamp.IsZero():
-		return secretState{later: true}, nil
+		return false, nil, nil
 	case want.in(found, now):
-		return secretState{holds: true}, nil
+		return true, nil, nil
 	case why != "":
-		return secretState{problem: contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s %s", namespace,
-			contract.UserDataSecret, why)}, nil
+		return false, contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s %s", namespace,
+			contract.UserDataSecret, why), nil
+	default:
+		want.into(found, now)
+		err = r.client.Update(ctx, found)
 	}
-	want.into(found, now)
-	return wrote(ctx, namespace, r.client.Update(ctx, found))
-}
-
-func wrote(ctx context.Context, namespace string, err error) (secretState, error) {
 	switch {
-	case err == nil:
-		logf.FromContext(ctx).Info("user data written", "namespace", namespace)
-		return secretState{holds: true}, nil
 	case apierrors.IsForbidden(err):
-		return refused(namespace), nil
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
-		return secretState{later: true}, nil
+		return false, contract.NewProblem(contract.ReasonUserDataForbidden, "secret %s/%s may not be read and written",
+			namespace, contract.UserDataSecret), nil
+	case err != nil:
+		return false, nil, fmt.Errorf("keeping secret %s of %s: %w", contract.UserDataSecret, namespace, err)
 	}
-	return secretState{}, fmt.Errorf("writing secret %s of %s: %w", contract.UserDataSecret, namespace, err)
+	logf.FromContext(ctx).Info("user data written", "namespace", namespace)
+	return true, nil, nil
 }
 
 // absent reports whether a namespace is missing or is being deleted. A missing namespace contains no Roles, so every
@@ -135,9 +118,4 @@ func (r *reconciler) absent(ctx context.Context, namespace string) (bool, error)
 		return false, nil
 	}
 	return false, fmt.Errorf("reading namespace %s: %w", namespace, err)
-}
-
-func refused(namespace string) secretState {
-	return secretState{problem: contract.NewProblem(contract.ReasonUserDataForbidden,
-		"secret %s/%s may not be read and written", namespace, contract.UserDataSecret)}
 }

@@ -2,7 +2,6 @@ package userdata
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -31,7 +30,7 @@ type PublicKey struct {
 	Line, Hash string
 }
 
-// Options of the controller. All are required but Now.
+// Options of the controller. All are required.
 type Options struct {
 	// Namespace of the operator.
 	Namespace string
@@ -42,7 +41,7 @@ type Options struct {
 	// Problems receives what keeps user data from being what it must be. A missing or unusable private key is reported
 	// elsewhere.
 	Problems *problem.State
-	// Now is the clock; time.Now when nil.
+	// Now is the clock.
 	Now func() time.Time
 
 	// recheck replaces defaultRecheck in tests.
@@ -51,12 +50,6 @@ type Options struct {
 
 // Setup adds the controller to a manager. Without a private key there is nothing to do, and its creation is an event.
 func Setup(mgr ctrl.Manager, options Options) (*State, error) {
-	if options.Namespace == "" || options.PublicKey == nil || options.Platform == nil || options.Problems == nil {
-		return nil, errors.New("setting up the user data controller: an option is missing")
-	}
-	if options.Now == nil {
-		options.Now = time.Now
-	}
 	if options.recheck == 0 {
 		options.recheck = defaultRecheck
 	}

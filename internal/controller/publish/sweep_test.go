@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -39,18 +38,18 @@ func TestAnUnusedRevisionGoesAfterItsGrace(t *testing.T) {
 	w := newWorld(t)
 	name := w.old(t).ConfigMapName()
 	*w.writes = nil
-	if again := w.retire(t).RequeueAfter; again != DefaultGrace {
+	if again := w.sweep(t); again != DefaultGrace {
 		t.Errorf("it comes back after %s", again)
 	}
 	*w.clock = w.clock.Add(DefaultGrace / 2)
-	if again := w.retire(t).RequeueAfter; again != DefaultGrace/2 {
+	if again := w.sweep(t); again != DefaultGrace/2 {
 		t.Errorf("it comes back after %s", again)
 	}
 	if len(*w.writes) > 0 {
 		t.Errorf("writes while it waits: %v", *w.writes)
 	}
 	*w.clock = w.clock.Add(DefaultGrace / 2)
-	w.retire(t)
+	w.sweep(t)
 	if _, ok := w.manifests(t)[name]; ok {
 		t.Error("it is still there")
 	}
@@ -93,7 +92,7 @@ func TestAVersionInUseStays(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			first := w.old(t)
-			w.retire(t) // nothing uses it yet
+			w.sweep(t) // nothing uses it yet
 			if err := w.client.Create(t.Context(), user(first.Revision)); err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +107,7 @@ func TestAVersionInUseStays(t *testing.T) {
 				}
 			}
 			*w.clock = w.clock.Add(10 * DefaultGrace)
-			w.retire(t)
+			w.sweep(t)
 			if _, ok := w.manifests(t)[first.ConfigMapName()]; !ok {
 				t.Fatal("it is gone")
 			}
@@ -130,7 +129,7 @@ func TestAForgedRevisionGoesAtOnceEvenWhenInUse(t *testing.T) {
 	if names := w.role(t).Rules[0].ResourceNames; len(names) != 1 {
 		t.Errorf("daemons may read it: %v", names)
 	}
-	w.retire(t)
+	w.sweep(t)
 	if _, ok := w.manifests(t)[forged.Name]; ok {
 		t.Error("it is still there")
 	}
@@ -143,9 +142,9 @@ func TestOtherConfigMapsAreLeftAlone(t *testing.T) {
 	elsewhere.Namespace = "default"
 	w := newWorld(t, other, elsewhere)
 	w.publish(t)
-	w.retire(t)
+	w.sweep(t)
 	*w.clock = w.clock.Add(2 * DefaultGrace)
-	w.retire(t)
+	w.sweep(t)
 	if got := w.manifests(t); len(got) != 3 {
 		t.Errorf("there are %d", len(got))
 	}
@@ -175,7 +174,7 @@ func TestA84_WhatOthersPublishedIsNeitherMarkedNorDeleted(t *testing.T) {
 	}
 	w.publish(t)
 	for range 2 {
-		w.retire(t)
+		w.sweep(t)
 		*w.clock = w.clock.Add(2 * DefaultGrace)
 	}
 	for _, o := range theirs {
@@ -190,24 +189,9 @@ func TestA84_WhatOthersPublishedIsNeitherMarkedNorDeleted(t *testing.T) {
 func TestNothingIsRetiredBeforeSomethingIsPublished(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, configMap("windows-services-0.0.9-0123456789", nil))
-	w.retire(t)
+	w.sweep(t)
 	if len(w.manifests(t)) != 1 {
 		t.Error("it is gone")
-	}
-}
-
-func TestOnlyVersionsOfNodesWakeTheRetirer(t *testing.T) {
-	t.Parallel()
-	p := revisionsChanged()
-	before := node("win-1", "a", "a")
-	heartbeat := before.DeepCopy()
-	heartbeat.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}}
-	heartbeat.Annotations["x"] = "y"
-	if p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: heartbeat}) {
-		t.Error("a heartbeat does")
-	}
-	if !p.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: node("win-1", "a", "b")}) {
-		t.Error("a new desired version doesn't")
 	}
 }
 
@@ -228,7 +212,7 @@ func TestTheRevisionOfANewerReleaseIsKeptWhileInUse(t *testing.T) {
 		Data: map[string][]byte{contract.ConfidentialField: packed}}
 	w := newWorld(t, newer, secret, node("win-1", revision, revision))
 	w.publish(t)
-	w.retire(t)
+	w.sweep(t)
 	if _, ok := w.manifests(t)[newer.Name]; !ok {
 		t.Error("the ConfigMap is gone")
 	}
