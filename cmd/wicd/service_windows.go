@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/windows/svc"
+
+	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
 // runService runs under the service manager. A failure ends the service with a service-specific
@@ -39,12 +41,7 @@ func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status 
 	up := make(chan struct{}, 1)
 	done := make(chan error, 1)
 	go func() {
-		done <- h.run(ctx, func() {
-			select {
-			case up <- struct{}{}:
-			default:
-			}
-		})
+		done <- h.run(ctx, func() { loop.Signal(up) })
 	}()
 	current := svc.Status{State: svc.StartPending}
 	for {

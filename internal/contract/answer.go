@@ -114,3 +114,17 @@ func checkCount(what string, count int) error {
 	}
 	return nil
 }
+
+// OneLine returns a text as one line of at most limit characters.
+func OneLine(text string, limit int) string {
+	line := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if runes := []rune(line); len(runes) > limit {
+		line = string(runes[:limit-1]) + "…"
+	}
+	return line
+}

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// maxText bounds an annotation that contains a reason. Operators and people read its beginning.
+// maxText bounds an annotation that contains a reason, in characters. Operators and people read its beginning.
 const maxText = 512
 
 // timeout bounds a request about one object. readTimeout bounds a request that lists, or that starts a watch. A
@@ -54,14 +52,5 @@ func AnnotateNode(ctx context.Context, client dynamic.Interface, watched *Watch,
 
 // ProblemText returns a problem as one short line.
 func ProblemText(p *contract.Problem) string {
-	text := strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(string(p.Reason)+": "+p.Detail, "?"))
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText-3], "") + "..."
-	}
-	return text
+	return contract.OneLine(string(p.Reason)+": "+p.Detail, maxText)
 }

@@ -54,10 +54,7 @@ func (s *service) enrol(ctx context.Context) (why string, err error) {
 			refusal.longer(s.Clock.Now(), isRefusal(err), s.Pace.Refused) {
 			return text, nil
 		}
-		select {
-		case <-ctx.Done():
-		case <-s.Clock.After(loop.Jitter(pause)):
-		}
+		loop.Wait(ctx, s.Clock, nil, loop.Jitter(pause))
 	}
 	return "", nil
 }

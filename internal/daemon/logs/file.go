@@ -18,17 +18,6 @@ const (
 	DefaultFiles = 5
 )
 
-// FileOptions of a Writer.
-type FileOptions struct {
-	Files winos.Files
-	// Path of the log. There is no log until its directory exists.
-	Path string
-	// Now is the host's clock. It provides the names of older files.
-	Now func() time.Time
-	// Size is the maximum size of a file in bytes. DefaultSize if 0.
-	Size int64
-}
-
 // Writer writes to a file, and begins a new file at its limit. It is safe for concurrent use.
 type Writer struct {
 	files winos.Files
@@ -42,15 +31,14 @@ type Writer struct {
 	// lost counts the lines lost since the last written one, and why is the error of the latest.
 	lost int
 	why  error
-	// torn reports that the file ends with an incomplete line.
-	torn bool
 }
 
 // Open begins a new file, and renames the existing one, such as wicd.log to wicd-20260102-150405.log. If this fails,
-// the first line retries.
-func Open(o FileOptions) *Writer {
-	w := &Writer{files: o.Files, path: o.Path, now: o.Now}
-	w.Limit(contract.Log{MaxSize: o.Size})
+// the first line retries: there is no log until the directory of path exists. now is the host's clock. It provides the
+// names of older files.
+func Open(files winos.Files, path string, now func() time.Time) *Writer {
+	w := &Writer{files: files, path: path, now: now}
+	w.Limit(contract.Log{})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_ = w.begin()
@@ -91,25 +79,15 @@ func (w *Writer) write(line []byte) error {
 			return err
 		}
 	}
-	if w.lost > 0 {
-		line = append(fmt.Appendf(nil, "lines missing here: %d (%v)\n", w.lost, w.why), line...)
-	}
-	if w.torn {
-		line = append([]byte("\n"), line...)
+	if w.lost > 0 { // begin a new line, because the last line may be incomplete
+		line = append(fmt.Appendf(nil, "\nlines missing here: %d (%v)\n", w.lost, w.why), line...)
 	}
 	n, err := w.out.Write(line)
 	w.size += int64(n)
-	switch {
-	case errors.Is(err, winos.ErrNoSpace):
-		// Retry with the same file for the next line. A new file would have no space either, and an older one would be
-		// removed for it.
-		if n > 0 {
-			w.torn = line[n-1] != '\n'
-		}
-	case err != nil:
+	// On a full disk, the next line goes to the same file. A new file would have no space either, and an older one would
+	// be removed for it.
+	if err != nil && !errors.Is(err, winos.ErrNoSpace) {
 		_ = w.end() // the next line tries a new file
-	default:
-		w.torn = false
 	}
 	return err
 }
@@ -126,7 +104,7 @@ func (w *Writer) end() error {
 		return nil
 	}
 	err := w.out.Close()
-	w.out, w.size, w.torn = nil, 0, false
+	w.out, w.size = nil, 0
 	return err
 }
 

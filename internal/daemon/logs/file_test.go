@@ -41,7 +41,9 @@ func clock() func() time.Time {
 }
 
 func open(f winos.Files, size int64) *logs.Writer {
-	return logs.Open(logs.FileOptions{Files: f, Path: path, Now: clock(), Size: size})
+	w := logs.Open(f, path, clock())
+	w.Limit(contract.Log{MaxSize: size})
+	return w
 }
 
 // older lists the older files of the log, newest first.
@@ -178,7 +180,7 @@ func TestALogThatCanNotBeWrittenStopsNobody(t *testing.T) {
 		t.Error(err)
 	}
 	if content, err := winos.ReadFile(f, path); err != nil || !strings.HasSuffix(string(content), "\nback") ||
-		!strings.HasPrefix(string(content), "lines missing here: 4 (moving log "+path) {
+		!strings.HasPrefix(string(content), "\nlines missing here: 4 (moving log "+path) {
 		t.Errorf("%q, %v", content, err)
 	}
 }
@@ -238,7 +240,7 @@ func TestALogThatCanNotBeOpenedBeginsOnceItCan(t *testing.T) {
 		t.Error(err)
 	}
 	content, err := winos.ReadFile(f, path)
-	why, rest, _ := strings.Cut(string(content), "\n")
+	why, rest, _ := strings.Cut(strings.TrimPrefix(string(content), "\n"), "\n")
 	if err != nil || rest != "third\nfourth\n" || !strings.HasPrefix(why, "lines missing here: 2 (creating log ") {
 		t.Errorf("%q, %v", content, err)
 	}

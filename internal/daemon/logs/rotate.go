@@ -23,30 +23,15 @@ import (
 // turnPause is the time between checks. With 10 s, a program that writes 10 MB/s exceeds its limit by the default size.
 const turnPause = 10 * time.Second
 
-// RotatorOptions of a Rotator.
-type RotatorOptions struct {
-	Files winos.Files
-	Logs  winos.Logs
-	// Now is the host's clock. It provides the names and the age of older files.
-	Now func() time.Time
-	// Clock for pauses; the real one if nil.
-	Clock clock.Clock
-}
-
 // Rotator keeps logs within their limits. Follow may be called while Run runs.
 type Rotator struct {
-	RotatorOptions
+	host winos.Host
 	mu   sync.Mutex
 	logs []contract.Log
 }
 
 // NewRotator returns a Rotator without logs.
-func NewRotator(o RotatorOptions) *Rotator {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	return &Rotator{RotatorOptions: o}
-}
+func NewRotator(host winos.Host) *Rotator { return &Rotator{host: host} }
 
 // Follow takes over the logs and limits of a manifest. own is the daemon's own log, which the daemon rotates itself.
 func (r *Rotator) Follow(m contract.Manifest, own string) {
@@ -68,7 +53,7 @@ func (r *Rotator) Follow(m contract.Manifest, own string) {
 
 // Run rotates the logs until ctx ends.
 func (r *Rotator) Run(ctx context.Context) {
-	loop.Run(ctx, r.Clock, nil, func(ctx context.Context) time.Duration {
+	loop.Run(ctx, clock.RealClock{}, nil, func(ctx context.Context) time.Duration {
 		r.Turn(ctx)
 		return turnPause
 	})
@@ -84,7 +69,7 @@ func (r *Rotator) Turn(ctx context.Context) {
 		if err := r.turn(ctx, l); err != nil {
 			log.Info("a log can't be rotated", "path", l.Path, "detail", err.Error())
 		}
-		if err := Prune(r.Files, l, r.Now()); err != nil {
+		if err := Prune(r.host.Files, l, r.host.System.Now()); err != nil {
 			log.Info("older logs can't be removed", "path", l.Path, "detail", err.Error())
 		}
 	}
@@ -95,14 +80,14 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 	if l.Rotates || l.MaxSize <= 0 {
 		return nil
 	}
-	info, err := r.Files.Stat(l.Path)
+	info, err := r.host.Files.Stat(l.Path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (info.Dir || info.Size < l.MaxSize) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	aside, err := MoveAside(r.Files, l.Path, r.Now())
+	aside, err := MoveAside(r.host.Files, l.Path, r.host.System.Now())
 	if err != nil {
 		return err
 	}
@@ -110,14 +95,14 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 	if errors.Is(err, winos.ErrNoSpace) {
 		// A disk that is full because of a log is worse than a log with a missing part.
 		logr.FromContextOrDiscard(ctx).Info("there is no room to keep an older log", "path", l.Path, "bytes", info.Size)
-		err = r.Files.Remove(aside)
+		err = r.host.Files.Remove(aside)
 	}
 	if err != nil {
-		return errors.Join(err, r.Files.Remove(aside))
+		return errors.Join(err, r.host.Files.Remove(aside))
 	}
-	if err = r.Logs.Empty(l.Path); err != nil {
+	if err = r.host.Logs.Empty(l.Path); err != nil {
 		// Otherwise the next check would copy the same content again, and older logs would be removed for it.
-		return errors.Join(err, r.Files.Remove(aside))
+		return errors.Join(err, r.host.Files.Remove(aside))
 	}
 	return nil
 }
@@ -125,12 +110,12 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 // copyAside copies the content of a log, including lines that arrive during the copy. Lines that arrive between the
 // end of the copy and the truncation are lost. This gap is short.
 func (r *Rotator) copyAside(ctx context.Context, from, to string) (err error) {
-	in, err := r.Files.Open(from)
+	in, err := r.host.Files.Open(from)
 	if err != nil {
 		return fmt.Errorf("opening %s: %w", from, err)
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	out, err := r.Files.Create(to, winos.AccessInherit)
+	out, err := r.host.Files.Create(to, winos.AccessInherit)
 	if err != nil {
 		return fmt.Errorf("creating %s: %w", to, err)
 	}

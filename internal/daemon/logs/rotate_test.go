@@ -42,8 +42,7 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 		if err = h.Files.MkdirAll(dir, winos.AccessInherit); err != nil {
 			t.Fatal(err)
 		}
-		r := &rig{Machine: m,
-			rotator: logs.NewRotator(logs.RotatorOptions{Files: h.Files, Logs: h.Logs, Now: h.System.Now})}
+		r := &rig{Machine: m, rotator: logs.NewRotator(h)}
 		if r.log, err = m.OpenFile(dir+`\containerd.log`, os.O_WRONLY|os.O_CREATE|os.O_APPEND); err != nil {
 			t.Fatal(err)
 		}

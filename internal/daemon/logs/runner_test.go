@@ -45,7 +45,7 @@ func TestA44_ALogGoesOnWhileSomebodyReadsIt(t *testing.T) {
 		check(t, host.Services.Apply(t.Context(), winos.ServiceConfig{Name: contract.ServiceKubelet,
 			Command: strings.Join(append(command, contract.PathKubelet), " ")}))
 		check(t, host.Services.Start(t.Context(), contract.ServiceKubelet))
-		rotator := logs.NewRotator(logs.RotatorOptions{Files: host.Files, Logs: host.Logs, Now: host.System.Now})
+		rotator := logs.NewRotator(host)
 		rotator.Follow(contract.Manifest{Services: []contract.Service{{Name: contract.ServiceKubelet, Log: log}}}, "")
 		say := func(line string) {
 			lines <- line

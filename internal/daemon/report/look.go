@@ -7,9 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
@@ -183,16 +181,4 @@ func shorts(all []string, omitted *int) []string {
 	return few(all, omitted, func(s *string) { *s = short(*s) })
 }
 
-// short returns a text as one line of at most maxText characters.
-func short(text string) string {
-	line := strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-	if runes := []rune(line); len(runes) > maxText {
-		line = string(runes[:maxText-1]) + "…"
-	}
-	return line
-}
+func short(text string) string { return contract.OneLine(text, maxText) }

@@ -193,7 +193,7 @@ func TestA75_TheReportIsWrittenAtOnceAtNewsAndSeldomOtherwise(t *testing.T) {
 		host := m.Host()
 		files := &counted{Files: host.Files}
 		host.Files = files
-		w := report.New(report.Options{Host: host, Version: "1"})
+		w := report.New(host, "1")
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -245,7 +245,7 @@ func written(t *testing.T, m *sim.Machine) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			report.New(report.Options{Host: m.Host(), Version: "1"}).Run(ctx)
+			report.New(m.Host(), "1").Run(ctx)
 		}()
 		synctest.Wait()
 		stop()

@@ -26,36 +26,25 @@ const (
 	lookLimit = time.Minute
 )
 
-// Options of a Writer.
-type Options struct {
-	Host winos.Host
-	// Version is the daemon's version.
-	Version string
-	// Clock for pauses; the real one if nil.
-	Clock clock.Clock
-}
-
 // Writer writes the report. Tell may be called while Run runs.
 type Writer struct {
-	Options
-	news chan struct{}
+	host    winos.Host
+	version string
+	news    chan struct{}
 
 	mu   sync.Mutex
 	last *contract.Reconciled
 }
 
-// New returns a Writer.
-func New(o Options) *Writer {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	return &Writer{Options: o, news: make(chan struct{}, 1)}
+// New returns a Writer of a daemon with this version.
+func New(host winos.Host, version string) *Writer {
+	return &Writer{host: host, version: version, news: make(chan struct{}, 1)}
 }
 
 // Tell records the result of a pass. It returns at once. If the result differs from the last one only in its time, it
 // doesn't cause a new report.
 func (w *Writer) Tell(r contract.Reconciled) {
-	r.Time = w.Host.System.Now().UTC()
+	r.Time = w.host.System.Now().UTC()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	same := false
@@ -65,10 +54,9 @@ func (w *Writer) Tell(r contract.Reconciled) {
 		same = reflect.DeepEqual(before, r)
 	}
 	w.last = &r
-	if same {
-		return
+	if !same {
+		loop.Signal(w.news)
 	}
-	loop.Signal(w.news)
 }
 
 // Run writes reports until ctx ends: at once, after a changed result, and periodically. If a report can't be written,
@@ -78,15 +66,15 @@ func (w *Writer) Run(ctx context.Context) {
 		if err := w.write(ctx); err != nil && ctx.Err() == nil {
 			logr.FromContextOrDiscard(ctx).V(1).Info("the report can't be written", "detail", err.Error())
 		}
-		loop.Wait(ctx, w.Clock, nil, minInterval)
-		loop.Wait(ctx, w.Clock, w.news, refreshInterval-minInterval)
+		loop.Wait(ctx, clock.RealClock{}, nil, minInterval)
+		loop.Wait(ctx, clock.RealClock{}, w.news, refreshInterval-minInterval)
 	}
 }
 
 func (w *Writer) write(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	r := Look(ctx, w.Host, w.Version)
+	r := Look(ctx, w.host, w.version)
 	w.mu.Lock()
 	r.Reconciled = w.last
 	w.mu.Unlock()
@@ -94,10 +82,10 @@ func (w *Writer) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = w.Host.Files.MkdirAll(contract.DirDaemonLog, winos.AccessInherit); err != nil {
+	if err = w.host.Files.MkdirAll(contract.DirDaemonLog, winos.AccessInherit); err != nil {
 		return err
 	}
-	return winos.WriteFile(w.Host.Files, contract.PathReport, bytes.NewReader(text), winos.AccessInherit)
+	return winos.WriteFile(w.host.Files, contract.PathReport, bytes.NewReader(text), winos.AccessInherit)
 }
 
 // Encode returns a report as text.

@@ -34,11 +34,7 @@ func (c *cleaning) services(ctx context.Context) {
 			continue
 		}
 		c.removed("service", name)
-	}
-	for name := range c.state.Services {
-		if _, err := c.host.Services.Get(ctx, name); errors.Is(err, winos.ErrNotFound) {
-			delete(c.state.Services, name)
-		}
+		delete(c.state.Services, name)
 	}
 	c.save()
 }

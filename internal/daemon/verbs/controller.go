@@ -122,7 +122,7 @@ func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *
 	if missing != nil {
 		log.Info("a directory is missing", "detail", missing.Error())
 	}
-	rotator := logs.NewRotator(logs.RotatorOptions{Files: o.Host.Files, Logs: o.Host.Logs, Now: o.Host.System.Now})
+	rotator := logs.NewRotator(o.Host)
 	ctx, stop := context.WithCancel(ctx)
 	var rotating sync.WaitGroup
 	rotating.Go(func() { rotator.Run(ctx) })
@@ -131,7 +131,7 @@ func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *
 	reporter := mirror.NewReporter(mirror.ReporterOptions{NodeName: stateFile.NodeName, Files: o.Host.Files,
 		Clock: hostClock{system: o.Host.System}})
 	rotating.Go(func() { reporter.Write(ctx) })
-	reports := report.New(report.Options{Host: o.Host, Version: o.Version})
+	reports := report.New(o.Host, o.Version)
 	rotating.Go(func() { reports.Run(ctx) })
 	pulls := &mirror.Service{Network: o.Host.Network, Reporter: reporter}
 	defer pulls.Close()
@@ -308,8 +308,7 @@ func (s *service) logger(o Options, name string) *journal {
 	out := o.Stderr
 	if s.logDir != "" {
 		j.path = strings.TrimRight(s.logDir, `\`) + `\` + name
-		j.writer = logs.Open(logs.FileOptions{Files: o.Host.Files, Path: j.path, Now: o.Host.System.Now,
-			Size: j.limits.MaxSize})
+		j.writer = logs.Open(o.Host.Files, j.path, o.Host.System.Now)
 		out = j.writer
 	}
 	j.config = textlogger.NewConfig(textlogger.Output(out))
