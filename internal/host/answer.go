@@ -2,11 +2,11 @@ package host
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -19,49 +19,57 @@ const MaxDetail = 1 << 10
 // maxChecked limits the text of an error about an answer, in bytes.
 const maxChecked = 200
 
-// DecodeAnswer decodes a host's answer into answer, a pointer to a contract.Answer. On an error, answer stays
-// unchanged. The uploaded daemon has our own version, so anything that it would not write is refused: unknown
-// fields, trailing data, a missing result. Problems in the answer are shown in conditions and logs, so their
-// reasons are checked and their details are cut and made printable.
-func DecodeAnswer(raw []byte, answer any) error {
-	var envelope struct {
-		Problem *contract.Problem `json:"problem"`
-		Result  json.RawMessage   `json:"result"`
+// Call runs a verb of the uploaded daemon. The answer contains the verb's own problem. An error means that there is no
+// answer that an honest daemon sends.
+func Call[T any](ctx context.Context, conn Conn, verb contract.Verb, request any) (contract.Answer[T], error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		// The encoder's error may quote the request.
+		return contract.Answer[T]{}, fmt.Errorf("the request of type %T can't be encoded", request)
 	}
-	if err := strict(raw, &envelope); err != nil {
-		return err
+	raw, err := conn.Call(ctx, verb, body)
+	if err != nil {
+		return contract.Answer[T]{}, err
 	}
-	if envelope.Problem == nil && (len(envelope.Result) == 0 || string(envelope.Result) == "null") {
-		return errors.New("it has neither a result nor a problem")
+	answer, err := DecodeAnswer[T](raw)
+	if err != nil {
+		return contract.Answer[T]{}, contract.NewProblem(contract.ReasonDaemonCallFailed, "reading the answer: %v", err)
 	}
-	target := reflect.ValueOf(answer)
-	if target.Kind() != reflect.Pointer || target.IsNil() {
-		return fmt.Errorf("%T is not a pointer to decode into", answer)
-	}
-	fresh := reflect.New(target.Type().Elem())
-	if err := strict(raw, fresh.Interface()); err != nil {
-		return err
-	}
-	settle(fresh.Elem())
-	if err := check(fresh.Elem()); err != nil {
-		return errors.New(Printable(err.Error(), maxChecked))
-	}
-	target.Elem().Set(fresh.Elem())
-	return nil
+	return answer, nil
 }
 
-// check calls the result's own check, if it has one, for whether our daemon could have sent it.
-func check(answer reflect.Value) error {
-	result := answer
-	if answer.Kind() == reflect.Struct {
-		result = answer.FieldByName("Result")
+// DecodeAnswer decodes a host's answer. The uploaded daemon has our own version, so anything that it would not write
+// is refused: unknown fields, trailing data, a missing result. Problems in the answer are shown in conditions and
+// logs, so their reasons are checked and their details are cut and made printable.
+func DecodeAnswer[T any](raw []byte) (contract.Answer[T], error) {
+	var none, answer contract.Answer[T]
+	var envelope contract.Answer[json.RawMessage]
+	if err := strict(raw, &envelope); err != nil {
+		return none, err
 	}
-	if result.IsValid() && result.CanInterface() {
-		if checked, can := result.Interface().(interface{ Check() error }); can {
-			return checked.Check()
+	switch isMissing := len(envelope.Result) == 0 || string(envelope.Result) == "null"; {
+	case isMissing && envelope.Problem == nil:
+		return none, errors.New("it has neither a result nor a problem")
+	case !isMissing:
+		if err := strict(envelope.Result, &answer.Result); err != nil {
+			return none, err
 		}
 	}
-	return nil
+	if answer.Problem = envelope.Problem; answer.Problem != nil {
+		settle(answer.Problem)
+	}
+	switch result := any(&answer.Result).(type) {
+	case *contract.PreflightAnswer:
+		settleAll(result.Problems)
+	case *contract.CleanupAnswer:
+		settleAll(result.Left)
+	}
+	if checked, can := any(answer.Result).(interface{ Check() error }); can {
+		if err := checked.Check(); err != nil {
+			return none, errors.New(Printable(err.Error(), maxChecked))
+		}
+	}
+	return answer, nil
 }
 
 // strict decodes one JSON value without unknown fields or trailing data. Its errors quote little of the
@@ -78,41 +86,19 @@ func strict(raw []byte, into any) error {
 	return nil
 }
 
-// settle sanitises every contract.Problem in a decoded answer.
-func settle(v reflect.Value) {
-	if problem, is := addressed[contract.Problem](v); is {
-		if !problem.Reason.Known() {
-			problem.Detail = fmt.Sprintf("%s: %s", problem.Reason, problem.Detail)
-			problem.Reason = contract.ReasonDaemonCallFailed
-		}
-		problem.Detail = Printable(problem.Detail, MaxDetail)
-		return
+// settle sanitises a problem of a host.
+func settle(problem *contract.Problem) {
+	if !problem.Reason.Known() {
+		problem.Detail = fmt.Sprintf("%s: %s", problem.Reason, problem.Detail)
+		problem.Reason = contract.ReasonDaemonCallFailed
 	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		if !v.IsNil() {
-			settle(v.Elem())
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
-				settle(v.Field(i))
-			}
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			settle(v.Index(i))
-		}
-	}
+	problem.Detail = Printable(problem.Detail, MaxDetail)
 }
 
-// addressed returns a pointer to v if its type is T.
-func addressed[T any](v reflect.Value) (*T, bool) {
-	if !v.CanAddr() {
-		return nil, false
+func settleAll(problems []contract.Problem) {
+	for i := range problems {
+		settle(&problems[i])
 	}
-	t, is := v.Addr().Interface().(*T)
-	return t, is
 }
 
 // Printable returns a host's text in a form fit for an error of one line: no control characters, no invalid

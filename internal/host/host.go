@@ -38,6 +38,13 @@ type Dialer interface {
 type Conn interface {
 	// HostKey returns the machine's key, as "<type> <base64>".
 	HostKey() string
+	// ProveHostKeys returns the host keys that the machine announced, proved to own, and shows to clients
+	// that expect them, as "<type> <base64>", best first. The key of this connection may be among them. The
+	// result is empty if the machine announces none. A repeated call returns the same result.
+	ProveHostKeys(ctx context.Context) (keys []string, err error)
+	// Address returns the remote IP address, or netip.Addr{} on a network without IP addresses. A repeated
+	// call returns the same result.
+	Address() netip.Addr
 	// Upload ensures that the daemon's binary is in the RPC directory. It sends the binary under a temporary
 	// name and renames it, and only if it is missing or has another size. It resumes an upload from a broken
 	// connection. A repeated call sends nothing. It returns the number of bytes sent.
@@ -45,36 +52,14 @@ type Conn interface {
 	// Send writes content to a file in the RPC directory, in one stream, and replaces an existing file. If
 	// content is an io.Closer, Send closes it at the end, which stops the content's producer.
 	Send(ctx context.Context, name string, content io.Reader) (sent int64, err error)
-	// Call runs a verb of the uploaded daemon. request is encoded as JSON. The answer is decoded into answer,
-	// a pointer to a contract.Answer. The answer contains the verb's own problem. An error means that there
-	// is no answer.
-	Call(ctx context.Context, verb contract.Verb, request, answer any) error
+	// Call runs a verb of the uploaded daemon. The request and the answer are JSON. An error means that there is
+	// no answer. Use the function Call, which decodes the answer.
+	Call(ctx context.Context, verb contract.Verb, request []byte) (answer []byte, err error)
 	// RemoveUpload removes the RPC directory and its content. A repeated call does nothing.
 	RemoveUpload(ctx context.Context) error
 	// Err returns nil while the connection is usable.
 	Err() error
 	Close() error
-}
-
-// Prover is a Conn whose machine can prove its other host keys. Not every Conn implements it.
-type Prover interface {
-	// ProveHostKeys returns the host keys that the machine announced, proved to own, and shows to clients
-	// that expect them, as "<type> <base64>", best first. The key of this connection may be among them. The
-	// result is empty if the machine announces none. A repeated call returns the same result.
-	ProveHostKeys(ctx context.Context) (keys []string, err error)
-}
-
-// Locator is a Conn that knows the IP address of its machine. Not every Conn implements it.
-type Locator interface {
-	// Address returns the remote IP address, or netip.Addr{} on a network without IP addresses. A repeated
-	// call returns the same result.
-	Address() netip.Addr
-}
-
-// Fetcher is a Conn whose machine fetches payload by itself, with VerbFetch. Not every Conn implements it.
-type Fetcher interface {
-	// Fetches does nothing else.
-	Fetches()
 }
 
 // Blob is payload that can be opened any number of times.

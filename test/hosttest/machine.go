@@ -260,11 +260,7 @@ type conn struct {
 	address netip.Addr
 }
 
-var (
-	_ host.Conn    = (*conn)(nil)
-	_ host.Prover  = (*conn)(nil)
-	_ host.Locator = (*conn)(nil)
-)
+var _ host.Conn = (*conn)(nil)
 
 func (c *conn) HostKey() string { return c.shown }
 
@@ -311,29 +307,22 @@ func (c *conn) Send(ctx context.Context, _ string, content io.Reader) (int64, er
 	return sent, err
 }
 
-func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any) error {
-	text, err := json.Marshal(request)
-	if err != nil {
-		return fmt.Errorf("encoding the request: %w", err)
-	}
+func (c *conn) Call(ctx context.Context, verb contract.Verb, request []byte) ([]byte, error) {
 	unlock, err := c.begin(ctx, string(verb))
 	defer unlock()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.machine.calls, c.machine.last[verb] = append(c.machine.calls, verb), text
-	result, err := c.machine.answer(verb, text)
+	c.machine.calls, c.machine.last[verb] = append(c.machine.calls, verb), request
+	result, err := c.machine.answer(verb, request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	envelope := contract.Answer[any]{Result: result}
 	if problem, ok := result.(*contract.Problem); ok {
 		envelope = contract.Answer[any]{Problem: problem}
 	}
-	if text, err = json.Marshal(envelope); err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
-	}
-	return json.Unmarshal(text, answer)
+	return json.Marshal(envelope)
 }
 
 func (c *conn) RemoveUpload(ctx context.Context) error {

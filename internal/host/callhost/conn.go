@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -67,7 +68,7 @@ func (c Calls) read(ctx context.Context, uid types.UID) (*corev1.Secret, error) 
 	return secret, nil
 }
 
-// conn is a host.Conn and a host.Fetcher.
+// conn is a host.Conn whose host fetches payload by itself.
 type conn struct {
 	calls   Calls
 	uid     types.UID
@@ -75,10 +76,7 @@ type conn struct {
 	err     error
 }
 
-var (
-	_ host.Conn    = (*conn)(nil)
-	_ host.Fetcher = (*conn)(nil)
-)
+var _ host.Conn = (*conn)(nil)
 
 // HostKey implements host.Conn. It returns the user name of the host's certificate.
 func (c *conn) HostKey() string {
@@ -91,8 +89,11 @@ func (c *conn) Upload(_ context.Context, daemon host.Blob) (sent int64, err erro
 	return 0, nil
 }
 
-// Fetches implements host.Fetcher.
-func (c *conn) Fetches() {}
+// ProveHostKeys implements host.Conn. The host has no other key.
+func (c *conn) ProveHostKeys(context.Context) ([]string, error) { return nil, nil }
+
+// Address implements host.Conn. The host's address is unknown.
+func (c *conn) Address() netip.Addr { return netip.Addr{} }
 
 // Send implements host.Conn.
 func (c *conn) Send(context.Context, string, io.Reader) (int64, error) {
@@ -113,28 +114,22 @@ func (c *conn) Close() error {
 }
 
 // Call implements host.Conn.
-func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any) error {
+func (c *conn) Call(ctx context.Context, verb contract.Verb, request []byte) (answer []byte, err error) {
 	limit := host.CallTimeout(verb)
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	call, err := c.write(bounded, verb, request)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	raw, err := c.await(bounded, call)
+	answer, err = c.await(bounded, call)
 	if err == nil || verb != contract.VerbCleanup {
 		c.withdraw(ctx)
 	}
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		return contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: no answer within %s", verb, limit)
+		err = contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: no answer within %s", verb, limit)
 	}
-	if err != nil {
-		return err
-	}
-	if err = host.DecodeAnswer(raw, answer); err != nil {
-		return contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: reading the answer: %v", verb, err)
-	}
-	return nil
+	return answer, err
 }
 
 // withdraw deletes the request, which may contain credentials, so that a host that comes back later does not carry it
@@ -160,14 +155,8 @@ func (c *conn) patch(ctx context.Context, fields map[string]any) error {
 }
 
 // write writes the call and deletes the previous answer, in one request.
-func (c *conn) write(ctx context.Context, verb contract.Verb, request any) (contract.Call, error) {
-	call := contract.Call{ID: string(uuid.NewUUID()), Program: c.program, Verb: verb}
-	body, err := json.Marshal(request)
-	if err != nil {
-		// The encoder's error may quote the request.
-		return call, fmt.Errorf("calling %s: the request of type %T can't be encoded", verb, request)
-	}
-	call.Request = body
+func (c *conn) write(ctx context.Context, verb contract.Verb, request []byte) (contract.Call, error) {
+	call := contract.Call{ID: string(uuid.NewUUID()), Program: c.program, Verb: verb, Request: request}
 	encoded, err := json.Marshal(call)
 	if err != nil {
 		return call, fmt.Errorf("calling %s: the call can't be encoded", verb)

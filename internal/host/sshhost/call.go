@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +15,6 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/host"
 )
 
 const (
@@ -29,33 +27,23 @@ const (
 
 // Call implements host.Conn. If the connection is alive but there is no answer, the error is a
 // *contract.Problem DaemonCallFailed.
-func (c *conn) Call(ctx context.Context, verb contract.Verb, request, answer any) (err error) {
+func (c *conn) Call(ctx context.Context, verb contract.Verb, request []byte) (answer []byte, err error) {
 	doing := "calling " + string(verb)
 	if c.uploaded == "" {
-		return fmt.Errorf("%s: no daemon is uploaded", doing)
-	}
-	body, err := json.Marshal(request)
-	if err != nil {
-		// The encoder's error may quote the request.
-		return fmt.Errorf("%s: the request of type %T can't be encoded", doing, request)
+		return nil, fmt.Errorf("%s: no daemon is uploaded", doing)
 	}
 	limit := c.options.CallTimeout(verb)
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	defer func() { c.doubt(ctx, verb, answer, err) }()
-	raw, err := c.rpc(bounded, doing, verb, body)
+	answer, err = c.rpc(bounded, doing, verb, request)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: no answer within %s", doing, c.address,
+		err = contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: no answer within %s", doing, c.address,
 			limit)
 	}
-	if err != nil {
-		return err
+	if verb == contract.VerbPreflight {
+		c.doubt(ctx, answer, err)
 	}
-	if err = host.DecodeAnswer(raw, answer); err != nil {
-		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: reading the answer: %v", doing,
-			c.address, err)
-	}
-	return nil
+	return answer, err
 }
 
 // rpc writes the request, runs the daemon and returns the raw answer. It then deletes request and answer from
@@ -68,7 +56,7 @@ func (c *conn) rpc(ctx context.Context, doing string, verb contract.Verb, body [
 	id := newID()
 	defer c.forget(ctx, id)
 	err = c.during(ctx, doing, func() error {
-		_, err := put(files, contract.RequestName(id), bytes.NewReader(body), afresh)
+		_, err := put(files, contract.RequestName(id), bytes.NewReader(body))
 		return err
 	})
 	if err != nil {

@@ -40,11 +40,7 @@ type conn struct {
 	cause error
 }
 
-var (
-	_ host.Conn    = (*conn)(nil)
-	_ host.Prover  = (*conn)(nil)
-	_ host.Locator = (*conn)(nil)
-)
+var _ host.Conn = (*conn)(nil)
 
 // watch notices the end of the connection.
 func (c *conn) watch() {

@@ -49,7 +49,7 @@ func TestA51_AHostThatSendsWithoutEndCostsABoundedAmount(t *testing.T) {
 	t.Parallel()
 	call := func(t *testing.T, c host.Conn) error {
 		var answer contract.Answer[contract.PreflightAnswer]
-		return c.Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{}, &answer)
+		return callVerb(t.Context(), c, contract.VerbPreflight, contract.PreflightRequest{}, &answer)
 	}
 	cases := map[string]struct {
 		flood    sshd.Flood
@@ -122,7 +122,7 @@ func TestA51_AHostThatSendsRequestsOverASessionIsLeft(t *testing.T) {
 			return err
 		}, []contract.Reason{"", contract.ReasonOutputTooLarge}}, // it may be sent before that is too much
 		"of a command": {func(ctx context.Context, c host.Conn) error {
-			return c.Call(ctx, contract.VerbPreflight, contract.PreflightRequest{},
+			return callVerb(ctx, c, contract.VerbPreflight, contract.PreflightRequest{},
 				new(contract.Answer[contract.PreflightAnswer]))
 		}, []contract.Reason{contract.ReasonDaemonCallFailed, contract.ReasonOutputTooLarge}},
 	} {
@@ -176,7 +176,7 @@ func TestA51_OthersDoNotNoticeAHostThatFloods(t *testing.T) {
 		}
 		var answer contract.Answer[contract.CleanupAnswer]
 		_, uploaded := conn.Upload(ctx, honest.daemon)
-		err = errors.Join(uploaded, conn.Call(ctx, contract.VerbCleanup, contract.CleanupRequest{}, &answer),
+		err = errors.Join(uploaded, callVerb(ctx, conn, contract.VerbCleanup, contract.CleanupRequest{}, &answer),
 			conn.Close())
 		if err != nil || answer.Problem != nil {
 			t.Errorf("%v, %v", err, answer.Problem)

@@ -33,7 +33,7 @@ func (c *conn) start(work func()) bool {
 	return true
 }
 
-// Address implements host.Locator.
+// Address implements host.Conn.
 func (c *conn) Address() netip.Addr {
 	reached, _ := netip.ParseAddrPort(c.wire.RemoteAddr().String()) // the zero Addr if it isn't an address
 	return reached.Addr().Unmap().WithZone("")

@@ -23,12 +23,13 @@ const (
 // errSlow ends a connection whose transfer is too slow.
 var errSlow = fmt.Errorf("the host takes less than %d KiB of a transfer in a second", leastRate>>10)
 
-// pace is content whose timer fires when its receiver is slower than the minimum rate. The time during which the
-// receiver waits for content doesn't count.
+// pace is content that can't be read further when its receiver is slower than the minimum rate. Its timer fires at
+// that time, even if the receiver doesn't read. The time during which the receiver waits for content doesn't count.
 type pace struct {
 	content io.Reader
 	clock   clock.PassiveClock
 	timer   clock.Timer
+	late    func()
 
 	taken int
 	// left is the rest of the time for this part, at since.
@@ -36,14 +37,17 @@ type pace struct {
 	since time.Time
 }
 
-func newPace(content io.Reader, c clock.WithTicker) *pace {
-	return &pace{content: content, clock: c, timer: c.NewTimer(leastTime), left: leastTime, since: c.Now()}
+func newPace(content io.Reader, c clock.WithTicker, late func()) *pace {
+	return &pace{content: content, clock: c, timer: c.NewTimer(leastTime), late: late, left: leastTime, since: c.Now()}
 }
 
 // Read implements io.Reader.
 func (p *pace) Read(b []byte) (int, error) {
 	p.timer.Stop()
-	p.left -= p.clock.Since(p.since)
+	if p.left -= p.clock.Since(p.since); p.left <= 0 {
+		p.late()
+		return 0, errSlow
+	}
 	n, err := p.content.Read(b)
 	if p.taken += n; p.taken >= leastTaken || err != nil {
 		p.taken, p.left = 0, leastTime

@@ -96,7 +96,7 @@ func rank(key ssh.PublicKey) int {
 		ssh.KeyAlgoRSA}, key.Type())
 }
 
-// ProveHostKeys implements host.Prover. If the host announces a key but can't prove it, the error is a
+// ProveHostKeys implements host.Conn. If the host announces a key but can't prove it, the error is a
 // *contract.Problem HostKeyUnproven. Keys that the host can prove with SHA-1 only, and keys that it would not
 // use, are skipped.
 func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {

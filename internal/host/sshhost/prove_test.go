@@ -19,7 +19,7 @@ import (
 )
 
 // prover connects to a host, expecting the key that it shows.
-func (r *rig) prover(tb testing.TB) host.Prover {
+func (r *rig) prover(tb testing.TB) host.Conn {
 	tb.Helper()
 	target := r.target()
 	target.HostKey = r.Server.HostKey()
@@ -32,7 +32,7 @@ func (r *rig) prover(tb testing.TB) host.Prover {
 			tb.Error(err)
 		}
 	})
-	return conn.(host.Prover)
+	return conn
 }
 
 func further(tb testing.TB) []ssh.Signer {

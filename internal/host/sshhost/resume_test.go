@@ -64,7 +64,7 @@ func TestAUploadedDaemonThatIsDamagedIsSentAgain(t *testing.T) {
 				t.Fatalf("sent %d bytes: %v", sent, err)
 			}
 			var answer contract.Answer[contract.PreflightAnswer]
-			_ = conn.Call(t.Context(), contract.VerbPreflight, contract.PreflightRequest{}, &answer)
+			_ = callVerb(t.Context(), conn, contract.VerbPreflight, contract.PreflightRequest{}, &answer)
 			if sent, err := r.dial(t).Upload(t.Context(), daemon); err != nil || sent != daemon.Size {
 				t.Fatalf("sent %d bytes: %v", sent, err)
 			}

@@ -295,3 +295,13 @@ func noise(size int) []byte {
 	}
 	return b
 }
+
+// callVerb calls a verb, as the operator does. If there is no answer, it leaves the variable as it is.
+func callVerb[T any](ctx context.Context, c host.Conn, verb contract.Verb, request any,
+	answer *contract.Answer[T]) error {
+	got, err := host.Call[T](ctx, c, verb, request)
+	if err == nil {
+		*answer = got
+	}
+	return err
+}

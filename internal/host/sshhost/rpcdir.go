@@ -257,9 +257,9 @@ func remove(files *sftp.Client, name string) error {
 
 // put writes content to a temporary file, with many concurrent writes, and renames the file when it is
 // complete. Errors of content are returned unchanged.
-func put(files *sftp.Client, name string, content io.Reader, from start) (sent int64, err error) {
+func put(files *sftp.Client, name string, content io.Reader) (sent int64, err error) {
 	part := inRPCDir(partOf(name))
-	f, at, err := from(files, part, content)
+	f, at, err := open(files, part, content)
 	if err != nil {
 		return 0, err
 	}
@@ -278,42 +278,31 @@ func put(files *sftp.Client, name string, content io.Reader, from start) (sent i
 	return sent, nil
 }
 
-// start opens the temporary file of a transfer and returns the offset at which the transfer continues.
-type start func(files *sftp.Client, part string, content io.Reader) (f *sftp.File, at int64, err error)
-
-// afresh starts a transfer with an empty file.
-func afresh(files *sftp.Client, part string, _ io.Reader) (*sftp.File, int64, error) {
-	f, err := files.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
-	if err != nil {
-		return nil, 0, fmt.Errorf("creating the file: %w", err)
-	}
-	return f, 0, nil
-}
-
 // resumeMargin is how many bytes at the end of a broken transfer are sent again, because concurrent writes
 // may have arrived in any order.
 const resumeMargin = 4 << 20
 
-// resumed continues a broken transfer. The receiver must verify the content, because the content may have
-// changed since, or the file may have a hole.
-func resumed(files *sftp.Client, part string, content io.Reader) (*sftp.File, int64, error) {
-	info, err := files.Stat(part)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() <= resumeMargin {
-		return afresh(files, part, content)
-	}
-	if err != nil {
+// open opens the temporary file of a transfer, and returns the offset at which the transfer starts, or continues after
+// it broke. The receiver must verify the content, because the content may have changed since, or the file may have a
+// hole.
+func open(files *sftp.Client, part string, content io.Reader) (f *sftp.File, at int64, err error) {
+	flags := os.O_WRONLY | os.O_CREATE
+	switch info, err := files.Stat(part); {
+	case err == nil && info.Size() > resumeMargin:
+		at = info.Size() - resumeMargin
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		flags |= os.O_TRUNC
+	default:
 		return nil, 0, fmt.Errorf("looking for a broken transfer: %w", err)
 	}
-	at := info.Size() - resumeMargin
-	f, err := files.OpenFile(part, os.O_WRONLY|os.O_CREATE)
-	if err != nil {
-		return nil, 0, fmt.Errorf("opening a broken transfer: %w", err)
+	if f, err = files.OpenFile(part, flags); err != nil {
+		return nil, 0, fmt.Errorf("opening the file: %w", err)
 	}
-	skipped, err := io.CopyN(io.Discard, content, at)
-	if errors.Is(err, io.EOF) {
-		// The content is now shorter. Cut the rest of the file. Nothing is left to send.
-		at, err = skipped, f.Truncate(skipped)
-	} else if err == nil {
+	if at == 0 {
+		return f, 0, nil
+	}
+	at, err = io.CopyN(io.Discard, content, at)
+	if err == nil || errors.Is(err, io.EOF) { // the content may be shorter now
 		err = f.Truncate(at)
 	}
 	if err != nil {

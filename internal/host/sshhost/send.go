@@ -39,7 +39,7 @@ func (c *conn) Upload(ctx context.Context, daemon host.Blob) (sent int64, err er
 		if err != nil {
 			return 0, fmt.Errorf("opening the daemon's binary: %w", err)
 		}
-		if sent, err = c.stream(ctx, "uploading the daemon", name, content, resumed); err != nil {
+		if sent, err = c.stream(ctx, "uploading the daemon", name, content); err != nil {
 			return sent, err
 		}
 		c.patched = sent < daemon.Size
@@ -50,14 +50,14 @@ func (c *conn) Upload(ctx context.Context, daemon host.Blob) (sent int64, err er
 
 // doubt removes a damaged daemon: the preflight reported a wrong digest, or the daemon was uploaded in parts
 // by several connections and doesn't start. The next Upload sends it again from the start.
-func (c *conn) doubt(ctx context.Context, verb contract.Verb, answer any, failed error) {
+func (c *conn) doubt(ctx context.Context, answer []byte, failed error) {
 	p, isProblem := contract.AsProblem(failed)
 	broken := c.patched && isProblem && p.Reason == contract.ReasonDaemonCallFailed
-	if found, ok := answer.(*contract.Answer[contract.PreflightAnswer]); ok && failed == nil {
+	if found, err := host.DecodeAnswer[contract.PreflightAnswer](answer); err == nil {
 		broken = slices.ContainsFunc(found.Result.Problems,
 			func(p contract.Problem) bool { return p.Reason == contract.ReasonPayloadCorrupt })
 	}
-	if verb != contract.VerbPreflight || !broken || c.Err() != nil {
+	if !broken || c.Err() != nil {
 		return
 	}
 	logr.FromContextOrDiscard(ctx).Info("the uploaded daemon is damaged and is sent again", "address", c.address)
@@ -117,7 +117,7 @@ func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent i
 	if !isPlainName(name) {
 		return 0, fmt.Errorf("sending %q: not a name for the RPC directory", name)
 	}
-	return c.stream(ctx, doing, name, content, resumed)
+	return c.stream(ctx, doing, name, content)
 }
 
 // stream writes content to a file of the RPC directory.
@@ -125,7 +125,7 @@ func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent i
 // A pipe connects content and SFTP, so that the end of the connection is noticed even while content has no
 // data. stream closes content at the end if it is a Closer, which stops its producer. If the host is slower
 // than the minimum rate, stream closes the connection.
-func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader, from start) (sent int64, err error) {
+func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader) (sent int64, err error) {
 	reader, writer := io.Pipe()
 	feeding := make(chan struct{})
 	go func() {
@@ -147,14 +147,15 @@ func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", doing, err)
 	}
-	measured, finished := newPace(reader, c.options.Clock), make(chan struct{})
+	finished := make(chan struct{})
+	measured := newPace(reader, c.options.Clock, func() { c.lose(errSlow) })
 	defer measured.timer.Stop()
 	c.start(func() {
 		select {
 		case <-c.gone:
 		case <-finished:
 		case <-measured.timer.C():
-			c.lose(errSlow)
+			measured.late()
 		}
 		_ = reader.Close()
 	})
@@ -162,7 +163,7 @@ func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader
 	var failed *contentError
 	err = c.during(ctx, doing, func() error {
 		var err error
-		if sent, err = put(files, name, measured, from); errors.As(err, &failed) {
+		if sent, err = put(files, name, measured); errors.As(err, &failed) {
 			return nil // not the connection's fault
 		}
 		return err

@@ -333,7 +333,7 @@ func TestRemoveUploadRemovesEverything(t *testing.T) {
 	if _, err := r.machine.Host().Files.Stat(r.machine.Home() + `\.wmco`); err == nil {
 		t.Error("the RPC directory is there still")
 	}
-	if err := conn.Call(t.Context(), contract.VerbPreflight, struct{}{}, new(contract.Answer[int])); err == nil {
+	if err := callVerb(t.Context(), conn, contract.VerbPreflight, struct{}{}, new(contract.Answer[int])); err == nil {
 		t.Error("a daemon is called that is not there any more")
 	}
 	// The same connection can begin anew.
@@ -412,13 +412,10 @@ func TestA51_AHostThatTakesATransferInDropsIsLeft(t *testing.T) {
 func takes(p *pace, clock *clocktesting.FakeClock, size, rate int) (late bool) {
 	for taken := 0; taken < size; {
 		clock.Step(time.Second)
-		select {
-		case <-p.timer.C():
+		n, err := io.ReadFull(p, make([]byte, rate))
+		if taken += n; errors.Is(err, errSlow) {
 			return true
-		default:
 		}
-		n, _ := io.ReadFull(p, make([]byte, rate))
-		taken += n
 	}
 	return false
 }
@@ -439,7 +436,7 @@ func TestAHostIsAskedForNoMoreThanALeastRate(t *testing.T) {
 		"much at once, then nothing":       {size: size, rate: size},
 	} {
 		clock := clocktesting.NewFakeClock(time.Unix(0, 0))
-		p := newPace(endless{}, clock)
+		p := newPace(endless{}, clock, func() {})
 		clock.Step(test.before)
 		if late := takes(p, clock, test.size, test.rate); late != test.late {
 			t.Errorf("%s: late %v", name, late)
@@ -466,7 +463,7 @@ func (r slowReader) Read(p []byte) (int, error) {
 func TestAHostDoesNotAnswerForSlowContent(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
-	if takes(newPace(slowReader{clock}, clock), clock, 60*leastRate, leastRate) {
+	if takes(newPace(slowReader{clock}, clock, func() {}), clock, 60*leastRate, leastRate) {
 		t.Error("the host is late")
 	}
 }

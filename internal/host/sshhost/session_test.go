@@ -22,7 +22,7 @@ func TestAServerThatAllowsOneSessionIsEnough(t *testing.T) {
 			t.Fatal(err)
 		}
 		var answer contract.Answer[contract.ReceiveAnswer]
-		if err := conn.Call(t.Context(), contract.VerbReceive, contract.ReceiveRequest{}, &answer); err != nil {
+		if err := callVerb(t.Context(), conn, contract.VerbReceive, contract.ReceiveRequest{}, &answer); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +46,7 @@ func TestA51_AHostThatNeverEndsItsSessionIsLeft(t *testing.T) {
 		o.CallTimeout = func(contract.Verb) time.Duration { return time.Duration(limit.Load()) }
 	})
 	again := func() error {
-		return conn.Call(t.Context(), contract.VerbReceive, contract.ReceiveRequest{},
+		return callVerb(t.Context(), conn, contract.VerbReceive, contract.ReceiveRequest{},
 			new(contract.Answer[contract.ReceiveAnswer]))
 	}
 	for again() != nil && conn.Err() == nil { // until it is known that it takes turns

@@ -43,7 +43,7 @@ func BenchmarkCall(b *testing.B) {
 			r.Change(func(s *sshd.Settings) { s.Latency = trip / 2 })
 			conn := r.uploaded(b)
 			for b.Loop() {
-				if err := conn.Call(b.Context(), contract.VerbPreflight, struct{}{},
+				if err := callVerb(b.Context(), conn, contract.VerbPreflight, struct{}{},
 					new(contract.Answer[int])); err != nil {
 					b.Fatal(err)
 				}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
@@ -45,15 +44,14 @@ const userDataKeys = "ssh-ed25519 "
 func ownHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) (string, error) {
 	shown := strings.TrimSpace(session.Conn.HostKey())
 	machine := instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine
-	prover, ok := session.Conn.(host.Prover)
 	switch {
-	case !ok, instance.Spec.HostKey != "":
+	case instance.Spec.HostKey != "":
 		return shown, nil
 	case session.SharedKey != "" && shown == session.SharedKey:
 	case !machine || !strings.HasPrefix(shown, userDataKeys):
 		return shown, nil
 	}
-	proven, err := prover.ProveHostKeys(ctx)
+	proven, err := session.Conn.ProveHostKeys(ctx)
 	if err != nil {
 		return "", fmt.Errorf("having the host prove its own keys: %w", err)
 	}

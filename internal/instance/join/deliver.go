@@ -8,7 +8,6 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/payload"
 )
@@ -32,7 +31,7 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 			}
 			return journey.Fail(err)
 		}
-		if err = sendMissing(ctx, session, selected); err != nil {
+		if err = sendMissing(ctx, instance, session, selected); err != nil {
 			return journey.Fail(err)
 		}
 	}
@@ -51,8 +50,9 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 
 // sendMissing sends the files that preflight found missing, and lets the host verify them. A host that joins by itself
 // fetches them.
-func sendMissing(ctx context.Context, session *journey.Session, selected []payload.Blob) error {
-	if _, fetches := session.Conn.(host.Fetcher); fetches {
+func sendMissing(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
+	selected []payload.Blob) error {
+	if instance.Spec.ByItself != nil {
 		answer, err := journey.Call[contract.ReceiveAnswer](ctx, session.Conn, contract.VerbFetch,
 			contract.FetchRequest{Blobs: session.Found.Missing})
 		session.Found.Missing = answer.Missing

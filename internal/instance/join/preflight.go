@@ -16,7 +16,6 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/host"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
@@ -116,8 +115,8 @@ func (j *Join) hostInfo(session *journey.Session, facts contract.HostFacts) *v1a
 		Build: fmt.Sprintf("10.0.%d.%d", facts.Build, facts.UBR), NodeIP: facts.NodeIP,
 		Time: new(journey.Seconds(j.Now())),
 	}
-	if locator, ok := session.Conn.(host.Locator); ok && locator.Address().IsValid() {
-		info.Address = locator.Address().String()
+	if address := session.Conn.Address(); address.IsValid() {
+		info.Address = address.String()
 	}
 	return info
 }

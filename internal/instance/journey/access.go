@@ -194,8 +194,8 @@ func (a *Access) Upload(ctx context.Context, session *Session) (contract.Blob, e
 
 // Call runs a verb and returns its result.
 func Call[T any](ctx context.Context, conn host.Conn, verb contract.Verb, request any) (T, error) {
-	var answer contract.Answer[T]
-	if err := conn.Call(ctx, verb, request, &answer); err != nil {
+	answer, err := host.Call[T](ctx, conn, verb, request)
+	if err != nil {
 		return answer.Result, fmt.Errorf("calling %s: %w", verb, err)
 	}
 	if answer.Problem != nil {

@@ -93,7 +93,7 @@ type Origin struct {
 type FirstContact interface {
 	// SharedHostKey returns the SSH host key, "<type> <base64>", of the operator that the host of an instance was
 	// created with, or an empty string if there was none. Other hosts have the same key, so use it for the first
-	// contact only: over that connection the host proves its own keys (host.Prover), and one of them is pinned. A
+	// contact only: over that connection the host proves its own keys, and one of them is pinned. A
 	// repeated call reads again. It returns a *contract.Problem if the key should be known and is not.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
 	// PresentHostKey returns the key that new hosts are created with, or an empty string. If SharedHostKey is empty,
