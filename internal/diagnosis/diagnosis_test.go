@@ -345,7 +345,8 @@ func TestA75_WhyAPodDoesNotStartOnWindows(t *testing.T) {
 			Image: "cart:2019", RestartCount: 2, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 				Reason: "ErrImagePull", Message: "no match for platform in manifest"}}}}}}
 	for name, pod := range map[string]*corev1.Pod{"why-pod-pending": &pending, "why-pod-image": &placed} {
-		findings := lint.Check([]lint.Template{diagnosis.PodTemplate(pod)}, lint.ClusterOf(s.Nodes, classes))
+		findings := lint.Check(t.Context(), []lint.Template{diagnosis.PodTemplate(pod)},
+			lint.ClusterOf(s.Nodes, classes), nil)
 		d := diagnosis.OfPod(pod, classes, findings, s, nil)
 		var out bytes.Buffer
 		if err := d.Print(&out, diagnosis.Style{Now: now()}); err != nil {

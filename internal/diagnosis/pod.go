@@ -16,7 +16,7 @@ import (
 // PodTemplate returns a live pod in lint's format.
 func PodTemplate(pod *corev1.Pod) lint.Template {
 	return lint.Template{Object: lint.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}, Path: "spec",
-		Kind: "Pod", Labels: pod.Labels, Spec: pod.Spec}
+		Spec: pod.Spec}
 }
 
 // OfPod explains why a pod does not run. The findings come from lint, which may have asked registries for the pod's

@@ -56,8 +56,7 @@ The exit code is 2 if there is an error. Warnings are about settings that Window
 			if err != nil && findings == nil {
 				return err
 			}
-			isError := func(f lint.Finding) bool { return f.Severity == lint.Error }
-			return errors.Join(err, p.show(findings, err != nil || !slices.ContainsFunc(findings, isError)))
+			return p.show(findings, err)
 		},
 	}
 	command.Flags().StringSliceVarP(&o.files, "filename", "f", nil, "file to check, like an argument")
@@ -81,6 +80,11 @@ func (f findings) Print(out io.Writer, _ diagnosis.Style) error {
 	return err
 }
 
+// Healthy implements printable.
+func (f findings) Healthy() bool {
+	return !slices.ContainsFunc(f, func(f lint.Finding) bool { return f.Severity == lint.Error })
+}
+
 // lint returns findings and an error if it could only check some objects.
 func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findings, error) {
 	var templates []lint.Template
@@ -94,7 +98,10 @@ func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findin
 	case len(files) == 0:
 		return nil, errors.New("name files to check, or set --live")
 	default:
-		templates, err = p.readTemplates(files)
+		for _, file := range files {
+			found, unread := p.readFile(file)
+			templates, err = append(templates, found...), errors.Join(err, unread)
+		}
 	}
 	if err == nil && (o.live || o.against) {
 		var r *reader
@@ -109,19 +116,7 @@ func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findin
 	if o.registry {
 		ask = lint.Registries{}
 	}
-	return append(findings{}, lint.All(ctx, templates, cluster, ask)...), failed
-}
-
-func (p *plugin) readTemplates(files []string) ([]lint.Template, error) {
-	var all []lint.Template
-	for _, file := range files {
-		found, err := p.readFile(file)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	return all, nil
+	return append(findings{}, lint.Check(ctx, templates, cluster, ask)...), failed
 }
 
 func (p *plugin) readFile(file string) ([]lint.Template, error) {

@@ -55,7 +55,7 @@ is a problem.`,
 			if err != nil {
 				return err
 			}
-			return p.show(&found, found.Healthy())
+			return p.show(&found, nil)
 		},
 	}
 	command.Flags().BoolVar(&images, "images", false, "ask registries which Windows builds a pod's images support")
@@ -104,7 +104,7 @@ func (r *reader) whyPod(ctx context.Context, pod *corev1.Pod, s diagnosis.Snapsh
 	if images {
 		ask = lint.Registries{}
 	}
-	findings := lint.All(ctx, []lint.Template{diagnosis.PodTemplate(pod)}, lint.ClusterOf(s.Nodes, classes.Items), ask)
+	findings := lint.Check(ctx, []lint.Template{diagnosis.PodTemplate(pod)}, lint.ClusterOf(s.Nodes, classes.Items), ask)
 	happened := r.events(ctx, &s, "Pod", pod.Namespace, pod.Name)
 	return diagnosis.OfPod(pod, classes.Items, findings, s, happened)
 }

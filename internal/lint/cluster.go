@@ -13,11 +13,11 @@ import (
 // these facts don't apply, except the rule for tolerations of the operator's own taint.
 type Cluster struct {
 	// Builds are the Windows builds of its nodes, as in the label node.kubernetes.io/windows-build: 10.0.20348.
-	Builds []string `json:"builds,omitempty"`
+	Builds []string
 	// RuntimeClasses maps the RuntimeClasses for Windows nodes to the build in their node selector, or "".
-	RuntimeClasses map[string]string `json:"runtimeClasses,omitempty"`
+	RuntimeClasses map[string]string
 	// Taints are the common taints of all Windows nodes.
-	Taints []corev1.Taint `json:"taints,omitempty"`
+	Taints []corev1.Taint
 }
 
 // windowsTaint returns the operator's taint of every Windows node.
@@ -63,6 +63,13 @@ func fits(images, nodes []int) (unfit []int) {
 		}
 	}
 	return unfit
+}
+
+// has reports whether a node of the cluster has a build, with or without its revision.
+func (c Cluster) has(build string) bool {
+	return slices.ContainsFunc(c.Builds, func(b string) bool {
+		return b == build || buildNumber(b) != 0 && buildNumber(b) == buildNumber(build)
+	})
 }
 
 // ClusterOf reads a cluster from its Windows nodes and its RuntimeClasses.

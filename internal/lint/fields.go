@@ -1,63 +1,121 @@
 package lint
 
 import (
-	"slices"
+	"fmt"
 	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
-// flag is a field of a manifest, and whether it has a value that Windows doesn't support.
-type flag struct {
-	field string
-	set   bool
+// containers is the path of the containers of a pod. Ephemeral containers are none of a template.
+const containers = "initContainers[*]|containers[*]"
+
+// visit calls found for each value at a path below an object, such as volumes[*].nfs|iscsi. A step ends in [*] if it
+// stands for each element of a list.
+func visit(object any, path string, found func(at string, value any)) {
+	visitSteps(object, strings.Split(path, "."), "", found)
 }
 
-func is(b *bool) bool { return b != nil && *b }
-
-// podSecurity lists the fields that a pod's security context must not have with os.name windows, according to the
-// API server's validation of pods.
-func podSecurity(s *corev1.PodSecurityContext) []flag {
-	if s == nil {
-		return nil
+func visitSteps(value any, steps []string, at string, found func(at string, value any)) {
+	if len(steps) == 0 {
+		found(at, value)
+		return
 	}
-	return []flag{
-		{"appArmorProfile", s.AppArmorProfile != nil}, {"seLinuxOptions", s.SELinuxOptions != nil},
-		{"seLinuxChangePolicy", s.SELinuxChangePolicy != nil},
-		{"seccompProfile", s.SeccompProfile != nil}, {"fsGroup", s.FSGroup != nil},
-		{"fsGroupChangePolicy", s.FSGroupChangePolicy != nil}, {"sysctls", len(s.Sysctls) > 0},
-		{"runAsUser", s.RunAsUser != nil}, {"runAsGroup", s.RunAsGroup != nil},
-		{"supplementalGroups", s.SupplementalGroups != nil},
-		{"supplementalGroupsPolicy", s.SupplementalGroupsPolicy != nil},
-	}
-}
-
-// containerSecurity is the same for a container. Another rule checks Privileged.
-func containerSecurity(s *corev1.SecurityContext) []flag {
-	if s == nil {
-		return nil
-	}
-	return []flag{
-		{"appArmorProfile", s.AppArmorProfile != nil}, {"seLinuxOptions", s.SELinuxOptions != nil},
-		{"seccompProfile", s.SeccompProfile != nil}, {"capabilities", s.Capabilities != nil},
-		{"readOnlyRootFilesystem", s.ReadOnlyRootFilesystem != nil},
-		{"allowPrivilegeEscalation", s.AllowPrivilegeEscalation != nil}, {"procMount", s.ProcMount != nil},
-		{"runAsUser", s.RunAsUser != nil}, {"runAsGroup", s.RunAsGroup != nil},
+	object, _ := value.(map[string]any)
+	for name := range strings.SplitSeq(steps[0], "|") {
+		name, isList := strings.CutSuffix(name, "[*]")
+		inner, set := object[name]
+		to := join(at, name)
+		items, _ := inner.([]any)
+		switch {
+		case isList:
+			for i, item := range items {
+				visitSteps(item, steps[1:], fmt.Sprintf("%s[%d]", to, i), found)
+			}
+		case set:
+			visitSteps(inner, steps[1:], to, found)
+		}
 	}
 }
 
-// has reports whether a node of the cluster has a build, with or without its revision.
-func (c Cluster) has(build string) bool {
-	return slices.ContainsFunc(c.Builds, func(b string) bool {
-		return b == build || buildNumber(b) != 0 && buildNumber(b) == buildNumber(build)
-	})
+// fields returns a rule about the values at a path. If isBad is nil, every value is bad. In the message, <value> stands
+// for the value.
+func fields(name string, when func(*pod) bool, severity Severity, path string, isBad func(value any) bool,
+	message, fix string) rule {
+	return rule{name, when, func(p *pod, say report) {
+		visit(p.fields, path, func(at string, value any) {
+			if isBad == nil || isBad(value) {
+				say(severity, at, strings.ReplaceAll(message, "<value>", fmt.Sprint(value)), fix)
+			}
+		})
+	}}
 }
 
-// allHostProcess reports whether every container is a HostProcess container.
-func (p *pod) allHostProcess() bool {
-	all := true
-	p.containers(func(_ string, c *corev1.Container) { all = all && hostProcess(&p.Spec, c) })
-	return all
-}
+// defaultMode is the API server's default if a manifest sets no mode.
+const defaultMode = 0o644
 
-func list(words []string) string { return strings.Join(words, ", ") }
+// longestUser is the longest user name that Windows takes: 20 characters and a domain before it.
+const longestUser = 256 + 1 + 20
+
+// fieldRules are the rules about single fields. linux-security lists the fields that a pod must not have with os.name
+// windows, according to the API server's validation of pods. The volumes of the first row have drivers for Linux only.
+// The other in-tree drivers are served by CSI, and CSI drivers declare their operating systems themselves.
+func fieldRules() []rule {
+	isTrue := func(value any) bool { return value == true }
+	other := func(than any) func(any) bool { return func(value any) bool { return value != than } }
+	isLinux := func(value any) bool { return looksLikeLinux(fmt.Sprint(value)) }
+	isLong := func(value any) bool { return len(fmt.Sprint(value)) > longestUser }
+	named := func(p *pod) bool { return onWindows(p) && p.Spec.OS != nil }
+	unnamed := func(p *pod) bool { return onWindows(p) && p.Spec.OS == nil }
+	isolated := func(p *pod) bool { return onWindows(p) && !p.allHostProcess() }
+	const (
+		shared = "Windows has no such namespace to share; the API server refuses it with os.name windows"
+		inHost = "Remove it. A HostProcess container sees the host's network and processes."
+
+		security = "appArmorProfile|seLinuxOptions|seccompProfile|runAsUser|runAsGroup|"
+		ofPod    = "securityContext." + security + "seLinuxChangePolicy|fsGroup|fsGroupChangePolicy|sysctls|" +
+			"supplementalGroups|supplementalGroupsPolicy"
+		ofContainer = containers + ".securityContext." + security + "capabilities|readOnlyRootFilesystem|" +
+			"allowPrivilegeEscalation|procMount"
+		refused     = "is for Linux only; the API server refuses it with os.name windows"
+		ignored     = "is for Linux only; the API server refuses it when os.name is set to windows"
+		ownSecurity = "Remove it. Windows has securityContext.windowsOptions instead."
+
+		longUser  = "is longer than Windows allows"
+		shortUser = `Use DOMAIN\user with a user of up to 20 characters.`
+	)
+	return []rule{
+		fields("host-namespace", onWindows, Error, "hostPID|hostIPC|hostUsers", nil, shared, inHost),
+		fields("host-namespace", onWindows, Error, "shareProcessNamespace", isTrue, shared, inHost),
+		fields("host-namespace", isolated, Error, "hostNetwork", nil, shared, inHost),
+		fields("linux-security", named, Error, ofPod, nil, refused, ownSecurity),
+		fields("linux-security", named, Error, ofContainer, nil, refused, ownSecurity),
+		fields("linux-security", unnamed, Warning, ofPod, nil, ignored, ownSecurity),
+		fields("linux-security", unnamed, Warning, ofContainer, nil, ignored, ownSecurity),
+		fields("privileged", onWindows, Error, containers+".securityContext.privileged", isTrue,
+			"Windows has no privileged containers",
+			"Use a HostProcess container: securityContext.windowsOptions.hostProcess."),
+		fields("user-name", onWindows, Error, "securityContext.windowsOptions.runAsUserName", isLong, longUser,
+			shortUser),
+		fields("user-name", onWindows, Error, containers+".securityContext.windowsOptions.runAsUserName", isLong,
+			longUser, shortUser),
+		fields("volume", onWindows, Error, "volumes[*].nfs|iscsi|fc|rbd|cephfs|glusterfs|flocker|quobyte|"+
+			"portworxVolume|scaleIO|storageos|gitRepo", nil, "has no driver for Windows",
+			"Use a CSI driver that runs on Windows, such as SMB."),
+		fields("volume", onWindows, Error, "volumes[*].emptyDir.medium", nil, "Windows has no medium <value>",
+			"Remove it: the volume is then on the node's disk."),
+		fields("volume", isolated, Warning, "volumes[*].hostPath.path", isLinux,
+			"<value> is a Linux path; Windows uses it on drive C:", `Use a path of the Windows host, such as C:\data.`),
+		fields("volume", onWindows, Warning, "volumes[*].secret|configMap|downwardAPI|projected.defaultMode",
+			other(int64(defaultMode)), "Windows has no such file modes; they are ignored",
+			"Remove it. On Windows, the container's user determines the access to the file."),
+		fields("mount", onWindows, Error, containers+".volumeDevices", nil, "Windows containers take no block devices",
+			"Use volumeMounts."),
+		fields("mount", onWindows, Error, containers+".volumeMounts[*].mountPropagation", other("None"),
+			"Windows has no mount propagation", "Remove it."),
+		fields("mount", onWindows, Warning, containers+".volumeMounts[*].subPath|subPathExpr", nil,
+			"is not supported on Windows by the Kubernetes documentation", "Mount the volume as a whole."),
+		fields("mount", onWindows, Error, containers+".volumeMounts[*].recursiveReadOnly", other("Disabled"),
+			"Windows has no recursive read-only mounts", "Remove it."),
+		fields("dns", onWindows, Warning, "dnsPolicy", func(value any) bool { return value == "ClusterFirstWithHostNet" },
+			"ClusterFirstWithHostNet is not supported on Windows; the pod is treated as ClusterFirst", "Remove it."),
+	}
+}

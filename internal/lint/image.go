@@ -29,28 +29,20 @@ type Images interface {
 // atOnce is the number of concurrent requests for images.
 const atOnce = 8
 
-// CheckImages reads the images of the templates from their registries and compares them with the nodes of the pods.
-// If it can't read an image, it warns about this.
-func CheckImages(ctx context.Context, templates []Template, c Cluster, images Images) []Finding {
-	offers := ask(ctx, templates, images)
-	var all []Finding
-	for i := range templates {
-		p := pod{Template: &templates[i], cluster: c, system: systemOf(&templates[i].Spec, c)}
-		p.containers(func(path string, container *corev1.Container) {
-			a := offers[container.Image]
-			say := func(severity Severity, message, fix string) {
-				all = append(all, Finding{p.Object, severity, "image", p.path(path + ".image"),
-					container.Image + " " + message, fix})
-			}
-			if a.err != nil {
-				say(Warning, fmt.Sprintf("could not be inspected: %v", a.err),
-					"Check its name, and your right to pull it.")
-				return
-			}
-			p.judge(container, a.offer, say)
-		})
-	}
-	return order(all)
+// checkImages compares the images of a pod with its nodes.
+func checkImages(p *pod, say report) {
+	p.containers(func(path string, container *corev1.Container) {
+		say := func(severity Severity, message, fix string) {
+			say(severity, path+".image", container.Image+" "+message, fix)
+		}
+		answer := p.answers[container.Image]
+		if answer.err != nil {
+			say(Warning, fmt.Sprintf("could not be inspected: %v", answer.err),
+				"Check its name, and your right to pull it.")
+			return
+		}
+		p.judge(container, answer.offer, say)
+	})
 }
 
 // answer of a registry for one image.
@@ -90,7 +82,7 @@ func (p *pod) judge(c *corev1.Container, offer Offer, say func(Severity, string,
 	windows := slices.Contains(offer.Systems, string(systemWindows))
 	switch {
 	case p.system == systemWindows && !windows && len(offer.Systems) > 0:
-		say(Error, "has no variant for Windows, only for "+list(offer.Systems), "Use a Windows image.")
+		say(Error, "has no variant for Windows, only for "+strings.Join(offer.Systems, ", "), "Use a Windows image.")
 	case p.system != systemWindows && windows && len(offer.Systems) == 1:
 		say(Error, "runs on Windows only, and the pod does not select Windows",
 			"Set spec.os.name to windows and the node selector kubernetes.io/os: windows.")
@@ -106,14 +98,13 @@ func (p *pod) judgeBuilds(offered []int, say func(Severity, string, string)) {
 	if len(unfit) == 0 {
 		return
 	}
-	message := fmt.Sprintf("is made for Windows build %s and does not start on nodes of build %s",
-		numbers(offered), numbers(unfit))
-	fix := "Use an image for that build, or select nodes by " + corev1.LabelWindowsBuild + "."
+	severity := Warning
 	if len(unfit) == len(nodes) {
-		say(Error, message, fix)
-		return
+		severity = Error
 	}
-	say(Warning, message, fix)
+	say(severity, fmt.Sprintf("is made for Windows build %s and does not start on nodes of build %s",
+		numbers(offered), numbers(unfit)),
+		"Use an image for that build, or select nodes by "+corev1.LabelWindowsBuild+".")
 }
 
 // builds returns the builds of the nodes that can run the pod.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +51,14 @@ func images() catalog {
 	}
 }
 
+// ofImages are the findings about images.
+func ofImages(t *testing.T, templates []lint.Template, c lint.Cluster, images lint.Images) []lint.Finding {
+	t.Helper()
+	return slices.DeleteFunc(lint.Check(t.Context(), templates, c, images), func(f lint.Finding) bool {
+		return f.Rule != "image"
+	})
+}
+
 // TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy holds each manifest of testdata against its golden
 // file.
 func TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy(t *testing.T) {
@@ -69,7 +78,7 @@ func TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			findings := lint.All(t.Context(), templates, mixed(), images())
+			findings := lint.Check(t.Context(), templates, mixed(), images())
 			var out bytes.Buffer
 			if err := lint.Print(&out, findings); err != nil {
 				t.Fatal(err)
@@ -117,7 +126,7 @@ func TestA74_WithoutAClusterTheTaintOfWindowsNodesIsKnown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			findings := lint.Check(templates, c.cluster)
+			findings := lint.Check(t.Context(), templates, c.cluster, nil)
 			if c.says == "" && len(findings) == 0 {
 				return
 			}
@@ -155,7 +164,7 @@ func TestA74_APodThatMustNotBeRootNeverStartsAsTheAdministrator(t *testing.T) {
 				t.Fatal(err)
 			}
 			found := false
-			for _, f := range lint.Check(templates, mixed()) {
+			for _, f := range lint.Check(t.Context(), templates, mixed(), nil) {
 				found = found || f.Rule == "run-as-non-root" && f.Severity == lint.Error
 			}
 			if found != c.found {
@@ -195,7 +204,7 @@ func TestA74_AHundredDocumentsAreRead(t *testing.T) {
 		t.Fatalf("%d templates, %v", len(templates), err)
 	}
 	seen := map[string]bool{}
-	for _, f := range lint.Check(templates, lint.Cluster{}) {
+	for _, f := range lint.Check(t.Context(), templates, lint.Cluster{}, nil) {
 		if f.Rule == "host-namespace" {
 			seen[f.Object.Name] = true
 		}
@@ -223,7 +232,7 @@ func TestA74_ANodeRunsImagesBackToTheReleaseBefore(t *testing.T) {
 		{"10.0.26100", 17763, false}, {"10.0.26100", 20348, true}, {"10.0.26100", 25398, true},
 		{"10.0.26100", 26100, true}, {"10.0.26100", 26200, false},
 	} {
-		found := lint.CheckImages(t.Context(), templates, lint.Cluster{Builds: []string{c.node}},
+		found := ofImages(t, templates, lint.Cluster{Builds: []string{c.node}},
 			catalog{"app": {Systems: []string{"windows"}, Builds: []int{c.image}}})
 		if (len(found) == 0) != c.fits {
 			t.Errorf("an image of %d on a node of %s: %+v", c.image, c.node, found)
@@ -253,7 +262,7 @@ func TestA74_AnAnswerHoldsForEachUseOfItsImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var found []string
-	for _, f := range lint.CheckImages(t.Context(), templates, mixed(), offers) {
+	for _, f := range ofImages(t, templates, mixed(), offers) {
 		found = append(found, f.Object.Name+" "+f.Message)
 	}
 	want := []string{"first nginx has no variant for Windows, only for linux",
@@ -270,7 +279,7 @@ func TestA74_FindingsAreJSONForMachines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(lint.Check(templates, lint.Cluster{}))
+	text, err := json.Marshal(lint.Check(t.Context(), templates, lint.Cluster{}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +305,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text []byte) {
 		templates, err := lint.Read("f", bytes.NewReader(text))
 		if err == nil {
-			lint.Check(templates, mixed())
+			lint.Check(context.Background(), templates, mixed(), nil)
 		}
 	})
 }

@@ -2,10 +2,12 @@ package lint
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,10 +27,7 @@ type Template struct {
 	Object Object
 	// Path is the path from the object's root to the pod's spec, such as spec.template.spec.
 	Path string
-	// Kind of the object that creates pods from the template, such as DaemonSet.
-	Kind   string
-	Labels map[string]string
-	Spec   corev1.PodSpec
+	Spec corev1.PodSpec
 }
 
 // Read finds the pod templates in a manifest with any number of documents, in YAML or JSON. It skips objects
@@ -67,10 +66,7 @@ func Find(file string, document int, object map[string]any) ([]Template, error) 
 	if items, isList := object["items"].([]any); isList {
 		var all []Template
 		for _, item := range items {
-			inner, isObject := item.(map[string]any)
-			if !isObject {
-				continue
-			}
+			inner, _ := item.(map[string]any)
 			found, err := Find(file, document, inner)
 			if err != nil {
 				return all, err
@@ -81,11 +77,9 @@ func Find(file string, document int, object map[string]any) ([]Template, error) 
 	}
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
-	if name == "" {
-		name, _ = metadata["generateName"].(string)
-	}
+	prefix, _ := metadata["generateName"].(string)
 	namespace, _ := metadata["namespace"].(string)
-	s := search{object: Object{file, document, kind, namespace, name}}
+	s := search{object: Object{file, document, kind, namespace, cmp.Or(name, prefix)}}
 	err := s.walk(object, "", 0)
 	return s.found, err
 }
@@ -96,33 +90,25 @@ type search struct {
 	found  []Template
 }
 
-// walk looks for pod specs: objects with a list of containers that each have a name and an image.
-func (s *search) walk(at map[string]any, path string, depth int) error {
+// walk looks for pod specs: objects with a list of containers that each have a name.
+func (s *search) walk(value any, path string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("nested deeper than %d levels", maxDepth)
 	}
-	for key, value := range at {
-		to := join(path, key)
-		if key == "spec" && isPodSpec(value) {
-			if err := s.take(at, value, to); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := s.into(value, to, depth+1); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *search) into(value any, path string, depth int) error {
 	switch value := value.(type) {
 	case map[string]any:
-		return s.walk(value, path, depth)
+		for key, inner := range value {
+			look := s.walk
+			if key == "spec" && isPodSpec(inner) {
+				look = s.take
+			}
+			if err := look(inner, join(path, key), depth+1); err != nil {
+				return err
+			}
+		}
 	case []any:
 		for i, item := range value {
-			if err := s.into(item, path+"["+strconv.Itoa(i)+"]", depth+1); err != nil || depth > maxDepth {
+			if err := s.walk(item, path+"["+strconv.Itoa(i)+"]", depth+1); err != nil {
 				return err
 			}
 		}
@@ -130,46 +116,28 @@ func (s *search) into(value any, path string, depth int) error {
 	return nil
 }
 
-func (s *search) take(parent map[string]any, spec any, path string) error {
+func (s *search) take(spec any, path string, _ int) error {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}
-	t := Template{Object: s.object, Path: path, Kind: s.object.Kind}
+	t := Template{Object: s.object, Path: path}
 	if err := json.Unmarshal(text, &t.Spec); err != nil {
 		return fmt.Errorf("reading %s of %s: %w", path, s.object, err)
-	}
-	if metadata, isObject := parent["metadata"].(map[string]any); isObject {
-		if labels, isObject := metadata["labels"].(map[string]any); isObject {
-			t.Labels = map[string]string{}
-			for key, value := range labels {
-				t.Labels[key] = fmt.Sprint(value)
-			}
-		}
 	}
 	s.found = append(s.found, t)
 	return nil
 }
 
 func isPodSpec(value any) bool {
-	spec, isObject := value.(map[string]any)
-	if !isObject {
-		return false
+	spec, _ := value.(map[string]any)
+	containers, _ := spec["containers"].([]any)
+	isNameless := func(c any) bool {
+		container, _ := c.(map[string]any)
+		name, _ := container["name"].(string)
+		return name == ""
 	}
-	containers, isList := spec["containers"].([]any)
-	if !isList || len(containers) == 0 {
-		return false
-	}
-	for _, c := range containers {
-		container, isObject := c.(map[string]any)
-		if !isObject {
-			return false
-		}
-		if name, isText := container["name"].(string); !isText || name == "" {
-			return false
-		}
-	}
-	return true
+	return len(containers) > 0 && !slices.ContainsFunc(containers, isNameless)
 }
 
 func join(path, key string) string {

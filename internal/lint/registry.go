@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -45,46 +46,37 @@ func (Registries) Offer(ctx context.Context, image string) (Offer, error) {
 	if err != nil {
 		return Offer{}, fmt.Errorf("asking the registry: %w", err)
 	}
-	var platforms []*v1.Platform
-	if described.MediaType.IsIndex() {
-		platforms, err = variants(described)
-	} else {
-		platforms, err = single(described)
-	}
+	platforms, err := platformsOf(described)
 	if err != nil {
 		return Offer{}, fmt.Errorf("reading what the registry has: %w", err)
 	}
 	return offerOf(platforms), nil
 }
 
-func variants(d *remote.Descriptor) ([]*v1.Platform, error) {
-	index, err := d.ImageIndex()
-	if err != nil {
-		return nil, err
+// platformsOf returns the platforms of an index or of a single image.
+func platformsOf(d *remote.Descriptor) ([]*v1.Platform, error) {
+	if !d.MediaType.IsIndex() {
+		image, err := d.Image()
+		if err != nil {
+			return nil, err
+		}
+		config, err := image.ConfigFile()
+		if err != nil {
+			return nil, err
+		}
+		return []*v1.Platform{config.Platform()}, nil
 	}
-	manifest, err := index.IndexManifest()
+	index, err := v1.ParseIndexManifest(bytes.NewReader(d.Manifest))
 	if err != nil {
 		return nil, err
 	}
 	var all []*v1.Platform
-	for _, m := range manifest.Manifests {
+	for _, m := range index.Manifests {
 		if m.Platform != nil {
 			all = append(all, m.Platform)
 		}
 	}
 	return all, nil
-}
-
-func single(d *remote.Descriptor) ([]*v1.Platform, error) {
-	image, err := d.Image()
-	if err != nil {
-		return nil, err
-	}
-	config, err := image.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	return []*v1.Platform{config.Platform()}, nil
 }
 
 func offerOf(platforms []*v1.Platform) Offer {

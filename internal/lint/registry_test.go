@@ -86,7 +86,7 @@ func TestA74_ARegistryThatDoesNotAnswerIsAWarning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	findings := lint.CheckImages(t.Context(), templates, mixed(), lint.Registries{})
+	findings := ofImages(t, templates, mixed(), lint.Registries{})
 	if len(findings) != 1 || findings[0].Severity != lint.Warning || findings[0].Rule != "image" {
 		t.Errorf("found %+v", findings)
 	}

@@ -7,23 +7,20 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// All holds templates against the rules, and their images against what the registries have. Images
-// may be nil: then no registry is asked.
-func All(ctx context.Context, templates []Template, c Cluster, images Images) []Finding {
-	findings := Check(templates, c)
+// Check holds templates against the rules, and their images against what the registries have. Images may be nil: then
+// no registry is asked.
+func Check(ctx context.Context, templates []Template, c Cluster, images Images) []Finding {
+	var answers map[string]answer
 	if images != nil {
-		findings = append(findings, CheckImages(ctx, templates, c, images)...)
+		answers = ask(ctx, templates, images)
 	}
-	return order(findings)
-}
-
-// Check holds templates against the rules.
-func Check(templates []Template, c Cluster) []Finding {
 	var all []Finding
 	for i := range templates {
-		p := pod{Template: &templates[i], cluster: c, system: systemOf(&templates[i].Spec, c)}
+		p := newPod(&templates[i], c)
+		p.answers = answers
 		for _, rule := range rules() {
 			if rule.when(&p) {
 				rule.check(&p, func(severity Severity, field, message, fix string) {
@@ -40,6 +37,15 @@ type pod struct {
 	*Template
 	cluster Cluster
 	system  system
+	// fields are the spec as in a manifest.
+	fields map[string]any
+	// answers are those of registries by image. It is nil if no registry was asked.
+	answers map[string]answer
+}
+
+func newPod(t *Template, c Cluster) pod {
+	fields, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&t.Spec) // each PodSpec can be converted
+	return pod{Template: t, cluster: c, system: systemOf(&t.Spec, c), fields: fields}
 }
 
 func (p *pod) path(field string) string {
@@ -62,26 +68,20 @@ type rule struct {
 func onWindows(p *pod) bool { return p.system == systemWindows }
 func unsaid(p *pod) bool    { return p.system == systemUnsaid }
 
-// rules is the table, in the order of fixing: first the placement of the pod, then fields that the API server refuses,
-// then fields that Windows ignores.
+// rules is the table.
 func rules() []rule {
-	return []rule{
+	return append(fieldRules(), []rule{
 		{"os-not-set", unsaid, checkUnsaid},
 		{"os-name-missing", onWindows, checkName},
 		{"toleration-missing", onWindows, checkToleration},
 		{"build-missing", onWindows, checkBuild},
-		{"host-namespace", onWindows, checkHost},
-		{"linux-security", onWindows, checkSecurity},
 		{"run-as-non-root", onWindows, checkNonRoot},
-		{"privileged", onWindows, checkPrivileged},
 		{"host-process", onWindows, checkHostProcess},
-		{"user-name", onWindows, checkUser},
-		{"volume", onWindows, checkVolumes},
-		{"mount", onWindows, checkMounts},
+		{"user-name", onWindows, checkGMSA},
 		{"command", onWindows, checkCommands},
 		{"resources", onWindows, checkResources},
-		{"dns", onWindows, checkDNS},
-	}
+		{"image", func(p *pod) bool { return p.answers != nil }, checkImages},
+	}...)
 }
 
 // containers calls for each container with its path. Ephemeral containers are none of a template.
@@ -147,7 +147,7 @@ func checkBuild(p *pod, say report) {
 	}
 	if wanted := p.Spec.NodeSelector[corev1.LabelWindowsBuild]; wanted != "" && !p.cluster.has(wanted) {
 		say(Error, "nodeSelector", "selects Windows build "+wanted+", which no node of the cluster has",
-			"Use one of these builds: "+list(p.cluster.Builds)+".")
+			"Use one of these builds: "+strings.Join(p.cluster.Builds, ", ")+".")
 	}
 	if p.Spec.RuntimeClassName == nil {
 		return
@@ -157,67 +157,20 @@ func checkBuild(p *pod, say report) {
 	if known && wanted != "" && !p.cluster.has(wanted) {
 		say(Error, "runtimeClassName", "names a RuntimeClass for Windows build "+wanted+
 			", which no node of the cluster has",
-			"Use a RuntimeClass for one of these builds: "+list(p.cluster.Builds)+".")
+			"Use a RuntimeClass for one of these builds: "+strings.Join(p.cluster.Builds, ", ")+".")
 	}
-}
-
-func checkHost(p *pod, say report) {
-	fields := []flag{
-		{"hostPID", p.Spec.HostPID}, {"hostIPC", p.Spec.HostIPC},
-		{"shareProcessNamespace", is(p.Spec.ShareProcessNamespace)},
-		{"hostUsers", p.Spec.HostUsers != nil},
-		{"hostNetwork", p.Spec.HostNetwork && !p.allHostProcess()},
-	}
-	for _, f := range fields {
-		if f.set {
-			say(Error, f.field,
-				"Windows has no such namespace to share; the API server refuses it with os.name windows",
-				"Remove it. A HostProcess container sees the host's network and processes.")
-		}
-	}
-}
-
-func checkSecurity(p *pod, say report) {
-	severity, message := Error, "is for Linux only; the API server refuses it with os.name windows"
-	if p.Spec.OS == nil { // then it is ignored
-		severity, message = Warning, "is for Linux only; the API server refuses it when os.name is set to windows"
-	}
-	const fix = "Remove it. Windows has securityContext.windowsOptions instead."
-	for _, f := range podSecurity(p.Spec.SecurityContext) {
-		if f.set {
-			say(severity, "securityContext."+f.field, message, fix)
-		}
-	}
-	p.containers(func(path string, c *corev1.Container) {
-		for _, f := range containerSecurity(c.SecurityContext) {
-			if f.set {
-				say(severity, path+".securityContext."+f.field, message, fix)
-			}
-		}
-	})
 }
 
 // checkNonRoot finds containers that kubelet refuses to start: ContainerAdministrator is what it takes for root.
 func checkNonRoot(p *pod, say report) {
-	userOf := func(o *corev1.WindowsSecurityContextOptions) *string {
-		return cmp.Or(o, &corev1.WindowsSecurityContextOptions{}).RunAsUserName
-	}
-	ofPod := cmp.Or(p.Spec.SecurityContext, &corev1.PodSecurityContext{})
 	p.containers(func(path string, c *corev1.Container) {
-		own := cmp.Or(c.SecurityContext, &corev1.SecurityContext{})
-		user := cmp.Or(userOf(own.WindowsOptions), userOf(ofPod.WindowsOptions), new(string))
-		if is(cmp.Or(own.RunAsNonRoot, ofPod.RunAsNonRoot)) && strings.EqualFold(*user, "ContainerAdministrator") {
+		own, ofPod := windowsOptions(&p.Spec, c)
+		user := *cmp.Or(own.RunAsUserName, ofPod.RunAsUserName, new(string))
+		nonRoot := *cmp.Or(cmp.Or(c.SecurityContext, &corev1.SecurityContext{}).RunAsNonRoot,
+			cmp.Or(p.Spec.SecurityContext, &corev1.PodSecurityContext{}).RunAsNonRoot, new(bool))
+		if nonRoot && strings.EqualFold(user, "ContainerAdministrator") {
 			say(Error, path, "never starts: runAsNonRoot is true, and its user is ContainerAdministrator",
 				"Set windowsOptions.runAsUserName to ContainerUser, or remove runAsNonRoot.")
-		}
-	})
-}
-
-func checkPrivileged(p *pod, say report) {
-	p.containers(func(path string, c *corev1.Container) {
-		if c.SecurityContext != nil && is(c.SecurityContext.Privileged) {
-			say(Error, path+".securityContext.privileged", "Windows has no privileged containers",
-				"Use a HostProcess container: securityContext.windowsOptions.hostProcess.")
 		}
 	})
 }
@@ -237,38 +190,44 @@ func checkHostProcess(p *pod, say report) {
 	}
 }
 
-// longestUser is the longest user name that Windows takes: 20 characters and a domain before it.
-const longestUser = 256 + 1 + 20
-
-func checkUser(p *pod, say report) {
-	look := func(path string, o *corev1.WindowsSecurityContextOptions) {
-		if o == nil {
-			return
-		}
-		if o.RunAsUserName != nil && len(*o.RunAsUserName) > longestUser {
-			say(Error, path+".runAsUserName", "is longer than Windows allows",
-				"Use DOMAIN\\user with a user of up to 20 characters.")
-		}
-		if o.GMSACredentialSpec == nil && o.GMSACredentialSpecName != nil {
-			say(Warning, path+".gmsaCredentialSpecName",
+// checkGMSA finds names of credential specs whose content is missing.
+func checkGMSA(p *pod, say report) {
+	look := func(at string, value any) {
+		options, _ := value.(map[string]any)
+		if name, set := options["gmsaCredentialSpecName"]; set && options["gmsaCredentialSpec"] == nil {
+			say(Warning, at+".gmsaCredentialSpecName",
 				"needs a webhook that fills it in; without the webhook, the API server refuses the pod",
-				"Install the gMSA webhook, and create the GMSACredentialSpec "+*o.GMSACredentialSpecName+".")
+				fmt.Sprintf("Install the gMSA webhook, and create the GMSACredentialSpec %s.", name))
 		}
 	}
-	if p.Spec.SecurityContext != nil {
-		look("securityContext.windowsOptions", p.Spec.SecurityContext.WindowsOptions)
-	}
-	p.containers(func(path string, c *corev1.Container) {
-		if c.SecurityContext != nil {
-			look(path+".securityContext.windowsOptions", c.SecurityContext.WindowsOptions)
-		}
-	})
+	visit(p.fields, "securityContext.windowsOptions", look)
+	visit(p.fields, containers+".securityContext.windowsOptions", look)
 }
 
-func checkDNS(p *pod, say report) {
-	if p.Spec.DNSPolicy == corev1.DNSClusterFirstWithHostNet {
-		say(Warning, "dnsPolicy", "ClusterFirstWithHostNet is not supported on Windows; the pod is treated as "+
-			"ClusterFirst",
-			"Remove it.")
+// checkCommands finds commands that start a Linux program in a Windows container.
+func checkCommands(p *pod, say report) {
+	for _, path := range []string{".command", ".livenessProbe|readinessProbe|startupProbe.exec.command",
+		".lifecycle.preStop|postStart.exec.command"} {
+		visit(p.fields, containers+path, func(at string, value any) {
+			if words, _ := value.([]any); len(words) > 0 && looksLikeLinux(fmt.Sprint(words[0])) {
+				say(Error, at, fmt.Sprintf("%s is a Linux program, which a Windows image does not have", words[0]),
+					"Use cmd.exe, powershell.exe or a program of the image.")
+			}
+		})
 	}
+}
+
+func checkResources(p *pod, say report) {
+	p.containers(func(path string, c *corev1.Container) {
+		for name := range c.Resources.Limits {
+			if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+				say(Error, path+".resources.limits."+string(name), "Windows nodes have no huge pages", "Remove it.")
+			}
+		}
+		if _, set := c.Resources.Requests[corev1.ResourceMemory]; !set && c.Resources.Limits.Memory().IsZero() {
+			say(Warning, path+".resources.requests.memory", "is not set: Windows never ends a process for lack of "+
+				"memory, so pods without requests let a node run out of it",
+				"Set requests.memory to what the container needs.")
+		}
+	})
 }

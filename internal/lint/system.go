@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -68,12 +69,22 @@ func systemOfAffinity(affinity *corev1.Affinity) system {
 
 // hostProcess reports whether a container is a HostProcess container, which has the host's rights.
 func hostProcess(spec *corev1.PodSpec, c *corev1.Container) bool {
-	if c.SecurityContext != nil && c.SecurityContext.WindowsOptions != nil &&
-		c.SecurityContext.WindowsOptions.HostProcess != nil {
-		return *c.SecurityContext.WindowsOptions.HostProcess
-	}
-	return spec.SecurityContext != nil && spec.SecurityContext.WindowsOptions != nil &&
-		spec.SecurityContext.WindowsOptions.HostProcess != nil && *spec.SecurityContext.WindowsOptions.HostProcess
+	own, ofPod := windowsOptions(spec, c)
+	return *cmp.Or(own.HostProcess, ofPod.HostProcess, new(bool))
+}
+
+// windowsOptions returns the Windows options of a container and of its pod.
+func windowsOptions(spec *corev1.PodSpec, c *corev1.Container) (own, ofPod *corev1.WindowsSecurityContextOptions) {
+	none := &corev1.WindowsSecurityContextOptions{}
+	return cmp.Or(cmp.Or(c.SecurityContext, &corev1.SecurityContext{}).WindowsOptions, none),
+		cmp.Or(cmp.Or(spec.SecurityContext, &corev1.PodSecurityContext{}).WindowsOptions, none)
+}
+
+// allHostProcess reports whether every container is a HostProcess container.
+func (p *pod) allHostProcess() bool {
+	all := true
+	p.containers(func(_ string, c *corev1.Container) { all = all && hostProcess(&p.Spec, c) })
+	return all
 }
 
 // tolerates reports whether a pod may be placed on a node with the taint of Windows nodes.
