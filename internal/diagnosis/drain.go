@@ -51,6 +51,11 @@ func DrainOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, pods []corev
 	return d
 }
 
+// Healthy reports whether no disruption budget holds a pod.
+func (d *Drain) Healthy() bool {
+	return !slices.ContainsFunc(d.Pods, func(pod DrainPod) bool { return pod.Blocked != "" })
+}
+
 // Print writes the drain for people.
 func (d *Drain) Print(out io.Writer, style Style) error {
 	p := &paper{Style: style}

@@ -27,8 +27,10 @@ const (
 	dryRunServer = "server"
 )
 
-// flags adds --dry-run, and --yes to a command that asks a question.
-func (ch *change) flags(command *cobra.Command, asks bool) {
+// edits completes a command that changes objects with --dry-run, and with --yes if it asks a question.
+func (p *plugin) edits(command *cobra.Command, asks bool,
+	run func(ctx context.Context, e *editor, args []string) error) *cobra.Command {
+	var ch change
 	command.Flags().StringVar(&ch.dryRun, "dry-run", dryRunNone,
 		"none; client shows what would be changed; server also lets the API server check it")
 	if asks {
@@ -41,6 +43,17 @@ func (ch *change) flags(command *cobra.Command, asks bool) {
 		}
 		return fmt.Errorf("--dry-run is %q and must be none, client or server", ch.dryRun)
 	}
+	command.RunE = func(command *cobra.Command, args []string) error {
+		r, err := p.connect()
+		if err != nil {
+			return err
+		}
+		if ch.dryRun == dryRunServer {
+			r.Client = client.NewDryRunClient(r.Client)
+		}
+		return run(command.Context(), &editor{reader: r, IOStreams: p.IOStreams, change: ch}, args)
+	}
+	return command
 }
 
 // editor changes objects that users may also change by hand, according to a change.
@@ -48,17 +61,6 @@ type editor struct {
 	*reader
 	genericiooptions.IOStreams
 	change
-}
-
-func (p *plugin) edit(ch change) (*editor, error) {
-	r, err := p.connect()
-	if err != nil {
-		return nil, err
-	}
-	if ch.dryRun == dryRunServer {
-		r.Client = client.NewDryRunClient(r.Client)
-	}
-	return &editor{reader: r, IOStreams: p.IOStreams, change: ch}, nil
 }
 
 // confirm asks the user before a disruptive change.
@@ -95,11 +97,9 @@ func (e *editor) done(format string, args ...any) error {
 
 // each calls a function for each host, and continues after an error.
 func each(names []string, do func(name string) error) error {
-	var failed []error
+	var failed error
 	for _, name := range names {
-		if err := do(name); err != nil {
-			failed = append(failed, err)
-		}
+		failed = errors.Join(failed, do(name))
 	}
-	return errors.Join(failed...)
+	return failed
 }

@@ -31,9 +31,8 @@ const (
 	// maxAnswer is the maximum size of a response of the API server. A list of five thousand Windows nodes with
 	// many images needs half of it.
 	maxAnswer = 128 << 20
-	// maxEvents is the number of events of one object that are kept and read at once. maxEventPages is the maximum
-	// number of reads.
-	maxEvents, maxEventPages = 200, 25
+	// maxListed is the maximum size of a list of objects. maxEvents is the number of events of one object that are kept.
+	maxListed, maxEvents = 5000, 200
 )
 
 // reader reads objects for commands, with the caller's rights. It makes few requests, and limits the time and the
@@ -48,8 +47,8 @@ type reader struct {
 	credentials []string
 }
 
-// config returns the configuration for the API server, with limits on responses.
-func (p *plugin) config() (*rest.Config, error) {
+// connect creates the reader of a command, with limits on responses.
+func (p *plugin) connect() (*reader, error) {
 	config, err := p.flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
@@ -57,15 +56,6 @@ func (p *plugin) config() (*rest.Config, error) {
 	config.QPS = -1 // the API server's own fairness is enough for a few requests
 	config.WarningHandler = rest.NoWarnings{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return response.Transport(next, maxAnswer) })
-	return config, nil
-}
-
-// connect creates the reader of a command.
-func (p *plugin) connect() (*reader, error) {
-	config, err := p.config()
-	if err != nil {
-		return nil, err
-	}
 	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
 		return nil, fmt.Errorf("reading the namespace: %w", err)
@@ -162,20 +152,13 @@ func unread(all []string, what string, err error) []string {
 func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namespace,
 	name string) []diagnosis.Event {
 	about := fields.Set{"involvedObject.kind": kind, "involvedObject.name": name}.AsSelector()
-	var all []diagnosis.Event
 	var list corev1.EventList
-	for page := range maxEventPages {
-		next := list.Continue
-		if page > 0 && next == "" {
-			break
-		}
-		list = corev1.EventList{}
-		err := r.List(ctx, &list, client.InNamespace(namespace), client.Limit(maxEvents), client.Continue(next),
-			client.MatchingFieldsSelector{Selector: about})
-		s.Unread = unread(s.Unread, "events of "+kind+" "+name, err)
-		for i := range list.Items {
-			all = append(all, eventOf(&list.Items[i], kind+"/"+name))
-		}
+	err := r.List(ctx, &list, client.InNamespace(namespace), client.Limit(maxListed),
+		client.MatchingFieldsSelector{Selector: about})
+	s.Unread = unread(s.Unread, "events of "+kind+" "+name, err)
+	all := make([]diagnosis.Event, 0, len(list.Items))
+	for i := range list.Items {
+		all = append(all, eventOf(&list.Items[i], kind+"/"+name))
 	}
 	if list.Continue != "" {
 		s.Unread = append(s.Unread, fmt.Sprintf(

@@ -22,7 +22,6 @@ import (
 )
 
 func (p *plugin) addCommand() *cobra.Command {
-	var ch change
 	var user, hostKey string
 	var port uint16
 	overwrite, byItself := false, false
@@ -47,26 +46,6 @@ contains a token that is worth one join. Run "add --by-itself" again for another
   # A host without an SSH server
   kubectl windows add win-8 --by-itself`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(command *cobra.Command, args []string) error {
-			e, err := p.edit(ch)
-			if err != nil {
-				return err
-			}
-			if byItself {
-				return e.addByItself(command.Context(), args[0], lifetime)
-			}
-			value := "username=" + user
-			if port != contract.SSHPort {
-				value += fmt.Sprintf("\nport=%d", port)
-			}
-			if hostKey != "" {
-				value += "\nhostKey=" + hostKey
-			}
-			if err = e.add(command.Context(), args[0], value, overwrite); err != nil {
-				return err
-			}
-			return e.done("host %s added: kubectl windows why %[1]s shows how far it is", args[0])
-		},
 	}
 	command.Flags().StringVar(&user, "username", "", "name of an administrator of the host")
 	command.Flags().StringVar(&hostKey, "host-key", "", `SSH host key to expect, as "<type> <base64>"`)
@@ -79,8 +58,22 @@ contains a token that is worth one join. Run "add --by-itself" again for another
 	for _, flag := range []string{"username", "host-key", "port", "overwrite"} {
 		command.MarkFlagsMutuallyExclusive("by-itself", flag)
 	}
-	ch.flags(command, false)
-	return command
+	return p.edits(command, false, func(ctx context.Context, e *editor, args []string) error {
+		if byItself {
+			return e.addByItself(ctx, args[0], lifetime)
+		}
+		value := "username=" + user
+		if port != contract.SSHPort {
+			value += fmt.Sprintf("\nport=%d", port)
+		}
+		if hostKey != "" {
+			value += "\nhostKey=" + hostKey
+		}
+		if err := e.add(ctx, args[0], value, overwrite); err != nil {
+			return err
+		}
+		return e.done("host %s added: kubectl windows why %[1]s shows how far it is", args[0])
+	})
 }
 
 // add lists a host, if the operator would accept the entry. If the list changes concurrently, add tries again.
@@ -148,7 +141,6 @@ func (e *editor) editEntries(ctx context.Context, create bool,
 }
 
 func (p *plugin) removeCommand() *cobra.Command {
-	var ch change
 	force := false
 	command := &cobra.Command{
 		Use:   "remove HOST...",
@@ -165,30 +157,22 @@ created. To remove the host of a Machine, delete the Machine.`,
 		Example: `  kubectl windows remove 10.0.0.7
   kubectl windows remove 10.0.0.8 --force --yes`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: p.completeHosts,
-		RunE: func(command *cobra.Command, args []string) error {
-			how := "drained, cleaned and removed"
-			if force {
-				how = "removed WITHOUT waiting for pods, and without cleaning those that do not answer"
-			}
-			e, err := p.edit(ch)
-			if err != nil {
-				return err
-			}
-			instances, err := e.instances(command.Context())
-			if err != nil {
-				return err
-			}
-			if err = e.confirm("These hosts are "+how, args); err != nil {
-				return err
-			}
-			return each(args, func(name string) error {
-				return e.remove(command.Context(), instances, name, force)
-			})
-		},
 	}
 	command.Flags().BoolVar(&force, "force", false, "for hosts that no longer exist: do not wait for anything")
-	ch.flags(command, true)
-	return command
+	return p.edits(command, true, func(ctx context.Context, e *editor, args []string) error {
+		how := "drained, cleaned and removed"
+		if force {
+			how = "removed WITHOUT waiting for pods, and without cleaning those that do not answer"
+		}
+		instances, err := e.instances(ctx)
+		if err != nil {
+			return err
+		}
+		if err = e.confirm("These hosts are "+how, args); err != nil {
+			return err
+		}
+		return each(args, func(name string) error { return e.remove(ctx, instances, name, force) })
+	})
 }
 
 func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstance, name string, force bool) error {
@@ -258,7 +242,6 @@ func (e *editor) removeEntry(ctx context.Context, name string) error {
 }
 
 func (p *plugin) pauseCommand(paused bool) *cobra.Command {
-	var ch change
 	all, rollout := false, false
 	command := &cobra.Command{
 		Use:   "pause HOST... | --all",
@@ -269,34 +252,6 @@ func (p *plugin) pauseCommand(paused bool) *cobra.Command {
 To pause the rollout on all nodes, set spec.rollout.maxUnavailable of the WindowsMachineConfig to 0.`,
 		Example:           `  kubectl windows pause 10.0.0.7`,
 		ValidArgsFunction: p.completeHosts,
-		RunE: func(command *cobra.Command, args []string) error {
-			e, err := p.edit(ch)
-			if err != nil {
-				return err
-			}
-			if rollout {
-				return e.resumeRollout(command.Context())
-			}
-			instances, err := e.instances(command.Context())
-			if err != nil {
-				return err
-			}
-			for i := range instances {
-				if all && instances[i].Spec.Paused != paused && !slices.Contains(args, instances[i].Name) {
-					args = append(args, instances[i].Name)
-				}
-			}
-			if len(args) == 0 && !all {
-				return errors.New("name hosts, or set --all")
-			}
-			return each(args, func(name string) error {
-				instance, err := findInstance(instances, name)
-				if err != nil {
-					return err
-				}
-				return e.pause(command.Context(), instance, name, paused)
-			})
-		},
 	}
 	command.Flags().BoolVar(&all, "all", false, "all hosts")
 	if !paused {
@@ -309,8 +264,30 @@ applies to this revision only. Nodes that fail are still rolled back.`
 		command.Example = "  kubectl windows resume 10.0.0.7\n  kubectl windows resume --rollout"
 		command.Flags().BoolVar(&rollout, "rollout", false, "continue the halted rollout")
 	}
-	ch.flags(command, false)
-	return command
+	return p.edits(command, false, func(ctx context.Context, e *editor, args []string) error {
+		if rollout {
+			return e.resumeRollout(ctx)
+		}
+		instances, err := e.instances(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range instances {
+			if all && instances[i].Spec.Paused != paused && !slices.Contains(args, instances[i].Name) {
+				args = append(args, instances[i].Name)
+			}
+		}
+		if len(args) == 0 && !all {
+			return errors.New("name hosts, or set --all")
+		}
+		return each(args, func(name string) error {
+			instance, err := findInstance(instances, name)
+			if err != nil {
+				return err
+			}
+			return e.pause(ctx, instance, name, paused)
+		})
+	})
 }
 
 func (e *editor) pause(ctx context.Context, instance *v1alpha1.WindowsInstance, name string, paused bool) error {

@@ -38,8 +38,6 @@ const (
 	// node.
 	nodesAtOnce = 8
 	nodeTimeout = time.Minute
-	// maxListed is the maximum size of each list of objects, which is read in chunks.
-	maxListed = 5000
 	// tailLines is the number of lines that are read of a container's log: more lines than fit in --log-bytes.
 	tailLines = 20_000
 
@@ -231,40 +229,26 @@ func (e *Evidence) objects(ctx context.Context) {
 			Selector: fields.OneTermEqualSelector("involvedObject.kind", "Node")}}},
 		{"runtimeclasses", schema.GroupVersionKind{Group: "node.k8s.io", Version: "v1", Kind: "RuntimeClass"}, nil},
 	} {
-		list, err := e.list(ctx, one.kind, one.options)
-		e.lack(one.name, err)
-		if err != nil && len(list.Items) == 0 {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(one.kind.GroupVersion().WithKind(one.kind.Kind + "List"))
+		if err := e.reader.List(ctx, list, append(one.options, client.Limit(maxListed))...); err != nil {
+			e.lack(one.name, err)
 			continue
 		}
-		text, err := toYAML(list.UnstructuredContent())
-		e.lack(one.name, err)
-		e.Add("objects/"+one.name+".yaml", text)
-	}
-}
-
-// list reads objects in chunks, and cleans them. It returns an error together with the objects that came before it.
-func (e *Evidence) list(ctx context.Context, kind schema.GroupVersionKind, options []client.ListOption) (
-	*unstructured.UnstructuredList, error) {
-	all := &unstructured.UnstructuredList{}
-	all.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	for next := ""; ; {
-		part := &unstructured.UnstructuredList{}
-		part.SetGroupVersionKind(all.GroupVersionKind())
-		if err := e.reader.List(ctx, part, append(options, client.Limit(chunk), client.Continue(next))...); err != nil {
-			return all, err
+		if list.GetContinue() != "" {
+			e.lack(one.name, fmt.Errorf("there are more than %d", len(list.Items)))
 		}
-		for _, object := range part.Items {
-			if object.SetGroupVersionKind(kind); !foreign(&object) {
+		kept := &unstructured.UnstructuredList{}
+		kept.SetGroupVersionKind(list.GroupVersionKind())
+		for _, object := range list.Items {
+			if object.SetGroupVersionKind(one.kind); !foreign(&object) {
 				e.redactor.clean(&object)
-				all.Items = append(all.Items, object)
+				kept.Items = append(kept.Items, object)
 			}
 		}
-		switch next = part.GetContinue(); {
-		case next == "":
-			return all, nil
-		case len(all.Items) >= maxListed:
-			return all, fmt.Errorf("there are more than %d", len(all.Items))
-		}
+		text, err := toYAML(kept.UnstructuredContent())
+		e.lack(one.name, err)
+		e.Add("objects/"+one.name+".yaml", text)
 	}
 }
 

@@ -29,7 +29,6 @@ import (
 const maxLog = 64 << 20
 
 func (p *plugin) rebootCommand() *cobra.Command {
-	var ch change
 	command := &cobra.Command{
 		Use:   "reboot NODE...",
 		Short: "Drain hosts and reboot them, within the rollout budget",
@@ -38,19 +37,13 @@ operator drains and reboots the node. It returns the node to service when the no
 		Example: `  kubectl windows reboot win-7
   kubectl windows status --watch`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: p.completeHosts,
-		RunE: func(command *cobra.Command, args []string) error {
-			e, err := p.edit(ch)
-			if err != nil {
-				return err
-			}
-			if err = e.confirm("These nodes will be drained and rebooted", args); err != nil {
-				return err
-			}
-			return each(args, func(name string) error { return e.reboot(command.Context(), name) })
-		},
 	}
-	ch.flags(command, true)
-	return command
+	return p.edits(command, true, func(ctx context.Context, e *editor, args []string) error {
+		if err := e.confirm("These nodes will be drained and rebooted", args); err != nil {
+			return err
+		}
+		return each(args, func(name string) error { return e.reboot(ctx, name) })
+	})
 }
 
 // reboot writes the annotation that requests a reboot.
@@ -204,8 +197,7 @@ drained. The exit code is 2 when a budget holds a pod.`,
 			if err != nil {
 				return err
 			}
-			held := func(d diagnosis.DrainPod) bool { return d.Blocked != "" }
-			return p.show(&found, !slices.ContainsFunc(found.Pods, held))
+			return p.show(&found, nil)
 		},
 	}
 	p.outputFlag(command, "json", "yaml")

@@ -60,8 +60,7 @@ The exit code is 2 if a host can't join.`,
 				return err
 			}
 			found, err := p.preflight(command.Context(), r, o, args)
-			unfit := func(one checked) bool { return !one.Fits }
-			return errors.Join(p.show(found, err != nil || !slices.ContainsFunc(found, unfit)), err)
+			return p.show(found, err)
 		},
 	}
 	command.Flags().StringVar(&o.user, "username", "", "name of an administrator of the hosts")
@@ -85,6 +84,11 @@ type checked struct {
 }
 
 type checks []checked
+
+// Healthy implements printable.
+func (all checks) Healthy() bool {
+	return !slices.ContainsFunc(all, func(one checked) bool { return !one.Fits })
+}
 
 // Print implements printable.
 func (all checks) Print(out io.Writer, _ diagnosis.Style) error {

@@ -2,6 +2,7 @@ package kubectlwindows
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -10,9 +11,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// printable is the result of a command, for people.
+// printable is the result of a command.
 type printable interface {
+	// Print prints it for people.
 	Print(out io.Writer, style diagnosis.Style) error
+	// Healthy reports whether there is no problem.
+	Healthy() bool
 }
 
 // print prints the result in the format of -o.
@@ -30,12 +34,13 @@ func (p *plugin) print(found printable) error {
 	return found.Print(p.Out, p.style())
 }
 
-// show prints the result. If there is a problem, the error is errUnhealthy.
-func (p *plugin) show(found printable, healthy bool) error {
-	if err := p.print(found); err != nil || healthy {
-		return err
+// show prints the result, which an error may have left incomplete. If there is a problem, the error is errUnhealthy.
+func (p *plugin) show(found printable, incomplete error) error {
+	err := errors.Join(incomplete, p.print(found))
+	if err == nil && !found.Healthy() {
+		return errUnhealthy
 	}
-	return errUnhealthy
+	return err
 }
 
 func (p *plugin) printJSON(found any) error {

@@ -47,7 +47,7 @@ code is 2 if there is a problem. Missing parts of the payload are shown, but don
 			if err != nil {
 				return err
 			}
-			return p.show(&status, status.Healthy())
+			return p.show(&status, nil)
 		},
 	}
 	command.Flags().BoolVarP(&watch, "watch", "w", false, "update the screen when something changes, until Ctrl-C")
