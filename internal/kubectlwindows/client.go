@@ -31,7 +31,8 @@ const (
 	// maxAnswer is the maximum size of a response of the API server. A list of five thousand Windows nodes with
 	// many images needs half of it.
 	maxAnswer = 128 << 20
-	// maxListed is the maximum size of a list of objects. maxEvents is the number of events of one object that are kept.
+	// maxListed is the maximum size of a list of objects. maxEvents is the number of events of one object that are
+	// kept.
 	maxListed, maxEvents = 5000, 200
 )
 

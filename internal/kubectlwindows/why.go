@@ -104,7 +104,8 @@ func (r *reader) whyPod(ctx context.Context, pod *corev1.Pod, s diagnosis.Snapsh
 	if images {
 		ask = lint.Registries{}
 	}
-	findings := lint.Check(ctx, []lint.Template{diagnosis.PodTemplate(pod)}, lint.ClusterOf(s.Nodes, classes.Items), ask)
+	findings := lint.Check(ctx, []lint.Template{diagnosis.PodTemplate(pod)},
+		lint.ClusterOf(s.Nodes, classes.Items), ask)
 	happened := r.events(ctx, &s, "Pod", pod.Namespace, pod.Name)
 	return diagnosis.OfPod(pod, classes.Items, findings, s, happened)
 }

@@ -62,6 +62,7 @@ func fieldRules() []rule {
 	isTrue := func(value any) bool { return value == true }
 	other := func(than any) func(any) bool { return func(value any) bool { return value != than } }
 	isLinux := func(value any) bool { return looksLikeLinux(fmt.Sprint(value)) }
+	isHostNet := func(value any) bool { return value == "ClusterFirstWithHostNet" }
 	isLong := func(value any) bool { return len(fmt.Sprint(value)) > longestUser }
 	named := func(p *pod) bool { return onWindows(p) && p.Spec.OS != nil }
 	unnamed := func(p *pod) bool { return onWindows(p) && p.Spec.OS == nil }
@@ -115,7 +116,7 @@ func fieldRules() []rule {
 			"is not supported on Windows by the Kubernetes documentation", "Mount the volume as a whole."),
 		fields("mount", onWindows, Error, containers+".volumeMounts[*].recursiveReadOnly", other("Disabled"),
 			"Windows has no recursive read-only mounts", "Remove it."),
-		fields("dns", onWindows, Warning, "dnsPolicy", func(value any) bool { return value == "ClusterFirstWithHostNet" },
+		fields("dns", onWindows, Warning, "dnsPolicy", isHostNet,
 			"ClusterFirstWithHostNet is not supported on Windows; the pod is treated as ClusterFirst", "Remove it."),
 	}
 }

@@ -244,7 +244,8 @@ func TestCallThatHangsEndsByTimeAndLeavesNoRequest(t *testing.T) {
 			// Time that runs out for a command costs the command only.
 			r.Change(func(s *sshd.Settings) { s.Faults = sshd.Faults{} })
 			r.does(func(_ context.Context, c *call) int { c.answer(t, `{"result":1}`); return 0 })
-			if err = callVerb(t.Context(), conn, contract.VerbPreflight, struct{}{}, new(contract.Answer[int])); err != nil {
+			if err = callVerb(t.Context(), conn, contract.VerbPreflight, struct{}{},
+				new(contract.Answer[int])); err != nil {
 				t.Errorf("the next call answers %v", err)
 			}
 		})
