@@ -56,8 +56,8 @@ const defaultMode = 0o644
 const longestUser = 256 + 1 + 20
 
 // fieldRules are the rules about single fields. linux-security lists the fields that a pod must not have with os.name
-// windows, according to the API server's validation of pods. The volumes of the first row have drivers for Linux only.
-// The other in-tree drivers are served by CSI, and CSI drivers declare their operating systems themselves.
+// windows, according to the API server's validation of pods. The first row of volume lists the drivers that exist for
+// Linux only. CSI serves the other in-tree drivers, and CSI drivers declare their operating systems themselves.
 func fieldRules() []rule {
 	isTrue := func(value any) bool { return value == true }
 	other := func(than any) func(any) bool { return func(value any) bool { return value != than } }
