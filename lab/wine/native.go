@@ -25,7 +25,8 @@ type native struct {
 
 func natives() []native {
 	return []native{
-		{"bcryptprimitives.dll", []string{"bcryptprimitives.c", "mend.c", "link.c", "socket.c"},
+		{"bcryptprimitives.dll",
+			[]string{"bcryptprimitives.c", "mend.c", "link.c", "socket.c", "service.c", "security.c"},
 			[]string{"-shared", "-ladvapi32", "-lntdll"}},
 		{"computenetwork.dll", []string{"hns.c"}, []string{"-shared", "-lole32"}},
 		{"pdh.dll", []string{"pdh.c"}, []string{"-shared"}},

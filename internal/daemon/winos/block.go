@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf16"
 )
 
 // encodeEnvironment converts variables to the lines NAME=value of a REG_MULTI_SZ. The lines are sorted by
@@ -62,44 +61,4 @@ func checkVariable(name, value string) error {
 		return fmt.Errorf("variable %q: %w: too long", name, ErrInvalidName)
 	}
 	return nil
-}
-
-// encodeStrings encodes a list of strings for Windows: each string ends with NUL, and the list with another
-// NUL. An empty list is two NULs, which ChangeServiceConfig takes as "none". A null pointer would mean "don't
-// change".
-func encodeStrings(list []string) []uint16 {
-	var block []uint16
-	for _, s := range list {
-		block = append(appendString(block, s), 0)
-	}
-	if len(list) == 0 {
-		block = append(block, 0)
-	}
-	return append(block, 0)
-}
-
-func appendString(block []uint16, s string) []uint16 {
-	for _, r := range s {
-		block = utf16.AppendRune(block, r)
-	}
-	return block
-}
-
-// decodeStrings decodes such a list, up to the first empty string or the end of the block.
-func decodeStrings(block []uint16) []string {
-	var list []string
-	for {
-		end := slices.Index(block, 0)
-		if end < 0 {
-			end = len(block)
-		}
-		if end == 0 {
-			return list
-		}
-		list = append(list, string(utf16.Decode(block[:end])))
-		if end == len(block) {
-			return list
-		}
-		block = block[end+1:]
-	}
 }

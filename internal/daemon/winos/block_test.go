@@ -52,23 +52,3 @@ func TestEnvironmentIsReadWithoutWhatIsNoVariable(t *testing.T) {
 		t.Errorf("nothing gives %q", got)
 	}
 }
-
-func TestListsOfStringsSurviveTheWayToWindows(t *testing.T) {
-	t.Parallel()
-	for _, list := range [][]string{nil, {"containerd"}, {"containerd", "hns", "😀ü"}} {
-		block := encodeStrings(list)
-		if len(block) < 2 || block[len(block)-1] != 0 || block[len(block)-2] != 0 {
-			t.Errorf("%q ends with %v, want two NULs", list, block)
-		}
-		if got := decodeStrings(block); !slices.Equal(got, list) {
-			t.Errorf("got %q, want %q", got, list)
-		}
-		// Bytes after the list are ignored.
-		if got := decodeStrings(append(block, 'x', 0)); !slices.Equal(got, list) {
-			t.Errorf("got %q, want %q", got, list)
-		}
-	}
-	if got := decodeStrings([]uint16{'a', 0, 'b'}); !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("a list without its end gives %q", got)
-	}
-}

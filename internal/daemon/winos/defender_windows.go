@@ -31,7 +31,7 @@ func (system) ExcludeFromDefender(ctx context.Context, exe string) error {
 	}
 	// If the service may not be read, it exists.
 	if err == nil {
-		h.close()
+		closeService(h)
 	} else if !errors.Is(err, ErrDenied) {
 		return err
 	}

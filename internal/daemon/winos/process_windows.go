@@ -7,37 +7,31 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/svc/mgr"
 )
 
 // process is a process to wait for. Its zero value is a process that has ended.
 type process struct{ handle windows.Handle }
 
-// process opens the service's process, unless the service shares its process. If the process can't be opened,
+// serviceProcess opens the service's process, unless the service shares its process. If the process can't be opened,
 // because it has ended or because Windows protects it, it counts as ended, because nothing can wait for it.
-func (h serviceHandle) process(status serviceStatus) (process, error) {
-	if status.ProcessId == 0 || status.shared {
+func serviceProcess(s *mgr.Service) (process, error) {
+	status, err := s.Query()
+	if err != nil {
+		return process{}, fail(err, "querying service %s", s.Name)
+	}
+	config, err := s.Config()
+	if err != nil {
+		return process{}, fail(err, "reading the configuration of service %s", s.Name)
+	}
+	if status.ProcessId == 0 || config.ServiceType&windows.SERVICE_WIN32_SHARE_PROCESS != 0 {
 		return process{}, nil
 	}
 	opened, err := windows.OpenProcess(windows.SYNCHRONIZE, false, status.ProcessId)
 	if errors.Is(err, windows.ERROR_INVALID_PARAMETER) || errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return process{}, nil
 	}
-	return process{handle: opened}, fail(err, "opening the process of service %s", h.name)
-}
-
-// processGone reports whether a process certainly doesn't exist. For 0, which is no process, it returns
-// false.
-func processGone(pid uint32) bool {
-	if pid == 0 {
-		return false
-	}
-	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, pid)
-	if err != nil {
-		return errors.Is(err, windows.ERROR_INVALID_PARAMETER)
-	}
-	p := process{handle: h}
-	defer p.close()
-	return p.ended()
+	return process{handle: opened}, fail(err, "opening the process of service %s", s.Name)
 }
 
 func (p process) close() {

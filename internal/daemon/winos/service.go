@@ -4,18 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
-)
-
-// Polling interval while a service starts or stops, and the longest time without progress. Microsoft's
-// samples poll at a tenth of the service's wait hint, at most every 10 s. A poll is a cheap local call, and a
-// join waits for it.
-const (
-	quickestLook = 10 * time.Millisecond
-	slowestLook  = 250 * time.Millisecond
-	longestStall = time.Minute
 )
 
 // serviceStates are the states of SERVICE_STATUS_PROCESS:
@@ -97,51 +86,4 @@ func checkServiceConfig(config ServiceConfig) error {
 		}
 	}
 	return nil
-}
-
-// pendingWait decides when to poll a starting or stopping service again, and when it has made no progress for
-// too long.
-type pendingWait struct {
-	seen       bool
-	checkpoint uint32
-	since      time.Time // when the checkpoint last changed
-}
-
-// next evaluates the service's present checkpoint, and its hint for the time until the next checkpoint.
-func (p *pendingWait) next(now time.Time, checkpoint uint32, hint time.Duration) (wait time.Duration, stalled bool) {
-	if !p.seen || checkpoint != p.checkpoint {
-		p.seen, p.checkpoint, p.since = true, checkpoint, now
-	}
-	// A service may take twice as long as its hint.
-	stalled = now.Sub(p.since) > max(2*hint, longestStall)
-	return min(max(hint/10, quickestLook), slowestLook), stalled
-}
-
-// dependants lists the services that need name, directly or through other services, in stop order: each service
-// comes before the services that it needs. needs maps each active service to its dependencies. Names are compared
-// without case. A cycle is visited once.
-func dependants(needs map[string][]string, name string) []string {
-	neededBy := map[string][]string{}
-	for service, dependencies := range needs {
-		for _, dependency := range dependencies {
-			key := strings.ToLower(dependency)
-			neededBy[key] = append(neededBy[key], service)
-		}
-	}
-	var order []string
-	seen := map[string]bool{strings.ToLower(name): true}
-	var walk func(string)
-	walk = func(name string) {
-		direct := neededBy[strings.ToLower(name)]
-		slices.Sort(direct) // for a stable order
-		for _, service := range direct {
-			if key := strings.ToLower(service); !seen[key] {
-				seen[key] = true
-				walk(service)
-				order = append(order, service)
-			}
-		}
-	}
-	walk(name)
-	return order
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestARequestToStopThatIsNotAnsweredIsNoStartThatFailed(t *testing.T) {
@@ -39,65 +37,6 @@ func TestAServiceThatRunsWhenTheTimeOfItsStopIsOverHasNotAnswered(t *testing.T) 
 		if silent := (UnansweredError{}); errors.As(err, &silent) != want || !errors.Is(err, ErrInUse) {
 			t.Errorf("as %s it is %v", state, err)
 		}
-	}
-}
-
-func TestDependantsStopBeforeWhatTheyNeed(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		needs map[string][]string
-		want  []string
-	}{
-		"nobody needs it": {map[string][]string{"containerd": nil, "sshd": nil}, nil},
-		"a chain": {map[string][]string{"kubelet": {"containerd"}, "hybrid": {"kubelet"},
-			"proxy": {"hybrid"}}, []string{"proxy", "hybrid", "kubelet"}},
-		"names differ in case": {map[string][]string{"Kubelet": {"CONTAINERD"}, "hybrid": {"kubeLET"}},
-			[]string{"hybrid", "Kubelet"}},
-		"two ways to one": {map[string][]string{"a": {"containerd"}, "b": {"containerd"}, "c": {"a", "b"}},
-			[]string{"c", "a", "b"}},
-		"a circle is walked once": {map[string][]string{"containerd": {"b"}, "a": {"containerd"}, "b": {"a"}},
-			[]string{"b", "a"}},
-		"it needs itself":             {map[string][]string{"containerd": {"containerd"}}, nil},
-		"others depend on each other": {map[string][]string{"x": {"y"}, "y": nil}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := dependants(test.needs, "containerd"); !slices.Equal(got, test.want) {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
-		})
-	}
-}
-
-func TestWaitEndsWhenNothingMovesForLongerThanTheServiceAskedFor(t *testing.T) {
-	t.Parallel()
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	type look struct {
-		after      time.Duration
-		checkpoint uint32
-		hint       time.Duration
-		wait       time.Duration
-		stalled    bool
-	}
-	for name, looks := range map[string][]look{
-		"no hint": {{0, 0, 0, quickestLook, false}, {longestStall, 0, 0, quickestLook, false},
-			{longestStall + 1, 0, 0, quickestLook, true}},
-		"a tenth of the hint": {{0, 1, time.Second, 100 * time.Millisecond, false}},
-		"a long hint": {{0, 1, time.Hour, slowestLook, false},
-			{2 * time.Hour, 1, time.Hour, slowestLook, false}, {2*time.Hour + 1, 1, time.Hour, slowestLook, true}},
-		"progress starts time again": {{0, 1, 0, quickestLook, false}, {longestStall, 2, 0, quickestLook, false},
-			{2 * longestStall, 2, 0, quickestLook, false}, {2*longestStall + 1, 2, 0, quickestLook, true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var p pendingWait
-			for i, l := range looks {
-				if wait, stalled := p.next(start.Add(l.after), l.checkpoint, l.hint); wait != l.wait ||
-					stalled != l.stalled {
-					t.Errorf("look %d: %v, %t; want %v, %t", i, wait, stalled, l.wait, l.stalled)
-				}
-			}
-		})
 	}
 }
 

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/windows"
 	"golang.org/x/sys/windows/svc"
 	"golang.org/x/sys/windows/svc/mgr"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // services is this machine's service manager. It keeps no handle between calls, because an open handle keeps
@@ -22,6 +21,10 @@ var _ Services = services{}
 // longestDelete limits how long Delete waits until other programs close their handles of a service. An open
 // service console holds its handle forever.
 const longestDelete = 30 * time.Second
+
+// pollInterval is for a service that starts, stops or is being deleted. A poll is a cheap local call, and a join
+// waits for it.
+const pollInterval = 50 * time.Millisecond
 
 func (services) List(ctx context.Context) ([]string, error) {
 	if err := ctx.Err(); err != nil {
@@ -40,20 +43,16 @@ func (services) Get(ctx context.Context, name string) (Service, error) {
 	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
 		return Service{}, err
 	}
-	h, err := openService(name, windows.SERVICE_QUERY_CONFIG|windows.SERVICE_QUERY_STATUS)
+	s, err := openService(name, windows.SERVICE_QUERY_CONFIG|windows.SERVICE_QUERY_STATUS)
 	if err != nil {
 		return Service{}, err
 	}
-	defer h.close()
-	config, err := h.config()
+	defer closeService(s)
+	config, err := s.Config()
 	if err != nil {
-		return Service{}, err
+		return Service{}, fail(err, "reading the configuration of service %s", name)
 	}
-	failure, err := h.recovery()
-	if err != nil {
-		return Service{}, err
-	}
-	description, err := h.description()
+	delays, reset, err := recoveryOf(s)
 	if err != nil {
 		return Service{}, err
 	}
@@ -61,24 +60,24 @@ func (services) Get(ctx context.Context, name string) (Service, error) {
 	if err != nil {
 		return Service{}, err
 	}
-	status, err := h.status()
+	status, err := s.Query()
 	if err != nil {
-		return Service{}, err
+		return Service{}, fail(err, "querying service %s", name)
 	}
-	service := Service{
+	return Service{
 		ServiceConfig: ServiceConfig{
-			Name:         name,
-			Description:  description,
-			Command:      config.command,
-			Dependencies: config.dependencies,
-			Environment:  decodeEnvironment(lines),
+			Name:          name,
+			Description:   config.Description,
+			Command:       config.BinaryPathName,
+			Dependencies:  config.Dependencies,
+			Environment:   decodeEnvironment(lines),
+			Recovery:      delays,
+			RecoveryReset: reset,
 		},
 		State:       serviceState(uint32(status.State)),
 		PID:         status.ProcessId,
-		NoAutoStart: config.start != windows.SERVICE_AUTO_START,
-	}
-	service.Recovery, service.RecoveryReset = decodeRecovery(failure)
-	return service, nil
+		NoAutoStart: config.StartType != mgr.StartAutomatic,
+	}, nil
 }
 
 // Apply reads the configuration first and writes only the differences. The next Apply completes a creation
@@ -87,126 +86,69 @@ func (services) Apply(ctx context.Context, config ServiceConfig) error {
 	if err := errors.Join(ctx.Err(), checkServiceConfig(config)); err != nil {
 		return err
 	}
-	failure, err := encodeRecovery(config.Recovery, config.RecoveryReset)
-	if err != nil {
-		return fmt.Errorf("recovery of service %s: %w", config.Name, err)
-	}
 	lines, err := encodeEnvironment(config.Environment)
 	if err != nil {
 		return fmt.Errorf("environment of service %s: %w", config.Name, err)
 	}
 	// Setting a restart as recovery action needs the right to start the service.
-	const access = windows.SERVICE_QUERY_CONFIG | windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START
-	h, err := openService(config.Name, access)
+	s, err := openService(config.Name,
+		windows.SERVICE_QUERY_CONFIG|windows.SERVICE_CHANGE_CONFIG|windows.SERVICE_START)
 	if errors.Is(err, ErrNotFound) {
-		h, err = createService(config, access)
+		s, err = createService(config)
 	}
 	if err != nil {
 		return err
 	}
-	defer h.close()
-	for _, step := range []func() error{
-		func() error { return h.applyConfig(config) },
-		func() error { return h.applyDescription(config.Description) },
-		func() error { return h.applyRecovery(failure) },
-		func() error { return h.applyFailureFlag(len(failure.Actions) > 0) },
-		func() error { return applyServiceEnvironment(config.Name, lines) },
-	} {
-		if err := step(); err != nil {
-			return err
-		}
+	defer closeService(s)
+	if err := applyConfig(s, config); err != nil {
+		return err
 	}
-	return nil
+	if err := applyRecovery(s, config.Recovery, config.RecoveryReset); err != nil {
+		return err
+	}
+	return applyServiceEnvironment(config.Name, lines)
 }
 
-// Start also starts the service's dependencies. Windows would start them itself, but this way the error names
-// the service that failed. Wine doesn't start them.
-func (s services) Start(ctx context.Context, name string) error { return s.start(ctx, name, nil) }
-
-// start starts a service. waiting are the services that wait for it.
-func (s services) start(ctx context.Context, name string, waiting []string) error {
+func (services) Start(ctx context.Context, name string) error {
 	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
 		return err
 	}
-	h, err := openService(name, windows.SERVICE_QUERY_STATUS|windows.SERVICE_QUERY_CONFIG)
+	s, err := openService(name, windows.SERVICE_QUERY_STATUS)
 	if err != nil {
 		return err
 	}
-	defer h.close()
+	defer closeService(s)
 	asked := false
-	var wait pendingWait
-	for {
-		status, err := h.status()
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (running bool, err error) {
+		status, err := s.Query()
 		if err != nil {
-			return err
+			return false, fail(err, "querying service %s", name)
 		}
 		switch status.State {
 		case svc.Running:
-			return nil
+			return true, nil
 		case svc.Stopped:
 			if asked {
-				return fmt.Errorf("starting service %s: %w: its process ended with code %d (%d of the service)",
+				return false, fmt.Errorf("starting service %s: %w: its process ended with code %d (%d of the service)",
 					name, ErrStartFailed, status.Win32ExitCode, status.ServiceSpecificExitCode)
 			}
-			if err = s.startNeeded(ctx, h, waiting); err == nil {
-				asked, err = startService(ctx, name)
-			}
+			asked, err = startService(ctx, name)
 		case svc.StopPending:
-			return fmt.Errorf("starting service %s: %w: it is still stopping", name, ErrInUse)
+			return false, fmt.Errorf("starting service %s: %w: it is still stopping", name, ErrInUse)
 		case svc.Paused:
-			err = controlService(ctx, name, svc.Continue)
+			err = controlService(ctx, name, windows.SERVICE_PAUSE_CONTINUE, svc.Continue)
 		}
-		if err != nil {
-			return err
-		}
-		pause, stalled := wait.next(time.Now(), status.CheckPoint, status.hint)
-		if stalled {
-			return fmt.Errorf("starting service %s: %w: it stands still as %s", name, ErrStartFailed,
-				serviceState(uint32(status.State)))
-		}
-		if err := sleep(ctx, pause); err != nil {
-			return fmt.Errorf("waiting for service %s to run: %w", name, err)
-		}
+		return false, err
+	})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("waiting for service %s to run: %w", name, err)
 	}
-}
-
-// startNeeded starts the dependencies of a service. Windows rejects cyclic dependencies. Wine doesn't.
-func (s services) startNeeded(ctx context.Context, h serviceHandle, waiting []string) error {
-	if slices.ContainsFunc(waiting, func(other string) bool { return strings.EqualFold(other, h.name) }) {
-		return fmt.Errorf("starting service %s: %w: it needs itself", h.name, ErrStartFailed)
-	}
-	config, err := h.config()
-	if err != nil {
-		return err
-	}
-	waiting = append(slices.Clip(waiting), h.name)
-	for _, needed := range config.dependencies {
-		if strings.HasPrefix(needed, loadOrderGroup) {
-			continue
-		}
-		if err := s.start(ctx, needed, waiting); err != nil {
-			// The other service's error is quoted and not wrapped: for example, its ErrNotFound isn't about
-			// this service.
-			return fmt.Errorf("starting service %s, which needs %s: %w: %v", h.name, needed, ErrStartFailed,
-				err) //nolint:errorlint // see above
-		}
-	}
-	return nil
+	return err
 }
 
 func (s services) Stop(ctx context.Context, name string) error {
-	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
+	if err := s.stopDependants(ctx, name); err != nil {
 		return err
-	}
-	all, err := s.Dependants(ctx, name)
-	if err != nil {
-		return err
-	}
-	for _, dependant := range all {
-		// A service that no longer exists needs no stop.
-		if err := s.stopOne(ctx, dependant); err != nil && !errors.Is(err, ErrNotFound) {
-			return fmt.Errorf("stopping %s, which needs %s: %w", dependant, name, err)
-		}
 	}
 	return s.stopOne(ctx, name)
 }
@@ -215,49 +157,66 @@ func (services) Dependants(ctx context.Context, name string) ([]string, error) {
 	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
 		return nil, err
 	}
-	needs, err := activeServices(ctx)
-	return dependants(needs, name), err
+	s, err := openService(name, windows.SERVICE_ENUMERATE_DEPENDENTS)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer closeService(s)
+	// Windows lists dependants of dependants as well, in the reverse order of their start.
+	names, err := s.ListDependentServices(svc.Active)
+	return names, fail(err, "listing dependants of service %s", name)
+}
+
+func (s services) stopDependants(ctx context.Context, name string) error {
+	names, err := s.Dependants(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, dependant := range names {
+		// A service that no longer exists needs no stop.
+		if err := s.stopOne(ctx, dependant); err != nil && !errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("stopping %s, which needs %s: %w", dependant, name, err)
+		}
+	}
+	return nil
 }
 
 // stopOne stops a service whose dependants have stopped. It waits for the end of the service's process,
 // because the exe is in use until then.
 func (s services) stopOne(ctx context.Context, name string) error {
-	h, err := openService(
-		name, windows.SERVICE_QUERY_STATUS|windows.SERVICE_QUERY_CONFIG|windows.SERVICE_ENUMERATE_DEPENDENTS)
+	h, err := openService(name, windows.SERVICE_QUERY_STATUS|windows.SERVICE_QUERY_CONFIG)
 	if err != nil {
 		return err
 	}
-	defer h.close()
-	status, err := h.status()
-	if err != nil {
-		return err
-	}
-	// Look up the process before the stop, because the service manager forgets it afterwards.
-	process, err := h.process(status)
+	defer closeService(h)
+	// Open the process before the stop, because the service manager forgets it afterwards.
+	process, err := serviceProcess(h)
 	if err != nil {
 		return err
 	}
 	defer process.close()
-	asked := false
-	var wait pendingWait
-	for status.State != svc.Stopped {
+	asked, state := false, ServiceStopped
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (stopped bool, err error) {
+		status, err := h.Query()
+		if err != nil {
+			return false, fail(err, "querying service %s", name)
+		}
+		state = serviceState(uint32(status.State))
 		if !asked && (status.State == svc.Running || status.State == svc.Paused) {
-			if asked, err = s.askToStop(ctx, h); err != nil && !process.ended() {
-				return err
+			if asked, err = s.askToStop(ctx, name); err != nil && !process.ended() {
+				return false, err
 			}
 		}
-		pause, stalled := wait.next(time.Now(), status.CheckPoint, status.hint)
-		if stalled {
-			state := serviceState(uint32(status.State))
-			return fmt.Errorf("stopping service %s: %w: it stands still as %s", name, unfinished(name, state), state)
-		}
-		if err := sleep(ctx, pause); err != nil {
-			return fmt.Errorf("waiting for service %s to stop: %w: %w", name,
-				unfinished(name, serviceState(uint32(status.State))), err)
-		}
-		if status, err = h.status(); err != nil {
-			return err
-		}
+		return status.State == svc.Stopped, nil
+	})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("waiting for service %s to stop: %w: %w", name, unfinished(name, state), err)
+	case err != nil:
+		return err
 	}
 	if err := process.wait(ctx); err != nil {
 		return fmt.Errorf("waiting for the process of service %s to end: %w: %w", name, ErrInUse, err)
@@ -266,63 +225,50 @@ func (s services) stopOne(ctx context.Context, name string) error {
 }
 
 // askToStop sends the request to stop. asked is false if the service can't accept it at this moment.
-func (s services) askToStop(ctx context.Context, h serviceHandle) (asked bool, err error) {
-	err = controlService(ctx, h.name, svc.Stop)
+func (s services) askToStop(ctx context.Context, name string) (asked bool, err error) {
+	err = controlService(ctx, name, windows.SERVICE_STOP, svc.Stop)
 	switch {
-	case errors.Is(err, windows.ERROR_DEPENDENT_SERVICES_RUNNING):
-		// A dependant was started since then, or depends on the service's load order group.
-		return false, s.stopDependants(ctx, h)
+	case errors.Is(err, windows.ERROR_DEPENDENT_SERVICES_RUNNING): // one was started since then
+		return false, s.stopDependants(ctx, name)
 	case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL), errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
 		return false, nil // its state is just changing
 	}
-	return err == nil, stopError(h.name, code(err), err)
+	return err == nil, stopError(name, code(err), err)
 }
 
-func (s services) stopDependants(ctx context.Context, h serviceHandle) error {
-	names, err := (&mgr.Service{Name: h.name, Handle: h.handle}).ListDependentServices(svc.Active)
-	if err != nil {
-		return fail(err, "listing dependants of service %s", h.name)
+func (s services) Delete(ctx context.Context, name string) error {
+	found, err := s.Get(ctx, name)
+	if err == nil && found.State != ServiceStopped {
+		return fmt.Errorf("deleting service %s: %w: its state is %s", name, ErrInUse, found.State)
 	}
-	// Stop them in the reverse order of their start.
-	for _, name := range names {
-		if err := s.stopOne(ctx, name); err != nil && !errors.Is(err, ErrNotFound) {
-			return fmt.Errorf("stopping %s, which needs %s: %w", name, h.name, err)
-		}
+	if err == nil {
+		err = s.DeleteAtStop(ctx, name)
 	}
-	return nil
-}
-
-func (services) Delete(ctx context.Context, name string) error {
-	if err := errors.Join(ctx.Err(), checkServiceName(name)); err != nil {
-		return err
-	}
-	err := deleteService(name)
-	switch {
-	case errors.Is(err, ErrNotFound):
+	if errors.Is(err, ErrNotFound) {
 		return nil
-	case errors.Is(err, windows.ERROR_SERVICE_MARKED_FOR_DELETE):
-		// Someone else has deleted it already. Wait for the end of the deletion.
-	case err != nil:
+	}
+	if err != nil && !errors.Is(err, windows.ERROR_SERVICE_MARKED_FOR_DELETE) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, longestDelete)
 	defer cancel()
-	for {
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (gone bool, err error) {
 		h, err := openService(name, windows.SERVICE_QUERY_STATUS)
-		if errors.Is(err, ErrNotFound) {
-			return nil
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return true, nil
+		case err == nil:
+			closeService(h)
+		case errors.Is(err, windows.ERROR_SERVICE_MARKED_FOR_DELETE):
+			err = nil
 		}
-		if err == nil {
-			h.close()
-		} else if !errors.Is(err, windows.ERROR_SERVICE_MARKED_FOR_DELETE) {
-			return err
-		}
-		if err := sleep(ctx, slowestLook); err != nil {
-			return fmt.Errorf("deleting service %s: %w: it is marked for deletion, and another program has it open: "+
-				"%w", name,
-				ErrInUse, err)
-		}
+		return false, err
+	})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("deleting service %s: %w: it is marked for deletion, and another program has it open: %w",
+			name, ErrInUse, err)
 	}
+	return err
 }
 
 // DeleteAtStop implements Services.
@@ -331,90 +277,14 @@ func (services) DeleteAtStop(ctx context.Context, name string) error {
 		return err
 	}
 	const deletion = 0x10000 // DELETE, a standard right
-	h, err := openService(name, deletion)
+	s, err := openService(name, deletion)
 	if err != nil {
 		return err
 	}
-	defer h.close()
-	err = fail(windows.DeleteService(h.handle), "deleting service %s", name)
+	defer closeService(s)
+	err = s.Delete()
 	if errors.Is(err, windows.ERROR_SERVICE_MARKED_FOR_DELETE) {
 		return nil
 	}
-	return err
-}
-
-func deleteService(name string) error {
-	const deletion = 0x10000 // DELETE, a standard right
-	h, err := openService(name, deletion|windows.SERVICE_QUERY_STATUS)
-	if err != nil {
-		return err
-	}
-	defer h.close()
-	status, err := h.status()
-	if err != nil {
-		return err
-	}
-	if status.State != svc.Stopped {
-		return fmt.Errorf("deleting service %s: %w: its state is %s", name, ErrInUse,
-			serviceState(uint32(status.State)))
-	}
-	return fail(windows.DeleteService(h.handle), "deleting service %s", name)
-}
-
-// activeServices returns the dependencies of each service that isn't stopped. EnumDependentServices answers
-// this for one service, but not on Wine. Reading all configurations takes about 10 ms.
-func activeServices(ctx context.Context) (map[string][]string, error) {
-	scm, err := connect(windows.SC_MANAGER_CONNECT | windows.SC_MANAGER_ENUMERATE_SERVICE)
-	if err != nil {
-		return nil, err
-	}
-	defer disconnect(scm)
-	names, err := scm.ListServices()
-	if err != nil {
-		return nil, fail(err, "listing services")
-	}
-	needs := map[string][]string{}
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		// If a service can't be read, it is deleted, protected or broken. Such a service must not prevent the stop
-		// of another service. If it depends on that service after all, Windows refuses the stop, and askToStop
-		// stops the dependants.
-		if config, active, err := activeConfig(name); err == nil && active {
-			needs[name] = slices.DeleteFunc(config.dependencies, func(s string) bool {
-				return strings.HasPrefix(s, loadOrderGroup)
-			})
-		}
-	}
-	return needs, nil
-}
-
-// loadOrderGroup marks a dependency on a group of services (SC_GROUP_IDENTIFIER).
-const loadOrderGroup = "+"
-
-func activeConfig(name string) (serviceConfig, bool, error) {
-	h, err := openService(name, windows.SERVICE_QUERY_CONFIG|windows.SERVICE_QUERY_STATUS)
-	if err != nil {
-		return serviceConfig{}, false, err
-	}
-	defer h.close()
-	status, err := h.status()
-	if err != nil || status.State == svc.Stopped {
-		return serviceConfig{}, false, err
-	}
-	config, err := h.config()
-	return config, true, err
-}
-
-// sleep waits for d, or for the end of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return fail(err, "deleting service %s", name)
 }

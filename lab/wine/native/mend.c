@@ -13,7 +13,7 @@
  * says that it has never heard of it, so containerd, which removes what it no longer needs in that way, kept all of it. So NtSetInformationFile says what
  * Windows says.
  *
- * What Wine lacks of sockets and links is in socket.c and link.c.
+ * What Wine lacks of sockets, links, services and rights is in socket.c, link.c, service.c and security.c.
  *
  * Services find the data of all users in C:\ProgramData, where Wine sends them to C:\users\Public.
  */
@@ -104,7 +104,7 @@ void replace(const char *name, void *by, void **original)
 
 static FARPROC WINAPI look_up(HMODULE module, const char *name)
 {
-    const struct substitute *lists[] = { socket_substitutes, link_substitutes };
+    const struct substitute *lists[] = { socket_substitutes, link_substitutes, service_substitutes, security_substitutes };
     FARPROC found = GetProcAddress(module, name);
     size_t i;
     if (found == NULL || (ULONG_PTR)name <= 0xffff) /* a number, not a name */

@@ -13,8 +13,8 @@ struct substitute {
     void **original;
 };
 
-/* socket.c and link.c have some, each with an empty one at the end. */
-extern const struct substitute socket_substitutes[], link_substitutes[];
+/* socket.c, link.c, service.c and security.c have some, each with an empty one at the end. */
+extern const struct substitute socket_substitutes[], link_substitutes[], service_substitutes[], security_substitutes[];
 
 /* mend_links shows what link.c made, and files with this mark as those of sockets. */
 #define MARK_SOCKET FILE_ATTRIBUTE_SYSTEM
