@@ -2,11 +2,10 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Boot is the time between one power on and the next power off.
@@ -28,7 +27,6 @@ type power struct {
 
 	mu      sync.Mutex
 	current Boot
-	boots   uint32
 	down    chan struct{}
 	on      bool
 	// up is set when a machine that is on starts processes and services.
@@ -191,8 +189,7 @@ func (m *Machine) turnOn() {
 	down := make(chan struct{})
 	var id string
 	if !p.set(func() {
-		p.boots++
-		id = contract.BootName(p.boots, rand.Uint64())
+		id = fmt.Sprintf("boot-%x", rand.Uint64())
 		p.on, p.down = true, down
 		p.current = Boot{ID: id, Down: down}
 	}) {

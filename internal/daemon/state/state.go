@@ -148,7 +148,7 @@ type Variable struct {
 
 // IsInherited reports whether services still get a deleted variable from the service manager.
 func (v Variable) IsInherited(boot string) bool {
-	return !contract.SameBoot(v.SetIn, boot) && (v.RemovedIn == "" || contract.SameBoot(v.RemovedIn, boot))
+	return v.SetIn != boot && (v.RemovedIn == "" || v.RemovedIn == boot)
 }
 
 // Start records the inputs of a service's last start.
@@ -337,7 +337,7 @@ func (s *State) TouchVariable(name string, before *string) {
 // NoteVariable records that a variable was set or deleted in this boot.
 func (s *State) NoteVariable(name, boot string, set bool) {
 	v := s.Environment[strings.ToLower(name)]
-	gone := v.RemovedIn != "" && !contract.SameBoot(v.RemovedIn, boot)
+	gone := v.RemovedIn != "" && v.RemovedIn != boot
 	switch {
 	case !set:
 		v.RemovedIn = boot

@@ -117,9 +117,6 @@ func countReboot(stateFile *state.File, now time.Time, boot string, needs []stri
 	switch {
 	case last.Count > 0 && last.BootID == boot:
 		return nil
-	case last.Count > 0 && contract.SameBoot(last.BootID, boot):
-		last.BootID = boot // the new name may be more precise than the old one
-		return stateFile.Save()
 	case since >= forgetReboot:
 		last = &state.Reboots{} // a clock that was wrong must not hold the host for ever
 	case last.Count >= maxReboots && since < rebootPause:

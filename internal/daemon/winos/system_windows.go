@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -100,56 +101,28 @@ func readVersion(facts *Facts) error {
 	return found.describe(facts, int(windows.RtlGetVersion().BuildNumber))
 }
 
-func readBoot(facts *Facts) (err error) {
-	sequence, err := bootSequence()
-	if err != nil {
-		return err
-	}
-	var times struct {
-		BootTime, CurrentTime, TimeZoneBias int64
-		TimeZoneID, _                       uint32
-		BootTimeBias, SleepTimeBias         uint64
-	}
-	// Source:
-	// https://learn.microsoft.com/en-us/windows/win32/api/winternl/nf-winternl-ntquerysysteminformation
-	// (SystemTimeOfDayInformation).
-	err = windows.NtQuerySystemInformation(windows.SystemTimeOfDayInformation, unsafe.Pointer(&times),
-		uint32(unsafe.Sizeof(times)), nil)
-	if err != nil && sequence == 0 {
-		return fail(err, "reading the time of the boot")
-	}
-	sequence, begun, err := readBegun(sequence)
-	if err != nil {
-		return err
-	}
-	facts.BootID, err = bootSigns{sequence: sequence, begun: begun, time: times.BootTime,
-		corrections: int64(times.BootTimeBias)}.id()
-	return err
-}
+// bootKey is a registry key that Windows keeps only in memory until the next boot. Nobody writes into it, so its time is
+// the time of its creation.
+const bootKey = `SOFTWARE\windows-instance-config-daemon-boot`
 
-// bootKeyPath is the key of the boot, and these are its values.
-const (
-	bootKeyPath  = `SOFTWARE\windows-instance-config-daemon-boot`
-	bootValue    = "Begun"
-	counterValue = "Counter"
-)
-
-// readBegun reads both parts of the boot's id. If the boot's key doesn't exist and we may not create it,
-// begun is 0.
-func readBegun(sequence uint32) (number uint32, begun uint64, err error) {
-	key, err := makeVolatile(bootKeyPath)
+// readBoot names the boot by the time when its key was first created. Unlike the time of the boot, this doesn't change
+// when the clock is corrected. A host that hibernates stays in the same boot. If the key doesn't exist and we may not
+// create it, the boot has no name.
+func readBoot(facts *Facts) error {
+	key, err := makeVolatile(bootKey)
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
-		key, err = registry.OpenKey(registry.LOCAL_MACHINE, bootKeyPath, registry.QUERY_VALUE)
-		if errors.Is(err, registry.ErrNotExist) || errors.Is(err, windows.ERROR_ACCESS_DENIED) {
-			return sequence, 0, nil
-		}
+		return nil
 	}
 	if err != nil {
-		return 0, 0, fail(err, "making the key of the boot")
+		return fail(err, "making the key of the boot")
 	}
 	defer closeKey(key)
-	number, begun, err = bootOf(volatileKey{key}, sequence)
-	return number, begun, fail(err, "reading the key of the boot")
+	info, err := key.Stat()
+	if err != nil {
+		return fail(err, "reading the key of the boot")
+	}
+	facts.BootID = "boot-" + strconv.FormatInt(info.ModTime().UnixNano(), 16)
+	return nil
 }
 
 // makeVolatile creates or opens a key that doesn't survive the next boot.
@@ -165,78 +138,11 @@ func makeVolatile(path string) (registry.Key, error) {
 	const volatile = 1 // REG_OPTION_VOLATILE
 	var key registry.Key
 	code, _, _ := create.Call(uintptr(registry.LOCAL_MACHINE), uintptr(unsafe.Pointer(name)), 0, 0, volatile,
-		registry.QUERY_VALUE|registry.SET_VALUE|registry.CREATE_SUB_KEY, 0, uintptr(unsafe.Pointer(&key)), 0)
+		registry.QUERY_VALUE, 0, uintptr(unsafe.Pointer(&key)), 0)
 	if code != 0 {
 		return 0, windows.Errno(code)
 	}
 	return key, nil
-}
-
-// volatileKey is the boot's key.
-type volatileKey struct{ registry.Key }
-
-var _ bootKey = volatileKey{}
-
-func (k volatileKey) begun() (uint64, error) { return k.value(bootValue) }
-
-func (k volatileKey) counter() (uint32, error) {
-	number, err := k.value(counterValue)
-	return uint32(number), err
-}
-
-func (k volatileKey) value(name string) (uint64, error) {
-	value, _, err := k.GetIntegerValue(name)
-	if errors.Is(err, registry.ErrNotExist) || errors.Is(err, registry.ErrUnexpectedType) {
-		return 0, nil
-	}
-	return value, err
-}
-
-func (k volatileKey) setBegun(begun uint64) error { return k.set(k.SetQWordValue(bootValue, begun)) }
-
-func (k volatileKey) setCounter(number uint32) error {
-	return k.set(k.SetDWordValue(counterValue, number))
-}
-
-func (volatileKey) set(err error) error {
-	if errors.Is(err, windows.ERROR_ACCESS_DENIED) { // an administrator's process will set it
-		return nil
-	}
-	return err
-}
-
-// volatile tries to create a persistent key below this key. Windows refuses this below a volatile key.
-func (k volatileKey) volatile() (bool, error) {
-	const probe = "lasting"
-	key, _, err := registry.CreateKey(k.Key, probe, registry.QUERY_VALUE)
-	if errors.Is(err, windows.ERROR_CHILD_MUST_BE_VOLATILE) || errors.Is(err, windows.ERROR_ACCESS_DENIED) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	closeKey(key)
-	return false, registry.DeleteKey(k.Key, probe)
-}
-
-func (k volatileKey) changed() (uint64, error) {
-	info, err := k.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return uint64(info.ModTime().UnixNano()), nil
-}
-
-// bootSequence reads KUSER_SHARED_DATA.BootId, "incremented for each boot attempt by the OS loader", from the
-// page that the kernel shares with every process. It uses ReadProcessMemory on its own process, which returns
-// an error where a pointer would crash. Source:
-// https://learn.microsoft.com/en-us/windows-hardware/drivers/ddi/ntddk/ns-ntddk-kuser_shared_data.
-func bootSequence() (uint32, error) {
-	const page, offset = 0x7ffe0000, 0x2c4
-	var sequence uint32
-	err := windows.ReadProcessMemory(windows.CurrentProcess(), page+offset, (*byte)(unsafe.Pointer(&sequence)),
-		unsafe.Sizeof(sequence), nil)
-	return sequence, fail(err, "reading the number of the boot")
 }
 
 func readAdmin(facts *Facts) error {

@@ -75,35 +75,6 @@ func TestAPendingRebootOfWindowsIsSeen(t *testing.T) {
 	}
 }
 
-func TestABootKeepsItsNameWhateverIsWrittenIntoItsKey(t *testing.T) {
-	const path = `SOFTWARE\windows-instance-config-daemon-boot`
-	system := winos.New().System
-	before, err := system.Facts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.ALL_ACCESS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = errors.Join(key.SetStringValue("somebody else's", "value"), key.Close()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // a test leaves the host as it was
-		key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.ALL_ACCESS)
-		if err == nil {
-			err = errors.Join(key.DeleteValue("somebody else's"), key.Close())
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	after, err := system.Facts(t.Context())
-	if err != nil || after.BootID != before.BootID || !strings.HasPrefix(after.BootID, "boot-") {
-		t.Errorf("boot %s is boot %s, %v", before.BootID, after.BootID, err)
-	}
-}
-
 func TestTheNodesAddressIsOneOfTheMachines(t *testing.T) {
 	ip, err := winos.New().Network.NodeIP(t.Context())
 	if err != nil {

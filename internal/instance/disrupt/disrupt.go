@@ -104,7 +104,9 @@ func (d *Disrupt) noteRequest(view *View) {
 	switch activity := view.activity(); {
 	case activity.Step != v1alpha1.StepSwitching:
 	case activity.Kind == v1alpha1.ActivityReboot:
-		noteBoot(activity, view.Node)
+		if activity.BootID == "" {
+			activity.BootID = view.Node.Annotations[contract.BootIDAnnotation]
+		}
 	case !isUndrained(view):
 		d.noteSwitch(&view.Instance.Status)
 	}

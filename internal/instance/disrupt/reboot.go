@@ -111,15 +111,7 @@ func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) boo
 // isAnotherBoot reports whether a node's daemon runs in another boot than the boot that must end.
 func isAnotherBoot(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	boot := node.Annotations[contract.BootIDAnnotation]
-	return reboot.BootID != "" && boot != "" && !contract.SameBoot(reboot.BootID, boot)
-}
-
-// noteBoot records the boot before the reboot, by the name that the present daemon gives it.
-func noteBoot(reboot *v1alpha1.Activity, node *corev1.Node) {
-	boot := node.Annotations[contract.BootIDAnnotation]
-	if reboot.BootID == "" || boot != "" && contract.SameBoot(reboot.BootID, boot) {
-		reboot.BootID = boot
-	}
+	return reboot.BootID != "" && boot != "" && reboot.BootID != boot
 }
 
 // needsNoReboot ends a reboot that has already happened, and refuses a reboot above the limit.

@@ -138,7 +138,7 @@ const maxNodeName = 200
 func (j *Join) recognise(instance *v1alpha1.WindowsInstance, session *journey.Session, facts contract.HostFacts,
 	cluster blueprint.Facts) journey.Outcome {
 	if since := instance.Status.RebootTime; since != nil {
-		if instance.Status.Host != nil && contract.SameBoot(instance.Status.Host.BootID, facts.BootID) {
+		if instance.Status.Host != nil && instance.Status.Host.BootID == facts.BootID {
 			if j.Now().Sub(since.Time) > journey.RebootLimit {
 				instance.Status.RebootTime = nil // whatever stopped it, the next attempt asks again
 				return journey.Fail(contract.NewProblem(contract.ReasonRebootTimedOut,

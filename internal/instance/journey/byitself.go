@@ -32,7 +32,7 @@ func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return a.invite(ctx, instance, isOpen)
 	// A host that does not reboot in time is asked again: see join.recognise.
 	case status.RebootTime != nil && a.options.Now().Sub(status.RebootTime.Time) <= RebootLimit &&
-		status.Host != nil && contract.SameBoot(status.Host.BootID, reported.BootID):
+		status.Host != nil && status.Host.BootID == reported.BootID:
 		return a.dialFailed(instance, contract.NewProblem(contract.ReasonConnectionLost, "the host is not back yet"))
 	}
 	command, err := a.command(ctx, instance)

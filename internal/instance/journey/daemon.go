@@ -47,7 +47,7 @@ func (d *Daemons) Forget(instance *v1alpha1.WindowsInstance) {
 func hasNotRebooted(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	reboot := status.Reboot()
 	return reboot != nil && !reboot.Begun() && reboot.Reason == string(contract.ReasonDaemonUnresponsive) &&
-		contract.SameBoot(reboot.BootID, node.Annotations[contract.BootIDAnnotation])
+		reboot.BootID == node.Annotations[contract.BootIDAnnotation]
 }
 
 // isAwaited reports whether a revision was requested from a daemon that neither has it nor reports why not.
