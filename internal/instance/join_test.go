@@ -413,27 +413,6 @@ func TestARebootIsProvenByTheBootID(t *testing.T) {
 	}
 }
 
-// Another daemon was sent, which names boots otherwise, and the host was taken for rebooted.
-func TestABootWithALongerNameIsNoReboot(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	needs := contract.PreflightAnswer{Facts: w.machine.Facts(), NeedsPrepare: []string{"Containers"}}
-	w.machine.Answer(contract.VerbPreflight, needs)
-	w.machine.Answer(contract.VerbPrepare, contract.PrepareAnswer{Rebooting: true, BootID: "boot-1"})
-	i, session := newInstance(), &journey.Session{}
-	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting)
-	for _, boot := range []string{"boot-1-18f", "boot-1"} {
-		needs.Facts.BootID = boot
-		w.machine.Answer(contract.VerbPreflight, needs)
-		want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting)
-		session.End()
-	}
-	if asked := len(slices.DeleteFunc(w.machine.Calls(),
-		func(v contract.Verb) bool { return v != contract.VerbPrepare })); asked != 1 {
-		t.Errorf("it was asked to reboot %d times", asked)
-	}
-}
-
 func TestARebootThatNeverHappensIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

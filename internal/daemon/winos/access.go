@@ -19,35 +19,37 @@ const (
 	usersDirectory = administratorsDirectory + "(A;OICI;0x1200a9;;;BU)(A;CI;LCDC;;;BU)(A;OICIIO;GA;;;CO)"
 )
 
-// administrators returns the group Administrators and the account SYSTEM, in short form and as SIDs.
-func administrators() []string { return []string{"BA", "S-1-5-32-544", "SY", "S-1-5-18"} }
+// isTrusted reports whether an account is the group Administrators or the account SYSTEM, in short form or as SID.
+func isTrusted(account string) bool {
+	return slices.Contains([]string{"BA", "S-1-5-32-544", "SY", "S-1-5-18"}, account)
+}
 
-// accessOf parses a security descriptor in text form. It returns AccessAdministrators only if the descriptor
-// certainly grants access to trusted accounts only and inherits nothing.
-func accessOf(sddl string, trusted []string) Access {
-	if !slices.Contains(trusted, section(sddl, "O:")) {
-		return AccessInherit
+// entriesOf parses the access list of a security descriptor in text form. The fields of an entry are: type, flags,
+// rights, object, inherited object, account. ok is false if the owner isn't trusted, if the list is missing, which
+// grants access to every user (NO_ACCESS_CONTROL), or if an entry neither allows (A) nor denies (D) access.
+func entriesOf(sddl string) (entries [][]string, ok bool) {
+	_, list, found := strings.Cut(section(sddl, "D:"), "(")
+	if !found || !isTrusted(section(sddl, "O:")) {
+		return nil, false
 	}
-	_, entries, found := strings.Cut(section(sddl, "D:"), "(")
-	// NO_ACCESS_CONTROL, a missing list that grants access to every user, also has no entries.
-	if !found {
-		return AccessInherit
-	}
-	for entry := range strings.SplitSeq(strings.TrimSuffix(entries, ")"), ")(") {
-		// type;flags;rights;object;inherited object;who
+	for entry := range strings.SplitSeq(strings.TrimSuffix(list, ")"), ")(") {
 		fields := strings.Split(entry, ";")
-		if len(fields) < 6 || inherited(fields[1]) {
-			return AccessInherit
+		if len(fields) < 6 || fields[0] != "A" && fields[0] != "D" {
+			return nil, false
 		}
-		switch fields[0] {
-		case "D": // denies access, so it grants nothing
-		case "A":
-			if !slices.Contains(trusted, fields[5]) {
-				return AccessInherit
-			}
-		default:
-			return AccessInherit
-		}
+		entries = append(entries, fields)
+	}
+	return entries, true
+}
+
+// accessOf returns AccessAdministrators only if a security descriptor in text form certainly grants access to trusted
+// accounts only and inherits nothing.
+func accessOf(sddl string) Access {
+	entries, ok := entriesOf(sddl)
+	if !ok || slices.ContainsFunc(entries, func(entry []string) bool {
+		return slices.Contains(flags(entry[1]), "ID") || entry[0] == "A" && !isTrusted(entry[5])
+	}) {
+		return AccessInherit
 	}
 	return AccessAdministrators
 }
@@ -55,25 +57,11 @@ func accessOf(sddl string, trusted []string) Access {
 // foreign reports whether a security descriptor in text form lets an untrusted account replace a directory or
 // its content. The owner, WRITE_DAC and WRITE_OWNER permit a change of the rights. DELETE permits a rename.
 // FILE_DELETE_CHILD permits the deletion of other accounts' files in the directory.
-func foreign(sddl string, trusted []string) bool {
-	if !slices.Contains(trusted, section(sddl, "O:")) {
-		return true
-	}
-	_, entries, found := strings.Cut(section(sddl, "D:"), "(")
-	if !found {
-		return true // without a list, every user has access
-	}
-	for entry := range strings.SplitSeq(strings.TrimSuffix(entries, ")"), ")(") {
-		fields := strings.Split(entry, ";")
-		switch {
-		case len(fields) < 6 || fields[0] != "A" && fields[0] != "D":
-			return true
-		case fields[0] == "D" || slices.Contains(flags(fields[1]), "IO") || slices.Contains(trusted, fields[5]):
-		case replaces(fields[2]):
-			return true
-		}
-	}
-	return false
+func foreign(sddl string) bool {
+	entries, ok := entriesOf(sddl)
+	return !ok || slices.ContainsFunc(entries, func(entry []string) bool {
+		return entry[0] == "A" && !slices.Contains(flags(entry[1]), "IO") && !isTrusted(entry[5]) && replaces(entry[2])
+	})
 }
 
 // replaces reports whether rights, in letters or as a number, include a right to replace a directory or its
@@ -122,14 +110,4 @@ func section(sddl, mark string) string {
 		return ""
 	}
 	return sddl[start:]
-}
-
-// inherited reports whether the flags of an entry, two letters each, include ID.
-func inherited(flags string) bool {
-	for ; len(flags) >= 2; flags = flags[2:] {
-		if flags[:2] == "ID" {
-			return true
-		}
-	}
-	return false
 }

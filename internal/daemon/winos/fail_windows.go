@@ -1,7 +1,6 @@
 package winos
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"syscall"
@@ -18,30 +17,6 @@ func fail(err error, format string, args ...any) error {
 		return fmt.Errorf("%s: %w: %w", doing, known, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
-}
-
-// interruptible runs a Windows call that doesn't support contexts. If ctx ends first, the call continues in
-// the background and its result is dropped, so the call must own the data that it uses.
-func interruptible[T any](ctx context.Context, call func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	var none T
-	if err := ctx.Err(); err != nil {
-		return none, err
-	}
-	done := make(chan answer, 1)
-	go func() {
-		value, err := call()
-		done <- answer{value, err}
-	}()
-	select {
-	case a := <-done:
-		return a.value, a.err
-	case <-ctx.Done():
-		return none, ctx.Err()
-	}
 }
 
 // code returns the Windows error code in err, or 0.

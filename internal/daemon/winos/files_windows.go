@@ -6,9 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -126,33 +124,28 @@ func (files) Stat(path string) (FileInfo, error) {
 	if err != nil {
 		return FileInfo{}, err
 	}
-	var data windows.Win32FileAttributeData
-	if err := windows.GetFileAttributesEx(name, windows.GetFileExInfoStandard,
-		(*byte)(unsafe.Pointer(&data))); err != nil {
-		return FileInfo{}, fail(err, "%s", doing)
-	}
-	us, err := trusted()
+	info, err := os.Lstat(verbatim(path))
 	if err != nil {
-		return FileInfo{}, err
+		return FileInfo{}, fail(err, "%s", doing)
 	}
 	sddl, err := securityOn(path)
 	if err != nil {
 		return FileInfo{}, fail(err, "%s", doing)
 	}
+	described := describe(info, accessOf(sddl))
+	described.Name = path[strings.LastIndex(path, `\`)+1:]
+	described.Foreign = foreign(sddl)
 	// The security of a link's target was checked above. But the owner of the link can change the target.
-	alien := foreign(sddl, us)
-	if data.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0 {
+	if !info.IsDir() && !info.Mode().IsRegular() {
 		own, err := linkSecurity(name)
-		alien = alien || err != nil || foreign(own, us)
+		described.Foreign = described.Foreign || err != nil || foreign(own)
 	}
-	return FileInfo{
-		Foreign: alien,
-		Name:    path[strings.LastIndex(path, `\`)+1:],
-		Size:    size(data.FileSizeHigh, data.FileSizeLow),
-		Dir:     isDirectory(data.FileAttributes),
-		ModTime: moment(data.LastWriteTime),
-		Access:  accessOf(sddl, us),
-	}, nil
+	return described, nil
+}
+
+// describe describes a file. A link or junction to a directory doesn't count as a directory.
+func describe(info fs.FileInfo, access Access) FileInfo {
+	return FileInfo{Name: info.Name(), Size: info.Size(), Dir: info.IsDir(), ModTime: info.ModTime(), Access: access}
 }
 
 func (files) List(dir string) ([]FileInfo, error) {
@@ -160,48 +153,23 @@ func (files) List(dir string) ([]FileInfo, error) {
 	if err := CheckPath(dir); err != nil {
 		return nil, err
 	}
-	pattern, err := windows.UTF16PtrFromString(verbatim(strings.TrimSuffix(dir, `\`)) + `\*`)
+	entries, err := os.ReadDir(verbatim(dir))
 	if err != nil {
 		return nil, fail(err, "%s", doing)
 	}
-	us, err := trusted()
-	if err != nil {
-		return nil, err
-	}
-	var data windows.Win32finddata
-	h, err := windows.FindFirstFile(pattern, &data)
-	if errors.Is(err, windows.ERROR_FILE_NOT_FOUND) && len(dir) == len(`C:\`) {
-		return nil, nil // the root of an empty drive, which lacks even . and ..
-	}
-	if err != nil {
-		return nil, fail(err, "%s", doing)
-	}
-	defer func() { _ = windows.FindClose(h) }()
 	var all []FileInfo
-	for ; err == nil; err = windows.FindNextFile(h, &data) {
-		name := windows.UTF16ToString(data.FileName[:])
-		if name == "." || name == ".." {
-			continue
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil {
+			return nil, fail(err, "%s", doing)
 		}
-		access, err := accessOn(strings.TrimSuffix(dir, `\`)+`\`+name, us)
+		sddl, err := securityOn(strings.TrimSuffix(dir, `\`) + `\` + entry.Name())
 		if meaning(code(err)) == fs.ErrNotExist { //nolint:errorlint // meaning gives the bare errors
 			continue // just deleted
 		}
-		if err != nil {
-			access = AccessInherit // Windows hides the rights of some system files
-		}
-		all = append(all, FileInfo{
-			Name:    name,
-			Size:    size(data.FileSizeHigh, data.FileSizeLow),
-			Dir:     isDirectory(data.FileAttributes),
-			ModTime: moment(data.LastWriteTime),
-			Access:  access,
-		})
+		access := accessOf(sddl) // of "" if there was an error: Windows hides the rights of some system files
+		all = append(all, describe(info, access))
 	}
-	if !errors.Is(err, windows.ERROR_NO_MORE_FILES) {
-		return nil, fail(err, "%s", doing)
-	}
-	slices.SortFunc(all, func(a, b FileInfo) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
@@ -302,15 +270,6 @@ func (a Access) descriptor() string {
 
 const securityParts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
 
-// accessOn returns the access rights of path.
-func accessOn(path string, trusted []string) (Access, error) {
-	sddl, err := securityOn(path)
-	if err != nil {
-		return AccessInherit, err
-	}
-	return accessOf(sddl, trusted), nil
-}
-
 // securityOn reads the security descriptor of path. It is empty on a file system without rights, such as FAT.
 func securityOn(path string) (sddl string, err error) {
 	descriptor, err := windows.GetNamedSecurityInfo(verbatim(path), windows.SE_FILE_OBJECT, securityParts)
@@ -338,20 +297,6 @@ func linkSecurity(name *uint16) (sddl string, err error) {
 	return descriptor.String(), nil
 }
 
-// trusted returns the administrators, and our own account if it is an administrator. Wine stores rights as
-// its host does, and assigns the group's rights to that account.
-func trusted() ([]string, error) {
-	var facts Facts
-	if err := readAdmin(&facts); err != nil || !facts.Admin {
-		return administrators(), err
-	}
-	user, err := windows.GetCurrentProcessToken().GetTokenUser()
-	if err != nil {
-		return nil, fail(err, "asking who we are")
-	}
-	return append(administrators(), user.User.Sid.String()), nil
-}
-
 // reason is reasonOf for a path.
 func reason(target *uint16, err error) error {
 	return reasonOf(err, func() error {
@@ -376,13 +321,3 @@ func reasonOf(err error, openToWrite func() error) error {
 	}
 	return err
 }
-
-// isDirectory reports whether attributes belong to a directory, and not to a file, link or junction.
-// RemoveAll must not follow links.
-func isDirectory(attributes uint32) bool {
-	return attributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0 && attributes&windows.FILE_ATTRIBUTE_REPARSE_POINT == 0
-}
-
-func size(high, low uint32) int64 { return int64(high)<<32 | int64(low) }
-
-func moment(t windows.Filetime) time.Time { return time.Unix(0, t.Nanoseconds()) }

@@ -3,8 +3,10 @@ package winos
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/Microsoft/go-winio"
 	"golang.org/x/sys/windows"
 )
 
@@ -19,8 +21,10 @@ func (system) Reboot(ctx context.Context, why string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := allowShutdown(); err != nil {
-		return err
+	// Administrators have this privilege, but processes start with it disabled. Source:
+	// https://learn.microsoft.com/en-us/windows/win32/shutdown/how-to-shut-down-the-system.
+	if err := winio.EnableProcessPrivileges([]string{"SeShutdownPrivilege"}); err != nil {
+		return fmt.Errorf("taking the privilege to reboot: %w: %w", ErrDenied, err)
 	}
 	reason := []rune(why)
 	text, err := windows.UTF16PtrFromString(string(reason[:min(len(reason), longestReason/2-1)]))
@@ -35,27 +39,4 @@ func (system) Reboot(ctx context.Context, why string) error {
 		return nil
 	}
 	return fail(err, "asking for a reboot")
-}
-
-// allowShutdown enables the shutdown privilege. Administrators have it, but processes start with it disabled.
-// Source: https://learn.microsoft.com/en-us/windows/win32/shutdown/how-to-shut-down-the-system.
-func allowShutdown() error {
-	var token windows.Token
-	err := windows.OpenProcessToken(windows.CurrentProcess(), windows.TOKEN_ADJUST_PRIVILEGES|windows.TOKEN_QUERY,
-		&token)
-	if err != nil {
-		return fail(err, "opening the token of our process")
-	}
-	defer func() { _ = token.Close() }()
-	name, err := windows.UTF16PtrFromString("SeShutdownPrivilege")
-	if err != nil {
-		return fail(err, "naming the privilege to reboot")
-	}
-	wanted := windows.Tokenprivileges{PrivilegeCount: 1}
-	if err := windows.LookupPrivilegeValue(nil, name, &wanted.Privileges[0].Luid); err != nil {
-		return fail(err, "finding the privilege to reboot")
-	}
-	wanted.Privileges[0].Attributes = windows.SE_PRIVILEGE_ENABLED
-	// This succeeds even if the token lacks the privilege. Then Windows denies the shutdown.
-	return fail(windows.AdjustTokenPrivileges(token, false, &wanted, 0, nil, nil), "taking the privilege to reboot")
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/Microsoft/go-winio"
 	"golang.org/x/sys/windows"
 )
 
@@ -37,78 +38,22 @@ func (files) Restrict(path string) error {
 	if err != nil {
 		return fail(err, "%s", doing)
 	}
-	const parts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION |
-		windows.PROTECTED_DACL_SECURITY_INFORMATION
-	err = windows.SetNamedSecurityInfo(verbatim(strings.TrimSuffix(path, `\`)), windows.SE_FILE_OBJECT, parts, owner,
-		nil, list, nil)
-	if errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_INVALID_OWNER) {
-		// The daemon is locked out as well. Administrators may take the ownership.
-		err = asOwner(func() error {
-			return windows.SetNamedSecurityInfo(verbatim(path), windows.SE_FILE_OBJECT, parts, owner, nil, list, nil)
-		})
+	set := func() error {
+		return windows.SetNamedSecurityInfo(verbatim(strings.TrimSuffix(path, `\`)), windows.SE_FILE_OBJECT,
+			windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION|
+				windows.PROTECTED_DACL_SECURITY_INFORMATION, owner, nil, list, nil)
 	}
-	if err == nil {
-		err = kept(path, descriptor)
+	err = set()
+	if errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_INVALID_OWNER) {
+		// The daemon is locked out as well. Administrators may take and restore files of others, but these privileges
+		// are off by default.
+		if asOwner := winio.RunWithPrivileges([]string{"SeTakeOwnershipPrivilege", winio.SeRestorePrivilege},
+			set); asOwner != nil {
+			err = errors.Join(err, asOwner)
+		} else {
+			err = nil
+		}
 	}
 	runtime.KeepAlive(descriptor)
 	return fail(err, "%s", doing)
-}
-
-// kept checks whether the new rights hold. Wine accepts the change and forgets it, but keeps a change through a
-// handle.
-func kept(path string, descriptor *windows.SECURITY_DESCRIPTOR) error {
-	info, err := files{}.Stat(path)
-	if err != nil || info.Access == AccessAdministrators {
-		return err
-	}
-	name, err := systemPath(path)
-	if err != nil {
-		return err
-	}
-	h, err := windows.CreateFile(name, windows.WRITE_DAC|windows.WRITE_OWNER, shareAll, nil, windows.OPEN_EXISTING,
-		windows.FILE_FLAG_BACKUP_SEMANTICS, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = windows.CloseHandle(h) }()
-	if err = windows.SetKernelObjectSecurity(h, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION,
-		descriptor); err != nil {
-		return err
-	}
-	if info, err = (files{}).Stat(path); err == nil && info.Access != AccessAdministrators {
-		err = fmt.Errorf("the change was not kept: %w", ErrDenied)
-	}
-	return err
-}
-
-// asOwner runs work with the privileges to take and restore files of others. Administrators have these privileges, but
-// they are off by default. asOwner switches them on for this thread only.
-func asOwner(work func() error) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := windows.ImpersonateSelf(windows.SecurityImpersonation); err != nil {
-		return err
-	}
-	defer func() { _ = windows.RevertToSelf() }()
-	var token windows.Token
-	if err := windows.OpenThreadToken(windows.CurrentThread(), windows.TOKEN_ADJUST_PRIVILEGES|windows.TOKEN_QUERY,
-		true, &token); err != nil {
-		return err
-	}
-	defer func() { _ = token.Close() }()
-	for _, name := range []string{"SeTakeOwnershipPrivilege", "SeRestorePrivilege"} {
-		text, err := windows.UTF16PtrFromString(name)
-		if err != nil {
-			return err
-		}
-		privileges := windows.Tokenprivileges{PrivilegeCount: 1}
-		privileges.Privileges[0].Attributes = windows.SE_PRIVILEGE_ENABLED
-		if err := windows.LookupPrivilegeValue(nil, text, &privileges.Privileges[0].Luid); err != nil {
-			return err
-		}
-		if err := windows.AdjustTokenPrivileges(token, false, &privileges, 0, nil, nil); err != nil {
-			return err
-		}
-	}
-	return work()
 }

@@ -81,28 +81,26 @@ func readMachineID(facts *Facts) (err error) {
 	return err
 }
 
-func readVersion(facts *Facts) error {
-	var found version
-	var err error
-	if found.ProductName, err = text(versionKey, "ProductName"); err != nil {
+func readVersion(facts *Facts) (err error) {
+	if facts.ProductName, err = text(versionKey, "ProductName"); err != nil {
 		return err
 	}
-	if found.ProductType, err = text(productKey, "ProductType"); err != nil {
+	kind, err := text(productKey, "ProductType")
+	if err != nil {
 		return err
 	}
-	// Both values are optional: the kernel also knows the build, and a Windows without updates has no UBR.
-	if found.CurrentBuildNumber, err = text(versionKey, "CurrentBuildNumber"); err != nil &&
-		!errors.Is(err, ErrNotFound) {
+	facts.Server = isServer(kind)
+	facts.Build = int(windows.RtlGetVersion().BuildNumber)
+	revision, err := number(versionKey, "UBR")
+	if err != nil && !errors.Is(err, ErrNotFound) { // a Windows without updates has none
 		return err
 	}
-	if found.UBR, err = number(versionKey, "UBR"); err != nil && !errors.Is(err, ErrNotFound) {
-		return err
-	}
-	return found.describe(facts, int(windows.RtlGetVersion().BuildNumber))
+	facts.UBR = int(revision)
+	return nil
 }
 
-// bootKey is a registry key that Windows keeps only in memory until the next boot. Nobody writes into it, so its time is
-// the time of its creation.
+// bootKey is a registry key that Windows keeps only in memory until the next boot. Nobody writes into it, so its time
+// is the time of its creation.
 const bootKey = `SOFTWARE\windows-instance-config-daemon-boot`
 
 // readBoot names the boot by the time when its key was first created. Unlike the time of the boot, this doesn't change
@@ -205,7 +203,7 @@ func readReboot(facts *Facts) error {
 			facts.RebootPending, facts.RebootSigns = true, append(facts.RebootSigns, sign.name)
 		}
 	}
-	renames, err := texts(sessionKey, renamesValue)
+	renames, err := read(sessionKey, renamesValue, registry.Key.GetStringsValue)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
@@ -265,35 +263,18 @@ func inDomain() (bool, error) {
 }
 
 // text reads a string from the registry.
-func text(path, name string) (string, error) {
-	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.WOW64_64KEY)
-	if err != nil {
-		return "", absent(err, path)
-	}
-	defer closeKey(key)
-	value, _, err := key.GetStringValue(name)
-	return value, absent(err, path+`\`+name)
-}
-
-// texts reads a list of strings from the registry. Strings may be empty.
-func texts(path, name string) ([]string, error) {
-	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.WOW64_64KEY)
-	if err != nil {
-		return nil, absent(err, path)
-	}
-	defer closeKey(key)
-	values, _, err := key.GetStringsValue(name)
-	return values, absent(err, path+`\`+name)
-}
+func text(path, name string) (string, error) { return read(path, name, registry.Key.GetStringValue) }
 
 // number reads a number from the registry.
-func number(path, name string) (uint64, error) {
+func number(path, name string) (uint64, error) { return read(path, name, registry.Key.GetIntegerValue) }
+
+func read[T any](path, name string, get func(registry.Key, string) (T, uint32, error)) (none T, err error) {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.WOW64_64KEY)
 	if err != nil {
-		return 0, absent(err, path)
+		return none, absent(err, path)
 	}
 	defer closeKey(key)
-	value, _, err := key.GetIntegerValue(name)
+	value, _, err := get(key, name)
 	return value, absent(err, path+`\`+name)
 }
 

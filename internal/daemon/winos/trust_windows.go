@@ -55,11 +55,7 @@ func (trust) Add(ctx context.Context, der []byte) error {
 		}
 		defer func() { _ = windows.CertFreeCertificateContext(certificate) }()
 		err = windows.CertAddCertificateContextToStore(store, certificate, windows.CERT_STORE_ADD_ALWAYS, nil)
-		if err != nil {
-			return fail(err, "adding a root certificate")
-		}
-		commit(store)
-		return nil
+		return fail(err, "adding a root certificate")
 	})
 	if err != nil {
 		return err
@@ -84,25 +80,12 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 			failed = append(failed, fail(windows.CertDeleteCertificateFromStore(certificate),
 				"removing a root certificate"))
 		}
-		if len(have) > 0 {
-			commit(store)
-		}
 		return errors.Join(failed...)
 	})
 	if err != nil {
 		return err
 	}
 	return expect(der, false)
-}
-
-// commit writes changes to storage. Windows writes them at once, but Wine only on request. Afterwards, expect
-// checks the result. Source:
-// https://learn.microsoft.com/en-us/windows/win32/api/wincrypt/nf-wincrypt-certcontrolstore.
-func commit(store windows.Handle) {
-	const toStorage = 3 // CERT_STORE_CTRL_COMMIT
-	if certControlStore, err := function("crypt32.dll", "CertControlStore"); err == nil {
-		_, _, _ = certControlStore.Call(uintptr(store), 0, toStorage, 0)
-	}
 }
 
 // expect opens the store again and checks whether it contains a certificate. Otherwise it would go unnoticed

@@ -196,7 +196,7 @@ type Facts struct {
 	FullName string
 	// MachineID is the registry's MachineGuid.
 	MachineID string
-	// BootID changes with every boot.
+	// BootID changes with every boot. It is empty if nobody has read it in this boot with administrator rights.
 	BootID      string
 	ProductName string
 	// Server is false for client editions of Windows.
