@@ -19,8 +19,6 @@ const (
 	// DirStore holds verified payload blobs, each named by its lower-case hex SHA-256. Managed
 	// files are copies of them, so that a damaged or missing file is repaired without the operator.
 	DirStore = `C:\k\store`
-	// DirSealed is where older daemons stored confidential parts of manifests. The daemon deletes it.
-	DirSealed = `C:\k\wicd-sealed`
 	// DirMetrics holds metrics that windows_exporter serves in addition to its own.
 	DirMetrics    = `C:\k\metrics`
 	DirLog        = `C:\var\log`

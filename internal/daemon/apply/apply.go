@@ -79,8 +79,7 @@ func New(o Options) *Applier {
 
 // Request is the input of Apply.
 type Request struct {
-	// Revision is the desired state. Its manifest must be valid. While its confidential part is unknown, nothing is
-	// removed.
+	// Revision is the desired state. It must be valid.
 	Revision state.Revision
 	Scope    plan.Scope
 	// Node is the Node in unstructured form, or nil if it is unknown.
@@ -162,7 +161,12 @@ func (r Report) Aside() *contract.Problem {
 func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	var report Report
 	a.waits = waits{left: waitLimit}
-	want := a.resolve(ctx, request, &report)
+	want, err := a.resolve(ctx, request, &report)
+	if err != nil {
+		report.failed(contract.ProblemOf(contract.ReasonManifestInvalid, err))
+		report.Left = true
+		return report
+	}
 	a.last = want
 	report.failed(want.Problems...)
 	if request.Thorough {
@@ -216,7 +220,11 @@ func (a *Applier) bootID(ctx context.Context) string {
 }
 
 // resolve determines the desired state.
-func (a *Applier) resolve(ctx context.Context, request Request, report *Report) plan.Desired {
+func (a *Applier) resolve(ctx context.Context, request Request, report *Report) (plan.Desired, error) {
+	confidential, err := request.Revision.ParseConfidential()
+	if err != nil {
+		return plan.Desired{}, err
+	}
 	told := maps.Clone(a.state.HostValues)
 	if told == nil {
 		told = map[contract.Fact]string{}
@@ -224,7 +232,7 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	told[contract.FactNodeIP], told[contract.FactSourceVIP] = a.nodeIP(ctx), a.state.SourceVIP
 	m := request.Revision.Manifest
 	in := plan.Input{
-		Manifest: m, Extra: a.state.Extra, Scope: request.Scope,
+		Manifest: m, Confidential: confidential, Extra: a.state.Extra, Scope: request.Scope,
 		Inherited: func(name string) bool {
 			v, touched := a.state.Environment[name]
 			return touched && v.IsInherited(a.bootID(ctx))
@@ -232,11 +240,8 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 		Node: plan.NodeFields(request.Node, a.state.NodeValues),
 		Host: plan.HostFacts(ctx, a.host, m.HNSNetwork(), told),
 	}
-	if c, err := request.Revision.ParseConfidential(); err == nil {
-		in.Confidential = &c
-	}
-	if a.registry != nil && request.Scope == plan.Everything && in.Confidential != nil {
-		files, problem := a.registry.Follow(ctx, *in.Confidential, contract.Environment(m, *in.Confidential))
+	if a.registry != nil && request.Scope == plan.Everything {
+		files, problem := a.registry.Follow(ctx, confidential, contract.Environment(m, confidential))
 		if problem != nil {
 			report.failed(problem)
 		}
@@ -259,7 +264,7 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 			}
 		}
 	}
-	return want
+	return want, nil
 }
 
 // remember stores the facts that name the Node. The next change of the state file writes them.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
-	"github.com/windows-nodes/wmco/internal/daemon/loop"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -35,9 +34,7 @@ func (s *Stager) stage(ctx context.Context, revision string) error {
 	blobs, err := s.payload(ctx, revision)
 	var bytes int64
 	if err == nil {
-		stop := s.progress(ctx, blobs)
 		bytes, err = s.fetch(ctx, revision, blobs)
-		stop()
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -58,28 +55,21 @@ func (s *Stager) stage(ctx context.Context, revision string) error {
 // long, the operator assumes that it is dead.
 const progressPace = time.Minute
 
-// progress reports periodically on the Node how many blobs are missing, until it is stopped.
-func (s *Stager) progress(ctx context.Context, blobs []contract.Blob) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for loop.Wait(ctx, s.Clock, nil, progressPace) {
-			missing, err := s.store.Missing(blobs)
-			if err == nil {
-				text := apiclient.ProblemText(contract.NewProblem(contract.ReasonStaging,
-					"%d of %d programs are still to come", len(missing), len(blobs)))
-				err = s.say(ctx, map[string]any{contract.StageStatusAnnotation: text})
-			}
-			if err != nil && ctx.Err() == nil {
-				logr.FromContextOrDiscard(ctx).Info("the progress of staging could not be "+
-					"reported", "detail", err.Error())
-			}
-		}
-	}()
-	return func() {
-		cancel()
-		<-ended
+// progress reports on the Node how many blobs of the revision that is being staged are missing.
+func (s *Stager) progress(ctx context.Context, revision string) {
+	s.mu.Lock()
+	isKnown, blobs := s.manifest == revision, s.blobs
+	s.mu.Unlock()
+	if revision == "" || !isKnown {
+		return
+	}
+	missing, err := s.store.Missing(blobs)
+	if err == nil {
+		err = s.say(ctx, map[string]any{contract.StageStatusAnnotation: apiclient.ProblemText(contract.NewProblem(
+			contract.ReasonStaging, "%d of %d programs are still to come", len(missing), len(blobs)))})
+	}
+	if err != nil && ctx.Err() == nil {
+		logr.FromContextOrDiscard(ctx).Info("the progress of staging could not be reported", "detail", err.Error())
 	}
 }
 
@@ -175,11 +165,7 @@ func (s *Stager) fetch(ctx context.Context, revision string, blobs []contract.Bl
 	for _, b := range missing {
 		reserve += b.Size
 	}
-	fetcher, err := NewFetcher(FetcherOptions{Source: source, Store: s.store, Free: s.free, Reserve: reserve,
-		Clock: s.Clock})
-	if err != nil {
-		return 0, err
-	}
+	fetcher := Fetcher{Source: source, Store: s.store, System: s.Host.System, Reserve: reserve, Clock: s.Clock}
 	n, err := fetcher.Fetch(ctx, missing)
 	return s.count(revision, n), err
 }
@@ -192,11 +178,6 @@ func (s *Stager) count(revision string, n int64) int64 {
 	}
 	s.received += n
 	return s.received
-}
-
-func (s *Stager) free(ctx context.Context) (int64, error) {
-	facts, err := s.Host.System.Facts(ctx)
-	return facts.DiskFree, err
 }
 
 // source returns a source with the addresses that the operator currently publishes.

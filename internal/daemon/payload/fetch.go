@@ -2,8 +2,6 @@ package payload
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -39,42 +37,23 @@ type Busy struct {
 
 func (b *Busy) Error() string { return "the source is busy for " + b.After.String() }
 
-// FetcherOptions of a Fetcher. All are required.
-type FetcherOptions struct {
+// Fetcher fetches blobs. All fields are required.
+type Fetcher struct {
 	Source Source
 	Store  *Store
-	// Free returns the free disk space in bytes, and Reserve is how much of it must remain.
-	Free    func(ctx context.Context) (int64, error)
+	System winos.System
+	// Reserve is how much disk space in bytes must remain.
 	Reserve int64
 	Clock   clock.Clock
 }
 
-// Fetcher fetches blobs.
-type Fetcher struct{ FetcherOptions }
-
-// NewFetcher returns a Fetcher.
-func NewFetcher(options FetcherOptions) (*Fetcher, error) {
-	if options.Source == nil || options.Store == nil || options.Free == nil || options.Clock == nil {
-		return nil, errors.New("making a fetcher: an option is missing")
-	}
-	return &Fetcher{options}, nil
-}
-
 // Bring fetches the wanted blobs that a store lacks, once, and leaves disk space for copies of them.
 func Bring(ctx context.Context, system winos.System, source Source, store *Store, want []contract.Blob) error {
-	var copies int64
+	f := Fetcher{Source: source, Store: store, System: system, Clock: clock.RealClock{}}
 	for _, b := range want {
-		copies += b.Size
+		f.Reserve += b.Size
 	}
-	fetcher, err := NewFetcher(FetcherOptions{Source: source, Store: store, Reserve: copies, Clock: clock.RealClock{},
-		Free: func(ctx context.Context) (int64, error) {
-			facts, err := system.Facts(ctx)
-			return facts.DiskFree, err
-		}})
-	if err != nil {
-		return err
-	}
-	_, err = fetcher.Fetch(ctx, want)
+	_, err := f.Fetch(ctx, want)
 	return err
 }
 
@@ -104,11 +83,11 @@ func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
 	for _, blob := range missing {
 		need += blob.Size
 	}
-	free, err := f.Free(ctx)
+	facts, err := f.System.Facts(ctx)
 	if err != nil {
 		return fmt.Errorf("looking for room on the disk: %w", err)
 	}
-	if free < need {
+	if free := facts.DiskFree; free < need {
 		return contract.NewProblem(contract.ReasonDiskFull, "%d MiB are free and %d MiB are needed", free>>20, need>>20)
 	}
 	return nil
@@ -116,25 +95,14 @@ func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
 
 // one fetches one blob. It retries as long as attempts receive bytes.
 func (f *Fetcher) one(ctx context.Context, blob contract.Blob) (received int64, err error) {
-	pending, err := f.Store.create(blob, ".fetched.tmp")
-	if err != nil {
-		return 0, err
-	}
-	hash := sha256.New()
-	err = f.fill(ctx, blob, &counted{to: io.MultiWriter(pending, hash), n: &received})
-	if err == nil {
-		if got := hex.EncodeToString(hash.Sum(nil)); got != blob.Digest {
-			err = contract.NewProblem(contract.ReasonPayloadCorrupt, "what arrived has digest %.16s", got)
-		}
-	}
-	if err != nil {
-		return received, errors.Join(err, pending.Discard())
-	}
-	return received, pending.Commit()
+	err = f.Store.put(blob, ".fetched.tmp", func(w io.Writer) error {
+		return f.fill(ctx, blob, &counted{to: w, n: &received})
+	})
+	return received, err
 }
 
 func (f *Fetcher) fill(ctx context.Context, blob contract.Blob, w *counted) error {
-	pause := firstRetry
+	var pause time.Duration
 	for tries := 0; *w.n < blob.Size; {
 		before := *w.n
 		err := f.attempt(ctx, blob, w)
@@ -144,18 +112,18 @@ func (f *Fetcher) fill(ctx context.Context, blob contract.Blob, w *counted) erro
 		case *w.n > blob.Size:
 			return contract.NewProblem(contract.ReasonPayloadCorrupt, "more than its %d bytes arrived", blob.Size)
 		case *w.n > before:
-			tries, pause = 0, firstRetry
+			tries, pause = 0, 0
 			continue
 		}
 		if tries++; tries == barren {
 			return contract.NewProblem(contract.ReasonPayloadIncomplete, "%d attempts in a row brought nothing: %v",
 				barren, err)
 		}
+		pause = loop.Grow(pause, 2, firstRetry, longestRetry)
 		wait := pause
 		if busy, ok := errors.AsType[*Busy](err); ok {
 			wait, tries = busy.After, 0
 		}
-		pause = min(2*pause, longestRetry)
 		if !loop.Wait(ctx, f.Clock, nil, wait) {
 			return ctx.Err()
 		}

@@ -94,16 +94,8 @@ func newRig(t *testing.T, contents ...string) *rig {
 		blob := contract.Blob{Digest: contract.Digest([]byte(content)), Size: int64(len(content))}
 		r.source.blobs[blob.Digest], r.want = []byte(content), append(r.want, blob)
 	}
-	r.Fetcher, err = payload.NewFetcher(payload.FetcherOptions{
-		Source: r.source, Store: payload.NewStore(files), Clock: hasty{}, Reserve: 1000,
-		Free: func(ctx context.Context) (int64, error) {
-			facts, err := m.Host().System.Facts(ctx)
-			return facts.DiskFree, err
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.Fetcher = &payload.Fetcher{Source: r.source, Store: payload.NewStore(files), System: m.Host().System, Reserve: 1000,
+		Clock: hasty{}}
 	return r
 }
 

@@ -1,9 +1,7 @@
 package payload
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -19,11 +17,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Pauses between failed attempts.
+// Pauses between attempts for the same revision.
 const (
-	shortestPause = time.Second
-	firstPause    = 5 * time.Second
-	lastPause     = 2 * time.Minute
+	firstPause = 5 * time.Second
+	lastPause  = 2 * time.Minute
 	// stayedAfter: a blob that disappears later than this is fetched again at once, because its fetch wasn't the cause.
 	stayedAfter = time.Hour
 )
@@ -50,10 +47,16 @@ type Stager struct {
 	store *Store
 	wake  chan struct{}
 
+	// tried is the latest attempt, and again the earliest time of the next one, after pause. Only Run uses them.
+	tried task
+	again time.Time
+	pause time.Duration
+
 	mu   sync.Mutex
 	need *need
-	// met is the last need that was fulfilled.
-	met *need
+	// met is the revision of the last need that was fulfilled, at metAt.
+	met   string
+	metAt time.Time
 	// blobs are the payload of the revision in manifest, which was staged last.
 	manifest string
 	blobs    []contract.Blob
@@ -69,9 +72,6 @@ type need struct {
 	// over reports that it was tried, and problem why it failed.
 	over    bool
 	problem *contract.Problem
-	// came is when all blobs had arrived. If some have disappeared since, they are fetched again at due, after a pause.
-	came, due time.Time
-	pause     time.Duration
 }
 
 // NewStager returns a Stager.
@@ -87,41 +87,30 @@ func NewStager(options StagerOptions) *Stager {
 func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := cmp.Or(s.need, s.met)
-	switch {
-	case n == nil || n.revision != revision || !slices.Equal(n.blobs, blobs) ||
-		n.met() && s.Clock.Since(n.came) > stayedAfter:
+	n := s.need
+	if n == nil || n.revision != revision || !slices.Equal(n.blobs, blobs) || n.isMet() {
 		n = &need{revision: revision, blobs: slices.Clone(blobs)}
-		loop.Signal(s.wake)
-	case n.met():
-		n.problem = contract.NewProblem(contract.ReasonPayloadIncomplete, "payload of revision %s was fetched and did "+
-			"not stay in %s; does a virus scanner remove it?", revision, contract.DirStore)
-		n.pause = loop.Grow(n.pause, 2, firstPause, lastPause)
-		n.due = s.Clock.Now().Add(loop.Jitter(n.pause))
+		if s.met == revision && s.Clock.Since(s.metAt) < stayedAfter {
+			n.over, n.problem = true, contract.NewProblem(contract.ReasonPayloadIncomplete, "payload of revision %s was "+
+				"fetched and did not stay in %s; does a virus scanner remove it?", revision, contract.DirStore)
+		}
+		s.need = n
 		loop.Signal(s.wake)
 	}
-	s.need = n
 	return n.over, n.problem
 }
 
-// met reports that all blobs have arrived.
-func (n *need) met() bool { return n.over && n.problem == nil }
+// isMet reports that all blobs have arrived.
+func (n *need) isMet() bool { return n.over && n.problem == nil }
 
 // Content drops the pending request of Need.
 func (s *Stager) Content() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.need == nil {
-		return
+	if s.need != nil {
+		s.need = nil
+		loop.Signal(s.wake)
 	}
-	switch {
-	case s.need.met():
-		s.met = s.need
-	case s.need == s.met: // the blobs disappeared and came back from elsewhere
-		s.met = nil
-	}
-	s.need = nil
-	loop.Signal(s.wake)
 }
 
 // Keeps returns the digests of the blobs that must stay in the store. known is false while they are unknown.
@@ -154,109 +143,48 @@ type task struct {
 	stage string
 }
 
-// errand is a running task.
-type errand struct {
-	task
-	stop context.CancelFunc
-	// done receives the result.
-	done chan error
-}
-
-// end stops an errand and discards its result.
-func (e *errand) end() {
-	e.stop()
-	<-e.done //nolint:errcheck // the result is discarded
+// isSame reports whether two tasks are about the same revisions.
+func (t task) isSame(other task) bool {
+	return t.stage == other.stage && (t.need == nil) == (other.need == nil) &&
+		(t.need == nil || t.need.revision == other.need.revision)
 }
 
 // Run fetches the requested payload, until ctx ends.
-func (s *Stager) Run(ctx context.Context) {
-	var under *errand
-	var tried task
-	var pause time.Duration
-	var again time.Time
-	for ctx.Err() == nil {
-		want, open, due := s.wanted(tried)
-		if under != nil && under.task != want {
-			// The current request comes first. Blobs that have arrived stay.
-			under.end()
-			under = nil
-		}
-		if want != tried {
-			pause, again = 0, time.Time{}
-		}
-		if want.stage == tried.stage && due.After(again) {
-			again = due
-		}
-		wait := time.Duration(-1)
-		if under == nil && open {
-			if wait = again.Sub(s.Clock.Now()); wait <= 0 {
-				under, tried, wait = s.begin(ctx, want), want, -1
-			}
-		}
-		over, err := s.await(ctx, under, wait)
-		if !over {
-			continue
-		}
-		// Pause even after a success, because the watch may show the write to the Node only later.
-		under = nil
-		if pause = loop.Grow(pause, 2, firstPause, lastPause); err == nil {
-			pause = 0
-		}
-		again = s.Clock.Now().Add(loop.Jitter(max(pause, shortestPause)))
+func (s *Stager) Run(ctx context.Context) { loop.Run(ctx, s.Clock, s.wake, s.step) }
+
+// step makes an attempt if one is due, and returns the time until the next check.
+func (s *Stager) step(ctx context.Context) time.Duration {
+	t, isOpen := s.wanted()
+	if !isOpen {
+		return time.Hour // a signal ends it
 	}
-	if under != nil {
-		under.end()
+	if !t.isSame(s.tried) || s.Clock.Since(s.again) > stayedAfter {
+		s.pause, s.again = 0, time.Time{}
 	}
+	if wait := s.again.Sub(s.Clock.Now()); wait > 0 {
+		return wait
+	}
+	s.tried = t
+	s.do(ctx, t)
+	// Pause even after a success, because the watch may show the write to the Node only later, and because a virus
+	// scanner may remove the payload.
+	s.pause = loop.Grow(s.pause, 2, firstPause, lastPause)
+	s.again = s.Clock.Now().Add(loop.Jitter(s.pause))
+	return 0
 }
 
-func (s *Stager) begin(ctx context.Context, t task) *errand {
-	ctx, stop := context.WithCancel(ctx)
-	e := &errand{task: t, stop: stop, done: make(chan error, 1)}
-	go func() {
-		defer stop()
-		e.done <- s.do(ctx, t)
-	}()
-	return e
-}
-
-// await returns when the errand ends, when a watch sees a change, or after wait, if wait is not negative. err is the
-// errand's error.
-func (s *Stager) await(ctx context.Context, e *errand, wait time.Duration) (over bool, err error) {
-	var done <-chan error
-	if e != nil {
-		done = e.done
-	}
-	var due <-chan time.Time
-	if wait >= 0 {
-		timer := s.Clock.NewTimer(wait)
-		defer timer.Stop()
-		due = timer.C()
-	}
-	select {
-	case err = <-done:
-		return true, err
-	case <-ctx.Done():
-	case <-s.wake:
-	case <-due:
-	}
-	return false, nil
-}
-
-// wanted returns the work to do, and the earliest time for it. open reports whether some of it must still be done or
-// reported.
-func (s *Stager) wanted(tried task) (want task, open bool, due time.Time) {
+// wanted returns the work to do, and whether some of it must still be done or reported.
+func (s *Stager) wanted() (t task, isOpen bool) {
 	node, _ := s.Node.Get()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	want.need = s.need
-	if s.need != nil {
-		open, due = !s.need.met(), s.need.due
-	}
+	t.need = s.need
+	isOpen = s.need != nil && !s.need.isMet()
 	if node == nil {
-		return want, open, due
+		return t, isOpen
 	}
-	want.stage = node.GetAnnotations()[contract.StageAnnotation]
-	return want, open || want.stage != tried.stage || unsaid(node, want.stage), due
+	t.stage = node.GetAnnotations()[contract.StageAnnotation]
+	return t, isOpen || t.stage != s.tried.stage || unsaid(node, t.stage)
 }
 
 // unsaid reports whether the Node doesn't show the status of a staged revision yet.
@@ -266,23 +194,36 @@ func unsaid(node *unstructured.Unstructured, revision string) bool {
 	return status || revision != "" && a[contract.StagedAnnotation] != revision
 }
 
-// do fetches, and reports the result. If it returns an error, the caller retries.
-func (s *Stager) do(ctx context.Context, t task) error {
-	var failed error
+// do fetches, and reports the result. It ends early if there is other work to do; blobs that have arrived stay.
+func (s *Stager) do(ctx context.Context, t task) {
+	ctx, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer stop()
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			isLong := loop.Wait(ctx, s.Clock, s.wake, progressPace)
+			if now, _ := s.wanted(); now != t {
+				stop()
+			} else if isLong {
+				s.progress(ctx, t.stage)
+			}
+		}
+	})
 	if n := t.need; n != nil {
 		_, err := s.fetch(ctx, n.revision, n.blobs)
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return
 		}
 		s.mu.Lock()
-		n.over, n.problem, n.came = true, problem(err), s.Clock.Now()
+		n.over, n.problem = true, problem(err)
+		if err == nil {
+			s.met, s.metAt = n.revision, s.Clock.Now()
+		}
 		s.mu.Unlock()
 		s.Fetched()
-		failed = err
 	}
 	if err := s.stage(ctx, t.stage); err != nil && ctx.Err() == nil {
 		logr.FromContextOrDiscard(ctx).Info("payload could not be staged", "revision", t.stage, "detail", err.Error())
-		failed = errors.Join(failed, err)
 	}
-	return failed
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 	"strings"
 	"time"
 
@@ -99,34 +98,28 @@ func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) 
 	if err != nil {
 		return fmt.Errorf("looking at %s: %w", file, err)
 	}
-	if !slices.ContainsFunc(missing, func(b contract.Blob) bool { return b.Size == info.Size }) {
-		return nil
+	for _, b := range missing {
+		if b.Size != info.Size {
+			continue
+		}
+		err = s.put(b, ".tmp", func(w io.Writer) error { return s.read(ctx, file, w) })
+		if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonPayloadCorrupt {
+			return err
+		}
 	}
-	digest, err := s.digest(ctx, file)
-	if err != nil || !slices.ContainsFunc(missing, func(b contract.Blob) bool { return b.Digest == digest }) {
-		return err
-	}
-	return s.copy(ctx, file, contract.Blob{Digest: digest, Size: info.Size})
+	return nil
 }
 
-func (s *Store) digest(ctx context.Context, file string) (string, error) {
-	sum := sha256.New()
-	if err := s.read(ctx, file, sum); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// copy copies a file, and verifies its digest again while reading.
-func (s *Store) copy(ctx context.Context, file string, blob contract.Blob) error {
-	pending, err := s.Create(blob)
+// put stores the content that write writes, if it is the blob.
+func (s *Store) put(blob contract.Blob, suffix string, write func(w io.Writer) error) error {
+	pending, err := s.create(blob, suffix)
 	if err != nil {
 		return err
 	}
 	sum := sha256.New()
-	err = s.read(ctx, file, io.MultiWriter(pending, sum))
-	if err == nil && hex.EncodeToString(sum.Sum(nil)) != blob.Digest {
-		err = contract.NewProblem(contract.ReasonPayloadCorrupt, "%s changed while it was read", file)
+	err = write(io.MultiWriter(pending, sum))
+	if got := hex.EncodeToString(sum.Sum(nil)); err == nil && got != blob.Digest {
+		err = contract.NewProblem(contract.ReasonPayloadCorrupt, "what arrived has digest %.16s", got)
 	}
 	if err != nil {
 		return errors.Join(err, pending.Discard())

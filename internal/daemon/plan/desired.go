@@ -46,9 +46,8 @@ type Desired struct {
 	Routes []netip.Addr
 	// Network is the name of the pods' HNS network.
 	Network string
-	// ConfidentialUnknown reports that the confidential part is unknown. Then nothing is removed.
-	// RegistryUnknown reports the same for containerd's registry files.
-	ConfidentialUnknown, RegistryUnknown bool
+	// RegistryUnknown reports that containerd's registry files are unknown. Then none is removed.
+	RegistryUnknown bool
 	// Facts are the known facts that it contains.
 	Facts map[contract.Fact]string
 	// Problems are problems of the desired state itself.
@@ -101,8 +100,8 @@ type Input struct {
 	Manifest contract.Manifest
 	// Extra are files in addition to the manifest's.
 	Extra []contract.File
-	// Confidential is the confidential part of the manifest, or nil while it is unknown.
-	Confidential *contract.Confidential
+	// Confidential is the confidential part of the manifest.
+	Confidential contract.Confidential
 	// Registry are the files that containerd reads to find images. nil means that they are unknown. An empty list
 	// means that there are no such files.
 	Registry []contract.File
@@ -126,11 +125,7 @@ func Resolve(in Input) Desired {
 		}
 		return value, problem
 	}
-	if in.Confidential == nil {
-		d.ConfidentialUnknown, d.RegistryUnknown = true, true
-		in.Confidential, in.Registry = &contract.Confidential{}, nil
-	}
-	d.Environment = contract.Environment(in.Manifest, *in.Confidential)
+	d.Environment = contract.Environment(in.Manifest, in.Confidential)
 	d.roots(in.Confidential.Trust)
 	for _, f := range slices.Concat(in.Manifest.Files, in.Extra) {
 		if in.Scope == Bootstrap && f.Late() {
@@ -241,10 +236,6 @@ func resolveService(s contract.Service, t Desired, in Input) Service {
 		Environment: serviceEnvironment(t, in), Recovery: delays, RecoveryReset: reset,
 	}, RequiresFile: s.RequiresFile}
 	values, problem := look(s.NodeVariables, s.HostVariables, in)
-	if t.ConfidentialUnknown && in.Manifest.ConfidentialEnvironment != "" {
-		problem = contract.NewProblem(contract.ReasonManifestMissing,
-			"the environment of services is in the confidential part of the revision, which is not on the host yet")
-	}
 	resolved.Waiting = problem
 	resolved.Command = substitute(s.Command, values)
 	type input struct{ Path, Digest string }

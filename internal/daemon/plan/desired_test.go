@@ -33,8 +33,7 @@ func input() plan.Input {
 			},
 			EnvironmentVars: map[string]string{"A": "1"},
 		},
-		Confidential: &contract.Confidential{},
-		Scope:        plan.Everything,
+		Scope: plan.Everything,
 		Node: plan.NodeFields(map[string]any{"metadata": map[string]any{"name": "win-a",
 			"annotations": map[string]any{"evil": "a b"}}}, nil),
 		Host: func(f contract.Fact) (string, *contract.Problem) {
@@ -148,7 +147,7 @@ func TestWhatIsConfidentialIsPartOfTheTarget(t *testing.T) {
 	in.Inherited = func(name string) bool { return name == "http_proxy" || name == "https_proxy" }
 	der := []byte{0x30, 0x00}
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	in.Confidential = &contract.Confidential{
+	in.Confidential = contract.Confidential{
 		Environment: map[string]string{"Https_Proxy": "secret"}, Trust: []string{text, text, "no certificate"},
 		Files: []contract.File{{Path: `C:\var\log\secret`, Content: "key"}},
 	}
@@ -171,28 +170,8 @@ func TestWhatIsConfidentialIsPartOfTheTarget(t *testing.T) {
 			t.Errorf("%s may be read by others", f.Path)
 		}
 	}
-	if got.ConfidentialUnknown || got.RegistryUnknown {
+	if got.RegistryUnknown {
 		t.Error("something is said to be unknown")
-	}
-}
-
-func TestAnUnknownConfidentialPartKeepsServicesAsTheyAre(t *testing.T) {
-	t.Parallel()
-	in := input()
-	in.Confidential = nil
-	in.Manifest.Confidential, in.Manifest.ConfidentialEnvironment = "digest", "digest of the environment"
-	got := plan.Resolve(in)
-	if !got.ConfidentialUnknown || !got.RegistryUnknown {
-		t.Error("it is not said to be unknown")
-	}
-	for _, s := range got.Services {
-		if s.Waiting == nil || s.Waiting.Reason != contract.ReasonManifestMissing {
-			t.Errorf("%s waits for %v", s.Name, s.Waiting)
-		}
-	}
-	in.Manifest.ConfidentialEnvironment = ""
-	if got = plan.Resolve(in); got.Services[0].Waiting != nil {
-		t.Errorf("without a confidential environment: %v", got.Services[0].Waiting)
 	}
 }
 

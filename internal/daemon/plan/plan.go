@@ -141,7 +141,7 @@ func (p *planner) newRoots() {
 
 // obsoleteRoots plans the removal of certificates that the daemon added and that are no longer desired.
 func (p *planner) obsoleteRoots() {
-	if p.want.ConfidentialUnknown || p.have.Roots == nil {
+	if p.have.Roots == nil {
 		return
 	}
 	for _, der := range p.was.Certificates {
@@ -194,9 +194,6 @@ func (p *planner) environment() {
 				Want: digestOf(p.want.Environment[name])})
 		}
 	}
-	if p.want.ConfidentialUnknown {
-		return // other wanted variables are unknown
-	}
 	watched := map[string]bool{}
 	for _, name := range p.want.Watched {
 		watched[strings.ToLower(name)] = true
@@ -247,9 +244,6 @@ func (p *planner) kubeconfigs() {
 
 // obsoleteFiles plans the removal of files that the daemon wrote and that are no longer desired.
 func (p *planner) obsoleteFiles() {
-	if p.want.ConfidentialUnknown {
-		return
-	}
 	// Never remove the daemon's own program.
 	wanted := map[string]bool{strings.ToLower(contract.PathDaemon): true}
 	for _, f := range p.want.Files {

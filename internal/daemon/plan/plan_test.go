@@ -196,16 +196,6 @@ func TestSteps(t *testing.T) {
 			},
 			nil,
 		},
-		"while the confidential part is not known nothing is taken away": {
-			func(w *world) {
-				w.want.ConfidentialUnknown, w.want.RegistryUnknown = true, true
-				w.was.Files = append(w.was.Files, `C:\k\tls\certs\tls.key`)
-				w.was.Certificates, w.have.Roots = [][]byte{{3}}, map[string]bool{}
-				w.have.Environment["NO_PROXY"] = "secret"
-				w.was.Environment["https_proxy"] = state.Variable{Name: "HTTPS_PROXY"}
-			},
-			nil,
-		},
 		"while the resolver can't listen its files stay, and others go": {
 			func(w *world) {
 				w.want.RegistryUnknown = true

@@ -2,7 +2,6 @@ package reconcile_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -51,10 +50,7 @@ func TestServicesStayWhileARevisionIsOnlyPartlyUnderstood(t *testing.T) {
 		r.supplied(t, newProxy, newKubelet)
 		r.payloadServer.slow = time.Hour
 		settled(t, r)
-		version := r.released(t, withDaemon(another("two"), newDaemon), func(services string) string {
-			return strings.Replace(services, `{"name":"kubelet"`,
-				`{"hostVariablesInCommand":[{"name":"X","fact":"moon"}],"priority":"first","name":"kubelet"`, 1)
-		})
+		version := r.released(t, withDaemon(another("two"), newDaemon), onlyForAnotherDaemon)
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		for range 600 {
 			if r.replaced.Load() > 0 {

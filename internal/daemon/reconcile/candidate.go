@@ -55,19 +55,32 @@ func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 	*contract.Problem) {
 	name := desired(node)
 	r.revisions.latest.isAwaited = false
-	if name == "" {
-		return nil, nil
-	}
-	if name == r.State.Revision.Name && !r.trial.unsure && (r.State.Partial || r.identity.of(r.State).named) {
+	if name == "" || name == r.State.Revision.Name {
 		r.revisions.unwatchManifest()
 		r.revisions.last = nil
 		return nil, nil
 	}
-	c, problem := r.revisions.read(ctx, name)
-	if problem != nil || c == nil || r.trial.unsure && r.understood(ctx, c) {
-		return nil, problem
+	return r.revisions.read(ctx, name)
+}
+
+// understand reads the host's manifest again if the daemon that stored it did not understand all of it. It returns why
+// this daemon doesn't either.
+func (r *Reconciler) understand() *contract.Problem {
+	if r.State.Data != nil {
+		c, err := r.revisions.revisionIn(r.State.Data, r.State.Revision.Name)
+		if err != nil {
+			return problemOf(contract.ReasonManifestInvalid, err)
+		}
+		c.Confidential = r.State.Confidential
+		r.State.Revision = *c
 	}
-	return c, nil
+	if r.Program.Replaces(r.State.Manifest) {
+		return nil // the other daemon understands it
+	}
+	if _, err := r.State.ParseConfidential(); err != nil {
+		return problemOf(contract.ReasonManifestInvalid, err)
+	}
+	return nil
 }
 
 // read returns the revision of a name, or nil until it has been read.
@@ -80,10 +93,8 @@ func (r *revisions) read(ctx context.Context, name string) (*state.Revision, *co
 		return nil, problem
 	}
 	c := *found
-	if !r.program.Replaces(c.Manifest) {
-		if problem = r.complete(ctx, &c); problem != nil {
-			return nil, problem
-		}
+	if problem = r.complete(ctx, &c); problem != nil {
+		return nil, problem
 	}
 	logr.FromContextOrDiscard(ctx).Info("read a revision", "revision", name, "present", r.state.Revision.Name)
 	r.unwatchManifest()
@@ -123,24 +134,26 @@ func (r *revisions) revisionOf(ctx context.Context, name string) (*state.Revisio
 }
 
 // revisionIn reads a manifest. If this daemon does not understand the manifest, and the manifest brings another daemon,
-// revisionIn returns only its files: the other daemon reads the rest.
+// revisionIn returns only its files: the other daemon reads the rest from Data.
 func (r *revisions) revisionIn(data map[string]string, name string) (*state.Revision, error) {
 	manifest, err := contract.ManifestFromConfigMap(data)
-	named := contract.IsRevisionOfData(name, data)
-	if err != nil && named {
-		if files, ferr := contract.FilesFromConfigMap(data); ferr == nil &&
-			r.program.Replaces(contract.Manifest{Files: files}) {
-			return &state.Revision{Name: name, Manifest: contract.Manifest{Files: files}, Partial: true}, nil
+	if !contract.IsRevisionOfData(name, data) {
+		if err == nil {
+			err = contract.NewProblem(contract.ReasonManifestInvalid, "it does not hold what its name stands for")
 		}
-	}
-	if err != nil {
 		return nil, err
 	}
-	if !named {
-		return nil, contract.NewProblem(contract.ReasonManifestInvalid, "it does not hold what its name stands for")
+	if err == nil && contract.IsRevisionOf(name, manifest) {
+		return &state.Revision{Name: name, Manifest: manifest}, nil
 	}
-	return &state.Revision{Name: name, Manifest: manifest, Partial: !contract.IsRevisionOf(name, manifest)},
-		nil
+	if err != nil {
+		files, unreadable := contract.FilesFromConfigMap(data)
+		manifest = contract.Manifest{Files: files, Confidential: data[contract.KeyConfidential]}
+		if unreadable != nil || !r.program.Replaces(manifest) {
+			return nil, err
+		}
+	}
+	return &state.Revision{Name: name, Manifest: manifest, Data: data}, nil
 }
 
 // published returns the ConfigMap of a revision. It reads the ConfigMap once, because the operator publishes it before
@@ -188,7 +201,8 @@ func (r *revisions) ask(read func() (*unstructured.Unstructured, *contract.Probl
 }
 
 // complete adds the confidential part to a revision. The part comes from the state file, from the revision that was
-// published last, or from the Secret of the revision.
+// published last, or from the Secret of the revision. If the revision brings another daemon, that daemon parses the
+// part.
 func (r *revisions) complete(ctx context.Context, c *state.Revision) *contract.Problem {
 	known := [][]byte{c.Confidential, r.latest.of(c.Name).Confidential}
 	for _, other := range []*state.Revision{&r.state.Revision, r.state.Before} {
@@ -197,7 +211,8 @@ func (r *revisions) complete(ctx context.Context, c *state.Revision) *contract.P
 		}
 	}
 	for _, c.Confidential = range known {
-		if _, err := c.ParseConfidential(); err == nil {
+		_, err := c.ParseConfidential()
+		if err == nil || len(c.Confidential) > 0 && r.program.Replaces(c.Manifest) {
 			return nil
 		}
 	}
@@ -223,7 +238,7 @@ func (r *revisions) readSecret(ctx context.Context, c *state.Revision) *contract
 		return contract.NewProblem(contract.ReasonManifestInvalid, "Secret %s is not understood", name)
 	}
 	c.Confidential = secret.Data[contract.ConfidentialField]
-	if _, err = c.ParseConfidential(); err != nil {
+	if _, err = c.ParseConfidential(); err != nil && !r.program.Replaces(c.Manifest) {
 		return problemOf(contract.ReasonManifestInvalid, fmt.Errorf("Secret %s: %w", name, err))
 	}
 	return nil

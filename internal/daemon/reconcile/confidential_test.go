@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
@@ -18,22 +17,6 @@ func proxied(t *testing.T, r *rig) {
 	version := r.want(t, m, contract.Confidential{Environment: map[string]string{"HTTPS_PROXY": secretProxy}})
 	pass(10 * time.Second)
 	r.expectStatus(t, version, "")
-}
-
-// forgetConfidential makes the state file look like a file of an older daemon.
-func (r *rig) forgetConfidential(t *testing.T) {
-	t.Helper()
-	stateFile, err := state.Read(r.Host().Files)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stateFile.Confidential = nil
-	if stateFile.Before != nil {
-		stateFile.Before.Confidential = nil
-	}
-	if err = stateFile.Save(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Services that are down come up with their proxy's password, without the API server.
@@ -93,26 +76,5 @@ func TestATrialGoesOnWithItsConfidentialPartWithoutTheAPIServer(t *testing.T) {
 		if rule := r.read(t, hostsFile("a.example")); rule != "m.example/a.example" {
 			t.Errorf("containerd's rule is %q", rule)
 		}
-	})
-}
-
-// A state file of an older daemon lacks the part of the revision on trial. The host goes back only if the part can't be
-// read for long.
-func TestATrialWithoutItsConfidentialPartWaitsForTheAPIServer(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		proxied(t, r)
-		r.hns.hang()
-		two := r.want(t, another("two"), rules("a.example"))
-		pass(40 * time.Second)
-		r.stopDaemon()
-		r.hns.goOn()
-		r.forgetConfidential(t)
-		r.start(t, nil)
-		pass(2 * time.Minute)
-		r.stopDaemon()
-		r.start(t, r.api)
-		pass(30 * time.Second)
-		r.expectServing(t, "two")
-		r.expectStatus(t, two, "")
 	})
 }

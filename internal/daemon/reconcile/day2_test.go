@@ -366,57 +366,6 @@ func reads(r *rig) (n int) {
 	return n
 }
 
-// A host that an older daemon joined has no confidential part in its state file.
-func TestAConfidentialPartThatIsNotKnownIsReadAgainAndNothingIsTakenAwayMeanwhile(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		holds(t, r)
-		der, text := newCA(t, "ours")
-		c := rules("a.example")
-		c.Trust, c.Environment = []string{text}, map[string]string{"HTTPS_PROXY": secretProxy}
-		c.Files = []contract.File{{Path: `C:\k\tls\certs\tls.key`, Content: "key"}}
-		m := manifest()
-		m.WatchedEnvironmentVars = []string{"HTTP_PROXY", "HTTPS_PROXY"}
-		two := r.want(t, m, c)
-		pass(10 * time.Second)
-		r.expectStatus(t, two, "")
-		r.stopDaemon()
-		r.forgetConfidential(t)
-		r.write(t, contract.DirSealed+`\part`, "encrypted by an older daemon")
-		kubelet := r.pid(t, "kubelet")
-		r.start(t, nil) // the API server is away
-		pass(3 * time.Minute)
-		whole := func(when string) {
-			t.Helper()
-			if value, _ := r.variable(t, "HTTPS_PROXY"); value != secretProxy || r.times(t, der) != 1 ||
-				r.read(t, `C:\k\tls\certs\tls.key`) != "key" || r.read(t, hostsFile("a.example")) == "absent" {
-				t.Errorf("%s, something was taken away", when)
-			}
-			for _, s := range manifest().Services {
-				if state := r.state(t, s.Name); state != winos.ServiceRunning {
-					t.Errorf("%s, %s is %s", when, s.Name, state)
-				}
-			}
-			if r.pid(t, "kubelet") != kubelet {
-				t.Errorf("%s, kubelet was restarted", when)
-			}
-		}
-		whole("without the API server")
-		r.stopDaemon()
-		r.start(t, r.api)
-		pass(10 * time.Second)
-		r.expectStatus(t, two, "")
-		whole("with it")
-		if there, err := winos.Exists(r.Host().Files, contract.DirSealed); err != nil || there {
-			t.Errorf("what the older daemon kept is there: %t, %v", there, err)
-		}
-		if err := r.Host().Files.Remove(`C:\k\tls\certs\tls.key`); err != nil {
-			t.Fatal(err)
-		}
-		pass(11 * time.Second)
-		whole("after it was read again")
-	})
-}
-
 func TestAFightIsNoticedSaidAndNotFought(t *testing.T) {
 	for name, c := range map[string]struct {
 		undo func(t *testing.T, r *rig) error

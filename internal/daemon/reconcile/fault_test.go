@@ -102,8 +102,8 @@ func TestAStateFileThatSomebodyDeletesUnderTheDaemonIsWrittenAgain(t *testing.T)
 	})
 }
 
-// A daemon that replaced another during a host's first revision finds of it what that one understood.
-func TestNothingIsTakenAwayForAFirstRevisionThatIsStillToBeRead(t *testing.T) {
+// A daemon that replaced another during a host's first revision may not understand it either.
+func TestNothingIsTakenAwayForAFirstRevisionThatIsNotUnderstood(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
 		r.stopDaemon()
@@ -111,24 +111,49 @@ func TestNothingIsTakenAwayForAFirstRevisionThatIsStillToBeRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stateFile.Revision = state.Revision{Name: one(), Manifest: contract.Manifest{Files: manifest().Files},
-			Partial: true}
+		version, data := releasedData(t, another("two"), onlyForAnotherDaemon)
+		stateFile.Revision = state.Revision{Name: version, Manifest: contract.Manifest{Files: manifest().Files},
+			Data: data}
 		stateFile.Verified, stateFile.Before = false, nil
 		if err = stateFile.Save(); err != nil {
 			t.Fatal(err)
 		}
-		r.start(t, nil) // the API server is away at first
+		r.annotate(t, contract.DesiredRevisionAnnotation, version)
+		r.start(t, r.api)
 		pass(10 * time.Minute)
 		for _, s := range manifest().Services {
 			if now := r.state(t, s.Name); now != winos.ServiceRunning {
 				t.Errorf("%s is %s", s.Name, now)
 			}
 		}
-		r.stopDaemon()
-		r.start(t, r.api)
+		r.expectStatus(t, one(), contract.ReasonManifestInvalid)
+		r.annotate(t, contract.DesiredRevisionAnnotation, one())
 		pass(time.Minute)
 		r.expectStatus(t, one(), "")
 		r.expectServing(t, "{}")
+	})
+}
+
+// A daemon reads what an older one did not understand from the state file.
+func TestWhatAnOlderDaemonDidNotUnderstandIsReadWithoutTheAPIServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		holds(t, r)
+		r.stopDaemon()
+		stateFile, err := state.Read(r.Host().Files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		version, data := releasedData(t, another("two"), func(services string) string { return services })
+		before := stateFile.Revision
+		stateFile.Revision = state.Revision{Name: version, Manifest: contract.Manifest{Files: manifest().Files},
+			Data: data}
+		stateFile.Verified, stateFile.Before = false, &before
+		if err = stateFile.Save(); err != nil {
+			t.Fatal(err)
+		}
+		r.start(t, nil)
+		pass(time.Minute)
+		r.expectServing(t, "two")
 	})
 }
 

@@ -37,8 +37,6 @@ type pass struct {
 	candidate *state.Revision
 	// thorough makes the pass read every file again.
 	thorough bool
-	// unreadable is why the revision on trial could not be read in time; nil otherwise.
-	unreadable *contract.Problem
 	// lacking is the payload that the candidate waits for, or nil.
 	lacking *contract.Problem
 	// report is the result of the last look at the host, if isLooked. broken is the problem that occurred there for the
@@ -61,9 +59,8 @@ type onTrial struct {
 	// since is when services may have been started with other settings, or were first seen: when this daemon began, and
 	// when the host got another revision.
 	since time.Time
-	// unsure reports that this daemon did not understand all of the host's revision at its start. The revision is read
-	// again.
-	unsure bool
+	// unreadable is why this daemon doesn't understand the host's revision, or nil.
+	unreadable *contract.Problem
 }
 
 // excuses reports whether a fault existed before the revision on trial. Then the revision didn't cause it.
@@ -73,7 +70,6 @@ func (r *Reconciler) excuses(fault state.Fault) bool {
 
 // restart resets the facts about the host's revision, because the host has another revision now.
 func (r *Reconciler) restart() {
-	r.identity = identity{}
 	r.trial = onTrial{since: r.Clock.Now()}
 	r.applier.Try()
 }
@@ -83,8 +79,8 @@ func (r *Reconciler) facts(ctx context.Context, p *pass) trial.Facts {
 	f := trial.Facts{
 		HasHeld: r.State.Verified, HasPrevious: r.State.Before != nil,
 		IsReplaced: r.trial.isReplaced, NeedsReplacing: r.Program.Replaces(r.State.Manifest),
-		IsUnread: r.isUnread(), Unreadable: p.unreadable, Broken: p.broken,
-		IsApplied: r.trial.isApplied, IsLooked: p.isLooked, Holds: p.isLooked && p.report.Holds() && !r.isUnread(),
+		Unreadable: r.trial.unreadable, Broken: p.broken,
+		IsApplied: r.trial.isApplied, IsLooked: p.isLooked, Holds: p.isLooked && p.report.Holds(),
 		IsVerifying: r.untilVerified() > 0,
 	}
 	if p.isLooked {
@@ -133,6 +129,9 @@ func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 		case trial.Finish:
 			p.look(p.report, r.finish(ctx, p.report))
 		default:
+			if f.Unreadable != nil {
+				p.report.Failed = append(p.report.Failed, f.Unreadable)
+			}
 			if p.lacking != nil {
 				p.report.Waiting = append(p.report.Waiting, p.lacking)
 			}

@@ -233,15 +233,27 @@ func TestADaemonKilledAtAnyStepOfItsReplacementIsFollowedByTheRightOne(t *testin
 // one can't do.
 func (r *rig) released(t *testing.T, m contract.Manifest, services func(string) string) (version string) {
 	t.Helper()
+	version, data := releasedData(t, m, services)
+	r.publishData(t, version, data)
+	return version
+}
+
+func releasedData(t *testing.T, m contract.Manifest, services func(string) string) (version string,
+	data map[string]string) {
+	t.Helper()
 	data, err := m.Data()
 	if err != nil {
 		t.Fatal(err)
 	}
 	data[contract.KeyServices] = services(data[contract.KeyServices])
 	data["volumes"] = `[{"letter":"D"}]`
-	version = "0.2.0-" + contract.DataDigest(data)[:contract.RevisionDigits]
-	r.publishData(t, version, data)
-	return version
+	return "0.2.0-" + contract.DataDigest(data)[:contract.RevisionDigits], data
+}
+
+// onlyForAnotherDaemon is the change of a manifest's services that this release refuses.
+func onlyForAnotherDaemon(services string) string {
+	return strings.Replace(services, `{"name":"kubelet"`,
+		`{"hostVariablesInCommand":[{"name":"X","fact":"moon"}],"priority":"first","name":"kubelet"`, 1)
 }
 
 func TestWhatAnotherReleaseSaysMoreIsIgnored(t *testing.T) {
@@ -279,20 +291,13 @@ func TestWhatAnotherReleaseSaysMoreIsIgnored(t *testing.T) {
 func TestWhatOnlyAnotherDaemonUnderstandsIsLeftToIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		settled(t, r)
-		version := r.released(t, withDaemon(another("two"), newDaemon), func(services string) string {
-			return strings.Replace(services, `{"name":"kubelet"`,
-				`{"hostVariablesInCommand":[{"name":"X","fact":"moon"}],"priority":"first","name":"kubelet"`, 1)
-		})
+		version := r.released(t, withDaemon(another("two"), newDaemon), onlyForAnotherDaemon)
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(time.Minute)
-		if got := r.read(t, contract.PathDaemon); got != newDaemon {
-			t.Fatalf("the program is %q", got)
+		// The other daemon, in truth, understands no more than the old one: it gives up, and everything is as it was.
+		if r.replaced.Load() < 2 {
+			t.Errorf("the program was replaced %d times", r.replaced.Load())
 		}
-		r.expectServing(t, "{}")
-		r.expectStatus(t, versionOf(first()), contract.ReasonManifestInvalid)
-		// This one, in truth, understands no more than the old one: it gives up, and everything is
-		// as it was.
-		pass(4*time.Minute + 30*time.Second)
 		if got := r.read(t, contract.PathDaemon); got != oldDaemon {
 			t.Errorf("the program is %q", got)
 		}

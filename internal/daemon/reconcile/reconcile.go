@@ -76,8 +76,6 @@ type Reconciler struct {
 	tokens    tokens
 	pauses    pauses
 	trial     onTrial
-	// identity identifies the host's revision.
-	identity identity
 	// started is when this daemon began to reconcile.
 	started time.Time
 	// seen holds the inputs of the last pass.
@@ -131,8 +129,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	defer r.beside.Wait()
 	defer stop()
 	r.started = r.Clock.Now()
-	r.trial = onTrial{since: r.started, unsure: r.incomplete()}
-	if !r.awaitsManifest(nil) {
+	r.trial = onTrial{since: r.started, unreadable: r.understand()}
+	if r.trial.unreadable == nil {
 		r.announce()
 	}
 	r.Program.Tidy(ctx)
@@ -211,7 +209,6 @@ type inputs struct {
 	exists                    bool
 	desired, revision, status string
 	manifest, candidate       string
-	confidential              bool
 	values                    map[string]string
 	problem, reboot           contract.Problem
 	// token counts the written tokens and the changes of their problems.
@@ -221,7 +218,7 @@ type inputs struct {
 func (i inputs) equal(other inputs) bool {
 	return i.exists == other.exists && i.desired == other.desired && i.revision == other.revision &&
 		i.status == other.status &&
-		i.manifest == other.manifest && i.candidate == other.candidate && i.confidential == other.confidential &&
+		i.manifest == other.manifest && i.candidate == other.candidate &&
 		i.problem == other.problem && i.reboot == other.reboot && i.token == other.token &&
 		maps.Equal(i.values, other.values)
 }
@@ -236,20 +233,9 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 		r.next = r.revisions.latest.until
 		return
 	}
-	var unreadable *contract.Problem
-	if r.awaitsManifest(c) {
-		if unreadable = r.unreadable(problem); unreadable == nil {
-			r.next = r.Clock.Now().Add(r.Intervals.QuickCheck)
-			if problem != nil && r.Client != nil {
-				r.publish(ctx, node, apply.Report{Failed: []*contract.Problem{problem}})
-			}
-			return
-		}
-		problem = nil
-	}
 	now := r.inputs(ctx, node, c, problem)
 	changed := !now.equal(r.seen) || r.supplied(c)
-	reason := r.reasonForPass(c, changed || unreadable != nil)
+	reason := r.reasonForPass(c, changed)
 	if reason == "" && due {
 		reason = r.reasonToLook(ctx)
 	}
@@ -263,14 +249,14 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	// Another client wrote or removed the revision on the Node, so verify everything.
 	thorough := now.exists && r.seen.exists && now.revision != r.seen.revision
 	r.seen = now
-	report := r.pass(ctx, pass{node: node, candidate: c, thorough: thorough, unreadable: unreadable})
+	report := r.pass(ctx, pass{node: node, candidate: c, thorough: thorough})
 	if r.trial.isReplaced {
 		return // the other daemon reports the result
 	}
 	problem = cmp.Or(problem, r.failures.fetchProblem(r.supply.fetch(r.State.State, c, report)))
 	pause := r.report(ctx, node, report, problem, changed)
 	// A pass changes its own inputs. Only changes by others count as news.
-	r.seen.manifest, r.seen.confidential = r.identity.of(r.State).digest, len(r.State.Confidential) > 0
+	r.seen.manifest = r.State.Revision.Name
 	r.next = r.Clock.Now().Add(pause)
 }
 
@@ -306,8 +292,7 @@ func (r *Reconciler) reasonToLook(ctx context.Context) string {
 
 func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured, c *state.Revision,
 	problem *contract.Problem) inputs {
-	now := inputs{manifest: r.identity.of(r.State).digest, confidential: len(r.State.Confidential) > 0,
-		values: r.remember(ctx, node), token: r.tokens.count()}
+	now := inputs{manifest: r.State.Revision.Name, values: r.remember(ctx, node), token: r.tokens.count()}
 	if node != nil {
 		a := node.GetAnnotations()
 		now.exists, now.desired, now.revision, now.status = true, a[contract.DesiredRevisionAnnotation],
@@ -319,22 +304,6 @@ func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured
 	now.problem = ptr.Deref(problem, contract.Problem{})
 	now.reboot = ptr.Deref(r.status.reboot.Load(), contract.Problem{})
 	return now
-}
-
-// identity caches facts about the host's manifest that require encoding all of it.
-type identity struct {
-	revision, digest string
-	// named reports that the revision's name matches its content.
-	named bool
-}
-
-// of identifies the host's revision. It computes the identity again only if the revision changes.
-func (i *identity) of(s *state.File) identity {
-	if i.digest == "" || i.revision != s.Revision.Name {
-		*i = identity{revision: s.Revision.Name, digest: s.Manifest.Digest(),
-			named: contract.IsRevisionOf(s.Revision.Name, s.Manifest)}
-	}
-	return *i
 }
 
 // report records and publishes the result of a pass, and returns the time until the next check.

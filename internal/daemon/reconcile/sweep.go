@@ -70,9 +70,6 @@ func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	if removed > 0 {
 		log.Info("removed unused payload", "blobs", removed)
 	}
-	if err = s.files.RemoveAll(contract.DirSealed); err != nil {
-		log.Info("confidential parts that an older daemon kept can't be removed", "detail", err.Error())
-	}
 	if err = s.overlayCertificates(); err != nil {
 		log.Info("old certificates of the hybrid overlay can't be removed", "detail", err.Error())
 	}

@@ -14,8 +14,7 @@ import (
 )
 
 const (
-	// trialTime is how long a new program is on trial, from its first start. It is longer than the five minutes after
-	// which a daemon that can't read its revision rolls back by itself, and shorter than the operator's default
+	// trialTime is how long a new program is on trial, from its first start. It is shorter than the operator's default
 	// verifyTimeout.
 	trialTime = 8 * time.Minute
 	// ownLife is how long a daemon whose revision does not hold yet must have lived until it is trusted to roll back by

@@ -28,8 +28,7 @@ type State struct {
 	// SourceVIP is the last address of kube-proxy's endpoint. A reboot deletes the endpoint, but kube-proxy's
 	// configuration still has the address, so the next endpoint gets the same one.
 	SourceVIP string `json:"sourceVIP,omitempty"`
-	// Revision is the desired state. If it is partial, the daemon that stored it did not understand the whole
-	// manifest. Another daemon must read it again.
+	// Revision is the desired state.
 	Revision
 	// Failed is the last revision that failed. No daemon retries it before the end of its pause.
 	Failed *FailedRevision `json:"failed,omitempty"`
@@ -98,14 +97,15 @@ type Revision struct {
 	Name     string            `json:"revision,omitempty"`
 	Manifest contract.Manifest `json:"manifest"`
 	// Confidential is the confidential part of the manifest, as contract.PackConfidential returns it. It is
-	// empty if the manifest has none, and while it is unknown. State files of older daemons don't have it.
+	// empty if the manifest has none.
 	Confidential []byte `json:"confidential,omitempty"`
-	// Partial reports that the manifest was not understood completely: see State.
-	Partial bool `json:"partial,omitempty"`
+	// Data is the data of the manifest's ConfigMap, if the daemon that stored it did not understand all of it. The
+	// next daemon reads the manifest from there.
+	Data map[string]string `json:"data,omitempty"`
 }
 
-// ParseConfidential parses the confidential part. If the manifest has none, the part is empty. If the part is
-// unknown, or doesn't belong to the manifest, the error is a *Problem with ReasonManifestInvalid.
+// ParseConfidential parses the confidential part. If the manifest has none, the part is empty. If the part doesn't
+// belong to the manifest, the error is a *Problem with ReasonManifestInvalid.
 func (r *Revision) ParseConfidential() (contract.Confidential, error) {
 	if r.Manifest.Confidential == "" {
 		return contract.Confidential{}, nil

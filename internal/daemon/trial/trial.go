@@ -30,9 +30,7 @@ type Facts struct {
 	// MayTry reports that the Node names another revision, that the host has its payload, and that the time for
 	// another try of this revision has come.
 	MayTry bool
-	// IsUnread reports that the revision has not held, and that the daemon does not know or understand all of it.
-	IsUnread bool
-	// Unreadable, Ended and Broken are the reasons why the revision failed: it could not be read in time; a service
+	// Unreadable, Ended and Broken are the reasons why the revision failed: the daemon doesn't understand it; a service
 	// that it started has ended; a step failed that did not fail before. Each is nil otherwise.
 	Unreadable, Ended, Broken *contract.Problem
 	// IsApplied reports that all steps of the revision were taken, or failed as they did before.
@@ -87,7 +85,7 @@ func Rows() []Row {
 		{"the daemon starts", Serve, func(f Facts) bool { return f.IsStart }},
 
 		{"another daemon's program is in place", Restart, func(f Facts) bool { return f.IsReplaced }},
-		{"the revision is on trial, and could not be read for five minutes", RollBack,
+		{"the revision is on trial, and this daemon does not understand it", RollBack,
 			func(f Facts) bool { return f.onTrial() && f.Unreadable != nil }},
 		{"the revision is on trial, and a service that it started has ended", RollBack,
 			func(f Facts) bool { return f.onTrial() && f.Ended != nil }},
@@ -99,7 +97,7 @@ func Rows() []Row {
 
 		{"the Node names another revision, whose payload is there, and which did not fail just now", Try,
 			func(f Facts) bool { return f.MayTry }},
-		{"the revision has not held, and not all of it is known", Wait, func(f Facts) bool { return f.IsUnread }},
+		{"this daemon does not understand the revision", Wait, func(f Facts) bool { return f.Unreadable != nil }},
 		{"the revision has not held, and brings another daemon", Replace,
 			func(f Facts) bool { return !f.HasHeld && f.NeedsReplacing }},
 		{"the revision is on trial, and not all of its steps were taken", Apply,

@@ -33,7 +33,7 @@ func TestNext(t *testing.T) {
 			trial.RollBack,
 		},
 		"a revision on trial can't be read": {
-			facts{HasPrevious: true, IsUnread: true, Unreadable: why},
+			facts{HasPrevious: true, Unreadable: why},
 			trial.RollBack,
 		},
 		"a revision on trial failed, and another is named": {
@@ -41,24 +41,20 @@ func TestNext(t *testing.T) {
 			trial.RollBack,
 		},
 		"a step of the first revision failed": {facts{Broken: why, IsLooked: true}, trial.Wait},
-		"the first revision can't be read":    {facts{IsUnread: true, Unreadable: why}, trial.Wait},
+		"the first revision can't be read":    {facts{Unreadable: why}, trial.Wait},
 		"a step of a revision that has held failed": {
 			facts{HasHeld: true, HasPrevious: true, Broken: why, IsLooked: true},
 			trial.Wait,
 		},
 
-		"another revision is named":                       {facts{HasHeld: true, MayTry: true}, trial.Try},
-		"another revision is named while one is on trial": {facts{HasPrevious: true, MayTry: true}, trial.Try},
-		"another revision is named while one is not read": {
-			facts{HasPrevious: true, IsUnread: true, MayTry: true},
-			trial.Try,
-		},
+		"another revision is named":                               {facts{HasHeld: true, MayTry: true}, trial.Try},
+		"another revision is named while one is on trial":         {facts{HasPrevious: true, MayTry: true}, trial.Try},
+		"another revision is named while the first can't be read": {facts{Unreadable: why, MayTry: true}, trial.Try},
 		"another revision is named during a look at the host": {
 			facts{HasHeld: true, MayTry: true, IsLooked: true},
 			trial.Wait,
 		},
 
-		"a revision on trial is not read": {facts{HasPrevious: true, IsUnread: true}, trial.Wait},
 		"a revision on trial brings another daemon": {
 			facts{HasPrevious: true, NeedsReplacing: true},
 			trial.Replace,
@@ -106,7 +102,10 @@ func TestNextWhateverElseIsKnown(t *testing.T) {
 	for bits := range 1 << 11 {
 		is := func(n int) bool { return bits>>n&1 == 1 }
 		f := trial.Facts{HasHeld: is(0), HasPrevious: is(1), IsReplaced: is(2), NeedsReplacing: is(3), MayTry: is(4),
-			IsUnread: is(5), IsApplied: is(6), IsLooked: is(7) || is(8), Holds: is(8), IsVerifying: is(9)}
+			IsApplied: is(6), IsLooked: is(7) || is(8), Holds: is(8), IsVerifying: is(9)}
+		if is(5) {
+			f.Unreadable = why
+		}
 		if is(10) {
 			f.Ended = why
 		}
@@ -114,7 +113,7 @@ func TestNextWhateverElseIsKnown(t *testing.T) {
 		switch {
 		case f.IsReplaced != (got == trial.Restart):
 			t.Errorf("%+v: %s", f, got)
-		case got == trial.Finish && (!f.Holds || f.HasHeld || f.HasPrevious && f.Ended != nil):
+		case got == trial.Finish && (!f.Holds || f.HasHeld || f.HasPrevious && f.Why() != nil):
 			t.Errorf("%+v: %s", f, got)
 		case got == trial.RollBack && (f.HasHeld || !f.HasPrevious || f.Why() == nil):
 			t.Errorf("%+v: %s", f, got)
