@@ -256,7 +256,7 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	a.remember(want.Facts)
 	a.keepAddress(ctx, want.Facts[contract.FactNodeIP])
 	if request.Scope == plan.Everything {
-		a.state.AddNetwork(want.Network) // written together with the steps that create it
+		a.state.Networks.Add(want.Network) // written together with the steps that create it
 		if address := want.Facts[contract.FactSourceVIP]; address != "" {
 			a.state.SourceVIP = address
 			if problem := a.reserve(ctx, want.Network, address); problem != nil {
@@ -294,7 +294,7 @@ func (a *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 		logr.FromContextOrDiscard(ctx).Info("added a route", "to", to)
 		// Recorded after the change, unlike everything else: a route that existed before isn't ours, and our
 		// own ends with the next boot anyway.
-		a.state.AddRoute(to.String())
+		a.state.Routes.Add(to.String())
 		if err = a.state.Save(); err != nil {
 			problems = append(problems, FileProblem(err))
 		}

@@ -74,7 +74,7 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 	}
 	var dirs []string
 	for _, s := range writes {
-		r.state.AddStaged(s.Name)
+		r.state.Staged.Add(s.Name)
 		dirs = append(dirs, state.Parent(s.Name))
 	}
 	// The first write of the state file creates the directories.
@@ -168,7 +168,7 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 }
 
 func (r *run) declareFile(path string) error {
-	r.state.AddFile(path)
+	r.state.Files.Add(path)
 	forgetStarts(r.state, r.file(path).Services)
 	if !strings.HasSuffix(strings.ToLower(path), ".exe") {
 		return nil
@@ -178,7 +178,7 @@ func (r *run) declareFile(path string) error {
 		return err
 	}
 	r.aside[path] = aside
-	r.state.AddAside(aside)
+	r.state.Aside.Add(aside)
 	return nil
 }
 

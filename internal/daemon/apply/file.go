@@ -29,7 +29,7 @@ func WriteFile(ctx context.Context, files winos.Files, stateFile *state.File, pa
 	}
 	aside, err := MoveAside(files, path)
 	if err == nil {
-		stateFile.AddAside(aside)
+		stateFile.Aside.Add(aside)
 		err = stateFile.Save()
 	}
 	if err == nil {

@@ -57,7 +57,7 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 			continue
 		}
 		log.Info("stopping a service of another vendor, because it depends on a service that stops", "service", other)
-		stateFile.AddInterrupted(other)
+		stateFile.Interrupted.Add(other)
 	}
 }
 

@@ -161,13 +161,13 @@ func (r *run) removeFile(ctx context.Context, path string) error {
 	if err := r.waits.untilClosed(ctx, func() error { return r.host.Files.Remove(path) }); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
-	r.state.RemoveFile(path)
+	r.state.Files.Remove(path)
 	dir := state.Parent(path)
 	standing := slices.ContainsFunc(state.Directories(),
 		func(d string) bool { return strings.EqualFold(d, dir) || contract.Within(dir, d) })
-	if contract.Within(contract.DirK, dir) && r.state.Made(dir) && !standing {
+	if contract.Within(contract.DirK, dir) && r.state.Directories.Has(dir) && !standing {
 		if entries, err := r.host.Files.List(dir); err == nil && len(entries) == 0 && r.host.Files.Remove(dir) == nil {
-			r.state.RemoveDirectory(dir)
+			r.state.Directories.Remove(dir)
 		}
 	}
 	return nil

@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"time"
 
 	"github.com/go-logr/logr"
+	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
@@ -21,60 +20,40 @@ import (
 // pathCertificate is where kubelet keeps its current client certificate, with its key.
 const pathCertificate = contract.DirKubeletPKI + `\kubelet-client-current.pem`
 
-// KubeletIdentity is the identity that kubelet can present to the API server.
-type KubeletIdentity int
-
-// Identities.
-const (
-	// NoIdentity means that kubelet has no usable kubeconfig or client certificate, or an expired one. kubelet requests
-	// a certificate with its bootstrap credential.
-	NoIdentity KubeletIdentity = iota
-	// OwnIdentity means a valid certificate of this node.
-	OwnIdentity
-	// ForeignIdentity means a valid certificate of another node, because the host was renamed. kubelet would continue
-	// to use it.
-	ForeignIdentity
-)
-
-// KubeletIdentityOf returns kubelet's identity for a node at the time now.
-func KubeletIdentityOf(files winos.Files, node string, now time.Time) (KubeletIdentity, error) {
+// KubeletHasIdentity reports whether kubelet can present a valid certificate of a node to the API server at the time
+// now. If kubelet has none, it requests one with its bootstrap credential. If the host was renamed, kubelet would
+// continue to use a certificate of another node.
+func KubeletHasIdentity(files winos.Files, node string, now time.Time) (bool, error) {
 	kubeconfig, err := winos.ReadFile(files, contract.PathKubeconfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return NoIdentity, fmt.Errorf("reading kubelet's kubeconfig: %w", err)
+		return false, fmt.Errorf("reading kubelet's kubeconfig: %w", err)
 	}
 	if !apiclient.IsKubeconfig(kubeconfig) { // it may hold zeros: kubelet writes it without a flush
-		return NoIdentity, nil
+		return false, nil
 	}
-	content, err := winos.ReadFile(files, pathCertificate)
-	if errors.Is(err, fs.ErrNotExist) {
-		return NoIdentity, nil
-	}
+	content, err := readCertificate(files)
 	if err != nil {
-		return NoIdentity, fmt.Errorf("reading kubelet's certificate: %w", err)
+		return false, err
 	}
-	leaf := certificate(content)
-	switch {
-	case leaf == nil || !now.Before(leaf.NotAfter):
-		return NoIdentity, nil
-	case !isPair(content): // a full disk, or a power cut while kubelet wrote it
-		return NoIdentity, nil
-	case leaf.Subject.CommonName != contract.KubeletUserPrefix+node:
-		return ForeignIdentity, nil
-	}
-	return OwnIdentity, nil
+	// The key is missing after a full disk, or a power cut while kubelet wrote it. kubelet needs both to start.
+	pair, err := tls.X509KeyPair(content, content)
+	return err == nil && now.Before(pair.Leaf.NotAfter) &&
+		pair.Leaf.Subject.CommonName == contract.KubeletUserPrefix+node, nil
 }
 
-// isPair reports whether PEM text has a certificate and its key. kubelet needs both to start.
-func isPair(content []byte) bool {
-	_, err := tls.X509KeyPair(content, content)
-	return err == nil
+// readCertificate returns kubelet's certificate with its key, or nothing if there is none.
+func readCertificate(files winos.Files) ([]byte, error) {
+	content, err := winos.ReadFile(files, pathCertificate)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading kubelet's certificate: %w", err)
+	}
+	return content, nil
 }
 
 // ForgetRefusedKubelet removes kubelet's certificate if the API server refuses it although its date is valid. kubelet
 // then requests another. If the API server doesn't answer, ForgetRefusedKubelet changes nothing.
 func ForgetRefusedKubelet(ctx context.Context, files winos.Files, node string, now time.Time) (forgot bool, err error) {
-	identity, err := KubeletIdentityOf(files, node, now)
-	if err != nil || identity != OwnIdentity {
+	if has, err := KubeletHasIdentity(files, node, now); err != nil || !has {
 		return false, err
 	}
 	log := logr.FromContextOrDiscard(ctx)
@@ -125,38 +104,22 @@ func HasCredential(files winos.Files, kubeconfig []byte) (bool, error) {
 // KubeletExpired reports whether kubelet's certificate has expired. A running kubelet with an expired certificate
 // doesn't look for another credential.
 func KubeletExpired(files winos.Files, now time.Time) (bool, error) {
-	content, err := winos.ReadFile(files, pathCertificate)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
+	content, err := readCertificate(files)
 	if err != nil {
-		return false, fmt.Errorf("reading kubelet's certificate: %w", err)
+		return false, err
 	}
-	leaf := certificate(content)
-	return leaf != nil && !now.Before(leaf.NotAfter), nil
-}
-
-func certificate(content []byte) *x509.Certificate {
-	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		if leaf, err := x509.ParseCertificate(block.Bytes); err == nil {
-			return leaf
-		}
-		return nil
-	}
-	return nil
+	leaf, err := certutil.ParseCertsPEM(content)
+	return err == nil && !now.Before(leaf[0].NotAfter), nil
 }
 
 // WriteBootstrapCredential writes kubelet's bootstrap credential if kubelet has no own identity yet. Otherwise it
 // deletes the credential. A second call changes nothing.
 func WriteBootstrapCredential(files winos.Files, node string, now time.Time, kubeconfig []byte) error {
-	identity, err := KubeletIdentityOf(files, node, now)
+	has, err := KubeletHasIdentity(files, node, now)
 	if err != nil {
 		return err
 	}
-	if identity == OwnIdentity {
+	if has {
 		_, err = DropBootstrapCredential(files, node, now)
 		return err
 	}
@@ -178,7 +141,7 @@ func DropBootstrapCredential(files winos.Files, node string, now time.Time) (dro
 	if err != nil || !there {
 		return false, err
 	}
-	if identity, err := KubeletIdentityOf(files, node, now); err != nil || identity != OwnIdentity {
+	if has, err := KubeletHasIdentity(files, node, now); err != nil || !has {
 		return false, err
 	}
 	if err = files.Remove(contract.PathBootstrapKubeconfig); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -215,14 +216,6 @@ type inputs struct {
 	token int64
 }
 
-func (i inputs) equal(other inputs) bool {
-	return i.exists == other.exists && i.desired == other.desired && i.revision == other.revision &&
-		i.status == other.status &&
-		i.manifest == other.manifest && i.candidate == other.candidate &&
-		i.problem == other.problem && i.reboot == other.reboot && i.token == other.token &&
-		maps.Equal(i.values, other.values)
-}
-
 // reconcile makes a pass if there is a reason, and sets the time of the next check. due reports that the time of the
 // check has come; otherwise a watch saw a change.
 func (r *Reconciler) reconcile(ctx context.Context, due bool) {
@@ -234,7 +227,7 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 		return
 	}
 	now := r.inputs(ctx, node, c, problem)
-	changed := !now.equal(r.seen) || r.supplied(c)
+	changed := !reflect.DeepEqual(now, r.seen) || r.supplied(c)
 	reason := r.reasonForPass(c, changed)
 	if reason == "" && due {
 		reason = r.reasonToLook(ctx)

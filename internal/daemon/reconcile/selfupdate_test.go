@@ -540,7 +540,7 @@ func TestTheFirstPassRemovesTheWatchdogOfAnOlderDaemon(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stateFile.AddFile(path)
+		stateFile.Files.Add(path)
 		stateFile.SetService(name, state.Start{})
 		if err = stateFile.Save(); err != nil {
 			t.Fatal(err)

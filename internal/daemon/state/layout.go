@@ -33,7 +33,7 @@ func Directories() []string {
 func Private(stateFile *File) []string {
 	paths := []string{contract.DirK}
 	for _, dir := range Directories() {
-		if Access(dir) == winos.AccessAdministrators && stateFile.Made(dir) {
+		if Access(dir) == winos.AccessAdministrators && stateFile.Directories.Has(dir) {
 			paths = append(paths, dir)
 		}
 	}
@@ -94,7 +94,7 @@ func Open(files winos.Files) (*File, error) {
 	for _, dir := range Directories() {
 		for _, d := range append(parents(dir), dir) {
 			if d == contract.DirK || contract.Within(contract.DirK, d) {
-				stateFile.AddDirectory(d)
+				stateFile.Directories.Add(d)
 			}
 		}
 	}
@@ -201,7 +201,7 @@ func ClearKeys(files winos.Files, stateFile *File) (cleared bool, err error) {
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("looking at %s: %w", contract.DirKubeletPKI, err)
-	case stateFile.Made(contract.DirKubeletPKI), info.Dir && info.Access == winos.AccessAdministrators:
+	case stateFile.Directories.Has(contract.DirKubeletPKI), info.Dir && info.Access == winos.AccessAdministrators:
 		return false, nil
 	}
 	problem, err := UntrustedAbove(files, contract.DirKubeletPKI)
@@ -255,11 +255,11 @@ func look(files winos.Files) (condition, error) {
 	if err != nil {
 		return absent, fmt.Errorf("listing %s: %w", contract.DirK, err)
 	}
-	var paths []string
+	var paths Names
 	for _, e := range entries {
 		paths = append(paths, contract.DirK+`\`+e.Name)
 	}
-	has := func(path string) bool { return contains(paths, path) }
+	has := paths.Has
 	restricted := info.Access == winos.AccessAdministrators
 	switch {
 	case len(entries) == 0 && !restricted:
@@ -287,7 +287,7 @@ func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 				return fmt.Errorf("looking at %s: %w", d, err)
 			}
 			if !there && !slices.Contains(missing, d) {
-				stateFile.AddDirectory(d)
+				stateFile.Directories.Add(d)
 				missing = append(missing, d)
 			}
 		}

@@ -75,7 +75,7 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if stateFile.Made(contract.DirK) != c.want.made {
+			if stateFile.Directories.Has(contract.DirK) != c.want.made {
 				t.Errorf("the state file says %v", stateFile.Directories)
 			}
 			info, err := f.Stat(contract.DirK)
@@ -113,7 +113,7 @@ func TestAStateFileThatWasLostIsBegunAnewWithOurDirectoriesInTheRoot(t *testing.
 			}
 			for dir, made := range map[string]bool{contract.DirK: true, contract.DirStore: true,
 				contract.DirManifests: true, state.Parent(contract.DirManifests): true, contract.DirTemp: false} {
-				if stateFile.Made(dir) != made {
+				if stateFile.Directories.Has(dir) != made {
 					t.Errorf("%s is noted: %t", dir, !made)
 				}
 			}
@@ -142,12 +142,12 @@ func TestOnlyDirectoriesThatWereNotThereAreNoted(t *testing.T) {
 		}
 	}
 	for _, dir := range []string{`C:\var`, `C:\var\lib`} {
-		if stateFile.Made(dir) {
+		if stateFile.Directories.Has(dir) {
 			t.Errorf("%s was there before", dir)
 		}
 	}
 	for _, dir := range []string{`C:\var\lib\kubelet`, `C:\k\etc\kubernetes\manifests`, `C:\K\ETC`, `C:\Temp`} {
-		if !stateFile.Made(dir) {
+		if !stateFile.Directories.Has(dir) {
 			t.Errorf("%s is not noted", dir)
 		}
 	}

@@ -72,24 +72,24 @@ type Changes struct {
 	// Certificates are roots that we added, in DER.
 	Certificates [][]byte `json:"certificates,omitempty"`
 	// Directories are those that we created, parents first.
-	Directories []string `json:"directories,omitempty"`
+	Directories Names `json:"directories,omitempty"`
 	// Files are the managed files that we wrote.
-	Files []string `json:"files,omitempty"`
+	Files Names `json:"files,omitempty"`
 	// Staged are managed files with staged content next to them. After a crash, the staged content is
 	// deleted.
-	Staged []string `json:"staged,omitempty"`
+	Staged Names `json:"staged,omitempty"`
 	// Aside are running programs that were renamed to make room for a new version. They are deleted when they
 	// no longer run.
-	Aside []string `json:"aside,omitempty"`
+	Aside Names `json:"aside,omitempty"`
 	// Services are the services that we installed.
 	Services map[string]Start `json:"services,omitempty"`
 	// Interrupted are other vendors' services that stop together with a managed service, in the order of
 	// their starts. They are started again.
-	Interrupted []string `json:"interrupted,omitempty"`
+	Interrupted Names `json:"interrupted,omitempty"`
 	// Routes are the single addresses that we added routes for.
-	Routes []string `json:"routes,omitempty"`
+	Routes Names `json:"routes,omitempty"`
 	// Networks are the names of the HNS networks of revisions, until the networks are deleted.
-	Networks []string `json:"networks,omitempty"`
+	Networks Names `json:"networks,omitempty"`
 }
 
 // Revision is one desired state.
@@ -272,26 +272,6 @@ func (s *State) HeldInstead(of string, why *contract.Problem) *contract.Problem 
 		s.Revision.Name)
 }
 
-// Made reports whether we created this directory.
-func (s *State) Made(dir string) bool { return contains(s.Directories, dir) }
-
-// AddDirectory records a directory before we create it.
-func (s *State) AddDirectory(dir string) { s.Directories = add(s.Directories, dir) }
-
-// AddFile records a file before we write it.
-func (s *State) AddFile(path string) { s.Files = add(s.Files, path) }
-
-// AddStaged records a file before its content is staged.
-func (s *State) AddStaged(path string) { s.Staged = add(s.Staged, path) }
-
-// AddAside records where a running program may be moved. An unused record is harmless.
-func (s *State) AddAside(path string) { s.Aside = add(s.Aside, path) }
-
-// RemoveFile removes a file's record.
-func (s *State) RemoveFile(path string) {
-	s.Files = slices.DeleteFunc(s.Files, func(f string) bool { return strings.EqualFold(f, path) })
-}
-
 // AddCertificate records a root certificate before we add it.
 func (s *State) AddCertificate(der []byte) {
 	if !s.Added(der) {
@@ -307,20 +287,6 @@ func (s *State) RemoveCertificate(der []byte) {
 // Added reports whether we added a root certificate.
 func (s *State) Added(der []byte) bool {
 	return slices.ContainsFunc(s.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
-}
-
-// AddInterrupted records another vendor's service before it is stopped.
-func (s *State) AddInterrupted(name string) { s.Interrupted = add(s.Interrupted, name) }
-
-// AddRoute records an address before we add a route to it.
-func (s *State) AddRoute(to string) { s.Routes = add(s.Routes, to) }
-
-// AddNetwork records the HNS network of pods before it is created.
-func (s *State) AddNetwork(name string) { s.Networks = add(s.Networks, name) }
-
-// RemoveDirectory removes a directory's record.
-func (s *State) RemoveDirectory(dir string) {
-	s.Directories = slices.DeleteFunc(s.Directories, func(d string) bool { return strings.EqualFold(d, dir) })
 }
 
 // TouchVariable records the value of a system variable before our first change. Later calls don't change the
@@ -367,15 +333,25 @@ func (s *State) Installed(name string) bool {
 	return false
 }
 
-func contains(list []string, path string) bool {
-	return slices.ContainsFunc(list, func(other string) bool { return strings.EqualFold(other, path) })
+// Names is a list of paths or names on Windows, which ignores their case. A name is added before we change the object,
+// and removed after the object is as it was. An unused name is harmless.
+type Names []string
+
+// Has reports whether the list contains a name.
+func (n Names) Has(name string) bool {
+	return slices.ContainsFunc(n, func(other string) bool { return strings.EqualFold(other, name) })
 }
 
-func add(list []string, path string) []string {
-	if contains(list, path) {
-		return list
+// Add adds a name.
+func (n *Names) Add(name string) {
+	if !n.Has(name) {
+		*n = append(*n, name)
 	}
-	return append(list, path)
+}
+
+// Remove removes a name.
+func (n *Names) Remove(name string) {
+	*n = slices.DeleteFunc(*n, func(other string) bool { return strings.EqualFold(other, name) })
 }
 
 // Reboots counts the reboots of the host's preparation.

@@ -52,9 +52,9 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	}
 	before := "http://before"
 	stateFile.NodeName, stateFile.Revision.Name = "win-a", "1"
-	stateFile.AddDirectory(contract.DirTLS)
-	stateFile.AddDirectory(strings.ToUpper(contract.DirTLS))
-	stateFile.AddFile(contract.PathKubelet)
+	stateFile.Directories.Add(contract.DirTLS)
+	stateFile.Directories.Add(strings.ToUpper(contract.DirTLS))
+	stateFile.Files.Add(contract.PathKubelet)
 	stateFile.TouchVariable("HTTP_PROXY", &before)
 	stateFile.TouchVariable("http_proxy", nil) // the second change is not what was before
 	stateFile.SetService("kubelet", state.Start{Inputs: "x", NotPID: 7})
@@ -110,7 +110,7 @@ func TestAChangeThatCanNotBeMadeOrWrittenIsUndone(t *testing.T) {
 		f.isFull = c.isFull
 		err := stateFile.Change(func() error {
 			stateFile.Revision.Name, stateFile.Verified = "2", false
-			stateFile.AddFile(contract.PathKubelet)
+			stateFile.Files.Add(contract.PathKubelet)
 			stateFile.SetService("kubelet", state.Start{})
 			stateFile.SetService("containerd", state.Start{})
 			stateFile.NoteVariable("HTTP_PROXY", "boot-7", true)

@@ -92,8 +92,8 @@ func takesCredential(ctx context.Context, host winos.Host, stateFile *state.File
 	if err = replaceServer(ctx, host, stateFile, request); err != nil {
 		return false, err
 	}
-	identity, err := reconcile.KubeletIdentityOf(host.Files, node, now)
-	if err == nil && identity == reconcile.OwnIdentity {
+	has, err := reconcile.KubeletHasIdentity(host.Files, node, now)
+	if err == nil && has {
 		var forgot bool
 		forgot, err = reconcile.ForgetRefusedKubelet(ctx, host.Files, node, now)
 		again = forgot || request.Register

@@ -66,7 +66,7 @@ func TestCleanupEndsAProgramThatMadeRoomForNothingThatIsOursNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	aside := winos.AsidePath(before, 1)
-	stateFile.AddAside(aside)
+	stateFile.Aside.Add(aside)
 	if err = errors.Join(stateFile.Save(), r.Host().Files.Rename(before, aside)); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func (c *cleaning) files(context.Context) {
 		}
 	}
 	c.kubeletKeys()
-	if c.state.Made(state.DirCNIState) {
+	if c.state.Directories.Has(state.DirCNIState) {
 		c.removeAll(state.DirCNIState)
 	} else {
 		kept, err := apply.ReleaseAddresses(c.host.Files)
@@ -45,7 +45,7 @@ const layers = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.
 // protected, the answer lists the directory as kept, and the cleanup doesn't fail.
 func (c *cleaning) data(ctx context.Context) {
 	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData} {
-		if there, err := winos.Exists(c.host.Files, dir); !c.state.Made(dir) || err == nil && !there {
+		if there, err := winos.Exists(c.host.Files, dir); !c.state.Directories.Has(dir) || err == nil && !there {
 			continue
 		}
 		if c.replaceable(dir) {
@@ -78,7 +78,7 @@ func (c *cleaning) layers(ctx context.Context) {
 
 // kubeletKeys removes the keys and certificates of kubelet. If the directory existed before, it stays.
 func (c *cleaning) kubeletKeys() {
-	if c.state.Made(contract.DirKubeletPKI) {
+	if c.state.Directories.Has(contract.DirKubeletPKI) {
 		c.removeAll(contract.DirKubeletPKI)
 		return
 	}
@@ -125,7 +125,7 @@ func (c *cleaning) root() {
 		c.left("listing %s: %w", contract.DirK, err)
 		return
 	}
-	elsewhere, whole := len(c.answer.Kept), c.lost || c.state.Made(contract.DirK)
+	elsewhere, whole := len(c.answer.Kept), c.lost || c.state.Directories.Has(contract.DirK)
 	if len(entries) == 0 { // a cleanup was killed at its very end
 		whole, _ = state.Touched(c.host.Files)
 	}
@@ -144,7 +144,7 @@ func (c *cleaning) root() {
 	}
 	// Without a state file, the store shows that C:\k belongs to the daemon. So delete the store last, just before the
 	// state file.
-	if whole || c.state.Made(contract.DirStore) {
+	if whole || c.state.Directories.Has(contract.DirStore) {
 		c.removeAll(contract.DirStore)
 	}
 	if c.state.Exists() {

@@ -94,7 +94,7 @@ func (c *cleaning) programs(ctx context.Context) {
 // oursRuns reports whether the daemon installed a program below C:\k. It decides by the entry of C:\k that contains the
 // program.
 func (c *cleaning) oursRuns(exe string) bool {
-	if c.state.Made(contract.DirK) {
+	if c.state.Directories.Has(contract.DirK) {
 		return true
 	}
 	name, _, _ := strings.Cut(exe[len(contract.DirK)+1:], `\`)

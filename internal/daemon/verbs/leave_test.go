@@ -118,7 +118,7 @@ func TestCleanupRemovesTheNetworksOfEarlierRevisions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stateFile.AddNetwork("flannel.4096")
+	stateFile.Networks.Add("flannel.4096")
 	if err = stateFile.Save(); err != nil {
 		t.Fatal(err)
 	}
@@ -400,7 +400,7 @@ func TestA50_AKeyThatAnOrdinaryUserLeftForKubeletIsNotUsed(t *testing.T) {
 				t.Error("the user's key is still there")
 			}
 			stateFile, err := state.Read(r.Host().Files)
-			if err != nil || !stateFile.Made(contract.DirKubeletPKI) {
+			if err != nil || !stateFile.Directories.Has(contract.DirKubeletPKI) {
 				t.Errorf("the state file does not say that it was made, %v", err)
 			}
 		})

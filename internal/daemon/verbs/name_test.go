@@ -177,7 +177,7 @@ func TestAHostOnAWSThatLeavesCanJoinAgain(t *testing.T) {
 	if _, err = r.Host().Routes.Ensure(t.Context(), to); err != nil {
 		t.Fatal(err)
 	}
-	stateFile.AddRoute(to.String())
+	stateFile.Routes.Add(to.String())
 	if err = stateFile.Save(); err != nil {
 		t.Fatal(err)
 	}
