@@ -201,12 +201,13 @@ func (s *Stager) do(ctx context.Context, t task) {
 	defer watching.Wait()
 	defer stop()
 	watching.Go(func() {
-		for ctx.Err() == nil {
-			isLong := loop.Wait(ctx, s.Clock, s.wake, progressPace)
+		for report := s.Clock.Now().Add(progressPace); ctx.Err() == nil; {
+			isDue := loop.Wait(ctx, s.Clock, s.wake, report.Sub(s.Clock.Now()))
 			if now, _ := s.wanted(); now != t {
 				stop()
-			} else if isLong {
+			} else if isDue {
 				s.progress(ctx, t.stage)
+				report = s.Clock.Now().Add(progressPace)
 			}
 		}
 	})
