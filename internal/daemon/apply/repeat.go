@@ -3,7 +3,6 @@ package apply
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -32,20 +31,37 @@ type repeats struct {
 	of  map[subject]*fight
 }
 
-// subject is the object of a step.
-type subject struct {
-	kind plan.Kind
-	name string
+// subject is what a step changes: an aspect of an object. Windows ignores the case of the object's name.
+type subject struct{ aspect, name string }
+
+func subjectOf(step plan.Step) subject {
+	aspect := string(step.Kind)
+	switch step.Kind {
+	case plan.AddRoot, plan.RemoveRoot:
+		aspect = "root"
+	case plan.WriteFile, plan.RemoveFile:
+		aspect = "file"
+	case plan.SetVariable, plan.UnsetVariable, plan.PutBack:
+		aspect = "variable"
+	case plan.SetService, plan.RemoveService:
+		aspect = "service"
+	}
+	return subject{aspect, strings.ToLower(step.Name)}
 }
 
 // fight is the history of steps on one subject.
 type fight struct {
-	// want is the goal of the steps. Another goal starts a new history.
-	want string
+	// step is the latest step. A step of another kind or goal starts a new history, because the desired state changed.
+	step plan.Step
 	// times are when the steps were taken, the latest last.
 	times []time.Time
 	// pause is how long the next step waits.
 	pause time.Duration
+}
+
+// isAbout reports whether a step has the same goal.
+func (f *fight) isAbout(step plan.Step) bool {
+	return f.step.Kind == step.Kind && f.step.Want == step.Want
 }
 
 func (f *fight) on() bool { return len(f.times) >= maxRepeats }
@@ -62,15 +78,10 @@ func (r *repeats) took(step plan.Step) {
 	if step.Kind == plan.StartService || step.Kind == plan.StopService || step.Kind == plan.RemoveNetwork {
 		return
 	}
-	about := subject{step.Kind, step.Name}
-	// We undid it ourselves, because the desired state has changed.
-	maps.DeleteFunc(r.of, func(other subject, _ *fight) bool {
-		return strings.EqualFold(other.name, step.Name) && slices.Contains(undoes(step.Kind), other.kind)
-	})
-	f := r.of[about]
-	if f == nil || f.want != step.Want || f.over(r.now()) {
-		f = &fight{want: step.Want}
-		r.of[about] = f
+	f := r.of[subjectOf(step)]
+	if f == nil || !f.isAbout(step) || f.over(r.now()) {
+		f = &fight{step: step}
+		r.of[subjectOf(step)] = f
 	}
 	f.times = append(f.times, r.now())
 	if f.on() {
@@ -78,33 +89,10 @@ func (r *repeats) took(step plan.Step) {
 	}
 }
 
-// undoes returns the kinds of steps that a kind undoes.
-func undoes(kind plan.Kind) []plan.Kind {
-	switch kind {
-	case plan.AddRoot:
-		return []plan.Kind{plan.RemoveRoot}
-	case plan.RemoveRoot:
-		return []plan.Kind{plan.AddRoot}
-	case plan.WriteFile:
-		return []plan.Kind{plan.RemoveFile}
-	case plan.RemoveFile:
-		return []plan.Kind{plan.WriteFile}
-	case plan.SetVariable:
-		return []plan.Kind{plan.UnsetVariable, plan.PutBack}
-	case plan.UnsetVariable, plan.PutBack:
-		return []plan.Kind{plan.SetVariable}
-	case plan.SetService:
-		return []plan.Kind{plan.RemoveService}
-	case plan.RemoveService:
-		return []plan.Kind{plan.SetService}
-	}
-	return nil
-}
-
 // held reports whether a step must be skipped for now.
 func (r *repeats) held(step plan.Step) bool {
-	f := r.of[subject{step.Kind, step.Name}]
-	return f != nil && f.want == step.Want && f.on() && f.quiet(r.now()) < f.pause
+	f := r.of[subjectOf(step)]
+	return f != nil && f.isAbout(step) && f.on() && f.quiet(r.now()) < f.pause
 }
 
 // problems reports what someone else keeps changing.
@@ -126,23 +114,23 @@ func (r *repeats) problems() (all []*contract.Problem) {
 		}
 		all = append(all, contract.NewProblem(contract.ReasonForeignInterference,
 			"%s is undone every time: %d times since %s; it is put right less often now",
-			subjectText(about), len(f.times), f.times[0].UTC().Format(time.RFC3339)))
+			subjectText(f.step), len(f.times), f.times[0].UTC().Format(time.RFC3339)))
 	}
 	slices.SortFunc(all, func(a, b *contract.Problem) int { return cmp.Compare(a.Detail, b.Detail) })
 	return all
 }
 
-func subjectText(about subject) string {
-	switch about.kind {
+func subjectText(step plan.Step) string {
+	switch step.Kind {
 	case plan.Restrict:
-		return fmt.Sprintf("restricting %s to Administrators", about.name)
+		return fmt.Sprintf("restricting %s to Administrators", step.Name)
 	case plan.AddRoot, plan.RemoveRoot:
 		return fmt.Sprintf("%s of the certificate with SHA-256 %.16s",
-			map[plan.Kind]string{plan.AddRoot: "adding", plan.RemoveRoot: "removing"}[about.kind], about.name)
+			map[plan.Kind]string{plan.AddRoot: "adding", plan.RemoveRoot: "removing"}[step.Kind], step.Name)
 	case plan.SetVariable, plan.UnsetVariable, plan.PutBack:
-		return "the value of environment variable " + about.name
+		return "the value of environment variable " + step.Name
 	case plan.SetService, plan.RemoveService:
-		return "the configuration of service " + about.name
+		return "the configuration of service " + step.Name
 	}
-	return about.name
+	return step.Name
 }

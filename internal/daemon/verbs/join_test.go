@@ -278,11 +278,8 @@ func TestWhatTheDaemonWaitsForCanBeSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	source := silent{make(chan struct{})}
-	fetcher, err := nodepayload.NewFetcher(nodepayload.FetcherOptions{Source: source, Store: nodepayload.NewStore(files),
-		Free: func(context.Context) (int64, error) { return 1 << 40, nil }, Clock: clock.RealClock{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fetcher := nodepayload.Fetcher{Source: source, Store: nodepayload.NewStore(files), System: r.Host().System,
+		Clock: clock.RealClock{}}
 	request := send(t, files, r.Home(), wanted())
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
