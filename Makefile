@@ -107,7 +107,9 @@ payload: ## Cross-build the Windows binaries for nodes into out/payload (SUPPLIE
 .PHONY: generate
 generate: $(BIN)/controller-gen ## Write CRDs, RBAC, deep copies and the reference pages anew
 	$(BIN)/controller-gen object paths=./api/...
-	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
+	$(BIN)/controller-gen crd paths=./api/v1alpha1 output:crd:dir=config/crd
+	$(BIN)/controller-gen crd paths=./api/bootstrap/... output:crd:dir=config/bootstrap/crd
+	$(BIN)/controller-gen rbac:roleName=windows-bootstrap-provider paths=./internal/bootstrap output:rbac:dir=config/bootstrap/rbac
 	$(BIN)/controller-gen rbac:roleName=windows-machine-config-operator 'paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./config}' output:rbac:dir=config/rbac
 	$(BIN)/controller-gen rbac:roleName=windows-machine-config-operator-kubernetes paths=./config/kubernetes/rights output:rbac:dir=config/kubernetes/rights
 	go run ./tools/generate

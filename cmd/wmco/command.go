@@ -99,7 +99,7 @@ SERVICES_LOG_FLUSH_INTERVAL. If a flag is not set, the operator reads it from an
 			return err
 		},
 	})
-	root.AddCommand(uninstallCommand(o.environment))
+	root.AddCommand(uninstallCommand(o.environment), providerCommand(o.environment))
 	return root
 }
 

@@ -96,6 +96,8 @@ const (
 	TryKeyAnnotation = Prefix + "try-key"
 	// IgnoredAnnotation = "true" on a WindowsInstance means that it is paused because its Machine is ignored.
 	IgnoredAnnotation = Prefix + "ignored"
+	// BootstrapConfigAnnotation on a WindowsInstance is the UID of the WindowsConfig of Cluster API that created it.
+	BootstrapConfigAnnotation = Prefix + "bootstrap-config"
 )
 
 // The taint that every Windows node registers with.

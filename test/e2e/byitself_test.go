@@ -24,6 +24,11 @@ import (
 // byItself is a scene whose payload server the API server reaches, and without a private key.
 func byItself(t *testing.T, hosts int) *stage {
 	t.Helper()
+	return byItselfIn(t, hosts, own)
+}
+
+func byItselfIn(t *testing.T, hosts int, start func(*testing.T, scene.Options) *stage) *stage {
+	t.Helper()
 	lease, err := fleet.TakeOwn(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -40,10 +45,10 @@ func byItself(t *testing.T, hosts int) *stage {
 	}
 	address := net.JoinHostPort(lease.Address.String(), number)
 	o := options(hosts)
-	o.NoKey = true
+	o.NoKey, o.Hosts.Edit = true, nil // the shell of SSH logins
 	o.Hosts.Finish = func(h *fleet.HostOptions) { h.NoSSH = true }
 	o.Arguments = []string{"--payload-bind-address", address, "--payload-advertise", address}
-	s := own(t, o)
+	s := start(t, o)
 	s.offerPayload(t, lease.Address.String(), number)
 	return s
 }

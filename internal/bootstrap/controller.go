@@ -1,0 +1,400 @@
+// Package bootstrap is a bootstrap provider for Cluster API. For each WindowsConfig it creates a WindowsInstance in the
+// workload cluster, and gives the command that this host runs at its first boot to the infrastructure provider.
+//
+// It runs in the management cluster. It reaches every workload cluster with the Secret <cluster>-kubeconfig, also if
+// both are the same cluster. It follows the contract v1beta2 of Cluster API for bootstrap providers.
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	bootstrapv1 "github.com/windows-nodes/wmco/api/bootstrap/v1alpha1"
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+)
+
+// +kubebuilder:rbac:groups=bootstrap.windowsmachineconfig.openshift.io,resources=windowsconfigs,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=bootstrap.windowsmachineconfig.openshift.io,resources=windowsconfigs/status,verbs=patch
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters;machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create
+
+const (
+	// finalizer keeps a WindowsConfig until its WindowsInstance is being deleted.
+	finalizer = contract.Prefix + "bootstrap"
+	// retry is how often the workload cluster is read while a host is expected.
+	retry = 10 * time.Second
+	// refresh is how often the state of a node is copied.
+	refresh = 5 * time.Minute
+	// conflictRetry is the time until a changed WindowsConfig is read again.
+	conflictRetry = time.Second
+	// workers is the number of WindowsConfigs that are reconciled at a time. A worker mostly waits for the network.
+	workers = 10
+)
+
+// Reasons of conditions. Reasons of InstanceReady are those of the WindowsInstance.
+const (
+	reasonDataCreated      = "DataSecretCreated"
+	reasonWaiting          = "WaitingForCluster"
+	reasonClusterUnusable  = "ClusterNotReachable"
+	reasonCommandAwaited   = "WaitingForCommand"
+	reasonNameTaken        = "NameTaken"
+	reasonInstanceMissing  = "InstanceNotFound"
+	reasonVersionMatches   = "SameMinor"
+	reasonVersionDiffers   = "OtherMinor"
+	reasonInstanceReported = "Reported"
+)
+
+// Names of Cluster API. The provider reads five fields of its objects, so it has no dependency on its Go module.
+const (
+	clusterAPIGroup   = "cluster.x-k8s.io"
+	clusterNameLabel  = clusterAPIGroup + "/cluster-name"
+	pausedAnnotation  = clusterAPIGroup + "/paused"
+	clusterSecretType = clusterAPIGroup + "/secret"
+)
+
+// ofKind returns an empty object of Cluster API.
+func ofKind(kind string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(schema.GroupVersionKind{Group: clusterAPIGroup, Version: "v1beta2", Kind: kind})
+	return object
+}
+
+// Reconciler gives Machines their bootstrap data.
+type Reconciler struct {
+	client client.Client
+	// namespace of the operator in every workload cluster.
+	namespace string
+}
+
+// Setup adds the controller to a manager of the management cluster. namespace is the operator's namespace in the workload
+// clusters.
+func Setup(mgr ctrl.Manager, namespace string) error {
+	r := &Reconciler{client: mgr.GetClient(), namespace: namespace}
+	err := ctrl.NewControllerManagedBy(mgr).Named("windowsconfig").
+		For(&bootstrapv1.WindowsConfig{}).
+		Watches(ofKind("Machine"), handler.EnqueueRequestsFromMapFunc(ofMachine)).
+		Watches(ofKind("Cluster"), handler.EnqueueRequestsFromMapFunc(r.ofCluster)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("setting up the controller of WindowsConfigs: %w", err)
+	}
+	return nil
+}
+
+// ofMachine returns the WindowsConfig of a Machine.
+func ofMachine(_ context.Context, object client.Object) []reconcile.Request {
+	machine, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	ref, _, _ := unstructured.NestedStringMap(machine.Object, "spec", "bootstrap", "configRef")
+	if ref["apiGroup"] != bootstrapv1.Group || ref["kind"] != "WindowsConfig" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: machine.GetNamespace(), Name: ref["name"]}}}
+}
+
+// ofCluster returns the WindowsConfigs of a Cluster.
+func (r *Reconciler) ofCluster(ctx context.Context, cluster client.Object) (requests []reconcile.Request) {
+	list := &bootstrapv1.WindowsConfigList{}
+	if err := r.client.List(ctx, list, client.InNamespace(cluster.GetNamespace()),
+		client.MatchingLabels{clusterNameLabel: cluster.GetName()}); err != nil {
+		return nil // a cached list fails only when the manager stops
+	}
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}
+
+// Reconcile takes the next step for a WindowsConfig, and saves its status.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	config := &bootstrapv1.WindowsConfig{}
+	if err := r.client.Get(ctx, request.NamespacedName, config); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	before := config.DeepCopy()
+	after, err := r.step(ctx, config)
+	if !equality.Semantic.DeepEqual(before.Status, config.Status) {
+		// No other client writes the status, so it needs no version.
+		saved := r.client.Status().Patch(ctx, config, client.MergeFrom(before))
+		err = errors.Join(err, client.IgnoreNotFound(saved))
+	}
+	switch {
+	case apierrors.IsConflict(err):
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil // the cache will soon show the newer object
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("WindowsConfig %s: %w", request, err)
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+// step returns the time until the next step. Cluster API sets the label and the owner of a WindowsConfig. Until then
+// there is nothing to do.
+func (r *Reconciler) step(ctx context.Context, config *bootstrapv1.WindowsConfig) (time.Duration, error) {
+	cluster := ofKind("Cluster")
+	name := client.ObjectKey{Namespace: config.Namespace, Name: config.Labels[clusterNameLabel]}
+	err := r.client.Get(ctx, name, cluster)
+	isGone := apierrors.IsNotFound(err)
+	if err != nil && !isGone {
+		return 0, fmt.Errorf("reading Cluster %s: %w", name, err)
+	}
+	isGone = isGone || cluster.GetDeletionTimestamp() != nil
+	_, isPaused := config.Annotations[pausedAnnotation]
+	isClusterPaused, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
+	hasControlPlane, _, _ := unstructured.NestedBool(cluster.Object, "status", "initialization",
+		"controlPlaneInitialized")
+	switch isDeleted := !config.DeletionTimestamp.IsZero(); {
+	case isPaused || isClusterPaused:
+		return 0, nil
+	case isDeleted && isGone: // the host goes with its cluster
+		return 0, r.release(ctx, config)
+	case isDeleted:
+		return r.leave(ctx, config, cluster)
+	case isGone:
+		return 0, nil
+	case config.Status.DataSecretName != "":
+		return r.follow(ctx, config, cluster)
+	case !hasControlPlane:
+		report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionFalse, reasonWaiting,
+			"the control plane of Cluster "+cluster.GetName()+" is not initialized yet")
+		return 0, nil
+	}
+	return r.prepare(ctx, config, cluster)
+}
+
+// prepare creates the WindowsInstance, waits for its command, and creates the bootstrap data.
+func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsConfig,
+	cluster client.Object) (time.Duration, error) {
+	if !controllerutil.ContainsFinalizer(config, finalizer) {
+		before := config.DeepCopy()
+		controllerutil.AddFinalizer(config, finalizer)
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		return 0, r.client.Patch(ctx, config, patch) // its event continues
+	}
+	workload, err := r.connect(ctx, cluster)
+	if err != nil {
+		return r.unreachable(config, err)
+	}
+	instance := &v1alpha1.WindowsInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: config.Name,
+			Annotations: map[string]string{contract.BootstrapConfigAnnotation: string(config.UID)}},
+		Spec: v1alpha1.WindowsInstanceSpec{Address: config.Name, ByItself: &config.Spec.ByItself}}
+	err = workload.Create(ctx, instance)
+	if apierrors.IsAlreadyExists(err) {
+		err = workload.Get(ctx, client.ObjectKeyFromObject(instance), instance)
+	}
+	if err != nil {
+		return r.unreachable(config, fmt.Errorf("creating WindowsInstance %s/%s: %w", r.namespace, config.Name, err))
+	}
+	if !isOurs(instance, config) {
+		report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionFalse, reasonNameTaken, fmt.Sprintf("Cluster %s "+
+			"has another WindowsInstance %s; if an earlier Machine had this name, it is being removed", cluster.GetName(),
+			config.Name))
+		return retry, nil
+	}
+	join := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: r.namespace, Name: contract.JoinSecretPrefix + string(instance.UID)}
+	if err = workload.Get(ctx, key, join); client.IgnoreNotFound(err) != nil {
+		return r.unreachable(config, fmt.Errorf("reading the command of WindowsInstance %s: %w", instance.Name, err))
+	}
+	command := string(join.Data[contract.JoinCommandField])
+	if command == "" {
+		report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionFalse, reasonCommandAwaited,
+			"the operator of Cluster "+cluster.GetName()+" has not published the command of this host yet; check that it runs")
+		return time.Second, nil
+	}
+	if err = r.createData(ctx, config, cluster, command); err != nil {
+		return 0, err
+	}
+	config.Status.DataSecretName = config.Name
+	config.Status.Initialization.DataSecretCreated = new(true)
+	report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionTrue, reasonDataCreated, "")
+	return retry, nil
+}
+
+// createData creates the Secret for the infrastructure provider. A repeated call changes nothing.
+func (r *Reconciler) createData(ctx context.Context, config *bootstrapv1.WindowsConfig, cluster client.Object,
+	command string) error {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: config.Name,
+			Labels: map[string]string{clusterNameLabel: cluster.GetName()},
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(config, bootstrapv1.GroupVersion().WithKind("WindowsConfig"))}},
+		Type: clusterSecretType,
+		Data: map[string][]byte{"value": []byte(userData(config.Spec.Format, command)),
+			"format": []byte(config.Spec.Format)},
+	}
+	if err := r.client.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	return nil
+}
+
+// userData returns the command in the format of the program that runs it at the first boot. Cluster API's sentinel file
+// exists after the command has succeeded: the command ends with an error otherwise.
+func userData(format bootstrapv1.UserDataFormat, command string) string {
+	script := command + `
+New-Item -ItemType Directory -Force -Path C:\run\cluster-api | Out-Null
+Set-Content -LiteralPath C:\run\cluster-api\bootstrap-success.complete -Value success
+`
+	switch format {
+	case bootstrapv1.FormatEC2Launch:
+		return "<powershell>\n" + script + "</powershell>\n"
+	case bootstrapv1.FormatPlain:
+		return script
+	}
+	return "#ps1_sysnative\n" + script
+}
+
+// follow copies the state of the WindowsInstance, and sets the provider ID of its Node.
+func (r *Reconciler) follow(ctx context.Context, config *bootstrapv1.WindowsConfig,
+	cluster client.Object) (time.Duration, error) {
+	workload, err := r.connect(ctx, cluster)
+	if err != nil {
+		return refresh, err
+	}
+	instance := &v1alpha1.WindowsInstance{}
+	err = workload.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: config.Name}, instance)
+	if apierrors.IsNotFound(err) || err == nil && !isOurs(instance, config) {
+		report(config, bootstrapv1.ConditionInstanceReady, metav1.ConditionFalse, reasonInstanceMissing,
+			"Cluster "+cluster.GetName()+" has no WindowsInstance "+config.Name+" for this Machine; delete the Machine")
+		return refresh, nil
+	}
+	if err != nil {
+		return refresh, fmt.Errorf("reading WindowsInstance %s: %w", config.Name, err)
+	}
+	status := &instance.Status
+	isReady := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
+	if isReady {
+		report(config, bootstrapv1.ConditionInstanceReady, metav1.ConditionTrue, reasonInstanceReported, "")
+	} else if status.Reason != "" {
+		report(config, bootstrapv1.ConditionInstanceReady, metav1.ConditionFalse, status.Reason,
+			status.Code+": "+status.Message+". "+status.Fix)
+	}
+	isComplete, err := r.identify(ctx, workload, config, status.NodeName, status.NodeUID)
+	if isReady && isComplete {
+		return refresh, err
+	}
+	return retry, err
+}
+
+// identify compares the version of a node with its Machine. If the Node has no provider ID, and no cloud provider will
+// set it, identify sets the Machine's provider ID: Cluster API finds Nodes by it.
+func (r *Reconciler) identify(ctx context.Context, workload client.Client, config *bootstrapv1.WindowsConfig,
+	name, uid string) (isComplete bool, err error) {
+	machine, err := r.machine(ctx, config)
+	if err != nil || machine == nil || uid == "" {
+		return false, err
+	}
+	providerID, _, _ := unstructured.NestedString(machine.Object, "spec", "providerID")
+	version, _, _ := unstructured.NestedString(machine.Object, "spec", "version")
+	node := &corev1.Node{}
+	if err = workload.Get(ctx, client.ObjectKey{Name: name}, node); err != nil || string(node.UID) != uid {
+		return false, client.IgnoreNotFound(err)
+	}
+	compare(config, version, node.Status.NodeInfo.KubeletVersion)
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == cloudTaint {
+			return false, nil
+		}
+	}
+	if node.Spec.ProviderID != "" || providerID == "" {
+		return node.Spec.ProviderID != "", nil
+	}
+	before := node.DeepCopy()
+	node.Spec.ProviderID = providerID
+	err = workload.Patch(ctx, node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return false, fmt.Errorf("setting the provider ID of node %s: %w", name, err)
+	}
+	return true, nil
+}
+
+// cloudTaint is the taint of a Node until the cloud provider has initialized it.
+const cloudTaint = "node.cloudprovider.kubernetes.io/uninitialized"
+
+// machine returns the Machine that owns a WindowsConfig, or nil.
+func (r *Reconciler) machine(ctx context.Context, config *bootstrapv1.WindowsConfig) (*unstructured.Unstructured, error) {
+	for _, owner := range config.OwnerReferences {
+		if owner.Kind != "Machine" {
+			continue
+		}
+		machine := ofKind("Machine")
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: owner.Name}, machine)
+		if err != nil || machine.GetUID() != owner.UID {
+			return nil, client.IgnoreNotFound(err)
+		}
+		return machine, nil
+	}
+	return nil, nil
+}
+
+// leave deletes the WindowsInstance without waiting for its host, which is destroyed already.
+func (r *Reconciler) leave(ctx context.Context, config *bootstrapv1.WindowsConfig,
+	cluster client.Object) (time.Duration, error) {
+	if !controllerutil.ContainsFinalizer(config, finalizer) {
+		return 0, nil
+	}
+	workload, err := r.connect(ctx, cluster)
+	if err != nil {
+		return r.unreachable(config, err)
+	}
+	instance := &v1alpha1.WindowsInstance{}
+	err = workload.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: config.Name}, instance)
+	if err == nil && isOurs(instance, config) {
+		before := instance.DeepCopy()
+		instance.Spec.RemovalPolicy = v1alpha1.RemovalDiscard
+		if err = workload.Patch(ctx, instance, client.MergeFrom(before)); err == nil {
+			err = workload.Delete(ctx, instance, client.Preconditions{UID: &instance.UID})
+		}
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return r.unreachable(config, fmt.Errorf("deleting WindowsInstance %s: %w", config.Name, err))
+	}
+	return 0, r.release(ctx, config)
+}
+
+// release removes the finalizer.
+func (r *Reconciler) release(ctx context.Context, config *bootstrapv1.WindowsConfig) error {
+	before := config.DeepCopy()
+	if !controllerutil.RemoveFinalizer(config, finalizer) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	return client.IgnoreNotFound(r.client.Patch(ctx, config, patch))
+}
+
+// unreachable reports that the workload cluster could not be used.
+func (r *Reconciler) unreachable(config *bootstrapv1.WindowsConfig, err error) (time.Duration, error) {
+	report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionFalse, reasonClusterUnusable, err.Error())
+	return retry, nil
+}
+
+func isOurs(instance *v1alpha1.WindowsInstance, config *bootstrapv1.WindowsConfig) bool {
+	return instance.Annotations[contract.BootstrapConfigAnnotation] == string(config.UID)
+}
+
+func report(config *bootstrapv1.WindowsConfig, kind string, state metav1.ConditionStatus, reason, message string) {
+	const maxMessage = 32768
+	meta.SetStatusCondition(&config.Status.Conditions, metav1.Condition{Type: kind, Status: state, Reason: reason,
+		Message: message[:min(len(message), maxMessage)], ObservedGeneration: config.Generation})
+}
