@@ -253,7 +253,8 @@ release: ## Collect what is published of VERSION in out/release: images, chart, 
 	$(MAKE) plugin
 	git log --no-merges --format=%s $(if $(SINCE),$(SINCE)..) > $(OUT)/changes.txt
 	go run -C tools/image . release --version $(VERSION) --images $(OUT)/image --bundle $(OUT)/olm/bundle-image \
-	  --catalog $(OUT)/olm/catalog-image --chart $(OUT)/chart/wmco-$(VERSION).tgz --payload $(OUT)/payload \
+	  --catalog $(OUT)/olm/catalog-image --chart $(OUT)/chart/wmco-$(VERSION).tgz \
+	  --extra $(OUT)/chart/bootstrap-components.yaml --extra $(CURDIR)/api/bootstrap/metadata.yaml --payload $(OUT)/payload \
 	  --plugin $(OUT)/plugin --sonobuoy $(CURDIR)/cmd/wmco-e2e/wmco-e2e.yaml --repository $(REPOSITORY) --changes $(OUT)/changes.txt \
 	  --notes $(CURDIR)/docs/release-notes.md --source $(SOURCE) --out $(OUT)/release
 

@@ -19,15 +19,21 @@ func TestGeneratedFilesAreFresh(t *testing.T) {
 	generator := filepath.Join(fresh, "controller-gen")
 	run(t, filepath.Join(root, "tools", "controller-gen"), "go", "build", "-o", generator,
 		"sigs.k8s.io/controller-tools/cmd/controller-gen")
-	run(t, root, generator, "crd", "paths=./api/...", "output:crd:dir="+filepath.Join(fresh, "crd"))
+	run(t, root, generator, "crd", "paths=./api/v1alpha1", "output:crd:dir="+filepath.Join(fresh, "crd"))
+	run(t, root, generator, "crd", "paths=./api/bootstrap/...", "output:crd:dir="+filepath.Join(fresh, "bootstrap"))
+	run(t, root, generator, "rbac:roleName=windows-bootstrap-provider", "paths=./internal/bootstrap",
+		"output:rbac:dir="+filepath.Join(fresh, "provider"))
 	run(t, root, generator, "rbac:roleName=windows-machine-config-operator",
 		"paths={./cmd/wmco/...,./internal/cluster/...,./internal/controller/...,./internal/controller/rollout/...,./config}",
 		"output:rbac:dir="+filepath.Join(fresh, "rbac"))
 	run(t, root, generator, "rbac:roleName=windows-machine-config-operator-kubernetes",
 		"paths=./config/kubernetes/rights", "output:rbac:dir="+filepath.Join(fresh, "kubernetes"))
-	run(t, root, generator, "object", "paths=./api/...", "output:object:dir="+filepath.Join(fresh, "object"))
+	run(t, root, generator, "object", "paths=./api/v1alpha1", "output:object:dir="+filepath.Join(fresh, "object"))
+	run(t, root, generator, "object", "paths=./api/bootstrap/v1alpha1",
+		"output:object:dir="+filepath.Join(fresh, "object-bootstrap"))
 	for generated, committed := range map[string]string{"crd": "config/crd", "rbac": "config/rbac",
-		"kubernetes": "config/kubernetes/rights", "object": "api/v1alpha1"} {
+		"kubernetes": "config/kubernetes/rights", "object": "api/v1alpha1", "bootstrap": "config/bootstrap/crd",
+		"provider": "config/bootstrap/rbac", "object-bootstrap": "api/bootstrap/v1alpha1"} {
 		files, err := os.ReadDir(filepath.Join(fresh, generated))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("nothing was generated for %s: %v", committed, err)

@@ -42,8 +42,9 @@ func granted(t *testing.T) (rules map[place][]rbacv1.PolicyRule, subjects map[pl
 func TestEveryRoleIsGivenToSomebodyAndNothingElseIs(t *testing.T) {
 	t.Parallel()
 	rules, subjects := granted(t)
+	aggregated := place{"", "windows-bootstrap-provider-objects"} // to the role of Cluster API's controllers
 	for where := range rules {
-		if len(subjects[where]) == 0 {
+		if len(subjects[where]) == 0 && where != aggregated {
 			t.Errorf("nobody has the role %v", where)
 		}
 	}

@@ -118,7 +118,8 @@ type release struct {
 func (r *release) files(t *testing.T) {
 	want := []string{"NOTES.md", "images.txt", "image-operator-payload-e2e.oci.tar", "image-bundle.oci.tar",
 		"image-catalog.oci.tar", "operator.cdx.json", "payload.cdx.json", "e2e.cdx.json", "bundle.cdx.json",
-		"catalog.cdx.json", "plugin.cdx.json", "windows.yaml", "wmco-e2e.yaml", filepath.Base(r.chart)}
+		"catalog.cdx.json", "plugin.cdx.json", "windows.yaml", "wmco-e2e.yaml",
+		"bootstrap-components.yaml", "metadata.yaml", filepath.Base(r.chart)}
 	for _, platform := range pluginPlatforms() {
 		want = append(want, archiveOf(platform))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -66,6 +67,32 @@ func build(root, version, image, out string) (string, error) {
 	}
 	return chartutil.Save(chart, out)
 }
+
+// components writes bootstrap-components.yaml, from which clusterctl installs the bootstrap provider. image is as for build.
+func components(root, image, out string) error {
+	objects, err := kustomize(filepath.Join(root, "config", "bootstrap"))
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	for _, object := range objects {
+		one, err := yaml.Marshal(object)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&text, "---\n%s", one)
+	}
+	named := text.Bytes()
+	if image != "" {
+		if named = imageLine.ReplaceAll(named, []byte("${1}"+image)); bytes.Equal(named, text.Bytes()) {
+			return errors.New("config/bootstrap names no image")
+		}
+	}
+	return os.WriteFile(filepath.Join(out, "bootstrap-components.yaml"), named, 0o644) //nolint:gosec // published
+}
+
+// imageLine matches the line with the image of the bootstrap provider.
+var imageLine = regexp.MustCompile(`(?m)^( +image: )\S+$`)
 
 // contents returns the chart's files by name.
 func contents(root, version, image string) (map[string][]byte, error) {

@@ -16,10 +16,13 @@ func main() {
 func command() *cobra.Command {
 	var root, version, image, out string
 	c := &cobra.Command{
-		Use: "chart", Short: "Make the Helm chart out of config/", Args: cobra.NoArgs, SilenceUsage: true,
+		Use: "chart", Short: "Make the Helm chart and the manifest of the bootstrap provider out of config/", Args: cobra.NoArgs, SilenceUsage: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			archive, err := build(root, version, image, out)
 			if err != nil {
+				return err
+			}
+			if err = components(root, image, out); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintln(c.OutOrStdout(), archive)

@@ -150,6 +150,7 @@ func releaseCommand() *cobra.Command {
 	f.StringVar(&o.chart, "chart", "", "`archive` of the chart")
 	f.StringVar(&o.payload, "payload", "out/payload", "`directory` of the payload")
 	f.StringVar(&o.plugin, "plugin", "out/plugin", "`directory` of the plugin of kubectl, which make plugin makes")
+	f.StringArrayVar(&o.extra, "extra", nil, "another `file` to publish as it is")
 	f.StringVar(&o.sonobuoy, "sonobuoy", "cmd/wmco-e2e/wmco-e2e.yaml",
 		"`file` of the plugin for Sonobuoy; the command adds the digest to its image")
 	f.StringVar(&o.repository, "repository", "quay.io/windows-nodes/wmco", "`name` of the operator's repository")

@@ -22,6 +22,7 @@ import (
 // docs/release-notes.md; both may be empty. source is the project's URL on GitHub.
 type releaseOptions struct {
 	images, bundle, catalog, chart, payload, plugin, sonobuoy, repository, changes, notes, source, out, version string
+	extra                                                                                                       []string
 }
 
 // makeRelease collects all published files of a version in one directory: archives of the images, the chart, the
@@ -41,8 +42,10 @@ func makeRelease(out io.Writer, o releaseOptions) error {
 		}
 		published = append(published, named...)
 	}
-	if err = copyFile(o.chart, filepath.Join(scratch, filepath.Base(o.chart))); err != nil {
-		return fmt.Errorf("copying the chart, which `make chart` makes: %w", err)
+	for _, one := range append([]string{o.chart}, o.extra...) {
+		if err = copyFile(one, filepath.Join(scratch, filepath.Base(one))); err != nil {
+			return fmt.Errorf("copying what `make chart` makes: %w", err)
+		}
 	}
 	if err = collectPlugin(scratch, o.plugin, o.version); err != nil {
 		return fmt.Errorf("collecting the plugin of kubectl, which `make plugin` makes: %w", err)

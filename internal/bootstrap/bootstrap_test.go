@@ -1,0 +1,160 @@
+package bootstrap
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	bootstrapv1 "github.com/windows-nodes/wmco/api/bootstrap/v1alpha1"
+)
+
+const space = "team"
+
+func reconciler(t *testing.T, objects ...client.Object) *Reconciler {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if err := bootstrapv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return &Reconciler{client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&bootstrapv1.WindowsConfig{}).Build(), namespace: "operator"}
+}
+
+func cluster(initialized bool) *unstructured.Unstructured {
+	c := ofKind("Cluster")
+	c.SetNamespace(space)
+	c.SetName("c")
+	c.Object["status"] = map[string]any{"initialization": map[string]any{"controlPlaneInitialized": initialized}}
+	return c
+}
+
+func config() *bootstrapv1.WindowsConfig {
+	return &bootstrapv1.WindowsConfig{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "m", UID: "u",
+		Labels: map[string]string{clusterNameLabel: "c"}}}
+}
+
+// kubeconfig is a kubeconfig Secret of Cluster API with a user.
+func kubeconfig(user string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "c-kubeconfig"},
+		Data: map[string][]byte{"value": []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c",
+		"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
+		"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":` + user + `}]}`)}}
+}
+
+// Whoever may write the Secret must not make the provider run a program, or send a file of its pod to another server.
+func TestA87_AKubeconfigThatNamesAFileOrAProgramIsRefused(t *testing.T) {
+	t.Parallel()
+	pem := base64.StdEncoding.EncodeToString([]byte("-----BEGIN CERTIFICATE-----\n"))
+	for user, accepted := range map[string]bool{
+		`{"token":"t"}`: true,
+		`{"tokenFile":"/var/run/secrets/kubernetes.io/serviceaccount/token"}`:                               false,
+		`{"client-certificate":"/etc/hosts","client-key-data":"` + pem + `"}`:                               false,
+		`{"client-certificate-data":"` + pem + `","client-key":"/etc/hosts"}`:                               false,
+		`{"auth-provider":{"name":"oidc"}}`:                                                                 false,
+		`{"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"x","interactiveMode":"Never"}}`: false,
+	} {
+		r := reconciler(t, kubeconfig(user))
+		_, err := r.connect(t.Context(), cluster(true))
+		if accepted != (err == nil) {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+}
+
+func TestA87_TheCommandIsWrappedForTheProgramThatRunsIt(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[bootstrapv1.UserDataFormat][2]string{
+		"":                              {"#ps1_sysnative\ncommand\n", "-Value success\n"},
+		bootstrapv1.FormatCloudbaseInit: {"#ps1_sysnative\ncommand\n", "-Value success\n"},
+		bootstrapv1.FormatEC2Launch:     {"<powershell>\ncommand\n", "-Value success\n</powershell>\n"},
+		bootstrapv1.FormatPlain:         {"command\n", "-Value success\n"},
+	} {
+		text := userData(format, "command")
+		if !strings.HasPrefix(text, want[0]) || !strings.HasSuffix(text, want[1]) ||
+			!strings.Contains(text, `C:\run\cluster-api\bootstrap-success.complete`) {
+			t.Errorf("%q: %q", format, text)
+		}
+	}
+}
+
+// reconcile returns the condition Ready after one reconcile, or nil, and the WindowsConfig, or nil.
+func (r *Reconciler) reconcile(t *testing.T) (*metav1.Condition, *bootstrapv1.WindowsConfig) {
+	t.Helper()
+	key := client.ObjectKey{Namespace: space, Name: "m"}
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
+		t.Fatal(err)
+	}
+	c := &bootstrapv1.WindowsConfig{}
+	if err := r.client.Get(t.Context(), key, c); err != nil {
+		return nil, nil
+	}
+	return meta.FindStatusCondition(c.Status.Conditions, bootstrapv1.ConditionConfigReady), c
+}
+
+func TestA87_AWindowsConfigSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	paused, deleted := config(), config()
+	paused.Annotations = map[string]string{pausedAnnotation: ""}
+	deleted.Finalizers, deleted.DeletionTimestamp = []string{finalizer}, &metav1.Time{Time: metav1.Now().Time}
+	for name, test := range map[string]struct {
+		objects []client.Object
+		reason  string
+		kept    bool
+	}{
+		"no cluster":            {[]client.Object{config()}, "", true},
+		"no control plane":      {[]client.Object{config(), cluster(false)}, reasonWaiting, true},
+		"paused":                {[]client.Object{paused, cluster(true)}, "", true},
+		"no kubeconfig":         {[]client.Object{config(), cluster(true)}, reasonClusterUnusable, true},
+		"the cluster is away":   {[]client.Object{config(), cluster(true), kubeconfig(`{"token":"t"}`)}, reasonClusterUnusable, true},
+		"deleted, and away":     {[]client.Object{deleted, cluster(true), kubeconfig(`{"token":"t"}`)}, reasonClusterUnusable, true},
+		"gone with a cluster":   {[]client.Object{deleted}, "", false},
+		"gone, not initialized": {[]client.Object{deleted, cluster(false)}, reasonClusterUnusable, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := reconciler(t, test.objects...)
+			r.reconcile(t) // the finalizer
+			ready, found := r.reconcile(t)
+			if (found != nil) != test.kept {
+				t.Fatalf("the WindowsConfig is %v", found)
+			}
+			if (ready == nil) != (test.reason == "") || ready != nil && (ready.Reason != test.reason || ready.Message == "" ||
+				ready.Status != metav1.ConditionFalse) {
+				t.Errorf("Ready is %+v, want the reason %q", ready, test.reason)
+			}
+		})
+	}
+}
+
+func TestA87_TheVersionOfKubeletIsComparedWithTheMachine(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		wanted, reported string
+		state            metav1.ConditionStatus
+	}{
+		{"v1.36.0", "v1.36.3", metav1.ConditionTrue},
+		{"v1.35.9", "v1.36.3", metav1.ConditionFalse},
+		{"v1.36.0", "junk", metav1.ConditionFalse},
+		{"", "v1.36.3", ""},
+	} {
+		c := config()
+		compare(c, test.wanted, test.reported)
+		found := meta.FindStatusCondition(c.Status.Conditions, bootstrapv1.ConditionVersionMatches)
+		if (found == nil) != (test.state == "") || found != nil && found.Status != test.state {
+			t.Errorf("%+v: %+v", test, found)
+		}
+	}
+}
