@@ -1,5 +1,5 @@
 // Package mirror makes containerd on this host pull images by the cluster's mirror rules, credentials and CAs. It runs
-// the mirror resolver on the host's loopback address, and returns the files that direct containerd to the resolver. It
+// the mirror resolver on the host's loopback address, and returns the file that directs containerd to the resolver. It
 // also reports pulls to administrators: through events of the Node, and through counters that windows_exporter serves.
 //
 // The service runs one mirror. Bootstrap runs none, because no image is pulled before the Node exists. The resolver

@@ -39,16 +39,6 @@ type serving struct {
 	done chan struct{}
 }
 
-// ended reports whether the resolver has stopped.
-func (s *serving) ended() bool {
-	select {
-	case <-s.done:
-		return true
-	default:
-		return false
-	}
-}
-
 // Close ends the resolver and waits for it. A second call changes nothing.
 func (s *Service) Close() {
 	if s.serving == nil {
@@ -114,8 +104,12 @@ func read(c contract.Confidential) (rules mirror.Rules, secret mirror.PullSecret
 
 // serve starts the resolver, which continues after the pass that started it.
 func (s *Service) serve(ctx context.Context) *contract.Problem {
-	if s.serving != nil && !s.serving.ended() {
-		return nil
+	if s.serving != nil {
+		select {
+		case <-s.serving.done:
+		default:
+			return nil
+		}
 	}
 	s.Close()
 	log := logr.FromContextOrDiscard(ctx)

@@ -87,6 +87,9 @@ func (q question) send(ctx context.Context) (*reply, error) {
 				return nil, err
 			}
 			isNew = true
+		case status == http.StatusForbidden && own && proof != "" && !isNew:
+			discard(response) // Some registries refuse an expired token like this. Without one, they ask for another.
+			proof = ""
 		case status == http.StatusMethodNotAllowed && q.method == http.MethodHead:
 			discard(response) // Some registries know no HEAD. The header of a GET says the same.
 			q.method = http.MethodGet

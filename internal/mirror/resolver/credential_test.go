@@ -44,6 +44,7 @@ type tokens struct {
 	user    string // user that gets a token; empty: every user
 	refresh string // identity token that gets one
 	uses    int    // how often one can be used; 0: without end
+	forbids bool   // one that has ended is refused with 403
 
 	mu      sync.Mutex
 	issued  int
@@ -68,6 +69,10 @@ func (s *tokens) wanted(u *upstream) func(w http.ResponseWriter, r *http.Request
 			return true
 		}
 		s.refused++
+		if s.forbids && given != "" {
+			w.WriteHeader(http.StatusForbidden)
+			return false
+		}
 		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="here"`, u.URL))
 		w.WriteHeader(http.StatusUnauthorized)
 		return false
@@ -128,6 +133,9 @@ func TestCredentialsOpenRegistries(t *testing.T) {
 				return map[string]any{host: map[string]string{"identitytoken": "identity"}}
 			}, true},
 		"tokens that end in the middle": {(&tokens{user: "u:p", uses: 2}).wanted,
+			func(host string) map[string]any { return map[string]any{host: user("u:p")} }, true},
+		"tokens that end in the middle, at a registry that says 403": {
+			(&tokens{user: "u:p", uses: 2, forbids: true}).wanted,
 			func(host string) map[string]any { return map[string]any{host: user("u:p")} }, true},
 		"a registry token": {func(*upstream) func(http.ResponseWriter, *http.Request) bool {
 			return func(w http.ResponseWriter, r *http.Request) bool {

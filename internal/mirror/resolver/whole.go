@@ -72,9 +72,8 @@ func (p *pull) giveWhole(ctx context.Context, w http.ResponseWriter, one whole) 
 		return nil
 	}
 	if hosts := elsewhere(one.content); len(hosts) > 0 {
-		logr.FromContextOrDiscard(ctx).WithName("resolver").Info("the manifest names other addresses for "+
-			"layers", "image",
-			p.target.name(), "hosts", hosts)
+		logr.FromContextOrDiscard(ctx).WithName("resolver").Info("the manifest names other addresses for layers",
+			"image", p.target.name(), "hosts", hosts)
 	}
 	p.resolver.options.Metrics.serve(p.served.Host, 1, one.size)
 	p.begun = true
