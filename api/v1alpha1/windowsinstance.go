@@ -289,6 +289,9 @@ func (s *WindowsInstanceStatus) HasPlace() bool {
 	return s.Disruption != nil && s.Disruption.Since != nil
 }
 
+// Joined reports whether the host has been a Ready node.
+func (s *WindowsInstanceStatus) Joined() bool { return s.HeldRevision != "" }
+
 // DisruptionPurpose is why a node is disrupted.
 type DisruptionPurpose string
 
@@ -527,6 +530,7 @@ type WindowsInstanceStatus struct {
 	// +optional
 	DesiredRevision string `json:"desiredRevision,omitempty"`
 	// HeldRevision is the last verified revision of the node. If another revision fails, the node rolls back to it.
+	// It is empty until the host has joined.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	HeldRevision string `json:"heldRevision,omitempty"`
@@ -535,9 +539,6 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Phases []PhaseTime `json:"phases,omitempty"`
-	// JoinedTime is when the host first became Ready.
-	// +optional
-	JoinedTime *metav1.Time `json:"joinedTime,omitempty"`
 	// Conditions are Ready, Reachable, PreflightPassed, Progressing, KeyAuthorized, SkewSupported and
 	// WorkloadsFit.
 	// +listType=map

@@ -19,8 +19,7 @@ import (
 // joined is an instance that is Ready at a revision.
 func joined(at string) *v1alpha1.WindowsInstance {
 	i := leaving()
-	i.Status.Phase, i.Status.DesiredRevision, i.Status.Revision, i.Status.JoinedTime = v1alpha1.PhaseReady, at, at,
-		&metav1.Time{}
+	i.Status.Phase, i.Status.DesiredRevision, i.Status.Revision, i.Status.HeldRevision = v1alpha1.PhaseReady, at, at, at
 	return i
 }
 
@@ -261,17 +260,5 @@ func TestTheCauseThatTheDaemonKnowsIsWhatTheInstanceSays(t *testing.T) {
 	if !strings.Contains(message, "the host network service does not answer") ||
 		!strings.Contains(message, "cni plugin not initialized") {
 		t.Errorf("it says %q", message)
-	}
-}
-
-// An operator of before wrote no such thing; where a node is well, that is what it goes back to.
-func TestWhatANodeHoldsIsFilledInWhereNobodyWroteItDown(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, joinedNode(version))
-	w.desired.Revision = "1.1.0-bbbbbbbbbb"
-	i := joined(version)
-	i.Status.HeldRevision = ""
-	if _, err := w.check(t, i); err != nil || i.Status.HeldRevision != version {
-		t.Errorf("it holds %q: %v", i.Status.HeldRevision, err)
 	}
 }

@@ -44,9 +44,8 @@ func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 
 // onNode returns the instance of a node. Its name is its Machine's name, if it has one.
 func onNode(name, node string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
-	joined := metav1.Now()
 	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
-		Status: v1alpha1.WindowsInstanceStatus{NodeName: node, JoinedTime: &joined}}
+		Status: v1alpha1.WindowsInstanceStatus{NodeName: node, HeldRevision: "1"}}
 	for _, edit := range edits {
 		edit(&i)
 	}
@@ -73,7 +72,7 @@ func places(instances []v1alpha1.WindowsInstance) (all []policy.Place) {
 	return all
 }
 func forced(i *v1alpha1.WindowsInstance)  { i.Spec.RemovalPolicy = v1alpha1.RemovalForce }
-func joining(i *v1alpha1.WindowsInstance) { i.Status.JoinedTime = nil }
+func joining(i *v1alpha1.WindowsInstance) { i.Status.HeldRevision = "" }
 
 // set is a MachineSet with hosts; one whose name ends in ! is leaving.
 func set(uid string, replicas int, hosts ...string) policy.Set {

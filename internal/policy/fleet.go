@@ -118,7 +118,7 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 		fleet.Members = append(fleet.Members, member)
 	}
 	for name, instance := range byNode {
-		if !there[name] && instance.Status.JoinedTime != nil && instance.DeletionTimestamp.IsZero() {
+		if !there[name] && instance.Status.Joined() && instance.DeletionTimestamp.IsZero() {
 			hasPlace := PlaceOf(places, instance) != nil
 			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name,
 				Unavailable: "its Node is gone", Disrupted: hasPlace,

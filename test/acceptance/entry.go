@@ -192,7 +192,7 @@ func gone(ctx context.Context, r *run, keys []string) error {
 					return false, "", err
 				}
 				if i != nil {
-					if nodeName = i.Status.NodeName; i.Status.JoinedTime == nil && i.Status.Failures > 0 && !forced {
+					if nodeName = i.Status.NodeName; !i.Status.Joined() && i.Status.Failures > 0 && !forced {
 						forced = true
 						return false, state(i), r.client.Patch(ctx, i, mergePatch(`{"spec":{"removalPolicy":"Force"}}`))
 					}

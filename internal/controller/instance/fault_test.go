@@ -1031,7 +1031,7 @@ func TestAHostThatLostWhatItHeldIsNotJoinedAtARevisionThatIsHalted(t *testing.T)
 	r.isReady(t, 1, false)
 	r.clock = r.clock.Add(6 * time.Minute)
 	for name, gone := range map[string]func(status *v1alpha1.WindowsInstanceStatus){
-		"its files": func(s *v1alpha1.WindowsInstanceStatus) { s.HeldRevision, s.DesiredRevision, s.Activity = "", "", nil },
+		"its files": func(s *v1alpha1.WindowsInstanceStatus) { s.DesiredRevision, s.Activity = "", nil },
 		"its manifest": func(s *v1alpha1.WindowsInstanceStatus) {
 			s.HeldRevision, s.DesiredRevision = "1.0.0-0000", "1.0.0-0000"
 		},

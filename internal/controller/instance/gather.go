@@ -75,7 +75,7 @@ func (r *Reconciler) isSettled(ctx context.Context, instance *v1alpha1.WindowsIn
 	case isLookedAfter(instance):
 		return node != nil && policy.IsReady(node) && !r.journeys.health.Corrects(ctx, instance, node)
 	}
-	return status.JoinedTime == nil && (node == nil || node.Annotations[contract.DesiredRevisionAnnotation] == "" ||
+	return !status.Joined() && (node == nil || node.Annotations[contract.DesiredRevisionAnnotation] == "" ||
 		node.Annotations[contract.DesiredRevisionAnnotation] == status.DesiredRevision)
 }
 

@@ -34,7 +34,7 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 		return free, nil // the host is done and only waits for its Node
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
-	if err != nil || !serves && status.JoinedTime == nil {
+	if err != nil || !serves && !status.Joined() {
 		return free, err
 	}
 	if serves {
@@ -213,7 +213,7 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 			return onError(err)
 		}
 	}
-	isUnknown := status.JoinedTime == nil && !status.HasPlace() // its Node may be in service: see join.restore
+	isUnknown := !status.Joined() && !status.HasPlace() // its Node may be in service: see join.restore
 	if (session.Connected() || isUnknown) && !session.IsGranted {
 		return nil // it requests the slot when it is ready
 	}
@@ -252,7 +252,7 @@ func (c joining) askForPlace(ctx context.Context) (again bool, waits *ending) {
 // recovered reports whether a host that was waiting to join again no longer needs to.
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
-	if status.HasPlace() || status.JoinedTime == nil ||
+	if status.HasPlace() || !status.Joined() ||
 		c.life.session.Connected() && join.IsOverSSH(status.Upgrade()) {
 		// the node stays in service until it has its slot
 		return false, nil

@@ -28,7 +28,7 @@ func TestAHostJoinsAndIsThenLeftAlone(t *testing.T) {
 	r.join(t, 1)
 	i := r.get(t, 1)
 	if !controllerutil.ContainsFinalizer(i, contract.InstanceFinalizer) || i.Status.ObservedGeneration != 1 ||
-		i.Status.JoinedTime == nil || i.Status.Revision != first {
+		!i.Status.Joined() || i.Status.Revision != first {
 		t.Errorf("the instance is %+v", i)
 	}
 	if condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" ||

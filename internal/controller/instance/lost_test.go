@@ -76,7 +76,7 @@ func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsJoinedAgain(t *testing.T) {
 		r.reconcile(t, 1)
 		r.sign(t)
 	}
-	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.JoinedTime == nil || i.Status.HasPlace() ||
+	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || !i.Status.Joined() || i.Status.HasPlace() ||
 		r.calls(1, contract.VerbBootstrap) != 2 || r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("it does not join: %+v", i.Status)
 	}
@@ -153,7 +153,7 @@ func TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain(t *testing
 			if i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason != cmp.Or(string(test.reason), "NodeReady") {
 				t.Errorf("it is %s, %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
 			}
-			if !r.isUntouched(t, 1) || i.Status.JoinedTime == nil || i.Status.HeldRevision != first ||
+			if !r.isUntouched(t, 1) || !i.Status.Joined() || i.Status.HeldRevision != first ||
 				r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != first || i.Status.HostKey == "" {
 				t.Errorf("node %+v, status %+v", r.node(t, 1), i.Status)
 			}
@@ -181,7 +181,7 @@ func TestAFirstJoinThatIsTakenOverByAnotherOperatorTakesNoPlace(t *testing.T) {
 	}
 	r.register(t, 1, first)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.JoinedTime == nil {
+	if i := r.get(t, 1); !i.Status.Joined() {
 		t.Errorf("it waits: %+v", i.Status)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
@@ -37,7 +36,6 @@ func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
 		edit(&i.Status)
 		return i
 	}
-	now := metav1.NewTime(time.Unix(1_800_000_000, 0))
 	well := instance("10.0.0.1", func(s *v1alpha1.WindowsInstanceStatus) {
 		s.Phase, s.NodeName, s.Revision, s.DesiredRevision = v1alpha1.PhaseReady, "win-a", "1-a", "1-a"
 		s.NodeUID = "a"
@@ -57,7 +55,7 @@ func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
 	})
 	// It has been a node, and is joined again.
 	again := instance("10.0.0.6", func(s *v1alpha1.WindowsInstanceStatus) {
-		s.Phase, s.NodeName, s.NodeUID, s.JoinedTime = v1alpha1.PhaseConnecting, "win-f", "f", &now
+		s.Phase, s.NodeName, s.NodeUID, s.HeldRevision = v1alpha1.PhaseConnecting, "win-f", "f", "1-a"
 		s.Reason = string(contract.ReasonDaemonUnresponsive)
 	})
 	checked := instance("10.0.0.7", func(s *v1alpha1.WindowsInstanceStatus) {

@@ -421,7 +421,7 @@ func (f *fleet) add(name string) {
 		Status: v1alpha1.WindowsInstanceStatus{
 			Phase: v1alpha1.PhaseReady, NodeName: name, NodeUID: "node-" + name + generation, PublicKeyHash: "hash",
 			HostKey: "ssh-ed25519 AAAA" + name, Revision: f.rig.version,
-			DesiredRevision: f.rig.version, HeldRevision: f.rig.version, JoinedTime: &joined, ObservedGeneration: 1,
+			DesiredRevision: f.rig.version, HeldRevision: f.rig.version, ObservedGeneration: 1,
 		},
 	})
 }

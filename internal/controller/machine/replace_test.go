@@ -165,8 +165,7 @@ func (y *yard) machine(name string, joined bool) {
 	if !joined {
 		return
 	}
-	now := metav1.NewTime(y.clock)
-	i.Status = v1alpha1.WindowsInstanceStatus{NodeName: name, JoinedTime: &now, PublicKeyHash: y.live.hash}
+	i.Status = v1alpha1.WindowsInstanceStatus{NodeName: name, HeldRevision: "1", PublicKeyHash: y.live.hash}
 	if err := y.api.Status().Update(y.t.Context(), i); err != nil {
 		y.t.Fatal(err)
 	}

@@ -206,8 +206,7 @@ func (h host) asInstance(key int) v1alpha1.WindowsInstance {
 	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: h.name, UID: types.UID(h.name),
 		ResourceVersion: fmt.Sprint(h.writes)}}
 	if h.node {
-		joined := metav1.NewTime(time.Unix(1, 0))
-		i.Status.NodeName, i.Status.JoinedTime = h.name, &joined
+		i.Status.NodeName, i.Status.HeldRevision = h.name, "1"
 	}
 	if h.request != 0 {
 		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}

@@ -123,7 +123,7 @@ func (r *Rollout) Setup(mgr ctrl.Manager) error {
 // instanceNews returns the parts of an instance that a decision uses.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	s := &i.Status
-	return []any{s.Disruption, s.UpdateFailure, s.NodeName, s.JoinedTime != nil, s.Phase, i.DeletionTimestamp != nil,
+	return []any{s.Disruption, s.UpdateFailure, s.NodeName, s.Joined(), s.Phase, i.DeletionTimestamp != nil,
 		i.Spec.RemovalPolicy}
 }
 

@@ -174,7 +174,7 @@ func shown(i *v1alpha1.WindowsInstance) []any {
 	if s.Activity != nil {
 		step = s.Activity.Step
 	}
-	return []any{i.DeletionTimestamp.IsZero(), i.Spec.Paused, s.Failures > 0, s.JoinedTime != nil, step,
+	return []any{i.DeletionTimestamp.IsZero(), i.Spec.Paused, s.Failures > 0, s.Joined(), step,
 		s.Reason == string(contract.ReasonRemovalPending), progress(i, s.DesiredRevision)}
 }
 
@@ -209,7 +209,7 @@ func underWay(f Facts) (names []string) {
 			moves = true
 		case !one.DeletionTimestamp.IsZero():
 			moves = s.Reason != string(contract.ReasonRemovalPending)
-		case s.JoinedTime != nil:
+		case s.Joined():
 			moves = s.Activity != nil && s.Activity.Step != v1alpha1.StepWaiting && s.Activity.Tries == 0
 		default: // a new host
 			moves = !one.Spec.Paused && !isCurable(f.Lacks)
@@ -224,7 +224,7 @@ func underWay(f Facts) (names []string) {
 
 // boots reports whether a host that does not answer is a Machine in its first minutes.
 func boots(i *v1alpha1.WindowsInstance, now time.Time) bool {
-	return i.Status.JoinedTime == nil && i.DeletionTimestamp.IsZero() && i.Spec.Source != nil &&
+	return !i.Status.Joined() && i.DeletionTimestamp.IsZero() && i.Spec.Source != nil &&
 		i.Spec.Source.Kind == v1alpha1.SourceMachine && now.Sub(i.CreationTimestamp.Time) < bootTime
 }
 

@@ -35,8 +35,7 @@ func host(name string, words ...string) v1alpha1.WindowsInstance {
 		case "paused":
 			i.Spec.Paused = true
 		case "joined":
-			now := metav1.Now()
-			i.Status.JoinedTime = &now
+			i.Status.HeldRevision = "1"
 		case "leaving":
 			now := metav1.Now()
 			i.DeletionTimestamp = &now

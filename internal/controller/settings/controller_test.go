@@ -305,7 +305,7 @@ func TestAllNodesThatFailedAreCountedAlsoThoseThatTheStatusDoesNotList(t *testin
 	r := newRig(t, config)
 	for n := range 30 {
 		i := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("host-%02d", n)}}
-		i.Status.NodeName, i.Status.JoinedTime = i.Name, new(metav1.Now())
+		i.Status.NodeName, i.Status.HeldRevision = i.Name, "1"
 		i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "1-x", Time: metav1.Now()}
 		if err := r.api.Create(t.Context(), i); err != nil {
 			t.Fatal(err)

@@ -28,7 +28,7 @@ func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) 
 	var waiting []*v1alpha1.WindowsInstance
 	for i := range f.Instances {
 		one := &f.Instances[i]
-		if one.Status.JoinedTime == nil || !one.DeletionTimestamp.IsZero() {
+		if !one.Status.Joined() || !one.DeletionTimestamp.IsZero() {
 			continue
 		}
 		p := progress(one, f.DesiredRevision)
@@ -163,7 +163,7 @@ func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailu
 		case failed != nil && failed.Revision == f.DesiredRevision:
 			byNode[node] = v1alpha1.RolloutFailure{Node: node, Revision: failed.Revision, Code: failed.Code,
 				Message: failed.Message, Time: failed.Time}
-		case f.Instances[i].Status.JoinedTime != nil:
+		case f.Instances[i].Status.Joined():
 			delete(byNode, node)
 		}
 	}

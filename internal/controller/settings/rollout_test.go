@@ -19,7 +19,7 @@ import (
 func joined(name string, words ...string) v1alpha1.WindowsInstance {
 	i := host(name, "ready")
 	now := metav1.NewTime(time.Unix(1000, 0))
-	i.Status.NodeName, i.Status.JoinedTime = name, &now
+	i.Status.NodeName, i.Status.HeldRevision = name, "1"
 	i.Status.Revision, i.Status.DesiredRevision = "2", "2"
 	for _, word := range words {
 		switch word {
@@ -49,7 +49,7 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 				Message: "kubelet is not well",
 				Time:    now}
 		case "new":
-			i.Status.JoinedTime = nil
+			i.Status.HeldRevision = ""
 		case "leaving":
 			i.DeletionTimestamp = &now
 		case "down":

@@ -112,7 +112,6 @@ func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInst
 // needs decides what a node needs.
 func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
 	status := &instance.Status
-	fillHeldRevision(status, node)
 	found := Finding{Node: node, Updating: journey.IsUpdating(status), Rebooting: journey.IsRebooting(status)}
 	desired, _, err := h.Desired.Current(ctx)
 	switch {
@@ -186,14 +185,6 @@ func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 func backInService(status *v1alpha1.WindowsInstanceStatus) {
 	if status.Phase == v1alpha1.PhaseUpdating && !journey.IsUnderWay(status) {
 		status.Phase = v1alpha1.PhaseReady
-	}
-}
-
-// fillHeldRevision records the revision of a healthy node, if an earlier operator did not.
-func fillHeldRevision(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
-	if status.HeldRevision == "" && !journey.IsUnderWay(status) && !journey.DoesNotHold(node) &&
-		journey.NodeReadyAt(node, status.DesiredRevision) {
-		status.HeldRevision = status.DesiredRevision
 	}
 }
 

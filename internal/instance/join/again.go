@@ -1,7 +1,6 @@
 package join
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -74,7 +73,7 @@ func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInsta
 // join stays Pending.
 func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhaseReady
-	if status.JoinedTime == nil {
+	if !status.Joined() {
 		status.Phase = v1alpha1.PhasePending
 	}
 	status.BootstrapCredentials = nil // nobody waits for what is requested with them
@@ -99,7 +98,7 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, des
 			status.Activity = nil
 		}
 		return nil
-	case status.JoinedTime == nil, status.DesiredRevision == desired.Revision,
+	case !status.Joined(), status.DesiredRevision == desired.Revision,
 		update != nil && update.Revision == desired.Revision, failure != nil && failure.Revision == desired.Revision:
 		return nil
 	}
@@ -111,7 +110,7 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, des
 	}
 	change := j.Revisions.Compare(ctx, status.DesiredRevision, desired)
 	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: desired.Revision,
-		From: cmp.Or(status.HeldRevision, status.DesiredRevision), Drains: change.Drains, OverSSH: true,
+		From: status.HeldRevision, Drains: change.Drains, OverSSH: true,
 		Step: v1alpha1.StepSwitching, Since: journey.Seconds(j.Now())}
 	return nil
 }
@@ -141,7 +140,7 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	case problem.Reason == contract.ReasonDaemonUnresponsive:
 		return nil // it was so before, at whatever revision
 	}
-	if !instance.DeletionTimestamp.IsZero() || status.JoinedTime == nil || held == "" || revision == held ||
+	if !instance.DeletionTimestamp.IsZero() || held == "" || revision == held ||
 		!policy.BlamesRevision(problem.Reason) {
 		return nil
 	}
@@ -196,9 +195,6 @@ func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) jo
 	retryReboot(status)
 	awaitBoot(status.Activity, j.Now())
 	now := journey.Seconds(j.Now())
-	if status.JoinedTime == nil {
-		status.JoinedTime = &now
-	}
 	if failed == nil {
 		return journey.Done()
 	}

@@ -27,7 +27,7 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		selected, err := j.Payload.Select(missing)
 		if err != nil {
 			if journey.JoinRevision(&instance.Status) != "" { // the host has lost what it held, and nobody else has it
-				instance.Status.HeldRevision, instance.Status.DesiredRevision, instance.Status.Activity = "", "", nil
+				instance.Status.DesiredRevision, instance.Status.Activity = "", nil
 			}
 			return journey.Fail(err)
 		}

@@ -89,7 +89,7 @@ func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, sess
 func (j *Join) restore(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	status := &instance.Status
-	if status.JoinedTime != nil || status.NodeExpected {
+	if status.Joined() || status.NodeExpected {
 		return journey.Done()
 	}
 	node, err := j.Nodes.OursLive(ctx, instance)

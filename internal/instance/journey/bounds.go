@@ -50,14 +50,14 @@ func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstanc
 
 // HasJoined reports whether a host has joined and is not being removed.
 func HasJoined(status *v1alpha1.WindowsInstanceStatus) bool {
-	return status.JoinedTime != nil && status.Phase != v1alpha1.PhaseRemoving
+	return status.Joined() && status.Phase != v1alpha1.PhaseRemoving
 }
 
 // IsFirstJoin reports whether a host has not joined yet, and its Node, if it exists, comes from that join, so that
 // it has no pods. A Node that existed before the join may have pods, because the status of its host may have been
 // lost.
 func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus) bool {
-	return status.JoinedTime == nil && status.NodeExpected
+	return !status.Joined() && status.NodeExpected
 }
 
 // IsOut reports whether a node has not been Ready for so long that it counts as out of service.

@@ -57,7 +57,7 @@ func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) 
 func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	update := status.Upgrade()
 	switch {
-	case status.JoinedTime == nil:
+	case !status.Joined():
 		return ""
 	case update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching:
 		return update.Revision
