@@ -245,29 +245,15 @@ type HostInfo struct {
 	Time *metav1.Time `json:"time,omitempty"`
 }
 
-// KeyTrial records attempts to log in with a private key that the host has not accepted yet.
-type KeyTrial struct {
+// KeyRefusal records that a host refused a private key.
+type KeyRefusal struct {
 	// PublicKeyHash is the hex SHA-256 of the key's line in authorized_keys.
 	// +kubebuilder:validation:MaxLength=64
 	PublicKeyHash string `json:"publicKeyHash"`
-	// Refusals counts how often the host refused the key. If the host can't be reached, this isn't a refusal.
-	// +optional
-	Refusals int32 `json:"refusals,omitempty"`
-	// RefusedSince is when the host first refused the key.
-	// +optional
-	RefusedSince *metav1.Time `json:"refusedSince,omitempty"`
-	// LastRefusedTime is when the host last refused the key.
-	// +optional
-	LastRefusedTime *metav1.Time `json:"lastRefusedTime,omitempty"`
-	// LastTime is when the operator last tried the key.
-	// +optional
-	LastTime *metav1.Time `json:"lastTime,omitempty"`
-	// Failures counts failed attempts in a row, whatever the cause.
-	// +optional
-	Failures int32 `json:"failures,omitempty"`
-	// NextTime is when the operator tries the key again on a host that has joined.
-	// +optional
-	NextTime *metav1.Time `json:"nextTime,omitempty"`
+	// Since is when the host first refused the key.
+	Since metav1.Time `json:"since"`
+	// Time is when the host last refused the key.
+	Time metav1.Time `json:"time"`
 }
 
 // Disruption is a host's request for a slot in the rollout budget, or its slot.
@@ -491,10 +477,9 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	PublicKeyHash string `json:"publicKeyHash,omitempty"`
-	// KeyTrial records attempts to log in with a key that the host has not accepted yet. It is absent if the host
-	// accepted the present key.
+	// KeyRefusal is the host's refusal of a key that it has not accepted since.
 	// +optional
-	KeyTrial *KeyTrial `json:"keyTrial,omitempty"`
+	KeyRefusal *KeyRefusal `json:"keyRefusal,omitempty"`
 	// Disruption is the host's request for a slot in the rollout budget, or its slot. It is absent without a
 	// request.
 	// +optional

@@ -91,8 +91,8 @@ const (
 	// ResumeRolloutAnnotation on the WindowsMachineConfig is a revision whose rollout continues although it was
 	// halted.
 	ResumeRolloutAnnotation = Prefix + "resume-rollout"
-	// TryKeyAnnotation on a WindowsInstance is an RFC 3339 time. If the last try of the private key on the host was
-	// earlier, the operator tries it again.
+	// TryKeyAnnotation on a WindowsInstance requests a try of the private key on the host: each new value, an RFC
+	// 3339 time, requests one.
 	TryKeyAnnotation = Prefix + "try-key"
 	// IgnoredAnnotation = "true" on a WindowsInstance means that it is paused because its Machine is ignored.
 	IgnoredAnnotation = Prefix + "ignored"

@@ -150,8 +150,9 @@ func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
 			"Correct what the message names. The operator tries another revision at once, " +
 				"" + triedAgain(f.Revision, s)})
 	}
-	if k := status.KeyTrial; k != nil && k.Refusals > 0 {
-		d.add(Problem, "key", contract.ReasonKeyRefused, "the host has refused the private key %d times", k.Refusals)
+	if k := status.KeyRefusal; k != nil {
+		d.add(Problem, "key", contract.ReasonKeyRefused, "the host has refused the private key for %s, last %s ago",
+			ago(k.Since), ago(k.Time))
 	}
 	d.turn(i, s)
 	d.instanceFacts(i, host)

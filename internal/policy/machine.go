@@ -19,8 +19,8 @@ const FirstBoot = 15 * time.Minute
 // IsBooting reports whether a host that can't be reached is most likely still at its first boot.
 func IsBooting(instance *v1alpha1.WindowsInstance, reason contract.Reason, now time.Time) bool {
 	source, status := instance.Spec.Source, &instance.Status
-	if source == nil || source.Kind != v1alpha1.SourceMachine || status.HostKey != "" || status.KeyTrial != nil &&
-		status.KeyTrial.Refusals > 0 {
+	if source == nil || source.Kind != v1alpha1.SourceMachine || status.HostKey != "" ||
+		status.KeyRefusal != nil {
 		return false
 	}
 	return slices.Contains([]contract.Reason{contract.ReasonUnreachable, contract.ReasonNotSSH,
@@ -40,35 +40,22 @@ const (
 	CauseKeyRefused ReplaceCause = "KeyRefused"
 )
 
-const (
-	// staleRefusals is how often a host that has accepted a key must refuse another key. A single refusal is not
-	// enough to delete a Machine.
-	staleRefusals = 2
-	// earlyRefusals is how often a host that has never accepted a key must refuse it. Its user data may still run.
-	earlyRefusals = 3
-)
-
 // WhyReplace returns why a Machine should be replaced, according to the status of its instance. It returns an empty
-// cause if the Machine should stay. keyHash is the hash of the present key. refusalTimeout is how long a host that
-// has never accepted a key may refuse it. after is the time until the Machine becomes due without another event.
+// cause if the Machine should stay. keyHash is the hash of the present key. A single refusal is not enough to delete a
+// Machine. refusalTimeout is how long a host that has never accepted a key may refuse it, because its user data may
+// still run. after is the time until the Machine becomes due without another event.
 func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time,
 	refusalTimeout time.Duration) (cause ReplaceCause, after time.Duration) {
 	status := &instance.Status
-	trial := status.KeyTrial
-	if trial == nil || trial.PublicKeyHash != keyHash || trial.RefusedSince == nil || status.PublicKeyHash == keyHash ||
-		!instance.DeletionTimestamp.IsZero() {
+	refusal := status.KeyRefusal
+	if refusal == nil || refusal.PublicKeyHash != keyHash || status.PublicKeyHash == keyHash ||
+		!instance.DeletionTimestamp.IsZero() || !refusal.Time.After(refusal.Since.Time) {
 		return "", 0
 	}
 	if status.PublicKeyHash != "" {
-		if trial.Refusals >= staleRefusals {
-			return CauseKeyStale, 0
-		}
-		return "", 0
+		return CauseKeyStale, 0
 	}
-	if trial.Refusals < earlyRefusals {
-		return "", 0
-	}
-	if after = refusalTimeout - now.Sub(trial.RefusedSince.Time); after > 0 {
+	if after = refusalTimeout - now.Sub(refusal.Since.Time); after > 0 {
 		return "", after
 	}
 	return CauseKeyRefused, 0
@@ -81,9 +68,8 @@ const refusalAge = 30 * time.Second
 // IsRefusalStale reports whether the host of an instance must be asked again before its Machine is deleted. A refusal
 // with a time in the future was written by a clock that was ahead, and doesn't count.
 func IsRefusalStale(instance *v1alpha1.WindowsInstance, now time.Time) bool {
-	trial := instance.Status.KeyTrial
-	return trial == nil || trial.LastRefusedTime == nil ||
-		now.Sub(trial.LastRefusedTime.Time).Abs() > refusalAge
+	refusal := instance.Status.KeyRefusal
+	return refusal == nil || now.Sub(refusal.Time.Time).Abs() > refusalAge
 }
 
 // ReplaceCandidate is the present state of a Machine that should be replaced.

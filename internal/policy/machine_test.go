@@ -16,44 +16,37 @@ import (
 func TestWhyAMachineShouldMakeRoom(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
-	since := func(ago time.Duration) *metav1.Time { s := metav1.NewTime(now.Add(-ago)); return &s }
+	// refusal returns a refusal of a key, first and last.
+	refusal := func(key string, first, last time.Duration) *v1alpha1.KeyRefusal {
+		return &v1alpha1.KeyRefusal{PublicKeyHash: key, Since: metav1.NewTime(now.Add(-first)),
+			Time: metav1.NewTime(now.Add(-last))}
+	}
 	const limit = 5 * time.Minute
 	for name, test := range map[string]struct {
-		letIn string
-		trial *v1alpha1.KeyTrial
-		edit  func(*v1alpha1.WindowsInstance)
-		want  policy.ReplaceCause
-		after time.Duration
+		letIn   string
+		refusal *v1alpha1.KeyRefusal
+		edit    func(*v1alpha1.WindowsInstance)
+		want    policy.ReplaceCause
+		after   time.Duration
 	}{
-		"nobody has tried":                  {},
-		"the host accepted the present key": {letIn: "new"},
-		"the host refused it, and then accepted it": {letIn: "new",
-			trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 9, RefusedSince: since(time.Hour)}},
-		"the host accepted an earlier key": {letIn: "old"},
-		"… and the host refuses the present one": {letIn: "old",
-			trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 2, RefusedSince: since(0)},
-			want:  policy.CauseKeyStale},
-		"… once": {letIn: "old", trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 1,
-			RefusedSince: since(time.Hour)}},
-		"… or refused one that is not the present": {letIn: "old",
-			trial: &v1alpha1.KeyTrial{PublicKeyHash: "other", Refusals: 5, RefusedSince: since(time.Hour)}},
-		"… or can't be asked": {letIn: "old",
-			trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Failures: 99}},
-		"the host never accepted a key": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 3,
-			RefusedSince: since(limit)}, want: policy.CauseKeyRefused},
-		"… for so short a time that it may be booting": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 30,
-			RefusedSince: since(limit - time.Second)}, after: time.Second},
-		"… but it was asked too rarely": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 2,
-			RefusedSince: since(time.Hour)}},
-		"a host that never answers": {trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Failures: 99}},
-		"an instance that leaves": {letIn: "old",
-			trial: &v1alpha1.KeyTrial{PublicKeyHash: "new", Refusals: 9, RefusedSince: since(time.Hour)},
-			edit:  leavingInstance},
+		"nobody has tried":                          {},
+		"the host accepted the present key":         {letIn: "new"},
+		"the host refused it, and then accepted it": {letIn: "new", refusal: refusal("new", time.Hour, 0)},
+		"the host accepted an earlier key":          {letIn: "old"},
+		"… and the host refuses the present one": {letIn: "old", refusal: refusal("new", time.Second, 0),
+			want: policy.CauseKeyStale},
+		"… once": {letIn: "old", refusal: refusal("new", time.Hour, time.Hour)},
+		"… or refused one that is not the present": {letIn: "old", refusal: refusal("other", time.Hour, 0)},
+		"the host never accepted a key":            {refusal: refusal("new", limit, 0), want: policy.CauseKeyRefused},
+		"… for so short a time that it may be booting": {refusal: refusal("new", limit-time.Second, 0),
+			after: time.Second},
+		"… but it was asked once": {refusal: refusal("new", time.Hour, time.Hour)},
+		"an instance that leaves": {letIn: "old", refusal: refusal("new", time.Hour, 0), edit: leavingInstance},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := onNode("m", "n")
-			i.Status.PublicKeyHash, i.Status.KeyTrial = test.letIn, test.trial
+			i.Status.PublicKeyHash, i.Status.KeyRefusal = test.letIn, test.refusal
 			if test.edit != nil {
 				test.edit(&i)
 			}
@@ -211,7 +204,7 @@ func TestARefusalOfAnotherTimeIsNotHowTheHostIsNow(t *testing.T) {
 	for ago, stale := range map[time.Duration]bool{0: false, 20 * time.Second: false, time.Minute: true,
 		-20 * time.Second: false, -time.Hour: true} { // the clock that wrote it was ahead
 		refused := metav1.NewTime(now.Add(-ago))
-		i := &v1alpha1.WindowsInstance{Status: v1alpha1.WindowsInstanceStatus{KeyTrial: &v1alpha1.KeyTrial{LastRefusedTime: &refused}}}
+		i := &v1alpha1.WindowsInstance{Status: v1alpha1.WindowsInstanceStatus{KeyRefusal: &v1alpha1.KeyRefusal{Time: refused}}}
 		if got := policy.IsRefusalStale(i, now); got != stale {
 			t.Errorf("refused %s ago: stale is %t", ago, got)
 		}

@@ -30,12 +30,10 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 			*start = journey.Micros(now)
 		}
 	}
-	if trial := status.KeyTrial; trial != nil {
-		bound(trial.NextTime, policy.LongestKeyBackoff)
-		bound(trial.LastTime, 0)
-		bound(trial.RefusedSince, 0)
-		if refused := trial.LastRefusedTime; refused != nil && refused.After(now.Add(clockSkew)) {
-			trial.LastRefusedTime = nil // as now, it would look like a present refusal
+	if refusal := status.KeyRefusal; refusal != nil {
+		bound(&refusal.Since, 0)
+		if refusal.Time.After(now.Add(clockSkew)) {
+			status.KeyRefusal = nil // with the present time, it would look like a present refusal
 		}
 	}
 	if place := status.Disruption; place != nil {

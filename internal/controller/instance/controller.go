@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -167,8 +168,9 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	if status.Reason == string(contract.ReasonPaused) && !c.instance.Spec.Paused {
 		disrupt.Resumed(status, c.now())
 	}
-	if keyRequested(c.instance) {
-		status.KeyTrial.NextTime, status.NextAttemptTime = nil, nil
+	if requested := c.instance.Annotations[contract.TryKeyAnnotation]; requested != c.life.keyRequest {
+		c.life.keyRequest = requested
+		c.life.keyTrial.next, status.NextAttemptTime = time.Time{}, nil
 	}
 	switch {
 	case c.instance.Spec.PreflightOnly:
@@ -196,11 +198,10 @@ func (c *reconciliation) observe() {
 		return
 	}
 	status.ObservedGeneration, status.NextAttemptTime = c.instance.Generation, nil
-	if status.KeyTrial == nil && status.PublicKeyHash != "" && isLookedAfter(c.instance) {
-		status.KeyTrial = &v1alpha1.KeyTrial{PublicKeyHash: status.PublicKeyHash}
-	}
-	if status.KeyTrial != nil {
-		status.KeyTrial.NextTime = nil
+	c.life.keyTrial.next = time.Time{}
+	if status.PublicKeyHash != "" && isLookedAfter(c.instance) {
+		c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionUnknown, keyUntried,
+			"the spec has changed, and the operator has not logged in since")
 	}
 	if status.Activity != nil {
 		status.Activity.NextTime = nil

@@ -5,12 +5,12 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -22,6 +22,13 @@ const (
 	trialRetry = time.Minute
 )
 
+// keyTrial is the last try of a private key on a host. After a restart, the operator tries the key at once.
+type keyTrial struct {
+	hash     string
+	failures int32
+	next     time.Time
+}
+
 // tryKey checks whether the host accepts the present private key, if it accepted another key last, or if the user
 // has changed the connection settings: see observe. If the host does not accept the key, tryKey tries again after
 // growing pauses. wait is the time until the next try, or 0 if no try is needed.
@@ -31,16 +38,16 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 		return 0 // there is no usable key; a new key is an event
 	}
 	status := &c.instance.Status
-	if status.PublicKeyHash == key.Hash && (status.KeyTrial == nil || status.KeyTrial.PublicKeyHash != key.Hash) {
-		status.KeyTrial = nil
-		c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
-			"the present private key was accepted")
+	if c.life.keyTrial.hash != key.Hash {
+		c.life.keyTrial = keyTrial{hash: key.Hash}
+	}
+	if status.PublicKeyHash == key.Hash && !c.hasNewSettings() {
+		status.KeyRefusal = nil
+		c.keyAccepted()
 		return 0
 	}
-	if trial := status.KeyTrial; trial != nil && trial.PublicKeyHash == key.Hash && trial.NextTime != nil {
-		if wait = trial.NextTime.Sub(c.now()); wait > 0 {
-			return wait
-		}
+	if wait = c.life.keyTrial.next.Sub(c.now()); wait > 0 {
+		return wait
 	}
 	if c.isQueued = !c.trials.Acquire(c.instance.UID); c.isQueued {
 		return trialRetry
@@ -49,48 +56,57 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	work, ended := c.interruptible(ctx, c.life)
 	defer ended()
 	outcome := c.parts.Access.TryKey(work, c.instance, key)
-	if outcome.IsDone() {
+	switch {
+	case outcome.IsDone():
 		logf.FromContext(ctx).Info("host accepts the new key", "publicKeyHash", key.Hash)
-		c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
-			"the present private key was accepted")
+		c.keyAccepted()
 		return 0
+	case outcome.IsWaiting():
+		return outcome.After // the operator stops, or the instance is removed
 	}
-	if work.Err() != nil || status.KeyTrial == nil {
-		return outcome.After // the operator stops, the instance is removed, or the host was not asked
-	}
-	return c.notLetIn(ctx, outcome.Problem)
+	return c.notLetIn(ctx, key.Hash, outcome.Problem)
 }
 
-// keyRequested reports whether the key must be tried now: the host did not accept it, and a user requests a new
-// try.
-func keyRequested(instance *v1alpha1.WindowsInstance) bool {
-	trial := instance.Status.KeyTrial
-	requested, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])
-	return err == nil && trial != nil && trial.LastTime != nil && trial.LastTime.Time.Before(requested)
+// hasNewSettings reports whether the user has changed the connection settings, and the host has not accepted a login
+// with them yet. A refusal of another key says nothing about the settings.
+func (c *reconciliation) hasNewSettings() bool {
+	said := meta.FindStatusCondition(c.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
+	return said != nil && said.Status != metav1.ConditionTrue &&
+		said.Reason != string(contract.ReasonKeyNotAuthorized)
 }
 
-// keyAccepted is the reason of a KeyAuthorized condition that is True.
-const keyAccepted contract.Reason = "KeyAccepted"
+func (c *reconciliation) keyAccepted() {
+	c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
+		"the present private key was accepted")
+}
+
+// Reasons of the condition KeyAuthorized: it is True, or Unknown after a change of the spec.
+const (
+	keyAccepted contract.Reason = "KeyAccepted"
+	keyUntried  contract.Reason = "SpecChanged"
+)
 
 // notLetIn records that the host did not accept the key, and plans the next try.
-func (c *reconciliation) notLetIn(ctx context.Context, problem *contract.Problem) time.Duration {
-	trial := c.instance.Status.KeyTrial
-	wait := policy.KeyBackoff(trial.Failures, c.jitter())
-	next := journey.Seconds(c.now().Add(wait))
-	trial.NextTime = &next
+func (c *reconciliation) notLetIn(ctx context.Context, hash string, problem *contract.Problem) time.Duration {
+	trial, status := &c.life.keyTrial, &c.instance.Status
+	trial.failures++
+	wait := policy.KeyBackoff(trial.failures, c.jitter())
+	trial.next = c.now().Add(wait)
 	state, reason := metav1.ConditionUnknown, problem.Reason
-	if trial.Refusals > 0 {
-		state, reason = metav1.ConditionFalse, contract.ReasonKeyNotAuthorized
-	}
-	if trial.PublicKeyHash == c.instance.Status.PublicKeyHash { // the key is not new, but the connection settings are
-		reason = problem.Reason
+	switch {
+	case status.PublicKeyHash == hash: // the key is not new, but the connection settings are
+		if reason == contract.ReasonKeyRefused {
+			state = metav1.ConditionFalse
+		}
 		field := map[contract.Reason]string{contract.ReasonKeyRefused: "spec.username",
 			contract.ReasonHostKeyMismatch: "spec.hostKey"}[reason]
 		problem = contract.NewProblem(reason, "%s may be wrong: %s", cmp.Or(field, "spec.address or spec.port"),
 			problem.Detail)
+	case status.KeyRefusal != nil && status.KeyRefusal.PublicKeyHash == hash:
+		state, reason = metav1.ConditionFalse, contract.ReasonKeyNotAuthorized
 	}
 	c.status.condition(v1alpha1.ConditionKeyAuthorized, state, reason, problem.Detail+". "+reason.Fix())
 	logf.FromContext(ctx).Info("host does not accept the new key", "reason", problem.Reason, "detail", problem.Detail,
-		"failures", trial.Failures, "retryIn", wait.String())
+		"failures", trial.failures, "retryIn", wait.String())
 	return wait
 }

@@ -32,6 +32,9 @@ type life struct {
 	requestedAt time.Time
 	// dialledAt is when the operator last dialled a host that did not come back from a reboot.
 	dialledAt time.Time
+	// keyTrial is the last try of a private key on a host that has joined. keyRequest is the last request for a try.
+	keyTrial   keyTrial
+	keyRequest string
 	// interrupt ends the work at the host, or is nil if there is none. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
 	// failedIn is the phase of the last failed attempt. The status shows the reason until an attempt passes that

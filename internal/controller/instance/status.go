@@ -187,18 +187,17 @@ const unlookedRequeue = time.Minute
 // workloadsFit is the reason of a WorkloadsFit condition that is True.
 const workloadsFit contract.Reason = "Fit"
 
-// sayKey reports that a host that has joined refuses a key, if there is nothing else to report. Its node stays in
-// service.
+// sayKey reports that a host that has joined does not accept a key, if there is nothing else to report. Its node stays
+// in service. If a new key can't be tried, only the condition reports it.
 func (r reporter) sayKey(outcome journey.Outcome) {
-	trial := r.instance.Status.KeyTrial
 	said := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
-	switch {
-	case !outcome.IsDone() || trial == nil || said == nil || said.Status == metav1.ConditionTrue:
-	case trial.PublicKeyHash == r.instance.Status.PublicKeyHash:
-		reason := contract.Reason(said.Reason)
+	if !outcome.IsDone() || said == nil || said.Status == metav1.ConditionTrue {
+		return
+	}
+	switch reason := contract.Reason(said.Reason); {
+	case reason == contract.ReasonKeyNotAuthorized:
+		r.say(reason, "the host accepts an earlier private key, and not the present one", reason.Fix())
+	case reason != keyUntried && r.life.keyTrial.hash == r.instance.Status.PublicKeyHash:
 		r.say(reason, strings.TrimSuffix(said.Message, ". "+reason.Fix()), reason.Fix())
-	case trial.Refusals > 0:
-		r.say(contract.ReasonKeyNotAuthorized, "the host accepts an earlier private key, and not the present one",
-			contract.ReasonKeyNotAuthorized.Fix())
 	}
 }

@@ -108,7 +108,7 @@ func TestAMachineThatIsNotToGoAnyMoreGivesItsPlaceBack(t *testing.T) {
 	for name, change := range map[string]func(y *yard){
 		"its host accepts the key": func(y *yard) {
 			i := y.instance("m0")
-			i.Status.KeyTrial, i.Status.PublicKeyHash = nil, "b"
+			i.Status.KeyRefusal, i.Status.PublicKeyHash = nil, "b"
 			if err := y.api.Status().Update(y.t.Context(), i); err != nil {
 				y.t.Fatal(err)
 			}

@@ -185,8 +185,7 @@ func (y *yard) refuses(names ...string) {
 			y.t.Fatal(err)
 		}
 		now, since := metav1.NewTime(y.now()), metav1.NewTime(y.now().Add(-time.Hour))
-		i.Status.KeyTrial = &v1alpha1.KeyTrial{PublicKeyHash: y.live.hash, Refusals: 5, RefusedSince: &since,
-			LastRefusedTime: &now}
+		i.Status.KeyRefusal = &v1alpha1.KeyRefusal{PublicKeyHash: y.live.hash, Since: since, Time: now}
 		if err := y.api.Status().Update(y.t.Context(), i); err != nil {
 			y.t.Fatal(err)
 		}
@@ -388,7 +387,7 @@ func TestTimeAloneMakesAMachineDue(t *testing.T) {
 	y.want("x")
 	y.clock = y.clock.Add(DefaultRefusalTimeout - time.Minute)
 	i := y.instance("x")
-	i.Status.KeyTrial.LastRefusedTime = &metav1.Time{Time: y.clock}
+	i.Status.KeyRefusal.Time = metav1.Time{Time: y.clock}
 	if err := y.api.Status().Update(t.Context(), i); err != nil {
 		t.Fatal(err)
 	}
@@ -671,7 +670,7 @@ func TestAMachineThatWasNotDeletedAndLetsUsInWasNotReplacedInVain(t *testing.T) 
 	y := undeleted(t, refusal())
 	for n := range maxReplacements { // a user has authorised the key on their hosts
 		i := y.instance(fmt.Sprintf("x%d", n))
-		i.Status.KeyTrial, i.Status.PublicKeyHash = nil, y.live.hash
+		i.Status.KeyRefusal, i.Status.PublicKeyHash = nil, y.live.hash
 		if err := y.api.Status().Update(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}

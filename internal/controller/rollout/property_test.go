@@ -221,8 +221,8 @@ func (h host) asInstance(key int) v1alpha1.WindowsInstance {
 	}
 	i.Status.PublicKeyHash = fmt.Sprint(h.key)
 	if h.key != key {
-		since := metav1.NewTime(time.Unix(1, 0))
-		i.Status.KeyTrial = &v1alpha1.KeyTrial{PublicKeyHash: fmt.Sprint(key), Refusals: 9, RefusedSince: &since}
+		i.Status.KeyRefusal = &v1alpha1.KeyRefusal{PublicKeyHash: fmt.Sprint(key),
+			Since: metav1.NewTime(time.Unix(1, 0)), Time: metav1.NewTime(time.Unix(3, 0))}
 	}
 	return i
 }

@@ -24,8 +24,7 @@ func host(name string, words ...string) v1alpha1.WindowsInstance {
 	for _, word := range words {
 		switch word {
 		case "ready":
-			now := metav1.Now()
-			i.Status.JoinedTime = &now
+			i.Status.HeldRevision = "1"
 			meta.SetStatusCondition(&i.Status.Conditions,
 				metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "R"})
 		case "changing":

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host"
@@ -31,30 +29,21 @@ const (
 type Access struct{ options *Options }
 
 func keyAccepted(instance *v1alpha1.WindowsInstance, key credential.Key) {
-	instance.Status.PublicKeyHash, instance.Status.KeyTrial = key.Hash, nil
+	instance.Status.PublicKeyHash, instance.Status.KeyRefusal = key.Hash, nil
 }
 
-// keyFailed records that a login with a key failed. If the host accepted this key before, there is no trial.
+// keyFailed records a refusal of a key, unless the host accepted this key before.
 func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Key, err error) {
-	trial := instance.Status.KeyTrial
-	if instance.Status.PublicKeyHash == key.Hash && (trial == nil || trial.PublicKeyHash != key.Hash) {
-		instance.Status.KeyTrial = nil
+	problem, ok := contract.AsProblem(err)
+	if !ok || problem.Reason != contract.ReasonKeyRefused || instance.Status.PublicKeyHash == key.Hash {
 		return
 	}
-	if trial == nil || trial.PublicKeyHash != key.Hash {
-		trial = &v1alpha1.KeyTrial{PublicKeyHash: key.Hash}
+	now, refusal := Seconds(a.options.Now()), instance.Status.KeyRefusal
+	if refusal == nil || refusal.PublicKeyHash != key.Hash {
+		refusal = &v1alpha1.KeyRefusal{PublicKeyHash: key.Hash, Since: now}
 	}
-	trial.Failures++
-	now := metav1.NewTime(a.options.Now()).Rfc3339Copy()
-	trial.LastTime = &now
-	if problem, ok := contract.AsProblem(err); ok && problem.Reason == contract.ReasonKeyRefused {
-		trial.Refusals++
-		trial.LastRefusedTime = &now
-		if trial.RefusedSince == nil {
-			trial.RefusedSince = &now
-		}
-	}
-	instance.Status.KeyTrial = trial
+	refusal.Time = now
+	instance.Status.KeyRefusal = refusal
 }
 
 // HasKey waits while there is no usable private key. A host that joins by itself needs none.
