@@ -50,6 +50,9 @@ const (
 	// Unknown while the operator can't read all pods of the node. A node that was never in these states doesn't
 	// have this condition.
 	ConditionWorkloadsFit = "WorkloadsFit"
+	// ConditionUpdateFailed is True if the node failed at status.failedRevision and was rolled back. Other nodes don't
+	// have this condition.
+	ConditionUpdateFailed = "UpdateFailed"
 )
 
 // SourceKind is the kind of object that a WindowsInstance was created from.
@@ -256,40 +259,31 @@ type KeyRefusal struct {
 	Time metav1.Time `json:"time"`
 }
 
-// Disruption is a host's request for a slot in the rollout budget, or its slot.
-type Disruption struct {
-	// Purpose of the disruption.
-	// +kubebuilder:validation:Enum=Update;Reboot;Remove
-	Purpose DisruptionPurpose `json:"purpose"`
-	// Revision is the node's next revision, if its rollout can be halted.
-	// +kubebuilder:validation:MaxLength=253
-	// +optional
-	Revision string `json:"revision,omitempty"`
+// Slot is a host's request for a slot in the rollout budget, or its slot.
+type Slot struct {
 	// Since is when the host got its slot. It is absent while the host waits.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
-// HasPlace reports whether the host has a slot in the rollout budget.
-func (s *WindowsInstanceStatus) HasPlace() bool {
-	return s.Disruption != nil && s.Disruption.Since != nil
+// HasSlot reports whether the host has a slot in the rollout budget.
+func (s *WindowsInstanceStatus) HasSlot() bool {
+	return s.Slot != nil && s.Slot.Since != nil
 }
 
 // Joined reports whether the host has been a Ready node.
 func (s *WindowsInstanceStatus) Joined() bool { return s.HeldRevision != "" }
 
-// DisruptionPurpose is why a node is disrupted.
-type DisruptionPurpose string
-
-// Purposes of a disruption.
-const (
-	// DisruptionUpdate changes the host to another revision.
-	DisruptionUpdate DisruptionPurpose = "Update"
-	// DisruptionReboot reboots the host.
-	DisruptionReboot DisruptionPurpose = "Reboot"
-	// DisruptionRemove drains the node and cleans the host.
-	DisruptionRemove DisruptionPurpose = "Remove"
-)
+// Purpose returns the reason why the host requests a slot: the kind of its activity, its removal or another join.
+func (i *WindowsInstance) Purpose() ActivityKind {
+	switch {
+	case !i.DeletionTimestamp.IsZero():
+		return ActivityRemove
+	case i.Status.Activity != nil:
+		return i.Status.Activity.Kind
+	}
+	return ActivityJoin
+}
 
 // Step is the progress of an activity.
 // +kubebuilder:validation:Enum=Staging;Waiting;Draining;Switching;Verifying;RollingBack
@@ -315,6 +309,9 @@ const (
 	ActivityUpgrade ActivityKind = "Upgrade"
 	// ActivityReboot reboots the host.
 	ActivityReboot ActivityKind = "Reboot"
+	// ActivityJoin and ActivityRemove are purposes of a slot only. status.activity does not have them.
+	ActivityJoin   ActivityKind = "Join"
+	ActivityRemove ActivityKind = "Remove"
 )
 
 // Activity is an upgrade or a reboot of a node that has joined. A node has one activity at a time.
@@ -335,11 +332,6 @@ type Activity struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// From is the revision that the node rolls back to if the upgrade fails. It is absent if no revision was
-	// verified.
-	// +kubebuilder:validation:MaxLength=253
-	// +optional
-	From string `json:"from,omitempty"`
 	// Drains means that an upgrade drains the node before the switch. A reboot always drains the node.
 	// +optional
 	Drains bool `json:"drains,omitempty"`
@@ -349,13 +341,6 @@ type Activity struct {
 	// OverSSH means that the operator joins the host again over SSH, because its daemon can't fetch the payload.
 	// +optional
 	OverSSH bool `json:"overSSH,omitempty"`
-	// NothingSince is the start of a period without progress: the daemon fetches the payload, but receives no data
-	// or doesn't report any. It is absent while the daemon receives data.
-	// +optional
-	NothingSince *metav1.Time `json:"nothingSince,omitempty"`
-	// Missing is how many programs of the payload were missing at the daemon's last report.
-	// +optional
-	Missing int32 `json:"missing,omitempty"`
 	// Reason why the last attempt failed, as a word.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
@@ -387,22 +372,6 @@ func (s *WindowsInstanceStatus) activity(kind ActivityKind) *Activity {
 		return nil
 	}
 	return s.Activity
-}
-
-// UpdateFailure describes a failed upgrade of this node, which was rolled back.
-type UpdateFailure struct {
-	// Revision is the revision that failed.
-	// +kubebuilder:validation:MaxLength=253
-	Revision string `json:"revision"`
-	// Code of the reason, such as W706.
-	// +kubebuilder:validation:MaxLength=8
-	Code string `json:"code"`
-	// Message says what failed.
-	// +kubebuilder:validation:MaxLength=4096
-	// +optional
-	Message string `json:"message,omitempty"`
-	// Time of the rollback.
-	Time metav1.Time `json:"time"`
 }
 
 // WindowsInstanceStatus is the state of the host. If the host is stuck, it says what to do.
@@ -480,24 +449,22 @@ type WindowsInstanceStatus struct {
 	// KeyRefusal is the host's refusal of a key that it has not accepted since.
 	// +optional
 	KeyRefusal *KeyRefusal `json:"keyRefusal,omitempty"`
-	// Disruption is the host's request for a slot in the rollout budget, or its slot. It is absent without a
-	// request.
+	// Slot is the host's request for a slot in the rollout budget, or its slot. It is absent without a request.
 	// +optional
-	Disruption *Disruption `json:"disruption,omitempty"`
+	Slot *Slot `json:"slot,omitempty"`
 	// Activity is a running or waiting upgrade or reboot. It is absent if the node has its revision and no reboot
 	// is requested.
 	// +optional
 	Activity *Activity `json:"activity,omitempty"`
-	// UpdateFailure is the node's last failed upgrade. It is removed when the node is verified at a new revision.
+	// FailedRevision is the revision of the node's last failed upgrade. The condition UpdateFailed says why it failed.
+	// Both are removed when the node is verified at a new revision.
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
-	UpdateFailure *UpdateFailure `json:"updateFailure,omitempty"`
-	// Reboots counts reboots in a row. A reboot counts if it is within an hour of the last one, or if the request
-	// for it remains.
+	FailedRevision string `json:"failedRevision,omitempty"`
+	// Reboots counts reboots in a row. The operator deletes it an hour after the last reboot, unless another reboot
+	// is still requested.
 	// +optional
 	Reboots int32 `json:"reboots,omitempty"`
-	// LastRebootTime is when the last reboot was verified.
-	// +optional
-	LastRebootTime *metav1.Time `json:"lastRebootTime,omitempty"`
 	// Host holds the facts that preflight read from the host.
 	// +optional
 	Host *HostInfo `json:"host,omitempty"`
@@ -524,8 +491,8 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	Phases []PhaseTime `json:"phases,omitempty"`
-	// Conditions are Ready, Reachable, PreflightPassed, Progressing, KeyAuthorized, SkewSupported and
-	// WorkloadsFit.
+	// Conditions are Ready, Reachable, PreflightPassed, Progressing, KeyAuthorized, SkewSupported, WorkloadsFit and
+	// UpdateFailed.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16

@@ -110,14 +110,14 @@ func fleet(hosts int) diagnosis.Snapshot {
 		case n == 8:
 			instance.Status.Phase, instance.Status.Reason = v1alpha1.PhaseUpdating, string(contract.ReasonDraining)
 			instance.Status.Code, instance.Status.Message = contract.ReasonDraining.Code(), "3 pods are left"
-			instance.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: new(ago(3 * time.Minute))}
-			instance.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: newer, From: older,
+			instance.Status.Slot = &v1alpha1.Slot{Since: new(ago(3 * time.Minute))}
+			instance.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: newer,
 				Step: v1alpha1.StepDraining, Since: ago(2 * time.Minute)}
 		case n == 9:
 			instance.Status.Phase, instance.Status.Reason = v1alpha1.PhaseUpdating, string(contract.ReasonMaintenanceWindowClosed)
 			instance.Status.Code = contract.ReasonMaintenanceWindowClosed.Code()
 			instance.Status.Message = "no window is open"
-			instance.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: newer, From: older,
+			instance.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: newer,
 				Step: v1alpha1.StepWaiting, Since: ago(time.Hour)}
 		case n == 10:
 			node.Status.Conditions[0].Status = corev1.ConditionFalse
@@ -308,8 +308,10 @@ func TestA75_WhenARevisionThatFailedIsTriedAgainIsSaid(t *testing.T) {
 		s := fleet(12)
 		s.Config.Status.Rollout = c.rollout
 		i, n := ready(1)
-		i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: newer, Code: contract.ReasonUpdateFailed.Code(),
-			Message: "kubelet ended", Time: ago(time.Minute)}
+		i.Status.FailedRevision = newer
+		i.Status.Conditions = append(i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionUpdateFailed,
+			Status: metav1.ConditionTrue, Reason: string(contract.ReasonUpdateFailed), Message: "kubelet ended",
+			LastTransitionTime: ago(time.Minute)})
 		n.Annotations[contract.RebootRequiredAnnotation] = ""
 		var out bytes.Buffer
 		d := diagnosis.OfHost(&i, &n, s, nil)

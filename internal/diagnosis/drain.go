@@ -42,8 +42,8 @@ type DrainPod struct {
 func DrainOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, pods []corev1.Pod,
 	budgets []policyv1.PodDisruptionBudget) Drain {
 	d := Drain{Node: node.Name, Cordoned: node.Spec.Unschedulable, Pods: drainPods(pods, budgets)}
-	if instance.Status.HasPlace() {
-		d.Began = instance.Status.Disruption.Since
+	if instance.Status.HasSlot() {
+		d.Began = instance.Status.Slot.Since
 	}
 	if activity := instance.Status.Activity; activity != nil {
 		d.Tries = activity.Tries

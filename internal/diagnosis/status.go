@@ -68,10 +68,10 @@ type Rollout struct {
 
 // Place is a host's slot in the rollout budget.
 type Place struct {
-	Node    string                     `json:"node"`
-	Purpose v1alpha1.DisruptionPurpose `json:"purpose"`
-	Step    v1alpha1.Step              `json:"step,omitempty"`
-	Since   metav1.Time                `json:"since"`
+	Node    string                `json:"node"`
+	Purpose v1alpha1.ActivityKind `json:"purpose"`
+	Step    v1alpha1.Step         `json:"step,omitempty"`
+	Since   metav1.Time           `json:"since"`
 }
 
 // Group is the list of hosts that wait or fail for the same reason.
@@ -143,9 +143,9 @@ func Summarize(s Snapshot) Status {
 		}
 		status.Hosts = append(status.Hosts, host)
 		policy.Count(&status.Instances, one) // the counts in the status may be outdated
-		if d := one.Status.Disruption; one.Status.HasPlace() {
-			status.Rollout.Places = append(status.Rollout.Places, Place{cmp.Or(host.Node, host.Name), d.Purpose,
-				host.Step, *d.Since})
+		if one.Status.HasSlot() {
+			status.Rollout.Places = append(status.Rollout.Places, Place{cmp.Or(host.Node, host.Name), one.Purpose(),
+				host.Step, *one.Status.Slot.Since})
 		}
 	}
 	slices.SortFunc(status.Hosts, func(a, b Host) int { return cmp.Compare(a.Name, b.Name) })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -144,11 +145,12 @@ func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
 			cmp.Or(host.Fix, contract.Reason(host.Reason).Fix())})
 	}
 	d.conditions(i)
-	if f := status.UpdateFailure; f != nil {
-		d.Findings = append(d.Findings, Finding{Problem, "upgrade", f.Code, "", fmt.Sprintf(
-			"revision %s failed %s ago and the node went back: %s", f.Revision, ago(f.Time), f.Message),
+	if f := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpdateFailed); f != nil {
+		d.Findings = append(d.Findings, Finding{Problem, "upgrade", contract.Reason(f.Reason).Code(), "", fmt.Sprintf(
+			"revision %s failed %s ago and the node went back: %s", status.FailedRevision, ago(f.LastTransitionTime),
+			f.Message),
 			"Correct what the message names. The operator tries another revision at once, " +
-				"" + triedAgain(f.Revision, s)})
+				"" + triedAgain(status.FailedRevision, s)})
 	}
 	if k := status.KeyRefusal; k != nil {
 		d.add(Problem, "key", contract.ReasonKeyRefused, "the host has refused the private key for %s, last %s ago",

@@ -209,8 +209,8 @@ func (w *world) join(t *testing.T, i *v1alpha1.WindowsInstance, session *journey
 		if outcome = phases[n].Run(t.Context(), i, session); !outcome.IsDone() {
 			return outcome
 		}
-		if outcome.Then == journey.Save || outcome.Then == journey.AskForPlace {
-			session.IsGranted = session.IsGranted || outcome.Then == journey.AskForPlace
+		if outcome.Then == journey.Save || outcome.Then == journey.TakeSlot {
+			session.IsGranted = session.IsGranted || outcome.Then == journey.TakeSlot
 			n--
 			continue
 		}

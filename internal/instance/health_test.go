@@ -230,7 +230,7 @@ func TestWhatAnotherRevisionTakes(t *testing.T) {
 				t.Fatalf("found %+v, %v", found, err)
 			}
 			if found.Update.Payload != test.payload || found.Update.Drains != test.drains ||
-				found.Update.Revision != test.to || found.Update.From != version {
+				found.Update.Revision != test.to || i.Status.HeldRevision != version {
 				t.Errorf("update %+v", *found.Update)
 			}
 			if got := w.getNode(t).Annotations[contract.DesiredRevisionAnnotation]; got != version {

@@ -19,8 +19,8 @@ const (
 	// takeover is how long a new leader trusts dates of objects: a state that it sees first in this time may have
 	// begun earlier. A state that it sees first after that began at that moment, regardless of its date.
 	takeover = 2 * time.Minute
-	// kept is how long an unused record is kept. Callers that wait ask every few minutes.
-	kept = time.Hour
+	// kept is how long an unused record is kept. Callers that wait ask at least every hour.
+	kept = 2 * time.Hour
 )
 
 // Log records what this operator sees, and since when. It is safe for concurrent use.

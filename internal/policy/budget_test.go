@@ -55,17 +55,17 @@ func onNode(name, node string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha
 func leavingInstance(i *v1alpha1.WindowsInstance) {
 	now := metav1.Now()
 	i.DeletionTimestamp = &now
-	i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionRemove, Since: &now}
+	i.Status.Slot = &v1alpha1.Slot{Since: &now}
 }
 func deletedInstance(i *v1alpha1.WindowsInstance) { now := metav1.Now(); i.DeletionTimestamp = &now }
 func claiming(i *v1alpha1.WindowsInstance) {
-	i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Since: new(metav1.Now())}
+	i.Status.Slot = &v1alpha1.Slot{Since: new(metav1.Now())}
 }
 
 // places are the places that the statuses of instances show.
 func places(instances []v1alpha1.WindowsInstance) (all []policy.Place) {
 	for _, i := range instances {
-		if i.Status.HasPlace() {
+		if i.Status.HasSlot() {
 			all = append(all, policy.Place{Name: string(i.UID), Node: i.Status.NodeName})
 		}
 	}

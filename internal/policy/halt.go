@@ -23,7 +23,7 @@ func Halted(revision string, config *v1alpha1.WindowsMachineConfig, instances []
 		}
 	}
 	for i := range instances {
-		if f := instances[i].Status.UpdateFailure; f != nil && f.Revision == revision {
+		if instances[i].Status.FailedRevision == revision {
 			failed = append(failed, instances[i].Status.NodeName)
 		}
 	}

@@ -33,7 +33,7 @@ type Place struct {
 // PlaceOf returns the slot of an instance, or nil. An instance without a request has no slot.
 func PlaceOf(places []Place, instance *v1alpha1.WindowsInstance) *Place {
 	for i := range places {
-		if instance != nil && instance.Status.Disruption != nil && places[i].Name == string(instance.UID) {
+		if instance != nil && instance.Status.Slot != nil && places[i].Name == string(instance.UID) {
 			return &places[i]
 		}
 	}
@@ -125,12 +125,12 @@ func (s RolloutState) inUse(places []Place) (all []Place) {
 	for i := range s.Instances {
 		one := &s.Instances[i]
 		place := PlaceOf(places, one)
-		if !one.Status.HasPlace() && (place == nil || !place.IsUsed || one.UID == s.Uses) {
+		if !one.Status.HasSlot() && (place == nil || !place.IsUsed || one.UID == s.Uses) {
 			continue
 		}
 		if place == nil {
 			place = &Place{IsUsed: true, Name: string(one.UID), Node: one.Status.NodeName,
-				Since: *one.Status.Disruption.Since}
+				Since: *one.Status.Slot.Since}
 		}
 		all = append(all, *place)
 	}
@@ -175,7 +175,7 @@ func (s RolloutState) requests(places []Place) (all []request) {
 	for i := range s.Instances {
 		one := &s.Instances[i]
 		status := &one.Status
-		if status.Disruption == nil {
+		if status.Slot == nil {
 			continue
 		}
 		r := request{Place: Place{Name: string(one.UID), Node: status.NodeName}, instance: one,
@@ -232,22 +232,35 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 		verdict = MayDisrupt(r.Node, fleet, rollout.MaxUnavailable, closed)
 		// A closed window doesn't delay a removal, because the user chose its time, nor a node whose daemon already
 		// has the request for its revision.
-		if isTold := status.Activity != nil && status.Activity.SwitchTime != nil; isTold &&
-			status.Disruption.Purpose == v1alpha1.DisruptionUpdate ||
-			status.Disruption.Purpose == v1alpha1.DisruptionRemove {
+		isTold := status.Activity != nil && status.Activity.SwitchTime != nil
+		if isTold || r.instance.Purpose() == v1alpha1.ActivityRemove {
 			verdict = MayDisruptAnytime(r.Node, fleet, rollout.MaxUnavailable)
 		}
 		if isHolder(d.Places, MachineName(r.instance.Name)) {
 			verdict = Verdict{Why: "its Machine is about to be deleted"}
 		}
 		if verdict.Allowed {
-			if halted := Halted(status.Disruption.Revision, s.Config, s.Instances); halted != "" {
+			if halted := Halted(s.revisionToTry(r.instance), s.Config, s.Instances); halted != "" {
 				verdict = Verdict{Reason: contract.ReasonRolloutHalted, Why: halted}
 			}
 		}
 	}
 	d.Verdicts[r.Name] = verdict
 	return verdict.Allowed
+}
+
+// revisionToTry returns the revision that a node tries with its slot. It is empty if the node is already changing to
+// it, rolls back, or is removed: these can't be halted.
+func (s RolloutState) revisionToTry(instance *v1alpha1.WindowsInstance) string {
+	update := instance.Status.Upgrade()
+	if update == nil || update.SwitchTime != nil || update.Step == v1alpha1.StepRollingBack ||
+		instance.Purpose() == v1alpha1.ActivityRemove || slices.ContainsFunc(s.Nodes, func(n corev1.Node) bool {
+		return n.Name == instance.Status.NodeName &&
+			n.Annotations[contract.DesiredRevisionAnnotation] == update.Revision
+	}) {
+		return ""
+	}
+	return update.Revision
 }
 
 // why explains that a node is unavailable because of this slot.

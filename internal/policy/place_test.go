@@ -18,7 +18,8 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 // asks is an instance that requests a place, for an update unless edits say otherwise.
 func asks(name string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
 	return onNode(name, name, append([]func(*v1alpha1.WindowsInstance){func(i *v1alpha1.WindowsInstance) {
-		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate, Revision: "next"}
+		i.Status.Slot = &v1alpha1.Slot{}
+		i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "next"}
 	}}, edits...)...)
 }
 
@@ -102,7 +103,7 @@ func TestAPlaceLastsAsLongAsItsRequest(t *testing.T) {
 		edit(&place)
 		return []policy.Place{place}
 	}
-	used := func(i *v1alpha1.WindowsInstance) { i.Status.Disruption.Since = new(metav1.NewTime(noon)) }
+	used := func(i *v1alpha1.WindowsInstance) { i.Status.Slot.Since = new(metav1.NewTime(noon)) }
 	as := func(*policy.Place) {}
 	down := func(s *policy.RolloutState) { notReady(&s.Nodes[1]) }
 	for name, test := range map[string]struct {
@@ -152,14 +153,14 @@ func TestWhatHoldsARequestBesideTheBudget(t *testing.T) {
 		s.Config.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
 			Duration: metav1.Duration{Duration: time.Hour}}}
 	}
-	removal := func(i *v1alpha1.WindowsInstance) { i.Status.Disruption.Purpose = v1alpha1.DisruptionRemove }
+	removal := func(i *v1alpha1.WindowsInstance) { i.DeletionTimestamp = new(metav1.NewTime(noon)) }
 	told := func(i *v1alpha1.WindowsInstance) {
-		i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, SwitchTime: new(metav1.NewTime(noon))}
+		i.Status.Activity.SwitchTime = new(metav1.NewTime(noon))
 	}
 	failed := func(s *policy.RolloutState) {
 		s.Instances = append(s.Instances, onNode("b", "b"))
 		s.Nodes = append(s.Nodes, readyNode("b"))
-		s.Instances[1].Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "next"}
+		s.Instances[1].Status.FailedRevision = "next"
 	}
 	replaced := func(s *policy.RolloutState) { s.Sets = []policy.Set{set("s", 1, "a")} }
 	for name, test := range map[string]struct {

@@ -9,9 +9,9 @@ import (
 
 // UpgradeFacts are the input of a decision about the next step of an upgrade or a reboot.
 type UpgradeFacts struct {
-	// HasPlace says that the node has a slot in the rollout budget. Drains says that its pods must leave before the
+	// HasSlot says that the node has a slot in the rollout budget. Drains says that its pods must leave before the
 	// switch. HasPrevious says that there is another revision to roll back to.
-	HasPlace, Drains, HasPrevious bool
+	HasSlot, Drains, HasPrevious bool
 	// OverSSH says that the host must be joined again instead, because its daemon can't apply the revision.
 	OverSSH bool
 	StagingFacts
@@ -91,7 +91,7 @@ const (
 	ActionWait           UpgradeAction = ""
 	ActionRequestStaging UpgradeAction = "have the daemon fetch the payload"
 	ActionUseSSH         UpgradeAction = "record that the operator joins the host again over SSH"
-	ActionTakePlace      UpgradeAction = "request a slot in the rollout budget"
+	ActionTakeSlot       UpgradeAction = "request a slot in the rollout budget"
 	ActionJoin           UpgradeAction = "join the host again over SSH"
 	ActionDrain          UpgradeAction = "cordon the node, and evict its pods"
 	ActionSwitch         UpgradeAction = "have the daemon apply the revision, or reboot the host"
@@ -141,7 +141,7 @@ func upgradeBegins() []UpgradeRow {
 		{staging, "the node has its slot, and verifyTimeout is over", StepFailed, ActionFail,
 			contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, now time.Time) bool {
-				return f.HasPlace && f.isLate(f.StepSince, f.VerifyTimeout, now)
+				return f.HasSlot && f.isLate(f.StepSince, f.VerifyTimeout, now)
 			}},
 		{staging, "the daemon has received nothing for --daemon-timeout", waiting, ActionUseSSH, "",
 			func(f UpgradeFacts, now time.Time) bool {
@@ -149,8 +149,8 @@ func upgradeBegins() []UpgradeRow {
 			}},
 		{staging, "otherwise", staging, ActionWait, contract.ReasonStaging, always},
 
-		{waiting, "the node has no slot", waiting, ActionTakePlace, contract.ReasonBudgetExhausted,
-			func(f UpgradeFacts, _ time.Time) bool { return !f.HasPlace }},
+		{waiting, "the node has no slot", waiting, ActionTakeSlot, contract.ReasonBudgetExhausted,
+			func(f UpgradeFacts, _ time.Time) bool { return !f.HasSlot }},
 		{waiting, "the host must be joined again", switching, ActionJoin, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.OverSSH }},
 		{waiting, "the switch affects pods", draining, ActionWait, "",

@@ -138,10 +138,10 @@ func unsettledInstance(i *v1alpha1.WindowsInstance) (behind []string) {
 	if status.Failures != 0 || status.NextAttemptTime != nil {
 		behind = append(behind, fmt.Sprintf("has failed %d times", status.Failures))
 	}
-	if status.UpdateFailure != nil {
-		behind = append(behind, "failed at "+status.UpdateFailure.Revision)
+	if status.FailedRevision != "" {
+		behind = append(behind, "failed at "+status.FailedRevision)
 	}
-	if status.Disruption != nil {
+	if status.Slot != nil {
 		behind = append(behind, "holds a slot in the rollout budget")
 	}
 	return behind

@@ -47,7 +47,7 @@ func (v *trip) rebooted(t *testing.T, h *fleet.Host, before string) {
 		}
 		boot := node.Annotations[contract.BootIDAnnotation]
 		done := boot != before && boot == bootID(t, h) && !asked && policy.IsReady(node) && i.Status.Reboot() == nil &&
-			!i.Status.HasPlace()
+			!i.Status.HasSlot()
 		return done, fmt.Sprintf("%s %s: %s; boot %s, asked: %v, %+v", i.Status.Phase, i.Status.Reason,
 			i.Status.Message, boot, asked, i.Status.Reboot()), nil
 	})
@@ -129,7 +129,7 @@ func TestA30_AHostThatDoesNotComeBackHoldsOnePlace(t *testing.T) {
 		node := &corev1.Node{}
 		err = v.Client.Get(ctx, client.ObjectKey{Name: away.Name}, node)
 		reported := i.Status.Phase == v1alpha1.PhaseRebooting && i.Status.Reason == string(contract.ReasonRebooting) &&
-			i.Status.HasPlace()
+			i.Status.HasSlot()
 		return reported && !policy.IsReady(node),
 			fmt.Sprintf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message),
 			err
@@ -137,8 +137,8 @@ func TestA30_AHostThatDoesNotComeBackHoldsOnePlace(t *testing.T) {
 	v.ask(t, other, contract.RebootRequiredAnnotation)
 	v.rebooted(t, other, boots[other])
 	v.inService(t, other)
-	if i := v.instance(t, away); !i.Status.HasPlace() || i.Status.Reason != string(contract.ReasonRebooting) {
-		t.Errorf("the host that is away holds %+v: %s", i.Status.Disruption, i.Status.Reason)
+	if i := v.instance(t, away); !i.Status.HasSlot() || i.Status.Reason != string(contract.ReasonRebooting) {
+		t.Errorf("the host that is away holds %+v: %s", i.Status.Slot, i.Status.Reason)
 	}
 	away.Machine.HoldOff(false)
 	away.Machine.PowerOn()

@@ -249,8 +249,8 @@ func (v *trip) inService(t *testing.T, hosts ...*fleet.Host) {
 		if _, marked := node.Annotations[contract.CordonedAnnotation]; marked {
 			t.Errorf("%s still says that its cordon is ours", h.Name)
 		}
-		if i := v.instance(t, h); i.Status.HasPlace() {
-			t.Errorf("%s still holds a place: %+v", h.Name, i.Status.Disruption)
+		if i := v.instance(t, h); i.Status.HasSlot() {
+			t.Errorf("%s still holds a place: %+v", h.Name, i.Status.Slot)
 		}
 	}
 }
@@ -323,7 +323,7 @@ func TestA28_ABlockingDisruptionBudgetDelaysItsNodeOnly(t *testing.T) {
 		if err = v.Client.Get(ctx, client.ObjectKey{Name: blocked.Name}, node); err != nil {
 			return false, "", err
 		}
-		serves := !node.Spec.Unschedulable && !i.Status.HasPlace()
+		serves := !node.Spec.Unschedulable && !i.Status.HasSlot()
 		return serves && i.Status.Reason == string(contract.ReasonDrainBlocked),
 			fmt.Sprintf("%s: %s, serves: %v", i.Status.Reason, i.Status.Message, serves), nil
 	})
@@ -458,10 +458,10 @@ func (v *trip) halts(t *testing.T, change scene.Change) {
 			return false, "", err
 		}
 		status := instance.Status
-		said := status.UpdateFailure != nil && status.UpdateFailure.Revision == failed.Revision &&
+		said := status.FailedRevision == failed.Revision &&
 			status.Reason == string(contract.ReasonUpdateFailed)
 		return said && status.Revision == v.from,
-			fmt.Sprintf("%+v at %q: %s", status.UpdateFailure, status.Revision, status.Reason), nil
+			fmt.Sprintf("%+v at %q: %s", status.FailedRevision, status.Revision, status.Reason), nil
 	})
 	v.well(t)
 	v.inService(t, v.hosts...)
@@ -591,7 +591,7 @@ func TestA29_ANodeWhoseNewDaemonDoesNotComeUpGoesBackByItself(t *testing.T) {
 		failures = status.Failures
 		halted := status.Phase == v1alpha1.RolloutHalted && len(failures) > 0 && failures[0].Revision == desired
 		holdsPlace := slices.ContainsFunc(v.hosts,
-			func(h *fleet.Host) bool { return v.instance(t, h).Status.HasPlace() })
+			func(h *fleet.Host) bool { return v.instance(t, h).Status.HasSlot() })
 		return halted && desired != v.from && v.allServe(v.from) && !holdsPlace,
 			fmt.Sprintf("%s %s: %s %+v", status.Phase, desired, status.Message, failures), err
 	})

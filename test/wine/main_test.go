@@ -243,7 +243,7 @@ func (s *stage) rollout(ctx context.Context) string {
 	text := fmt.Sprintf("places: %s (%v)\n", places.Data, err)
 	for _, i := range instances.Items {
 		text += fmt.Sprintf("instance %s, node %s, version %s: place %+v, update %+v, conditions %+v\n", i.Name,
-			i.Status.NodeName, i.ResourceVersion, i.Status.Disruption, i.Status.Activity, i.Status.Conditions)
+			i.Status.NodeName, i.ResourceVersion, i.Status.Slot, i.Status.Activity, i.Status.Conditions)
 	}
 	for _, n := range nodes.Items {
 		text += fmt.Sprintf("node %s: %+v, %+v, %v\n", n.Name, n.Spec, n.Status.Conditions, n.Annotations)

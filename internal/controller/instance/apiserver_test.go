@@ -68,9 +68,10 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 		c := newReconciliation(&Reconciler{client: api, now: time.Now}, present, nil, &life{})
 		present.Status = v1alpha1.WindowsInstanceStatus{
 			Message: long, Revision: long, HeldRevision: long,
-			Activity: &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Message: long, Revision: "1", From: long,
+			Activity: &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Message: long, Revision: "1",
 				BootID: long, Step: v1alpha1.StepStaging, Since: metav1.Now()},
-			UpdateFailure: &v1alpha1.UpdateFailure{Message: long, Revision: "1", Code: "W1", Time: metav1.Now()},
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionUpdateFailed, Status: metav1.ConditionTrue,
+				Reason: "UpdateFailed", Message: long, LastTransitionTime: metav1.Now()}},
 		}
 		if err = c.record.save(t.Context()); err != nil {
 			t.Fatalf("%.500v", err)

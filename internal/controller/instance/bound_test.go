@@ -59,12 +59,11 @@ func TestAPlaceThatARestoreOfEtcdBringsBackIsGivenBack(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
 	was := r.get(t, 1)
-	was.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
-		Since: new(journey.Seconds(r.clock))}
+	was.Status.Slot = &v1alpha1.Slot{Since: new(journey.Seconds(r.clock))}
 	r.restores(t, was)
 	r.clock = r.clock.Add(2 * longestLag)
 	r.reconcile(t, 1)
-	if place := r.get(t, 1).Status.Disruption; place != nil {
+	if place := r.get(t, 1).Status.Slot; place != nil {
 		t.Errorf("it keeps %+v", place)
 	}
 }
@@ -101,10 +100,10 @@ func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	far := metav1.NewTime(now.Add(10 * 365 * 24 * time.Hour))
 	status := &v1alpha1.WindowsInstanceStatus{
-		NextAttemptTime: &far, LastRebootTime: &far, RebootTime: &far,
+		NextAttemptTime: &far, RebootTime: &far,
 		Phases:     []v1alpha1.PhaseTime{{StartTime: metav1.NewMicroTime(far.Time)}},
 		KeyRefusal: &v1alpha1.KeyRefusal{Since: far, Time: far},
-		Disruption: &v1alpha1.Disruption{Since: &far},
+		Slot:       &v1alpha1.Slot{Since: &far},
 		Activity:   &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, NextTime: &far},
 	}
 	status = status.DeepCopy() // so that each has its own times
@@ -155,8 +154,8 @@ func TestARemovalThatWaitsForTheKeyTakesNoPlace(t *testing.T) {
 	r.noKey = contract.NewProblem(contract.ReasonPrivateKeyMissing, "there is none")
 	r.remove(t, 1)
 	r.reconcile(t, 1)
-	if got := r.get(t, 1).Status; got.Disruption != nil || got.Reason != string(contract.ReasonPrivateKeyMissing) {
-		t.Errorf("place %+v, reason %s", got.Disruption, got.Reason)
+	if got := r.get(t, 1).Status; got.Slot != nil || got.Reason != string(contract.ReasonPrivateKeyMissing) {
+		t.Errorf("place %+v, reason %s", got.Slot, got.Reason)
 	}
 	r.noKey = nil
 	r.reconcile(t, 1)
@@ -174,7 +173,7 @@ func TestARemovalThatLosesTheKeyGivesItsPlaceBack(t *testing.T) {
 	r.pod(t, 1, "web")
 	r.remove(t, 1)
 	r.reconcile(t, 1)
-	if i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonDraining); !i.Status.HasPlace() {
+	if i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonDraining); !i.Status.HasSlot() {
 		t.Fatalf("status %+v", i.Status)
 	}
 	r.restart(t)
@@ -182,8 +181,8 @@ func TestARemovalThatLosesTheKeyGivesItsPlaceBack(t *testing.T) {
 	for range 2 {
 		r.advance(t, 1, time.Minute)
 		i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonPrivateKeyMissing)
-		if i.Status.HasPlace() || !r.node(t, 1).Spec.Unschedulable {
-			t.Errorf("place %+v, status %+v", i.Status.Disruption, i.Status)
+		if i.Status.HasSlot() || !r.node(t, 1).Spec.Unschedulable {
+			t.Errorf("place %+v, status %+v", i.Status.Slot, i.Status)
 		}
 	}
 	r.noKey, blocked = nil, false
@@ -206,9 +205,9 @@ func TestARemovalThatTheClusterRefusesGivesItsPlaceBack(t *testing.T) {
 			for n := range 3 {
 				r.reconcile(t, 1)
 				i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonAPICallFailed)
-				if i.Status.HasPlace() || i.Status.Failures != int32(n+1) ||
+				if i.Status.HasSlot() || i.Status.Failures != int32(n+1) ||
 					!strings.Contains(i.Status.Message, "hands off") {
-					t.Fatalf("place %+v, status %+v", i.Status.Disruption, i.Status)
+					t.Fatalf("place %+v, status %+v", i.Status.Slot, i.Status)
 				}
 				r.clock = i.Status.NextAttemptTime.Time
 			}
@@ -243,9 +242,9 @@ func TestAnApprovedRebootThatTheDaemonDoesNotDoGivesItsPlaceBack(t *testing.T) {
 	r.advance(t, 1, 21*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDaemonUnresponsive)
 	node := r.node(t, 1)
-	if r.get(t, 1).Status.HasPlace() || node.Spec.Unschedulable ||
+	if r.get(t, 1).Status.HasSlot() || node.Spec.Unschedulable ||
 		node.Annotations[contract.RebootApprovedAnnotation] != "" {
-		t.Errorf("place %+v, unschedulable %v, annotations %v", r.get(t, 1).Status.Disruption,
+		t.Errorf("place %+v, unschedulable %v, annotations %v", r.get(t, 1).Status.Slot,
 			node.Spec.Unschedulable, node.Annotations)
 	}
 }

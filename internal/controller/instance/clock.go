@@ -22,9 +22,7 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 		}
 	}
 	bound(status.NextAttemptTime, policy.LongestBackoff)
-	for _, since := range []*metav1.Time{status.RebootTime, status.LastRebootTime} {
-		bound(since, 0)
-	}
+	bound(status.RebootTime, 0)
 	for i := range status.Phases {
 		if start := &status.Phases[i].StartTime; start.After(now.Add(clockSkew)) {
 			*start = journey.Micros(now)
@@ -36,8 +34,8 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 			status.KeyRefusal = nil // with the present time, it would look like a present refusal
 		}
 	}
-	if place := status.Disruption; place != nil {
-		bound(place.Since, 0)
+	if slot := status.Slot; slot != nil {
+		bound(slot.Since, 0)
 	}
 	if status.Activity != nil {
 		bound(status.Activity.NextTime, policy.LongestDisruptBackoff)

@@ -37,8 +37,8 @@ func TestA82_AClockThatIsSetDuringASwitchBlamesNoRevision(t *testing.T) {
 			for range 8 {
 				r.advance(t, 1, time.Minute)
 				i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
-				if i.Status.UpdateFailure != nil || r.machine(1).Dials() != dials {
-					t.Fatalf("%d connections, failed %+v", r.machine(1).Dials()-dials, i.Status.UpdateFailure)
+				if i.Status.FailedRevision != "" || r.machine(1).Dials() != dials {
+					t.Fatalf("%d connections, failed %+v", r.machine(1).Dials()-dials, i.Status.FailedRevision)
 				}
 			}
 			r.advance(t, 1, 2*time.Minute) // a switch that does come to nothing ends in its time
@@ -179,7 +179,7 @@ func TestA82_AStepOfARestoredEtcdIsGivenItsTime(t *testing.T) {
 	r.restores(t, was)
 	for range 9 {
 		r.advance(t, 1, time.Minute)
-		if i := r.get(t, 1); i.Status.UpdateFailure != nil || i.Status.Upgrade() == nil ||
+		if i := r.get(t, 1); i.Status.FailedRevision != "" || i.Status.Upgrade() == nil ||
 			i.Status.Upgrade().Step != v1alpha1.StepSwitching {
 			t.Fatalf("status %+v", i.Status)
 		}

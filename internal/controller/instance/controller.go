@@ -126,7 +126,7 @@ type reconciliation struct {
 	// record saves the status. status writes reports into it.
 	record record
 	status reporter
-	place  place
+	slot   slot
 	// isQueued reports that the host waits in the queue for a try of the key.
 	isQueued bool
 }
@@ -138,7 +138,7 @@ func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, node *
 	c := &reconciliation{Reconciler: r, instance: instance, node: node, life: life,
 		record: record{Reconciler: r, instance: instance, life: life, saved: saved},
 		status: reporter{instance: instance, now: r.now, life: life, meters: r.meters}}
-	c.place = place{Reconciler: r, instance: instance, record: &c.record}
+	c.slot = slot{Reconciler: r, instance: instance, record: &c.record}
 	return c
 }
 
@@ -222,7 +222,7 @@ func untilNextAttempt(status *v1alpha1.WindowsInstanceStatus, now time.Time) tim
 // stop ends the work at the host, and releases its slots.
 func (c *reconciliation) stop() {
 	c.endWork()
-	c.place.release()
+	c.slot.release()
 }
 
 // endWork ends the work at the host, and releases its join slot, or its place in the queue.
@@ -271,7 +271,9 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 			}
 		}
 	}
-	found.Outcome.After = policy.Soonest(found.Outcome.After, policy.Soonest(wait, again))
+	for _, other := range []time.Duration{wait, again, c.journeys.disrupt.RebootsCountFor(c.instance)} {
+		found.Outcome.After = policy.Soonest(found.Outcome.After, other)
+	}
 	switch {
 	case found.Rejoin != nil:
 		// once for each wait
@@ -282,7 +284,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		c.report(ctx, journey.Wait(0, found.Rejoin.Reason, "%s", found.Rejoin.Detail))
 		return joining{c}.run(ctx)
 	case is(found.Outcome, contract.ReasonNodeForeign), is(found.Outcome, contract.ReasonLabelsRefused):
-		c.place.release() // it couldn't use the slot, and a person must act first
+		c.slot.release() // it couldn't use the slot, and a person must act first
 	case found.Rebooting, c.rebootsFirst(ctx, found):
 		return c.disrupt(ctx, v1alpha1.ActivityReboot, found)
 	case found.Updating || found.Update != nil:
@@ -291,7 +293,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		return c.disrupt(ctx, v1alpha1.ActivityReboot, found)
 	}
 	if found.Outcome.IsDone() {
-		c.place.release()
+		c.slot.release()
 		c.instance.Status.Failures = 0
 	}
 	c.report(ctx, found.Outcome)

@@ -96,7 +96,7 @@ func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 		r.advance(t, 1, time.Minute)
 	}
 	i := r.get(t, 1)
-	if i.Status.UpdateFailure != nil || r.machine(1).Dials() == dials {
+	if i.Status.FailedRevision != "" || r.machine(1).Dials() == dials {
 		t.Fatalf("after the time for verification: %d dials, %+v", r.machine(1).Dials()-dials, i.Status)
 	}
 	r.register(t, 1, r.version)
@@ -104,7 +104,7 @@ func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 	r.annotate(t, 1, contract.RevisionAnnotation, r.version)
 	r.reconcile(t, 1)
 	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != r.version ||
-		i.Status.HasPlace() || i.Status.UpdateFailure != nil {
+		i.Status.HasSlot() || i.Status.FailedRevision != "" {
 		t.Errorf("it was joined again, and is %+v", i.Status)
 	}
 	r.reconcile(t, 2)
@@ -136,7 +136,7 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 			r.reconcile(t, 1)
 			fails := failures
 			r.slow, r.reaches = hosttestUnreachable, func(string) bool {
-				if i := r.get(t, 1); !i.Status.HasPlace() {
+				if i := r.get(t, 1); !i.Status.HasSlot() {
 					t.Errorf("while it is dialled it has no place: %+v", i.Status)
 				}
 				windows("0 22 * * 6")
@@ -147,7 +147,7 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 				r.advance(t, 1, time.Minute)
 			}
 			r.joinsAgain(t, 1)
-			if i := r.get(t, 1); !i.Status.HasPlace() || i.Status.Phase != v1alpha1.PhaseConfirming {
+			if i := r.get(t, 1); !i.Status.HasSlot() || i.Status.Phase != v1alpha1.PhaseConfirming {
 				t.Fatalf("the window closed, and it is %+v", i.Status)
 			}
 			r.annotate(t, 1, contract.RevisionAnnotation, r.version)
@@ -156,7 +156,7 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 			r.reconcile(t, 1)
 			r.reconcile(t, 1)
 			if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != r.version ||
-				i.Status.HasPlace() || i.Status.UpdateFailure != nil {
+				i.Status.HasSlot() || i.Status.FailedRevision != "" {
 				t.Errorf("it was joined again, and is %+v", i.Status)
 			}
 		})
@@ -178,7 +178,7 @@ func TestASettingAtWhichADaemonNeverReportsHaltsTheRollout(t *testing.T) {
 		r.advance(t, 1, time.Minute)
 	}
 	i := r.get(t, 1)
-	if i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != r.version || i.Status.DesiredRevision != held {
+	if i.Status.FailedRevision != r.version || i.Status.DesiredRevision != held {
 		t.Fatalf("it never reported, over SSH either: %+v", i.Status)
 	}
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2)) })
@@ -190,9 +190,9 @@ func TestASettingAtWhichADaemonNeverReportsHaltsTheRollout(t *testing.T) {
 func (r *rig) hasPlace(t *testing.T, n int, has bool) {
 	t.Helper()
 	i := r.get(t, n)
-	i.Status.Disruption = nil
+	i.Status.Slot = nil
 	if has {
-		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: new(metav1.NewTime(r.clock))}
+		i.Status.Slot = &v1alpha1.Slot{Since: new(metav1.NewTime(r.clock))}
 	}
 	if err := r.api.Status().Update(t.Context(), i); err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func TestANodeThatStaysDownGoesToTheRevisionThatIsDesiredLater(t *testing.T) {
 			r.advance(t, 1, time.Minute)
 			r.joinsAgain(t, 1)
 			i := r.get(t, 1)
-			if i.Status.Phase != v1alpha1.PhaseReady || i.Status.HeldRevision != at || i.Status.UpdateFailure != nil {
+			if i.Status.Phase != v1alpha1.PhaseReady || i.Status.HeldRevision != at || i.Status.FailedRevision != "" {
 				t.Errorf("at the end it is %+v", i.Status)
 			}
 		})
@@ -276,7 +276,7 @@ func TestANodeThatWasDownBeforeBlamesNoRevision(t *testing.T) {
 	}
 	r.joinsAgain(t, 1)
 	i := r.get(t, 1)
-	if i.Status.UpdateFailure != nil || i.Status.DesiredRevision != held || i.Status.HasPlace() {
+	if i.Status.FailedRevision != "" || i.Status.DesiredRevision != held || i.Status.HasSlot() {
 		t.Fatalf("it did not become Ready there either: %+v", i.Status)
 	}
 	r.reconcile(t, 2)
@@ -351,7 +351,7 @@ func TestADaemonThatAppliesASettingLateNeedsNoJoin(t *testing.T) {
 		r.advance(t, 1, time.Minute)
 	}
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HeldRevision != r.version ||
-		i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable {
+		i.Status.HasSlot() || r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("it is at the revision: %+v", i.Status)
 	}
 }
@@ -382,7 +382,7 @@ func TestARevisionThatNobodyFeelsDoesNotDisruptAJoinThatFollows(t *testing.T) {
 		r.joinsAgain(t, 1)
 	}
 	i := r.get(t, 1)
-	if more := r.machine(1).Dials() - dials; more > 4 || i.Status.HasPlace() && i.Status.Upgrade().Revision != r.version {
+	if more := r.machine(1).Dials() - dials; more > 4 || i.Status.HasSlot() && i.Status.Upgrade().Revision != r.version {
 		t.Errorf("it was dialled %d times, and is %+v (held %s)", more, i.Status, held)
 	}
 }
@@ -409,7 +409,7 @@ func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testi
 	r.machine(1).Fail(string(contract.VerbBootstrap), nil)
 	desire("cure", "")
 	r.advance(t, 1, 20*time.Minute)
-	if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Revision != r.version || !i.Status.HasPlace() {
+	if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Revision != r.version || !i.Status.HasSlot() {
 		t.Fatalf("it was to go to %q after %q, and is %+v", r.version, other, i.Status)
 	}
 	r.register(t, 1, "")
@@ -417,7 +417,7 @@ func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testi
 	r.register(t, 1, r.version)
 	r.reconcile(t, 1)
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HeldRevision != r.version ||
-		i.Status.UpdateFailure != nil || i.Status.HasPlace() {
+		i.Status.FailedRevision != "" || i.Status.HasSlot() {
 		t.Errorf("at the end it is %+v", i.Status)
 	}
 }
@@ -433,7 +433,7 @@ func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 		r.reconcile(t, 1)
 	}
 	failed := r.get(t, 2)
-	failed.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: r.version, Code: "W706", Time: metav1.NewTime(r.clock)}
+	failed.Status.FailedRevision = r.version
 	if err := r.api.Status().Update(t.Context(), failed); err != nil {
 		t.Fatal(err)
 	}
@@ -442,7 +442,7 @@ func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 		r.joinsAgain(t, 1)
 	}
 	i := r.get(t, 1)
-	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; i.Status.UpdateFailure != nil || at != held {
+	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; i.Status.FailedRevision != "" || at != held {
 		t.Errorf("the rollout is halted, and it is told %q (held %q): %+v", at, held, i.Status)
 	}
 }
@@ -466,7 +466,7 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 		},
 		"with a failure at another": func(_ *testing.T, r *rig, i *v1alpha1.WindowsInstance) {
 			i.Status.Failures = 1
-			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "another", Code: "W706", Time: metav1.NewTime(r.clock)}
+			i.Status.FailedRevision = "another"
 		},
 		"with an attempt that failed": func(_ *testing.T, _ *rig, i *v1alpha1.WindowsInstance) {
 			i.Status.Failures = 1
@@ -477,8 +477,7 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 		"where the rollout is halted": func(t *testing.T, r *rig, _ *v1alpha1.WindowsInstance) {
 			t.Helper()
 			failed := r.get(t, 2)
-			failed.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: r.version, Code: "W706",
-				Time: metav1.NewTime(r.clock)}
+			failed.Status.FailedRevision = r.version
 			if err := r.api.Status().Update(t.Context(), failed); err != nil {
 				t.Fatal(err)
 			}
@@ -492,8 +491,8 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 			r.reconcile(t, 1)
 			i := r.get(t, 1)
 			arrange(t, r, i)
-			if err := r.api.Status().Update(t.Context(), i); err != nil || i.Status.HasPlace() {
-				t.Fatalf("%v, place %+v", err, i.Status.Disruption)
+			if err := r.api.Status().Update(t.Context(), i); err != nil || i.Status.HasSlot() {
+				t.Fatalf("%v, place %+v", err, i.Status.Slot)
 			}
 			r.restart(t)
 			r.isReady(t, 1, true)
@@ -515,8 +514,8 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 			r.annotate(t, 1, contract.RevisionAnnotation, r.version)
 			r.joinsAgain(t, 1)
 			i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-			if i.Status.HeldRevision != r.version || i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable ||
-				i.Status.UpdateFailure != nil {
+			if i.Status.HeldRevision != r.version || i.Status.HasSlot() || r.node(t, 1).Spec.Unschedulable ||
+				i.Status.FailedRevision != "" {
 				t.Errorf("at the end it is %+v", i.Status)
 			}
 		})
@@ -534,7 +533,7 @@ func TestAnUnresponsiveDaemonWhoseHostCannotBeJoinedFailedAtTheSetting(t *testin
 		r.advance(t, 1, time.Minute)
 	}
 	i := r.get(t, 1)
-	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; i.Status.UpdateFailure == nil || at != held {
+	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; i.Status.FailedRevision == "" || at != held {
 		t.Fatalf("it is told %q: %+v", at, i.Status)
 	}
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2)) })

@@ -25,42 +25,24 @@ func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	for range maxSteps {
-		outcome, err := c.journeys.disrupt.Next(ctx, view, kind)
-		if err != nil {
-			return ctrl.Result{}, err
-		}
-		if outcome.Then == journey.AskForPlace {
-			if outcome = c.askForPlace(ctx, view, outcome); outcome.IsDone() {
-				continue
-			}
-		}
-		c.note(ctx, outcome)
-		switch outcome.Then {
-		case journey.Save:
-			if err = c.record.save(ctx); err != nil {
-				return ctrl.Result{}, err
-			}
-			continue
-		case journey.JoinAgain:
-			return joining{c}.run(ctx)
-		case journey.RebootToo:
-			kind = v1alpha1.ActivityReboot
-			c.rebootToo(ctx, view)
-			continue
-		}
-		if is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx) {
-			return c.joinInstead(ctx, view.Node, outcome.Problem)
-		}
-		// The wait may have no end. In this time, the node may go down, or its daemon may die.
-		outcome.After = policy.Soonest(outcome.After, found.Outcome.After)
-		if outcome.IsUnreported {
-			return c.result(ctx, outcome.After)
-		}
-		c.report(ctx, outcome)
-		return c.await(ctx, view.Node, outcome, outcome.Quiet)
+	outcome, err := c.journeys.disrupt.Next(ctx, view, kind)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: journey.CallRetry}, nil
+	c.Note(ctx, outcome)
+	switch {
+	case outcome.Then == journey.JoinAgain:
+		return joining{c}.run(ctx)
+	case is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx):
+		return c.joinInstead(ctx, view.Node, outcome.Problem)
+	}
+	// The wait may have no end. In this time, the node may go down, or its daemon may die.
+	outcome.After = policy.Soonest(outcome.After, found.Outcome.After)
+	if outcome.IsUnreported {
+		return c.result(ctx, outcome.After)
+	}
+	c.report(ctx, outcome)
+	return c.await(ctx, view.Node, outcome, outcome.Quiet)
 }
 
 // dialPause is the pause between two dials of a host that did not come back from a reboot in time.
@@ -91,17 +73,14 @@ func (c *reconciliation) joinInstead(ctx context.Context, node *corev1.Node,
 	return joining{c}.run(ctx)
 }
 
-// maxSteps limits the steps of one reconcile. An upgrade has a dozen.
-const maxSteps = 50
-
 func (c *reconciliation) view(ctx context.Context, found health.Finding) (*disrupt.View, error) {
 	config, err := c.config(ctx)
 	if err != nil {
 		return nil, err
 	}
 	status := &c.instance.Status
-	view := &disrupt.View{Instance: c.instance, Saved: &c.record.saved.Status, Node: found.Node,
-		Bounds: boundsOf(config), Change: found.Update, Jitter: c.jitter(),
+	view := &disrupt.View{Controller: c, Instance: c.instance, Saved: &c.record.saved.Status, Node: found.Node,
+		Bounds: boundsOf(config), Change: found.Update, Fetch: &c.life.fetch, Jitter: c.jitter(),
 		RebootDue: c.journeys.disrupt.IsRebootDue(status, found.Node, config.Spec.Rollout.RebootWhenPending)}
 	if desired, _, err := c.parts.Desired.Current(ctx); err == nil {
 		view.Desired = &desired
@@ -109,62 +88,24 @@ func (c *reconciliation) view(ctx context.Context, found health.Finding) (*disru
 	return view, nil
 }
 
-// note reports the events and metrics of an outcome.
-func (c *reconciliation) note(ctx context.Context, outcome journey.Outcome) {
+// Save implements disrupt.Controller.
+func (c *reconciliation) Save(ctx context.Context) error { return c.record.save(ctx) }
+
+// Take implements disrupt.Controller.
+func (c *reconciliation) Take(ctx context.Context, granted func()) (policy.Verdict, error) {
+	return c.slot.take(ctx, granted)
+}
+
+// Note reports the events and metrics of an outcome.
+func (c *reconciliation) Note(ctx context.Context, outcome journey.Outcome) {
 	c.recorder.record(ctx, c.instance, outcome.Events...)
-	if place := outcome.Released; place != nil {
-		c.meters.disrupted.WithLabelValues(string(place.Purpose), place.Result).
-			Observe(c.now().Sub(place.Since).Seconds())
+	if slot := outcome.Released; slot != nil {
+		c.meters.disrupted.WithLabelValues(string(slot.Kind), slot.Result).
+			Observe(c.now().Sub(slot.Since).Seconds())
 	}
 	if outcome.IsRequested {
 		c.life.requestedAt = c.now()
 	}
-}
-
-// askForPlace requests a slot in the rollout budget. The outcome is done if the node has the slot.
-func (c *reconciliation) askForPlace(ctx context.Context, view *disrupt.View,
-	asks journey.Outcome) journey.Outcome {
-	log, place, answer := logf.FromContext(ctx), asks.Place, journey.Outcome{}
-	verdict, err := c.place.take(ctx, place.Purpose, place.Revision,
-		func() { c.journeys.disrupt.Granted(&c.instance.Status) })
-	switch {
-	case err != nil:
-		answer = journey.Wait(journey.CallRetry, contract.ReasonAPICallFailed,
-			"acquiring a slot in the rollout budget: %v", err)
-	case verdict.Allowed:
-		log.Info("node was granted a slot in the rollout budget", "node", view.Node.Name, "purpose", place.Purpose,
-			"why", verdict.Why)
-		c.recorder.record(ctx, c.instance, journey.StartedEvent(place.Purpose, &c.instance.Status)...)
-		if activity := c.instance.Status.Activity; activity != nil && activity.Step == v1alpha1.StepSwitching {
-			c.life.requestedAt = c.now()
-		}
-		return journey.Done()
-	case verdict.Reason == contract.ReasonRolloutHalted && place.Last.Detail != "":
-		answer = journey.Wait(budgetRetry, place.Last.Reason, "%s", place.Last.Detail) // its detail is more specific
-	case verdict.Reason != "":
-		answer = journey.Wait(budgetRetry, verdict.Reason, "%s: %s", place.Waits, verdict.Why)
-	default:
-		log.V(1).Info("node waits for its turn", "node", view.Node.Name, "purpose", place.Purpose, "why", verdict.Why)
-		answer = journey.Wait(budgetRetry, contract.ReasonBudgetExhausted, "%s for the rollout budget: %s", place.Waits,
-			verdict.Shown())
-	}
-	answer.Then, answer.Quiet = journey.AskForPlace, asks.Quiet
-	return answer
-}
-
-// rebootToo begins a reboot in the slot of a node's upgrade. Both are in one write, so the slot is never free in
-// between.
-func (c *reconciliation) rebootToo(ctx context.Context, view *disrupt.View) {
-	status := &c.instance.Status
-	if !c.journeys.disrupt.ObserveReboot(status, view.Node, true, c.life.rebootWithdrawn, view.Jitter) {
-		c.place.release() // no longer requested
-		return
-	}
-	status.Disruption.Purpose, status.Disruption.Revision = v1alpha1.DisruptionReboot, ""
-	c.journeys.disrupt.Granted(status)
-	logf.FromContext(ctx).Info("going on with a reboot", "node", view.Node.Name, "reason",
-		disrupt.WhyReboot(view.Node, true))
-	c.recorder.record(ctx, c.instance, journey.StartedEvent(v1alpha1.DisruptionReboot, status)...)
 }
 
 // wantsReboot reports whether a reboot of a node is requested.
@@ -173,9 +114,7 @@ func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) boo
 	if err != nil {
 		return false // a cached read fails only when the manager stops
 	}
-	pending, wasWithdrawn := config.Spec.Rollout.RebootWhenPending, c.life.rebootWithdrawn
-	c.life.rebootWithdrawn = disrupt.WhyReboot(node, pending) == ""
-	return c.journeys.disrupt.ObserveReboot(&c.instance.Status, node, pending, wasWithdrawn, c.jitter())
+	return c.journeys.disrupt.ObserveReboot(c.instance, node, config.Spec.Rollout.RebootWhenPending, c.jitter())
 }
 
 // rebootsFirst reports whether a node is rebooted before it changes to another desired revision. If the rollout of

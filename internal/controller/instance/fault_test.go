@@ -27,7 +27,7 @@ import (
 func (r *rig) waitsInService(t *testing.T, n int) *v1alpha1.WindowsInstance {
 	t.Helper()
 	i, node := r.get(t, n), r.node(t, n)
-	if i.Status.HasPlace() || node.Spec.Unschedulable ||
+	if i.Status.HasSlot() || node.Spec.Unschedulable ||
 		node.Annotations[contract.DesiredRevisionAnnotation] == r.version {
 		t.Errorf("host %d is disrupted: cordoned %v, annotations %v, status %+v", n, node.Spec.Unschedulable,
 			node.Annotations, i.Status)
@@ -89,7 +89,7 @@ func TestNodesThatAreDownAreBoundedByTheBudgetToo(t *testing.T) {
 	places := 0
 	for _, n := range []int{1, 2, 3} {
 		r.reconcile(t, n)
-		if r.get(t, n).Status.HasPlace() {
+		if r.get(t, n).Status.HasSlot() {
 			places++
 		}
 	}
@@ -324,8 +324,7 @@ func TestANodeThatGoesBackAndIsNotReadyDoesNotGetTheFailedRevisionAgain(t *testi
 		r.advance(t, 1, time.Second)
 	}
 	i := r.waitsInService(t, 1)
-	if i.Status.Phase != v1alpha1.PhaseReady || i.Status.UpdateFailure == nil ||
-		i.Status.UpdateFailure.Revision != r.version {
+	if i.Status.Phase != v1alpha1.PhaseReady || i.Status.FailedRevision != r.version {
 		t.Errorf("status %+v", i.Status)
 	}
 	// The daemon received that revision once. The next try starts again, in a window and within the limits of the
@@ -358,7 +357,7 @@ func TestFailingAtARevisionOverSSHHaltsTheRolloutAndGoesBack(t *testing.T) {
 		"kubelet ended right after its start"))
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
-	if failed := i.Status.UpdateFailure; failed == nil || failed.Revision != r.version || i.Status.HasPlace() {
+	if i.Status.FailedRevision != r.version || i.Status.HasSlot() {
 		t.Fatalf("nobody notes at what it failed: %+v", i.Status)
 	}
 	dials := r.machine(2).Dials()
@@ -372,7 +371,7 @@ func TestFailingAtARevisionOverSSHHaltsTheRolloutAndGoesBack(t *testing.T) {
 	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != held {
 		t.Errorf("it is to have %s", told)
 	}
-	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.UpdateFailure == nil {
+	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.FailedRevision == "" {
 		t.Errorf("it is in %s: %+v", i.Status.Phase, i.Status)
 	}
 	r.reconcile(t, 2)
@@ -387,7 +386,7 @@ func TestAHostThatWasNotReadyWhenARevisionAppearedGoesBackToWhatHeld(t *testing.
 	r.isReady(t, 1, false)
 	r.stagedAll(t, 1)
 	r.advance(t, 1, 6*time.Minute)
-	if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().From != first {
+	if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.HeldRevision != first {
 		t.Fatalf("it has nothing to go back to: %+v", i.Status.Upgrade())
 	}
 	r.reconcile(t, 1)
@@ -395,7 +394,7 @@ func TestAHostThatWasNotReadyWhenARevisionAppearedGoesBackToWhatHeld(t *testing.
 	r.annotate(t, 1, contract.ApplyStatusAnnotation, "PayloadMissing: revision "+second+": its daemon is at work")
 	r.advance(t, 1, 11*time.Minute)
 	if i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack,
-		contract.ReasonUpdateFailed); i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != second {
+		contract.ReasonUpdateFailed); i.Status.FailedRevision != second {
 		t.Fatalf("status %+v", i.Status)
 	}
 	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != first {
@@ -462,7 +461,7 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 			lacks(r)
 			r.reconcile(t, 1)
 			i := r.get(t, 1)
-			if i.Status.HasPlace() || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
+			if i.Status.HasSlot() || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 				t.Fatalf("it waits with a place: %+v", i.Status)
 			}
 			r.reconcile(t, 2)
@@ -495,11 +494,11 @@ func TestAHostThatIsJoinedInItsPlaceGivesItBackToWaitForWhatMayNeverCome(t *test
 			r.reconcile(t, 1)
 			r.machine(1).Fail(string(contract.VerbHandover), nil)
 			hadPlace := false
-			r.saving = func() { hadPlace = hadPlace || r.get(t, 1).Status.HasPlace() }
+			r.saving = func() { hadPlace = hadPlace || r.get(t, 1).Status.HasSlot() }
 			lacks(r)
 			for range 2 {
 				r.advance(t, 1, time.Minute)
-				if i := r.get(t, 1); !hadPlace || i.Status.HasPlace() || i.Status.Reason != string(reason) {
+				if i := r.get(t, 1); !hadPlace || i.Status.HasSlot() || i.Status.Reason != string(reason) {
 					t.Fatalf("it had a place %v, and is %+v", hadPlace, i.Status)
 				}
 			}
@@ -727,7 +726,7 @@ func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.broken["node"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("no tiers"))
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.HasPlace() || i.Status.Reason != string(contract.ReasonLabelsRefused) {
+	if i := r.get(t, 1); i.Status.HasSlot() || i.Status.Reason != string(contract.ReasonLabelsRefused) {
 		t.Errorf("status %+v", i.Status)
 	}
 	delete(r.broken, "node")
@@ -751,13 +750,13 @@ func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.advance(t, 1, v1alpha1.DefaultVerifyTimeout+time.Second)
 	i := r.get(t, 1)
-	if i.Status.UpdateFailure != nil || i.Status.Upgrade() == nil || i.Status.Upgrade().Step != v1alpha1.StepRollingBack ||
+	if i.Status.FailedRevision != "" || i.Status.Upgrade() == nil || i.Status.Upgrade().Step != v1alpha1.StepRollingBack ||
 		!strings.Contains(i.Status.Upgrade().Message, "did not respond") {
-		t.Fatalf("%+v %+v", i.Status.UpdateFailure, i.Status.Upgrade())
+		t.Fatalf("%+v %+v", i.Status.FailedRevision, i.Status.Upgrade())
 	}
 	for range 5 {
 		r.advance(t, 1, 6*time.Minute)
-		if i = r.get(t, 1); i.Status.HasPlace() {
+		if i = r.get(t, 1); i.Status.HasSlot() {
 			t.Fatalf("it keeps its place: %+v", i.Status)
 		}
 	}
@@ -777,7 +776,7 @@ func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	r.advance(t, 1, 2*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.arrives(t, 1, second)
-	if i = r.get(t, 1); i.Status.Revision != second || i.Status.HasPlace() {
+	if i = r.get(t, 1); i.Status.Revision != second || i.Status.HasSlot() {
 		t.Errorf("status %+v", i.Status)
 	}
 }
@@ -825,7 +824,7 @@ func TestAnUncordonThatIsRefusedIsReported(t *testing.T) {
 				delete(r.broken, "node")
 				r.advance(t, 1, time.Minute)
 				i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-				if i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable {
+				if i.Status.HasSlot() || r.node(t, 1).Spec.Unschedulable {
 					t.Errorf("status %+v", i.Status)
 				}
 			})
@@ -855,14 +854,14 @@ func TestACordonThatIsRefusedHoldsAPlaceNoLongerThanADrain(t *testing.T) {
 			r.broken["node"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("hands off"))
 			r.reconcile(t, 1)
 			i := r.expect(t, 1, phase, v1alpha1.StepDraining, contract.ReasonAPICallFailed)
-			if !i.Status.HasPlace() {
+			if !i.Status.HasSlot() {
 				t.Fatalf("status %+v", i.Status)
 			}
 			r.restart(t)
 			r.reconcile(t, 1)
 			r.advance(t, 1, 11*time.Minute)
 			i = r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
-			if i.Status.HasPlace() || !strings.Contains(i.Status.Message, "hands off") {
+			if i.Status.HasSlot() || !strings.Contains(i.Status.Message, "hands off") {
 				t.Errorf("status %+v", i.Status)
 			}
 		})
@@ -876,14 +875,14 @@ func TestACordonThatIsRefusedHoldsThePlaceOfARemovalNoLongerThanADrain(t *testin
 	r.remove(t, 1)
 	r.reconcile(t, 1)
 	i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonAPICallFailed)
-	if !i.Status.HasPlace() {
+	if !i.Status.HasSlot() {
 		t.Fatalf("status %+v", i.Status)
 	}
 	r.restart(t)
 	r.reconcile(t, 1)
 	r.advance(t, 1, 11*time.Minute)
 	i = r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonDrainBlocked)
-	if i.Status.HasPlace() || !strings.Contains(i.Status.Message, "hands off") {
+	if i.Status.HasSlot() || !strings.Contains(i.Status.Message, "hands off") {
 		t.Errorf("status %+v", i.Status)
 	}
 	delete(r.broken, "node")
@@ -903,12 +902,12 @@ func TestARebootThatMayNotBeRequestedHoldsAPlaceNoLongerThanOneThatTakesTooLong(
 	})
 	again := r.reconcile(t, 1).RequeueAfter
 	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonAPICallFailed)
-	if !i.Status.HasPlace() || again > time.Minute {
+	if !i.Status.HasSlot() || again > time.Minute {
 		t.Fatalf("it is tried again after %s, status %+v", again, i.Status)
 	}
 	r.advance(t, 1, time.Hour)
 	i = r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonAPICallFailed)
-	if i.Status.HasPlace() || !strings.Contains(i.Status.Message, "hands off") ||
+	if i.Status.HasSlot() || !strings.Contains(i.Status.Message, "hands off") ||
 		r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -922,7 +921,7 @@ func TestAnInstanceWhoseNodeIsAnothersKeepsNoPlace(t *testing.T) {
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "cloud:///1" })
 	r.changes(t, 1, func(n *corev1.Node) { n.Spec.ProviderID = "cloud:///2" })
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonNodeForeign) || i.Status.HasPlace() {
+	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonNodeForeign) || i.Status.HasSlot() {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "" })
@@ -960,7 +959,7 @@ func TestAStaleOperatorErasesNoClaim(t *testing.T) {
 	r.pod(t, 1, "web")
 	r.stagedAll(t, 1)
 	r.reconcile(t, 1)
-	if !r.get(t, 1).Status.HasPlace() {
+	if !r.get(t, 1).Status.HasSlot() {
 		t.Fatal("it did not take its place")
 	}
 	r.version, r.key.Hash = first, "another" // a key that it would write down
@@ -970,7 +969,7 @@ func TestAStaleOperatorErasesNoClaim(t *testing.T) {
 		if r.stale = nil; err != nil {
 			t.Logf("the stale one says %v", err)
 		}
-		if !r.get(t, 1).Status.HasPlace() {
+		if !r.get(t, 1).Status.HasSlot() {
 			t.Fatal("the claim is erased")
 		}
 		before = r.get(t, 1)
@@ -984,8 +983,7 @@ func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) 
 	for name, meanwhile := range map[string]func(t *testing.T, r *rig){
 		"the rollout halts": func(t *testing.T, r *rig) {
 			failed := r.get(t, 2)
-			failed.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: r.version, Code: "W706",
-				Time: metav1.NewTime(r.clock)}
+			failed.Status.FailedRevision = r.version
 			if err := r.api.Status().Update(t.Context(), failed); err != nil {
 				t.Fatal(err)
 			}
@@ -998,7 +996,7 @@ func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) 
 			r.machine(1).Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "away"))
 			r.reconcile(t, 1)
 			if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Step != v1alpha1.StepSwitching ||
-				i.Status.HasPlace() {
+				i.Status.HasSlot() {
 				t.Fatalf("it is not on its way without a place: %+v", i.Status)
 			}
 			r.isReady(t, 1, false)
@@ -1024,7 +1022,7 @@ func TestAHostThatLostWhatItHeldIsNotJoinedAtARevisionThatIsHalted(t *testing.T)
 	t.Parallel()
 	r, _ := genuine(t, 1, 2)
 	failed := r.get(t, 2)
-	failed.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: r.version, Code: "W706", Time: metav1.NewTime(r.clock)}
+	failed.Status.FailedRevision = r.version
 	if err := r.api.Status().Update(t.Context(), failed); err != nil {
 		t.Fatal(err)
 	}
@@ -1064,7 +1062,7 @@ func stuck(t *testing.T) *rig {
 // overtaken has the second host go on while something is done about the first one, which needs no place for that.
 func (r *rig) overtaken(t *testing.T, doing string) {
 	t.Helper()
-	if i := r.get(t, 1); i.Status.HasPlace() {
+	if i := r.get(t, 1); i.Status.HasSlot() {
 		t.Errorf("while %s, it has a place: %+v", doing, i.Status)
 	}
 	r.reconcile(t, 2)
@@ -1082,7 +1080,7 @@ func TestAHostKeepsNoPlaceFromOthersWhileItIsDialled(t *testing.T) {
 	}
 	r.reconcile(t, 1)
 	if i := r.expect(t, 1, v1alpha1.PhaseConnecting, v1alpha1.StepSwitching, contract.ReasonUnreachable); dialled != 1 ||
-		i.Status.HasPlace() || i.Status.Failures != 1 {
+		i.Status.HasSlot() || i.Status.Failures != 1 {
 		t.Errorf("dialled %d times, status %+v", dialled, i.Status)
 	}
 }
@@ -1099,7 +1097,7 @@ func TestADeadDaemonsHostKeepsNoPlaceFromOthersWhileItIsDialled(t *testing.T) {
 	dialled := 0
 	r.slow = func(context.Context) error {
 		dialled++
-		if i := r.get(t, 1); i.Status.HasPlace() {
+		if i := r.get(t, 1); i.Status.HasSlot() {
 			t.Errorf("status %+v", i.Status)
 		}
 		r.reconcile(t, 2)
@@ -1129,7 +1127,7 @@ func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 	}
 	r.reconcile(t, 1)
 	i, node := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDaemonUnresponsive), r.node(t, 1)
-	if sent != 2 || i.Status.HasPlace() || r.machine(1).Open() != 0 || r.parts.Slots.Held() != 0 ||
+	if sent != 2 || i.Status.HasSlot() || r.machine(1).Open() != 0 || r.parts.Slots.Held() != 0 ||
 		node.Spec.Unschedulable || len(i.Status.BootstrapCredentials) > 0 || i.Status.DaemonStopped {
 		t.Fatalf("sent %d times, %d connections, %d slots, status %+v", sent, r.machine(1).Open(), r.parts.Slots.Held(),
 			i.Status)
@@ -1140,7 +1138,7 @@ func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 	for _, kept := range []bool{true, false} { // for once
 		dialled := 0
 		r.slow = func(context.Context) error {
-			if dialled++; (r.get(t, 1).Status.HasPlace()) != kept {
+			if dialled++; (r.get(t, 1).Status.HasSlot()) != kept {
 				t.Errorf("want its place kept %v, status %+v", kept, r.get(t, 1).Status)
 			}
 			return unreachable()
@@ -1164,7 +1162,7 @@ func TestAHostThatIsUpgradedOverSSHKeepsItsTurnForAJoinSlot(t *testing.T) {
 	before := r.machine(1).Dials()
 	for range 3 {
 		r.reconcile(t, 1)
-		if i := r.get(t, 1); r.machine(1).Open() != 1 || r.machine(1).Dials() != before+1 || i.Status.HasPlace() {
+		if i := r.get(t, 1); r.machine(1).Open() != 1 || r.machine(1).Dials() != before+1 || i.Status.HasSlot() {
 			t.Fatalf("%d connections of %d dials, status %+v", r.machine(1).Open(), r.machine(1).Dials(), i.Status)
 		}
 	}
@@ -1192,7 +1190,7 @@ func TestAHostInServiceIsNotPreparedWithoutAPlace(t *testing.T) {
 	r.advance(t, 1, time.Minute)
 	for range 2 { // it keeps its place while it reboots
 		i := r.get(t, 1)
-		if i.Status.RebootTime == nil || !i.Status.HasPlace() || r.calls(1, contract.VerbPrepare) != 1 {
+		if i.Status.RebootTime == nil || !i.Status.HasSlot() || r.calls(1, contract.VerbPrepare) != 1 {
 			t.Fatalf("status %+v", i.Status)
 		}
 		r.machine(1).Fail(hosttest.Dialling, unreachable())

@@ -3,6 +3,8 @@ package instance
 import (
 	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
@@ -22,10 +24,10 @@ func fit(status *v1alpha1.WindowsInstanceStatus) {
 	status.Revision, status.HeldRevision = cut(status.Revision, maxRevision), cut(status.HeldRevision, maxRevision)
 	status.Phases = status.Phases[max(0, len(status.Phases)-maxPhases):]
 	if a := status.Activity; a != nil {
-		a.Message, a.From, a.BootID = cut(a.Message, maxWhy), cut(a.From, maxRevision), cut(a.BootID, maxBootID)
+		a.Message, a.BootID = cut(a.Message, maxWhy), cut(a.BootID, maxBootID)
 	}
-	if f := status.UpdateFailure; f != nil {
-		f.Message = cut(f.Message, maxWhy)
+	if failed := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpdateFailed); failed != nil {
+		failed.Message = cut(failed.Message, maxWhy)
 	}
 }
 

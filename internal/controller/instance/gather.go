@@ -52,13 +52,13 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 			return nil, err
 		}
 	}
-	if live.Status.HasPlace() {
-		has, err := r.rollout.HasPlace(ctx, live)
+	if live.Status.HasSlot() {
+		has, err := r.rollout.HasSlot(ctx, live)
 		if err != nil {
 			return nil, fmt.Errorf("reading which hosts hold a slot in the rollout budget: %w", err)
 		}
 		if !has {
-			live.Status.Disruption.Since = nil // it requests the slot again
+			live.Status.Slot.Since = nil // it requests the slot again
 		}
 	}
 	return newReconciliation(r, live, node, life), nil
@@ -68,7 +68,7 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 func (r *Reconciler) isSettled(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
 	switch {
-	case status.Disruption != nil || journey.IsUnderWay(status):
+	case status.Slot != nil || journey.IsUnderWay(status):
 		return false
 	case !instance.DeletionTimestamp.IsZero():
 		return instance.Spec.RemovalPolicy == v1alpha1.RemovalDiscard

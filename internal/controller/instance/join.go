@@ -10,7 +10,6 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/instance/disrupt"
 	"github.com/windows-nodes/wmco/internal/instance/join"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
@@ -27,7 +26,7 @@ type joining struct{ *reconciliation }
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	status := &c.instance.Status
-	if status.HasPlace() || journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() {
+	if status.HasSlot() || journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() {
 		return free, nil // the rest of a join whose keys are replaced disrupts no pods
 	}
 	if join.IsTold(status) && status.Phase == v1alpha1.PhaseConfirming {
@@ -37,30 +36,29 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	if err != nil || !serves && !status.Joined() {
 		return free, err
 	}
-	if serves {
-		revision := disrupt.RevisionToTry(status, node)
-		if revision == "" {
-			revision = c.parts.Revisions.NotHeld(ctx, c.instance)
-		}
-		return c.place.take(ctx, v1alpha1.DisruptionUpdate, revision,
-			func() { c.journeys.disrupt.Granted(status) })
-	}
-	if update := status.Upgrade(); join.WasDown(update, c.parts.Observed.NotReady(node)) {
-		if verdict, err := c.mayTurn(ctx, update.Revision); err != nil || verdict.Allowed || c.place.isUndecided {
+	switch update := status.Upgrade(); {
+	case serves:
+	case join.WasDown(update, c.parts.Observed.NotReady(node)):
+		if verdict, err := c.mayTurn(ctx, update.Revision); err != nil || verdict.Allowed || c.slot.isUndecided {
 			return verdict, err
 		}
 		if status.Activity = nil; status.DesiredRevision == update.Revision {
-			status.DesiredRevision = update.From
+			status.DesiredRevision = status.HeldRevision
 		}
-	} else if join.IsTold(status) && update.SwitchTime == nil {
-		status.DesiredRevision = update.From
+	case join.IsTold(status) && update.SwitchTime == nil:
+		status.DesiredRevision = status.HeldRevision
 	}
-	c.journeys.join.RejoinAtHeld(status)
+	if !serves {
+		c.journeys.join.RejoinAtHeld(status)
+	}
 	halted, err := c.halted(ctx, c.parts.Revisions.NotHeld(ctx, c.instance))
-	if halted != "" {
+	switch {
+	case err != nil || halted != "":
 		return policy.Verdict{Reason: contract.ReasonRolloutHalted, Why: halted}, err
+	case serves:
+		return c.slot.take(ctx, func() {})
 	}
-	return free, err
+	return free, nil
 }
 
 // mayTurn decides whether a host whose node is down may change to another revision. It needs a slot and an open
@@ -70,13 +68,13 @@ func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, 
 	if err != nil {
 		return policy.Verdict{}, err
 	}
-	if closed := policy.Closed(config.Spec.Rollout, c.now()); closed != "" && !c.instance.Status.HasPlace() {
+	if closed := policy.Closed(config.Spec.Rollout, c.now()); closed != "" && !c.instance.Status.HasSlot() {
 		return policy.Verdict{Reason: contract.ReasonMaintenanceWindowClosed, Why: closed}, nil
 	}
 	if halted, err := c.halted(ctx, revision); err != nil || halted != "" {
 		return policy.Verdict{Reason: contract.ReasonRolloutHalted, Why: halted}, err
 	}
-	return c.place.take(ctx, v1alpha1.DisruptionUpdate, revision, func() {})
+	return c.slot.take(ctx, func() {})
 }
 
 // run runs the phases until one waits or fails.
@@ -109,7 +107,7 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 		case outcome.IsWaiting():
 			c.life.failedIn = "" // the reason to wait is newer
 			if outcome.Endless {
-				c.place.release()
+				c.slot.release()
 			}
 			c.report(ctx, outcome)
 			return c.result(ctx, outcome.After)
@@ -119,8 +117,8 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			c.status.passed(phases[i].Name)
 			i = len(phases) - 1
 			continue
-		case outcome.Then == journey.AskForPlace:
-			again, waits := c.askForPlace(ctx)
+		case outcome.Then == journey.TakeSlot:
+			again, waits := c.takeSlot(ctx)
 			if waits != nil {
 				return waits.result, waits.err
 			}
@@ -134,7 +132,7 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 		i++
 	}
 	outcome := c.journeys.join.Finish(&c.instance.Status, c.jitter())
-	c.place.release()
+	c.slot.release()
 	c.life.failedIn = ""
 	c.report(ctx, outcome)
 	c.recorder.record(ctx, c.instance, setupEvent(c.instance))
@@ -177,13 +175,13 @@ func onError(err error) *ending {
 	return &ending{err: err}
 }
 
-// awaitPlace ends the reconcile if the join must wait. It returns nil if the join may continue.
-func (c joining) awaitPlace(ctx context.Context) *ending {
+// awaitSlot ends the reconcile if the join must wait. It returns nil if the join may continue.
+func (c joining) awaitSlot(ctx context.Context) *ending {
 	verdict, err := c.mayJoin(ctx)
 	if err != nil || verdict.Allowed {
 		return onError(err)
 	}
-	if !c.place.isUndecided { // the decision takes a moment
+	if !c.slot.isUndecided { // the decision takes a moment
 		c.pauseRejoin()
 	}
 	c.report(ctx, c.heldBack(ctx, verdict))
@@ -213,37 +211,37 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 			return onError(err)
 		}
 	}
-	isUnknown := !status.Joined() && !status.HasPlace() // its Node may be in service: see join.restore
+	isUnknown := !status.Joined() && !status.HasSlot() // its Node may be in service: see join.restore
 	if (session.Connected() || isUnknown) && !session.IsGranted {
 		return nil // it requests the slot when it is ready
 	}
 	begins := c.journeys.join.Resume(ctx, c.instance, session) == 0
-	if waits := c.awaitPlace(ctx); waits != nil || !begins {
+	if waits := c.awaitSlot(ctx); waits != nil || !begins {
 		return waits
 	}
 	isReached := c.life.isReached
-	if c.life.isReached = false; !status.HasPlace() {
+	if c.life.isReached = false; !status.HasSlot() {
 		return nil
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
 	if err == nil && serves && !isReached && join.IsUntouched(status, node) {
-		c.place.release()
+		c.slot.release()
 		session.IsGranted = false
 		err = c.record.save(ctx)
 	}
 	return onError(err)
 }
 
-// askForPlace requests the slot of a host that is ready to be disrupted. waits is nil once the host has the slot.
+// takeSlot requests the slot of a host that is ready to be disrupted. waits is nil once the host has the slot.
 // again reports that the host must join at another revision than it was prepared for.
-func (c joining) askForPlace(ctx context.Context) (again bool, waits *ending) {
+func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)
-	if waits = c.awaitPlace(ctx); waits != nil {
+	if waits = c.awaitSlot(ctx); waits != nil {
 		c.life.isReached = waits.err == nil
 		return false, waits
 	}
-	if c.life.session.IsGranted = true; status.HasPlace() {
+	if c.life.session.IsGranted = true; status.HasSlot() {
 		c.recorder.record(ctx, c.instance, journey.RejoinEvent(status))
 	}
 	return journey.JoinRevision(status) != revision, nil
@@ -252,7 +250,7 @@ func (c joining) askForPlace(ctx context.Context) (again bool, waits *ending) {
 // recovered reports whether a host that was waiting to join again no longer needs to.
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
-	if status.HasPlace() || !status.Joined() ||
+	if status.HasSlot() || !status.Joined() ||
 		c.life.session.Connected() && join.IsOverSSH(status.Upgrade()) {
 		// the node stays in service until it has its slot
 		return false, nil

@@ -264,7 +264,7 @@ func TestAHostThatIsLostBeforeItIsConfirmedIsJoinedAnew(t *testing.T) {
 			}
 			r.advance(t, 1, 2*time.Minute)
 			i = r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonNodeNotReady)
-			if i.Status.Failures != 1 || i.Status.NextAttemptTime == nil || i.Status.HasPlace() {
+			if i.Status.Failures != 1 || i.Status.NextAttemptTime == nil || i.Status.HasSlot() {
 				t.Fatalf("status %+v", i.Status)
 			}
 			r.advance(t, 1, time.Minute)
@@ -481,8 +481,7 @@ func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
 		"by a node that is Ready": func(*rig, *testing.T) {},
 		"by another host that has the only place of the budget": func(r *rig, t *testing.T) {
 			i := r.get(t, 2)
-			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
-				Since: new(metav1.NewTime(r.clock))}
+			i.Status.Slot = &v1alpha1.Slot{Since: new(metav1.NewTime(r.clock))}
 			if err := r.api.Status().Update(t.Context(), i); err != nil {
 				t.Fatal(err)
 			}

@@ -89,12 +89,12 @@ func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 		return c.failed(ctx, outcome) // the obstacle may last, so free the slot for other hosts
 	case outcome.IsWaiting():
 		if outcome.Endless {
-			c.place.release()
+			c.slot.release()
 		}
 		c.report(ctx, outcome)
 		return c.result(ctx, outcome.After)
 	}
-	c.note(ctx, outcome)
+	c.Note(ctx, outcome)
 	c.life.left = true
 	return c.release(ctx)
 }
@@ -111,8 +111,7 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	if node := journey.Ours(c.node, c.instance); node == nil {
 		return free, nil
 	}
-	if status.HasPlace() { // it continues in its slot
-		status.Disruption.Purpose, status.Disruption.Revision = v1alpha1.DisruptionRemove, ""
+	if status.HasSlot() { // it continues in its slot
 		return free, nil
 	}
 	switch status.Phase {
@@ -125,7 +124,7 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 			return policy.Verdict{Reason: key.Problem.Reason, Why: key.Problem.Detail}, nil
 		}
 	}
-	return c.place.take(ctx, v1alpha1.DisruptionRemove, "", func() {
+	return c.slot.take(ctx, func() {
 		if status.Phase != v1alpha1.PhaseRemoving {
 			c.turn(ctx)
 		}

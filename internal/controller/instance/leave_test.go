@@ -396,7 +396,7 @@ func TestA28_ARemovalThatDoesNotSucceedHoldsUpNobody(t *testing.T) {
 				r.advance(t, 1, 11*time.Minute)
 			}
 			i := r.get(t, 1)
-			if i.Status.HasPlace() || i.Status.Failures == 0 || i.Status.Fix == "" {
+			if i.Status.HasSlot() || i.Status.Failures == 0 || i.Status.Fix == "" {
 				t.Errorf("it keeps its place, or does not say what is wrong: %+v", i.Status)
 			}
 			if !r.node(t, 1).Spec.Unschedulable {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/instance/disrupt"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
@@ -26,8 +27,8 @@ type life struct {
 	versionAt time.Time
 	// isBehind reports that a write was refused because of a newer version.
 	isBehind bool
-	// rebootWithdrawn reports that no reboot was requested at the last check.
-	rebootWithdrawn bool
+	// fetch is what the daemon last reported about its payload.
+	fetch disrupt.Fetch
 	// requestedAt is when a revision was last requested from the daemon.
 	requestedAt time.Time
 	// dialledAt is when the operator last dialled a host that did not come back from a reboot.

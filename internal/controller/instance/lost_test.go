@@ -64,19 +64,19 @@ func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsJoinedAgain(t *testing.T) {
 		r.clock = r.clock.Add(time.Minute)
 	}
 	i := r.expect(t, 1, v1alpha1.PhasePending, "", contract.ReasonBudgetExhausted)
-	if !r.isUntouched(t, 1) || i.Status.HasPlace() || i.Status.Failures != 0 || r.parts.Slots.Held() != 0 {
+	if !r.isUntouched(t, 1) || i.Status.HasSlot() || i.Status.Failures != 0 || r.parts.Slots.Held() != 0 {
 		t.Fatalf("it is disrupted while another node is away: %+v", i.Status)
 	}
 	r.isAway(t, 2, false)
 	r.reconcile(t, 1)
-	if i = r.get(t, 1); !i.Status.HasPlace() {
+	if i = r.get(t, 1); !i.Status.HasSlot() {
 		t.Fatalf("it goes on without a place: %+v", i.Status)
 	}
 	for range 4 {
 		r.reconcile(t, 1)
 		r.sign(t)
 	}
-	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || !i.Status.Joined() || i.Status.HasPlace() ||
+	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || !i.Status.Joined() || i.Status.HasSlot() ||
 		r.calls(1, contract.VerbBootstrap) != 2 || r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("it does not join: %+v", i.Status)
 	}
@@ -157,9 +157,9 @@ func TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain(t *testing
 				r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != first || i.Status.HostKey == "" {
 				t.Errorf("node %+v, status %+v", r.node(t, 1), i.Status)
 			}
-			if r.parts.Slots.Held() != 0 || r.machine(1).Open() != 0 || i.Status.HasPlace() {
+			if r.parts.Slots.Held() != 0 || r.machine(1).Open() != 0 || i.Status.HasSlot() {
 				t.Errorf("it keeps %d slots, %d connections, and %v", r.parts.Slots.Held(), r.machine(1).Open(),
-					i.Status.Disruption)
+					i.Status.Slot)
 			}
 		})
 	}

@@ -129,7 +129,7 @@ func TestA70_ANodeThatWaitsForItsTurnIsNotUpdated(t *testing.T) {
 	scheme := scheme.New(t)
 	waits := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "10.0.0.1"},
 		Status: v1alpha1.WindowsInstanceStatus{NodeName: "win-a", NodeUID: "a", Revision: "1-a", DesiredRevision: "1-a",
-			Activity: &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "1-b", From: "1-a", Step: v1alpha1.StepWaiting}}}
+			Activity: &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "1-b", Step: v1alpha1.StepWaiting}}}
 	got := scrape(t, read(fake.NewClientBuilder().WithScheme(scheme).WithObjects(waits).Build()))
 	if want := `wmco_instance_updated{node="win-a",windows_instance="10.0.0.1"} 0`; !strings.Contains(got, want) {
 		t.Errorf("metrics lack %s:\n%s", want, got)

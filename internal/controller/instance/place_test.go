@@ -26,8 +26,8 @@ func TestAnInstanceGoesOnWithThePlaceThatItWasGiven(t *testing.T) {
 	if _, err := r.rollout.Reconcile(t.Context(), ctrl.Request{}); err != nil {
 		t.Fatal(err)
 	}
-	if i := r.get(t, 1); i.Status.Disruption == nil || i.Status.HasPlace() {
-		t.Fatalf("it was given no place: %+v", i.Status.Disruption)
+	if i := r.get(t, 1); i.Status.Slot == nil || i.Status.HasSlot() {
+		t.Fatalf("it was given no place: %+v", i.Status.Slot)
 	}
 	r.restart(t)
 	r.reconcile(t, 2)
@@ -35,7 +35,7 @@ func TestAnInstanceGoesOnWithThePlaceThatItWasGiven(t *testing.T) {
 	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseConfirming {
 		t.Errorf("it waits for its own place: %+v", i.Status)
 	}
-	if r.get(t, 2).Status.HasPlace() {
+	if r.get(t, 2).Status.HasSlot() {
 		t.Error("two nodes go ahead")
 	}
 }
@@ -46,12 +46,12 @@ func TestARequestThatIsNotMadeAgainIsWithdrawn(t *testing.T) {
 	r := updating(t)
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
-	if i := r.get(t, 2); i.Status.Disruption == nil || i.Status.HasPlace() {
-		t.Fatalf("the second one does not wait: %+v", i.Status.Disruption)
+	if i := r.get(t, 2); i.Status.Slot == nil || i.Status.HasSlot() {
+		t.Fatalf("the second one does not wait: %+v", i.Status.Slot)
 	}
 	r.version = first
 	r.reconcile(t, 2)
-	if place := r.get(t, 2).Status.Disruption; place != nil {
+	if place := r.get(t, 2).Status.Slot; place != nil {
 		t.Errorf("it still asks for %+v", place)
 	}
 }
@@ -66,11 +66,11 @@ func TestAListOfPlacesThatIsDeletedIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.reconcile(t, 1)
-	if err := r.api.Get(t.Context(), client.ObjectKeyFromObject(list), list); err != nil || !r.get(t, 1).Status.HasPlace() {
+	if err := r.api.Get(t.Context(), client.ObjectKeyFromObject(list), list); err != nil || !r.get(t, 1).Status.HasSlot() {
 		t.Errorf("the list is %v, %v; status %+v", list.Data, err, r.get(t, 1).Status)
 	}
 	r.reconcile(t, 2)
-	if r.get(t, 2).Status.HasPlace() {
+	if r.get(t, 2).Status.HasSlot() {
 		t.Error("two nodes go ahead")
 	}
 }
@@ -109,7 +109,7 @@ func TestAListOfPlacesThatCanNotBeWrittenIsTold(t *testing.T) {
 			}
 			i := r.get(t, 1)
 			if i.Status.Reason != "PlacesUnwritable" || !strings.Contains(i.Status.Message, contract.PlacesConfigMap) ||
-				i.Status.HasPlace() {
+				i.Status.HasSlot() {
 				t.Errorf("status %+v", i.Status)
 			}
 		})

@@ -137,7 +137,7 @@ func (f *fleet) serves(name string) bool {
 	}
 	a := n.Annotations
 	return n.Status.Conditions[0].Status == corev1.ConditionTrue && !n.Spec.Unschedulable &&
-		!i.Status.HasPlace() &&
+		!i.Status.HasSlot() &&
 		a[contract.RevisionAnnotation] == a[contract.DesiredRevisionAnnotation]
 }
 
@@ -181,18 +181,17 @@ func (f *fleet) watch(old, wanted client.Object) error {
 	switch was := old.(type) {
 	case *v1alpha1.WindowsInstance:
 		now, ok := wanted.(*v1alpha1.WindowsInstance)
-		if ok && !was.Status.HasPlace() && now.Status.HasPlace() {
+		if ok && !was.Status.HasSlot() && now.Status.HasSlot() {
 			f.claims(now)
 		}
-		if ok && was.Status.HasPlace() && !now.Status.HasPlace() {
+		if ok && was.Status.HasSlot() && !now.Status.HasSlot() {
 			f.givesBack(was, now)
 		}
-		if ok && was.Status.Upgrade() != nil && was.Status.HasPlace() && now.Status.HasPlace() &&
-			was.Status.Disruption.Purpose != now.Status.Disruption.Purpose &&
-			now.Status.Disruption.Purpose == v1alpha1.DisruptionReboot {
+		if ok && was.Status.Upgrade() != nil && was.Status.HasSlot() && now.Status.HasSlot() &&
+			now.Status.Reboot() != nil {
 			f.goesOn(was, now)
 		}
-		if ok && was.Status.UpdateFailure == nil && now.Status.UpdateFailure != nil {
+		if ok && was.Status.FailedRevision == "" && now.Status.FailedRevision != "" {
 			f.wentBack++
 		}
 		if ok && now.Status.Reboots > was.Status.Reboots {
@@ -211,8 +210,8 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		if instance == nil {
 			break
 		}
-		place, to := instance.Status.HasPlace(), now.Annotations[contract.DesiredRevisionAnnotation]
-		f.tells(was, now, instance.Status.Upgrade())
+		place, to := instance.Status.HasSlot(), now.Annotations[contract.DesiredRevisionAnnotation]
+		f.tells(was, now, &instance.Status)
 		for what, is := range map[string]bool{
 			"cordoned": !was.Spec.Unschedulable && now.Spec.Unschedulable,
 			// a daemon that is stopped does nothing, and has what it held before it is started
@@ -254,7 +253,7 @@ func (f *fleet) rejoins(name string) bool {
 // claims is the observer when a node is about to be disrupted.
 func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	name := i.Status.NodeName
-	f.note("%s has its turn (%s)", name, i.Status.Disruption.Purpose)
+	f.note("%s has its turn (%s)", name, i.Purpose())
 	if list := f.p.now.places; list == nil || !strings.Contains(list.Data["places"], `"`+string(i.UID)+`"`) {
 		f.violated("%s takes a place that is not in the list", name)
 	}
@@ -265,22 +264,23 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 		if one == nil {
 			continue // just removed, and no longer part of the fleet
 		}
-		if one.Status.HasPlace() {
+		if one.Status.HasSlot() {
 			hands++
 		}
-		missed := one.DeletionTimestamp.IsZero() || one.Status.HasPlace() ||
+		missed := one.DeletionTimestamp.IsZero() || one.Status.HasSlot() ||
 			node == nil || node.Status.Conditions[0].Status == corev1.ConditionTrue && one.Status.Phase != v1alpha1.PhaseRemoving
 		if other != name && missed && !f.serves(other) {
 			lost++
 		}
 	}
 	f.peak = max(f.peak, hands)
-	if update := i.Status.Upgrade(); update != nil && i.Status.Disruption.Purpose == v1alpha1.DisruptionUpdate &&
+	update := i.Status.Upgrade()
+	if update != nil && i.Purpose() == v1alpha1.ActivityUpgrade &&
 		update.SwitchTime == nil && update.Step != v1alpha1.StepRollingBack {
 		f.halts(name, update.Revision)
 	}
-	removal := i.Status.Disruption.Purpose == v1alpha1.DisruptionRemove
-	isTold := i.Status.Upgrade() != nil && i.Status.Upgrade().SwitchTime != nil // and is between two revisions
+	removal := i.Purpose() == v1alpha1.ActivityRemove
+	isTold := update != nil && update.SwitchTime != nil // and is between two revisions
 	if f.isClosed && !removal && !isTold && !f.isBegun(name) {
 		f.violated("%s is disrupted though no window is open", name)
 	}
@@ -317,10 +317,10 @@ func (f *fleet) givesBack(was, now *v1alpha1.WindowsInstance) {
 
 // tells is the observer when a daemon is requested to leave the revision that the node held: the node's pods are
 // gone or lost.
-func (f *fleet) tells(was, now *corev1.Node, update *v1alpha1.Activity) {
+func (f *fleet) tells(was, now *corev1.Node, status *v1alpha1.WindowsInstanceStatus) {
 	from, to := was.Annotations[contract.DesiredRevisionAnnotation], now.Annotations[contract.DesiredRevisionAnnotation]
-	if update != nil && from == update.From && to == update.Revision && from != to && f.host[now.Name].pods > 0 &&
-		!f.isOut(now.Name) {
+	if update := status.Upgrade(); update != nil && from == status.HeldRevision && to == update.Revision && from != to &&
+		f.host[now.Name].pods > 0 && !f.isOut(now.Name) {
 		f.violated("%s is switched with its pods", now.Name)
 	}
 }
@@ -345,7 +345,7 @@ func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 func (f *fleet) halts(name, version string) {
 	failed := 0
 	for _, other := range f.p.now.instances {
-		if failure := other.Status.UpdateFailure; failure != nil && failure.Revision == version {
+		if other.Status.FailedRevision == version {
 			failed++
 		}
 	}
@@ -481,7 +481,7 @@ func (f *fleet) evictPod(a kubetesting.Action) (bool, runtime.Object, error) {
 		return false, nil, nil
 	}
 	name := eviction.Name[:strings.LastIndexByte(eviction.Name, '-')]
-	if i := f.p.now.instances[name]; i == nil || !i.Status.HasPlace() {
+	if i := f.p.now.instances[name]; i == nil || !i.Status.HasSlot() {
 		f.violated("pods of %s are evicted without a place in the budget", name)
 	}
 	if f.host[name].blocked && f.host[name].refused {
@@ -744,7 +744,7 @@ func (f *fleet) look(name string) {
 	if f.bootstraps(name) > bootstraps {
 		f.again++
 		f.note("%s is joined again", name)
-		if i := f.p.now.instances[name]; served && (i == nil || !i.Status.HasPlace()) {
+		if i := f.p.now.instances[name]; served && (i == nil || !i.Status.HasSlot()) {
 			f.violated("%s is joined again while it serves", name)
 		}
 	}
@@ -801,7 +801,7 @@ func (f *fleet) heal() {
 			f.look(name)
 			i, node := f.p.now.instances[name], f.p.now.nodes[name]
 			rest = rest && i.Status.Revision == f.rig.version && i.Status.Upgrade() == nil && i.Status.Reboot() == nil &&
-				!i.Status.HasPlace() &&
+				!i.Status.HasSlot() &&
 				node.Labels[contract.UpgradingLabel] == "" && node.Annotations[contract.CordonedAnnotation] == "" &&
 				!node.Spec.Unschedulable && i.Status.Phase == v1alpha1.PhaseReady
 		}

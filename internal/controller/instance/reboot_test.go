@@ -70,9 +70,9 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 				return
 			}
 			i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepDraining, contract.ReasonDraining)
-			if n := r.node(t, 1); i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot || !n.Spec.Unschedulable ||
+			if n := r.node(t, 1); i.Status.Reboot() == nil || !n.Spec.Unschedulable ||
 				n.Annotations[contract.RebootApprovedAnnotation] != "" {
-				t.Fatalf("while it is drained: %+v, %v", i.Status.Disruption, n.Annotations)
+				t.Fatalf("while it is drained: %+v, %v", i.Status.Slot, n.Annotations)
 			}
 			r.reconcile(t, 1)
 			r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
@@ -91,7 +91,7 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 					t.Errorf("%s is still there", gone)
 				}
 			}
-			if i.Status.HasPlace() || n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "" ||
+			if i.Status.HasSlot() || n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "" ||
 				r.machine(1).Dials() != dials {
 				t.Errorf("status %+v, %v", i.Status, n.Labels)
 			}
@@ -99,30 +99,6 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 			r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 		})
 	}
-}
-
-// A new daemon with another name for the same boot was once treated as a rebooted host, and the requested reboot
-// never happened.
-func TestADaemonThatNamesItsBootOtherwiseHasNotRebooted(t *testing.T) {
-	t.Parallel()
-	r := steady(t, 1)
-	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
-	r.annotate(t, 1, contract.BootIDAnnotation, "boot-7")
-	r.reconcile(t, 1)
-	r.reconcile(t, 1)
-	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
-	for _, boot := range []string{"boot-7-18f", "boot-7"} {
-		r.annotate(t, 1, contract.BootIDAnnotation, boot)
-		r.reconcile(t, 1)
-		r.reconcile(t, 1)
-		r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
-		// a daemon goes by the name that it gives its boot itself
-		if n := r.node(t, 1); n.Annotations[contract.RebootApprovedAnnotation] != boot {
-			t.Fatalf("the daemon in %s is told %v", boot, n.Annotations)
-		}
-	}
-	r.boots(t, 1, "boot-8-2a")
-	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
 func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
@@ -150,7 +126,7 @@ func TestANodeWhoseRolloutIsHaltedIsRebootedAllTheSame(t *testing.T) {
 	r.reconcile(t, 2)
 	i := r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 	n := r.node(t, 2)
-	if _, asked := n.Annotations[contract.RebootRequestedAnnotation]; asked || i.Status.HasPlace() ||
+	if _, asked := n.Annotations[contract.RebootRequestedAnnotation]; asked || i.Status.HasSlot() ||
 		i.Status.DesiredRevision != first || n.Spec.Unschedulable {
 		t.Errorf("annotations %v, status %+v", n.Annotations, i.Status)
 	}
@@ -177,7 +153,7 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 	n := r.node(t, 1)
 	if !n.Spec.Unschedulable || n.Annotations[contract.RebootApprovedAnnotation] != "boot-1" ||
-		!i.Status.HasPlace() || i.Status.Disruption.Purpose != v1alpha1.DisruptionReboot ||
+		!i.Status.HasSlot() || i.Status.Reboot() == nil ||
 		i.Status.Revision != second || i.Status.Upgrade() != nil {
 		t.Fatalf("after its update it is %+v, %v", i.Status, n.Annotations)
 	}
@@ -187,7 +163,7 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.boots(t, 1, "boot-2")
 	i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.HasPlace() || i.Status.Reboots != 1 ||
+	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.HasSlot() || i.Status.Reboots != 1 ||
 		n.Annotations[contract.RebootRequestedAnnotation] != "" {
 		t.Errorf("at the end it is %+v, %v", i.Status, n.Annotations)
 	}
@@ -209,7 +185,7 @@ func TestAnUpdateDoesNotGoOnWithARebootAfterThreeInARow(t *testing.T) {
 	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 	r.arrives(t, 1, second)
 	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != second ||
-		i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable {
+		i.Status.HasSlot() || r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("it is %+v", i.Status)
 	}
 }
@@ -224,7 +200,7 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 	r.slow = hosttestUnreachable
 	r.advance(t, 1, 21*time.Minute)
 	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootTimedOut)
-	if !i.Status.HasPlace() || i.Status.Fix == "" {
+	if !i.Status.HasSlot() || i.Status.Fix == "" {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.advance(t, 1, time.Hour)
@@ -266,7 +242,7 @@ func TestAHostWhoseNodeStaysDownAfterItsRebootIsJoinedAgain(t *testing.T) {
 		r.advance(t, 1, time.Minute)
 	}
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); r.machine(1).Dials() != dials+1 ||
-		i.Status.HasPlace() || r.node(t, 1).Annotations[contract.RebootRequestedAnnotation] != "" ||
+		i.Status.HasSlot() || r.node(t, 1).Annotations[contract.RebootRequestedAnnotation] != "" ||
 		r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("%d dials, %+v", r.machine(1).Dials()-dials, i.Status)
 	}
@@ -347,7 +323,7 @@ func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 			i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 			n := r.node(t, 1)
 			if _, asked := n.Annotations[contract.RebootRequestedAnnotation]; asked || evictions > 0 || i.Status.Reboots != 1 ||
-				i.Status.HasPlace() || n.Spec.Unschedulable {
+				i.Status.HasSlot() || n.Spec.Unschedulable {
 				t.Errorf("%d evictions, %+v, %v", evictions, i.Status, n.Annotations)
 			}
 		})
@@ -511,13 +487,13 @@ func TestA55_ALoopOfRebootsIsStopped(t *testing.T) {
 		r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 		boot += "x"
 		r.boots(t, 1, boot)
-		if i := r.get(t, 1); i.Status.Reboots != int32(n+1) || i.Status.HasPlace() {
+		if i := r.get(t, 1); i.Status.Reboots != int32(n+1) || i.Status.HasSlot() {
 			t.Fatalf("after reboot %d: %+v", n+1, i.Status)
 		}
 	}
 	r.advance(t, 1, time.Hour)
 	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRebootIneffective)
-	if i.Status.HasPlace() || !strings.Contains(i.Status.Message, "3 times") ||
+	if i.Status.HasSlot() || !strings.Contains(i.Status.Message, "3 times") ||
 		condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -624,13 +600,13 @@ func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
 	r.isReady(t, 2, false)
 	r.advance(t, 2, 6*time.Minute) // which is down anyway, and may be back soon
-	if i := r.get(t, 2); i.Status.HasPlace() {
+	if i := r.get(t, 2); i.Status.HasSlot() {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.clock = time.Date(2026, 1, 2, 22, 1, 0, 0, time.UTC)
 	r.isReady(t, 2, false)
 	r.advance(t, 2, 6*time.Minute)
-	if i := r.get(t, 2); !i.Status.HasPlace() {
+	if i := r.get(t, 2); !i.Status.HasSlot() {
 		t.Errorf("status %+v", i.Status)
 	}
 }

@@ -28,7 +28,7 @@ func (c *reconciliation) report(ctx context.Context, outcome journey.Outcome) {
 
 // result saves the status once, and plans the next reconcile.
 func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.Result, error) {
-	c.place.withdraw()
+	c.slot.withdraw()
 	if err := c.record.save(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -48,7 +48,7 @@ const (
 // settled, yet.
 func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome,
 	quiet time.Duration) (ctrl.Result, error) {
-	c.place.withdraw()
+	c.slot.withdraw()
 	since := c.now().Sub(c.life.requestedAt)
 	if quiet == 0 || since >= max(quiet, writeThrottle) || journey.DoesNotHold(node) || !c.mayPostpone() {
 		return c.result(ctx, outcome.After)

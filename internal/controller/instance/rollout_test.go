@@ -200,13 +200,13 @@ func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisrupted(t *testing.T) {
 	}
 	r.reconcile(t, 1)
 	r.saving = nil
-	claim := r.get(t, 1).Status.Disruption
-	if claim == nil || claim.Purpose != v1alpha1.DisruptionUpdate || !claim.Since.Time.Equal(r.clock) {
+	claim := r.get(t, 1).Status.Slot
+	if claim == nil || !claim.Since.Time.Equal(r.clock) {
 		t.Fatalf("claim %+v", claim)
 	}
 	r.restart(t) // an operator that takes over knows it
 	r.reconcile(t, 2)
-	if i := r.get(t, 2); i.Status.HasPlace() || r.machine(2).Dials() != 1 {
+	if i := r.get(t, 2); i.Status.HasSlot() || r.machine(2).Dials() != 1 {
 		t.Errorf("a second one went ahead: %+v", i.Status)
 	}
 	r.reconcile(t, 1)
@@ -214,7 +214,7 @@ func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisrupted(t *testing.T) {
 	r.reconcile(t, 1)
 	r.register(t, 1, second)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.HasPlace() {
+	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.HasSlot() {
 		t.Errorf("status %+v", i.Status)
 	}
 }
@@ -231,11 +231,11 @@ func TestAPlaceThatCouldNotBeWrittenDownIsNotTaken(t *testing.T) {
 	}
 	delete(r.broken, "status")
 	r.reconcile(t, 2)
-	if i := r.get(t, 2); !i.Status.HasPlace() {
+	if i := r.get(t, 2); !i.Status.HasSlot() {
 		t.Errorf("the place is lost: %+v", i.Status)
 	}
 	r.reconcile(t, 1)
-	if r.machine(1).Dials() != 1 || r.get(t, 1).Status.HasPlace() {
+	if r.machine(1).Dials() != 1 || r.get(t, 1).Status.HasSlot() {
 		t.Error("two went ahead")
 	}
 }
@@ -245,12 +245,12 @@ func TestAHostIsNotJoinedAgainAtARevisionThatIsHalted(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	failed := r.get(t, 1)
-	failed.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: second, Code: "W706", Time: metav1.NewTime(r.clock)}
+	failed.Status.FailedRevision = second
 	if err := r.api.Status().Update(t.Context(), failed); err != nil {
 		t.Fatal(err)
 	}
 	i := r.get(t, 2)
-	i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: second, From: first, OverSSH: true,
+	i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: second, OverSSH: true,
 		Step: v1alpha1.StepWaiting, Since: metav1.NewTime(r.clock)}
 	verdict, err := r.mayJoin(t, i)
 	if err != nil || verdict.Allowed || verdict.Reason != contract.ReasonRolloutHalted {

@@ -23,17 +23,17 @@ func TestAPlaceThatOnlyAStaleCacheShowsDisruptsNobody(t *testing.T) {
 	t.Parallel()
 	for name, shown := range map[string]func(r *rig, status *v1alpha1.WindowsInstanceStatus){
 		"that drains for an upgrade": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
-			status.Phase, status.Disruption.Purpose = v1alpha1.PhaseUpdating, v1alpha1.DisruptionUpdate
-			status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: second, From: first, Drains: true,
+			status.Phase = v1alpha1.PhaseUpdating
+			status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: second, Drains: true,
 				Step: v1alpha1.StepDraining, Since: journey.Seconds(r.clock)}
 		},
 		"that drains for a reboot": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
-			status.Phase, status.Disruption.Purpose = v1alpha1.PhaseRebooting, v1alpha1.DisruptionReboot
+			status.Phase = v1alpha1.PhaseRebooting
 			status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot,
 				Step: v1alpha1.StepDraining, Since: journey.Seconds(r.clock)}
 		},
 		"that reboots": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
-			status.Phase, status.Disruption.Purpose = v1alpha1.PhaseRebooting, v1alpha1.DisruptionReboot
+			status.Phase = v1alpha1.PhaseRebooting
 			status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot, BootID: "boot-1",
 				Step: v1alpha1.StepSwitching, Since: journey.Seconds(r.clock)}
 		},
@@ -52,7 +52,7 @@ func TestAPlaceThatOnlyAStaleCacheShowsDisruptsNobody(t *testing.T) {
 			r.restart(t)
 			r.stale = r.get(t, 1)
 			r.stale.ResourceVersion = "1"
-			r.stale.Status.Disruption = &v1alpha1.Disruption{Since: new(journey.Seconds(r.clock))}
+			r.stale.Status.Slot = &v1alpha1.Slot{Since: new(journey.Seconds(r.clock))}
 			shown(r, &r.stale.Status)
 			for range 3 {
 				if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err != nil {
@@ -68,8 +68,8 @@ func TestAPlaceThatOnlyAStaleCacheShowsDisruptsNobody(t *testing.T) {
 				FieldSelector: "spec.nodeName=" + before.Name}); err != nil || len(pods.Items) != 1 {
 				t.Errorf("pods were evicted: %v %v", pods, err)
 			}
-			if i := r.get(t, 1); i.Status.HasPlace() {
-				t.Errorf("it has a place: %+v", i.Status.Disruption)
+			if i := r.get(t, 1); i.Status.HasSlot() {
+				t.Errorf("it has a place: %+v", i.Status.Slot)
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestAPauseThatOnlyAStaleCacheShowsKeepsThePlace(t *testing.T) {
 	r.stale = r.get(t, 1)
 	r.stale.ResourceVersion, r.stale.Spec.Paused = "1", true
 	r.reconcile(t, 1)
-	if !r.get(t, 1).Status.HasPlace() {
+	if !r.get(t, 1).Status.HasSlot() {
 		t.Error("the place is given back")
 	}
 }

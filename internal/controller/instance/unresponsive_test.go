@@ -73,7 +73,7 @@ func (r *rig) rescued(t *testing.T, n int) {
 	r.reconcile(t, n)
 	r.reconcile(t, n)
 	i := r.expect(t, n, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-	if i.Status.HasPlace() || i.Status.DesiredRevision != r.version ||
+	if i.Status.HasSlot() || i.Status.DesiredRevision != r.version ||
 		r.node(t, n).Spec.Unschedulable {
 		t.Fatalf("after its rescue the status is %+v", i.Status)
 	}
@@ -91,7 +91,7 @@ func TestADaemonThatDoesNotAnswerIsRescuedOverSSH(t *testing.T) {
 	}
 	r.advance(t, 1, 10*time.Second)
 	i := r.get(t, 1)
-	if r.machine(1).Dials() != dials+1 || !i.Status.HasPlace() {
+	if r.machine(1).Dials() != dials+1 || !i.Status.HasSlot() {
 		t.Fatalf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
 	}
 	r.rescued(t, 1)
@@ -223,7 +223,7 @@ func TestUnresponsiveDaemonsAreRescuedWithinTheBudget(t *testing.T) {
 		r.advance(t, 2, time.Minute)
 	}
 	if i := r.expect(t, 2, v1alpha1.PhaseReady, "", contract.ReasonDaemonUnresponsive); r.machine(2).Dials() != dials ||
-		i.Status.HasPlace() || i.Status.Code != "W713" ||
+		i.Status.HasSlot() || i.Status.Code != "W713" ||
 		!strings.Contains(i.Status.Message, "waits for the rollout budget") {
 		t.Fatalf("%d connections, status %+v", r.machine(2).Dials()-dials, i.Status)
 	}
@@ -256,7 +256,7 @@ func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 			t.Errorf("failure %d: no alert says so", n)
 		}
 		i := r.expect(t, 1, v1alpha1.PhaseConnecting, "", contract.ReasonUnreachable)
-		if r.machine(1).Dials() != dials+n+1 || i.Status.HasPlace() || i.Status.Failures != int32(n+1) ||
+		if r.machine(1).Dials() != dials+n+1 || i.Status.HasSlot() || i.Status.Failures != int32(n+1) ||
 			condition(i, v1alpha1.ConditionReady) != "True NodeReady" || r.node(t, 1).Spec.Unschedulable {
 			t.Fatalf("failure %d: %d connections, status %+v", n+1, r.machine(1).Dials()-dials, i.Status)
 		}
@@ -371,7 +371,7 @@ func TestADaemonThatComesBackBeforeItIsStoppedIsNotRescued(t *testing.T) {
 				r.advance(t, 1, time.Minute)
 			}
 			i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-			if i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable || r.machine(1).Dials() != dials {
+			if i.Status.HasSlot() || r.node(t, 1).Spec.Unschedulable || r.machine(1).Dials() != dials {
 				t.Errorf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
 			}
 		})
@@ -405,7 +405,7 @@ func TestADaemonThatIsAboutToBeStoppedIsRescuedByAnotherOperator(t *testing.T) {
 		t.Fatalf("saved %d times, status %+v", noted, i.Status)
 	}
 	r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
-	i.Status.Disruption = nil
+	i.Status.Slot = nil
 	if err := r.api.Status().Update(t.Context(), i); err != nil {
 		t.Fatal(err)
 	}
@@ -426,7 +426,7 @@ func TestAnUpdateGoesOverSSHAtOnceWhereTheDaemonDoesNotRespond(t *testing.T) {
 	r.expires(t, 1)
 	dials := r.machine(1).Dials()
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); r.machine(1).Dials() != dials+1 || !i.Status.HasPlace() {
+	if i := r.get(t, 1); r.machine(1).Dials() != dials+1 || !i.Status.HasSlot() {
 		t.Fatalf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
 	}
 	r.rescued(t, 1)
@@ -445,7 +445,7 @@ func TestADaemonThatDiesAgainAfterItsRescueIsTriedAnew(t *testing.T) {
 	dials := r.machine(1).Dials()
 	r.advance(t, 1, 6*time.Minute)
 	if i := r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonDaemonUnresponsive); i.Status.Failures != 1 ||
-		i.Status.NextAttemptTime == nil || i.Status.HasPlace() {
+		i.Status.NextAttemptTime == nil || i.Status.HasSlot() {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.advance(t, 1, 10*time.Second)

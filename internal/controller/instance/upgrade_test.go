@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -200,7 +201,7 @@ func TestANodeGoesToAnotherRevisionStepByStepWithoutSSH(t *testing.T) {
 	r.advance(t, 1, 2*time.Second)
 	i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	n := r.node(t, 1)
-	if i.Status.Revision != second || i.Status.DesiredRevision != second || i.Status.HasPlace() ||
+	if i.Status.Revision != second || i.Status.DesiredRevision != second || i.Status.HasSlot() ||
 		condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -270,10 +271,10 @@ func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 		t.Helper()
 		r.changes(t, 2, func(n *corev1.Node) { n.Spec.Unschedulable = is })
 	}
-	hasPlace := func(n int, place *v1alpha1.Disruption) {
+	hasPlace := func(n int, place *v1alpha1.Slot) {
 		t.Helper()
 		i := r.get(t, n)
-		i.Status.Disruption = place
+		i.Status.Slot = place
 		if err := r.api.Status().Update(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}
@@ -284,13 +285,13 @@ func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 		t.Errorf("it says %s", i.Status.Message)
 	}
 	cordon(false)
-	hasPlace(3, &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: new(metav1.NewTime(r.clock))})
+	hasPlace(3, &v1alpha1.Slot{Since: new(metav1.NewTime(r.clock))})
 	if i := waits(); strings.Contains(i.Status.Message, "win-") {
 		t.Errorf("others have their turn, and it says %s", i.Status.Message)
 	}
 	writes := r.statusWrites
 	hasPlace(3, nil)
-	hasPlace(2, &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionReboot, Since: new(metav1.NewTime(r.clock))})
+	hasPlace(2, &v1alpha1.Slot{Since: new(metav1.NewTime(r.clock))})
 	if waits(); r.statusWrites != writes {
 		t.Error("each place that goes to another node is written into the status of all that wait")
 	}
@@ -313,7 +314,7 @@ func TestWhatIsWrongBesideARevisionDoesNotFailIt(t *testing.T) {
 			r.arrives(t, 1, second)
 			r.advance(t, 1, time.Minute)
 			i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-			if i.Status.HeldRevision != second || i.Status.UpdateFailure != nil {
+			if i.Status.HeldRevision != second || i.Status.FailedRevision != "" {
 				t.Errorf("status %+v", i.Status)
 			}
 		})
@@ -348,8 +349,8 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			r.switched(t, 1)
 			fails(t, r)
 			i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
-			if i.Status.UpdateFailure == nil || i.Status.UpdateFailure.Revision != second ||
-				!i.Status.HasPlace() {
+			if i.Status.FailedRevision != second ||
+				!i.Status.HasSlot() {
 				t.Fatalf("status %+v", i.Status)
 			}
 			if n := r.node(t, 1); n.Annotations[contract.DesiredRevisionAnnotation] != first || !n.Spec.Unschedulable {
@@ -363,7 +364,7 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			r.isReady(t, 1, true)
 			r.reconcile(t, 1)
 			i = r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
-			if n := r.node(t, 1); i.Status.HasPlace() || n.Spec.Unschedulable ||
+			if n := r.node(t, 1); i.Status.HasSlot() || n.Spec.Unschedulable ||
 				n.Labels[contract.UpgradingLabel] != "" || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 				t.Fatalf("back in service: %+v, %v", i.Status, n.Spec.Unschedulable)
 			}
@@ -384,7 +385,7 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			r.version = third // and a newer one is free of what happened to the other
 			r.switched(t, 1)
 			r.arrives(t, 1, third)
-			if i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.UpdateFailure != nil {
+			if i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.FailedRevision != "" {
 				t.Errorf("status %+v", i.Status)
 			}
 		})
@@ -400,7 +401,8 @@ func TestADaemonThatDiesOnItsWayBackIsRescuedOverSSH(t *testing.T) {
 		"start; the host is held at "+first)
 	r.reconcile(t, 1)
 	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
-	if failed := i.Status.UpdateFailure; failed == nil || !strings.Contains(failed.Message, "kubelet ended") ||
+	if failed := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ConditionUpdateFailed); failed == nil ||
+		!strings.Contains(failed.Message, "kubelet ended") ||
 		!strings.Contains(i.Status.Message, "kubelet ended") {
 		t.Errorf("nobody says why: %+v", i.Status)
 	}
@@ -426,7 +428,7 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 	r.restart(t)
 	r.advance(t, 1, time.Hour)
 	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonRollbackTimedOut)
-	if !i.Status.HasPlace() || i.Status.Fix == "" || i.Status.Code != "W714" ||
+	if !i.Status.HasSlot() || i.Status.Fix == "" || i.Status.Code != "W714" ||
 		!strings.Contains(i.Status.Message, "antivirus") || !strings.Contains(i.Status.Message, "since 2026-") {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -443,7 +445,7 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 	waits := func(place bool) {
 		r.reconcile(t, 2)
 		r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
-		if held := r.get(t, 1).Status.HasPlace(); held != place {
+		if held := r.get(t, 1).Status.HasSlot(); held != place {
 			t.Errorf("the one that does not get back has a place: %v", held)
 		}
 	}
@@ -501,7 +503,7 @@ func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.advance(t, 1, 11*time.Minute)
 	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
-	if n := r.node(t, 1); n.Spec.Unschedulable || i.Status.HasPlace() || i.Status.Upgrade().NextTime == nil ||
+	if n := r.node(t, 1); n.Spec.Unschedulable || i.Status.HasSlot() || i.Status.Upgrade().NextTime == nil ||
 		!strings.Contains(i.Status.Message, "default/web") {
 		t.Fatalf("it keeps its place: %+v", i.Status)
 	}
@@ -579,8 +581,8 @@ func TestANewerRevisionInMidwayIsGoneOnTo(t *testing.T) {
 	r.version = third
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
-	if i.Status.Upgrade() == nil || i.Status.Upgrade().Revision != third || i.Status.Upgrade().From != first ||
-		!i.Status.HasPlace() || !r.node(t, 1).Spec.Unschedulable {
+	if i.Status.Upgrade() == nil || i.Status.Upgrade().Revision != third || i.Status.HeldRevision != first ||
+		!i.Status.HasSlot() || !r.node(t, 1).Spec.Unschedulable {
 		t.Fatalf("status %+v", i.Status.Upgrade())
 	}
 	r.annotate(t, 1, contract.StagedAnnotation, third)
@@ -631,7 +633,7 @@ func TestANodeThatIsDeletedWhileItIsDrainedJoinsAgain(t *testing.T) {
 	r.reconcile(t, 1)
 	r.register(t, 1, second)
 	r.reconcile(t, 1)
-	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HasPlace() ||
+	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HasSlot() ||
 		i.Status.Upgrade() != nil {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -651,7 +653,7 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
 	r.reconcile(t, 1)
 	if i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching,
-		contract.ReasonRevisionPending); !i.Status.HasPlace() {
+		contract.ReasonRevisionPending); !i.Status.HasSlot() {
 		t.Error("it goes on without a place")
 	}
 }
@@ -681,7 +683,7 @@ func TestTimeUnderAPauseIsNoTimeOfTheVerification(t *testing.T) {
 			r.reconcile(t, 1)
 			r.reconcile(t, 1)
 			i := r.get(t, 1)
-			if i.Status.UpdateFailure != nil || i.Status.Upgrade() == nil || !i.Status.HasPlace() ||
+			if i.Status.FailedRevision != "" || i.Status.Upgrade() == nil || !i.Status.HasSlot() ||
 				i.Status.Upgrade().Step == v1alpha1.StepRollingBack {
 				t.Fatalf("unpaused, it is %+v", i.Status)
 			}
@@ -852,7 +854,7 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	r.reconcile(t, 2)
 	node, one := r.node(t, 1), r.get(t, 1)
 	if node.Annotations[contract.DesiredRevisionAnnotation] != proxied || node.Spec.Unschedulable ||
-		!one.Status.HasPlace() || one.Status.Upgrade().Drains {
+		!one.Status.HasSlot() || one.Status.Upgrade().Drains {
 		t.Errorf("annotations %v, cordoned %v, status %+v", node.Annotations, node.Spec.Unschedulable, one.Status)
 	}
 	if told := r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation]; told != first {
@@ -866,7 +868,7 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	r.advance(t, 1, time.Second)
 	r.advance(t, 1, v1alpha1.DefaultSettleTime+time.Second)
 	if one = r.get(t, 1); one.Status.Phase != v1alpha1.PhaseReady || one.Status.Revision != proxied ||
-		one.Status.HasPlace() || r.statusWrites > writes+2 {
+		one.Status.HasSlot() || r.statusWrites > writes+2 {
 		t.Errorf("%d more writes of the status: %+v", r.statusWrites-writes, one.Status)
 	}
 	if _, labelled := r.node(t, 1).Labels[contract.UpgradingLabel]; labelled {

@@ -41,13 +41,13 @@ func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 			}
 			r.staleNode = nil
 			i := r.get(t, 1)
-			if i.Status.UpdateFailure != nil || r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != second {
-				t.Fatalf("it goes back: %+v %+v", i.Status.Upgrade(), i.Status.UpdateFailure)
+			if i.Status.FailedRevision != "" || r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != second {
+				t.Fatalf("it goes back: %+v %+v", i.Status.Upgrade(), i.Status.FailedRevision)
 			}
 			r.advance(t, 1, time.Minute)
 			r.advance(t, 1, time.Minute)
 			i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-			if i.Status.Revision != second || i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable {
+			if i.Status.Revision != second || i.Status.HasSlot() || r.node(t, 1).Spec.Unschedulable {
 				t.Errorf("status %+v", i.Status)
 			}
 		})
@@ -114,7 +114,7 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 				for range 5 {
 					r.advance(t, 1, time.Second)
 					i, has := r.get(t, 1), r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]
-					if i.Status.HasPlace() || has != told {
+					if i.Status.HasSlot() || has != told {
 						t.Fatalf("it is told %s instead of %s: %+v %+v", has, told, i.Status, i.Status.Upgrade())
 					}
 				}
@@ -128,7 +128,7 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 					r.advance(t, 1, time.Minute)
 				}
 				i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-				if i.Status.Revision != next || i.Status.HasPlace() {
+				if i.Status.Revision != next || i.Status.HasSlot() {
 					t.Errorf("in the end: %+v", i.Status)
 				}
 			})
@@ -148,14 +148,14 @@ func TestARevisionThatIsPutBackHalfwayIsReportedAnewBeforeTheNodeServes(t *testi
 		r.advance(t, 1, time.Minute)
 	}
 	i := r.get(t, 1)
-	if !i.Status.HasPlace() || !r.node(t, 1).Spec.Unschedulable ||
+	if !i.Status.HasSlot() || !r.node(t, 1).Spec.Unschedulable ||
 		r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != first {
 		t.Fatalf("it serves before its daemon has reported: %+v", i.Status)
 	}
 	r.arrives(t, 1, first)
 	r.advance(t, 1, time.Minute)
 	i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-	if i.Status.HasPlace() || r.node(t, 1).Spec.Unschedulable {
+	if i.Status.HasSlot() || r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("status %+v", i.Status)
 	}
 }

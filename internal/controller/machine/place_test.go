@@ -24,16 +24,16 @@ import (
 func (y *yard) mayGo(name string) bool {
 	y.t.Helper()
 	i := y.instance(name)
-	i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
+	i.Status.Slot = &v1alpha1.Slot{}
 	if err := y.api.Status().Update(y.t.Context(), i); err != nil {
 		y.t.Fatal(err)
 	}
-	has, err := y.options.Rollout.HasPlace(y.t.Context(), i)
+	has, err := y.options.Rollout.HasSlot(y.t.Context(), i)
 	if err != nil {
 		y.t.Fatal(err)
 	}
 	i = y.instance(name)
-	i.Status.Disruption = nil
+	i.Status.Slot = nil
 	if err := y.api.Status().Update(y.t.Context(), i); err != nil {
 		y.t.Fatal(err)
 	}

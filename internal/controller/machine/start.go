@@ -130,7 +130,7 @@ func (s *starter) begin() error {
 // instanceNews returns the parts of an instance that follow its Machine, make it due for replacement, or free a
 // slot for another instance.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
-	return []any{i.Generation, i.DeletionTimestamp, i.Status.PublicKeyHash, i.Status.KeyRefusal, i.Status.Disruption,
+	return []any{i.Generation, i.DeletionTimestamp, i.Status.PublicKeyHash, i.Status.KeyRefusal, i.Status.Slot,
 		i.Status.NodeName}
 }
 

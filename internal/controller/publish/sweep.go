@@ -88,7 +88,7 @@ func (p *publisher) used(ctx context.Context) (map[string]bool, error) {
 		status := &instances.Items[i].Status
 		all[status.Revision], all[status.DesiredRevision], all[status.HeldRevision] = true, true, true
 		if update := status.Upgrade(); update != nil {
-			all[update.Revision], all[update.From] = true, true
+			all[update.Revision] = true
 		}
 	}
 	return all, nil

@@ -77,9 +77,8 @@ func TestAVersionInUseStays(t *testing.T) {
 			return n
 		},
 		"because a node may go back to it": func(v string) client.Object {
-			return instance(v1alpha1.WindowsInstanceStatus{Revision: "other", DesiredRevision: "other",
-				Activity: &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade,
-					Revision: "other", From: v,
+			return instance(v1alpha1.WindowsInstanceStatus{Revision: "other", DesiredRevision: "other", HeldRevision: v,
+				Activity: &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "other",
 					Step: v1alpha1.StepVerifying, Since: metav1.Now(),
 				}})
 		},

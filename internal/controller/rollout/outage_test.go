@@ -38,7 +38,7 @@ func TestANodeIsOutOfServiceByTheOperatorsClockOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			away, other := asking("away"), asking("other")
-			other[1].(*v1alpha1.WindowsInstance).Status.Disruption = nil
+			other[1].(*v1alpha1.WindowsInstance).Status.Slot = nil
 			reports(away[0].(*corev1.Node), test.status, now.Add(test.wrong))
 			reports(other[0].(*corev1.Node), corev1.ConditionFalse, now)
 			p, clock := newPlane(t, append(away, other...)...), now

@@ -209,11 +209,11 @@ func (h host) asInstance(key int) v1alpha1.WindowsInstance {
 		i.Status.NodeName, i.Status.HeldRevision = h.name, "1"
 	}
 	if h.request != 0 {
-		i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
+		i.Status.Slot = &v1alpha1.Slot{}
 		i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Step: v1alpha1.StepWaiting}
 	}
 	if h.claimed {
-		i.Status.Disruption.Since = new(metav1.NewTime(time.Unix(3, 0)))
+		i.Status.Slot.Since = new(metav1.NewTime(time.Unix(3, 0)))
 	}
 	if h.deleting {
 		now := metav1.NewTime(time.Unix(2, 0))
@@ -330,7 +330,7 @@ func (c *cluster) update(name string) {
 	if _, known := c.rollout.Verdict(&instance); !known && c.r.IntN(2) == 0 {
 		return
 	}
-	has, err := c.rollout.HasPlace(c.t.Context(), &instance)
+	has, err := c.rollout.HasSlot(c.t.Context(), &instance)
 	switch died := c.r.IntN(20); {
 	case !has || err != nil:
 		h.writes++ // it says why it waits

@@ -123,7 +123,12 @@ func (r *Rollout) Setup(mgr ctrl.Manager) error {
 // instanceNews returns the parts of an instance that a decision uses.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	s := &i.Status
-	return []any{s.Disruption, s.UpdateFailure, s.NodeName, s.Joined(), s.Phase, i.DeletionTimestamp != nil,
+	var revision string
+	var isTold bool
+	if s.Activity != nil {
+		revision, isTold = s.Activity.Revision, s.Activity.SwitchTime != nil
+	}
+	return []any{s.Slot, i.Purpose(), revision, isTold, s.FailedRevision, s.NodeName, s.Joined(), s.Phase,
 		i.Spec.RemovalPolicy}
 }
 
@@ -145,10 +150,10 @@ func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, b
 	return verdict, ok
 }
 
-// HasPlace reports whether an instance has the slot that it requests. It reads the API server. If the instance does
-// not use the slot yet, or the list lacks it because the list was deleted, HasPlace decides again.
-func (r *Rollout) HasPlace(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
-	if instance.Status.HasPlace() {
+// HasSlot reports whether an instance has the slot that it requests. It reads the API server. If the instance does
+// not use the slot yet, or the list lacks it because the list was deleted, HasSlot decides again.
+func (r *Rollout) HasSlot(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
+	if instance.Status.HasSlot() {
 		read, err := r.read(ctx)
 		if err != nil || policy.PlaceOf(read.places, instance) != nil {
 			return err == nil, err
@@ -270,7 +275,7 @@ func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecis
 		old, known := before[string(instances[i].UID)]
 		isNews := !known || old.Allowed != verdict.Allowed || !verdict.Allowed && old.Shown() != verdict.Shown() ||
 			verdict.Allowed && state.Uses == "" // the instance may have missed the event before
-		if asks && isNews && !instances[i].Status.HasPlace() && instances[i].UID != state.Uses {
+		if asks && isNews && !instances[i].Status.HasSlot() && instances[i].UID != state.Uses {
 			select {
 			case r.answers <- event.GenericEvent{Object: &instances[i]}:
 			default:

@@ -73,8 +73,7 @@ func asking(name string) []client.Object {
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 		},
 		&v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)},
-			Status: v1alpha1.WindowsInstanceStatus{NodeName: name, Disruption: &v1alpha1.Disruption{
-				Purpose: v1alpha1.DisruptionUpdate}}},
+			Status: v1alpha1.WindowsInstanceStatus{NodeName: name, Slot: &v1alpha1.Slot{}}},
 	}
 }
 
@@ -101,8 +100,8 @@ func (p *plane) change(t *testing.T, name string, edit func(*v1alpha1.WindowsIns
 func (p *plane) uses(t *testing.T, name string, is bool) {
 	t.Helper()
 	p.change(t, name, func(s *v1alpha1.WindowsInstanceStatus) {
-		if s.Disruption.Since = new(metav1.Now()); !is {
-			s.Disruption = nil
+		if s.Slot.Since = new(metav1.Now()); !is {
+			s.Slot = nil
 		}
 	})
 }
@@ -138,7 +137,7 @@ func decide(t *testing.T, r *rollout.Rollout) ctrl.Result {
 // has asks whether an instance has its place.
 func has(t *testing.T, r *rollout.Rollout, i *v1alpha1.WindowsInstance) bool {
 	t.Helper()
-	is, err := r.HasPlace(t.Context(), i)
+	is, err := r.HasSlot(t.Context(), i)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,10 +250,10 @@ func TestAPlaceOfAnEarlierRequestIsNoneForTheNext(t *testing.T) {
 	r := newRollout(t, p)
 	decide(t, r)
 	p.change(t, "b", func(s *v1alpha1.WindowsInstanceStatus) {
-		s.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "bad", Code: "W706"}
+		s.FailedRevision = "bad"
 	})
 	p.change(t, "a", func(s *v1alpha1.WindowsInstanceStatus) {
-		s.Disruption.Revision = "bad"
+		s.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "bad"}
 	})
 	decide(t, r)
 	if verdict, _ := r.Verdict(p.instance(t, "a")); verdict.Reason != contract.ReasonRolloutHalted ||
@@ -273,15 +272,15 @@ func TestTwoOperatorsGiveNoPlaceTwice(t *testing.T) {
 	first, second := newRollout(t, p), newRollout(t, p)
 	decide(t, first)
 	decide(t, second)
-	p.change(t, "a", func(s *v1alpha1.WindowsInstanceStatus) { s.Disruption = nil })
+	p.change(t, "a", func(s *v1alpha1.WindowsInstanceStatus) { s.Slot = nil })
 	decide(t, second) // b has it
 	if !has(t, second, p.instance(t, "b")) {
 		t.Fatal("the place is not free")
 	}
 	p.change(t, "a", func(s *v1alpha1.WindowsInstanceStatus) {
-		s.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate}
+		s.Slot = &v1alpha1.Slot{}
 	})
-	if is, err := first.HasPlace(t.Context(), p.instance(t, "a")); is || err != nil && !apierrors.IsConflict(err) {
+	if is, err := first.HasSlot(t.Context(), p.instance(t, "a")); is || err != nil && !apierrors.IsConflict(err) {
 		t.Errorf("both have a place: %t, %v", is, err)
 	}
 }

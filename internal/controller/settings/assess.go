@@ -205,7 +205,7 @@ func underWay(f Facts) (names []string) {
 		switch {
 		case s.Failures > 0:
 			moves = boots(one, f.Now)
-		case s.HasPlace():
+		case s.HasSlot():
 			moves = true
 		case !one.DeletionTimestamp.IsZero():
 			moves = s.Reason != string(contract.ReasonRemovalPending)

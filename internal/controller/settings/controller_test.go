@@ -306,7 +306,8 @@ func TestAllNodesThatFailedAreCountedAlsoThoseThatTheStatusDoesNotList(t *testin
 	for n := range 30 {
 		i := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("host-%02d", n)}}
 		i.Status.NodeName, i.Status.HeldRevision = i.Name, "1"
-		i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "1-x", Time: metav1.Now()}
+		i.Status.FailedRevision = "1-x"
+		i.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionUpdateFailed, LastTransitionTime: metav1.Now()}}
 		if err := r.api.Create(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}

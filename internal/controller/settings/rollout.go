@@ -129,10 +129,10 @@ type hostProgress struct {
 
 func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 	s := &i.Status
-	p := hostProgress{revision: s.DesiredRevision, unavailable: s.HasPlace() ||
+	p := hostProgress{revision: s.DesiredRevision, failed: s.FailedRevision, unavailable: s.HasSlot() ||
 		!meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)}
 	p.updated = s.Upgrade() == nil && s.DesiredRevision == revision && s.Revision == revision
-	p.moving, p.paused = s.HasPlace() || s.Upgrade() == nil && !p.updated, i.Spec.Paused
+	p.moving, p.paused = s.HasSlot() || s.Upgrade() == nil && !p.updated, i.Spec.Paused
 	if update := s.Upgrade(); update != nil {
 		if update.NextTime != nil {
 			p.next = update.NextTime.String()
@@ -141,9 +141,6 @@ func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 		p.staged = update.Step != v1alpha1.StepStaging
 		// Over SSH, the operator connects to a host before the host requests a slot.
 		p.moving = p.moving || !p.staged || update.Step == v1alpha1.StepSwitching
-	}
-	if s.UpdateFailure != nil {
-		p.failed = s.UpdateFailure.Revision
 	}
 	return p
 }
@@ -158,12 +155,13 @@ func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailu
 		}
 	}
 	for i := range f.Instances {
-		node, failed := f.Instances[i].Status.NodeName, f.Instances[i].Status.UpdateFailure
+		status := &f.Instances[i].Status
+		node, failed := status.NodeName, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpdateFailed)
 		switch {
-		case failed != nil && failed.Revision == f.DesiredRevision:
-			byNode[node] = v1alpha1.RolloutFailure{Node: node, Revision: failed.Revision, Code: failed.Code,
-				Message: failed.Message, Time: failed.Time}
-		case f.Instances[i].Status.Joined():
+		case failed != nil && status.FailedRevision == f.DesiredRevision:
+			byNode[node] = v1alpha1.RolloutFailure{Node: node, Revision: status.FailedRevision,
+				Code: contract.Reason(failed.Reason).Code(), Message: failed.Message, Time: failed.LastTransitionTime}
+		case status.Joined():
 			delete(byNode, node)
 		}
 	}

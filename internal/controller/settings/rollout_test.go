@@ -38,16 +38,15 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 		case "switching":
 			i.Status.Revision, i.Status.Activity = "1",
 				&v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "2", Step: v1alpha1.StepSwitching}
-			i.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
-				Since: new(metav1.NewTime(time.Unix(1, 0)))}
+			i.Status.Slot = &v1alpha1.Slot{Since: new(metav1.NewTime(time.Unix(1, 0)))}
 		case "over SSH": // it is reached first, and then asks for a place
 			i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "2", OverSSH: true,
 				Step: v1alpha1.StepSwitching}
 			i.Status.Revision, i.Status.DesiredRevision = "1", "1"
 		case "failed":
-			i.Status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: "2", Code: "W706",
-				Message: "kubelet is not well",
-				Time:    now}
+			i.Status.FailedRevision = "2"
+			i.Status.Conditions = append(i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionUpdateFailed,
+				Reason: string(contract.ReasonUpdateFailed), Message: "kubelet is not well", LastTransitionTime: now})
 		case "new":
 			i.Status.HeldRevision = ""
 		case "leaving":
@@ -229,8 +228,7 @@ func TestNobodyIsKeptFromTheReleaseThatCuresWhatIsStuck(t *testing.T) {
 	retried := joined("e", "staging")
 	retried.Status.Activity.Tries = 1
 	turn := joined("d", "waiting")
-	turn.Status.Disruption = &v1alpha1.Disruption{Purpose: v1alpha1.DisruptionUpdate,
-		Since: new(metav1.NewTime(time.Unix(1, 0)))}
+	turn.Status.Slot = &v1alpha1.Slot{Since: new(metav1.NewTime(time.Unix(1, 0)))}
 	silent := joined("h")
 	silent.Status.Reason = string(contract.ReasonDaemonUnresponsive)
 	removed := joined("i", "leaving")

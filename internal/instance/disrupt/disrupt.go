@@ -25,8 +25,20 @@ type Disrupt struct{ *journey.Parts }
 // an event.
 const stuckRetry = time.Minute
 
+// Controller acts for Disrupt in one reconcile.
+type Controller interface {
+	// Save writes the status of the instance. A repeated call without a change writes nothing.
+	Save(ctx context.Context) error
+	// Take requests a slot in the rollout budget. When the host has it, granted changes the status in the same write.
+	// A repeated call keeps the request or the slot.
+	Take(ctx context.Context, granted func()) (policy.Verdict, error)
+	// Note reports the events and metrics of an outcome. A repeated call reports them again.
+	Note(ctx context.Context, outcome journey.Outcome)
+}
+
 // View holds the facts about one node for one reconcile.
 type View struct {
+	Controller
 	// Instance of the host. Next changes its status. Saved is the status in the API server.
 	Instance *v1alpha1.WindowsInstance
 	Saved    *v1alpha1.WindowsInstanceStatus
@@ -36,6 +48,8 @@ type View struct {
 	// revision.
 	Desired *blueprint.Desired
 	Change  *journey.Update
+	// Fetch remembers the daemon's last reports about its payload.
+	Fetch *Fetch
 	// RebootDue reports that a reboot follows the upgrade in the same slot.
 	RebootDue bool
 	// Jitter spreads tries, in [0,1).
@@ -50,8 +64,11 @@ type View struct {
 
 func (v *View) activity() *v1alpha1.Activity { return v.Instance.Status.Activity }
 
-// Next takes the next steps of an upgrade or a reboot, until it must wait, the status must be saved, or the
-// controller must act. A repeated call continues from the status.
+// maxSteps limits the steps of one reconcile. An upgrade has a dozen.
+const maxSteps = 50
+
+// Next takes the next steps of an upgrade or a reboot, until it must wait, or the host must be joined again. A repeated
+// call continues from the status.
 func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKind) (journey.Outcome, error) {
 	if kind == v1alpha1.ActivityReboot {
 		if outcome, ends := d.needsNoReboot(ctx, view); ends {
@@ -60,36 +77,39 @@ func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKi
 	} else if view.Change != nil && !view.Change.Waits() { // no pod is disrupted, and the host already has all data
 		return d.applyAtOnce(ctx, view)
 	}
-	if outcome, ends := d.keepPlace(ctx, view); ends {
+	if outcome, ends := d.keepSlot(ctx, view); ends {
 		return outcome, nil
 	}
 	if kind == v1alpha1.ActivityUpgrade && !isUndrained(view) {
 		d.aim(ctx, view)
 	}
-	for {
+	for range maxSteps {
 		d.noteRequest(view)
 		if view.mustSave() {
-			return journey.Outcome{Then: journey.Save}, nil
+			if err := view.Save(ctx); err != nil {
+				return journey.Outcome{}, err
+			}
 		}
 		facts := d.facts(ctx, view)
 		row := policy.NextUpgrade(view.activity().Step, facts, d.Now())
-		d.noteFacts(view, facts)
+		view.activity().OverSSH = facts.OverSSH
 		if outcome, ends := d.act(ctx, view, row, facts); ends {
 			return outcome, nil
 		}
 	}
+	return journey.Outcome{After: journey.CallRetry, IsUnreported: true}, nil
 }
 
-// keepPlace requests a slot again if the node lost its slot during a pause. If the node was only drained, it is in
+// keepSlot requests a slot again if the node lost its slot during a pause. If the node was only drained, it is in
 // service while it waits.
-func (d *Disrupt) keepPlace(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
+func (d *Disrupt) keepSlot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
 	activity := status.Activity
-	if !activity.Begun() || status.HasPlace() {
+	if !activity.Begun() || status.HasSlot() {
 		return journey.Done(), false
 	}
 	if activity.Step != v1alpha1.StepDraining || isRequested(status) {
-		return d.askForPlace(view), true
+		return d.takeSlot(ctx, view)
 	}
 	if outcome = d.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
 		return outcome, true
@@ -122,7 +142,7 @@ func (v *View) mustSave() bool {
 		switched       bool
 	}
 	of := func(status *v1alpha1.WindowsInstanceStatus) essence {
-		e := essence{place: status.HasPlace(), revision: status.DesiredRevision}
+		e := essence{place: status.HasSlot(), revision: status.DesiredRevision}
 		if a := status.Activity; a != nil && a.Kind == v.activity().Kind {
 			e.step, e.boot, e.switched = a.Step, a.BootID, a.SwitchTime != nil
 		}
@@ -132,16 +152,6 @@ func (v *View) mustSave() bool {
 	return step != v1alpha1.StepWaiting && step != v1alpha1.StepVerifying && of(&v.Instance.Status) != of(v.Saved)
 }
 
-// noteFacts records facts that the next reconcile can't see: that a daemon did not respond before the switch, and
-// since when it receives nothing.
-func (d *Disrupt) noteFacts(view *View, facts policy.UpgradeFacts) {
-	activity := view.activity()
-	activity.OverSSH = facts.OverSSH
-	if activity.Kind == v1alpha1.ActivityUpgrade {
-		d.noteNothing(view)
-	}
-}
-
 // act carries out a row. ends is false if this reconcile must decide again.
 func (d *Disrupt) act(ctx context.Context, view *View, row policy.UpgradeRow,
 	facts policy.UpgradeFacts) (outcome journey.Outcome, ends bool) {
@@ -149,9 +159,9 @@ func (d *Disrupt) act(ctx context.Context, view *View, row policy.UpgradeRow,
 	activity := status.Activity
 	switch row.Action {
 	case policy.ActionFail:
-		return d.fail(ctx, view, facts, d.failure(view, row)), true
-	case policy.ActionTakePlace:
-		return d.takePlace(ctx, view), true
+		return d.fail(ctx, view, facts, d.failure(view, row))
+	case policy.ActionTakeSlot:
+		return d.takeSlot(ctx, view)
 	case policy.ActionJoin:
 		logf.FromContext(ctx).Info("upgrading over SSH", "revision", activity.Revision)
 		activity.OverSSH = true
@@ -162,7 +172,7 @@ func (d *Disrupt) act(ctx context.Context, view *View, row policy.UpgradeRow,
 		if activity.Kind == v1alpha1.ActivityReboot {
 			return d.finishReboot(ctx, view), true
 		}
-		return d.finishUpgrade(ctx, view), true
+		return d.finishUpgrade(ctx, view)
 	case policy.ActionReturn:
 		return d.returnFromBack(ctx, view), true
 	case policy.ActionWait:
@@ -186,7 +196,7 @@ func (d *Disrupt) act(ctx context.Context, view *View, row policy.UpgradeRow,
 
 // write changes the Node or the status. Afterwards the table decides again.
 func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAction) (err error) {
-	activity, node := view.activity(), view.Node
+	activity, node, held := view.activity(), view.Node, view.Instance.Status.HeldRevision
 	switch action {
 	case policy.ActionRequestStaging:
 		err = d.Nodes.Annotate(ctx, node, map[string]string{contract.StageAnnotation: activity.Revision})
@@ -198,7 +208,7 @@ func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAc
 	case policy.ActionRestore:
 		// Delete the daemon's earlier reports. While the host changes revisions, the reported revision may still be
 		// the previous one, and the reason why it left the other revision doesn't answer this request.
-		err = d.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: activity.From,
+		err = d.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: held,
 			contract.RevisionAnnotation: "", contract.ApplyStatusAnnotation: ""})
 	case policy.ActionDrain:
 		view.drain = new(d.CordonAndDrain(ctx, view.Instance, node, view.Bounds.Drain))
@@ -231,13 +241,12 @@ func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 	d.toStep(view, step)
 }
 
-// Granted records the start of the disruption in the same write as the slot. A slot for a join starts no activity.
-// If a reboot lost its slot during a pause, its step begins again, because its daemon may not have received the
-// earlier decision.
-func (d *Disrupt) Granted(status *v1alpha1.WindowsInstanceStatus) {
+// granted records the start of the disruption in the same write as the slot. If a reboot lost its slot during a pause,
+// its step begins again, because its daemon may not have received the earlier decision.
+func (d *Disrupt) granted(status *v1alpha1.WindowsInstanceStatus) {
 	activity, now := status.Activity, journey.Seconds(d.Now())
-	if activity == nil || activity.OverSSH || status.Disruption.Purpose != purposeOf(activity) {
-		return
+	if activity.OverSSH {
+		return // the join begins
 	}
 	status.Phase = v1alpha1.PhaseUpdating
 	if activity.Kind == v1alpha1.ActivityReboot {
@@ -253,76 +262,90 @@ func (d *Disrupt) Granted(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// takePlace requests a slot. If the host must be joined again, takePlace first waits for a private key.
-func (d *Disrupt) takePlace(ctx context.Context, view *View) journey.Outcome {
-	if view.activity().OverSSH {
-		if outcome := d.Access.HasKey(ctx, view.Instance); !outcome.IsDone() {
-			return outcome
+// slotRetry is a safety net for a node that waits for its slot. Normally an event ends the wait.
+const slotRetry = time.Minute
+
+// takeSlot requests a slot in the rollout budget, unless the node must wait for the next try. If the host must be joined
+// again, takeSlot first waits for a private key. ends is false once the node has its slot.
+func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
+	activity, node, log := view.activity(), view.Node.Name, logf.FromContext(ctx)
+	if activity.OverSSH {
+		if outcome = d.Access.HasKey(ctx, view.Instance); !outcome.IsDone() {
+			return outcome, true
 		}
 	}
-	outcome := d.askForPlace(view)
+	waits, last := "revision "+activity.Revision+" is desired and waits", lastTry(activity, node)
+	if activity.Kind == v1alpha1.ActivityReboot {
+		waits = "node " + node + " needs a reboot and waits"
+	}
+	if next := activity.NextTime; next != nil && next.After(d.Now()) {
+		outcome = journey.Wait(next.Sub(d.Now()), last.Reason, "%s", last.Detail)
+		outcome.Quiet = quiet(view)
+		return outcome, true
+	}
+	verdict, err := view.Take(ctx, func() { d.granted(&view.Instance.Status) })
+	switch {
+	case err != nil:
+		outcome = journey.Wait(journey.CallRetry, contract.ReasonAPICallFailed,
+			"acquiring a slot in the rollout budget: %v", err)
+	case verdict.Allowed:
+		log.Info("node was granted a slot in the rollout budget", "node", node, "purpose", activity.Kind, "why",
+			verdict.Why)
+		view.Note(ctx, journey.Outcome{Events: journey.StartedEvent(&view.Instance.Status),
+			IsRequested: activity.Step == v1alpha1.StepSwitching})
+		return outcome, false
+	case verdict.Reason == contract.ReasonRolloutHalted && last.Detail != "":
+		outcome = journey.Wait(slotRetry, last.Reason, "%s", last.Detail) // its detail is more specific
+	case verdict.Reason != "":
+		outcome = journey.Wait(slotRetry, verdict.Reason, "%s: %s", waits, verdict.Why)
+	default:
+		log.V(1).Info("node waits for its turn", "node", node, "purpose", activity.Kind, "why", verdict.Why)
+		outcome = journey.Wait(slotRetry, contract.ReasonBudgetExhausted, "%s for the rollout budget: %s", waits,
+			verdict.Shown())
+	}
 	outcome.Quiet = quiet(view)
-	return outcome
+	return outcome, true
 }
 
-// askForPlace requests a slot in the rollout budget, unless the node must wait for the next try.
-func (d *Disrupt) askForPlace(view *View) journey.Outcome {
-	activity, place := view.activity(), d.place(view)
-	if activity.NextTime != nil {
-		if after := activity.NextTime.Sub(d.Now()); after > 0 {
-			return journey.Wait(after, place.Last.Reason, "%s", place.Last.Detail)
-		}
+// lastTry returns why the last try failed. After a reboot, it is the reason why the next reboot waits.
+func lastTry(activity *v1alpha1.Activity, node string) *contract.Problem {
+	if activity.Kind == v1alpha1.ActivityReboot && activity.Reason == "" {
+		return contract.NewProblem(contract.ReasonRebooting,
+			"node %s was rebooted just now, and a reboot is still requested", node)
 	}
-	return journey.Outcome{Then: journey.AskForPlace, Place: place}
-}
-
-// place returns the request for a slot.
-func (d *Disrupt) place(view *View) journey.Place {
-	activity, name := view.activity(), view.Node.Name
-	place := journey.Place{Purpose: v1alpha1.DisruptionUpdate, Last: contract.NewProblem(
-		cmp.Or(contract.Reason(activity.Reason), contract.ReasonRevisionPending), "%s", activity.Message)}
-	if activity.Kind == v1alpha1.ActivityUpgrade {
-		place.Waits = "revision " + activity.Revision + " is desired and waits"
-		place.Revision = RevisionToTry(&view.Instance.Status, view.Node)
-		return place
-	}
-	place.Purpose, place.Waits = v1alpha1.DisruptionReboot, "node "+name+" needs a reboot and waits"
-	if activity.Reason == "" {
-		place.Last = contract.NewProblem(contract.ReasonRebooting,
-			"node %s was rebooted just now, and a reboot is still requested", name)
-	}
-	return place
+	return contract.NewProblem(cmp.Or(contract.Reason(activity.Reason), contract.ReasonRevisionPending), "%s",
+		activity.Message)
 }
 
 // fail ends a failed step. If the node was not switched yet, it returns to service and is tried again later, so
 // that other nodes can continue. If it was switched, the previous revision is restored. If there is no previous
 // revision, or the host does not come back from a reboot, the node stays as it is, and keeps its slot.
 func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFacts,
-	problem *contract.Problem) journey.Outcome {
+	problem *contract.Problem) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
 	activity := status.Activity
 	note(activity, problem)
-	event := journey.FailedEvent(purposeOf(activity), problem)
+	event := journey.FailedEvent(activity.Kind, problem)
 	switch action := policy.NextUpgrade(policy.StepFailed, facts, d.Now()).Action; action {
 	case policy.ActionReturn:
-		return d.tryLater(ctx, view, "", problem)
+		return d.tryLater(ctx, view, "", problem), true
 	case policy.ActionRollBack, policy.ActionRollBackOnly:
-		logf.FromContext(ctx).Info("rolling back", "revision", activity.Revision, "to", activity.From, "reason",
+		logf.FromContext(ctx).Info("rolling back", "revision", activity.Revision, "to", status.HeldRevision, "reason",
 			problem.Reason, "detail", problem.Detail)
 		d.toStep(view, v1alpha1.StepRollingBack)
-		status.DesiredRevision = activity.From
+		status.DesiredRevision = status.HeldRevision
 		// Save the failure before the slot is free, so that no second node is upgraded to this revision.
 		if activity.SwitchTime != nil && action == policy.ActionRollBack { // the revision was tried
-			status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: activity.Revision, Code: problem.Reason.Code(),
-				Message: problem.Detail, Time: journey.Seconds(d.Now())}
+			journey.FailedAt(status, activity.Revision, problem, d.Now())
 		}
-		return journey.Outcome{Then: journey.Save}.With(event)
+		view.Note(ctx, journey.Done().With(event))
+		return outcome, false
 	}
-	outcome := journey.Wait(stuckRetry, problem.Reason, "%s", problem.Detail)
+	outcome = journey.Wait(stuckRetry, problem.Reason, "%s", problem.Detail)
 	if activity.Kind == v1alpha1.ActivityReboot && status.Reason != string(problem.Reason) {
 		outcome = outcome.With(event)
 	}
-	return outcome
+	return outcome, true
 }
 
 // tryLater returns the node to service until the next try. result is the result of the disruption; empty for a failure.
@@ -340,7 +363,6 @@ func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *
 	if outcome := d.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
 		return outcome
 	}
-	purpose := purposeOf(activity)
 	activity.Tries++
 	wait := policy.DisruptBackoff(activity.Tries, view.Jitter)
 	d.toStep(view, v1alpha1.StepWaiting)
@@ -348,9 +370,9 @@ func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *
 	activity.SwitchTime = nil
 	note(activity, why)
 	outcome := journey.Wait(wait, why.Reason, "%s", why.Detail)
-	outcome.Released = journey.Release(status, purpose, cmp.Or(result, string(why.Reason)))
+	outcome.Released = journey.Release(status, activity.Kind, cmp.Or(result, string(why.Reason)))
 	if result == "" {
-		outcome = outcome.With(journey.FailedEvent(purpose, why))
+		outcome = outcome.With(journey.FailedEvent(activity.Kind, why))
 	}
 	return outcome
 }
@@ -358,12 +380,4 @@ func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *
 // note records why the last try failed.
 func note(activity *v1alpha1.Activity, problem *contract.Problem) {
 	activity.Reason, activity.Message = string(problem.Reason), problem.Detail
-}
-
-// purposeOf returns the purpose of an activity's slot.
-func purposeOf(activity *v1alpha1.Activity) v1alpha1.DisruptionPurpose {
-	if activity.Kind == v1alpha1.ActivityReboot {
-		return v1alpha1.DisruptionReboot
-	}
-	return v1alpha1.DisruptionUpdate
 }

@@ -62,9 +62,12 @@ func quiet(view *View) time.Duration {
 func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 	activity := view.activity()
 	f := policy.UpgradeFacts{
-		HasPlace: view.Instance.Status.HasPlace(), DrainFacts: d.drainFacts(ctx, view), StepSince: d.stepSince(view),
-		SwitchSince: d.switchSince(view), VerifyTimeout: verifyTimeout(view), DaemonTimeout: d.DaemonTimeout,
+		HasSlot:    view.Instance.Status.HasSlot(),
+		DrainFacts: d.DrainFacts(ctx, &view.Instance.Status, view.Node, view.Bounds, view.drain),
+		StepSince:  d.stepSince(view), SwitchSince: d.switchSince(view), VerifyTimeout: verifyTimeout(view),
+		DaemonTimeout: d.DaemonTimeout,
 	}
+	f.IsUndrained = isUndrained(view)
 	if activity.Kind == v1alpha1.ActivityReboot {
 		rebootFacts(view, &f)
 	} else {
@@ -77,7 +80,7 @@ func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 		f.IsSettled = lacks == nil && d.settles(view) <= 0
 	case v1alpha1.StepRollingBack:
 		lacks = d.lacksBack(view, contract.ReasonUpdateFailed, "")
-		f.IsRequested = requestedOf(view.Node) == activity.From
+		f.IsRequested = requestedOf(view.Node) == view.Instance.Status.HeldRevision
 	}
 	if lacks != nil {
 		f.Lacks = lacks.Reason
@@ -101,10 +104,10 @@ func (d *Disrupt) settles(view *View) time.Duration {
 func (d *Disrupt) upgradeFacts(ctx context.Context, view *View, f *policy.UpgradeFacts) {
 	status, node := &view.Instance.Status, view.Node
 	update := status.Activity
-	f.StagingFacts, f.NothingSince = stagingFacts(update, node), d.sinceNothing(view)
-	f.Drains, f.HasPrevious = update.Drains, update.From != "" && update.From != update.Revision
+	f.StagingFacts, f.NothingSince = stagingFacts(update, node), d.nothingSince(view)
+	f.Drains, f.HasPrevious = update.Drains, journey.HasPrevious(status)
 	f.OverSSH = d.isStuck(view) || update.OverSSH && !isHelped(status, node, f.StagingFacts)
-	f.IsSwitched = isRequested(status) || d.HasLeft(ctx, update, status.DesiredRevision)
+	f.IsSwitched = isRequested(status) || d.HasLeft(ctx, status, status.DesiredRevision)
 	f.IsRequested, f.IsApplied = view.isRequested, node.Annotations[contract.RevisionAnnotation] == update.Revision
 	f.IsDownUnreported, f.IsUnresponsive = d.isDownUnreported(view), isUnresponsive(update, node)
 	why := refused(node, update.Revision)
@@ -130,33 +133,40 @@ func (d *Disrupt) isStuck(view *View) bool {
 // payload.
 func isHelped(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, staging policy.StagingFacts) bool {
 	ready, _ := journey.NodeReady(node)
-	return ready && staging.IsStaged && staging.CanStage && !status.HasPlace() &&
+	return ready && staging.IsStaged && staging.CanStage && !status.HasSlot() &&
 		!status.Activity.Begun()
 }
 
-// nothingSince returns the time since when the daemon has received nothing of its payload, or has not reported
-// since the request. It is zero while the daemon receives data. A report of progress counts only if fewer programs
-// are missing than before.
-func (d *Disrupt) nothingSince(update *v1alpha1.Activity, node *corev1.Node) time.Time {
-	why, was := node.Annotations[contract.StageStatusAnnotation], update.NothingSince
-	missing := stillMissing(why)
-	switch {
-	case why == "":
-		return update.Since.Time
-	case inVain(why) && was == nil:
-		return journey.Seconds(d.Now()).Time
-	case inVain(why), missing > 0 && missing >= update.Missing && was != nil && !was.Equal(&update.Since):
-		return was.Time
-	}
-	return time.Time{}
+// Fetch is how far a daemon was with its payload at its last reports.
+type Fetch struct {
+	// missing is how many programs it lacked. inVain reports that it received nothing since it reported that number.
+	missing int
+	inVain  bool
 }
 
-func (d *Disrupt) sinceNothing(view *View) policy.Since {
-	dated := d.nothingSince(view.activity(), view.Node)
-	if dated.IsZero() {
-		return policy.Since{}
+// nothingSince returns since when the daemon has received nothing of its payload, or has not reported since the request.
+// It is zero while the daemon receives data. A report of progress counts only if fewer programs are missing than
+// before. Problems of the host, such as a full disk, would also occur over SSH. They don't end that time.
+func (d *Disrupt) nothingSince(view *View) policy.Since {
+	why, fetch := view.Node.Annotations[contract.StageStatusAnnotation], view.Fetch
+	missing := stillMissing(why)
+	switch {
+	case view.activity().Step != v1alpha1.StepStaging:
+		*fetch = Fetch{}
+	case why == "", inVain(why):
+		fetch.inVain = true
+	case missing > 0:
+		fetch.inVain = fetch.inVain && fetch.missing > 0 && missing >= fetch.missing
+		fetch.missing = missing
 	}
-	return d.Observed.Since(view.Instance, "nothing", dated)
+	since := d.Observed.While(view.Instance, "nothing", fetch.inVain)
+	switch {
+	case why == "":
+		return d.stepSince(view)
+	case inVain(why), missing > 0:
+		return since
+	}
+	return policy.Since{}
 }
 
 // stepSince returns when the present step began. switchSince returns when the operator requested the revision from the
@@ -172,30 +182,8 @@ func (d *Disrupt) switchSince(view *View) policy.Since {
 	return policy.Since{}
 }
 
-// noteNothing records since when the daemon has received nothing, and how many programs it lacked. Reports of the
-// daemon about its host don't end that time.
-func (d *Disrupt) noteNothing(view *View) {
-	update, node := view.activity(), view.Node
-	since := d.nothingSince(update, node)
-	missing := stillMissing(node.Annotations[contract.StageStatusAnnotation])
-	switch was := update.NothingSince; {
-	case update.Step != v1alpha1.StepStaging:
-		update.NothingSince, update.Missing = nil, 0
-		return
-	case was == nil && !since.IsZero():
-		update.NothingSince = new(journey.Seconds(since))
-	case was != nil && since.IsZero() &&
-		(missing > 0 || was.Equal(&update.Since) || d.Left(d.Observed.Since(view.Instance, "nothing", was.Time),
-			d.DaemonTimeout) <= 0):
-		update.NothingSince = nil
-	}
-	if missing > 0 {
-		update.Missing = missing
-	}
-}
-
 // stillMissing returns how many programs a daemon has yet to fetch, according to its report, else 0.
-func stillMissing(why string) (n int32) {
+func stillMissing(why string) (n int) {
 	if _, err := fmt.Sscanf(why, string(contract.ReasonStaging)+": %d of ", &n); err != nil {
 		return 0
 	}
@@ -209,30 +197,6 @@ func stagingFacts(update *v1alpha1.Activity, node *corev1.Node) policy.StagingFa
 		IsStageRequested: node.Annotations[contract.StageAnnotation] == update.Revision,
 		IsStaged:         node.Annotations[contract.StagedAnnotation] == update.Revision,
 	}
-}
-
-func (d *Disrupt) drainFacts(ctx context.Context, view *View) policy.DrainFacts {
-	node := view.Node
-	f := policy.DrainFacts{
-		Uncordoned: journey.IsUncordoned(node), IsOut: d.IsOut(node, view.Bounds), IsUndrained: isUndrained(view),
-		HasLeft: d.HasLeft(ctx, view.Instance.Status.Upgrade(), requestedOf(node)),
-	}
-	if view.drain != nil {
-		f.Drain = drainState(*view.drain)
-	}
-	return f
-}
-
-func drainState(outcome journey.Outcome) policy.DrainState {
-	switch {
-	case outcome.IsDone():
-		return policy.Drained
-	case outcome.Problem.Reason == contract.ReasonDrainBlocked:
-		return policy.DrainBlocked
-	case outcome.Problem.Reason == contract.ReasonDraining:
-		return policy.DrainRunning
-	}
-	return policy.DrainWaiting
 }
 
 // lacks returns why a node is not well at its revision, or after its reboot, or nil.
@@ -262,15 +226,15 @@ func (d *Disrupt) lacks(view *View) *contract.Problem {
 
 // lacksBack returns why a node is not well at its previous revision, or nil. since is added to the message.
 func (d *Disrupt) lacksBack(view *View, reason contract.Reason, since string) *contract.Problem {
-	update, node := view.activity(), view.Node
+	update, node, held := view.activity(), view.Node, view.Instance.Status.HeldRevision
 	ready, message := journey.NodeReady(node)
 	switch {
-	case node.Annotations[contract.RevisionAnnotation] != update.From || refused(node, update.Revision) != nil:
-		return contract.NewProblem(reason, "node %s goes back to revision %s%s%s, because: %s", node.Name, update.From,
+	case node.Annotations[contract.RevisionAnnotation] != held || refused(node, update.Revision) != nil:
+		return contract.NewProblem(reason, "node %s goes back to revision %s%s%s, because: %s", node.Name, held,
 			since, journey.ApplyStatus(node), update.Message)
 	case !ready:
 		return contract.NewProblem(reason, "node %s is back at revision %s and not Ready%s (%s), because: %s",
-			node.Name, update.From, since, message, update.Message)
+			node.Name, held, since, message, update.Message)
 	}
 	return nil
 }
@@ -283,11 +247,7 @@ func (d *Disrupt) failure(view *View, row policy.UpgradeRow) *contract.Problem {
 		return contract.NewProblem(row.Reason, "node %s does not get the payload of revision %s: %.300s", node.Name,
 			update.Revision, node.Annotations[contract.StageStatusAnnotation])
 	case v1alpha1.StepDraining:
-		if view.drain != nil {
-			return view.drain.Problem
-		}
-		return contract.NewProblem(row.Reason, "a user uncordoned node %s while the operator was draining "+
-			"it", node.Name)
+		return journey.NotDrained(node, view.drain)
 	}
 	if update.Kind == v1alpha1.ActivityReboot {
 		return rebootFailure(view)
@@ -350,7 +310,7 @@ func (d *Disrupt) fetches(view *View, reason contract.Reason) journey.Outcome {
 	if why != "" {
 		detail = fmt.Sprintf(": %.300s", why)
 	}
-	if since := d.sinceNothing(view); !since.IsZero() {
+	if since := d.nothingSince(view); !since.IsZero() {
 		after = min(d.Left(since, d.DaemonTimeout), stageRetry)
 	}
 	return journey.Wait(after, reason, "node %s fetches revision %s%s", node.Name, update.Revision, detail)
@@ -370,13 +330,12 @@ func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
 	problem := d.lacksBack(view, reason, since)
 	outcome := journey.Wait(left, problem.Reason, "%s", problem.Detail)
 	if reason == contract.ReasonRollbackTimedOut && view.Instance.Status.Reason != string(reason) {
-		outcome = outcome.With(journey.FailedEvent(v1alpha1.DisruptionUpdate, problem))
+		outcome = outcome.With(journey.FailedEvent(v1alpha1.ActivityUpgrade, problem))
 	}
 	return outcome
 }
 
-// inVain reports whether a daemon receives nothing, for example because of a firewall. Problems of the host, such
-// as a full disk, would also occur over SSH, and a slow transfer continues.
+// inVain reports whether a daemon receives nothing, for example because of a firewall.
 func inVain(why string) bool {
 	reason, _, _ := strings.Cut(why, ":")
 	return reason == string(contract.ReasonPayloadIncomplete)

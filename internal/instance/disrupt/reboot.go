@@ -20,7 +20,7 @@ const (
 	// MaxReboots is the maximum number of reboots in a row of a host that still requests a reboot.
 	MaxReboots = 3
 	// rebootsInARow is the time after a reboot in which another reboot counts as one in a row, also if the request
-	// was withdrawn in between, because a host may withdraw it for a moment.
+	// was withdrawn in between, because a host may withdraw it for a moment. A new operator counts it anew.
 	rebootsInARow = time.Hour
 	// againRetry is the pause before the operator checks whether a reboot is still requested. A new request is an
 	// event.
@@ -56,15 +56,12 @@ func WhyReboot(node *corev1.Node, pending bool) string {
 func isBlocked(status *v1alpha1.WindowsInstanceStatus) bool { return status.Reboots >= MaxReboots }
 
 // ObserveReboot records in the status that a reboot of a node is requested, and reports whether this is so. If an
-// upgrade waits, the reboot replaces it as the activity. wasWithdrawn means that no reboot was requested at the
-// last check.
-func (d *Disrupt) ObserveReboot(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending, wasWithdrawn bool,
+// upgrade waits, the reboot replaces it as the activity.
+func (d *Disrupt) ObserveReboot(instance *v1alpha1.WindowsInstance, node *corev1.Node, pending bool,
 	jitter float64) bool {
-	why := WhyReboot(node, pending)
-	last := status.LastRebootTime
-	old := last == nil || d.Now().Sub(last.Time) >= rebootsInARow
-	if old && (why == "" || wasWithdrawn && status.Reboot() == nil) {
-		status.Reboots, status.LastRebootTime = 0, nil
+	status, why := &instance.Status, WhyReboot(node, pending)
+	if why == "" && d.RebootsCountFor(instance) == 0 {
+		status.Reboots = 0
 	}
 	switch {
 	case why == "" && status.Reboot() != nil:
@@ -77,6 +74,15 @@ func (d *Disrupt) ObserveReboot(status *v1alpha1.WindowsInstanceStatus, node *co
 		}
 	}
 	return why != ""
+}
+
+// RebootsCountFor returns how long another reboot still counts as one in a row.
+func (d *Disrupt) RebootsCountFor(instance *v1alpha1.WindowsInstance) time.Duration {
+	since := d.Observed.While(instance, "rebooted", instance.Status.Reboots > 0)
+	if since.IsZero() {
+		return 0
+	}
+	return max(0, rebootsInARow-d.Now().Sub(since.Seen))
 }
 
 // IsRebootDue reports whether a node may be rebooted now: a reboot is requested, the wait before the next try is over,
@@ -195,11 +201,12 @@ func (d *Disrupt) finishReboot(ctx context.Context, view *View) journey.Outcome 
 	}
 	status := &view.Instance.Status
 	logf.FromContext(ctx).Info("node has rebooted", "node", status.NodeName)
-	outcome := journey.Done().With(journey.DoneEvent(v1alpha1.DisruptionReboot,
+	outcome := journey.Done().With(journey.DoneEvent(v1alpha1.ActivityReboot,
 		fmt.Sprintf("node %s has rebooted and is Ready", status.NodeName)))
-	status.Reboots, status.LastRebootTime = status.Reboots+1, new(journey.Seconds(d.Now()))
 	status.Activity = nil
-	outcome.Released = journey.Release(status, v1alpha1.DisruptionReboot, journey.ResultVerified)
+	status.Reboots++
+	d.Observed.While(view.Instance, "rebooted", false) // the hour begins again
+	outcome.Released = journey.Release(status, v1alpha1.ActivityReboot, journey.ResultVerified)
 	outcome.After = againRetry
 	return outcome
 }

@@ -52,31 +52,20 @@ func (d *Disrupt) noteSwitch(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// RevisionToTry returns the next revision of a node with a slot, whose rollout may be halted. It is empty if the
-// node is already changing to it, or rolls back.
-func RevisionToTry(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) string {
-	update := status.Upgrade()
-	if update == nil || update.SwitchTime != nil || update.Step == v1alpha1.StepRollingBack ||
-		node.Annotations[contract.DesiredRevisionAnnotation] == update.Revision {
-		return ""
-	}
-	return update.Revision
-}
-
 // aim begins an upgrade to the desired revision, or continues to a newer revision without a rollback in between.
 func (d *Disrupt) aim(ctx context.Context, view *View) {
 	status := &view.Instance.Status
 	update, desired := status.Upgrade(), view.Desired
-	begin := func(revision, from string, drains, payload bool) {
-		status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: revision, From: from,
-			Drains: drains, Step: v1alpha1.StepStaging, Since: journey.Seconds(d.Now())}
+	begin := func(revision string, drains, payload bool) {
+		status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: revision, Drains: drains,
+			Step: v1alpha1.StepStaging, Since: journey.Seconds(d.Now())}
 		if !payload {
 			status.Activity.Step = v1alpha1.StepWaiting
 		}
 	}
 	switch {
 	case update == nil || view.Change != nil && (desired == nil || update.Revision != desired.Revision):
-		begin(view.Change.Revision, view.Change.From, view.Change.Drains, view.Change.Payload)
+		begin(view.Change.Revision, view.Change.Drains, view.Change.Payload)
 	case desired != nil && update.Revision != desired.Revision: // without a rollback in between
 		if update.Begun() {
 			noteRequested(view)
@@ -84,7 +73,7 @@ func (d *Disrupt) aim(ctx context.Context, view *View) {
 		logf.FromContext(ctx).Info("going on to a newer revision", "revision", desired.Revision, "instead",
 			update.Revision)
 		on := d.Revisions.Compare(ctx, update.Revision, *desired)
-		begin(desired.Revision, update.From, update.Drains || on.Drains, on.Payload)
+		begin(desired.Revision, update.Drains || on.Drains, on.Payload)
 	}
 }
 
@@ -93,7 +82,7 @@ func (d *Disrupt) aim(ctx context.Context, view *View) {
 func noteRequested(view *View) {
 	status := &view.Instance.Status
 	update, told := status.Activity, requestedOf(view.Node)
-	if told != "" && (told == update.Revision || told == update.From) {
+	if told != "" && (told == update.Revision || told == status.HeldRevision) {
 		status.DesiredRevision = told
 	}
 }
@@ -132,33 +121,37 @@ func (d *Disrupt) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 // returnFromBack ends the rollback of a node that is healthy at its previous revision.
 func (d *Disrupt) returnFromBack(ctx context.Context, view *View) journey.Outcome {
 	status := &view.Instance.Status
-	update := status.Activity
-	status.HeldRevision = update.From
 	return d.tryLater(ctx, view, journey.ResultRolledBack, contract.NewProblem(contract.ReasonUpdateFailed,
-		"node %s is back at revision %s, because at %s: %s", view.Node.Name, update.From, update.Revision,
-		update.Message))
+		"node %s is back at revision %s, because at %s: %s", view.Node.Name, status.HeldRevision,
+		status.Activity.Revision, status.Activity.Message))
 }
 
 // finishUpgrade ends the upgrade of a node that is healthy at its revision. If a reboot is due, it follows in the
-// same slot, so that the node is drained once.
-func (d *Disrupt) finishUpgrade(ctx context.Context, view *View) journey.Outcome {
-	status := &view.Instance.Status
+// same slot, so that the node is drained once. ends is false then. Both are in one write, so the slot is never free in
+// between.
+func (d *Disrupt) finishUpgrade(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
+	status, log := &view.Instance.Status, logf.FromContext(ctx)
 	if !view.RebootDue {
-		if outcome := d.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
-			return outcome
+		if outcome = d.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
+			return outcome, true
 		}
 	}
-	revision := status.Activity.Revision
-	logf.FromContext(ctx).Info("node is at its new revision", "node", status.NodeName, "revision", revision)
-	outcome := journey.Done().With(journey.DoneEvent(v1alpha1.DisruptionUpdate,
+	revision, slot := status.Activity.Revision, status.Slot
+	log.Info("node is at its new revision", "node", status.NodeName, "revision", revision)
+	outcome = outcome.With(journey.DoneEvent(v1alpha1.ActivityUpgrade,
 		fmt.Sprintf("node %s is at revision %s", status.NodeName, revision)))
-	status.Revision, status.HeldRevision = revision, status.Activity.From
+	status.Revision = revision
 	journey.Hold(status, revision)
 	status.Activity, status.Failures = nil, 0
-	place := status.Disruption
-	outcome.Released = journey.Release(status, v1alpha1.DisruptionUpdate, journey.ResultVerified)
-	if view.RebootDue {
-		status.Disruption, outcome.Then = place, journey.RebootToo
+	outcome.Released = journey.Release(status, v1alpha1.ActivityUpgrade, journey.ResultVerified)
+	if !view.RebootDue {
+		return outcome, true
 	}
-	return outcome
+	view.Note(ctx, outcome)
+	status.Slot = slot
+	d.ObserveReboot(view.Instance, view.Node, true, view.Jitter)
+	d.granted(status)
+	log.Info("going on with a reboot", "node", view.Node.Name, "reason", WhyReboot(view.Node, true))
+	view.Note(ctx, journey.Outcome{Events: journey.StartedEvent(status)})
+	return journey.Done(), false
 }

@@ -52,7 +52,7 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 // before the drain, in a rollback, which also deletes the daemon's report, and for a node that lost its slot.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	if u := status.Upgrade(); u.Begun() && (u.Step != v1alpha1.StepVerifying ||
-		!status.HasPlace()) {
+		!status.HasSlot()) {
 		return ""
 	}
 	return status.DesiredRevision
@@ -72,10 +72,6 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	if problem := journey.Foreign(node, instance); problem != nil {
 		foreign := journey.Wait(0, problem.Reason, "%s", problem.Detail)
 		return Finding{Node: node, Outcome: foreign}, nil //nolint:nilerr // the outcome contains the error
-	}
-	if status.PublicKeyHash == "" {
-		// An earlier operator stored it only there.
-		status.PublicKeyHash = node.Annotations[contract.PublicKeyHashAnnotation]
 	}
 	h.noteRequested(ctx, status, node)
 	marks := journey.Marks{Instance: instance, KeyHash: status.PublicKeyHash, Revision: toHave(status),
@@ -118,7 +114,7 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	case err != nil || journey.IsUnderWay(status): // the desired revision is unknown, or the upgrade has begun
 	case desired.Revision != status.DesiredRevision:
 		found.Update = h.Revisions.Compare(ctx, status.DesiredRevision, desired)
-		found.Update.From = cmp.Or(status.HeldRevision, status.DesiredRevision)
+		status.HeldRevision = cmp.Or(status.HeldRevision, status.DesiredRevision)
 	case status.Upgrade() != nil:
 		status.Activity = nil // the desired revision changed, and then changed back
 	}
@@ -146,7 +142,7 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		found.Outcome = journey.Wait(again, contract.ReasonRevisionPending,
 			"revision %s is desired and waits for the rollout budget",
 			desired.Revision)
-		if !status.HasPlace() && journey.NodeReadyAt(node, status.DesiredRevision) {
+		if !status.HasSlot() && journey.NodeReadyAt(node, status.DesiredRevision) {
 			return h.uncordon(ctx, found) // the node stays in service until its turn, even if a disruption has begun
 		}
 		return found, nil

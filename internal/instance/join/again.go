@@ -37,8 +37,8 @@ func IsOverSSH(update *v1alpha1.Activity) bool {
 // revision that it was leaving.
 func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhasePending
-	if update := status.Upgrade(); update.Begun() && update.From != "" {
-		status.DesiredRevision = update.From
+	if update := status.Upgrade(); update.Begun() && status.HeldRevision != "" {
+		status.DesiredRevision = status.HeldRevision
 	}
 	if activity := status.Activity; !isToVerify(activity) && (activity == nil ||
 		activity.Step != v1alpha1.StepRollingBack) {
@@ -91,15 +91,14 @@ func IsTold(status *v1alpha1.WindowsInstanceStatus) bool {
 // requested from the host yet, and another revision is desired now, Turn forgets the old one.
 func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, desired blueprint.Desired) error {
 	status := &instance.Status
-	update, failure := status.Upgrade(), status.UpdateFailure
-	switch {
+	switch update := status.Upgrade(); {
 	case IsOverSSH(update):
 		if update.Revision != desired.Revision && !IsTold(status) {
 			status.Activity = nil
 		}
 		return nil
 	case !status.Joined(), status.DesiredRevision == desired.Revision,
-		update != nil && update.Revision == desired.Revision, failure != nil && failure.Revision == desired.Revision:
+		update != nil && update.Revision == desired.Revision, status.FailedRevision == desired.Revision:
 		return nil
 	}
 	if failed, err := j.rejoinFailed(ctx, instance); err != nil || !failed {
@@ -110,8 +109,7 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, des
 	}
 	change := j.Revisions.Compare(ctx, status.DesiredRevision, desired)
 	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: desired.Revision,
-		From: status.HeldRevision, Drains: change.Drains, OverSSH: true,
-		Step: v1alpha1.StepSwitching, Since: journey.Seconds(j.Now())}
+		Drains: change.Drains, OverSSH: true, Step: v1alpha1.StepSwitching, Since: journey.Seconds(j.Now())}
 	return nil
 }
 
@@ -152,14 +150,13 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	}
 	if node, err := j.Nodes.Ours(ctx, instance); err != nil || node != nil && policy.IsReady(node) ||
 		!WasDown(status.Upgrade(), j.Observed.NotReady(node)) {
-		status.UpdateFailure = &v1alpha1.UpdateFailure{Revision: revision, Code: problem.Reason.Code(),
-			Message: problem.Detail, Time: now}
+		journey.FailedAt(status, revision, problem, j.Now())
 	}
-	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: revision, From: held, Drains: drains,
+	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: revision, Drains: drains,
 		OverSSH: true, Reason: string(problem.Reason), Message: problem.Detail, Step: v1alpha1.StepRollingBack,
 		Since: now, Tries: tries}
 	status.DesiredRevision = held
-	return []journey.Event{journey.FailedEvent(v1alpha1.DisruptionUpdate, problem)}
+	return []journey.Event{journey.FailedEvent(v1alpha1.ActivityUpgrade, problem)}
 }
 
 // WasDown reports whether a node was down, or missing, before its host went to another revision over SSH. If it does
@@ -208,5 +205,5 @@ func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) jo
 	failed.Step, failed.Since, failed.NextTime = v1alpha1.StepWaiting, now, &next
 	failed.SwitchTime = nil // the next try begins again, in its time
 	return journey.Wait(wait, contract.ReasonUpdateFailed, "host is back at revision %s, because at %s: %s",
-		failed.From, failed.Revision, failed.Message)
+		status.HeldRevision, failed.Revision, failed.Message)
 }

@@ -163,9 +163,9 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 	switch {
 	case err != nil:
 		return j.retryInSlot(instance, session, err)
-	case node == nil, !serves && !instance.Status.HasPlace():
+	case node == nil, !serves && !instance.Status.HasSlot():
 		return journey.Done() // nobody is there to be disrupted
-	case !instance.Status.HasPlace():
+	case !instance.Status.HasSlot():
 		return journey.Fail(contract.NewProblem(contract.ReasonInProgress,
 			"node %s is back, and its host has no place in the rollout budget", node.Name))
 	}

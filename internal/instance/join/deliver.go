@@ -43,7 +43,7 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return j.retryInSlot(instance, session, err)
 	}
 	if !session.IsGranted {
-		return journey.Outcome{Then: journey.AskForPlace}
+		return journey.Outcome{Then: journey.TakeSlot}
 	}
 	return j.credential(ctx, instance, session)
 }

@@ -302,7 +302,7 @@ func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		return journey.Done()
 	}
 	if !session.IsGranted {
-		return journey.Outcome{Then: journey.AskForPlace}
+		return journey.Outcome{Then: journey.TakeSlot}
 	}
 	_, facts, err := j.Revisions.Of(ctx, instance)
 	if err != nil {

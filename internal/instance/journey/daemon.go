@@ -101,25 +101,25 @@ func IsUnderWay(status *v1alpha1.WindowsInstanceStatus) bool {
 // IsUpdating reports whether the upgrade of a node has begun.
 func IsUpdating(status *v1alpha1.WindowsInstanceStatus) bool {
 	update := status.Upgrade()
-	return update != nil && (update.Begun() || has(status, v1alpha1.DisruptionUpdate))
+	return update != nil && (update.Begun() || status.HasSlot())
 }
 
 // IsRebooting reports whether the reboot of a node has begun.
 func IsRebooting(status *v1alpha1.WindowsInstanceStatus) bool {
 	reboot := status.Reboot()
-	return reboot != nil && (reboot.Begun() || has(status, v1alpha1.DisruptionReboot))
-}
-
-func has(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose) bool {
-	return status.HasPlace() && status.Disruption.Purpose == purpose
+	return reboot != nil && (reboot.Begun() || status.HasSlot())
 }
 
 // IsBounded reports whether the upgrade or the reboot of a node that is not Ready has a time limit. A rollback has
 // no limit, nor does an upgrade without a previous revision: if the daemon can't help, a join over SSH may.
 func IsBounded(status *v1alpha1.WindowsInstanceStatus) bool {
-	activity := status.Activity
-	return IsRebooting(status) || IsUpdating(status) && activity.From != "" && activity.From != activity.Revision &&
-		activity.Step != v1alpha1.StepRollingBack
+	return IsRebooting(status) || IsUpdating(status) && HasPrevious(status) &&
+		status.Activity.Step != v1alpha1.StepRollingBack
+}
+
+// HasPrevious reports whether there is another revision that an upgrade can roll back to.
+func HasPrevious(status *v1alpha1.WindowsInstanceStatus) bool {
+	return status.HeldRevision != "" && status.HeldRevision != status.Activity.Revision
 }
 
 // ApplyStatus returns the daemon's report on why the desired revision does not hold, or what else is wrong.

@@ -176,8 +176,8 @@ func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
 	switch activity := status.Activity; {
 	case activity != nil && activity.Step == v1alpha1.StepDraining:
 		began = activity.Since.Time
-	case status.HasPlace():
-		began = status.Disruption.Since.Time
+	case status.HasSlot():
+		began = status.Slot.Since.Time
 	}
 	if removed := instance.DeletionTimestamp; removed != nil && removed.After(began) {
 		began = removed.Time
@@ -207,47 +207,65 @@ func few(names []string, name string) []string {
 	return names[:min(most, len(names))]
 }
 
-// Evacuate cordons the node and evicts its pods. If the node has not been Ready for long, Evacuate evicts the pods but
-// does not wait: no kubelet would report their end. Evacuate fails if pods can't be evicted in time, or if a user
-// uncordons the node. Exception: if the daemon has already been requested to leave its revision, Evacuate continues.
+// Evacuate takes the step Draining for a host that is joined again. It is done when the host may be switched. It fails
+// if pods can't be evicted in time, or if a user uncordons the node.
 func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	bounds Bounds) Outcome {
-	between := p.HasLeft(ctx, instance.Status.Upgrade(), node.Annotations[contract.DesiredRevisionAnnotation])
-	switch {
-	case IsUncordoned(node) && between:
-		return Done()
-	case IsUncordoned(node):
-		return Fail(contract.NewProblem(contract.ReasonUncordoned,
-			"a user uncordoned node %s while the operator was draining it", node.Name))
+	drain := (*Outcome)(nil)
+	for {
+		facts := policy.UpgradeFacts{DrainFacts: p.DrainFacts(ctx, &instance.Status, node, bounds, drain)}
+		row := policy.NextUpgrade(v1alpha1.StepDraining, facts, p.Now())
+		switch {
+		case row.Action == policy.ActionDrain:
+			drain = new(p.CordonAndDrain(ctx, instance, node, bounds.Drain))
+		case row.Action == policy.ActionFail:
+			return Fail(NotDrained(node, drain))
+		case row.Next == v1alpha1.StepDraining:
+			return *drain
+		default:
+			return Done()
+		}
 	}
-	return emptied(p.IsOut(node, bounds), between, p.CordonAndDrain(ctx, instance, node, bounds.Drain))
+}
+
+// DrainFacts gathers the facts about the drain of a node. drain is its outcome in this reconcile, or nil.
+func (p *Parts) DrainFacts(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, bounds Bounds,
+	drain *Outcome) policy.DrainFacts {
+	f := policy.DrainFacts{Uncordoned: IsUncordoned(node), IsOut: p.IsOut(node, bounds),
+		HasLeft: p.HasLeft(ctx, status, node.Annotations[contract.DesiredRevisionAnnotation])}
+	switch {
+	case drain == nil:
+	case drain.IsDone():
+		f.Drain = policy.Drained
+	case drain.Problem.Reason == contract.ReasonDrainBlocked:
+		f.Drain = policy.DrainBlocked
+	case drain.Problem.Reason == contract.ReasonDraining:
+		f.Drain = policy.DrainRunning
+	default:
+		f.Drain = policy.DrainWaiting
+	}
+	return f
+}
+
+// NotDrained returns why the step Draining failed. drain is nil if a user removed the cordon.
+func NotDrained(node *corev1.Node, drain *Outcome) *contract.Problem {
+	if drain != nil {
+		return drain.Problem
+	}
+	return contract.NewProblem(contract.ReasonUncordoned, "a user uncordoned node %s while the operator was draining it",
+		node.Name)
 }
 
 // HasLeft reports whether the operator asked a daemon to leave the node's previous revision for a revision that
 // needs a slot. A revision without a slot, such as a change of a mirror, disrupts no pod. A revision that can't be
 // read counts as a revision that needs a slot.
-func (p *Parts) HasLeft(ctx context.Context, update *v1alpha1.Activity, told string) bool {
-	switch {
-	case update == nil || update.From == "" || told == update.From:
+func (p *Parts) HasLeft(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, told string) bool {
+	switch update, held := status.Upgrade(), status.HeldRevision; {
+	case update == nil || held == "" || told == held:
 		return false
 	case told == update.Revision:
 		return true
 	}
 	to, found, err := p.Revisions.Named(ctx, told)
-	return err != nil || !found || p.Revisions.Compare(ctx, update.From, to).Waits()
-}
-
-// emptied decides about the outcome of a drain.
-func emptied(out, between bool, outcome Outcome) Outcome {
-	if outcome.IsDone() {
-		return outcome
-	}
-	blocked := outcome.Problem.Reason == contract.ReasonDrainBlocked
-	switch {
-	case out && (blocked || outcome.Problem.Reason == contract.ReasonDraining), between && blocked:
-		return Done()
-	case blocked:
-		return Fail(outcome.Problem)
-	}
-	return outcome
+	return err != nil || !found || p.Revisions.Compare(ctx, status.HeldRevision, to).Waits()
 }

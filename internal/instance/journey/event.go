@@ -39,13 +39,13 @@ func KeysDeletedEvent(instance *v1alpha1.WindowsInstance) Event {
 
 // StartedEvent reports that a node begins an upgrade or a reboot. It returns nil if no pod is affected, and for an
 // upgrade over SSH, which RejoinEvent reports.
-func StartedEvent(purpose v1alpha1.DisruptionPurpose, status *v1alpha1.WindowsInstanceStatus) []Event {
-	if purpose == v1alpha1.DisruptionReboot {
-		return []Event{{corev1.EventTypeNormal, EventRebootStarted, string(purpose),
+func StartedEvent(status *v1alpha1.WindowsInstanceStatus) []Event {
+	if status.Reboot() != nil {
+		return []Event{{corev1.EventTypeNormal, EventRebootStarted, string(v1alpha1.ActivityReboot),
 			fmt.Sprintf("node %s was granted a slot in the rollout budget for a reboot", status.NodeName)}}
 	}
 	if update := status.Upgrade(); update != nil && update.Drains && !update.OverSSH {
-		return []Event{{corev1.EventTypeNormal, EventUpdateStarted, string(purpose),
+		return []Event{{corev1.EventTypeNormal, EventUpdateStarted, string(update.Kind),
 			fmt.Sprintf("node %s was granted a slot in the rollout budget for the upgrade to revision "+
 				"%s", status.NodeName,
 				update.Revision)}}
@@ -64,20 +64,20 @@ func RejoinEvent(status *v1alpha1.WindowsInstanceStatus) Event {
 }
 
 // DoneEvent reports that an upgrade or a reboot ended, and the node is back in service.
-func DoneEvent(purpose v1alpha1.DisruptionPurpose, note string) Event {
+func DoneEvent(kind v1alpha1.ActivityKind, note string) Event {
 	reason := EventUpdated
-	if purpose == v1alpha1.DisruptionReboot {
+	if kind == v1alpha1.ActivityReboot {
 		reason = EventRebooted
 	}
-	return Event{corev1.EventTypeNormal, reason, string(purpose), note}
+	return Event{corev1.EventTypeNormal, reason, string(kind), note}
 }
 
 // FailedEvent reports that an upgrade or a reboot failed.
-func FailedEvent(purpose v1alpha1.DisruptionPurpose, p *contract.Problem) Event {
+func FailedEvent(kind v1alpha1.ActivityKind, p *contract.Problem) Event {
 	reason := EventUpdateFailed
-	if purpose == v1alpha1.DisruptionReboot {
+	if kind == v1alpha1.ActivityReboot {
 		reason = EventRebootFailed
 	}
-	return Event{corev1.EventTypeWarning, reason, string(purpose) + string(p.Reason),
+	return Event{corev1.EventTypeWarning, reason, string(kind) + string(p.Reason),
 		fmt.Sprintf("%v. %s", p, p.Reason.Fix())}
 }

@@ -21,8 +21,7 @@ type Outcome struct {
 	Problem *contract.Problem
 	// Then is the controller's next action.
 	Then Then
-	// Place is the request of AskForPlace. Released is a slot that was released.
-	Place    Place
+	// Released is a slot that was released.
 	Released *Released
 	// Events are reported in any case.
 	Events []Event
@@ -45,14 +44,12 @@ const (
 	Stop Then = iota
 	// Save saves the status, and takes the next step.
 	Save
-	// AskForPlace requests a slot in the rollout budget, and continues once the host has it.
-	AskForPlace
+	// TakeSlot requests a slot in the rollout budget, and continues once the host has it.
+	TakeSlot
 	// JoinAgain joins the host again over SSH.
 	JoinAgain
 	// Confirm continues with the last phase of a join.
 	Confirm
-	// RebootToo continues with a reboot in the same slot.
-	RebootToo
 )
 
 // Unreported returns a copy of the outcome that is never reported.

@@ -172,9 +172,6 @@ func ReleaseOf(revision string) string {
 // Update is the difference between two revisions.
 type Update struct {
 	Revision string
-	// From is the last revision that was verified on the node. If the new revision fails, the node rolls back to it. It
-	// is empty if none was verified.
-	From string
 	// Payload means that the host may lack files, so they are fetched first. Restarts means that services restart
 	// and that pods depend on them. Drains means that the node must be drained first. Each of these waits for the
 	// rollout budget: a new daemon, for example, is tried on few nodes first.

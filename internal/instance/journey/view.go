@@ -3,21 +3,12 @@ package journey
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
-
-// Place is a request for a slot in the rollout budget.
-type Place struct {
-	Purpose v1alpha1.DisruptionPurpose
-	// Waits describes the waiting disruption, as a part of a sentence. Revision is the node's next revision, if its
-	// rollout may be halted.
-	Waits, Revision string
-	// Last is why the last try failed, or nil.
-	Last *contract.Problem
-}
 
 // Results of a disruption. If a disruption ends earlier, its result is the reason.
 const (
@@ -27,9 +18,9 @@ const (
 
 // Released is a released slot of the rollout budget.
 type Released struct {
-	Purpose v1alpha1.DisruptionPurpose
-	Since   time.Time
-	Result  string
+	Kind   v1alpha1.ActivityKind
+	Since  time.Time
+	Result string
 }
 
 // Seconds returns a time with the precision of the API server, so that it equals what is read later.
@@ -41,19 +32,28 @@ func Micros(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.Truncat
 // Hold records the revision that a node was verified at. If it differs from the one before, Hold forgets an earlier
 // failure, except a failure at the node's previous revision.
 func Hold(status *v1alpha1.WindowsInstanceStatus, revision string) {
-	if failure := status.UpdateFailure; failure != nil && revision != status.HeldRevision &&
-		failure.Revision != status.HeldRevision {
-		status.UpdateFailure = nil
+	if revision != status.HeldRevision && status.FailedRevision != status.HeldRevision {
+		status.FailedRevision = ""
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionUpdateFailed)
 	}
 	status.HeldRevision = revision
 }
 
+// FailedAt records that a node failed at a revision, and is rolled back.
+func FailedAt(status *v1alpha1.WindowsInstanceStatus, revision string, problem *contract.Problem, now time.Time) {
+	status.FailedRevision = revision
+	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionUpdateFailed) // each failure has its own time
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: v1alpha1.ConditionUpdateFailed,
+		Status: metav1.ConditionTrue, Reason: string(problem.Reason), Message: problem.Detail,
+		LastTransitionTime: Seconds(now)})
+}
+
 // Release releases the slot in the rollout budget.
-func Release(status *v1alpha1.WindowsInstanceStatus, purpose v1alpha1.DisruptionPurpose, result string) *Released {
+func Release(status *v1alpha1.WindowsInstanceStatus, kind v1alpha1.ActivityKind, result string) *Released {
 	var released *Released
-	if status.HasPlace() {
-		released = &Released{purpose, status.Disruption.Since.Time, result}
+	if status.HasSlot() {
+		released = &Released{kind, status.Slot.Since.Time, result}
 	}
-	status.Phase, status.Disruption = v1alpha1.PhaseReady, nil
+	status.Phase, status.Slot = v1alpha1.PhaseReady, nil
 	return released
 }
