@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -41,63 +43,100 @@ const (
 // only the wrapper. Two processes of one program would conflict over ports and pipes.
 func WithTimeouts(host Host) Host {
 	host.Services = limited{host.Services, host.Programs}
-	host.Network = limitedNetwork{host.Network, make(chan struct{}, 1)}
+	host.Network = &limitedNetwork{Network: host.Network}
 	return host
 }
 
 // hnsLimit limits an HNS call, which may take seconds while many pods start. hnsRemovalLimit limits the
-// removal of a network, which deletes its endpoints one by one.
+// removal of a network, which deletes its endpoints one by one. hnsLeft is how many abandoned calls may be
+// pending.
 const (
 	hnsLimit        = 30 * time.Second
 	hnsRemovalLimit = 2 * time.Minute
+	hnsLeft         = 4
 )
 
 var errNoHNSAnswer = errors.New("the host network service has not answered in time")
 
 // limitedNetwork is a Network whose HNS calls end in time. Such a call can't be interrupted. When it times
-// out, it continues in the background with a cancelled context, and keeps its turn until it ends. A second call would
-// not see what the first one is creating, and would create it twice.
+// out, it is abandoned with a cancelled context and continues in the background.
 type limitedNetwork struct {
 	Network
-	turn chan struct{} // has an element during a call
+	// left counts the abandoned calls that haven't ended.
+	left atomic.Int32
+	// changing is held by a call that changes HNS, even after the call is abandoned. A second call would not
+	// see what the first one is creating, and would create it twice.
+	changing sync.Mutex
 }
 
 // HNSNetwork implements Network.
-func (l limitedNetwork) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) {
-	return callHNS(ctx, l.turn, hnsLimit, func(ctx context.Context) (HNSNetwork, error) {
+func (l *limitedNetwork) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) {
+	return callHNS(ctx, &l.left, hnsLimit, func(ctx context.Context) (HNSNetwork, error) {
 		return l.Network.HNSNetwork(ctx, name)
 	})
 }
 
 // EnsureEndpoint implements Network.
-func (l limitedNetwork) EnsureEndpoint(ctx context.Context, network, endpoint string,
+func (l *limitedNetwork) EnsureEndpoint(ctx context.Context, network, endpoint string,
 	address netip.Addr) (netip.Addr, error) {
-	return callHNS(ctx, l.turn, hnsLimit, func(ctx context.Context) (netip.Addr, error) {
-		return l.Network.EnsureEndpoint(ctx, network, endpoint, address)
+	return callHNS(ctx, &l.left, hnsLimit, func(ctx context.Context) (ip netip.Addr, err error) {
+		err = l.change(func() (err error) {
+			ip, err = l.Network.EnsureEndpoint(ctx, network, endpoint, address)
+			return err
+		})
+		return ip, err
 	})
 }
 
 // RemoveHNSNetwork implements Network.
-func (l limitedNetwork) RemoveHNSNetwork(ctx context.Context, name string) error {
-	_, err := callHNS(ctx, l.turn, hnsRemovalLimit, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.Network.RemoveHNSNetwork(ctx, name)
+func (l *limitedNetwork) RemoveHNSNetwork(ctx context.Context, name string) error {
+	_, err := callHNS(ctx, &l.left, hnsRemovalLimit, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, l.change(func() error { return l.Network.RemoveHNSNetwork(ctx, name) })
 	})
 	return err
 }
 
-func callHNS[T any](ctx context.Context, turn chan struct{}, limit time.Duration,
-	call func(ctx context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoHNSAnswer)
+// change runs a call that changes HNS, unless another one is still running.
+func (l *limitedNetwork) change(call func() error) error {
+	if !l.changing.TryLock() {
+		return fmt.Errorf("an earlier change: %w", errNoHNSAnswer)
+	}
+	defer l.changing.Unlock()
+	return call()
+}
+
+// callHNS runs a call, and abandons it if its time is over or ctx ends. If too many abandoned calls are
+// pending, it returns an error at once.
+func callHNS[T any](ctx context.Context, left *atomic.Int32, limit time.Duration,
+	call func(ctx context.Context) (T, error)) (none T, err error) {
+	if ctx.Err() != nil {
+		return none, context.Cause(ctx)
+	}
+	if left.Load() >= hnsLeft {
+		return none, errNoHNSAnswer
+	}
+	type answer struct {
+		value T
+		err   error
+	}
+	answered := make(chan answer) // received or abandoned
+	givenUp, cancel := context.WithTimeoutCause(ctx, limit, errNoHNSAnswer)
 	defer cancel()
-	return interruptible(ctx, func() (none T, err error) {
+	go func() {
+		value, err := call(givenUp)
 		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-			return call(ctx)
-		case <-ctx.Done():
-			return none, context.Cause(ctx)
+		case answered <- answer{value, err}:
+		case <-givenUp.Done():
+			left.Add(-1)
 		}
-	})
+	}()
+	select {
+	case a := <-answered:
+		return a.value, a.err
+	case <-givenUp.Done():
+		left.Add(1)
+		return none, context.Cause(givenUp)
+	}
 }
 
 type limited struct {

@@ -232,14 +232,17 @@ func TestCallsOfTheHostNetworkServiceEndInTime(t *testing.T) {
 		short, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		look(short, time.Second, context.DeadlineExceeded.Error())
-		// A removal has its own time limit.
+		// A slow call doesn't block others: a removal has its own time limit.
 		began, removed := time.Now(), make(chan error)
 		go func() { removed <- network.RemoveHNSNetwork(t.Context(), "x") }()
 		if err := <-removed; err == nil || !strings.Contains(err.Error(), says) || time.Since(began) != 2*time.Minute {
 			t.Errorf("removing: %v after %s", err, time.Since(began))
 		}
 		look(t.Context(), 30*time.Second, says)
-		if n := service.calls.Load(); n != 1 {
+		for range 3 { // as many are left as may be
+			look(t.Context(), 0, says)
+		}
+		if n := service.calls.Load(); n != 4 {
 			t.Errorf("%d calls are left", n)
 		}
 		close(service.answers)
@@ -253,7 +256,7 @@ func TestCallsOfTheHostNetworkServiceEndInTime(t *testing.T) {
 	})
 }
 
-// making is a host network service that takes five minutes for an endpoint, and lists what it has made.
+// making is a host network service that takes a minute for each endpoint, and lists what it has made.
 type making struct {
 	winos.Network
 	made, inside, most atomic.Int32
@@ -269,7 +272,7 @@ func (m *making) enter() (leave func()) {
 func (m *making) EnsureEndpoint(context.Context, string, string, netip.Addr) (netip.Addr, error) {
 	defer m.enter()()
 	if m.made.Load() == 0 {
-		time.Sleep(5 * time.Minute)
+		time.Sleep(time.Minute)
 		m.made.Add(1)
 	}
 	return netip.MustParseAddr("10.132.1.2"), nil
@@ -299,10 +302,10 @@ func TestWhileAChangeOfTheHostNetworkServiceIsUnderWayNoOtherIsMade(t *testing.T
 		if err := network.RemoveHNSNetwork(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("removing: %v", err)
 		}
-		time.Sleep(5 * time.Minute)
 		if _, err := network.HNSNetwork(t.Context(), "x"); err != nil {
 			t.Errorf("looking: %v", err)
 		}
+		time.Sleep(time.Minute)
 		// The late result exists and is found.
 		if _, err := network.EnsureEndpoint(t.Context(), "x", "VIPEndpoint", netip.Addr{}); err != nil {
 			t.Errorf("making an endpoint: %v", err)
