@@ -104,6 +104,24 @@ func (r *Reconciler) reconcile(t *testing.T) (*metav1.Condition, *bootstrapv1.Wi
 	return meta.FindStatusCondition(c.Status.Conditions, bootstrapv1.ConditionConfigReady), c
 }
 
+// The Secret of an earlier Machine of the same name has a command that is worth nothing.
+func TestA87_ASecretOfAnotherObjectIsNotBootstrapData(t *testing.T) {
+	t.Parallel()
+	earlier := config()
+	earlier.UID = "earlier"
+	for _, owner := range []*bootstrapv1.WindowsConfig{config(), earlier} {
+		existing := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "m",
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(owner, bootstrapv1.GroupVersion().WithKind("WindowsConfig"))}}}
+		for name, r := range map[string]*Reconciler{"new": reconciler(t), "existing": reconciler(t, existing)} {
+			isOwn, err := r.createData(t.Context(), config(), cluster(true), "command")
+			if err != nil || isOwn != (name == "new" || owner.UID == "u") {
+				t.Errorf("a %s Secret of %s: own %t, %v", name, owner.UID, isOwn, err)
+			}
+		}
+	}
+}
+
 func TestA87_AWindowsConfigSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	paused, deleted := config(), config()

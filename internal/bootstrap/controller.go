@@ -222,8 +222,14 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 			"the operator of Cluster "+cluster.GetName()+" has not published the command of this host yet; check that it runs")
 		return time.Second, nil
 	}
-	if err = r.createData(ctx, config, cluster, command); err != nil {
+	isOwn, err := r.createData(ctx, config, cluster, command)
+	if err != nil {
 		return 0, err
+	}
+	if !isOwn {
+		report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionFalse, reasonNameTaken, "there is another Secret "+
+			config.Name+"; if it belongs to an earlier Machine, it is being deleted")
+		return retry, nil
 	}
 	config.Status.DataSecretName = config.Name
 	config.Status.Initialization.DataSecretCreated = new(true)
@@ -231,9 +237,10 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 	return retry, nil
 }
 
-// createData creates the Secret for the infrastructure provider. A repeated call changes nothing.
+// createData creates the Secret for the infrastructure provider. A repeated call changes nothing. isOwn is false if
+// another object has a Secret of this name.
 func (r *Reconciler) createData(ctx context.Context, config *bootstrapv1.WindowsConfig, cluster client.Object,
-	command string) error {
+	command string) (isOwn bool, err error) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: config.Name,
 			Labels: map[string]string{clusterNameLabel: cluster.GetName()},
@@ -243,10 +250,13 @@ func (r *Reconciler) createData(ctx context.Context, config *bootstrapv1.Windows
 		Data: map[string][]byte{"value": []byte(userData(config.Spec.Format, command)),
 			"format": []byte(config.Spec.Format)},
 	}
-	if err := r.client.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	if err = r.client.Create(ctx, secret); apierrors.IsAlreadyExists(err) {
+		err = r.client.Get(ctx, client.ObjectKeyFromObject(secret), secret)
 	}
-	return nil
+	if err != nil {
+		return false, fmt.Errorf("creating secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	return metav1.IsControlledBy(secret, config), nil
 }
 
 // userData returns the command in the format of the program that runs it at the first boot. Cluster API's sentinel file
