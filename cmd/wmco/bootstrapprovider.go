@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,8 +31,8 @@ func providerCommand(environment func(name string) (string, bool)) *cobra.Comman
 	command := &cobra.Command{
 		Use:   "bootstrap-provider",
 		Short: "Give Windows Machines of Cluster API their bootstrap data; run this in the management cluster",
-		Long: `The bootstrap provider creates a WindowsInstance in the workload cluster for each WindowsConfig, and passes
-the command of this host to the infrastructure provider as bootstrap data. The operator runs in each workload
+		Long: `The bootstrap provider creates a WindowsInstance in the workload cluster for each WindowsConfig, and
+passes the command of this host to the infrastructure provider as bootstrap data. The operator runs in each workload
 cluster. The provider reaches a workload cluster with the Secret <cluster>-kubeconfig.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -49,7 +50,9 @@ cluster. The provider reaches a workload cluster with the Secret <cluster>-kubec
 
 // provide runs the bootstrap provider until ctx ends.
 func provide(ctx context.Context, o providerOptions) error {
-	ctrl.SetLogger(textlogger.NewLogger(textlogger.NewConfig()))
+	log := textlogger.NewLogger(textlogger.NewConfig())
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
 	restConfig, err := config.GetConfig()
 	if err != nil {
 		return fmt.Errorf("finding the management cluster: %w", err)

@@ -73,7 +73,8 @@ type part struct {
 }
 
 // Render renders the desired state of every node. Its error joins all problems that prevent this. Each problem is a
-// *contract.Problem. Its reason is PayloadMissing, VersionUnsupported, ManifestInvalid or DesiredStateTooLarge. An invalid setting is not an error: Rejected lists it.
+// *contract.Problem. Its reason is PayloadMissing, VersionUnsupported, ManifestInvalid or DesiredStateTooLarge. An
+// invalid setting is not an error: Rejected lists it.
 func Render(in Input) (Desired, error) {
 	fitting, skew := Fitting(in.Facts.KubernetesVersion, in.Payload)
 	bin := newBinaries(payloadFor(in.Facts.NetworkType, fitting))

@@ -21,8 +21,8 @@ import (
 // requestTimeout is the time limit of a request to a workload cluster.
 const requestTimeout = 20 * time.Second
 
-// connect returns a client of the workload cluster. The kubeconfig may only contain data: a path or a program in it would
-// be of this pod, and whoever may write the Secret must not read the pod's own token.
+// connect returns a client of the workload cluster. The kubeconfig may only contain data: a path or a program in it
+// would be of this pod, and whoever may write the Secret must not read the pod's own token.
 func (r *Reconciler) connect(ctx context.Context, cluster client.Object) (client.Client, error) {
 	secret, name := &corev1.Secret{}, cluster.GetName()+"-kubeconfig"
 	if err := r.client.Get(ctx, client.ObjectKey{Namespace: cluster.GetNamespace(), Name: name}, secret); err != nil {
@@ -53,8 +53,8 @@ func (r *Reconciler) connect(ctx context.Context, cluster client.Object) (client
 	return client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
 }
 
-// compare reports whether kubelet has the minor version that the Machine asks for. The payload of the workload cluster's
-// operator decides it.
+// compare reports whether kubelet has the minor version that the Machine asks for. The payload of the workload
+// cluster's operator decides it.
 func compare(config *bootstrapv1.WindowsConfig, wanted, reported string) {
 	w, err := version.ParseGeneric(wanted)
 	if err != nil {

@@ -83,8 +83,8 @@ type Reconciler struct {
 	namespace string
 }
 
-// Setup adds the controller to a manager of the management cluster. namespace is the operator's namespace in the workload
-// clusters.
+// Setup adds the controller to a manager of the management cluster. namespace is the operator's namespace in the
+// workload clusters.
 func Setup(mgr ctrl.Manager, namespace string) error {
 	r := &Reconciler{client: mgr.GetClient(), namespace: namespace}
 	err := ctrl.NewControllerManagedBy(mgr).Named("windowsconfig").
@@ -174,8 +174,7 @@ func (r *Reconciler) step(ctx context.Context, config *bootstrapv1.WindowsConfig
 	case config.Status.DataSecretName != "":
 		return r.follow(ctx, config, cluster)
 	case !hasControlPlane:
-		report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionFalse, reasonWaiting,
-			"the control plane of Cluster "+cluster.GetName()+" is not initialized yet")
+		notReady(config, reasonWaiting, "the control plane of Cluster "+cluster.GetName()+" is not initialized yet")
 		return 0, nil
 	}
 	return r.prepare(ctx, config, cluster)
@@ -206,9 +205,8 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 		return r.unreachable(config, fmt.Errorf("creating WindowsInstance %s/%s: %w", r.namespace, config.Name, err))
 	}
 	if !isOurs(instance, config) {
-		report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionFalse, reasonNameTaken, fmt.Sprintf("Cluster %s "+
-			"has another WindowsInstance %s; if an earlier Machine had this name, it is being removed", cluster.GetName(),
-			config.Name))
+		notReady(config, reasonNameTaken, fmt.Sprintf("Cluster %s has another WindowsInstance %s; if an earlier Machine "+
+			"had this name, it is being removed", cluster.GetName(), config.Name))
 		return retry, nil
 	}
 	join := &corev1.Secret{}
@@ -218,8 +216,8 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 	}
 	command := string(join.Data[contract.JoinCommandField])
 	if command == "" {
-		report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionFalse, reasonCommandAwaited,
-			"the operator of Cluster "+cluster.GetName()+" has not published the command of this host yet; check that it runs")
+		notReady(config, reasonCommandAwaited, "the operator of Cluster "+cluster.GetName()+" has not published the "+
+			"command of this host yet; check that it runs")
 		return time.Second, nil
 	}
 	isOwn, err := r.createData(ctx, config, cluster, command)
@@ -227,8 +225,8 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 		return 0, err
 	}
 	if !isOwn {
-		report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionFalse, reasonNameTaken, "there is another Secret "+
-			config.Name+"; if it belongs to an earlier Machine, it is being deleted")
+		notReady(config, reasonNameTaken, "there is another Secret "+config.Name+"; if it belongs to an earlier "+
+			"Machine, it is being deleted")
 		return retry, nil
 	}
 	config.Status.DataSecretName = config.Name
@@ -343,7 +341,8 @@ func (r *Reconciler) identify(ctx context.Context, workload client.Client, confi
 const cloudTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
 // machine returns the Machine that owns a WindowsConfig, or nil.
-func (r *Reconciler) machine(ctx context.Context, config *bootstrapv1.WindowsConfig) (*unstructured.Unstructured, error) {
+func (r *Reconciler) machine(ctx context.Context, config *bootstrapv1.WindowsConfig) (*unstructured.Unstructured,
+	error) {
 	for _, owner := range config.OwnerReferences {
 		if owner.Kind != "Machine" {
 			continue
@@ -395,12 +394,16 @@ func (r *Reconciler) release(ctx context.Context, config *bootstrapv1.WindowsCon
 
 // unreachable reports that the workload cluster could not be used.
 func (r *Reconciler) unreachable(config *bootstrapv1.WindowsConfig, err error) (time.Duration, error) {
-	report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionFalse, reasonClusterUnusable, err.Error())
+	notReady(config, reasonClusterUnusable, err.Error())
 	return retry, nil
 }
 
 func isOurs(instance *v1alpha1.WindowsInstance, config *bootstrapv1.WindowsConfig) bool {
 	return instance.Annotations[contract.BootstrapConfigAnnotation] == string(config.UID)
+}
+
+func notReady(config *bootstrapv1.WindowsConfig, reason, message string) {
+	report(config, bootstrapv1.ConditionConfigReady, metav1.ConditionFalse, reason, message)
 }
 
 func report(config *bootstrapv1.WindowsConfig, kind string, state metav1.ConditionStatus, reason, message string) {

@@ -90,8 +90,8 @@ func cloudProvider(config ignition) (value string, err error) {
 		value = match[1]
 	}
 	if value != "" && value != blueprint.CloudProviderExternal {
-		return "", fmt.Errorf("workers use the cloud provider %.63q, which no supported kubelet has; the only supported "+
-			"one is %q", value, blueprint.CloudProviderExternal)
+		return "", fmt.Errorf("workers use the cloud provider %.63q, which no supported kubelet has; the only "+
+			"supported one is %q", value, blueprint.CloudProviderExternal)
 	}
 	return value, nil
 }

@@ -1,5 +1,5 @@
-// Package capi runs the core controllers of Cluster API against a control plane of the lab, and an infrastructure provider
-// whose machines are simulated Windows hosts.
+// Package capi runs the core controllers of Cluster API against a control plane of the lab, and an infrastructure
+// provider whose machines are simulated Windows hosts.
 //
 // The core controllers, their CRDs and their webhooks are the genuine ones, pinned in lab/clusterapi. Tests of the
 // bootstrap provider use it.
@@ -116,8 +116,8 @@ func (c *Core) launch(ctx context.Context, path, kubeconfig, dir string, webhook
 		return err
 	}
 	defer output.Close()
-	c.cmd = exec.CommandContext(context.WithoutCancel(ctx), path, "--webhook-port", strconv.Itoa(webhooks.Number), "--webhook-cert-dir", dir,
-		"--health-addr", health.Address(), "--diagnostics-address", "127.0.0.1:0", "--insecure-diagnostics",
+	c.cmd = exec.CommandContext(context.WithoutCancel(ctx), path,
+		"--webhook-port", strconv.Itoa(webhooks.Number), "--webhook-cert-dir", dir, "--health-addr", health.Address(), "--diagnostics-address", "127.0.0.1:0", "--insecure-diagnostics",
 		"--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields")
 	c.cmd.Env = []string{"KUBECONFIG=" + kubeconfig, "POD_NAMESPACE=default", "HOME=" + dir}
 	c.cmd.Stdout, c.cmd.Stderr = output, output
@@ -168,7 +168,7 @@ func (c *Core) Stop() error {
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("ending the core controllers: %w", err)
 	}
-	<-c.ended
+	<-c.ended //nolint:errcheck // ended on request
 	return nil
 }
 

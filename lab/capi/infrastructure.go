@@ -33,9 +33,9 @@ import (
 //go:embed crd.yaml
 var crds []byte
 
-// InfrastructureGroup is the API group of the lab's infrastructure provider: LabCluster, LabControlPlane, LabMachine and
-// LabMachineTemplate. They have no fields that a user sets, except spec.neverBoots of a LabMachine. A LabControlPlane
-// stands for the control plane of the lab, which is there already.
+// InfrastructureGroup is the API group of the lab's infrastructure provider: LabCluster, LabControlPlane, LabMachine
+// and LabMachineTemplate. They have no fields that a user sets, except spec.neverBoots of a LabMachine. A
+// LabControlPlane stands for the control plane of the lab, which is there already.
 const InfrastructureGroup = "infrastructure.cluster.x-k8s.io"
 
 // machineFinalizer keeps a LabMachine until its host is off.
@@ -80,8 +80,9 @@ func Provide(ctx context.Context, lab *cluster.Cluster, dir string, hosts []*fle
 		return nil, nil, err
 	}
 	mgr, err := ctrl.NewManager(lab.Admin(), ctrl.Options{Scheme: scheme, Logger: log,
-		Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}})
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}}})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,8 +149,8 @@ func (i *Infrastructure) cluster(ctx context.Context, r reconcile.Request, serve
 // controlPlane reports that a control plane is there.
 func (i *Infrastructure) controlPlane(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	c := Object(InfrastructureGroup, "v1", "LabControlPlane", r.Namespace, r.Name)
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"externalManagedControlPlane":true,"initialization":
-		{"controlPlaneInitialized":true}}}`))
+	patch := client.RawPatch(types.MergePatchType,
+		[]byte(`{"status":{"externalManagedControlPlane":true,"initialization":{"controlPlaneInitialized":true}}}`))
 	return reconcile.Result{}, client.IgnoreNotFound(i.client.Status().Patch(ctx, c, patch))
 }
 

@@ -134,11 +134,9 @@ func garbled(r row) *unstructured.Unstructured {
 		set("", "status", "configuration", "name")
 	case "machineconfigs":
 		set(map[string]any{"ignition": garbage}, "spec", "config")
-	case "imagedigestmirrorsets", "imagetagmirrorsets", "imagecontentsourcepolicies":
-		field := map[string]string{"imagedigestmirrorsets": "imageDigestMirrors", "imagetagmirrorsets": "imageTagMirrors",
-			"imagecontentsourcepolicies": "repositoryDigestMirrors"}[r.resource]
-		rules, _, _ := unstructured.NestedSlice(o.Object, "spec", field)
-		set(append(rules, map[string]any{"source": "nul.example.com/x"}), "spec", field)
+	case "imagecontentsourcepolicies": // the API server checks the sources of the other kinds
+		rules, _, _ := unstructured.NestedSlice(o.Object, "spec", "repositoryDigestMirrors")
+		set(append(rules, map[string]any{"source": "no host/x"}), "spec", "repositoryDigestMirrors")
 	case "roles":
 		set([]any{}, "rules")
 	default:

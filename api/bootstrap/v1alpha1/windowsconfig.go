@@ -62,8 +62,8 @@ type WindowsConfigStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// WindowsConfig is the bootstrap configuration of one Machine of Cluster API. A Windows Server image with cloudbase-init
-// or EC2Launch becomes a node with it.
+// WindowsConfig is the bootstrap configuration of one Machine of Cluster API. A Windows Server image with
+// cloudbase-init or EC2Launch becomes a node with it.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=cluster-api
@@ -104,7 +104,8 @@ type WindowsConfigTemplateSpec struct {
 	Template WindowsConfigTemplateResource `json:"template"`
 }
 
-// WindowsConfigTemplate is the bootstrap configuration of a MachineDeployment of Cluster API. Only Cluster API reads it.
+// WindowsConfigTemplate is the bootstrap configuration of a MachineDeployment of Cluster API. Only Cluster API reads
+// it.
 // +kubebuilder:object:root=true
 // +kubebuilder:object:generate=false
 // +kubebuilder:resource:categories=cluster-api

@@ -26,11 +26,8 @@ type joining struct{ *reconciliation }
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	status := &c.instance.Status
-	if status.HasSlot() || journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() {
-		return free, nil // the rest of a join whose keys are replaced disrupts no pods
-	}
-	if join.IsTold(status) && status.Phase == v1alpha1.PhaseConfirming {
-		return free, nil // the host is done and only waits for its Node
+	if status.HasSlot() || c.disruptsNoPods() {
+		return free, nil
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
 	if err != nil || !serves && !status.Joined() {
@@ -59,6 +56,14 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 		return c.slot.take(ctx, func() {})
 	}
 	return free, nil
+}
+
+// disruptsNoPods reports whether the host has no pods, or a join whose keys are replaced only has to end, or the host
+// is done and only waits for its Node.
+func (c joining) disruptsNoPods() bool {
+	status := &c.instance.Status
+	return journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() ||
+		join.IsTold(status) && status.Phase == v1alpha1.PhaseConfirming
 }
 
 // mayTurn decides whether a host whose node is down may change to another revision. It needs a slot and an open

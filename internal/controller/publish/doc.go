@@ -20,7 +20,8 @@ package publish
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;delete,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=list;watch;create;delete,namespace=openshift-windows-machine-config-operator
-// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=windows-services-latest;windows-services-memory,verbs=get;update,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=windows-services-memory,verbs=get;update,namespace=openshift-windows-machine-config-operator
+// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=windows-services-latest,verbs=update,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,verbs=create,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles,resourceNames=windows-services-reader,verbs=list;watch;update,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,resourceNames=cluster,verbs=list;watch

@@ -168,7 +168,8 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionAvailable, false, "", string(f.Lacks[0].Reason), strings.Join(words, " "))
 }
 
-// shown returns the parts of an instance that the status uses. While an update waits or fails, the instance stays Ready.
+// shown returns the parts of an instance that the status uses. While an update waits or fails, the instance stays
+// Ready.
 func shown(i *v1alpha1.WindowsInstance) []any {
 	s, step := &i.Status, v1alpha1.Step("")
 	if s.Activity != nil {

@@ -66,8 +66,8 @@ func foreign(s *corev1.Secret) string {
 	return ""
 }
 
-// keep makes the secret of a namespace what it must be, and reports whether it is. Without the namespace there is neither
-// a secret nor a problem. A repeated call writes nothing.
+// keep makes the secret of a namespace what it must be, and reports whether it is. Without the namespace there is
+// neither a secret nor a problem. A repeated call writes nothing.
 func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (holds bool, problem *contract.Problem,
 	err error) {
 	if absent, err := r.absent(ctx, namespace); absent || err != nil {

@@ -125,8 +125,8 @@ func (r *Renewer) Run(ctx context.Context) {
 	})
 }
 
-// Obtain requests a certificate for a new key and stores it. If the request is not signed yet, it returns a Problem with
-// ReasonCertificatePending. The next call uses the same key, so that it finds the existing request.
+// Obtain requests a certificate for a new key and stores it. If the request is not signed yet, it returns a Problem
+// with ReasonCertificatePending. The next call uses the same key, so that it finds the existing request.
 func (r *Renewer) Obtain(ctx context.Context, life time.Duration) error {
 	key, err := r.PendingKey()
 	if err != nil {

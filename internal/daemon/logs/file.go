@@ -84,8 +84,8 @@ func (w *Writer) write(line []byte) error {
 	}
 	n, err := w.out.Write(line)
 	w.size += int64(n)
-	// On a full disk, the next line goes to the same file. A new file would have no space either, and an older one would
-	// be removed for it.
+	// On a full disk, the next line goes to the same file. A new file would have no space either, and an older one
+	// would be removed for it.
 	if err != nil && !errors.Is(err, winos.ErrNoSpace) {
 		_ = w.end() // the next line tries a new file
 	}

@@ -146,7 +146,8 @@ func (h *Reporter) due(now time.Time) (due []subject) {
 
 func keyOf(r resolver.Report) string {
 	if r.IsFailure() {
-		return "image " + r.Image
+		reason, _ := reasonOf(r)
+		return reason + " " + r.Image
 	}
 	var places []string
 	for _, a := range r.Attempts {

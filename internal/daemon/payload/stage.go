@@ -91,8 +91,8 @@ func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, proble
 	if n == nil || n.revision != revision || !slices.Equal(n.blobs, blobs) || n.isMet() {
 		n = &need{revision: revision, blobs: slices.Clone(blobs)}
 		if s.met == revision && s.Clock.Since(s.metAt) < stayedAfter {
-			n.over, n.problem = true, contract.NewProblem(contract.ReasonPayloadIncomplete, "payload of revision %s was "+
-				"fetched and did not stay in %s; does a virus scanner remove it?", revision, contract.DirStore)
+			n.over, n.problem = true, contract.NewProblem(contract.ReasonPayloadIncomplete, "payload of revision %s "+
+				"was fetched and did not stay in %s; does a virus scanner remove it?", revision, contract.DirStore)
 		}
 		s.need = n
 		loop.Signal(s.wake)

@@ -25,8 +25,8 @@ const (
 	lifetime = 14 * 24 * time.Hour
 )
 
-// Handover stores the daemon's certificate and kubeconfig, installs the program at self as the service, and starts it. It
-// stops a running service first, because that service writes the state file and reads the other files.
+// Handover stores the daemon's certificate and kubeconfig, installs the program at self as the service, and starts it.
+// It stops a running service first, because that service writes the state file and reads the other files.
 func Handover(ctx context.Context, host winos.Host, self string,
 	request contract.HandoverRequest) (answer contract.HandoverAnswer, err error) {
 	config := serviceConfig(request)

@@ -265,8 +265,8 @@ func (d *Disrupt) granted(status *v1alpha1.WindowsInstanceStatus) {
 // slotRetry is a safety net for a node that waits for its slot. Normally an event ends the wait.
 const slotRetry = time.Minute
 
-// takeSlot requests a slot in the rollout budget, unless the node must wait for the next try. If the host must be joined
-// again, takeSlot first waits for a private key. ends is false once the node has its slot.
+// takeSlot requests a slot in the rollout budget, unless the node must wait for the next try. If the host must be
+// joined again, takeSlot first waits for a private key. ends is false once the node has its slot.
 func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	activity, node, log := view.activity(), view.Node.Name, logf.FromContext(ctx)
 	if activity.OverSSH {

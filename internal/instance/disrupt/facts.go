@@ -144,9 +144,9 @@ type Fetch struct {
 	inVain  bool
 }
 
-// nothingSince returns since when the daemon has received nothing of its payload, or has not reported since the request.
-// It is zero while the daemon receives data. A report of progress counts only if fewer programs are missing than
-// before. Problems of the host, such as a full disk, would also occur over SSH. They don't end that time.
+// nothingSince returns since when the daemon has received nothing of its payload, or has not reported since the
+// request. It is zero while the daemon receives data. A report of progress counts only if fewer programs are missing
+// than before. Problems of the host, such as a full disk, would also occur over SSH. They don't end that time.
 func (d *Disrupt) nothingSince(view *View) policy.Since {
 	why, fetch := view.Node.Annotations[contract.StageStatusAnnotation], view.Fetch
 	missing := stillMissing(why)

@@ -229,8 +229,8 @@ func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance
 }
 
 // DrainFacts gathers the facts about the drain of a node. drain is its outcome in this reconcile, or nil.
-func (p *Parts) DrainFacts(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, bounds Bounds,
-	drain *Outcome) policy.DrainFacts {
+func (p *Parts) DrainFacts(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node,
+	bounds Bounds, drain *Outcome) policy.DrainFacts {
 	f := policy.DrainFacts{Uncordoned: IsUncordoned(node), IsOut: p.IsOut(node, bounds),
 		HasLeft: p.HasLeft(ctx, status, node.Annotations[contract.DesiredRevisionAnnotation])}
 	switch {
@@ -252,8 +252,8 @@ func NotDrained(node *corev1.Node, drain *Outcome) *contract.Problem {
 	if drain != nil {
 		return drain.Problem
 	}
-	return contract.NewProblem(contract.ReasonUncordoned, "a user uncordoned node %s while the operator was draining it",
-		node.Name)
+	return contract.NewProblem(contract.ReasonUncordoned,
+		"a user uncordoned node %s while the operator was draining it", node.Name)
 }
 
 // HasLeft reports whether the operator asked a daemon to leave the node's previous revision for a revision that

@@ -152,7 +152,8 @@ func (q question) sendFollowing(ctx context.Context, authorization string) (resp
 		request.Header.Set("Authorization", authorization)
 	}
 	origin := ""
-	client := http.Client{Transport: q.pull.state.way(q.at), CheckRedirect: func(next *http.Request, via []*http.Request) error {
+	client := http.Client{Transport: q.pull.state.way(q.at)}
+	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
 		from := next.Response.Request.URL // An insecure registry that speaks no TLS was asked by http.
 		if len(via) == 1 {
 			origin = authority(from.Scheme, from.Host)
@@ -174,7 +175,7 @@ func (q question) sendFollowing(ctx context.Context, authorization string) (resp
 			next.Header.Set("Authorization", authorization)
 		}
 		return nil
-	}}
+	}
 	if response, err = client.Do(request); err != nil {
 		return nil, false, err
 	}
@@ -276,8 +277,8 @@ func (b *body) Close() error {
 // rangeFrom returns the value of a Range header for everything from an offset on.
 func rangeFrom(offset int64) string { return fmt.Sprintf("bytes=%d-", offset) }
 
-// parseRange parses a Range header of this form. containerd requests no other ranges, and HTTP allows a server to answer
-// them with the whole content.
+// parseRange parses a Range header of this form. containerd requests no other ranges, and HTTP allows a server to
+// answer them with the whole content.
 func parseRange(header string) (offset int64, ranged bool) {
 	_, err := fmt.Sscanf(header, "bytes=%d-", &offset)
 	if err != nil || offset < 0 || rangeFrom(offset) != header {
