@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -376,8 +375,11 @@ func (c *crew) secrets(t *testing.T, texts ...string) {
 // undisrupted sees that no service was restarted.
 func undisrupted(t *testing.T, before map[string]uint32, hosts ...*fleet.Host) {
 	t.Helper()
-	if now := pids(t, hosts...); !maps.Equal(now, before) {
-		t.Errorf("services were restarted: %v became %v", before, now)
+	now := pids(t, hosts...)
+	for name, pid := range before { // after a join, the Windows exporter starts when it has a certificate
+		if now[name] != pid {
+			t.Errorf("%s was %d, and is %d", name, pid, now[name])
+		}
 	}
 }
 
