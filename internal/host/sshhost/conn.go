@@ -44,8 +44,9 @@ var _ host.Conn = (*conn)(nil)
 
 // watch notices the end of the connection.
 func (c *conn) watch() {
+	client := c.client
 	c.start(func() {
-		err := c.client.Wait()
+		err := client.Wait()
 		if broken := c.wire.broken(); broken != nil {
 			err = broken
 		}
