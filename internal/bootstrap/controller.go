@@ -205,8 +205,8 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 		return r.unreachable(config, fmt.Errorf("creating WindowsInstance %s/%s: %w", r.namespace, config.Name, err))
 	}
 	if !isOurs(instance, config) {
-		notReady(config, reasonNameTaken, fmt.Sprintf("Cluster %s has another WindowsInstance %s; if an earlier Machine "+
-			"had this name, it is being removed", cluster.GetName(), config.Name))
+		notReady(config, reasonNameTaken, fmt.Sprintf("Cluster %s has another WindowsInstance %s; if an earlier "+
+			"Machine had this name, it is being removed", cluster.GetName(), config.Name))
 		return retry, nil
 	}
 	join := &corev1.Secret{}

@@ -117,7 +117,8 @@ func (c *Core) launch(ctx context.Context, path, kubeconfig, dir string, webhook
 	}
 	defer output.Close()
 	c.cmd = exec.CommandContext(context.WithoutCancel(ctx), path,
-		"--webhook-port", strconv.Itoa(webhooks.Number), "--webhook-cert-dir", dir, "--health-addr", health.Address(), "--diagnostics-address", "127.0.0.1:0", "--insecure-diagnostics",
+		"--webhook-port", strconv.Itoa(webhooks.Number), "--webhook-cert-dir", dir, "--health-addr", health.Address(),
+		"--diagnostics-address", "127.0.0.1:0", "--insecure-diagnostics",
 		"--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields")
 	c.cmd.Env = []string{"KUBECONFIG=" + kubeconfig, "POD_NAMESPACE=default", "HOME=" + dir}
 	c.cmd.Stdout, c.cmd.Stderr = output, output

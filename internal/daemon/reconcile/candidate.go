@@ -69,7 +69,7 @@ func (r *Reconciler) understand() *contract.Problem {
 	if r.State.Data != nil {
 		c, err := r.revisions.revisionIn(r.State.Data, r.State.Revision.Name)
 		if err != nil {
-			return problemOf(contract.ReasonManifestInvalid, err)
+			return problemOf(err)
 		}
 		c.Confidential = r.State.Confidential
 		r.State.Revision = *c
@@ -78,7 +78,7 @@ func (r *Reconciler) understand() *contract.Problem {
 		return nil // the other daemon understands it
 	}
 	if _, err := r.State.ParseConfidential(); err != nil {
-		return problemOf(contract.ReasonManifestInvalid, err)
+		return problemOf(err)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (r *revisions) revisionOf(ctx context.Context, name string) (*state.Revisio
 	}
 	if err != nil {
 		r.watchManifest(ctx, name) // a corrected ConfigMap wakes the loop
-		return nil, problemOf(contract.ReasonManifestInvalid, fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
+		return nil, problemOf(fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
 	}
 	return revision, nil
 }
@@ -239,7 +239,7 @@ func (r *revisions) readSecret(ctx context.Context, c *state.Revision) *contract
 	}
 	c.Confidential = secret.Data[contract.ConfidentialField]
 	if _, err = c.ParseConfidential(); err != nil && !r.program.Replaces(c.Manifest) {
-		return problemOf(contract.ReasonManifestInvalid, fmt.Errorf("Secret %s: %w", name, err))
+		return problemOf(fmt.Errorf("Secret %s: %w", name, err))
 	}
 	return nil
 }
@@ -262,11 +262,11 @@ func (r *revisions) unwatchManifest() {
 	r.stop, r.manifestRevision, r.manifest = func() {}, "", nil
 }
 
-func problemOf(reason contract.Reason, err error) *contract.Problem {
+func problemOf(err error) *contract.Problem {
 	if p, ok := contract.AsProblem(err); ok {
 		return contract.NewProblem(p.Reason, "%s", withoutReason(err, p))
 	}
-	return contract.NewProblem(reason, "%v", err)
+	return contract.NewProblem(contract.ReasonManifestInvalid, "%v", err)
 }
 
 // withoutReason returns the text of an error without the number and reason of the Problem in it.

@@ -302,27 +302,3 @@ func Runs(exes ...string) func(exe string) bool {
 func within(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
-
-// interruptible runs a Windows call that doesn't support contexts. If ctx ends first, the call continues in
-// the background and its result is dropped, so the call must own the data that it uses.
-func interruptible[T any](ctx context.Context, call func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	var none T
-	if ctx.Err() != nil {
-		return none, context.Cause(ctx)
-	}
-	done := make(chan answer, 1)
-	go func() {
-		value, err := call()
-		done <- answer{value, err}
-	}()
-	select {
-	case a := <-done:
-		return a.value, a.err
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	}
-}
