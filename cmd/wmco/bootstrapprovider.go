@@ -19,6 +19,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	bootstrapv1 "github.com/windows-nodes/wmco/api/bootstrap/v1alpha1"
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/bootstrap"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -58,7 +59,8 @@ func provide(ctx context.Context, o providerOptions) error {
 		return fmt.Errorf("finding the management cluster: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err = errors.Join(clientgoscheme.AddToScheme(scheme), bootstrapv1.AddToScheme(scheme)); err != nil {
+	if err = errors.Join(clientgoscheme.AddToScheme(scheme), bootstrapv1.AddToScheme(scheme),
+		v1alpha1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("making a scheme: %w", err)
 	}
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{Scheme: scheme, HealthProbeBindAddress: o.health,

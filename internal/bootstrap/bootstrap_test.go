@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"context"
 	"encoding/base64"
 	"strings"
 	"testing"
@@ -10,12 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	bootstrapv1 "github.com/windows-nodes/wmco/api/bootstrap/v1alpha1"
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 const space = "team"
@@ -29,8 +33,11 @@ func reconciler(t *testing.T, objects ...client.Object) *Reconciler {
 	if err := bootstrapv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
 	return &Reconciler{client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&bootstrapv1.WindowsConfig{}).Build(), namespace: "operator"}
+		WithStatusSubresource(&bootstrapv1.WindowsConfig{}).Build(), connect: connect, namespace: "operator"}
 }
 
 func cluster(initialized bool) *unstructured.Unstructured {
@@ -67,7 +74,7 @@ func TestA87_AKubeconfigThatNamesAFileOrAProgramIsRefused(t *testing.T) {
 		`{"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"x","interactiveMode":"Never"}}`: false,
 	} {
 		r := reconciler(t, kubeconfig(user))
-		_, err := r.connect(t.Context(), cluster(true))
+		_, err := connect(t.Context(), r.client, cluster(true))
 		if accepted != (err == nil) {
 			t.Errorf("%s: %v", user, err)
 		}
@@ -173,6 +180,117 @@ func TestA87_TheVersionOfKubeletIsComparedWithTheMachine(t *testing.T) {
 		found := meta.FindStatusCondition(c.Status.Conditions, bootstrapv1.ConditionVersionMatches)
 		if (found == nil) != (test.state == "") || found != nil && found.Status != test.state {
 			t.Errorf("%+v: %+v", test, found)
+		}
+	}
+}
+
+// withWorkload returns a Reconciler whose workload cluster has the objects, and a client of that cluster.
+func withWorkload(t *testing.T, own *bootstrapv1.WindowsConfig, objects ...client.Object) (*Reconciler, client.Client) {
+	t.Helper()
+	workload := reconciler(t, objects...).client
+	machine := ofKind("Machine")
+	machine.SetNamespace(space)
+	machine.SetName("m")
+	machine.SetUID("machine")
+	machine.Object["spec"] = map[string]any{"providerID": "lab://m"}
+	own.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine", Name: "m",
+		UID: "machine"}}
+	r := reconciler(t, own, cluster(true), machine)
+	r.connect = func(context.Context, client.Client, client.Object) (client.Client, error) { return workload, nil }
+	return r, workload
+}
+
+// instanceOf returns the WindowsInstance m that the provider created for the WindowsConfig with a UID.
+func instanceOf(uid string) *v1alpha1.WindowsInstance {
+	return &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "operator", Name: "m", UID: "i",
+		Finalizers:  []string{"test/keep"},
+		Annotations: map[string]string{contract.BootstrapConfigAnnotation: uid}},
+		Status: v1alpha1.WindowsInstanceStatus{NodeName: "m", NodeUID: "n"}}
+}
+
+func TestA87_ACommandBecomesTheBootstrapDataOfItsOwnHost(t *testing.T) {
+	t.Parallel()
+	command := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "operator", Name: contract.JoinSecretPrefix + "i"},
+		Data: map[string][]byte{contract.JoinCommandField: []byte("join")}}
+	for name, test := range map[string]struct {
+		objects []client.Object
+		reason  string
+	}{
+		"no command yet":  {[]client.Object{instanceOf("u")}, reasonCommandAwaited},
+		"another Machine": {[]client.Object{instanceOf("earlier"), command}, reasonNameTaken},
+		"its own":         {[]client.Object{instanceOf("u"), command}, reasonDataCreated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := withWorkload(t, config(), test.objects...)
+			r.reconcile(t) // the finalizer
+			ready, found := r.reconcile(t)
+			if ready == nil || ready.Reason != test.reason {
+				t.Fatalf("Ready is %+v, want the reason %s", ready, test.reason)
+			}
+			if hasData := found.Status.DataSecretName != ""; hasData != (test.reason == reasonDataCreated) {
+				t.Errorf("the status names the secret %q", found.Status.DataSecretName)
+			}
+			secret := &corev1.Secret{}
+			err := r.client.Get(t.Context(), client.ObjectKeyFromObject(found), secret)
+			if (err == nil) != (test.reason == reasonDataCreated) ||
+				err == nil && !strings.Contains(string(secret.Data["value"]), "\njoin\n") {
+				t.Errorf("the bootstrap data is %q, %v", secret.Data["value"], err)
+			}
+		})
+	}
+}
+
+// A cloud provider skips a Node that has a provider ID, and would leave it tainted.
+func TestA87_TheProviderIDIsSetUnlessACloudProviderSetsIt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		uid, taint, before, after string
+	}{
+		"no cloud provider": {"n", "", "", "lab://m"},
+		"a cloud provider":  {"n", cloudTaint, "", ""},
+		"already set":       {"n", "", "cloud://m", "cloud://m"},
+		"another node":      {"other", "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: types.UID(test.uid)},
+				Spec: corev1.NodeSpec{ProviderID: test.before}}
+			if test.taint != "" {
+				node.Spec.Taints = []corev1.Taint{{Key: test.taint, Effect: corev1.TaintEffectNoSchedule}}
+			}
+			own := config()
+			own.Status.DataSecretName = "m"
+			r, workload := withWorkload(t, own, instanceOf("u"), node)
+			r.reconcile(t)
+			if err := workload.Get(t.Context(), client.ObjectKeyFromObject(node), node); err != nil {
+				t.Fatal(err)
+			}
+			if node.Spec.ProviderID != test.after {
+				t.Errorf("the provider ID is %q, want %q", node.Spec.ProviderID, test.after)
+			}
+		})
+	}
+}
+
+func TestA87_ADeletedWindowsConfigDeletesOnlyItsOwnInstance(t *testing.T) {
+	t.Parallel()
+	for _, uid := range []string{"u", "another"} {
+		deleted := config()
+		deleted.Finalizers, deleted.DeletionTimestamp = []string{finalizer}, &metav1.Time{Time: metav1.Now().Time}
+		r, workload := withWorkload(t, deleted, instanceOf(uid))
+		if _, found := r.reconcile(t); found != nil {
+			t.Errorf("%s: the WindowsConfig is still there", uid)
+		}
+		instance := instanceOf(uid)
+		if err := workload.Get(t.Context(), client.ObjectKeyFromObject(instance), instance); err != nil {
+			t.Fatal(err)
+		}
+		isDiscarded := instance.DeletionTimestamp != nil && instance.Spec.RemovalPolicy == v1alpha1.RemovalDiscard
+		isUntouched := instance.DeletionTimestamp == nil && instance.Spec.RemovalPolicy == ""
+		if isOwn := uid == "u"; isOwn && !isDiscarded || !isOwn && !isUntouched {
+			t.Errorf("the instance of %s: deleted %v, policy %q", uid, instance.DeletionTimestamp,
+				instance.Spec.RemovalPolicy)
 		}
 	}
 }

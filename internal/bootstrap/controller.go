@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -48,7 +49,7 @@ const (
 	workers = 10
 )
 
-// Reasons of conditions. Reasons of InstanceReady are those of the WindowsInstance.
+// Reasons of the conditions. If InstanceReady is False, its reason is usually the reason of the WindowsInstance.
 const (
 	reasonDataCreated      = "DataSecretCreated"
 	reasonWaiting          = "WaitingForCluster"
@@ -61,7 +62,7 @@ const (
 	reasonInstanceReported = "Reported"
 )
 
-// Names of Cluster API. The provider reads five fields of its objects, so it has no dependency on its Go module.
+// Names of Cluster API. The provider reads only five fields of its objects, so it doesn't need its Go module.
 const (
 	clusterAPIGroup   = "cluster.x-k8s.io"
 	clusterNameLabel  = clusterAPIGroup + "/cluster-name"
@@ -79,6 +80,8 @@ func ofKind(kind string) *unstructured.Unstructured {
 // Reconciler gives Machines their bootstrap data.
 type Reconciler struct {
 	client client.Client
+	// connect returns a client of the workload cluster of a Cluster.
+	connect func(ctx context.Context, management client.Client, cluster client.Object) (client.Client, error)
 	// namespace of the operator in every workload cluster.
 	namespace string
 }
@@ -86,7 +89,7 @@ type Reconciler struct {
 // Setup adds the controller to a manager of the management cluster. namespace is the operator's namespace in the
 // workload clusters.
 func Setup(mgr ctrl.Manager, namespace string) error {
-	r := &Reconciler{client: mgr.GetClient(), namespace: namespace}
+	r := &Reconciler{client: mgr.GetClient(), connect: connect, namespace: namespace}
 	err := ctrl.NewControllerManagedBy(mgr).Named("windowsconfig").
 		For(&bootstrapv1.WindowsConfig{}).
 		Watches(ofKind("Machine"), handler.EnqueueRequestsFromMapFunc(ofMachine)).
@@ -147,8 +150,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// step returns the time until the next step. Cluster API sets the label and the owner of a WindowsConfig. Until then
-// there is nothing to do.
+// step takes the next step, and returns the time until the one after it. Before Cluster API has set the label with the
+// name of the Cluster, there is nothing to do.
 func (r *Reconciler) step(ctx context.Context, config *bootstrapv1.WindowsConfig) (time.Duration, error) {
 	cluster := ofKind("Cluster")
 	name := client.ObjectKey{Namespace: config.Namespace, Name: config.Labels[clusterNameLabel]}
@@ -189,9 +192,9 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 		return 0, r.client.Patch(ctx, config, patch) // its event continues
 	}
-	workload, err := r.connect(ctx, cluster)
+	workload, err := r.connect(ctx, r.client, cluster)
 	if err != nil {
-		return r.unreachable(config, err)
+		return unreachable(config, err)
 	}
 	instance := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: config.Name,
@@ -202,7 +205,7 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 		err = workload.Get(ctx, client.ObjectKeyFromObject(instance), instance)
 	}
 	if err != nil {
-		return r.unreachable(config, fmt.Errorf("creating WindowsInstance %s/%s: %w", r.namespace, config.Name, err))
+		return unreachable(config, fmt.Errorf("creating WindowsInstance %s/%s: %w", r.namespace, config.Name, err))
 	}
 	if !isOurs(instance, config) {
 		notReady(config, reasonNameTaken, fmt.Sprintf("Cluster %s has another WindowsInstance %s; if an earlier "+
@@ -212,7 +215,7 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 	join := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: r.namespace, Name: contract.JoinSecretPrefix + string(instance.UID)}
 	if err = workload.Get(ctx, key, join); client.IgnoreNotFound(err) != nil {
-		return r.unreachable(config, fmt.Errorf("reading the command of WindowsInstance %s: %w", instance.Name, err))
+		return unreachable(config, fmt.Errorf("reading the command of WindowsInstance %s: %w", instance.Name, err))
 	}
 	command := string(join.Data[contract.JoinCommandField])
 	if command == "" {
@@ -257,8 +260,8 @@ func (r *Reconciler) createData(ctx context.Context, config *bootstrapv1.Windows
 	return metav1.IsControlledBy(secret, config), nil
 }
 
-// userData returns the command in the format of the program that runs it at the first boot. Cluster API's sentinel file
-// exists after the command has succeeded: the command ends with an error otherwise.
+// userData returns the command in the format of the program that runs it at the first boot. If the command fails, the
+// script ends before it writes the sentinel file of Cluster API.
 func userData(format bootstrapv1.UserDataFormat, command string) string {
 	script := command + `
 New-Item -ItemType Directory -Force -Path C:\run\cluster-api | Out-Null
@@ -276,7 +279,7 @@ Set-Content -LiteralPath C:\run\cluster-api\bootstrap-success.complete -Value su
 // follow copies the state of the WindowsInstance, and sets the provider ID of its Node.
 func (r *Reconciler) follow(ctx context.Context, config *bootstrapv1.WindowsConfig,
 	cluster client.Object) (time.Duration, error) {
-	workload, err := r.connect(ctx, cluster)
+	workload, err := r.connect(ctx, r.client, cluster)
 	if err != nil {
 		return refresh, err
 	}
@@ -314,12 +317,12 @@ func (r *Reconciler) identify(ctx context.Context, workload client.Client, confi
 		return false, err
 	}
 	providerID, _, _ := unstructured.NestedString(machine.Object, "spec", "providerID")
-	version, _, _ := unstructured.NestedString(machine.Object, "spec", "version")
+	wanted, _, _ := unstructured.NestedString(machine.Object, "spec", "version")
 	node := &corev1.Node{}
 	if err = workload.Get(ctx, client.ObjectKey{Name: name}, node); err != nil || string(node.UID) != uid {
 		return false, client.IgnoreNotFound(err)
 	}
-	compare(config, version, node.Status.NodeInfo.KubeletVersion)
+	compare(config, wanted, node.Status.NodeInfo.KubeletVersion)
 	for _, taint := range node.Spec.Taints {
 		if taint.Key == cloudTaint {
 			return false, nil
@@ -335,6 +338,23 @@ func (r *Reconciler) identify(ctx context.Context, workload client.Client, confi
 		return false, fmt.Errorf("setting the provider ID of node %s: %w", name, err)
 	}
 	return true, nil
+}
+
+// compare reports whether kubelet has the minor version that the Machine asks for. The payload of the workload
+// cluster's operator decides it.
+func compare(config *bootstrapv1.WindowsConfig, wanted, reported string) {
+	w, err := version.ParseGeneric(wanted)
+	if err != nil {
+		return // the Machine asks for none
+	}
+	r, err := version.ParseGeneric(reported)
+	if err == nil && r.Major() == w.Major() && r.Minor() == w.Minor() {
+		report(config, bootstrapv1.ConditionVersionMatches, metav1.ConditionTrue, reasonVersionMatches, "")
+		return
+	}
+	report(config, bootstrapv1.ConditionVersionMatches, metav1.ConditionFalse, reasonVersionDiffers, fmt.Sprintf(
+		"the Machine asks for %.32s, and the operator's payload has kubelet %.32s; use an operator with the other "+
+			"payload, or change the version of the Machine", wanted, reported))
 }
 
 // cloudTaint is the taint of a Node until the cloud provider has initialized it.
@@ -363,9 +383,9 @@ func (r *Reconciler) leave(ctx context.Context, config *bootstrapv1.WindowsConfi
 	if !controllerutil.ContainsFinalizer(config, finalizer) {
 		return 0, nil
 	}
-	workload, err := r.connect(ctx, cluster)
+	workload, err := r.connect(ctx, r.client, cluster)
 	if err != nil {
-		return r.unreachable(config, err)
+		return unreachable(config, err)
 	}
 	instance := &v1alpha1.WindowsInstance{}
 	err = workload.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: config.Name}, instance)
@@ -377,7 +397,7 @@ func (r *Reconciler) leave(ctx context.Context, config *bootstrapv1.WindowsConfi
 		}
 	}
 	if client.IgnoreNotFound(err) != nil {
-		return r.unreachable(config, fmt.Errorf("deleting WindowsInstance %s: %w", config.Name, err))
+		return unreachable(config, fmt.Errorf("deleting WindowsInstance %s: %w", config.Name, err))
 	}
 	return 0, r.release(ctx, config)
 }
@@ -393,7 +413,7 @@ func (r *Reconciler) release(ctx context.Context, config *bootstrapv1.WindowsCon
 }
 
 // unreachable reports that the workload cluster could not be used.
-func (r *Reconciler) unreachable(config *bootstrapv1.WindowsConfig, err error) (time.Duration, error) {
+func unreachable(config *bootstrapv1.WindowsConfig, err error) (time.Duration, error) {
 	notReady(config, reasonClusterUnusable, err.Error())
 	return retry, nil
 }

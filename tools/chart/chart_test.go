@@ -414,3 +414,25 @@ func TestA65_TheSameSourceMakesTheSameArchive(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// clusterctl installs a bootstrap provider from this one file.
+func TestA87_TheManifestOfTheBootstrapProviderIsComplete(t *testing.T) {
+	t.Parallel()
+	const image = "registry.example/wmco@sha256:0123"
+	out := t.TempDir()
+	if err := components(root, image, out); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(out, "bootstrap-components.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"image: " + image + "\n", "kind: Namespace\n", "kind: Deployment\n",
+		"name: windowsconfigs.bootstrap.windowsmachineconfig.openshift.io\n",
+		"name: windowsconfigtemplates.bootstrap.windowsmachineconfig.openshift.io\n",
+		"cluster.x-k8s.io/v1beta2: v1alpha1\n"} {
+		if strings.Count(string(text), want) == 0 {
+			t.Errorf("the manifest lacks %q", want)
+		}
+	}
+}
