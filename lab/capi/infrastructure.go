@@ -55,9 +55,7 @@ func Object(group, version, kind, namespace, name string) *unstructured.Unstruct
 type Infrastructure struct {
 	client client.Client
 	log    logr.Logger
-	// run carries out a script on a host.
-	run  func(ctx context.Context, host *fleet.Host, script string) error
-	work sync.WaitGroup
+	work   sync.WaitGroup
 
 	mu    sync.Mutex
 	free  []*fleet.Host
@@ -86,11 +84,7 @@ func Provide(ctx context.Context, lab *cluster.Cluster, dir string, hosts []*fle
 	if err != nil {
 		return nil, nil, err
 	}
-	i = &Infrastructure{client: mgr.GetClient(), log: log, free: hosts, hosts: map[string]*fleet.Host{},
-		run: func(ctx context.Context, host *fleet.Host, script string) error {
-			_, err := fleet.RunJoinCommand(ctx, host.Machine, script)
-			return err
-		}}
+	i = &Infrastructure{client: mgr.GetClient(), log: log, free: hosts, hosts: map[string]*fleet.Host{}}
 	err = errors.Join(
 		ctrl.NewControllerManagedBy(mgr).Named("labcluster").
 			For(Object(InfrastructureGroup, "v1", "LabCluster", "", "")).
@@ -233,7 +227,7 @@ func (i *Infrastructure) boot(ctx context.Context, machine, script string, never
 	i.free, i.hosts[machine] = i.free[1:], host
 	ctx = context.WithoutCancel(ctx)
 	i.work.Go(func() {
-		if err := i.run(ctx, host, script); err != nil {
+		if _, err := fleet.RunJoinCommand(ctx, host.Machine, script); err != nil {
 			i.log.Error(err, "the bootstrap data failed", "machine", machine)
 		}
 	})

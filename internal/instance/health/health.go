@@ -4,7 +4,6 @@
 package health
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -114,7 +113,6 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	case err != nil || journey.IsUnderWay(status): // the desired revision is unknown, or the upgrade has begun
 	case desired.Revision != status.DesiredRevision:
 		found.Update = h.Revisions.Compare(ctx, status.DesiredRevision, desired)
-		status.HeldRevision = cmp.Or(status.HeldRevision, status.DesiredRevision)
 	case status.Upgrade() != nil:
 		status.Activity = nil // the desired revision changed, and then changed back
 	}
