@@ -67,8 +67,8 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	return c.notLetIn(ctx, key.Hash, outcome.Problem)
 }
 
-// hasNewSettings reports whether the user has changed the connection settings, and the host has not accepted a login
-// with them yet. A refusal of another key says nothing about the settings.
+// hasNewSettings reports whether the user has changed the connection settings, and no login with them has succeeded. If
+// the condition shows that the host refused another key, the settings are correct.
 func (c *reconciliation) hasNewSettings() bool {
 	said := meta.FindStatusCondition(c.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
 	return said != nil && said.Status != metav1.ConditionTrue &&

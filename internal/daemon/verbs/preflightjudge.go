@@ -75,7 +75,7 @@ func (f findings) manages(service string) bool {
 	return f.ours && contract.IsManaged(f.services[service].Description)
 }
 
-// serviceNames are the services that a manifest may install, and those of other container runtimes.
+// serviceNames are the services that a manifest may install, and the service of another container runtime.
 func serviceNames() []string {
 	return []string{
 		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceExporter, contract.ServiceHybridOverlay,

@@ -31,7 +31,7 @@ func Receive(ctx context.Context, host winos.Host, home string,
 	})
 }
 
-// Fetch fetches blobs from where the host's Attendance says. Its answer is that of Receive.
+// Fetch fetches blobs from the address in the host's Attendance. It answers like Receive.
 func Fetch(ctx context.Context, host winos.Host, home string,
 	request contract.FetchRequest) (answer contract.ReceiveAnswer, err error) {
 	source, err := attend.Source(host.Files, RPCPath(home))

@@ -29,8 +29,8 @@ func connect(access uint32) (*mgr.Mgr, error) {
 // disconnect closes the service manager. Nothing was written through it that closing could lose.
 func disconnect(scm *mgr.Mgr) { _ = scm.Disconnect() }
 
-// openService opens a service with the required rights only. mgr.Mgr.OpenService requests all rights, which Windows
-// grants nobody for a protected service.
+// openService opens a service with the required rights only. mgr.Mgr.OpenService requests all rights. For a protected
+// service, Windows refuses these to every account.
 func openService(name string, access uint32) (*mgr.Service, error) {
 	scm, err := connect(windows.SC_MANAGER_CONNECT)
 	if err != nil {

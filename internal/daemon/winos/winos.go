@@ -196,7 +196,8 @@ type Facts struct {
 	FullName string
 	// MachineID is the registry's MachineGuid.
 	MachineID string
-	// BootID changes with every boot. It is empty if nobody has read it in this boot with administrator rights.
+	// BootID changes with every boot. It is empty until a program with administrator rights has read it in
+	// this boot.
 	BootID      string
 	ProductName string
 	// Server is false for client editions of Windows.

@@ -255,7 +255,7 @@ func TestA86_ACallThatNobodyWaitsForIsWithdrawn(t *testing.T) {
 	}
 }
 
-// callVerb calls a verb, as the operator does. If there is no answer, it leaves the variable as it is.
+// callVerb calls a verb, as the operator does. Without an answer, it does not change the variable.
 func callVerb[T any](ctx context.Context, c host.Conn, verb contract.Verb, request any,
 	answer *contract.Answer[T]) error {
 	got, err := host.Call[T](ctx, c, verb, request)

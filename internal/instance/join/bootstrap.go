@@ -167,7 +167,7 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 		return journey.Done() // nobody is there to be disrupted
 	case !instance.Status.HasSlot():
 		return journey.Fail(contract.NewProblem(contract.ReasonInProgress,
-			"node %s is back, and its host has no place in the rollout budget", node.Name))
+			"node %s is back, and its host has no slot in the rollout budget", node.Name))
 	}
 	session.FailingSince = time.Time{} // a drain may take longer than calls may fail
 	outcome := j.Evacuate(ctx, instance, node, bounds)

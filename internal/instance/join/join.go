@@ -1,6 +1,6 @@
 // Package join makes a host a node, in eight phases over one SSH session. The last phase waits for the daemon. The
 // instance controller runs the phases. It saves the status before a phase that another operator must know of, and if a
-// phase waits, fails or takes long. A join never takes a place in the rollout budget by itself.
+// phase waits, fails or takes long. A join never takes a slot in the rollout budget by itself.
 package join
 
 import (
