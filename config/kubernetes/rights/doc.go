@@ -8,6 +8,6 @@ package rights
 // Objects that internal/cluster reads there, each by its name. Services of DNS are found by a label, because they may
 // have any name.
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=cluster-info,verbs=get,namespace=kube-public
-// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=kubeadm-config,verbs=get,namespace=kube-system
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=extension-apiserver-authentication;kubeadm-config,verbs=get,namespace=kube-system
 // +kubebuilder:rbac:groups="",resources=services,verbs=list,namespace=kube-system
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,resourceNames=kubernetes,verbs=get
