@@ -37,6 +37,8 @@ UPGRADES ?= 100
 NEXT     ?= 0.2.0
 ONCE    ?=
 PAYLOAD ?=
+# BYITSELF=1 makes the demo's hosts join by themselves, without SSH servers.
+BYITSELF ?=
 # WINE=1 makes the demo's hosts of Wine. WMCO_WINE=require lets make test fail where Wine is missing.
 WINE    ?=
 export WMCO_WINE
@@ -48,8 +50,8 @@ INCOMPLETE ?=
 ##@ Try it
 
 .PHONY: demo
-demo: operator ## Join simulated Windows hosts to a local cluster and watch (CLUSTER=kubernetes, ONCE=1, HOSTS=n, MACHINES=n, FAIL=auth,disk,…, WINE=1)
-	$(BIN)/winlab demo --operator $(BIN)/wmco --cluster $(CLUSTER) --hosts $(HOSTS) --machines $(MACHINES) --fail "$(FAIL)" $(if $(ONCE),--once --json $(OUT)/demo.json) $(if $(filter real,$(PAYLOAD)),--payload $(OUT)/payload) $(if $(WINE),--wine)
+demo: operator ## Join simulated Windows hosts to a local cluster and watch (CLUSTER=kubernetes, ONCE=1, HOSTS=n, MACHINES=n, FAIL=auth,disk,…, WINE=1, BYITSELF=1)
+	$(BIN)/winlab demo --operator $(BIN)/wmco --cluster $(CLUSTER) --hosts $(HOSTS) --machines $(MACHINES) --fail "$(FAIL)" $(if $(ONCE),--once --json $(OUT)/demo.json) $(if $(filter real,$(PAYLOAD)),--payload $(OUT)/payload) $(if $(WINE),--wine) $(if $(BYITSELF),--by-itself)
 
 .PHONY: demo-upgrade
 demo-upgrade: operator ## Upgrade simulated nodes with pods on them to the next build, and watch (ONCE=1, HOSTS=n)

@@ -214,7 +214,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 func connectionsOf(hosts []*fleet.Host) (sum int64) {
 	for _, h := range hosts {
-		sum += h.Server.Counters().Connections
+		sum += h.Counters().Connections
 	}
 	return sum
 }
@@ -229,7 +229,7 @@ func startsOf(hosts []*fleet.Host) (sum int64) {
 // atMost returns the maximum of each counter.
 func atMost(hosts []*fleet.Host) (most sshd.Counters) {
 	for _, h := range hosts {
-		c := h.Server.Counters()
+		c := h.Counters()
 		most.Connections, most.Authenticated = max(most.Connections, c.Connections),
 			max(most.Authenticated, c.Authenticated)
 		most.Commands, most.PowerShellStarts = max(most.Commands, c.Commands),

@@ -24,7 +24,7 @@ import (
 type demo struct {
 	operator, payload, json, fail, platform, cluster string
 	hosts, machines                                  int
-	once, keep, debug, wine                          bool
+	once, keep, debug, wine, byItself                bool
 	timeout                                          time.Duration
 }
 
@@ -37,6 +37,7 @@ func newDemo() *cobra.Command {
 windows-instances, and shows how each host joins until Ctrl-C. The control plane looks like OpenShift, or with
 --cluster kubernetes like a cluster that kubeadm configured. With --machines, demo also starts a simulated cloud
 with a MachineSet. Its Machines boot with the operator's user data and become nodes without being listed. With
+--by-itself, the hosts aren't listed, and each runs the command that the operator publishes for it. With
 --once, demo removes one host and one Machine again, checks that they are gone and the host is clean, writes a
 report, and exits. The exit code is 0 if every host joined. Otherwise demo prints the reasons.`,
 		Args: cobra.NoArgs,
@@ -60,6 +61,8 @@ report, and exits. The exit code is 0 if every host joined. Otherwise demo print
 	flags.StringVar(&d.payload, "payload", "", "a payload directory made by `make payload`, instead of small stand-ins")
 	flags.BoolVar(&d.wine, "wine", false, "run the hosts under Wine instead of simulating them, with the real "+
 		"Windows programs that run there")
+	flags.BoolVar(&d.byItself, "by-itself", false, "let the hosts join by themselves: they have no SSH "+
+		"server, and the cluster has no private key")
 	flags.BoolVar(&d.keep, "keep", false, "keep the directory with logs and data")
 	flags.BoolVar(&d.debug, "debug", false, "let the operator log in detail")
 	flags.DurationVar(&d.timeout, "timeout", 3*time.Minute, "with --once, how long to wait for the hosts")
@@ -92,6 +95,10 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 		return fmt.Errorf("--hosts and --machines must be at least 1 together, and --hosts at least as many as "+
 			"--fail has faults (%d)", len(faults))
 	}
+	if d.byItself && (d.wine || d.machines > 0 || slices.ContainsFunc(faults, fleet.Fault.OfServers)) {
+		return errors.New("--by-itself starts simulated hosts without an SSH server: leave out --wine, --machines, " +
+			"and faults of SSH servers")
+	}
 	platform, err := d.platformType()
 	if err != nil {
 		return err
@@ -99,9 +106,10 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 	began := time.Now()
 	options := scene.Options{
 		Operator: d.operator, Payload: d.payload, Complete: true, Progress: out, AnyKubectl: true,
-		Keep: d.keep, Debug: d.debug, Platform: platform, Kubernetes: d.cluster == clusterKubernetes,
-		Cloud: cloud.Options{Provision: time.Second, Boot: 2 * time.Second, Costs: lively(), Latency: latency},
-		Hosts: fleet.Options{Count: d.hosts, Faults: faults, Costs: lively(), Latency: latency},
+		Keep: d.keep, Debug: d.debug, ByItself: d.byItself, Platform: platform,
+		Kubernetes: d.cluster == clusterKubernetes,
+		Cloud:      cloud.Options{Provision: time.Second, Boot: 2 * time.Second, Costs: lively(), Latency: latency},
+		Hosts:      fleet.Options{Count: d.hosts, Faults: faults, Costs: lively(), Latency: latency},
 	}
 	hosts, err := d.useWine(ctx, &options, faults, out)
 	if err != nil {
@@ -118,7 +126,7 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 	if d.keep {
 		fmt.Fprintf(out, "Logs and data stay in %s\n\n", s.Dir)
 	}
-	if err = s.List(ctx, s.Fleet.Hosts...); err != nil {
+	if err = d.bring(ctx, s); err != nil {
 		return err
 	}
 	if d.machines > 0 {
@@ -132,6 +140,14 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	return d.conclude(ctx, s, hosts, conclusion{out: out, began: began, settled: settled})
+}
+
+// bring lists the hosts, or runs the command on each of them.
+func (d *demo) bring(ctx context.Context, s *scene.Scene) error {
+	if !d.byItself {
+		return s.List(ctx, s.Fleet.Hosts...)
+	}
+	return s.Join(ctx, s.Fleet.Hosts...)
 }
 
 // conclusion is the result of the demo before the report.

@@ -111,7 +111,7 @@ func reportOnMachine(m *machinev1beta1.Machine) machineReport {
 func reportOn(r row) (instanceReport, error) {
 	entry := instanceReport{Name: r.name, Source: r.source(), PhaseSeconds: map[string]float64{}}
 	if r.host != nil {
-		entry.Address, entry.SSH = r.host.Address().Addr().String(), r.host.Server.Counters()
+		entry.Address, entry.SSH = r.host.Address().Addr().String(), r.host.Counters()
 	}
 	if r.instance == nil {
 		return entry, fmt.Errorf("host %s: no instance was made, it is in phase %s", r.name, r.phase())
@@ -133,33 +133,31 @@ func reportOn(r row) (instanceReport, error) {
 		status.Message, status.Fix)
 }
 
-// remove removes a host from the list and checks that it is in its original state.
+// removalTimeout contains the minute that a host which joined by itself waits.
+const removalTimeout = 2 * time.Minute
+
+// remove removes a host and checks that it is in its original state.
 func remove(ctx context.Context, s *scene.Scene, leaver *fleet.Host, out io.Writer) (removalReport, error) {
 	began := time.Now()
-	result := removalReport{Name: leaver.Address().Addr().String()}
+	result := removalReport{Name: scene.NameOf(leaver)}
 	fmt.Fprintf(out, "\nremoving %s again\n", result.Name)
-	stay := []*fleet.Host{}
-	for _, h := range s.Fleet.Hosts {
-		if h != leaver {
-			stay = append(stay, h)
-		}
-	}
-	if err := s.List(ctx, stay...); err != nil {
+	if err := s.Remove(ctx, leaver); err != nil {
 		return result, err
 	}
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true,
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, removalTimeout, true,
 		func(ctx context.Context) (bool, error) {
 			_, err := s.Instance(ctx, leaver)
-			if apierrors.IsNotFound(err) {
-				return true, nil
+			if !apierrors.IsNotFound(err) {
+				return false, err
 			}
-			return false, err
+			result.Left = scene.Left(leaver)
+			// A host that joined by itself removes its service a minute after its instance is gone.
+			return leaver.Server != nil || len(result.Left) == 0, nil
 		})
-	if err != nil {
+	if err != nil && len(result.Left) == 0 {
 		return result, fmt.Errorf("waiting for %s to leave: %w", result.Name, err)
 	}
 	result.Seconds = time.Since(began).Seconds()
-	result.Left = scene.Left(leaver)
 	result.Clean = len(result.Left) == 0
 	if !result.Clean {
 		return result, errors.Join(fmt.Errorf("host %s is not clean", result.Name),

@@ -14,18 +14,18 @@ import (
 
 // row is one host at one moment.
 type row struct {
-	// name of the instance: the address of a listed host, or the name of the Machine.
+	// name of the instance: see scene.NameOf. It is the name of the Machine if there is one.
 	name     string
-	machine  *machinev1beta1.Machine   // nil for a listed host
+	machine  *machinev1beta1.Machine   // nil for an initial host
 	host     *fleet.Host               // nil until the Machine has a host
 	instance *v1alpha1.WindowsInstance // nil until it is created
 }
 
-// look reads listed hosts and Machines.
+// look reads initial hosts and Machines.
 func look(ctx context.Context, s *scene.Scene) ([]row, error) {
 	rows := []row{}
 	for _, h := range s.Fleet.Hosts {
-		rows = append(rows, row{name: h.Address().Addr().String(), host: h})
+		rows = append(rows, row{name: scene.NameOf(h), host: h})
 	}
 	if s.Cloud != nil {
 		machines, err := s.Machines(ctx, machineSet)
@@ -60,10 +60,13 @@ func (r row) phase() string {
 	return "-"
 }
 
-// source returns whether the host was listed or belongs to a Machine.
+// source returns whether the host was listed, joins by itself, or belongs to a Machine.
 func (r row) source() string {
-	if r.machine != nil {
+	switch {
+	case r.machine != nil:
 		return string(v1alpha1.SourceMachine)
+	case r.host.Server == nil:
+		return "ByItself"
 	}
 	return string(v1alpha1.SourceConfigMap)
 }

@@ -58,7 +58,7 @@ func (l *Lease) Release() error { return l.hold.Close() }
 // TakeOwn reserves this computer's address in its network, if no other lab has it. The API server doesn't call
 // kubelets at loopback addresses, and Endpoints can't contain them.
 func TakeOwn(ctx context.Context) (*Lease, error) {
-	address, err := own()
+	address, err := OwnAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +78,8 @@ func TakeOwn(ctx context.Context) (*Lease, error) {
 	}
 }
 
-// own returns the first IPv4 address that is neither a loopback nor a link-local address.
-func own() (netip.Addr, error) {
+// OwnAddress returns this computer's first IPv4 address that is neither a loopback nor a link-local address.
+func OwnAddress() (netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("listing the addresses of this computer: %w", err)

@@ -67,8 +67,8 @@ func FaultNames() []string {
 	return names
 }
 
-// OfMachines reports whether only a simulated machine can have this fault. Any host can have the other faults,
-// because they are in its SSH server.
+// OfMachines reports whether only a simulated machine can have this fault. Any host with an SSH server can have the
+// other faults, because they are in this server.
 func (f Fault) OfMachines() bool {
 	switch f {
 	case FaultBuild, FaultDisk, FaultClock, FaultPort, FaultHostname:
@@ -78,10 +78,13 @@ func (f Fault) OfMachines() bool {
 	}
 }
 
+// OfServers reports whether a host needs an SSH server to have this fault.
+func (f Fault) OfServers() bool { return f != FaultNone && !f.OfMachines() }
+
 // Break gives a host a fault, if the host can have it. FaultHostKey only changes its Entry. FaultHostname must be
 // set when the machine is created.
 func (h *Host) Break(fault Fault) {
-	if h.Machine == nil && fault.OfMachines() {
+	if h.Machine == nil && fault.OfMachines() || h.Server == nil && fault.OfServers() {
 		return
 	}
 	h.Fault = fault

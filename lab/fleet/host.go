@@ -136,6 +136,14 @@ func (h *Host) Address() netip.AddrPort {
 	return h.Server.Address()
 }
 
+// Counters returns the counters of the host's SSH server. Without one, they are 0.
+func (h *Host) Counters() sshd.Counters {
+	if h.Server == nil {
+		return sshd.Counters{}
+	}
+	return h.Server.Counters()
+}
+
 // Entry returns the host's key and value in the ConfigMap windows-instances.
 func (h *Host) Entry() (key, value string) {
 	value = fmt.Sprintf("username=%s,port=%d", h.User(), h.Address().Port())

@@ -32,8 +32,9 @@ func (s *Scene) newCloud() (err error) {
 	return nil
 }
 
-// place makes a listed host an instance on the platform of the scene, without a Machine.
+// place makes an initial host an instance on the platform of the scene, without a Machine.
 func (s *Scene) place(host *fleet.HostOptions) {
+	host.NoSSH = s.options.ByItself
 	host.Name = cloud.NodeName(s.options.Platform, host.Machine.Hostname, host.Machine.Address)
 	host.Machine.Metadata, host.Machine.MetadataRouted = cloud.Metadata(s.options.Platform, host.Name,
 		cloud.ProviderID(s.options.Platform, host.Name))

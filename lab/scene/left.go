@@ -11,13 +11,16 @@ import (
 )
 
 // Left lists the differences between the current state of a host and its state at creation, except logs, which the
-// product keeps on purpose, and the external network.
+// product keeps on purpose, the external network, and the program that removes the service of a host that joined by
+// itself: the next boot deletes it, because it is in use.
 func Left(host *fleet.Host) []string {
 	now, err := host.Snapshot(context.Background())
 	if err != nil {
 		return []string{err.Error()}
 	}
 	left := sim.Diff(host.Before, now, contract.DirLog, externalDir)
-	return slices.DeleteFunc(left,
-		func(line string) bool { return strings.HasPrefix(line, "+ network "+externalNetwork) })
+	return slices.DeleteFunc(left, func(line string) bool {
+		return strings.HasPrefix(line, "+ network "+externalNetwork) ||
+			host.Server == nil && strings.HasPrefix(line, `+ file C:\WINDOWS\TEMP\WMCO-`)
+	})
 }

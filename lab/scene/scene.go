@@ -59,6 +59,9 @@ type Options struct {
 	Settings *v1alpha1.WindowsMachineConfigSpec
 	// NoKey omits the secret with the private key.
 	NoKey bool
+	// ByItself makes the initial hosts join by themselves: they have no SSH server, and the cluster has no private key.
+	// See Join.
+	ByItself bool
 	// Audit writes the API server's audit log.
 	Audit bool
 	// Planes is a pool of control planes that the scene can borrow from, and returns to in Close. If nil, each scene
@@ -153,8 +156,13 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 			return nil, err
 		}
 	}
-	if s.payloadServer, err = s.holdPort(ctx); err != nil {
+	if s.payloadServer, err = s.holdPayloadServer(ctx); err != nil {
 		return nil, err
+	}
+	if options.ByItself {
+		if err = s.offerPayload(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err = s.startHosts(ctx); err != nil {
 		return nil, err
@@ -317,7 +325,7 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 		}
 		s.run(func() error { return s.Cloud.Run(running) })
 	}
-	if s.options.NoKey {
+	if s.options.NoKey || s.options.ByItself {
 		return nil
 	}
 	return s.PutKey(ctx, s.Key)
@@ -356,6 +364,9 @@ func (s *Scene) Close() error {
 	}
 	for _, ended := range s.running {
 		all = append(all, <-ended)
+	}
+	if s.options.ByItself && s.Client != nil {
+		all = append(all, s.withdrawPayload())
 	}
 	switch {
 	case s.lent != nil:
@@ -420,13 +431,12 @@ func (s *Scene) ListRaw(ctx context.Context, data map[string]string) error {
 	return nil
 }
 
-// Instance reads the instance of a listed host.
+// Instance reads the instance of a host.
 func (s *Scene) Instance(ctx context.Context, host *fleet.Host) (*v1alpha1.WindowsInstance, error) {
-	return s.InstanceNamed(ctx, nameOf(host))
+	return s.InstanceNamed(ctx, NameOf(host))
 }
 
-// InstanceNamed reads an instance by its name: the address of a listed host, or the name of a
-// Machine.
+// InstanceNamed reads an instance by its name: see NameOf, or the name of a Machine.
 func (s *Scene) InstanceNamed(ctx context.Context, name string) (*v1alpha1.WindowsInstance, error) {
 	instance := &v1alpha1.WindowsInstance{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: s.options.Namespace, Name: name},
@@ -436,8 +446,14 @@ func (s *Scene) InstanceNamed(ctx context.Context, name string) (*v1alpha1.Windo
 	return instance, nil
 }
 
-// nameOf returns the name of the instance of a listed host.
-func nameOf(host *fleet.Host) string { return host.Address().Addr().String() }
+// NameOf returns the name of the instance of a host: the address of a listed host, or the name of a host that joins by
+// itself.
+func NameOf(host *fleet.Host) string {
+	if host.Server == nil {
+		return host.Name
+	}
+	return host.Address().Addr().String()
+}
 
 func (s *Scene) say(what string) {
 	fmt.Fprintf(s.options.Progress, "%s  %s\n", time.Now().Format("15:04:05"), what)

@@ -42,11 +42,11 @@ func await(ctx context.Context, pace, timeout time.Duration, what string,
 	return nil
 }
 
-// WaitReady waits until listed hosts are Ready nodes.
+// WaitReady waits until hosts are Ready nodes.
 func (s *Scene) WaitReady(ctx context.Context, timeout time.Duration, hosts ...*fleet.Host) error {
 	names := make([]string, len(hosts))
 	for i, h := range hosts {
-		names[i] = nameOf(h)
+		names[i] = NameOf(h)
 	}
 	return s.WaitInstances(ctx, timeout, names...)
 }

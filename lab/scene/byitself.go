@@ -1,0 +1,131 @@
+package scene
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/lab/fleet"
+)
+
+// holdPayloadServer reserves the address where the operator serves the payload. The API server's service proxy doesn't
+// forward to loopback addresses, so hosts that join by themselves need an address in this computer's network.
+func (s *Scene) holdPayloadServer(ctx context.Context) (address string, err error) {
+	address, err = s.holdPort(ctx)
+	if err != nil || !s.options.ByItself {
+		return address, err
+	}
+	own, err := fleet.OwnAddress()
+	if err != nil {
+		return "", err
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf("reading the payload server's address: %w", err)
+	}
+	return net.JoinHostPort(own.String(), port), nil
+}
+
+// offerPayload creates the Service of the payload server and its endpoints. The API server forwards requests only to
+// the address of a pod, so the operator's process gets one.
+func (s *Scene) offerPayload(ctx context.Context) error {
+	server, err := netip.ParseAddrPort(s.payloadServer)
+	if err != nil {
+		return fmt.Errorf("reading the payload server's address: %w", err)
+	}
+	address := server.Addr().String()
+	meta := metav1.ObjectMeta{Namespace: s.options.Namespace, Name: contract.PayloadService}
+	pod := &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{
+		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+		Containers: []corev1.Container{{Name: "operator", Image: "operator", SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: ptr.To(false),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}}}}
+	reference := &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
+	for _, object := range []client.Object{pod,
+		&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{{Name: "payload", Port: contract.PayloadServerPort}}}},
+		&corev1.Endpoints{ObjectMeta: meta, Subsets: []corev1.EndpointSubset{{ //nolint:staticcheck // its proxy reads them
+			Addresses: []corev1.EndpointAddress{{IP: address, TargetRef: reference}},
+			Ports:     []corev1.EndpointPort{{Name: "payload", Port: int32(server.Port())}}}}}} {
+		if err = client.IgnoreAlreadyExists(s.Client.Create(ctx, object)); err != nil {
+			return fmt.Errorf("creating %T %s: %w", object, meta.Name, err)
+		}
+	}
+	pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, address
+	pod.Status.PodIPs = []corev1.PodIP{{IP: address}}
+	if err = s.Client.Status().Update(ctx, pod); err != nil {
+		return fmt.Errorf("giving the operator's pod an address: %w", err)
+	}
+	return nil
+}
+
+// withdrawPayload deletes the endpoints, which a baseline doesn't contain.
+func (s *Scene) withdrawPayload() error {
+	endpoints := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{ //nolint:staticcheck // see offerPayload
+		Namespace: s.options.Namespace, Name: contract.PayloadService}}
+	return client.IgnoreNotFound(s.Client.Delete(context.Background(), endpoints))
+}
+
+// commandTimeout is how long the operator may take until it has published a command.
+const commandTimeout = time.Minute
+
+// Join invites simulated hosts that join by themselves, and runs the command on each of them. It returns when the
+// daemons' programs run there. A failed command fails with the output that an administrator sees.
+func (s *Scene) Join(ctx context.Context, hosts ...*fleet.Host) error {
+	var group errgroup.Group
+	for _, host := range hosts {
+		group.Go(func() error {
+			_, command, err := s.Invite(ctx, NameOf(host))
+			if err != nil {
+				return err
+			}
+			s.say("running the command of " + NameOf(host) + " on the host")
+			if output, err := fleet.RunJoinCommand(ctx, host.Machine, command); err != nil {
+				return fmt.Errorf("running the command on %s: %w\n%s", host.Name, err, output)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// Remove deletes a host from the list, or deletes the WindowsInstance of a host that joined by itself.
+func (s *Scene) Remove(ctx context.Context, leaver *fleet.Host) error {
+	if leaver.Server == nil {
+		return s.Client.Delete(ctx, &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.options.Namespace, Name: NameOf(leaver)}})
+	}
+	stay := slices.DeleteFunc(slices.Clone(s.Fleet.Hosts), func(h *fleet.Host) bool { return h == leaver })
+	return s.List(ctx, stay...)
+}
+
+// Invite creates the WindowsInstance of a host that joins by itself, and returns the command for the host.
+func (s *Scene) Invite(ctx context.Context, name string) (instance *v1alpha1.WindowsInstance, command string,
+	err error) {
+	instance = &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace, Name: name},
+		Spec: v1alpha1.WindowsInstanceSpec{Address: name, ByItself: &v1alpha1.ByItself{}}}
+	if err = s.Client.Create(ctx, instance); err != nil {
+		return nil, "", fmt.Errorf("creating WindowsInstance %s: %w", name, err)
+	}
+	err = s.Await(ctx, commandTimeout, "the command of "+name, func(ctx context.Context) (bool, string, error) {
+		secret := &corev1.Secret{}
+		err := s.Client.Get(ctx, client.ObjectKey{Namespace: s.options.Namespace,
+			Name: contract.JoinSecretPrefix + string(instance.UID)}, secret)
+		command = string(secret.Data[contract.JoinCommandField])
+		_ = s.Client.Get(ctx, client.ObjectKeyFromObject(instance), instance)
+		return command != "", instance.Status.Message, client.IgnoreNotFound(err)
+	})
+	return instance, command, err
+}
