@@ -406,11 +406,9 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
-	// NodeExpected means that no Node of this name existed when the host received the credential to register one.
-	// Then the operator adopts a new Node of this name even if only the host itself reports the Node's address.
-	// +optional
-	NodeExpected bool `json:"nodeExpected,omitempty"`
-	// NodeUID is the UID of the adopted Node.
+	// NodeUID is the UID of the host's Node. It is empty if no Node of this name existed when the host received the
+	// credential to register one. Then the operator adopts a new Node of this name even if only the host itself
+	// reports the Node's address.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`
@@ -426,12 +424,9 @@ type WindowsInstanceStatus struct {
 	// +listType=atomic
 	// +optional
 	NodeTaints []string `json:"nodeTaints,omitempty"`
-	// DaemonStopped means that a join has stopped the daemon on the host, or is about to, and has not started it
-	// again.
-	// +optional
-	DaemonStopped bool `json:"daemonStopped,omitempty"`
 	// BootstrapCredentials are the ids of the bootstrap tokens of the present join, newest last. kubelet needs one
-	// of these tokens to request its first certificate. The ids are not secret.
+	// of these tokens to request its first certificate. The ids are not secret. A host that gets a token stops its
+	// daemon until the phase Confirming.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=256
 	// +listType=atomic

@@ -19,7 +19,6 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/instance/join"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
@@ -187,9 +186,9 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 			w.machine.Answer(contract.VerbReceive, problem(contract.ReasonPayloadCorrupt))
 		}, "fails", contract.ReasonPayloadCorrupt, v1alpha1.PhaseDelivering},
 		"there is no token": {nil, func(w *world) { w.noToken = down }, "waits", contract.ReasonAPICallFailed,
-			v1alpha1.PhaseDelivering},
+			v1alpha1.PhaseBootstrapping},
 		"the Node can't be read": {nil, func(w *world) { w.broken["get"] = down },
-			"waits", contract.ReasonAPICallFailed, v1alpha1.PhaseDelivering},
+			"waits", contract.ReasonAPICallFailed, v1alpha1.PhaseBootstrapping},
 		"a Linux node has the name": {[]client.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-a"}}},
 			func(*world) {},
 			"fails", contract.ReasonNodeForeign, v1alpha1.PhaseBootstrapping},
@@ -584,9 +583,9 @@ func TestA55_AHostForWhichACallIsRefusedMakesRoomForOthers(t *testing.T) {
 		in     v1alpha1.Phase
 		calls  []contract.Verb
 	}{
-		"kubelet's token": {func(w *world) { w.noToken = no }, v1alpha1.PhaseDelivering,
+		"kubelet's token": {func(w *world) { w.noToken = no }, v1alpha1.PhaseBootstrapping,
 			[]contract.Verb{contract.VerbPreflight}},
-		"its Node": {func(w *world) { w.broken["get"] = no }, v1alpha1.PhaseDelivering,
+		"its Node": {func(w *world) { w.broken["get"] = no }, v1alpha1.PhaseBootstrapping,
 			[]contract.Verb{contract.VerbPreflight}},
 		"the daemon's certificate": {func(w *world) { w.broken["create"] = no }, v1alpha1.PhaseBootstrapping,
 			[]contract.Verb{contract.VerbPreflight, contract.VerbBootstrap}},
@@ -746,7 +745,7 @@ func TestANodeThatServesIsNotCordonedByJoiningAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode(version))
 	i := newInstance()
-	i.Status.NodeName, i.Status.NodeExpected = "win-a", true // the join before made it, or it would be emptied first
+	i.Status.NodeName, i.Status.NodeUID = "win-a", "node-uid" // the join before made it, or it would be emptied first
 	want(t, w.join(t, i, &journey.Session{}, v1alpha1.PhaseAdopting), "done", "")
 	if w.getNode(t).Spec.Unschedulable {
 		t.Error("it was cordoned")
@@ -774,22 +773,6 @@ func TestAHostThatIsNotConfirmedInTimeKeepsNoPlaceFromOthers(t *testing.T) {
 	w.clock = w.clock.Add(v1alpha1.DefaultVerifyTimeout + time.Minute)
 	if outcome := w.join(t, i, &journey.Session{}, ""); !outcome.IsWaiting() || !outcome.Endless {
 		t.Errorf("after the time for verification it is %+v", outcome)
-	}
-}
-
-// Between the note and the call comes what the host never sees. The note of an earlier session, whose call may have
-// reached it, stands.
-func TestTheNoteOfAStoppedDaemonIsTakenBackOnlyBySessionsThatDidNotStopIt(t *testing.T) {
-	t.Parallel()
-	for _, own := range []bool{true, false} {
-		w, i := newWorld(t), newInstance()
-		i.Status.Phase, i.Status.DaemonStopped = v1alpha1.PhaseBootstrapping, true
-		phases := w.Phases()
-		n := slices.IndexFunc(phases, func(p join.Phase) bool { return p.Name == v1alpha1.PhaseBootstrapping })
-		session := &journey.Session{IsStopNoted: own} // it has no token
-		if outcome := phases[n].Run(t.Context(), i, session); !outcome.IsFailed() || i.Status.DaemonStopped == own {
-			t.Errorf("its own note: %t; it is %+v, and the daemon is stopped: %t", own, outcome, i.Status.DaemonStopped)
-		}
 	}
 }
 

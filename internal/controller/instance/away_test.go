@@ -12,6 +12,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
 // proxied is a revision of the release that hosts joined with.
@@ -203,7 +204,7 @@ func TestANodeThatRecoversInAJoinGetsItsDaemonBack(t *testing.T) {
 				r.advance(t, 1, time.Minute)
 				r.sign(t)
 			}
-			if r.calls(1, contract.VerbHandover) == before || r.get(t, 1).Status.DaemonStopped {
+			if r.calls(1, contract.VerbHandover) == before || journey.HasStoppedDaemon(&r.get(t, 1).Status) {
 				t.Errorf("the daemon stays stopped: %+v", r.get(t, 1).Status)
 			}
 		})

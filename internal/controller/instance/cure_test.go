@@ -472,7 +472,8 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 			i.Status.Failures = 1
 		},
 		"with a handover whose answer was lost": func(_ *testing.T, _ *rig, i *v1alpha1.WindowsInstance) {
-			i.Status.Phase, i.Status.Failures, i.Status.DaemonStopped = v1alpha1.PhaseHandingOver, 1, true
+			i.Status.Phase, i.Status.Failures = v1alpha1.PhaseHandingOver, 1
+			i.Status.BootstrapCredentials = []string{"JTI=token"}
 		},
 		"where the rollout is halted": func(t *testing.T, r *rig, _ *v1alpha1.WindowsInstance) {
 			t.Helper()

@@ -82,6 +82,8 @@ type rig struct {
 	staleNode *corev1.Node
 	unseen    string
 	liveNodes int
+	// looked runs after a read of a Node past the cache.
+	looked func()
 	// saving runs before a status is written, which is written; slow instead of dialling; quiet says that events are
 	// not kept.
 	saving  func()
@@ -222,6 +224,9 @@ type pastCache struct {
 
 func (p pastCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 	stale, staleNode, unseen := p.rig.stale, p.rig.staleNode, p.rig.unseen
+	if _, ok := o.(*corev1.Node); ok && p.rig.looked != nil {
+		defer p.rig.looked()
+	}
 	p.rig.stale, p.rig.staleNode, p.rig.unseen = nil, nil, ""
 	defer func() { p.rig.stale, p.rig.staleNode, p.rig.unseen = stale, staleNode, unseen }()
 	if _, ok := o.(*corev1.Node); ok {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
@@ -26,8 +27,9 @@ type joining struct{ *reconciliation }
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	status := &c.instance.Status
-	if status.HasSlot() || c.disruptsNoPods() {
-		return free, nil
+	known, err := c.parts.Nodes.Get(ctx, status.NodeName)
+	if err != nil || status.HasSlot() || c.disruptsNoPods(known) {
+		return free, err
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
 	if err != nil || !serves && !status.Joined() {
@@ -60,9 +62,9 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 
 // disruptsNoPods reports whether the host has no pods, or a join whose keys are replaced only has to end, or the host
 // is done and only waits for its Node.
-func (c joining) disruptsNoPods() bool {
+func (c joining) disruptsNoPods(node *corev1.Node) bool {
 	status := &c.instance.Status
-	return journey.IsFirstJoin(status) || c.life.session.HasReplacedKey() ||
+	return journey.IsFirstJoin(status, node) || c.life.session.HasReplacedKey() ||
 		join.IsTold(status) && status.Phase == v1alpha1.PhaseConfirming
 }
 
@@ -84,7 +86,7 @@ func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, 
 
 // run runs the phases until one waits or fails.
 func (c joining) run(ctx context.Context) (ctrl.Result, error) {
-	if !join.IsHalfway(&c.instance.Status, &c.life.session) {
+	if !join.IsHalfway(&c.instance.Status) {
 		if well, err := c.recovered(ctx); err != nil || well {
 			if err != nil {
 				return ctrl.Result{}, err
@@ -117,7 +119,10 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			c.report(ctx, outcome)
 			return c.result(ctx, outcome.After)
 		case outcome.Then == journey.Save:
-			continue // only saved phases request this: the next iteration saves first
+			if err = c.record.save(ctx); err != nil {
+				return ctrl.Result{}, err
+			}
+			continue
 		case outcome.Then == journey.Confirm:
 			c.status.passed(phases[i].Name)
 			i = len(phases) - 1

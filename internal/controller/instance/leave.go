@@ -105,7 +105,7 @@ func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	status := &c.instance.Status
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
-	if !policy.NeedsPlace(c.instance.Spec.RemovalPolicy) || journey.IsFirstJoin(status) {
+	if !policy.NeedsPlace(c.instance.Spec.RemovalPolicy) || journey.IsFirstJoin(status, c.node) {
 		return free, nil
 	}
 	if node := journey.Ours(c.node, c.instance); node == nil {

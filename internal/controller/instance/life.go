@@ -64,7 +64,7 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	}
 	for _, isNode := range []bool{true, false} {
 		for i := range list.Items {
-			if one := &list.Items[i]; isNode == (one.Status.NodeUID != "") {
+			if one := &list.Items[i]; isNode == journey.HasName(&one.Status) {
 				r.begin(one)
 			}
 		}

@@ -117,7 +117,7 @@ func (i *instances) Collect(out chan<- prometheus.Metric) {
 // was adopted, and stays while the host joins again.
 func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.WindowsInstance, node *corev1.Node) {
 	status, name := &instance.Status, ""
-	if status.NodeUID != "" {
+	if status.NodeUID != "" || status.Joined() {
 		name = status.NodeName
 	}
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {

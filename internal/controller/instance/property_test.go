@@ -29,6 +29,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/instance/disrupt"
 	"github.com/windows-nodes/wmco/internal/policy"
@@ -216,7 +217,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 			"cordoned": !was.Spec.Unschedulable && now.Spec.Unschedulable,
 			// a daemon that is stopped does nothing, and has what it held before it is started
 			"told to go to a version": to != was.Annotations[contract.DesiredRevisionAnnotation] &&
-				(!instance.Status.DaemonStopped || to != instance.Status.HeldRevision),
+				(!journey.HasStoppedDaemon(&instance.Status) || to != instance.Status.HeldRevision),
 			"allowed to reboot": now.Annotations[contract.RebootApprovedAnnotation] != "" &&
 				was.Annotations[contract.RebootApprovedAnnotation] == "",
 			"uncordoned for a stranger": was.Spec.Unschedulable && !now.Spec.Unschedulable &&
@@ -247,7 +248,7 @@ func (f *fleet) noteLost(name string) {
 // rejoins says that a host is joined again whose pods were lost. No revision is published here, so it comes back at the
 // desired one.
 func (f *fleet) rejoins(name string) bool {
-	return f.host[name].lost && f.p.now.instances[name].Status.DaemonStopped
+	return f.host[name].lost && journey.HasStoppedDaemon(&f.p.now.instances[name].Status)
 }
 
 // claims is the observer when a node is about to be disrupted.

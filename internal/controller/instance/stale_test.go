@@ -185,8 +185,9 @@ func TestANodeThatIsBackUnseenIsNotJoinedAgainWithoutAPlace(t *testing.T) {
 			r.isReady(t, 1, false)
 			r.clock = r.clock.Add(20 * time.Minute)
 			calls := len(r.machine(1).Calls())
-			r.saving = func() {
-				if r.staleNode == nil && r.unseen == "" && slices.Contains(r.machine(1).Calls()[calls:], contract.VerbPreflight) {
+			r.looked = func() {
+				if slices.Contains(r.machine(1).Calls()[calls:], contract.VerbPreflight) {
+					r.looked = nil
 					lags(r)
 				}
 			}

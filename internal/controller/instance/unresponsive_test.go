@@ -363,7 +363,8 @@ func TestADaemonThatComesBackBeforeItIsStoppedIsNotRescued(t *testing.T) {
 			r.blocksItsRescue(t, &blocked)
 			r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
 			reason := ends(t, r)
-			if i := r.get(t, 1); i.Status.Reason != string(reason) || i.Status.Failures != 1 || i.Status.DaemonStopped {
+			if i := r.get(t, 1); i.Status.Reason != string(reason) || i.Status.Failures != 1 ||
+				journey.HasStoppedDaemon(&i.Status) {
 				t.Fatalf("status %+v", i.Status)
 			}
 			dials := r.machine(1).Dials()
@@ -388,7 +389,7 @@ func TestADaemonThatIsAboutToBeStoppedIsRescuedByAnotherOperator(t *testing.T) {
 	before, noted := r.calls(1, contract.VerbBootstrap), 0
 	ctx, kill := context.WithCancel(t.Context())
 	r.saving = func() {
-		if r.written.DaemonStopped {
+		if journey.HasStoppedDaemon(r.written) {
 			noted++
 			kill()
 		}
@@ -401,7 +402,7 @@ func TestADaemonThatIsAboutToBeStoppedIsRescuedByAnotherOperator(t *testing.T) {
 	if !r.alerts(t, 1) {
 		t.Error("no alert says that its daemon is stopped")
 	}
-	if noted != 1 || !i.Status.DaemonStopped || r.calls(1, contract.VerbBootstrap) != before {
+	if noted != 1 || !journey.HasStoppedDaemon(&i.Status) || r.calls(1, contract.VerbBootstrap) != before {
 		t.Fatalf("saved %d times, status %+v", noted, i.Status)
 	}
 	r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
@@ -414,7 +415,7 @@ func TestADaemonThatIsAboutToBeStoppedIsRescuedByAnotherOperator(t *testing.T) {
 		r.advance(t, 1, time.Minute)
 		r.sign(t)
 	}
-	if i = r.get(t, 1); r.calls(1, contract.VerbHandover) != 2 || i.Status.DaemonStopped {
+	if i = r.get(t, 1); r.calls(1, contract.VerbHandover) != 2 || journey.HasStoppedDaemon(&i.Status) {
 		t.Errorf("%d calls, status %+v", r.calls(1, contract.VerbHandover), i.Status)
 	}
 }

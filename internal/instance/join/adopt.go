@@ -23,8 +23,6 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	}
 	if node != nil && !node.DeletionTimestamp.IsZero() {
 		node = nil // it goes as soon as whoever has a finalizer on it lets it
-	} else if err == nil {
-		err = j.expectNode(ctx, instance, node)
 	}
 	if err != nil {
 		return j.retryInSlot(instance, session, err)
@@ -92,7 +90,6 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if err != nil {
 		return journey.Fail(err)
 	}
-	instance.Status.DaemonStopped = false
 	j.Slots.Release(instance.UID)
 	session.End()
 	return journey.Done()

@@ -14,10 +14,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// IsHalfway reports whether the host has replaced the keys of kubelet and the daemon, or is about to. Then the attempt
-// must end first, because the daemon can't report until then. After a failure, the decision is made again.
-func IsHalfway(status *v1alpha1.WindowsInstanceStatus, session *journey.Session) bool {
-	return session.HasReplacedKey() || len(status.BootstrapCredentials) > 0 && status.Failures == 0
+// IsHalfway reports whether the host has replaced the keys of kubelet and the daemon, or is about to. Then the join must
+// end, because the daemon can't report until then. If the daemon was started, and the node does not become Ready in
+// time, the decision is made again.
+func IsHalfway(status *v1alpha1.WindowsInstanceStatus) bool {
+	return journey.HasStoppedDaemon(status) || len(status.BootstrapCredentials) > 0 && status.Failures == 0
 }
 
 // IsUntouched reports whether the join has not disrupted a node that serves: the join has not cordoned it, its host
@@ -72,11 +73,13 @@ func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInsta
 // PauseRejoin returns a host to service whose node serves while its join waits for a place. A host without an earlier
 // join stays Pending.
 func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
+	if status.Phase == v1alpha1.PhaseConfirming {
+		status.BootstrapCredentials = nil // the daemon runs
+	}
 	status.Phase = v1alpha1.PhaseReady
 	if !status.Joined() {
 		status.Phase = v1alpha1.PhasePending
 	}
-	status.BootstrapCredentials = nil // nobody waits for what is requested with them
 	awaitBoot(status.Activity, j.Now())
 	j.RejoinAtHeld(status)
 }

@@ -3,9 +3,9 @@ package join
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -28,26 +28,16 @@ const (
 // requested with the token of an earlier attempt.
 const maxCredentials = 4
 
-// credential creates kubelet's bootstrap token. It runs in the phase before the token is sent to the host. So the saved
-// status already contains its id, and another operator recognises kubelet's request and the Node.
-func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
-	session *journey.Session) journey.Outcome {
-	token, err := j.Tokens.BootstrapToken(ctx, instance)
-	if err != nil {
-		return j.retryInSlot(instance, session, fmt.Errorf("making kubelet's first credential: %w", err))
-	}
-	ids := append(instance.Status.BootstrapCredentials, token.ID)
-	instance.Status.BootstrapCredentials = ids[max(0, len(ids)-maxCredentials):]
-	session.Token = token.Text
-	return journey.Done()
-}
-
-// bootstrap starts containerd and kubelet on the host, and submits the daemon's certificate request. If the API server
-// does not take the request, it is submitted again, without another call of the host.
+// bootstrap drains a node that serves, creates kubelet's bootstrap token, starts containerd and kubelet on the host, and
+// submits the daemon's certificate request. If the API server does not take the request, it is submitted again, without
+// another call of the host.
 func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (outcome journey.Outcome) {
 	if session.Request == nil {
-		if outcome = j.start(ctx, instance, session); !outcome.IsDone() || outcome.Then == journey.Save {
+		if !slices.Contains(instance.Status.BootstrapCredentials, session.Token.ID) {
+			return j.credential(ctx, instance, session)
+		}
+		if outcome = j.start(ctx, instance, session); !outcome.IsDone() {
 			return outcome
 		}
 	}
@@ -58,25 +48,46 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return outcome
 }
 
-// start starts containerd and kubelet on the host, and returns the daemon's certificate request. Just before the call,
-// the status records that the daemon is stopped. Not earlier: a node whose drain is blocked still has its daemon.
+// credential creates kubelet's bootstrap token, once the node may be disrupted. The status is saved before the host gets
+// the token. So another operator recognises kubelet's request and the Node, and knows that the daemon is stopped. Not
+// earlier: a node whose drain is blocked still has its daemon.
+func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
+	session *journey.Session) journey.Outcome {
+	status := &instance.Status
+	node, err := j.Nodes.Live(ctx, status.NodeName)
+	if err != nil {
+		return j.retryInSlot(instance, session, err)
+	}
+	if node != nil {
+		if problem := journey.Foreign(node, instance); problem != nil {
+			return journey.Fail(problem)
+		}
+	}
+	if !session.Drained && !journey.IsFirstJoin(status, node) {
+		if outcome := j.vacateServing(ctx, instance, session); !outcome.IsDone() {
+			return outcome
+		}
+	}
+	token, err := j.Tokens.BootstrapToken(ctx, instance)
+	if err != nil {
+		return j.retryInSlot(instance, session, fmt.Errorf("making kubelet's first credential: %w", err))
+	}
+	session.Token = token
+	ids := append(status.BootstrapCredentials, token.ID)
+	status.BootstrapCredentials = ids[max(0, len(ids)-maxCredentials):]
+	if status.NodeUID = ""; node != nil && node.DeletionTimestamp.IsZero() {
+		status.NodeUID = string(node.UID)
+	}
+	return journey.Outcome{Then: journey.Save}
+}
+
+// start starts containerd and kubelet on the host, and returns the daemon's certificate request.
 func (j *Join) start(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	request, outcome := j.bootstrapRequest(ctx, instance, session)
 	if !outcome.IsDone() {
-		if session.IsStopNoted { // something came between the note and the call
-			instance.Status.DaemonStopped, session.IsStopNoted = false, false
-		}
 		return outcome
 	}
-	if !instance.Status.DaemonStopped {
-		instance.Status.DaemonStopped = true
-		if !journey.IsFirstJoin(&instance.Status) { // a host that joins for the first time has no daemon to lose
-			session.IsStopNoted = true
-			return journey.Outcome{Then: journey.Save}
-		}
-	}
-	session.IsStopNoted = false
 	answer, err := journey.Call[contract.BootstrapAnswer](ctx, session.Conn, contract.VerbBootstrap, *request)
 	if err != nil {
 		return journey.Fail(err)
@@ -97,34 +108,14 @@ func (j *Join) start(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// bootstrapRequest returns the request for the host, once its node may be disrupted.
+// bootstrapRequest returns the request for the host.
 func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (*contract.BootstrapRequest, journey.Outcome) {
-	if session.Token == "" {
-		return nil, restart()
-	}
 	desired, facts, err := j.Revisions.Of(ctx, instance)
 	if err != nil {
 		return nil, journey.WaitForCluster(err)
 	}
-	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
-	if err == nil {
-		err = j.expectNode(ctx, instance, node)
-	}
-	if err != nil {
-		return nil, j.retryInSlot(instance, session, err)
-	}
-	if node != nil {
-		if problem := journey.Foreign(node, instance); problem != nil {
-			return nil, journey.Fail(problem)
-		}
-	}
-	if !journey.IsFirstJoin(&instance.Status) && !session.Drained {
-		if outcome := j.vacateServing(ctx, instance, session); !outcome.IsDone() {
-			return nil, outcome
-		}
-	}
-	kubeconfig, err := bootstrapKubeconfig(facts, session.Token)
+	kubeconfig, err := bootstrapKubeconfig(facts, session.Token.Text)
 	if err != nil {
 		return nil, journey.Fail(err)
 	}
@@ -137,19 +128,8 @@ func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsI
 		Manifest:     desired.Manifest,
 		Confidential: confidential, BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA),
 		KubeletCA: []byte(facts.KubeletCA),
-		Register:  node == nil, ExternalNetwork: facts.NetworkType == blueprint.NetworkExternal,
+		Register:  instance.Status.NodeUID == "", ExternalNetwork: facts.NetworkType == blueprint.NetworkExternal,
 	}, journey.Done()
-}
-
-// expectNode records that there is no Node of the host's name, so that the next one is what its kubelet registers. The
-// cache is not enough for that.
-func (j *Join) expectNode(ctx context.Context, instance *v1alpha1.WindowsInstance, shown *corev1.Node) error {
-	if shown != nil || instance.Status.NodeExpected {
-		return nil
-	}
-	node, err := j.Nodes.Live(ctx, instance.Status.NodeName)
-	instance.Status.NodeExpected = err == nil && node == nil
-	return err
 }
 
 // vacateServing drains a node that serves and is about to be joined again. If that fails, the node returns to service.

@@ -17,7 +17,7 @@ const streamName = "payload.tar.zst"
 
 // deliver sends the files that the host lacks in one stream, and lets the host verify them. Files that arrived stay on
 // the host, so an interrupted transfer resumes. Then deliver requests a slot, because the next phase may disrupt the
-// node, and creates the bootstrap token.
+// node.
 func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {
@@ -35,17 +35,10 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 			return journey.Fail(err)
 		}
 	}
-	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
-	if err == nil {
-		err = j.expectNode(ctx, instance, node)
-	}
-	if err != nil {
-		return j.retryInSlot(instance, session, err)
-	}
 	if !session.IsGranted {
 		return journey.Outcome{Then: journey.TakeSlot}
 	}
-	return j.credential(ctx, instance, session)
+	return journey.Done()
 }
 
 // sendMissing sends the files that preflight found missing, and lets the host verify them. A host that joins by itself

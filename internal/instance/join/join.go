@@ -31,7 +31,7 @@ func (j *Join) Phases() []Phase {
 		{Name: v1alpha1.PhasePreflight, Remote: true, Run: j.preflight},
 		{Name: v1alpha1.PhasePreparing, Remote: true, Run: j.prepare},
 		{Name: v1alpha1.PhaseDelivering, Remote: true, Run: j.deliver},
-		{Name: v1alpha1.PhaseBootstrapping, Remote: true, Saved: true, Run: j.bootstrap},
+		{Name: v1alpha1.PhaseBootstrapping, Remote: true, Run: j.bootstrap},
 		{Name: v1alpha1.PhaseAdopting, Remote: true, Run: j.adopt},
 		{Name: v1alpha1.PhaseHandingOver, Remote: true, Run: j.handOver},
 		{Name: v1alpha1.PhaseConfirming, Saved: true, Run: j.confirm},

@@ -89,7 +89,7 @@ func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, sess
 func (j *Join) restore(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	status := &instance.Status
-	if status.Joined() || status.NodeExpected {
+	if journey.HasName(status) {
 		return journey.Done()
 	}
 	node, err := j.Nodes.OursLive(ctx, instance)
@@ -103,7 +103,7 @@ func (j *Join) restore(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if revision == "" || !journey.NodeReadyAt(node, revision) {
 		return journey.Done()
 	}
-	status.NodeUID, status.DesiredRevision = string(node.UID), revision
+	status.NodeUID, status.DesiredRevision, status.HeldRevision = string(node.UID), revision, revision
 	j.Slots.Release(instance.UID)
 	session.End()
 	return journey.Outcome{Then: journey.Confirm}
@@ -177,9 +177,7 @@ func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFact
 	if owner, ok := j.Claims.Claim(name, by); !ok {
 		return journey.Fail(j.duplicate(instance, name, by, owner))
 	}
-	if instance.Status.NodeName != name {
-		instance.Status.NodeName, instance.Status.NodeExpected = name, false
-	}
+	instance.Status.NodeName = name
 	return journey.Done()
 }
 
@@ -255,7 +253,7 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
 	source, name := instance.Spec.Source, instance.Status.NodeName
 	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||
-		instance.Status.NodeUID != "" {
+		journey.HasName(&instance.Status) {
 		return journey.Done()
 	}
 	var names []string

@@ -53,11 +53,22 @@ func HasJoined(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.Joined() && status.Phase != v1alpha1.PhaseRemoving
 }
 
-// IsFirstJoin reports whether a host has not joined yet, and its Node, if it exists, comes from that join, so that
-// it has no pods. A Node that existed before the join may have pods, because the status of its host may have been
-// lost.
-func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus) bool {
-	return !status.Joined() && status.NodeExpected
+// IsFirstJoin reports whether a host has not joined yet, and its Node, or nil, has no pods: the join registered it, or
+// has drained it. A Node that existed before the join may have pods, because the status of its host may have been lost.
+func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
+	return !status.Joined() && (node == nil || string(node.UID) == status.NodeUID || awaitsNode(status))
+}
+
+// awaitsNode reports whether no Node of the host's name existed when the host got its credential, so that the host
+// itself registers the next one.
+func awaitsNode(status *v1alpha1.WindowsInstanceStatus) bool {
+	return len(status.BootstrapCredentials) > 0 && status.NodeUID == ""
+}
+
+// HasStoppedDaemon reports whether a join has stopped the daemon on the host, or is about to, and has not started it
+// again.
+func HasStoppedDaemon(status *v1alpha1.WindowsInstanceStatus) bool {
+	return len(status.BootstrapCredentials) > 0 && status.Phase != v1alpha1.PhaseConfirming
 }
 
 // IsOut reports whether a node has not been Ready for so long that it counts as out of service.

@@ -106,5 +106,5 @@ func (c *Claims) Remember(instance *v1alpha1.WindowsInstance) {
 // HasName reports whether a host has become a node under its name, or has had a credential for that name, and so may
 // have a certificate.
 func HasName(status *v1alpha1.WindowsInstanceStatus) bool {
-	return status.NodeUID != "" || status.NodeExpected || len(status.BootstrapCredentials) > 0
+	return status.Joined() || status.NodeUID != "" || len(status.BootstrapCredentials) > 0
 }

@@ -64,7 +64,7 @@ func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.
 	status, silent := &instance.Status, d.silentSince(instance, node)
 	ready, _ := NodeReady(node)
 	switch {
-	case ready && status.DaemonStopped:
+	case ready && HasStoppedDaemon(status):
 		return contract.NewProblem(contract.ReasonDaemonUnresponsive,
 			"kubelet of node %s is healthy, and its daemon was stopped for a join that has not ended", node.Name), 0
 	case ready && hasNotRebooted(status, node):

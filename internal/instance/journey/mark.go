@@ -198,7 +198,7 @@ func addressForeign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *cont
 	switch {
 	case claimed == "":
 		return contract.NewProblem(contract.ReasonNodeForeign, "node %s has none of the host's addresses", node.Name)
-	case instance.Status.NodeExpected, hasHostKey(node, instance):
+	case instance.Status.Joined(), awaitsNode(&instance.Status), hasHostKey(node, instance):
 		return nil
 	}
 	return contract.NewProblem(contract.ReasonNodeForeign, "node %s was there before the host joined, and only the "+

@@ -16,18 +16,17 @@ type Session struct {
 	// SharedKey is the host key that hosts from the same user data share, if any.
 	SharedKey string
 	Found     *contract.PreflightAnswer
-	Token     string // kubelet's first credential, whose id is in the saved status
-	Request   []byte // the daemon's certificate request
-	CSR       string // name of the CertificateSigningRequest made of it
+	// Token is kubelet's first credential. The host gets it when its id is in the saved status.
+	Token   credential.Token
+	Request []byte // the daemon's certificate request
+	CSR     string // name of the CertificateSigningRequest made of it
 	// FailingSince is since when calls of the API server fail. It is zero, or before the present phase, if they
 	// succeed.
 	FailingSince time.Time
 	// IsGranted reports that the host may be disrupted: its node has a slot in the rollout budget, or needs none.
 	IsGranted bool
 	Drained   bool
-	// IsStopNoted reports that the status shows the daemon as stopped, but this session has not stopped it yet.
-	IsStopNoted bool
-	Cleaned     bool
+	Cleaned   bool
 	// RebootAdvised reports that objects on the cleaned host stay in use until the next boot.
 	RebootAdvised bool
 }
