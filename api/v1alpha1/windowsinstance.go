@@ -224,9 +224,6 @@ type HostInfo struct {
 	// MachineID is the MachineGuid of the Windows installation.
 	// +kubebuilder:validation:MaxLength=128
 	MachineID string `json:"machineID,omitempty"`
-	// BootID identifies a boot of the host. A new id proves a reboot.
-	// +kubebuilder:validation:MaxLength=128
-	BootID string `json:"bootID,omitempty"`
 	// ProductName of Windows, as the host reports it.
 	// +kubebuilder:validation:MaxLength=256
 	ProductName string `json:"productName,omitempty"`
@@ -463,9 +460,6 @@ type WindowsInstanceStatus struct {
 	// Host holds the facts that preflight read from the host.
 	// +optional
 	Host *HostInfo `json:"host,omitempty"`
-	// RebootTime is when a reboot was requested that is not verified yet.
-	// +optional
-	RebootTime *metav1.Time `json:"rebootTime,omitempty"`
 	// Revision is the revision that the daemon reports as applied. DesiredRevision is the revision that it should
 	// apply.
 	// +kubebuilder:validation:MaxLength=253

@@ -623,10 +623,6 @@ func (in *WindowsInstanceStatus) DeepCopyInto(out *WindowsInstanceStatus) {
 		*out = new(HostInfo)
 		(*in).DeepCopyInto(*out)
 	}
-	if in.RebootTime != nil {
-		in, out := &in.RebootTime, &out.RebootTime
-		*out = (*in).DeepCopy()
-	}
 	if in.Phases != nil {
 		in, out := &in.Phases, &out.Phases
 		*out = make([]PhaseTime, len(*in))

@@ -22,7 +22,6 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 		}
 	}
 	bound(status.NextAttemptTime, policy.LongestBackoff)
-	bound(status.RebootTime, 0)
 	for i := range status.Phases {
 		if start := &status.Phases[i].StartTime; start.After(now.Add(clockSkew)) {
 			*start = journey.Micros(now)

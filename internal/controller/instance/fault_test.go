@@ -1182,7 +1182,7 @@ func TestAHostInServiceIsNotPreparedWithoutAPlace(t *testing.T) {
 	r.slow, r.reaches = hosttestUnreachable, func(string) bool { r.overtaken(t, "it is dialled"); return true }
 	r.reconcile(t, 1)
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting,
-		contract.ReasonDaemonUnresponsive); i.Status.RebootTime != nil || r.calls(1, contract.VerbPrepare) != 0 {
+		contract.ReasonDaemonUnresponsive); r.calls(1, contract.VerbPrepare) != 0 {
 		t.Fatalf("it is rebooted: %+v", i.Status)
 	}
 	r.arrives(t, 2, second)
@@ -1190,7 +1190,7 @@ func TestAHostInServiceIsNotPreparedWithoutAPlace(t *testing.T) {
 	r.advance(t, 1, time.Minute)
 	for range 2 { // it keeps its place while it reboots
 		i := r.get(t, 1)
-		if i.Status.RebootTime == nil || !i.Status.HasSlot() || r.calls(1, contract.VerbPrepare) != 1 {
+		if i.Status.Reason != string(contract.ReasonRebooting) || !i.Status.HasSlot() || r.calls(1, contract.VerbPrepare) != 1 {
 			t.Fatalf("status %+v", i.Status)
 		}
 		r.machine(1).Fail(hosttest.Dialling, unreachable())

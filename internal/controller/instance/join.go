@@ -234,7 +234,7 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 		return nil
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
-	if err == nil && serves && !isReached && join.IsUntouched(status, node) {
+	if err == nil && serves && !isReached && join.IsUntouched(status, session, node) {
 		c.slot.release()
 		session.IsGranted = false
 		err = c.record.save(ctx)

@@ -144,7 +144,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 		_, set := node.Annotations[key]
 		requested = requested || set
 	}
-	truth(i.reboot, requested || status.RebootTime != nil)
+	truth(i.reboot, requested || status.Reason == string(contract.ReasonRebooting))
 	// The daemon wrote it. If it is no time, there is no metric.
 	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
 		gauge(i.certificate, float64(end.Unix()))

@@ -29,9 +29,9 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
-	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 	"github.com/windows-nodes/wmco/internal/instance/disrupt"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/lab/clock"
 	"github.com/windows-nodes/wmco/test/hosttest"

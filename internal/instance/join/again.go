@@ -23,9 +23,9 @@ func IsHalfway(status *v1alpha1.WindowsInstanceStatus) bool {
 
 // IsUntouched reports whether the join has not disrupted a node that serves: the join has not cordoned it, its host
 // does not reboot, and its daemon was not told another revision.
-func IsUntouched(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
+func IsUntouched(status *v1alpha1.WindowsInstanceStatus, session *journey.Session, node *corev1.Node) bool {
 	update := status.Upgrade()
-	return status.RebootTime == nil && node.Annotations[contract.CordonedAnnotation] == "" &&
+	return session.RebootTime.IsZero() && node.Annotations[contract.CordonedAnnotation] == "" &&
 		(!update.Begun() || IsOverSSH(update) && update.SwitchTime == nil)
 }
 

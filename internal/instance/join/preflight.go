@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,7 +112,7 @@ func (j *Join) restore(ctx context.Context, instance *v1alpha1.WindowsInstance,
 
 func (j *Join) hostInfo(session *journey.Session, facts contract.HostFacts) *v1alpha1.HostInfo {
 	info := &v1alpha1.HostInfo{
-		Hostname: facts.Hostname, MachineID: facts.MachineID, BootID: facts.BootID, ProductName: facts.ProductName,
+		Hostname: facts.Hostname, MachineID: facts.MachineID, ProductName: facts.ProductName,
 		Build: fmt.Sprintf("10.0.%d.%d", facts.Build, facts.UBR), NodeIP: facts.NodeIP,
 		Time: new(journey.Seconds(j.Now())),
 	}
@@ -137,16 +138,16 @@ const maxNodeName = 200
 // recognise records the identity of the host, and ensures that no other instance is the same host.
 func (j *Join) recognise(instance *v1alpha1.WindowsInstance, session *journey.Session, facts contract.HostFacts,
 	cluster blueprint.Facts) journey.Outcome {
-	if since := instance.Status.RebootTime; since != nil {
-		if instance.Status.Host != nil && instance.Status.Host.BootID == facts.BootID {
-			if j.Now().Sub(since.Time) > journey.RebootLimit {
-				instance.Status.RebootTime = nil // whatever stopped it, the next attempt asks again
+	if since := session.RebootTime; !since.IsZero() {
+		if session.RebootedBoot == facts.BootID {
+			if j.Now().Sub(since) > journey.RebootLimit {
+				session.RebootTime = time.Time{} // whatever stopped it, the next attempt asks again
 				return journey.Fail(contract.NewProblem(contract.ReasonRebootTimedOut,
 					"still in the boot in which the reboot was asked for"))
 			}
 			return journey.Wait(journey.RebootRetry, contract.ReasonRebooting, "the reboot has not begun yet")
 		}
-		instance.Status.RebootTime = nil
+		session.RebootTime = time.Time{}
 	}
 	before := cmp.Or(instance.Status.Host, &v1alpha1.HostInfo{})
 	instance.Status.Host = j.hostInfo(session, facts)
@@ -314,9 +315,7 @@ func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if !answer.Rebooting {
 		return journey.Done()
 	}
-	now := journey.Seconds(j.Now())
-	instance.Status.RebootTime = &now
-	instance.Status.Host.BootID = answer.BootID
+	session.RebootTime, session.RebootedBoot = j.Now(), answer.BootID
 	needs := strings.Join(session.Found.NeedsPrepare, ", ")
 	session.End()
 	j.Slots.Release(instance.UID)

@@ -104,7 +104,7 @@ func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, expected))
 	if err != nil {
 		a.keyFailed(instance, key, err)
-		return a.dialFailed(instance, err)
+		return a.dialFailed(instance, session, err)
 	}
 	keyAccepted(instance, key)
 	session.Conn, session.Key, session.SharedKey = conn, key, shared
@@ -136,17 +136,17 @@ func (a *Access) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsIn
 }
 
 // dialFailed distinguishes a host that reboots on the operator's request from a host that can't be reached.
-func (a *Access) dialFailed(instance *v1alpha1.WindowsInstance, err error) Outcome {
+func (a *Access) dialFailed(instance *v1alpha1.WindowsInstance, session *Session, err error) Outcome {
 	problem, ok := contract.AsProblem(err)
 	if !ok || problem.Reason != contract.ReasonUnreachable && problem.Reason != contract.ReasonNotSSH &&
 		problem.Reason != contract.ReasonConnectionLost {
 		return Fail(err)
 	}
-	since := instance.Status.RebootTime
+	since := session.RebootTime
 	switch {
-	case since == nil:
+	case since.IsZero():
 		return Fail(err)
-	case a.options.Now().Sub(since.Time) > RebootLimit:
+	case a.options.Now().Sub(since) > RebootLimit:
 		return Fail(contract.NewProblem(contract.ReasonRebootTimedOut, "rebooted at %s and not back since: %s",
 			since.UTC().Format(time.RFC3339), problem.Detail))
 	default:

@@ -22,7 +22,7 @@ const invitationRetry = time.Minute
 func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
 	session.End()
 	conn, reported, isOpen, err := a.options.Calls.Dial(ctx, instance.UID)
-	switch status := &instance.Status; {
+	switch {
 	case err != nil:
 		return Retry(err)
 	case conn == nil && !instance.DeletionTimestamp.IsZero():
@@ -31,9 +31,10 @@ func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	case conn == nil:
 		return a.invite(ctx, instance, isOpen)
 	// A host that does not reboot in time is asked again: see join.recognise.
-	case status.RebootTime != nil && a.options.Now().Sub(status.RebootTime.Time) <= RebootLimit &&
-		status.Host != nil && status.Host.BootID == reported.BootID:
-		return a.dialFailed(instance, contract.NewProblem(contract.ReasonConnectionLost, "the host is not back yet"))
+	case !session.RebootTime.IsZero() && a.options.Now().Sub(session.RebootTime) <= RebootLimit &&
+		session.RebootedBoot == reported.BootID:
+		return a.dialFailed(instance, session,
+			contract.NewProblem(contract.ReasonConnectionLost, "the host is not back yet"))
 	}
 	command, err := a.command(ctx, instance)
 	if err == nil && command != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // reached dials a host that joins by itself. It has reported this boot, or has no Secret if boot is empty.
-func reached(t *testing.T, instance *v1alpha1.WindowsInstance, boot string, now time.Time) Outcome {
+func reached(t *testing.T, instance *v1alpha1.WindowsInstance, session *Session, boot string, now time.Time) Outcome {
 	t.Helper()
 	instance.UID, instance.Spec.ByItself = "uid", &v1alpha1.ByItself{}
 	builder := fake.NewClientBuilder()
@@ -32,7 +32,7 @@ func reached(t *testing.T, instance *v1alpha1.WindowsInstance, boot string, now 
 	c := builder.Build()
 	access := &Access{&Options{Client: c, Namespace: "ns", Calls: callhost.Calls{Client: c, Namespace: "ns"},
 		Slots: NewSlots(1, func(types.UID) {}), Now: func() time.Time { return now }}}
-	return access.Dial(t.Context(), instance, &Session{})
+	return access.Dial(t.Context(), instance, session)
 }
 
 // A command for a host that is to be removed would be of no use: it gets no certificate any longer.
@@ -40,7 +40,7 @@ func TestA86_ARemovalWithoutAHostSaysSo(t *testing.T) {
 	t.Parallel()
 	instance := &v1alpha1.WindowsInstance{}
 	instance.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-	if outcome := reached(t, instance, "", time.Now()); !outcome.IsFailed() ||
+	if outcome := reached(t, instance, &Session{}, "", time.Now()); !outcome.IsFailed() ||
 		outcome.Problem.Reason != contract.ReasonHostSilent {
 		t.Errorf("%+v", outcome)
 	}
@@ -60,9 +60,7 @@ func TestA86_AHostThatDoesNotRebootIsAskedAgain(t *testing.T) {
 		"it has rebooted after a time": {RebootLimit + time.Minute, "boot-2", true},
 	} {
 		instance := &v1alpha1.WindowsInstance{}
-		instance.Status.RebootTime = &metav1.Time{Time: now.Add(-c.since)}
-		instance.Status.Host = &v1alpha1.HostInfo{BootID: "boot-1"}
-		outcome := reached(t, instance, c.boot, now)
+		outcome := reached(t, instance, &Session{RebootTime: now.Add(-c.since), RebootedBoot: "boot-1"}, c.boot, now)
 		if outcome.IsDone() != c.done || !c.done && outcome.Problem.Reason != contract.ReasonRebooting {
 			t.Errorf("%s: %+v", name, outcome)
 		}

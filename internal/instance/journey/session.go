@@ -27,6 +27,11 @@ type Session struct {
 	IsGranted bool
 	Drained   bool
 	Cleaned   bool
+	// RebootTime is when the join requested a reboot that is not verified yet. It outlives the connection. After a
+	// restart of the operator, the host counts as unreachable until it is back.
+	RebootTime time.Time
+	// RebootedBoot is the id of the boot before that reboot.
+	RebootedBoot string
 	// RebootAdvised reports that objects on the cleaned host stay in use until the next boot.
 	RebootAdvised bool
 }
@@ -37,10 +42,10 @@ func (s *Session) Connected() bool { return s.Conn != nil && s.Conn.Err() == nil
 // HasReplacedKey reports whether the daemon waits for the certificate of a key that this session requested.
 func (s *Session) HasReplacedKey() bool { return s.Connected() && s.Request != nil }
 
-// End closes the connection and drops all data about the host.
+// End closes the connection and drops all data about the host, except a requested reboot.
 func (s *Session) End() {
 	if s.Conn != nil {
 		_ = s.Conn.Close() // the session ends in any case, and the peer may be gone
 	}
-	*s = Session{}
+	*s = Session{RebootTime: s.RebootTime, RebootedBoot: s.RebootedBoot}
 }
