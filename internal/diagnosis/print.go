@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/mitchellh/go-wordwrap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +27,8 @@ type Style struct {
 	Wide bool
 	// Color is for terminals.
 	Color bool
+	// Bars shows the progress of each host that joins, is upgraded or reboots.
+	Bars bool
 	// Width is the number of columns of the terminal. If it is zero, lines aren't wrapped.
 	Width int
 }
@@ -106,6 +111,42 @@ func (p *paper) age(t metav1.Time) string {
 	return duration.HumanDuration(p.Now.Sub(t.Time))
 }
 
+// narrowest is the width below which a table's last column isn't wrapped.
+const narrowest = 24
+
+// wrapped breaks the last column between words, so that rows end with the terminal. A text of several lines takes
+// several rows.
+func (p *paper) wrapped(headers []string, rows [][]string) [][]string {
+	last, left := len(headers)-1, p.Width
+	for i, h := range headers[:last] {
+		if strings.HasPrefix(h, "+") && !p.Wide {
+			continue
+		}
+		widest := len(strings.TrimPrefix(h, "+"))
+		for _, row := range rows {
+			widest = max(widest, utf8.RuneCountInString(Visible(row[i])))
+		}
+		left -= widest + 3
+	}
+	var all [][]string
+	for _, row := range rows {
+		text := Visible(row[last])
+		if left >= narrowest {
+			text = wordwrap.WrapString(text, uint(left)) //nolint:gosec // above zero
+		}
+		for i, line := range strings.Split(text, "\n") {
+			if i > 0 {
+				row = make([]string, len(row))
+			}
+			all = append(all, append(slices.Clone(row[:last]), line))
+		}
+	}
+	return all
+}
+
+// readyRow matches a row of a Ready host up to its phase.
+var readyRow = regexp.MustCompile(`(?m)^(\S+ +)(Ready)( )`)
+
 // table prints rows below their headers. Columns whose header begins with + are for -o wide.
 func (p *paper) table(headers []string, rows [][]string) error {
 	table := &metav1.Table{}
@@ -114,15 +155,23 @@ func (p *paper) table(headers []string, rows [][]string) error {
 		table.ColumnDefinitions = append(table.ColumnDefinitions,
 			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: map[bool]int32{true: 1}[wide]})
 	}
-	for _, row := range rows {
+	for _, row := range p.wrapped(headers, rows) {
 		var cells []any
 		for _, cell := range row {
-			cells = append(cells, indented(Visible(cell)))
+			cells = append(cells, Visible(cell))
 		}
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 	}
-	p.WriteString("\n")
-	return printers.NewTablePrinter(printers.PrintOptions{Wide: p.Wide}).PrintObj(table, &p.Builder)
+	var text strings.Builder
+	err := printers.NewTablePrinter(printers.PrintOptions{Wide: p.Wide}).PrintObj(table, &text)
+	for line := range strings.Lines("\n" + text.String()) {
+		line = strings.TrimRight(line, " \n") + "\n"
+		if p.Color {
+			line = readyRow.ReplaceAllString(line, "${1}\x1b[32m${2}\x1b[0m${3}")
+		}
+		p.WriteString(line)
+	}
+	return err
 }
 
 // Print writes a status for people. Without Wide, it fits on a screen for any number of hosts.
@@ -134,6 +183,9 @@ func (s *Status) Print(out io.Writer, style Style) error {
 		contract.Count(int(c.Total), "host"), c.Ready, c.Joining, c.Failing, c.Leaving,
 		contract.Count(int(s.NodesNotReady), "node"))
 	s.Rollout.print(p)
+	if p.Bars {
+		s.printBars(p)
+	}
 	for _, r := range s.RejectedEntries {
 		p.mark(true, "ENTRY", "%s: %s %s", r.Key, r.Code, r.Message)
 	}
@@ -162,7 +214,7 @@ func (s *Status) printOperator(p *paper) {
 	}
 	var well []string
 	for _, c := range s.Prerequisites {
-		if (c.Status == metav1.ConditionTrue) != (c.Type == v1alpha1.ConditionDegraded) {
+		if !isBad(c) {
 			well = append(well, c.Type+"="+string(c.Status))
 			continue
 		}
@@ -186,13 +238,13 @@ func (r *Rollout) print(p *paper) {
 	} else if r.Phase != v1alpha1.RolloutIdle {
 		p.entry("", "%s", r.Message)
 	}
-	places := make([]string, 0, len(r.Places))
-	for _, one := range r.Places {
+	slots := make([]string, 0, len(r.Slots))
+	for _, one := range r.Slots {
 		doing := strings.TrimSpace(string(one.Purpose) + " " + string(one.Step))
-		places = append(places, fmt.Sprintf("%s (%s %s)", one.Node, doing, p.age(one.Since)))
+		slots = append(slots, fmt.Sprintf("%s (%s %s)", one.Node, doing, p.age(one.Since)))
 	}
 	p.entry("BUDGET", "maxUnavailable %s, %d unavailable, %d disrupted%s", r.MaxUnavailable, r.Unavailable,
-		len(places), after(": ", named(places)))
+		len(slots), after(": ", named(slots)))
 	if r.Closed != "" {
 		p.mark(false, "WINDOW", "%s", r.Closed)
 	}
@@ -200,6 +252,26 @@ func (r *Rollout) print(p *paper) {
 		p.mark(true, "FAILED", "%s at %s, %s ago: %s %s", f.Node, f.Revision, p.age(f.Time), f.Code, f.Message)
 	}
 }
+
+// printBars shows the progress of each host: first the hosts that are nearest to their end.
+func (s *Status) printBars(p *paper) {
+	hosts := slices.DeleteFunc(slices.Clone(s.Hosts), func(h Host) bool { return steps(h) == nil })
+	slices.SortStableFunc(hosts, func(a, b Host) int {
+		x, y := steps(a), steps(b)
+		return cmp.Compare(y[0]*x[1], x[0]*y[1])
+	})
+	for i, h := range hosts {
+		if i == maxHosts {
+			p.entry("", "and %d more", len(hosts)-i)
+			return
+		}
+		done := steps(h)
+		p.entry("NODE", "%s %-20s %s", bar(done[0], done[1]), cmp.Or(h.Node, h.Name), h.doing())
+	}
+}
+
+// doing returns the phase of a host, with its step.
+func (h *Host) doing() string { return strings.TrimSuffix(string(h.Phase)+"/"+string(h.Step), "/") }
 
 func (s *Status) printGroups(p *paper) {
 	if len(s.Waiting) > 0 {
@@ -235,15 +307,14 @@ func (s *Status) printHosts(p *paper) error {
 	var rows [][]string
 	well := 0
 	for _, h := range s.Hosts {
-		isWell := h.Ready && h.Reason == "" && h.NodeReady == "True"
+		isWell := h.State() == stateReady
 		if !p.Wide && len(s.Hosts) > maxHosts && (isWell || len(rows) == maxHosts) {
 			if isWell {
 				well++
 			}
 			continue
 		}
-		phase := strings.TrimSuffix(string(h.Phase)+"/"+string(h.Step), "/")
-		rows = append(rows, []string{h.Name, phase, cmp.Or(h.Code, h.Reason, "-"), p.age(h.Since),
+		rows = append(rows, []string{h.Name, h.doing(), cmp.Or(h.Code, h.Reason, "-"), p.age(h.Since),
 			cmp.Or(h.NodeReady, "-"), cmp.Or(h.Revision, "-"), cmp.Or(h.Desired, "-"), cmp.Or(h.Node, "-"),
 			h.Address, h.Reason, h.Message})
 	}

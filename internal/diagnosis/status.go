@@ -62,12 +62,12 @@ type Rollout struct {
 	MaxUnavailable string `json:"maxUnavailable"`
 	// Closed is why no maintenance window is open. It is empty if a window is open, or without windows.
 	Closed string `json:"closed,omitempty"`
-	// Places are the hosts with a slot in the rollout budget.
-	Places []Place `json:"places,omitempty"`
+	// Slots are the slots in the rollout budget.
+	Slots []Slot `json:"slots,omitempty"`
 }
 
-// Place is a host's slot in the rollout budget.
-type Place struct {
+// Slot is a host's slot in the rollout budget.
+type Slot struct {
 	Node    string                `json:"node"`
 	Purpose v1alpha1.ActivityKind `json:"purpose"`
 	Step    v1alpha1.Step         `json:"step,omitempty"`
@@ -137,19 +137,19 @@ func Summarize(s Snapshot) Status {
 	}
 	for i := range s.Instances {
 		one := &s.Instances[i]
-		host := hostOf(one)
+		host := HostOf(one)
 		if host.Node != "" {
 			host.NodeReady = cmp.Or(ready[host.Node], "Absent")
 		}
 		status.Hosts = append(status.Hosts, host)
 		policy.Count(&status.Instances, one) // the counts in the status may be outdated
 		if one.Status.HasSlot() {
-			status.Rollout.Places = append(status.Rollout.Places, Place{cmp.Or(host.Node, host.Name), one.Purpose(),
+			status.Rollout.Slots = append(status.Rollout.Slots, Slot{cmp.Or(host.Node, host.Name), one.Purpose(),
 				host.Step, *one.Status.Slot.Since})
 		}
 	}
 	slices.SortFunc(status.Hosts, func(a, b Host) int { return cmp.Compare(a.Name, b.Name) })
-	slices.SortFunc(status.Rollout.Places, func(a, b Place) int {
+	slices.SortFunc(status.Rollout.Slots, func(a, b Slot) int {
 		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Node, b.Node))
 	})
 	status.Waiting = groups(status.Hosts)
@@ -160,14 +160,19 @@ func Summarize(s Snapshot) Status {
 // optional programs is healthy, because some users don't need these programs.
 func (s *Status) Healthy() bool {
 	degraded := slices.ContainsFunc(s.Prerequisites, func(c metav1.Condition) bool {
-		return (c.Status == metav1.ConditionTrue) == (c.Type == v1alpha1.ConditionDegraded) &&
-			c.Type != v1alpha1.ConditionUpgradeable && c.Type != v1alpha1.ConditionPayloadComplete
+		return isBad(c) && c.Type != v1alpha1.ConditionUpgradeable && c.Type != v1alpha1.ConditionPayloadComplete
 	})
 	return !degraded && s.Operator.Problem == "" && s.NodesNotReady == 0 && len(s.Unread) == 0 &&
 		s.Instances.Ready == s.Instances.Total && s.Instances.Failing == 0
 }
 
-func hostOf(i *v1alpha1.WindowsInstance) Host {
+// isBad reports whether a condition of the settings names a problem.
+func isBad(c metav1.Condition) bool {
+	return (c.Status == metav1.ConditionTrue) == (c.Type == v1alpha1.ConditionDegraded)
+}
+
+// HostOf returns the state of one instance, without its Node.
+func HostOf(i *v1alpha1.WindowsInstance) Host {
 	status := &i.Status
 	host := Host{Name: i.Name, Address: i.Spec.Address, Phase: cmp.Or(status.Phase, v1alpha1.PhasePending),
 		Code: status.Code, Reason: status.Reason, Message: status.Message, Fix: status.Fix,
@@ -186,6 +191,42 @@ func hostOf(i *v1alpha1.WindowsInstance) Host {
 		host.Code, host.Reason = "", "" // it doesn't wait
 	}
 	return host
+}
+
+// States of a host.
+const (
+	stateFailing, stateWaiting, stateReady = "Failing", "Waiting", "Ready"
+)
+
+// State returns whether a host is Ready without anything to do, fails, or waits for anything else.
+func (h *Host) State() string {
+	switch {
+	case h.Failing:
+		return stateFailing
+	case h.Ready && h.Reason == "" && h.NodeReady == string(metav1.ConditionTrue):
+		return stateReady
+	}
+	return stateWaiting
+}
+
+// steps returns the number of steps that a host has done of its join, upgrade or reboot, and the number of all. It
+// returns nil if the host is doing none of these.
+func steps(h Host) []int {
+	all, done := []v1alpha1.Phase{v1alpha1.PhasePending, v1alpha1.PhaseConnecting, v1alpha1.PhasePreflight,
+		v1alpha1.PhasePreparing, v1alpha1.PhaseDelivering, v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting,
+		v1alpha1.PhaseHandingOver, v1alpha1.PhaseConfirming}, 0
+	if h.Step != "" {
+		in := []v1alpha1.Step{v1alpha1.StepStaging, v1alpha1.StepWaiting, v1alpha1.StepDraining,
+			v1alpha1.StepSwitching, v1alpha1.StepVerifying}
+		if done = slices.Index(in, h.Step); done < 0 { // RollingBack
+			done = slices.Index(in, v1alpha1.StepSwitching)
+		}
+		return []int{done, len(in)}
+	}
+	if done = slices.Index(all, h.Phase); done < 0 {
+		return nil
+	}
+	return []int{done, len(all)}
 }
 
 // groups groups hosts that wait or fail by reason: first the failing hosts, then the largest groups.

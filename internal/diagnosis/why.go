@@ -134,7 +134,7 @@ func isOperators(node *corev1.Node) bool {
 
 // instance adds findings about a WindowsInstance, and returns the symptom.
 func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
-	host, status := hostOf(i), &i.Status
+	host, status := HostOf(i), &i.Status
 	ago := func(t metav1.Time) string { return (&paper{Style: Style{Now: s.Now}}).age(t) }
 	if host.Reason != "" {
 		severity := Notice
@@ -194,8 +194,8 @@ func (d *Diagnosis) turn(i *v1alpha1.WindowsInstance, s Snapshot) {
 	}
 	rollout := Summarize(s).Rollout
 	var holders []string
-	for _, place := range rollout.Places {
-		holders = append(holders, place.Node)
+	for _, slot := range rollout.Slots {
+		holders = append(holders, slot.Node)
 	}
 	d.fact("rollout", "%s; maxUnavailable %s, in use by %d%s", cmp.Or(rollout.Message, string(rollout.Phase),
 		"unknown"), rollout.MaxUnavailable, len(holders), after(": ", named(holders)))

@@ -1,14 +1,18 @@
 package kubectlwindows_test
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,11 +21,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/kubectlwindows"
 )
 
 func lintCommand(t *testing.T, at *terminal) {
@@ -192,6 +198,87 @@ func addCommand(t *testing.T, at *terminal) {
 	at.expect(t, 0, nil, "add", "Win-9.example.com", "--username", "x")
 	at.expect(t, 1, []string{"W103"}, "add", "win-9.example.com", "--username", "x")
 	at.expect(t, 1, []string{"listed already, as Win-9.example.com"}, "add", "WIN-9.example.com", "--username", "x")
+	addFile(t, at)
+	waiting(t, at)
+}
+
+// addFile adds the hosts of a file: all of them, or none.
+func addFile(t *testing.T, at *terminal) {
+	t.Helper()
+	before := entries(t, at)
+	add := func(code int, want, text string, args ...string) {
+		t.Helper()
+		have, out, errOut := at.run(t.Context(), text, append([]string{"add", "-f", "-"}, args...)...)
+		if have != code || !strings.Contains(out+errOut, want) {
+			t.Errorf("%q: %d, %s%s, want %d with %q", text, have, out, errOut, code, want)
+		}
+	}
+	add(1, "W101", "address,username\n10.9.0.1,Administrator\n10.9.0.999,Administrator\n")
+	add(1, "W113", "address\n10.9.0.1\n")
+	add(1, "twice", "address,username\n10.9.0.1,x\n10.9.0.1,y\n")
+	add(1, "wrong number of fields", "address,username\n10.9.0.1\n")
+	add(1, `column "password"`, "address,password\n10.9.0.1,x\n")
+	add(1, "no number", "address,port\n10.9.0.1,ssh\n", "--username", "x")
+	add(1, "first line", "10.9.0.1,Administrator\n10.9.0.2,Administrator\n")
+	add(1, "listed already with other settings", "address,username\n10.9.0.1,x\n10.0.0.9,y\n")
+	if diff := cmp.Diff(before, entries(t, at)); diff != "" {
+		t.Errorf("part of a file was added: %s", diff)
+	}
+	add(0, "host 10.9.0.2 added", "# our hosts\naddress, username, port\n10.9.0.1, Administrator,\n10.9.0.2,,2222\n",
+		"--username", "wmco")
+	before["10.9.0.1"], before["10.9.0.2"] = "username=Administrator", "username=wmco\nport=2222"
+	if diff := cmp.Diff(before, entries(t, at)); diff != "" {
+		t.Error(diff)
+	}
+	at.expect(t, 1, []string{"reading hosts"}, "add", "-f", filepath.Join(t.TempDir(), "absent.csv"))
+	at.expect(t, 1, []string{"unknown command"}, "add", "10.9.0.1", "-f", "hosts.csv")
+}
+
+// waiting has add and remove wait for the operator, whose work the test does.
+func waiting(t *testing.T, at *terminal) {
+	t.Helper()
+	at.expect(t, 1, []string{"not Ready within 1s: 10.9.0.3", "the operator has not begun"}, "add", "10.9.0.3",
+		"--username", "x", "--wait", "--timeout", "1s")
+	host := instance("10.9.0.3", &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "10.9.0.3"},
+		v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 1,
+			Reason: string(contract.ReasonKeyRefused), Code: contract.ReasonKeyRefused.Code(), Message: "no such key",
+			Fix: contract.ReasonKeyRefused.Fix()})
+	at.create(t, host)
+	errOut, in := io.Pipe()
+	ended := make(chan int, 1)
+	run := func(args ...string) {
+		ended <- kubectlwindows.Run(t.Context(), append([]string{"kubectl-windows", "--kubeconfig", at.kubeconfig},
+			args...), genericiooptions.IOStreams{In: strings.NewReader(""), Out: io.Discard, ErrOut: in})
+	}
+	lines := bufio.NewScanner(errOut)
+	next := func(want string) {
+		t.Helper()
+		if !lines.Scan() || !strings.Contains(lines.Text(), want) {
+			t.Fatalf("the next line is %q, want %q", lines.Text(), want)
+		}
+	}
+	go run("add", "10.9.0.3", "--username", "x", "--wait")
+	next("10.9.0.3: Connecting: W202 KeyRefused: no such key")
+	next("fix: Add the public key")
+	host.Status = v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseReady, Conditions: []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "NodeReady",
+		LastTransitionTime: metav1.Now()}}}
+	if err := at.Status().Update(t.Context(), host); err != nil {
+		t.Fatal(err)
+	}
+	next("10.9.0.3: Ready after")
+	if code := <-ended; code != 0 {
+		t.Errorf("add --wait ended with %d", code)
+	}
+	go run("remove", "10.9.0.3", "--yes", "--wait")
+	next("10.9.0.3: Ready")
+	if err := at.Delete(t.Context(), host); err != nil {
+		t.Fatal(err)
+	}
+	next("10.9.0.3: removed after")
+	if code := <-ended; code != 0 {
+		t.Errorf("remove --wait ended with %d", code)
+	}
 }
 
 func removeCommand(t *testing.T, at *terminal) {
@@ -297,4 +384,97 @@ func TestA75_LogsOfANodeAreItsEnd(t *testing.T) {
 	at.expect(t, 0, []string{"kubelet"}, "logs", "win-1", "--path", "/")
 	at.expect(t, 1, []string{"reading log /absent/absent.log of node win-1"}, "logs", "win-1", "--service", "absent")
 	at.expect(t, 1, []string{"must be from 1"}, "logs", "win-1", "--tail-bytes", "0")
+	recentLines(t, at, filepath.Join(logs, "kubelet", "kubelet.log"))
+	followedLog(t, at, filepath.Join(logs, "kubelet", "kubelet.log"))
+}
+
+// recentLines reads the last lines of a log of klog, whose host is in another time zone, and of lines with a zone.
+func recentLines(t *testing.T, at *terminal, file string) {
+	t.Helper()
+	east := time.FixedZone("east", 19800)
+	written := time.Now().Truncate(time.Second)
+	var klog, rfc strings.Builder
+	const lines = 3000
+	for i := range lines {
+		then := written.Add(time.Duration(i+1-lines) * time.Minute)
+		fmt.Fprintf(&klog, "I%s    123 kubelet.go:1] line %d is long enough to need more than one request\n",
+			then.In(east).Format("0102 15:04:05.000000"), i)
+		fmt.Fprintf(&rfc, "time=%s level=INFO msg=\"line %d\"\n  goes on\n", then.In(east).Format(time.RFC3339), i)
+	}
+	for name, text := range map[string]string{"klog": klog.String(), "RFC 3339": rfc.String()} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(file, written, written); err != nil {
+			t.Fatal(err)
+		}
+		each := strings.Count(text, "\n") / lines
+		for want, args := range map[int][]string{
+			7:           {"--tail", "7"},
+			2500:        {"--tail", "2500"},
+			9000:        {"--tail", "9000"},
+			10 * each:   {"--since", "9m30s"},
+			2400 * each: {"--since", "39h59m30s"},
+			2:           {"--since", "9m30s", "--tail", "2"},
+		} {
+			want = min(want, lines*each)
+			args = append([]string{"logs", "win-1", "--service", "kubelet"}, args...)
+			out := at.expect(t, 0, nil, args...)
+			if have := strings.Count(out, "\n"); have != want || !strings.HasSuffix(text, out) {
+				t.Errorf("%s, %v: %d lines, want %d: %.200s", name, args, have, want, out)
+			}
+		}
+	}
+	if err := os.WriteFile(file, []byte("no time here\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at.expect(t, 1, []string{"have no time"}, "logs", "win-1", "--service", "kubelet", "--since", "1m")
+	at.expect(t, 1, []string{"above zero"}, "logs", "win-1", "--tail", "-1")
+}
+
+// followedLog appends to a log, and then rotates it.
+func followedLog(t *testing.T, at *terminal, file string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte("one\ntwo\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	in, out := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		ended <- kubectlwindows.Run(ctx, []string{"kubectl-windows", "--kubeconfig", at.kubeconfig, "logs", "win-1",
+			"--service", "kubelet", "--tail", "1", "-f"}, genericiooptions.IOStreams{Out: out, ErrOut: io.Discard})
+		_ = out.Close()
+	}()
+	lines := bufio.NewScanner(in)
+	next := func(want string) {
+		t.Helper()
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("the next line is %q, want %q", lines.Text(), want)
+		}
+	}
+	next("two")
+	for _, step := range []struct {
+		mode  int
+		lines string
+	}{{os.O_APPEND, "three\nfour\n"}, {os.O_TRUNC, "new\n"}, {os.O_APPEND, "last\n"}} {
+		written, err := os.OpenFile(file, os.O_WRONLY|step.mode, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = written.WriteString(step.lines); err != nil {
+			t.Fatal(err)
+		}
+		if err = written.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(step.lines) {
+			next(strings.TrimSuffix(line, "\n"))
+		}
+	}
+	cancel()
+	if code := <-ended; code != 0 {
+		t.Errorf("Ctrl-C ended it with %d", code)
+	}
 }

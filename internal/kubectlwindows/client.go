@@ -41,6 +41,8 @@ const (
 type reader struct {
 	client.Client
 	clients kubernetes.Interface
+	// web has the caller's credentials.
+	web *http.Client
 	// operator is the operator's namespace, and namespace the caller's.
 	operator, namespace string
 	now                 func() time.Time
@@ -70,7 +72,7 @@ func (p *plugin) connect() (*reader, error) {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)
 	}
 	web.CheckRedirect = refuseRedirect
-	r := &reader{operator: p.operator, namespace: namespace, now: p.now,
+	r := &reader{web: web, operator: p.operator, namespace: namespace, now: p.now,
 		credentials: []string{config.BearerToken, config.Password}}
 	if r.Client, err = client.New(config, client.Options{Scheme: scheme, HTTPClient: web}); err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w", err)

@@ -2,9 +2,13 @@ package kubectlwindows
 
 import (
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,18 +25,28 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
+// addOptions are the flags of add.
+type addOptions struct {
+	awaiting
+	user, hostKey, file string
+	port                uint16
+	overwrite, byItself bool
+	lifetime            time.Duration
+}
+
 func (p *plugin) addCommand() *cobra.Command {
-	var user, hostKey string
-	var port uint16
-	overwrite, byItself := false, false
-	var lifetime time.Duration
+	var o addOptions
 	command := &cobra.Command{
-		Use:   "add ADDRESS --username NAME | NAME --by-itself",
+		Use:   "add ADDRESS --username NAME | -f FILE | NAME --by-itself",
 		Short: "Add a host, so that it becomes a node",
 		Long: `Add a host to the ConfigMap windows-instances, so that it becomes a node. The operator then logs
 in to it over SSH with the key of the cluster. Other entries stay as they are.
 
 The address is an IPv4 address or a DNS name.
+
+With -f, add reads hosts from a file of comma-separated values. The first line names its columns: address,
+username, port and hostKey, of which only address is required. The flags apply to hosts without a value. If
+one entry is wrong, add adds none of the file.
 
 With --by-itself, the operator never connects to the host: the command prints a PowerShell command for the
 host, which makes it join. The host must reach the API server, and needs no SSH server. The printed command
@@ -43,62 +57,158 @@ contains a token that is worth one join. Run "add --by-itself" again for another
   kubectl windows add win-7.example.com --username Administrator \
     --host-key "$(ssh-keyscan -t ed25519 win-7.example.com | cut -d' ' -f2-)"
 
+  # Wait until the host is a node
+  kubectl windows add 10.0.0.7 --username Administrator --wait
+
+  # Many hosts: a file with the line "address,username", and a line for each host
+  kubectl windows add -f hosts.csv
+
   # A host without an SSH server
   kubectl windows add win-8 --by-itself`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		Args: func(command *cobra.Command, args []string) error {
+			if o.file != "" {
+				return cobra.NoArgs(command, args)
+			}
+			return cobra.ExactArgs(1)(command, args)
+		}, ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	command.Flags().StringVar(&user, "username", "", "name of an administrator of the host")
-	command.Flags().StringVar(&hostKey, "host-key", "", `SSH host key to expect, as "<type> <base64>"`)
-	command.Flags().Uint16Var(&port, "port", contract.SSHPort, "port of the SSH server")
-	command.Flags().BoolVar(&overwrite, "overwrite", false, "change the entry that the host has")
-	command.Flags().BoolVar(&byItself, "by-itself", false, "print a command that makes the host join without SSH")
-	command.Flags().DurationVar(&lifetime, "token-lifetime", 24*time.Hour,
-		"how long the token of --by-itself is valid, from 10m to 24h")
-	command.MarkFlagsOneRequired("username", "by-itself")
-	for _, flag := range []string{"username", "host-key", "port", "overwrite"} {
-		command.MarkFlagsMutuallyExclusive("by-itself", flag)
-	}
+	o.addFlags(command)
 	return p.edits(command, false, func(ctx context.Context, e *editor, args []string) error {
-		if byItself {
-			return e.addByItself(ctx, args[0], lifetime)
+		if o.byItself {
+			if err := e.addByItself(ctx, args[0], o.lifetime); err != nil {
+				return err
+			}
+			return e.awaitReady(ctx, o.awaiting, args[0])
 		}
-		value := "username=" + user
-		if port != contract.SSHPort {
-			value += fmt.Sprintf("\nport=%d", port)
-		}
-		if hostKey != "" {
-			value += "\nhostKey=" + hostKey
-		}
-		if err := e.add(ctx, args[0], value, overwrite); err != nil {
+		hosts := map[string]string{}
+		if o.file == "" {
+			hosts[args[0]] = o.entry()
+		} else if err := e.readHosts(hosts, o); err != nil {
 			return err
 		}
-		return e.done("host %s added: kubectl windows why %[1]s shows how far it is", args[0])
+		if err := e.add(ctx, hosts, o.overwrite); err != nil {
+			return err
+		}
+		added := slices.Sorted(maps.Keys(hosts))
+		for _, address := range added {
+			if err := e.done("host %s added: kubectl windows why %[1]s shows how far it is", address); err != nil {
+				return err
+			}
+		}
+		return e.awaitReady(ctx, o.awaiting, added...)
 	})
 }
 
-// add lists a host, if the operator would accept the entry. If the list changes concurrently, add tries again.
-func (e *editor) add(ctx context.Context, address, value string, overwrite bool) error {
-	return e.editEntries(ctx, true, func(data map[string]string) (map[string]any, error) {
-		before, listed := data[address]
-		if listed && before != value && !overwrite {
-			return nil, fmt.Errorf("host %s is listed already with other settings: --overwrite changes them", address)
+func (o *addOptions) addFlags(command *cobra.Command) {
+	command.Flags().StringVar(&o.user, "username", "", "name of an administrator of the host")
+	command.Flags().StringVar(&o.hostKey, "host-key", "", `SSH host key to expect, as "<type> <base64>"`)
+	command.Flags().Uint16Var(&o.port, "port", contract.SSHPort, "port of the SSH server")
+	command.Flags().BoolVar(&o.overwrite, "overwrite", false, "change the entry that the host has")
+	command.Flags().BoolVar(&o.byItself, "by-itself", false, "print a command that makes the host join without SSH")
+	command.Flags().DurationVar(&o.lifetime, "token-lifetime", 24*time.Hour,
+		"how long the token of --by-itself is valid, from 10m to 24h")
+	command.Flags().StringVarP(&o.file, "filename", "f", "", "file with hosts, or - for standard input")
+	o.awaiting.addFlags(command, "the hosts are Ready")
+	command.MarkFlagsOneRequired("username", "by-itself", "filename")
+	for _, flag := range []string{"username", "host-key", "port", "overwrite", "filename"} {
+		command.MarkFlagsMutuallyExclusive("by-itself", flag)
+	}
+}
+
+// entry returns the value of an entry of windows-instances.
+func (o *addOptions) entry() string {
+	value := "username=" + o.user
+	if o.port != contract.SSHPort {
+		value += fmt.Sprintf("\nport=%d", o.port)
+	}
+	if o.hostKey != "" {
+		value += "\nhostKey=" + o.hostKey
+	}
+	return value
+}
+
+// readHosts adds the entries of a file of comma-separated values. The flags are for hosts without a value.
+func (e *editor) readHosts(hosts map[string]string, o addOptions) error {
+	in := e.In
+	if o.file != "-" {
+		opened, err := os.Open(o.file)
+		if err != nil {
+			return fmt.Errorf("reading hosts: %w", err)
 		}
-		after := map[string]string{address: value}
+		defer func() { _ = opened.Close() }()
+		in = opened
+	}
+	lines := csv.NewReader(in)
+	lines.TrimLeadingSpace, lines.Comment = true, '#'
+	rows, err := lines.ReadAll()
+	if err != nil {
+		return fmt.Errorf("reading hosts from %s: %w", o.file, err)
+	}
+	if len(rows) < 2 || !slices.Contains(rows[0], "address") {
+		return fmt.Errorf("%s must have a first line with the columns, such as address,username, and a line for each "+
+			"host", o.file)
+	}
+	for _, row := range rows[1:] {
+		address, one := "", o
+		for i, value := range row {
+			if value = strings.TrimSpace(value); value == "" {
+				continue
+			}
+			switch column := strings.TrimSpace(rows[0][i]); column {
+			case "address":
+				address = value
+			case "username":
+				one.user = value
+			case "hostKey":
+				one.hostKey = value
+			case "port":
+				port, err := strconv.ParseUint(value, 10, 16)
+				if err != nil {
+					return fmt.Errorf("host %s in %s: the port %q is no number up to 65535", address, o.file, value)
+				}
+				one.port = uint16(port)
+			default:
+				return fmt.Errorf("%s has the column %q; columns are address, username, port and hostKey", o.file,
+					column)
+			}
+		}
+		if _, twice := hosts[address]; twice || address == "" {
+			return fmt.Errorf("%s has the address %q twice, or a line without an address", o.file, address)
+		}
+		hosts[address] = one.entry()
+	}
+	return nil
+}
+
+// add lists hosts, if the operator would accept all entries. If the list changes concurrently, add tries again.
+func (e *editor) add(ctx context.Context, hosts map[string]string, overwrite bool) error {
+	return e.editEntries(ctx, true, func(data map[string]string) (map[string]any, error) {
+		after := maps.Clone(hosts)
+		changes := map[string]any{}
 		for key, other := range data {
-			if key != address {
+			value, ours := hosts[key]
+			if ours && other != value && !overwrite {
+				return nil, fmt.Errorf("host %s is listed already with other settings: --overwrite changes them", key)
+			}
+			if !ours {
 				after[key] = other
 			}
 		}
+		for address, value := range hosts {
+			changes[address] = value
+		}
 		_, rejected := inventory.Parse(&corev1.ConfigMap{Data: after})
 		for _, r := range rejected {
-			if r.Key == address {
+			if _, ours := hosts[r.Key]; ours {
 				return nil, r.Problem
 			}
-			if strings.EqualFold(r.Key, address) {
-				return nil, fmt.Errorf("host %s is listed already, as %s", address, r.Key)
+			for address := range hosts {
+				if strings.EqualFold(r.Key, address) {
+					return nil, fmt.Errorf("host %s is listed already, as %s", address, r.Key)
+				}
 			}
 		}
-		return map[string]any{address: value}, nil
+		return changes, nil
 	})
 }
 
@@ -142,6 +252,7 @@ func (e *editor) editEntries(ctx context.Context, create bool,
 
 func (p *plugin) removeCommand() *cobra.Command {
 	force := false
+	var a awaiting
 	command := &cobra.Command{
 		Use:   "remove HOST...",
 		Short: "Remove hosts: drain them, clean them, delete their Nodes",
@@ -155,10 +266,12 @@ exists, it keeps running kubelet and containerd until its daemon cleans it.
 remove deletes the host's entry in the ConfigMap windows-instances, or the WindowsInstance that a user
 created. To remove the host of a Machine, delete the Machine.`,
 		Example: `  kubectl windows remove 10.0.0.7
+  kubectl windows remove 10.0.0.7 --yes --wait
   kubectl windows remove 10.0.0.8 --force --yes`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: p.completeHosts,
 	}
 	command.Flags().BoolVar(&force, "force", false, "for hosts that no longer exist: do not wait for anything")
+	a.addFlags(command, "the operator has removed the hosts")
 	return p.edits(command, true, func(ctx context.Context, e *editor, args []string) error {
 		how := "drained, cleaned and removed"
 		if force {
@@ -171,7 +284,10 @@ created. To remove the host of a Machine, delete the Machine.`,
 		if err = e.confirm("These hosts are "+how, args); err != nil {
 			return err
 		}
-		return each(args, func(name string) error { return e.remove(ctx, instances, name, force) })
+		if err = each(args, func(name string) error { return e.remove(ctx, instances, name, force) }); err != nil {
+			return err
+		}
+		return e.awaitRemoved(ctx, a, instances, args)
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"os"
 	"path"
@@ -54,7 +53,7 @@ type Evidence struct {
 	// progress receives a line for each node.
 	progress io.Writer
 	file     *os.File
-	status   string
+	status   *diagnosis.Status
 
 	mu    sync.Mutex
 	gzip  *gzip.Writer
@@ -133,26 +132,14 @@ func (e *Evidence) lack(what string, err error) {
 	e.problems = append(e.problems, what+": "+string(e.redactor.text([]byte(err.Error()))))
 }
 
-// page is the template of the index for browsers. The template escapes texts of objects and hosts.
-const page = `<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Windows nodes, {{.Time}}</title>
-<style>body{font:14px sans-serif;margin:2em}pre{background:#f4f4f4;padding:1em;overflow:auto}</style>
-<h1>Windows nodes, {{.Time}}</h1>
-<pre>{{.Status}}</pre>
-{{with .Problems}}<h2>What is missing</h2><ul>{{range .}}<li>{{.}}</li>{{end}}</ul>{{end}}
-<h2>Files</h2>
-<ul>{{range .Files}}<li><a href="{{.}}">{{.}}</a></li>{{end}}</ul>
-</html>
-`
-
 // Close writes the index regardless of the size limit, gives the archive its final name, and returns the number of
 // missing parts.
 func (e *Evidence) Close() (missing int, err error) {
 	slices.Sort(e.files)
 	var text strings.Builder
-	err = template.Must(template.New("index").Parse(page)).Execute(&text, map[string]any{
-		"Time": e.reader.now().UTC().Format(time.RFC3339), "Status": string(e.redactor.text([]byte(e.status))),
-		"Problems": e.problems, "Files": e.files})
+	page := diagnosis.Page{Now: e.reader.now(), Status: e.status, Missing: e.problems, Files: e.files,
+		Clean: func(text string) string { return string(e.redactor.text([]byte(text))) }}
+	err = page.Write(&text)
 	if err == nil {
 		err = e.write("index.html", []byte(text.String()))
 	}
@@ -192,7 +179,7 @@ func (e *Evidence) summary(s diagnosis.Snapshot) {
 	status := diagnosis.Summarize(s)
 	var text bytes.Buffer
 	e.lack("status", status.Print(&text, style))
-	e.status = text.String()
+	e.status = &status
 	e.Add("status.txt", text.Bytes())
 	nodes := map[string]*corev1.Node{}
 	for i := range s.Nodes {
@@ -296,7 +283,7 @@ func (e *Evidence) wholeLines(text []byte) []byte {
 
 func (e *Evidence) podLog(ctx context.Context, file, pod, container string, previous bool) {
 	options := &corev1.PodLogOptions{Container: container, Previous: previous, TailLines: new(int64(tailLines))}
-	text, err := end(ctx, e.reader.clients.CoreV1().Pods(e.reader.operator).GetLogs(pod, options), e.options.logBytes)
+	text, err := endOf(ctx, e.reader.clients.CoreV1().Pods(e.reader.operator).GetLogs(pod, options), e.options.logBytes)
 	e.lack(file, err)
 	if err == nil || len(text) > 0 {
 		e.Add(file, e.wholeLines(text))
@@ -351,13 +338,13 @@ func (e *Evidence) nodeLog(ctx context.Context, node string) (count int, err err
 		return 0, err
 	}
 	for _, service := range services() {
-		text, err := e.reader.log(ctx, node, logFile(service), e.options.logBytes)
+		got, err := e.reader.end(ctx, node, logFile(service), e.options.logBytes)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
-		if len(text) > 0 || err == nil {
+		if len(got.text) > 0 || err == nil {
 			count++
-			e.Add("nodes/"+node+"/"+service+".log", e.wholeLines(text))
+			e.Add("nodes/"+node+"/"+service+".log", e.wholeLines(got.text))
 		}
 		if err != nil {
 			return count, err

@@ -4,18 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"path"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/printers"
-	"k8s.io/client-go/rest"
 	"k8s.io/kubectl/pkg/drain"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,9 +18,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
-
-// maxLog is the maximum size that is read of a log.
-const maxLog = 64 << 20
 
 func (p *plugin) rebootCommand() *cobra.Command {
 	command := &cobra.Command{
@@ -90,93 +81,6 @@ func (r *reader) nodeOf(ctx context.Context, name string) (*corev1.Node, error) 
 		return nil, fmt.Errorf("node %s is a Linux node", node.Name)
 	}
 	return node, nil
-}
-
-func (p *plugin) logsCommand() *cobra.Command {
-	service, file := "", ""
-	var tail int64
-	command := &cobra.Command{
-		Use:   "logs NODE",
-		Short: "Show the log of the daemon or of a service on a node",
-		Long: `Show the end of a log on a node: the log of the daemon, or of the service in --service. The log comes
-from kubelet through the API server, so kubelet must run. You need the right get on nodes/proxy, but no
-login on the host.`,
-		Example: `  kubectl windows logs win-7
-  kubectl windows logs win-7 --service kubelet --tail-bytes 1000000
-
-  # List the logs
-  kubectl windows logs win-7 --path /`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: p.completeHosts,
-		RunE: func(command *cobra.Command, args []string) error {
-			r, err := p.connect()
-			if err != nil {
-				return err
-			}
-			node, err := r.nodeOf(command.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if file == "" {
-				file = logFile(service)
-			}
-			text, err := r.log(command.Context(), node.Name, file, tail)
-			if printers.IsTerminal(p.Out) { // a terminal would execute the host's control characters
-				text = []byte(diagnosis.Visible(string(text)))
-			}
-			_, failed := p.Out.Write(text)
-			return errors.Join(err, failed)
-		},
-	}
-	command.Flags().StringVar(&service, "service", "", "name of the service; the daemon by default")
-	command.Flags().StringVar(&file, "path", "", `path of a file below C:\var\log, or / for a list`)
-	command.Flags().Int64Var(&tail, "tail-bytes", 64<<10, "how many bytes to show from the end, at most 64 MiB")
-	_ = command.RegisterFlagCompletionFunc("service",
-		cobra.FixedCompletions(services(), cobra.ShellCompDirectiveNoFileComp))
-	return command
-}
-
-// daemonName is the short name of the daemon's service for users.
-const daemonName = "wicd"
-
-// services lists the services with logs below C:\var\log, the daemon first.
-func services() []string { return append([]string{daemonName}, contract.LoggingServices()[1:]...) }
-
-// logFile returns the path of a service's log, below C:\var\log.
-func logFile(service string) string {
-	if slices.Contains([]string{"", daemonName, "daemon"}, service) {
-		service = contract.ServiceDaemon
-	}
-	return below(contract.LogFile(service))
-}
-
-// log reads the end of a file below C:\var\log of a node. kubelet serves the files as a web server does, so log
-// requests a range.
-func (r *reader) log(ctx context.Context, node, file string, tail int64) ([]byte, error) {
-	if tail <= 0 || tail > maxLog {
-		return nil, fmt.Errorf("--tail-bytes is %d and must be from 1 to %d", tail, maxLog)
-	}
-	file = path.Clean("/" + strings.ReplaceAll(file, `\`, "/"))
-	request := r.clients.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + node + "/proxy/logs" + file)
-	if file != "/" {
-		request = request.SetHeader("Range", fmt.Sprintf("bytes=-%d", tail))
-	}
-	text, err := end(ctx, request, tail)
-	if err != nil {
-		err = fmt.Errorf("reading log %s of node %s: %w", file, node, err)
-	}
-	return text, err
-}
-
-// end returns the end of a response, which may be longer than requested. After an error, it returns the content so
-// far together with the error.
-func end(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
-	answer, err := request.Stream(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = answer.Close() }()
-	text, err := io.ReadAll(io.LimitReader(answer, maxLog))
-	return text[max(0, len(text)-int(most)):], err
 }
 
 func (p *plugin) drainCommand() *cobra.Command {

@@ -63,11 +63,11 @@ func TestA53_ANodeThatRedirectsIsSentNoCredential(t *testing.T) {
 	if failed == nil || !strings.Contains(failed.Error(), "redirect") {
 		t.Errorf("the report: %v", failed)
 	}
-	if _, failed = r.log(t.Context(), "win-1", logFile("kubelet"), 1000); failed == nil {
+	if _, failed = r.end(t.Context(), "win-1", logFile("kubelet"), 1000); failed == nil {
 		t.Error("the log was read")
 	}
-	if files, failed := r.log(t.Context(), "win-1", "kubelet", 1000); failed != nil || string(files) != "kubelet.log" {
-		t.Errorf("a directory: %q, %v", files, failed)
+	if files, failed := r.end(t.Context(), "win-1", "kubelet", 1000); failed != nil || string(files.text) != "kubelet.log" {
+		t.Errorf("a directory: %q, %v", files.text, failed)
 	}
 	if len(asked) > 0 {
 		t.Errorf("the node's server was asked: %q", asked)

@@ -17,7 +17,7 @@ import (
 const watchEvery = 5 * time.Second
 
 func (p *plugin) statusCommand() *cobra.Command {
-	watch := false
+	watch, html := false, false
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show all hosts, the rollout, and why hosts wait or fail, on one screen",
@@ -31,6 +31,9 @@ code is 2 if there is a problem. Missing parts of the payload are shown, but don
 
   # Watch a rollout until Ctrl-C
   kubectl windows status --watch
+
+  # Write a page for a browser, which needs no other file
+  kubectl windows status --html > fleet.html
 
   # List the names of hosts that fail
   kubectl windows status -o json | jq -r '.hosts[] | select(.failing) | .name'`,
@@ -47,11 +50,21 @@ code is 2 if there is a problem. Missing parts of the payload are shown, but don
 			if err != nil {
 				return err
 			}
+			if html {
+				page := diagnosis.Page{Now: p.now(), Status: &status, Clean: diagnosis.Visible}
+				if err = page.Write(p.Out); err == nil && !status.Healthy() {
+					err = errUnhealthy
+				}
+				return err
+			}
 			return p.show(&status, nil)
 		},
 	}
 	command.Flags().BoolVarP(&watch, "watch", "w", false, "update the screen when something changes, until Ctrl-C")
+	command.Flags().BoolVar(&html, "html", false, "print a web page")
 	p.outputFlag(command, "wide", "json", "yaml")
+	command.MarkFlagsMutuallyExclusive("html", "watch")
+	command.MarkFlagsMutuallyExclusive("html", "output")
 	return command
 }
 
@@ -98,7 +111,9 @@ func (p *plugin) screen(ctx context.Context, r *reader) (string, error) {
 	if p.output != "" && p.output != "wide" {
 		err = drawn.print(&status)
 	} else {
-		err = status.Print(&text, p.style())
+		style := p.style()
+		style.Bars = true
+		err = status.Print(&text, style)
 	}
 	return text.String(), err
 }

@@ -1,0 +1,125 @@
+package kubectlwindows
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/diagnosis"
+)
+
+// awaiting holds the options of a command that waits for the operator after a change.
+type awaiting struct {
+	wait    bool
+	timeout time.Duration
+}
+
+func (a *awaiting) addFlags(command *cobra.Command, until string) {
+	command.Flags().BoolVar(&a.wait, "wait", false, "wait until "+until+", and show the progress; Ctrl-C ends only "+
+		"the command")
+	command.Flags().DurationVar(&a.timeout, "timeout", 30*time.Minute, "how long --wait waits")
+}
+
+// await prints each change of hosts until is reports that they are done, or the time is over. find returns a host, or
+// nil if it has no WindowsInstance. A read that fails is repeated.
+func (e *editor) await(ctx context.Context, a awaiting, names []string, done string,
+	find func(all []v1alpha1.WindowsInstance, name string) *v1alpha1.WindowsInstance,
+	is func(host *diagnosis.Host) bool) error {
+	if !a.wait || e.dryRun != dryRunNone {
+		return nil
+	}
+	begun := e.now()
+	limited, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	shown := map[string]string{}
+	left := slices.Clone(names)
+	var failed error
+	err := wait.PollUntilContextCancel(limited, checkEvery, true, func(ctx context.Context) (bool, error) {
+		all, err := e.instances(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				failed = err
+			}
+			return false, nil
+		}
+		failed = nil
+		left = slices.DeleteFunc(left, func(name string) bool {
+			var host *diagnosis.Host
+			if one := find(all, name); one != nil {
+				host = new(diagnosis.HostOf(one))
+			}
+			isDone, text := is(host), progress(host)
+			if isDone {
+				text = fmt.Sprintf("%s after %s", done, e.now().Sub(begun).Round(time.Second))
+			}
+			if shown[name] != text {
+				_, _ = fmt.Fprintf(e.ErrOut, "%s: %s\n", name, diagnosis.Visible(text))
+			}
+			shown[name] = text
+			return isDone
+		})
+		return len(left) == 0, nil
+	})
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return errors.New("interrupted: the operator continues")
+	case failed != nil:
+		return failed
+	}
+	return fmt.Errorf("not %s within %s: %s. The operator continues: kubectl windows why %s", done, a.timeout,
+		strings.Join(left, ", "), left[0])
+}
+
+// progress describes what a host does, and why it waits or fails.
+func progress(host *diagnosis.Host) string {
+	if host == nil {
+		return "the operator has not begun"
+	}
+	text := strings.TrimSuffix(string(host.Phase)+"/"+string(host.Step), "/")
+	if host.Reason != "" {
+		text += fmt.Sprintf(": %s %s: %s", host.Code, host.Reason, host.Message)
+	}
+	if host.Fix != "" && host.Failing {
+		text += "\n  fix: " + host.Fix
+	}
+	return text
+}
+
+// awaitReady waits until hosts are Ready.
+func (e *editor) awaitReady(ctx context.Context, a awaiting, names ...string) error {
+	return e.await(ctx, a, names, "Ready", func(all []v1alpha1.WindowsInstance, name string) *v1alpha1.WindowsInstance {
+		for i, one := range all {
+			if strings.EqualFold(name, one.Spec.Address) || strings.EqualFold(name, one.Name) {
+				return &all[i]
+			}
+		}
+		return nil
+	}, func(host *diagnosis.Host) bool {
+		return host != nil && host.Ready && cmp.Or(host.Step, v1alpha1.StepWaiting) == v1alpha1.StepWaiting
+	})
+}
+
+// awaitRemoved waits until the operator has removed hosts. before are the instances before the removal.
+func (e *editor) awaitRemoved(ctx context.Context, a awaiting, before []v1alpha1.WindowsInstance,
+	names []string) error {
+	return e.await(ctx, a, names, "removed", func(all []v1alpha1.WindowsInstance,
+		name string) *v1alpha1.WindowsInstance {
+		was, _ := findInstance(before, name) // remove has refused an ambiguous name
+		for i := range all {
+			if was != nil && all[i].UID == was.UID {
+				return &all[i]
+			}
+		}
+		return nil
+	}, func(host *diagnosis.Host) bool { return host == nil })
+}
