@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -358,10 +359,14 @@ func TestA75_LogsOfANodeAreItsEnd(t *testing.T) {
 		switch {
 		case strings.HasPrefix(r.URL.Path, prefix):
 			http.StripPrefix(prefix, http.FileServer(http.Dir(logs))).ServeHTTP(w, r)
-		case r.URL.Path == "/api/v1/nodes/win-1":
+		case strings.HasPrefix(r.URL.Path, "/api/v1/nodes/refused/proxy"):
+			w.WriteHeader(http.StatusForbidden)
+			_ = json.NewEncoder(w).Encode(apierrors.NewForbidden(corev1.Resource("nodes"), "refused",
+				errors.New("no right")).Status())
+		case strings.HasPrefix(r.URL.Path, "/api/v1/nodes/"):
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
-				ObjectMeta: metav1.ObjectMeta{Name: "win-1"}})
+				ObjectMeta: metav1.ObjectMeta{Name: strings.TrimPrefix(r.URL.Path, "/api/v1/nodes/")}})
 		case discovery[r.URL.Path] != "":
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = fmt.Fprint(w, discovery[r.URL.Path])
@@ -383,6 +388,7 @@ func TestA75_LogsOfANodeAreItsEnd(t *testing.T) {
 	}
 	at.expect(t, 0, []string{"kubelet"}, "logs", "win-1", "--path", "/")
 	at.expect(t, 1, []string{"reading log /absent/absent.log of node win-1"}, "logs", "win-1", "--service", "absent")
+	at.expect(t, 1, []string{`node refused: nodes "refused" is forbidden: no right`}, "logs", "refused")
 	at.expect(t, 1, []string{"must be from 1"}, "logs", "win-1", "--tail-bytes", "0")
 	recentLines(t, at, filepath.Join(logs, "kubelet", "kubelet.log"))
 	followedLog(t, at, filepath.Join(logs, "kubelet", "kubelet.log"))

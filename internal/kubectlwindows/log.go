@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/rest"
@@ -265,6 +267,10 @@ func (r *reader) part(ctx context.Context, node, file, span string) (got part, e
 		got.text = nil
 		got.size, _ = strconv.ParseInt(size, 10, 64)
 	default:
+		var refused metav1.Status
+		if json.Unmarshal(got.text, &refused) == nil && refused.Status == metav1.StatusFailure { // from the API server
+			return part{}, &apierrors.StatusError{ErrStatus: refused}
+		}
 		return part{}, apierrors.NewGenericServerResponse(answer.StatusCode, "get", schema.GroupResource{
 			Resource: "nodes"}, node, string(got.text), 0, true)
 	}

@@ -6,7 +6,7 @@
 // - docs/reference/upgrade-steps.md, from the table of an upgrade's steps
 // - docs/reference/daemon-steps.md, from the table of the daemon's steps
 // - docs/reference/support.md, from the pinned versions
-// - docs/plugin.svg, from the plugin's output in its tests
+// - docs/plugin.svg, from the plugin's output during a run with simulated hosts
 //
 // `make generate` runs it in the top directory of the repository, after it has generated the definitions. It is not
 // part of the product. Its test checks that the committed pages are up to date.

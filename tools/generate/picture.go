@@ -21,10 +21,15 @@ const (
 // screenText is the output of a command, up to a table.
 type screenText struct{ command, file, end string }
 
-// markedLine matches a line that the plugin colours on a terminal.
-var markedLine = regexp.MustCompile(`^(CONDITION +Degraded=True|ENTRY|FAILING|WAITING|WINDOW|PROBLEM)`)
+// Lines that the plugin colours on a terminal: red for failing, yellow for waiting, green for a Ready host.
+var (
+	redLine    = regexp.MustCompile(`^(CONDITION +(Degraded|Available)=|ENTRY|FAILING|PROBLEM|.* W202 )`)
+	yellowLine = regexp.MustCompile(`^(CONDITION +Upgradeable=False|WAITING|WINDOW|.*/Verifying )`)
+	greenLine  = regexp.MustCompile(`^[0-9.]+ +Ready `)
+)
 
-// pluginPicture draws the plugin's output for the fleet in its tests, from their golden files.
+// pluginPicture draws the plugin's output during a real run with simulated hosts: `make demo HOSTS=6 FAIL=auth`, and
+// `kubectl windows reboot win-003` when the other hosts were Ready. To draw another run, replace the files.
 func pluginPicture(root string) ([]byte, error) {
 	var texts strings.Builder
 	y := pluginMargin
@@ -39,10 +44,10 @@ func pluginPicture(root string) ([]byte, error) {
 			y, pluginSize, style, escaped.String())
 	}
 	for _, s := range []screenText{
-		{"kubectl windows status", "status-12.txt", "\n\nHOST"},
-		{"kubectl windows why 10.0.0.0", "why-refused.txt", "\n\nFACT"},
+		{"kubectl windows status", "status.txt", "\n\nEND"},
+		{"kubectl windows why 127.32.0.1", "why.txt", "\nPROBLEM    W202 KeyRefused (key)"},
 	} {
-		file := filepath.Join(root, "internal", "diagnosis", "testdata", s.file)
+		file := filepath.Join(root, "tools", "generate", "testdata", s.file)
 		golden, err := os.ReadFile(file) //nolint:gosec // a file of this repository
 		if err != nil {
 			return nil, fmt.Errorf("reading what the plugin prints: %w", err)
@@ -52,8 +57,14 @@ func pluginPicture(root string) ([]byte, error) {
 		for text := range strings.Lines(shown) {
 			text = strings.TrimRight(text, "\n")
 			style := `fill="#c9d1d9"`
-			if markedLine.MatchString(text) {
+			switch {
+			case strings.HasPrefix(text, "CONDITION  Available=True"):
+			case redLine.MatchString(text):
 				style = `fill="#ff9b8e"`
+			case yellowLine.MatchString(text):
+				style = `fill="#e3b341"`
+			case greenLine.MatchString(text):
+				style = `fill="#56d364"`
 			}
 			for _, part := range wrapped(text) {
 				line(part, style)
@@ -65,7 +76,7 @@ func pluginPicture(root string) ([]byte, error) {
 		` width="%[1]d" height="%[2]d" role="img" aria-labelledby="title"`+
 		` font-family="ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace">
   <title id="title">What kubectl windows status and kubectl windows why print</title>
-  <!-- make generate draws it from internal/diagnosis/testdata -->
+  <!-- make generate draws it from tools/generate/testdata -->
   <rect x="0" y="0" width="%[1]d" height="%[2]d" rx="12" fill="#161b22"/>
 %[3]s</svg>
 `, pluginWidth, y, texts.String()), nil
