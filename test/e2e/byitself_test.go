@@ -87,15 +87,9 @@ func TestA85_AHostWithoutSSHBecomesANodeWithOneCommand(t *testing.T) {
 	}
 }
 
-func TestA86_AHostWithoutSSHIsRemovedAsCleanAsAnyOther(t *testing.T) {
-	t.Parallel()
-	s := byItself(t, 1)
-	host := s.hosts(t, 1)[0]
-	instance, command := s.invite(t, "win-a")
-	if output, err := fleet.RunJoinCommand(t.Context(), host.Machine, command); err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
-	s.joined(t, instance)
+// leaves removes a host that joined by itself, and checks that nothing of it is left.
+func (s *stage) leaves(t *testing.T, host *fleet.Host, instance *v1alpha1.WindowsInstance) {
+	t.Helper()
 	if len(scene.Left(host)) == 0 {
 		t.Fatal("joining changed nothing, so this test could not fail")
 	}
@@ -115,4 +109,16 @@ func TestA86_AHostWithoutSSHIsRemovedAsCleanAsAnyOther(t *testing.T) {
 			t.Errorf("secret %s%s: %v", name, instance.UID, err)
 		}
 	}
+}
+
+func TestA86_AHostWithoutSSHIsRemovedAsCleanAsAnyOther(t *testing.T) {
+	t.Parallel()
+	s := byItself(t, 1)
+	host := s.hosts(t, 1)[0]
+	instance, command := s.invite(t, "win-a")
+	if output, err := fleet.RunJoinCommand(t.Context(), host.Machine, command); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	s.joined(t, instance)
+	s.leaves(t, host, instance)
 }
