@@ -26,7 +26,7 @@ func (s *stage) comes(t *testing.T, host *fleet.Host, command string) {
 	})
 }
 
-// TestA85_AJoinByItselfSurvivesWhatFailsMeanwhile disturbs four joins: one host loses power, the operator is killed
+// TestA85_AJoinByItselfSurvivesWhatFailsMeanwhile disrupts four joins: one host loses power, the operator is killed
 // again and again, and the API server is away for a while.
 func TestA85_AJoinByItselfSurvivesWhatFailsMeanwhile(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,7 @@ import (
 )
 
 // Pauses between attempts to watch, and the lifetime of one watch. A failed attempt costs the API server one request,
-// so a fleet that lost its API server sends at most two requests per minute and node. If a watch ends normally, it
+// so a fleet that lost its API server sends at most two requests per minute and watch, and each node has two watches. If a watch ends normally, it
 // continues at the version where it ended.
 const (
 	firstRetry = 500 * time.Millisecond

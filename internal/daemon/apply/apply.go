@@ -149,8 +149,8 @@ func (r Report) Problem() *contract.Problem {
 	return nil
 }
 
-// Aside returns the first problem of background tasks, or nil.
-func (r Report) Aside() *contract.Problem {
+// FirstBeside returns the first problem of background tasks, or nil.
+func (r Report) FirstBeside() *contract.Problem {
 	for _, p := range r.Beside {
 		return p
 	}

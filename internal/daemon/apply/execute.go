@@ -173,7 +173,7 @@ func (r *run) declareFile(path string) error {
 	if !strings.HasSuffix(strings.ToLower(path), ".exe") {
 		return nil
 	}
-	aside, err := MoveAside(r.host.Files, path)
+	aside, err := AsideName(r.host.Files, path)
 	if err != nil {
 		return err
 	}

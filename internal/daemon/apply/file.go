@@ -20,14 +20,14 @@ var ErrDigest = errors.New("content has another digest")
 
 // WriteFile writes content, whose SHA-256 must be digest, to path. Otherwise it returns ErrDigest and leaves path
 // unchanged. It moves the exe of a running program aside, which Windows allows, and records this in the state file
-// for Sweep. It also returns errors of winos.Files and of content.
+// for RemoveAside. It also returns errors of winos.Files and of content.
 func WriteFile(ctx context.Context, files winos.Files, stateFile *state.File, path, digest string,
 	content io.Reader) error {
 	err := StageFile(ctx, files, path, Content{Digest: digest, Content: content, Access: state.Access(path)})
 	if err != nil {
 		return err
 	}
-	aside, err := MoveAside(files, path)
+	aside, err := AsideName(files, path)
 	if err == nil {
 		stateFile.Aside.Add(aside)
 		err = stateFile.Save()
@@ -101,8 +101,8 @@ func CommitFile(ctx context.Context, files winos.Files, path, aside string) erro
 
 func temporary(path string) string { return path + ".tmp" }
 
-// MoveAside returns an unused name next to path.
-func MoveAside(files winos.Files, path string) (string, error) {
+// AsideName returns an unused name next to path.
+func AsideName(files winos.Files, path string) (string, error) {
 	for n := 1; ; n++ {
 		name := winos.AsidePath(path, n)
 		there, err := winos.Exists(files, name)

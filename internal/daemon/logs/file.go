@@ -33,15 +33,19 @@ type Writer struct {
 	why  error
 }
 
-// Open begins a new file, and renames the existing one, such as wicd.log to wicd-20260102-150405.log. If this fails,
-// the first line retries: there is no log until the directory of path exists. now is the host's clock. It provides the
-// names of older files.
+// Open begins a file with the content of the existing one. So a daemon that ends again and again doesn't push out the
+// lines that say why. An existing file that is half full gets another name, such as wicd-20260102-150405.log. If Open
+// fails, the first line retries: there is no log until the directory of path exists. now is the host's clock. It
+// provides the names of older files.
 func Open(files winos.Files, path string, now func() time.Time) *Writer {
 	w := &Writer{files: files, path: path, now: now}
 	w.Limit(contract.Log{})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_ = w.begin()
+	if before, err := w.begin(); err == nil {
+		w.takeOver(before)
+	}
+	w.prune()
 	return w
 }
 
@@ -75,9 +79,12 @@ func (w *Writer) Write(line []byte) (int, error) {
 
 func (w *Writer) write(line []byte) error {
 	if w.out == nil || w.size > 0 && w.size+int64(len(line)) > w.limits.MaxSize {
-		if err := errors.Join(w.end(), w.begin()); err != nil && w.out == nil {
-			return err
+		err := w.end()
+		_, failed := w.begin()
+		if w.out == nil {
+			return errors.Join(err, failed)
 		}
+		w.prune()
 	}
 	if w.lost > 0 { // begin a new line, because the last line may be incomplete
 		line = append(fmt.Appendf(nil, "\nlines missing here: %d (%v)\n", w.lost, w.why), line...)
@@ -108,25 +115,45 @@ func (w *Writer) end() error {
 	return err
 }
 
-// begin renames the previous file and creates a new one. If another program is reading the previous file, it can't be
-// renamed. Then the log continues in a file with another name.
-func (w *Writer) begin() error {
-	aside, err := MoveAside(w.files, w.path, w.now())
+// begin renames the previous file to before, and creates a new one. If another program is reading the previous file, it
+// can't be renamed. Then the log continues in a file with another name, and before is empty.
+func (w *Writer) begin() (before string, err error) {
+	aside, err := AsideName(w.files, w.path, w.now())
 	if err != nil {
-		return fmt.Errorf("finding a name for the log of before: %w", err)
+		return "", fmt.Errorf("finding a name for the log of before: %w", err)
 	}
 	path := w.path
 	switch err = w.files.Rename(w.path, aside); {
 	case errors.Is(err, winos.ErrInUse):
 		path = aside
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("moving log %s on: %w", w.path, err)
+	case err == nil:
+		before = aside
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("moving log %s on: %w", w.path, err)
 	}
 	out, err := w.files.Create(path, winos.AccessInherit)
 	if err != nil {
-		return fmt.Errorf("creating log %s: %w", path, err)
+		return "", fmt.Errorf("creating log %s: %w", path, err)
 	}
 	w.out, w.size = out, 0
-	_ = Prune(w.files, w.limits, w.now()) // the next file retries the removal
-	return nil
+	return before, nil
 }
+
+// takeOver copies the content of the file of before into the present one, and deletes that file. If the file is half
+// full or can't be copied, it stays.
+func (w *Writer) takeOver(before string) {
+	if info, err := w.files.Stat(before); err != nil || info.Size > w.limits.MaxSize/2 {
+		return
+	}
+	in, err := w.files.Open(before)
+	if err != nil {
+		return
+	}
+	w.size, err = io.Copy(w.out, in)
+	if errors.Join(err, in.Close()) == nil {
+		_ = w.files.Remove(before)
+	}
+}
+
+// prune deletes the oldest files. If it fails, the next file retries.
+func (w *Writer) prune() { _ = Prune(w.files, w.limits, w.now()) }

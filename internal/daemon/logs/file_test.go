@@ -110,19 +110,38 @@ func TestA16_LimitsChangeWhileItIsWritten(t *testing.T) {
 	}
 }
 
-func TestARestartKeepsTheLogBefore(t *testing.T) {
+func TestRestartsPushNoLineOut(t *testing.T) {
 	t.Parallel()
 	_, f := files(t)
-	for _, line := range []string{"first", "second"} {
-		w := open(f, 0)
+	now, want := clock(), ""
+	for n := range 12 {
+		line := fmt.Sprintf("start %d\n", n)
+		want += line
+		w := logs.Open(f, path, now)
 		_, _ = io.WriteString(w, line)
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for path, want := range map[string]string{path: "second", older(t, f)[0]: "first"} {
+	if content, err := winos.ReadFile(f, path); err != nil || string(content) != want || len(older(t, f)) != 0 {
+		t.Errorf("%q, %v, beside %v", content, err, older(t, f))
+	}
+}
+
+func TestARestartMovesALogOnThatIsHalfFull(t *testing.T) {
+	t.Parallel()
+	_, f := files(t)
+	full := strings.Repeat("0123456789abcde\n", logs.DefaultSize/32+1)
+	for _, text := range []string{full, "second\n"} {
+		w := open(f, 0)
+		_, _ = io.WriteString(w, text)
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]string{path: "second\n", older(t, f)[0]: full} {
 		if content, err := winos.ReadFile(f, path); err != nil || string(content) != want {
-			t.Errorf("%s: %q, %v", path, content, err)
+			t.Errorf("%s has %d bytes, want %d: %v", path, len(content), len(want), err)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 	if err != nil {
 		return err
 	}
-	aside, err := MoveAside(r.host.Files, l.Path, r.host.System.Now())
+	aside, err := AsideName(r.host.Files, l.Path, r.host.System.Now())
 	if err != nil {
 		return err
 	}
@@ -123,9 +123,9 @@ func (r *Rotator) copyAside(ctx context.Context, from, to string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// MoveAside returns an unused name for the current content of a log. kube-log-runner uses the same format for older
+// AsideName returns an unused name for the current content of a log. kube-log-runner uses the same format for older
 // logs.
-func MoveAside(files winos.Files, path string, now time.Time) (string, error) {
+func AsideName(files winos.Files, path string, now time.Time) (string, error) {
 	stem, extension := split(path)
 	for n := 1; ; n++ {
 		name := stem + "-" + now.UTC().Format("20060102-150405")

@@ -27,8 +27,7 @@ import (
 
 // Reasons of events.
 const (
-	// ReasonFallback means that an image came from a later source than the first. The message explains why each earlier
-	// source failed.
+	// ReasonFallback means that a pull succeeded after a source had failed or broken off. The message explains why.
 	ReasonFallback = "MirrorFallback"
 	// ReasonUnavailable means that no registry had the complete image.
 	ReasonUnavailable = "ImageUnavailable"

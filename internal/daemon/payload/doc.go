@@ -4,5 +4,5 @@
 // The service runs the Stager in its own goroutine, so that the reconcile loop never waits for it. Blobs are in
 // C:\k\store, each named by its SHA-256. The name decides which blobs are missing. The content is verified when it is
 // written and whenever it is used. Complete blobs stay, so a restarted daemon continues with the next one. The package
-// changes nothing outside the store.
+// writes files only to the store; the Stager also annotates the Node.
 package payload

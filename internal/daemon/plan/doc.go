@@ -6,7 +6,7 @@
 // too long or is no valid name.
 //
 // The order of steps: restore access rights; certificates and the environment; files (programs in use are moved aside,
-// so that services keep running); stops, in reverse order of the starts; deletion of services that left the manifest;
-// configurations and starts; deletion of all other objects that left the manifest. So a service is down only for its
-// own restart, and new objects exist before old ones are deleted.
+// so that services keep running) and kubeconfigs; stops, in reverse order of the starts; deletion of services that left
+// the manifest, and of a network with another name; configurations and starts; deletion of all other objects that left
+// the manifest. So a service is down only for its own restart, and new objects exist before old ones are deleted.
 package plan

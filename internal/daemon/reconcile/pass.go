@@ -48,16 +48,15 @@ type pass struct {
 
 // onTrial holds facts about the host's revision that the state file doesn't contain.
 type onTrial struct {
-	// isApplied reports that all steps of the revision were taken, isReplaced that another daemon's program is in
-	// place.
+	// isApplied reports that all steps of the revision were taken or failed as they did before, isReplaced that another
+	// daemon's program is in place.
 	isApplied, isReplaced bool
 	// verifyDue is when the started services have run long enough, or zero.
 	verifyDue time.Time
 	// changed reports that the revision has changed the host. hampered reports that a step fails that failed before the
 	// revision; the pass doesn't stop at such a failure.
 	changed, hampered bool
-	// since is when services may have been started with other settings, or were first seen: when this daemon began, and
-	// when the host got another revision.
+	// since is when this daemon began to watch the services under the present revision.
 	since time.Time
 	// unreadable is why this daemon doesn't understand the host's revision, or nil.
 	unreadable *contract.Problem
@@ -68,8 +67,8 @@ func (r *Reconciler) excuses(fault state.Fault) bool {
 	return slices.ContainsFunc(r.State.Faults, fault.IsSame)
 }
 
-// restart resets the facts about the host's revision, because the host has another revision now.
-func (r *Reconciler) restart() {
+// resetTrial resets the facts about the host's revision, because the host has another revision now.
+func (r *Reconciler) resetTrial() {
 	r.trial = onTrial{since: r.Clock.Now()}
 	r.applier.Try()
 }
@@ -110,11 +109,12 @@ func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 		logr.FromContextOrDiscard(ctx).V(1).Info("next", "action", next.Action, "because", next.When)
 		switch next.Action {
 		case trial.Try:
-			r.accept(ctx, p.candidate)
+			r.begin(ctx, p.candidate)
 			p.candidate = nil
 		case trial.RollBack:
 			r.rollBack(ctx, f.Why(), p.broken == nil || r.trial.changed)
-			// The Node may name another revision now. Then the daemon tries that one and skips the rollback.
+			// The Node may name another revision now. Then the daemon tries that one next, without first applying
+			// the previous revision.
 			node, _ := r.node.Get()
 			p = pass{node: node}
 			p.candidate, _ = r.choose(ctx, node)
@@ -151,9 +151,9 @@ func (p *pass) look(report apply.Report, failed *contract.Problem) {
 	p.report, p.isLooked = report, true
 }
 
-// accept makes a candidate the host's revision, on trial. If that fails, accept records why, and the host doesn't
+// begin makes a candidate the host's revision, on trial. If that fails, begin records why, and the host doesn't
 // change.
-func (r *Reconciler) accept(ctx context.Context, c *state.Revision) {
+func (r *Reconciler) begin(ctx context.Context, c *state.Revision) {
 	problem := r.Program.SmokeTest(ctx, c.Manifest)
 	before := r.State.Revision.Name
 	if problem == nil {
@@ -177,7 +177,7 @@ func (r *Reconciler) accept(ctx context.Context, c *state.Revision) {
 	}
 	logr.FromContextOrDiscard(ctx).Info("trying a revision", "revision", c.Name, "before", before)
 	r.revisions.last = nil
-	r.restart()
+	r.resetTrial()
 	if !r.Program.Replaces(r.State.Manifest) {
 		r.announce()
 	}
@@ -255,7 +255,7 @@ func (r *Reconciler) rollBack(ctx context.Context, why *contract.Problem, change
 	logr.FromContextOrDiscard(ctx).Info("rolling back to what held", "failed", failed, "reason", why.Reason, "detail",
 		why.Detail, "revision", r.State.Before.Name)
 	r.State.Back()
-	r.restart()
+	r.resetTrial()
 	r.announce()
 	r.failures.note(ctx, failed, why, changed || r.Program.Replaces(r.State.Manifest))
 }

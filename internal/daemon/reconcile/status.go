@@ -29,7 +29,8 @@ type status struct {
 	unwritten time.Duration
 	// isOwed reports that an annotation must be written later.
 	isOwed bool
-	// reboot is why an approved reboot failed, or nil. While it is set, the operator waits for nothing else.
+	// reboot is why an approved reboot failed, or nil. It hides all other problems on the Node, because the operator
+	// waits for this reboot.
 	reboot atomic.Pointer[contract.Problem]
 }
 
@@ -52,7 +53,7 @@ func (s *status) shown(report apply.Report) (problem *contract.Problem, waits bo
 	if problem = report.Problem(); problem != nil {
 		return problem, len(report.Failed) == 0
 	}
-	return report.Aside(), false
+	return report.FirstBeside(), false
 }
 
 // publish writes the state of the host to the Node, if the Node doesn't show it yet. again is the time until it must be

@@ -27,8 +27,8 @@ type Facts struct {
 	// IsReplaced reports that another daemon's program has replaced this one. NeedsReplacing reports that the
 	// revision contains another daemon.
 	IsReplaced, NeedsReplacing bool
-	// MayTry reports that the Node names another revision, that the host has its payload, and that the time for
-	// another try of this revision has come.
+	// MayTry reports that the Node names another revision, that its payload is on the host or can't be fetched, and
+	// that the time for another try of this revision has come.
 	MayTry bool
 	// Unreadable, Ended and Broken are the reasons why the revision failed: the daemon doesn't understand it; a service
 	// that it started has ended; a step failed that did not fail before. Each is nil otherwise.
@@ -53,8 +53,8 @@ type Action string
 // Actions. After each action except Wait and Restart, the daemon asks the table again.
 const (
 	Wait     Action = "wait until something changes, or it is time to look again"
-	Try      Action = "make it the host's revision, on trial; give it up if it can't be prepared"
-	Apply    Action = "apply: take all steps, and stop at the first that fails"
+	Try      Action = "make it the host's revision, on trial; give it up if its daemon does not run here"
+	Apply    Action = "apply: take all steps, and stop at the first that fails for the first time"
 	Repair   Action = "take the steps that are needed; a step that fails keeps no other back"
 	Finish   Action = "note that the revision holds"
 	RollBack Action = "roll back: make the previous revision the host's again, and try this one later"
@@ -64,7 +64,7 @@ const (
 	Serve    Action = "begin to reconcile"
 )
 
-// MaxStarts is the start of a program on trial that restores the previous program instead.
+// MaxStarts is the number of the start at which a program on trial does not serve: the previous program is restored.
 const MaxStarts = 3
 
 // Row is one row of the table.
@@ -75,7 +75,10 @@ type Row struct {
 	holds  func(f Facts) bool
 }
 
-// Rows returns the whole table. The first row that holds applies.
+// Rows returns the whole table. The first row that holds applies. selfupdate asks the first group of rows when the
+// daemon starts. The reconcile loop asks the second group after each look at the host, and the third before it looks.
+// Two steps are not in the table: a program on trial is accepted when the daemon reports (Program.Accept), and it ends
+// itself at its deadline (Program.Run).
 func Rows() []Row {
 	return []Row{
 		{"the daemon starts, and its program on trial has ended twice", Restore,
@@ -91,11 +94,11 @@ func Rows() []Row {
 			func(f Facts) bool { return f.onTrial() && f.Ended != nil }},
 		{"the revision is on trial, and a step failed that did not fail before", RollBack,
 			func(f Facts) bool { return f.onTrial() && f.Broken != nil }},
-		{"everything is as the revision says, and what it started has run for two seconds", Finish,
+		{"everything is as the revision says, and what it started on trial has run for two seconds", Finish,
 			func(f Facts) bool { return f.Holds && !f.HasHeld && !f.IsVerifying }},
 		{"the daemon has looked at the whole host", Wait, func(f Facts) bool { return f.IsLooked }},
 
-		{"the Node names another revision, whose payload is there, and which did not fail just now", Try,
+		{"the Node names another revision, which did not fail just now, and whose payload is there or can't be fetched", Try,
 			func(f Facts) bool { return f.MayTry }},
 		{"this daemon does not understand the revision", Wait, func(f Facts) bool { return f.Unreadable != nil }},
 		{"the revision has not held, and brings another daemon", Replace,

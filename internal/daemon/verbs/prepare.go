@@ -69,6 +69,9 @@ func Prepare(ctx context.Context, host winos.Host, request contract.PrepareReque
 	if len(needs) == 0 {
 		return answer, nil
 	}
+	if err = stopDaemon(ctx, host.Services); err != nil { // it would overwrite what is recorded here
+		return answer, err
+	}
 	stateFile, err := state.Open(host.Files)
 	if err != nil {
 		return answer, err

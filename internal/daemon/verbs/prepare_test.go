@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/verbs"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 	"github.com/windows-nodes/wmco/lab/sim"
@@ -136,6 +137,26 @@ func TestAHostThatForgetsWhatARebootWasForIsNotRebootedForEver(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAPreparationStopsTheDaemonWhichWouldOverwriteItsRecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, sim.Options{})
+		join(t, r)
+		awaitReconciled(t, r)
+		answer, err := verbs.Prepare(t.Context(), r.Host(), contract.PrepareRequest{Hostname: "win-b"})
+		if err != nil || !answer.Rebooting {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		if s := service(t, r, contract.ServiceDaemon); s.State == winos.ServiceRunning {
+			t.Error("the daemon runs, and writes its own copy of the state file")
+		}
+		stateFile, err := state.Read(r.Host().Files)
+		if err != nil || stateFile.HostnameSet != "win-b" || stateFile.Reboots == nil {
+			t.Errorf("recorded: %+v, %v", stateFile, err)
+		}
+	})
 }
 
 // renamed is a system whose image gives the host another name at each boot.

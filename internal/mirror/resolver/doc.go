@@ -10,7 +10,8 @@
 //	what is    who has it,  one request bytes, hashed, to containerd;
 //	asked for  in order     to a source another source continues at the same byte
 //
-// Each step has a file of its name. The daemon is the only user. The package never pushes, never
+// Each step has a file of its name, sources in source.go. pull.go runs the steps. whole.go takes the place of copy.go
+// for manifests and for HEAD. The daemon is the only user. The package never pushes, never
 // listens beyond loopback, never answers without the node's token, never lets wrong bytes look
 // complete, never sends a credential to a host that it is not for, and keeps nothing on disk.
 package resolver

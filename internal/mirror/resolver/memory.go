@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 )
 
-// memory stores the most recently used values for a limited time, up to a maximum number. It is safe for concurrent
-// use.
+// memory returns the most recently used values for a limited time, up to a maximum number. An expired value stays in
+// memory until it is asked for or newer values displace it. It is safe for concurrent use.
 type memory[K comparable, V any] struct {
 	cache *cache.LRUExpireCache
 }

@@ -36,9 +36,9 @@ func (r Report) IsFailure() bool { return r.Served == "" }
 const (
 	// maxMessage is the maximum length of an event's message in bytes, see config/admission/event.yaml.
 	maxMessage = 1024
-	// maxAttempts is the length of a message in bytes. A longer message lists no more attempts, so that it has
+	// attemptsEnd is a length in bytes. A message that would be longer lists no more attempts, so that it has
 	// space for their number.
-	maxAttempts = 900
+	attemptsEnd = 900
 )
 
 // Message returns a sentence for a user, short enough for an event.
@@ -61,7 +61,7 @@ func (r Report) sentence() string {
 	text += "Skipped: " + r.Attempts[0].String()
 	for i, a := range r.Attempts[1:] {
 		next := "; " + a.String()
-		if len(text)+len(next) > maxAttempts {
+		if len(text)+len(next) > attemptsEnd {
 			return fmt.Sprintf("%s; and %d more", text, len(r.Attempts)-1-i)
 		}
 		text += next
