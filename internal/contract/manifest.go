@@ -7,7 +7,8 @@ import (
 )
 
 // Manifest is the desired state of a node, published in the ConfigMap windows-services-<revision>. It contains no
-// secrets.
+// secrets. Only add fields: a newer daemon on trial writes the previous revision's manifest back to the state file, and
+// loses fields that it does not know.
 type Manifest struct {
 	Services        []Service         `json:"services"`
 	Files           []File            `json:"files"`

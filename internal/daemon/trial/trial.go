@@ -98,7 +98,7 @@ func Rows() []Row {
 			func(f Facts) bool { return f.Holds && !f.HasHeld && !f.IsVerifying }},
 		{"the daemon has looked at the whole host", Wait, func(f Facts) bool { return f.IsLooked }},
 
-		{"the Node names another revision, which did not fail just now, and whose payload is there or can't be fetched", Try,
+		{"the Node names another revision, its payload is there or can't be fetched, and it did not fail just now", Try,
 			func(f Facts) bool { return f.MayTry }},
 		{"this daemon does not understand the revision", Wait, func(f Facts) bool { return f.Unreadable != nil }},
 		{"the revision has not held, and brings another daemon", Replace,
