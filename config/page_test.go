@@ -260,7 +260,7 @@ func TestAnAPIServerAcceptsTheExamplesOfThePages(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all []command
-	for _, page := range []string{"workloads.md", "pods.md", "plugin.md"} {
+	for _, page := range []string{"workloads.md", "pods.md", "storage.md", "plugin.md"} {
 		for _, example := range examples(t, page) {
 			all = append(all, command{page, example})
 		}
@@ -342,7 +342,7 @@ func furnish(t *testing.T, lab *cluster.Cluster) {
 		contract.OperatorNamespace + "}\n---" + examples(t, "workloads.md")[0]
 	linux := strings.NewReplacer("name: web", "name: linux", "app: web", "app: linux")
 	objects += "---" + linux.Replace(examples(t, "workloads.md")[0])
-	for _, pod := range examples(t, "pods.md") {
+	for _, pod := range append(examples(t, "pods.md"), examples(t, "storage.md")...) {
 		objects += "---" + strings.Replace(pod, "name: user", "name: win-1", 1)
 	}
 	path := filepath.Join(t.TempDir(), "objects.yaml")

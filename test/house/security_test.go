@@ -23,7 +23,7 @@ func TestEveryTestThatTheThreatModelNamesExists(t *testing.T) {
 // The page about real Windows names the tests that simulate it.
 func TestEveryTestThatPlaysRealWindowsExists(t *testing.T) {
 	t.Parallel()
-	testsNamed(t, "docs/first-run.md", 15)
+	testsNamed(t, "docs/reference/simulated-windows.md", 15)
 }
 
 // testsNamed checks the tests in the last cells of a page's tables. There are at least so many.
