@@ -101,10 +101,10 @@ func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 	far := metav1.NewTime(now.Add(10 * 365 * 24 * time.Hour))
 	status := &v1alpha1.WindowsInstanceStatus{
 		NextAttemptTime: &far,
-		Phases:     []v1alpha1.PhaseTime{{StartTime: metav1.NewMicroTime(far.Time)}},
-		KeyRefusal: &v1alpha1.KeyRefusal{Since: far, Time: far},
-		Slot:       &v1alpha1.Slot{Since: &far},
-		Activity:   &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, NextTime: &far},
+		Phases:          []v1alpha1.PhaseTime{{StartTime: metav1.NewMicroTime(far.Time)}},
+		KeyRefusal:      &v1alpha1.KeyRefusal{Since: far, Time: far},
+		Slot:            &v1alpha1.Slot{Since: &far},
+		Activity:        &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, NextTime: &far},
 	}
 	status = status.DeepCopy() // so that each has its own times
 	boundTimes(status, now)

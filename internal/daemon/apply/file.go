@@ -150,14 +150,11 @@ func digestOf(ctx context.Context, path string, open func() (io.ReadCloser, erro
 
 // FileProblem converts an error of writing a file to a problem for the administrator.
 func FileProblem(err error) *contract.Problem {
-	if p, ok := contract.AsProblem(err); ok {
-		return p
-	}
 	switch {
 	case errors.Is(err, winos.ErrNoSpace):
-		return contract.NewProblem(contract.ReasonDiskFull, "%v", err)
+		return contract.ProblemOf(contract.ReasonDiskFull, err)
 	case errors.Is(err, ErrDigest):
-		return contract.NewProblem(contract.ReasonPayloadCorrupt, "%v", err)
+		return contract.ProblemOf(contract.ReasonPayloadCorrupt, err)
 	}
-	return contract.NewProblem(contract.ReasonFileFailed, "%v", err)
+	return contract.ProblemOf(contract.ReasonFileFailed, err)
 }

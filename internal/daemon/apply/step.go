@@ -105,7 +105,7 @@ func (r *run) removeNetwork(ctx context.Context, name string) error {
 	if err := r.host.Network.RemoveHNSNetwork(ctx, name); err != nil {
 		return fmt.Errorf("removing network %s: %w", name, err)
 	}
-	r.state.Networks = slices.DeleteFunc(r.state.Networks, func(n string) bool { return n == name })
+	r.state.Networks.Remove(name)
 	return nil
 }
 
@@ -152,7 +152,7 @@ func (r *run) writeFile(ctx context.Context, path string) error {
 		}
 		return FileProblem(fmt.Errorf("replacing %s: %w", path, err))
 	}
-	r.state.Staged = slices.DeleteFunc(r.state.Staged, func(p string) bool { return p == path })
+	r.state.Staged.Remove(path)
 	return nil
 }
 

@@ -205,14 +205,11 @@ func (s *Stager) source(ctx context.Context) (Source, error) {
 
 // problem returns an error as a Problem, or nil for no error.
 func problem(err error) *contract.Problem {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, winos.ErrNoSpace):
+		return contract.ProblemOf(contract.ReasonDiskFull, err)
 	}
-	if p, ok := contract.AsProblem(err); ok {
-		return p
-	}
-	if errors.Is(err, winos.ErrNoSpace) {
-		return contract.NewProblem(contract.ReasonDiskFull, "%v", err)
-	}
-	return contract.NewProblem(contract.ReasonPayloadIncomplete, "%v", err)
+	return contract.ProblemOf(contract.ReasonPayloadIncomplete, err)
 }

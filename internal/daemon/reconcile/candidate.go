@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -271,9 +272,9 @@ func problemOf(err error) *contract.Problem {
 
 // withoutReason returns the text of an error without the number and reason of the Problem in it.
 func withoutReason(err error, p *contract.Problem) string {
-	text := err.Error()
-	if tail := p.Error(); len(text) >= len(tail) && text[len(text)-len(tail):] == tail {
-		return text[:len(text)-len(tail)] + p.Detail
+	text, ends := strings.CutSuffix(err.Error(), p.Error())
+	if ends {
+		return text + p.Detail
 	}
 	return text
 }

@@ -333,5 +333,5 @@ func parents(path string) (all []string) {
 	return all
 }
 
-// Parent returns the directory of path.
-func Parent(path string) string { return path[:strings.LastIndexByte(path, '\\')] }
+// Parent returns the directory of path; of a name alone, an empty string.
+func Parent(path string) string { return path[:max(0, strings.LastIndexByte(path, '\\'))] }

@@ -125,7 +125,7 @@ func (f Facts) Phase() string {
 	switch {
 	case f.HasHeld:
 		return "Steady"
-	case f.HasPrevious && !f.IsApplied:
+	case !f.IsApplied && !f.Holds:
 		return "Applying"
 	}
 	return "Verifying"

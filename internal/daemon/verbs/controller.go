@@ -28,9 +28,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// linkRetry is the pause before the daemon reads its kubeconfig and certificate again after a failure. Until then, it
+// openRetry is the pause before the daemon reads its kubeconfig and certificate again after a failure. Until then, it
 // reconciles the host without an API server.
-const linkRetry = time.Minute
+const openRetry = time.Minute
 
 // service holds the flags of the controller command.
 type service struct {
@@ -124,30 +124,30 @@ func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *
 	}
 	rotator := logs.NewRotator(o.Host)
 	ctx, stop := context.WithCancel(ctx)
-	var rotating sync.WaitGroup
-	rotating.Go(func() { rotator.Run(ctx) })
-	defer rotating.Wait()
+	var background sync.WaitGroup
+	background.Go(func() { rotator.Run(ctx) })
+	defer background.Wait()
 	defer stop()
 	reporter := mirror.NewReporter(mirror.ReporterOptions{NodeName: stateFile.NodeName, Files: o.Host.Files,
 		Clock: hostClock{system: o.Host.System}})
-	rotating.Go(func() { reporter.Write(ctx) })
+	background.Go(func() { reporter.Write(ctx) })
 	reports := report.New(o.Host, o.Version)
-	rotating.Go(func() { reports.Run(ctx) })
+	background.Go(func() { reports.Run(ctx) })
 	pulls := &mirror.Service{Network: o.Host.Network, Reporter: reporter}
 	defer pulls.Close()
-	t := runner{service: s, options: o, state: stateFile, registry: pulls, reporter: reporter, program: program,
+	r := runner{service: s, options: o, state: stateFile, registry: pulls, reporter: reporter, program: program,
 		report: reports.Tell,
 		follow: func(m contract.Manifest) {
 			log.configure(m.Daemon)
 			rotator.Follow(m, log.path)
 		}}
 	for ctx.Err() == nil {
-		l := t.open(ctx, t.options)
-		if l == nil {
-			l, err = t.alone(ctx)
+		api := r.open(ctx, r.options)
+		if api == nil {
+			api, err = r.alone(ctx)
 		}
-		if l != nil {
-			err = t.withAPIServer(ctx, l)
+		if api != nil {
+			err = r.withAPIServer(ctx, api)
 		}
 		if errors.Is(err, reconcile.ErrReleased) {
 			cleanReleased(ctx, o, stateFile)
@@ -165,16 +165,16 @@ func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *
 // the host again.
 func (s *service) reportLost(ctx context.Context, o Options) error {
 	lost := contract.NewProblem(contract.ReasonStateLost, "%s is missing or damaged", contract.PathState)
-	l := s.open(ctx, o)
-	if l == nil {
+	api := s.open(ctx, o)
+	if api == nil {
 		return lost
 	}
-	defer l.Close()
-	name, err := apiclient.NodeName(l.Certificate().Leaf)
+	defer api.Close()
+	name, err := apiclient.NodeName(api.Certificate().Leaf)
 	if err == nil {
 		node := &unstructured.Unstructured{Object: map[string]any{}}
 		node.SetName(name)
-		_, err = apiclient.AnnotateNode(ctx, l.Client, &apiclient.Watch{}, node, map[string]any{
+		_, err = apiclient.AnnotateNode(ctx, api.Client, &apiclient.Watch{}, node, map[string]any{
 			contract.RevisionAnnotation: nil, contract.ApplyStatusAnnotation: apiclient.ProblemText(lost)})
 	}
 	return errors.Join(lost, err)
@@ -206,19 +206,19 @@ type runner struct {
 }
 
 // withAPIServer reconciles with the API server, and renews the certificate, until ctx ends.
-func (t *runner) withAPIServer(ctx context.Context, l *apiclient.Client) error {
-	defer l.Close()
+func (r *runner) withAPIServer(ctx context.Context, api *apiclient.Client) error {
+	defer api.Close()
 	ctx, stop := context.WithCancel(ctx)
 	renewer := &apiclient.Renewer{
-		Identity: apiclient.Daemon(t.options.Host.Files, t.state.NodeName), Client: l.Client, Lifetime: t.certDuration,
-		Renewed: l.Reload, Clock: hostClock{system: t.options.Host.System},
+		Identity: apiclient.Daemon(r.options.Host.Files, r.state.NodeName), Client: api.Client, Lifetime: r.certDuration,
+		Renewed: api.Reload, Clock: hostClock{system: r.options.Host.System},
 	}
-	var renewing sync.WaitGroup
-	renewing.Go(func() { renewer.Run(ctx) })
-	renewing.Go(func() { t.reporter.Run(ctx, l.Client) })
-	defer renewing.Wait()
+	var background sync.WaitGroup
+	background.Go(func() { renewer.Run(ctx) })
+	background.Go(func() { r.reporter.Run(ctx, api.Client) })
+	defer background.Wait()
 	defer stop()
-	return t.reconciler(l).Run(ctx)
+	return r.reconciler(api).Run(ctx)
 }
 
 // hostClock is the host's own clock. The daemon uses it to decide what has expired.
@@ -233,50 +233,50 @@ func (c hostClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // open prepares the connection to the API server. If that fails, it logs the error and returns nil.
 func (s *service) open(ctx context.Context, o Options) *apiclient.Client {
-	l, err := apiclient.Open(apiclient.Options{Files: o.Host.Files, Kubeconfig: s.kubeconfig,
+	api, err := apiclient.Open(apiclient.Options{Files: o.Host.Files, Kubeconfig: s.kubeconfig,
 		CABundle: s.caBundle, UserAgent: contract.ServiceDaemon + "/" + o.Version})
 	if err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err,
 			"there is no way to the API server; the host is held at what was last known")
 		return nil
 	}
-	return l
+	return api
 }
 
 // alone reconciles the host with the last known revision, until the connection to the API server can be prepared or ctx
 // ends. It uses one Reconciler for this time, so that the Reconciler keeps its state, such as the start of a wait.
-func (t *runner) alone(ctx context.Context) (l *apiclient.Client, err error) {
+func (r *runner) alone(ctx context.Context) (api *apiclient.Client, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	opened := make(chan *apiclient.Client, 1)
 	go func() {
 		defer stop()
 		var found *apiclient.Client
-		_ = wait.PollUntilContextCancel(ctx, linkRetry, false, func(ctx context.Context) (bool, error) {
-			found = t.open(ctx, t.options)
+		_ = wait.PollUntilContextCancel(ctx, openRetry, false, func(ctx context.Context) (bool, error) {
+			found = r.open(ctx, r.options)
 			return found != nil, nil
 		}) // if ctx ends, found stays nil
 		opened <- found
 	}()
-	err = t.reconciler(nil).Run(ctx)
+	err = r.reconciler(nil).Run(ctx)
 	stop()
-	if l = <-opened; l != nil && err != nil {
-		l.Close()
-		l = nil
+	if api = <-opened; api != nil && err != nil {
+		api.Close()
+		api = nil
 	}
-	return l, err
+	return api, err
 }
 
-func (t *runner) reconciler(l *apiclient.Client) *reconcile.Reconciler {
+func (r *runner) reconciler(api *apiclient.Client) *reconcile.Reconciler {
 	options := reconcile.Options{
-		Host: t.options.Host, State: t.state, NodeName: t.state.NodeName, Namespace: t.namespace, Registry: t.registry,
-		Follow: t.follow, Report: t.report, Intervals: t.options.Intervals,
-		Program: t.program,
+		Host: r.options.Host, State: r.state, NodeName: r.state.NodeName, Namespace: r.namespace, Registry: r.registry,
+		Follow: r.follow, Report: r.report, Intervals: r.options.Intervals,
+		Program: r.program,
 	}
-	if l != nil {
-		options.Client, options.Kubeconfig, options.Trust = l.Client, t.kubeconfig, l.Trust
-		options.CertificateEnd = func() time.Time { return l.Certificate().Leaf.NotAfter }
+	if api != nil {
+		options.Client, options.Kubeconfig, options.Trust = api.Client, r.kubeconfig, api.Trust
+		options.CertificateEnd = func() time.Time { return api.Certificate().Leaf.NotAfter }
 		options.Source = func(urls []string, ca []byte) (payload.Source, error) {
-			client, err := payload.NewClient(ca, l.Certificate)
+			client, err := payload.NewClient(ca, api.Certificate)
 			if err != nil {
 				return nil, err
 			}

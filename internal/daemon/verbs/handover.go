@@ -48,7 +48,7 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	if err = check(stateFile, request); err != nil {
 		return answer, err
 	}
-	if rpcDir := directory(self); homeOf(rpcDir) != "" {
+	if rpcDir := state.Parent(self); homeOf(rpcDir) != "" {
 		stateFile.RPCDir = rpcDir
 	}
 	err = state.Ensure(host.Files, stateFile, state.Directories()...) // it also saves the state file

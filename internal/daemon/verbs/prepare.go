@@ -69,6 +69,9 @@ func Prepare(ctx context.Context, host winos.Host, request contract.PrepareReque
 	if len(needs) == 0 {
 		return answer, nil
 	}
+	if _, err = state.Open(host.Files); err != nil { // the host of another operator is left alone
+		return answer, err
+	}
 	if err = stopDaemon(ctx, host.Services); err != nil { // it would overwrite what is recorded here
 		return answer, err
 	}

@@ -75,15 +75,12 @@ func homeOf(rpcDir string) string {
 	return home
 }
 
-// directory returns the directory of a file.
-func directory(path string) string { return path[:max(0, strings.LastIndexByte(path, '\\'))] }
-
 // copyUnlessThere copies a program, unless the destination has the same digest.
 func copyUnlessThere(ctx context.Context, files winos.Files, from, to, digest string) error {
 	if present, err := apply.DigestOf(ctx, files, to); err == nil && present == digest {
 		return nil
 	}
-	if err := files.MkdirAll(directory(to), winos.AccessAdministrators); err != nil {
+	if err := files.MkdirAll(state.Parent(to), winos.AccessAdministrators); err != nil {
 		return fmt.Errorf("making the RPC directory: %w", err)
 	}
 	r, err := files.Open(from)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -146,8 +145,7 @@ func (s settled) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if response.StatusCode/100 == 3 {
-		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 4<<10))
-		_ = response.Body.Close()
+		discard(response)
 		return nil, faultf(ReasonForbidden, "it redirects")
 	}
 	return response, nil
