@@ -283,6 +283,7 @@ func (r *Reconciler) reasonToLook(ctx context.Context) string {
 	return ""
 }
 
+// inputs returns what decides whether a pass is due. It stores the Node's values: see remember.
 func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured, c *state.Revision,
 	problem *contract.Problem) inputs {
 	now := inputs{manifest: r.State.Revision.Name, values: r.remember(ctx, node), token: r.tokens.count()}

@@ -16,7 +16,8 @@ func (r *Reconciler) tell(ctx context.Context, node *unstructured.Unstructured, 
 	if r.Report == nil {
 		return
 	}
-	told := contract.Reconciled{Phase: r.facts(ctx, &pass{isLooked: true, report: report}).Phase(), Desired: desired(node)}
+	now := r.facts(ctx, &pass{isLooked: true, report: report})
+	told := contract.Reconciled{Phase: now.Phase(), Desired: desired(node)}
 	for _, p := range slices.Concat(report.Failed, report.Waiting, report.Beside, report.Kept) {
 		told.Problems = append(told.Problems, apiclient.ProblemText(p))
 	}

@@ -210,8 +210,8 @@ func (r *runner) withAPIServer(ctx context.Context, api *apiclient.Client) error
 	defer api.Close()
 	ctx, stop := context.WithCancel(ctx)
 	renewer := &apiclient.Renewer{
-		Identity: apiclient.Daemon(r.options.Host.Files, r.state.NodeName), Client: api.Client, Lifetime: r.certDuration,
-		Renewed: api.Reload, Clock: hostClock{system: r.options.Host.System},
+		Identity: apiclient.Daemon(r.options.Host.Files, r.state.NodeName), Client: api.Client,
+		Lifetime: r.certDuration, Renewed: api.Reload, Clock: hostClock{system: r.options.Host.System},
 	}
 	var background sync.WaitGroup
 	background.Go(func() { renewer.Run(ctx) })
