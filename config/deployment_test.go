@@ -72,7 +72,8 @@ func TestTheOperatorIsProbedAndBounded(t *testing.T) {
 	}
 }
 
-// The API server enforces the Pod Security level for pods, not for the Deployment, so the test creates the pod of its template.
+// The API server enforces the Pod Security level for pods, not for the Deployment, so the test creates the pod of its
+// template.
 func TestA36_TheNamespaceAdmitsTheOperatorsPodAndNoPrivilegedOne(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, common(t).Admin())

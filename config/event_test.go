@@ -50,7 +50,8 @@ func loads(apiVersion string) map[string][]metav1.ManagedFieldsEntry {
 	all := map[string][]metav1.ManagedFieldsEntry{
 		"one long name": {entry("x", `{"f:`+strings.Repeat("x", 900_000)+`":{}}`)},
 		"one of 70 KiB": {entry("x", `{"f:`+strings.Repeat("x", 70<<10)+`":{}}`)},
-		// Few levels with long names: the API server itself takes half a minute for thousands of levels, or of managers.
+		// Few levels with long names: the API server itself takes half a minute for thousands of levels, or of
+		// managers.
 		"a deep field": {entry("x", strings.Repeat(`{"f:`+strings.Repeat("x", 1000)+`":`, 100)+"{}"+strings.Repeat("}", 100))},
 	}
 	var fields, managers []string

@@ -198,7 +198,7 @@ func prepare(ctx context.Context, lab *cluster.Cluster) error {
 	return errors.Join(append(failures, err)...)
 }
 
-// register makes a Windows Node, and returns its name.
+// register creates a Windows Node, and returns its name.
 func register(t *testing.T, admin kubernetes.Interface, meta metav1.ObjectMeta) string {
 	t.Helper()
 	meta.Annotations, meta.Labels = map[string]string{"example.com/kept": "yes"}, windowsLabels()

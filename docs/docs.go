@@ -1,5 +1,4 @@
-// Package docs answers what the documents say, for programs that go by them. The acceptance list
-// and the first run are tried row by row from their pages; nothing else reads documents.
+// Package docs embeds the pages that programs read: the acceptance list and the first run, which tests try row by row.
 package docs
 
 import _ "embed"

@@ -18,7 +18,7 @@ const (
 )
 
 // kubeletFields maps each field of a KubeletConfiguration to the reason why a user may not set it. If users may set the
-// field, the reason is empty. A test ensures that no field is forgotten, so a new version of kubelet asks for a
+// field, the reason is empty. A test ensures that no field is forgotten, so a new version of kubelet needs a
 // decision.
 func kubeletFields() map[string]string {
 	all := map[string]string{}

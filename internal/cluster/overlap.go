@@ -30,7 +30,7 @@ func (p *Plain) consistent(_ context.Context, spec v1alpha1.WindowsMachineConfig
 			where = "spec.apiServer of the WindowsMachineConfig"
 		}
 		all = append(all, contract.NewProblem(contract.ReasonAPIServerInternal,
-			"%s is %s, which is %s: set spec.apiServer of the WindowsMachineConfig to the URL at which hosts reach "+
+			"%s is %s, which is %s: set spec.apiServer of the WindowsMachineConfig to the URL where hosts reach "+
 				"the API server",
 			where, facts.APIServer, why))
 	}

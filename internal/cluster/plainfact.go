@@ -44,7 +44,7 @@ func keyIn(namespace, name string) client.ObjectKey {
 // apiServer uses the setting, or else the URL that kubeadm published for nodes that join.
 func (p *Plain) apiServer(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec,
 	facts *blueprint.Facts) (err error) {
-	const orSet = "; or set spec.apiServer of the WindowsMachineConfig to the URL at which hosts reach the API server"
+	const orSet = "; or set spec.apiServer of the WindowsMachineConfig to the URL where hosts reach the API server"
 	if spec.APIServer != "" {
 		if facts.APIServer, err = blueprint.CanonicalAPIServer(spec.APIServer); err != nil {
 			return incomplete("spec.apiServer of the WindowsMachineConfig: %s", err)

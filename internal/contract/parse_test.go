@@ -164,7 +164,7 @@ func TestTheFilesOfAManifestThatCanNotBeUsedAreKnown(t *testing.T) {
 
 func TestContractFormatIsRead(t *testing.T) {
 	t.Parallel()
-	// A manifest as written before files had content, with the contract's own spelling.
+	// An older manifest, whose files have no content.
 	m, err := ManifestFromConfigMap(map[string]string{
 		"services": `[{"name":"kubelet","path":"C:\\k\\kubelet.exe","bootstrap":true,"priority":0},
 			{"name":"kube-proxy","path":"C:\\k\\kube-proxy.exe --hostname NODE_NAME","nodeVariablesInCommand":[{"name":"NODE_NAME","nodeObjectJsonPath":"{.metadata.name}"}],"dependencies":["kubelet"],"bootstrap":false,"priority":1}]`,

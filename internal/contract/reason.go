@@ -17,7 +17,7 @@ type Problem struct {
 	Detail string `json:"detail"`
 }
 
-// NewProblem makes a Problem with a formatted detail.
+// NewProblem returns a Problem with a formatted detail.
 func NewProblem(reason Reason, format string, args ...any) *Problem {
 	return &Problem{Reason: reason, Detail: fmt.Sprintf(format, args...)}
 }

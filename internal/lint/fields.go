@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// containers is the path of the containers of a pod. Ephemeral containers are none of a template.
+// containers is the path of the containers of a pod. A template has no ephemeral containers.
 const containers = "initContainers[*]|containers[*]"
 
 // visit calls found for each value at a path below an object, such as volumes[*].nfs|iscsi. A step ends in [*] if it

@@ -39,7 +39,7 @@ type pod struct {
 	system  system
 	// fields are the spec as in a manifest.
 	fields map[string]any
-	// answers are those of registries by image. It is nil if no registry was asked.
+	// answers maps images to the answers of registries. It is nil without --images.
 	answers map[string]answer
 }
 
@@ -84,7 +84,7 @@ func rules() []rule {
 	}...)
 }
 
-// containers calls for each container with its path. Ephemeral containers are none of a template.
+// containers calls for each container with its path. A template has no ephemeral containers.
 func (p *pod) containers(each func(path string, c *corev1.Container)) {
 	for i := range p.Spec.InitContainers {
 		each(fmt.Sprintf("initContainers[%d]", i), &p.Spec.InitContainers[i])
@@ -140,7 +140,7 @@ func checkToleration(p *pod, say report) {
 	}
 }
 
-// checkBuild finds pods that ask for a build which no node has.
+// checkBuild finds pods that require a build which no node has.
 func checkBuild(p *pod, say report) {
 	if len(p.cluster.Builds) == 0 {
 		return
@@ -161,7 +161,7 @@ func checkBuild(p *pod, say report) {
 	}
 }
 
-// checkNonRoot finds containers that kubelet refuses to start: ContainerAdministrator is what it takes for root.
+// checkNonRoot finds containers that kubelet refuses to start: kubelet treats ContainerAdministrator as root.
 func checkNonRoot(p *pod, say report) {
 	p.containers(func(path string, c *corev1.Container) {
 		own, ofPod := windowsOptions(&p.Spec, c)

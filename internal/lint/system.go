@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// system is the operating system that a pod is meant for, as far as its template says.
+// system is the operating system that the template of a pod names or implies.
 type system string
 
 const (
@@ -45,7 +45,7 @@ func systemOf(spec *corev1.PodSpec, c Cluster) system {
 	return systemUnsaid
 }
 
-// systemOfAffinity gives a system only where every alternative asks for the same one.
+// systemOfAffinity returns a system only if every alternative requires the same system.
 func systemOfAffinity(affinity *corev1.Affinity) system {
 	if affinity == nil || affinity.NodeAffinity == nil ||
 		affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {

@@ -11,12 +11,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Merge checks what users wrote and makes one rule of all entries that name the same source for the
-// same kind of pull, as the documentation of ImageDigestMirrorSet and the cluster's Linux nodes
-// have it:
+// Merge checks the entries of users. It merges all entries with the same source and the same kind of pull into one
+// rule, as the documentation of ImageDigestMirrorSet describes it and Linux nodes do it:
 //   - each entry's mirrors keep their order; entries that contradict each other give some order, always the same;
-//   - a source that one entry says must not be contacted is not contacted, for either kind of pull;
-//   - an entry that names no mirror, or none but the source itself, is as good as absent, with its policy.
+//   - if one entry forbids to contact the source, the source is not contacted, for either kind of pull;
+//   - an entry without a mirror, or with the source itself as its only mirror, is ignored, and so is its policy.
 //
 // Rules and rejected parts are sorted: the order of the sets does not matter.
 func Merge(sets []Set) ([]contract.MirrorRule, []*contract.Problem) {

@@ -109,8 +109,8 @@ func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []*c
 		Insecure: read("insecureRegistries", raw.Insecure),
 	}
 	if raw.Restricted && len(raw.Blocked) > 0 {
-		reject(raw.Blocked[0], "only one of allowedRegistries and blockedRegistries may be set; images must satisfy "+
-			"both settings")
+		reject(raw.Blocked[0], "allowedRegistries and blockedRegistries are both set, although only one may be; "+
+			"images must satisfy both settings")
 	}
 	if len(checked.Blocked)+len(checked.Insecure) == 0 && !checked.Restricted {
 		return nil, problems

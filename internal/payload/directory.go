@@ -50,7 +50,7 @@ func OpenDir(path string) (*Dir, error) {
 // Manifest says what the directory holds. The caller must not change it.
 func (d *Dir) Manifest() Manifest { return d.manifest }
 
-// Blob finds a blob by its digest; false when the manifest has none of it.
+// Blob finds a blob by its digest. It returns false if the manifest does not list it.
 func (d *Dir) Blob(digest string) (Blob, bool) {
 	for _, f := range d.manifest.Files {
 		if f.Digest == digest {

@@ -1,6 +1,6 @@
 // Package pods reads pods in bounded memory and without a cache.
 //
-// A user who may create pods can create any number of them, 1.5 MB each, and assign them to a node without a
+// A user who may create pods can create any number of pods of 1.5 MB each, and assign them to a node without a
 // scheduler. Drains and the check of workloads read pods with this package: one bounded response at a time, in
 // smaller and smaller pages, and for a limited time. The package stores no pods and changes nothing.
 package pods

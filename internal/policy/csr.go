@@ -30,9 +30,11 @@ const (
 	CSRWait CSRVerdict = "Wait"
 	// CSRApprove: every rule holds.
 	CSRApprove CSRVerdict = "Approve"
-	// CSRRefuse: it claims one of the operator's nodes and breaks a rule. It stays pending and is reported.
+	// CSRRefuse: the request claims a node of the operator and breaks a rule. The request stays pending and is
+	// reported.
 	CSRRefuse CSRVerdict = "Refuse"
-	// CSRDeny: it claims the daemon of one of the operator's nodes, or a host that joins by itself, and breaks a rule.
+	// CSRDeny: the request claims a daemon on a node of the operator, or a host that joins by itself, and breaks a
+	// rule.
 	CSRDeny CSRVerdict = "Deny"
 )
 
@@ -65,7 +67,7 @@ type CSRInstance struct {
 	Given []string
 	// Addresses are Given and the node address that the host reported over SSH.
 	Addresses []string
-	// Reached is the IP address at which the operator reached the host with the expected host key, or empty. It may be
+	// Reached is where the operator reached the host with the expected host key: an IP address, or empty. It may be
 	// a gateway's address, so it does not justify a certificate for it.
 	Reached string
 	// ReachedAt is when the host was reached, or zero. Port is the port of Reached.
@@ -138,14 +140,14 @@ type CSRInput struct {
 	// Elsewhere maps names and addresses of the request to another owner: an instance that was given them, or
 	// a Node that isn't ours, such as "Node master-0".
 	Elsewhere map[string]string
-	// Found maps the addresses at which another host of the operator was reached, or that a pod has. They count less
-	// than addresses that were given to this instance.
+	// Found maps addresses where the operator reached another host, and addresses of pods. They count less than the
+	// addresses that were given to this instance.
 	Found map[string]string
-	// Said maps those that another of our hosts reports. They count less than what this instance was given
-	// and than where its host was reached.
+	// Said maps addresses that another host of the operator reports. They count less than the addresses that were
+	// given to this instance, and less than the address where its host was reached.
 	Said map[string]string
 	// Listed maps the addresses that were given to another instance without a node: another host, or a second entry for
-	// this host. If the address at which this host was reached is unknown, they also count less than this host's
+	// this host. If the address where this host was reached is unknown, they also count less than this host's
 	// reports over SSH.
 	Listed map[string]string
 	// Reserved are addresses that no host may have: the API server's and those of pods.

@@ -96,9 +96,9 @@ func namesAreOfThisNode(f csrFacts) *csrFault {
 	known := addressesOf(f)
 	for _, name := range f.claim.SANs() {
 		if !known[name] && f.reported(name) {
-			return fault(CSRNameNotOfNode, "only the kubelet of Node %s reports %s, which may be anybody's; "+
-				"if it is the host's, add it to spec.addresses of the WindowsInstance %s", f.Node.Name, shown(name),
-				f.instance.Name)
+			return fault(CSRNameNotOfNode, "only the kubelet of Node %s reports %s, which may belong to another "+
+				"machine; if it belongs to the host, add it to spec.addresses of the WindowsInstance %s", f.Node.Name,
+				shown(name), f.instance.Name)
 		}
 		if !known[name] {
 			return fault(CSRNameNotOfNode, "%s is not among the addresses of Node %s or instance %s", shown(name),

@@ -46,7 +46,7 @@ func nodeIsOurs(f csrFacts) *csrFault {
 	case owner != f.instance.reference():
 		return fault(CSRNodeForeign, "Node %s belongs to instance %s", f.Node.Name, shown(owner))
 	case f.instance.NodeUID != "" && f.instance.NodeUID != string(f.Node.UID):
-		return notYet(CSRNodeUnadopted, "Node %s was made anew and has not been adopted yet", f.Node.Name)
+		return notYet(CSRNodeUnadopted, "Node %s was created again and has not been adopted yet", f.Node.Name)
 	}
 	return nil
 }

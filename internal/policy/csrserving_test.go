@@ -40,7 +40,8 @@ func TestA54_WhatAKubeletSaysOfItselfBuysNoForeignNameOrAddress(t *testing.T) {
 	}
 }
 
-// Clients read such a name as the address. Without this rule, an address is refused as an address but signed as a DNS name.
+// Clients read such a name as the address. Without this rule, an address is refused as an address but signed as a DNS
+// name.
 func TestA54_NoNameInACertificateIsAnAddress(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

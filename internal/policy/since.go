@@ -24,7 +24,7 @@ func (s Since) Left(limit, least time.Duration, now time.Time) time.Duration {
 }
 
 // IsOut reports whether a node that isn't Ready counts as out of service. A node that isn't Ready for a few
-// seconds comes back with all its pods.
+// seconds still has all its pods.
 func (s Since) IsOut(after time.Duration, now time.Time) bool {
 	return !s.IsZero() && s.Left(after, Witnessed, now) <= 0
 }

@@ -132,7 +132,7 @@ func nextStepsFromTheSwitchOn() map[string]nextStep {
 	}
 }
 
-// The cases reach every row, so that none can go, or hide behind another, unnoticed.
+// The cases reach every row. So a test fails if a row is deleted, or if an earlier row always matches first.
 func TestTheNextStepOfAnUpgrade(t *testing.T) {
 	t.Parallel()
 	cases := map[string]nextStep{"an unknown step": {"Flying", UpgradeFacts{}, v1alpha1.StepWaiting, ActionWait, ""}}

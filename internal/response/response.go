@@ -33,7 +33,7 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// Body fails when more than so many bytes are read of it. http.MaxBytesReader is made for requests,
+// Body fails if more than the given number of bytes are read. http.MaxBytesReader is made for requests,
 // and does for answers what is needed.
 func Body(body io.ReadCloser, most int64) io.ReadCloser { return http.MaxBytesReader(nil, body, most) }
 

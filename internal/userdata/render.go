@@ -53,8 +53,8 @@ func pinned() ec2Launch {
 //go:embed template.ps1
 var script string
 
-// Render makes the user data. The same input gives the same text. It fails on keys that are not
-// what Input says, and on user data that no cloud takes.
+// Render makes the user data. The same input gives the same text. It fails on keys that break
+// the rules of Input, and on user data that is too large for a cloud.
 func Render(in Input) (string, error) {
 	publicKey, err := canonicalLine(in.PublicKey)
 	if err != nil {

@@ -118,7 +118,7 @@ func (i *Infrastructure) Host(machine string) *fleet.Host {
 	return i.hosts[machine]
 }
 
-// cluster reports that a cluster is there, at the address of the control plane.
+// cluster sets a cluster to provisioned, with the address of the control plane.
 func (i *Infrastructure) cluster(ctx context.Context, r reconcile.Request, server string) error {
 	c := Object(InfrastructureGroup, "v1", "LabCluster", r.Namespace, r.Name)
 	if err := i.client.Get(ctx, r.NamespacedName, c); err != nil {

@@ -136,8 +136,8 @@ func editEntries(ctx context.Context, r *run, create bool, change func(list *cor
 	})
 }
 
-// dropList deletes a windows-instances that a run created, once it is empty and no host of it is left: the
-// operator waits when a list is absent that had hosts, since that may be an accident.
+// dropList deletes the ConfigMap windows-instances that a run created. It waits until the list is empty and its hosts
+// are removed: if a list with hosts disappears, the operator waits, because the deletion may be an accident.
 func dropList(ctx context.Context, r *run) error {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)

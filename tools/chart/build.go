@@ -68,7 +68,8 @@ func build(root, version, image, out string) (string, error) {
 	return chartutil.Save(chart, out)
 }
 
-// components writes bootstrap-components.yaml, from which clusterctl installs the bootstrap provider. image is as for build.
+// components writes bootstrap-components.yaml, from which clusterctl installs the bootstrap provider. image is as for
+// build.
 func components(root, image, out string) error {
 	objects, err := kustomize(filepath.Join(root, "config", "bootstrap"))
 	if err != nil {
@@ -250,8 +251,8 @@ func template(root string, object, defaults map[string]any) (string, error) {
 // componentFields are the fields of the Deployment that a component adds.
 var componentFields = [][]any{at(pod, "initContainers"), at(container, "volumeMounts"), at(pod, "volumes")}
 
-// component returns, for each of componentFields, the value that a component of config/ gives it. image replaces the image
-// of the init container.
+// component returns, for each of componentFields, the value that a component of config/ gives it. image replaces the
+// image of the init container.
 func component(root, name, image string) ([]any, error) {
 	data, err := os.ReadFile(filepath.Join(root, "config", name, "kustomization.yaml"))
 	if err != nil {

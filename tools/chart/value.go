@@ -20,8 +20,8 @@ type value struct {
 	otherwise any
 	// adds is the name of a field that is added to the object at field if the value is not empty.
 	adds string
-	// component names a component of config/ that is applied to the Deployment if the value is not empty. It adds fields;
-	// the value is the image of its init container.
+	// component names a component of config/ that is applied to the Deployment if the value is not empty. It adds
+	// fields; the value is the image of its init container.
 	component string
 	// appends means that the value is a list, which is appended to the list at field.
 	appends bool

@@ -50,7 +50,7 @@ func main() {
 		for _, need := range gate.Dependencies()[name] {
 			line += " " + string(need)
 		}
-		// The two switch whole groups of gates, which no list of single ones says.
+		// These two switch whole groups of gates. The lists of single gates do not show this.
 		if name != "AllAlpha" && name != "AllBeta" {
 			lines = append(lines, line+"\n")
 		}

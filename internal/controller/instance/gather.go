@@ -79,7 +79,7 @@ func (r *Reconciler) isSettled(ctx context.Context, instance *v1alpha1.WindowsIn
 		node.Annotations[contract.DesiredRevisionAnnotation] == status.DesiredRevision)
 }
 
-// isLookedAfter reports whether a host has joined, and does not join again.
+// isLookedAfter reports whether a host has joined and is not joining again.
 func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
 	switch instance.Status.Phase {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting:

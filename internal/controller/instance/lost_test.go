@@ -103,7 +103,7 @@ func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsRemoved(t *testing.T) {
 	}
 }
 
-// The CRD of instances was deleted and is created again: the list makes new instances, whose hosts serve.
+// The CRD of instances was deleted and created again: the operator creates new instances, and their hosts run pods.
 func TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -21,7 +21,7 @@ type change bool
 const (
 	// inPlace updates the object.
 	inPlace change = true
-	// anew means: delete the object and create it again. Use it for immutable objects.
+	// anew deletes the object and creates it again. Use it for immutable objects.
 	anew change = false
 )
 

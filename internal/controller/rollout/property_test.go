@@ -243,7 +243,8 @@ type cluster struct {
 	// arrived, and were taken.
 	slow map[string]late
 	used int
-	// set counts steps of the clock, rejoined hosts that were joined again, unset events while the settings were deleted.
+	// set counts steps of the clock, rejoined hosts that were joined again, unset events while the settings were
+	// deleted.
 	set, rejoined, unset int
 }
 

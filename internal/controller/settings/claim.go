@@ -28,7 +28,7 @@ const (
 
 // OwnedElsewhere decides whether the Windows nodes belong to an operator in another namespace. While that operator
 // has hosts, the nodes belong to it, even if it isn't running, because no other operator has their instances. A
-// time in the far future comes from a wrong clock and doesn't count.
+// time in the far future was written with a wrong clock and doesn't count.
 func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string,
 	now time.Time) (why string, owned bool) {
 	owner := status.Operator

@@ -34,9 +34,9 @@ func (w wanted) into(s *corev1.Secret, now time.Time) {
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.PublicKeyHashAnnotation, w.publicKeyHash)
 }
 
-// isDated reports whether a secret tells since when its script has the host key. A time in the future was written by a
-// clock that was ahead. It doesn't count, because all machines that are created until then would be trusted at first
-// contact.
+// isDated reports whether a secret has the time since when its script contains the host key. A time in the future was
+// written by a clock that was ahead. It doesn't count, because all machines that are created until then would be
+// trusted at first contact.
 func (w wanted) isDated(s *corev1.Secret, now time.Time) bool {
 	since, has := hostKeySince(s, w.hostKey)
 	return has && !since.After(now.Add(margin))
@@ -66,7 +66,7 @@ func foreign(s *corev1.Secret) string {
 	return ""
 }
 
-// keep makes the secret of a namespace what it must be, and reports whether it is. Without the namespace there is
+// keep creates or corrects the secret of a namespace, and reports whether it is correct. Without the namespace there is
 // neither a secret nor a problem. A repeated call writes nothing.
 func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (holds bool, problem *contract.Problem,
 	err error) {

@@ -22,8 +22,8 @@ import (
 )
 
 // Pauses between attempts to watch, and the lifetime of one watch. A failed attempt costs the API server one request,
-// so a fleet that lost its API server sends at most two requests per minute and watch, and each node has two watches. If a watch ends normally, it
-// continues at the version where it ended.
+// so a fleet that lost its API server sends at most two requests per minute and watch, and each node has two watches.
+// If a watch ends normally, it continues at the version where it ended.
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 30 * time.Second

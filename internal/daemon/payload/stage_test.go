@@ -42,7 +42,8 @@ func TestABlobThatIsGoneSoonAfterItCameIsFetchedAfterAPauseThatGrows(t *testing.
 			Source: func([]string, []byte) (payload.Source, error) { return r.source, nil }})
 		go s.Run(t.Context())
 		var fetched time.Time
-		// need takes the blob away, asks for it, and says how long after the last fetch it comes, or after the first request.
+		// need takes the blob away, asks for it, and says how long after the last fetch it comes, or after the first
+		// request.
 		need := func() (took time.Duration, problem *contract.Problem) {
 			if err := payload.NewStore(r.machine.Host().Files).Drop(r.want[0].Digest); err != nil {
 				t.Fatal(err)

@@ -100,7 +100,7 @@ type planner struct {
 	was  state.Changes
 	// unwritten are files whose content differs and that stay unchanged for now.
 	unwritten map[string]bool
-	// pointed are services whose kubeconfig gets another CA.
+	// pointed lists services whose kubeconfig gets another CA.
 	pointed map[string]bool
 }
 

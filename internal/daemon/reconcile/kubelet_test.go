@@ -190,7 +190,7 @@ func TestACertificateOfKubeletThatIsRefusedIsForgotten(t *testing.T) {
 			if err != nil || has == c.forgot {
 				t.Errorf("identity %t, %v", has, err)
 			}
-			// kubelet would show what is in its store, whatever else is there.
+			// kubelet shows the certificate in its store, even if there are other files.
 			there, err := winos.Exists(files, contract.DirKubeletPKI+`\kubelet-client-current.pem`)
 			if err != nil || there == c.forgot {
 				t.Errorf("the certificate is there: %t, %v", there, err)

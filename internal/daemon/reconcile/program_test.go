@@ -160,8 +160,8 @@ func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
 		for _, line := range sim.Diff(before, r.Snapshot(), own()...) {
 			t.Error(line)
 		}
-		// The two do not take turns: each attempt comes after a longer pause. If all pauses are as short as they may be,
-		// there are eight attempts, each there and back; a ninth comes after 73 minutes at the earliest.
+		// The two do not take turns: each attempt comes after a longer pause. If all pauses are as short as they may
+		// be, there are eight attempts, each there and back; a ninth comes after 73 minutes at the earliest.
 		pass(time.Hour)
 		if n := r.replaced.Load(); n > 16 {
 			t.Errorf("%d replacements within an hour", n)

@@ -49,7 +49,7 @@ type reboots struct {
 	looked time.Time
 	// asked reports that the daemon requested a reboot since the operator last approved one.
 	asked bool
-	// pause after the latest failures in a row.
+	// pause is the pause after the latest consecutive failures.
 	pause time.Duration
 }
 

@@ -159,7 +159,8 @@ func TestAServiceThatEndsAgainAndAgainInATrialThatWaitsIsRolledBack(t *testing.T
 	}
 }
 
-// A daemon that begins in the middle of a trial starts what is down; what else it only saw tells nothing about the trial.
+// A daemon that begins in the middle of a trial starts what is down; what else it only saw tells nothing about the
+// trial.
 func TestTheEndOfAServiceThatATrialLeftAloneIsNoFaultOfIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

@@ -29,8 +29,8 @@ func (c readCounter) Open(path string) (io.ReadCloser, error) {
 	return c.Files.Open(path)
 }
 
-// zeroed makes a joined host one whose daemon finds zeros in its kubeconfig, as a power cut leaves them, and what change
-// makes of its state file. It gives what the kubeconfig was.
+// zeroed makes a joined host one whose daemon finds zeros in its kubeconfig, as a power cut leaves them, and what
+// change makes of its state file. It gives what the kubeconfig was.
 func zeroed(t *testing.T, r *rig, change func(*state.File)) (kubeconfig string) {
 	t.Helper()
 	join(t, r)

@@ -13,7 +13,7 @@ import (
 )
 
 // verbLimit ends a verb that hangs, so that it doesn't still run when the operator calls the next one. Enabling a
-// Windows feature takes longest. fetchLimit is that of fetch: the payload server may be slow.
+// Windows feature takes longest. fetchLimit is the limit of fetch, because the payload server may be slow.
 const (
 	verbLimit  = 20 * time.Minute
 	fetchLimit = time.Hour

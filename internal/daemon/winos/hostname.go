@@ -8,8 +8,8 @@ import (
 // longestHostname is DNS's limit for a label. Windows cuts the NetBIOS name after 15 characters by itself.
 const longestHostname = 63
 
-// checkHostname reports whether a computer may have this DNS host name: letters, digits and hyphens, no
-// hyphen at an end, and not digits only, which Windows refuses. Source:
+// checkHostname reports whether a computer may have this DNS host name: letters, digits and hyphens, no hyphen at an
+// end, and not digits only, which Windows refuses. Source:
 // https://learn.microsoft.com/en-us/troubleshoot/windows-server/active-directory/naming-conventions-for-computer-domain-site-ou.
 func checkHostname(name string) error {
 	wrong := name == "" || len(name) > longestHostname || name[0] == '-' || name[len(name)-1] == '-' ||

@@ -14,7 +14,7 @@ import (
 //	dialled ──▶ usable ──▶ lost: by the peer, by silence, by a context that ended during an SFTP request, or by Close
 //
 // SFTP can't cancel a single request. So to give up a request, conn closes the connection, which ends all
-// pending operations. The first cause of the loss is the one that is reported.
+// pending operations. The first cause of the loss is reported.
 type conn struct {
 	client           *ssh.Client
 	wire             *wire

@@ -20,7 +20,7 @@ const (
 	// MaxReboots is the maximum number of reboots in a row of a host that still requests a reboot.
 	MaxReboots = 3
 	// rebootsInARow is the time after a reboot in which another reboot counts as one in a row, also if the request
-	// was withdrawn in between, because a host may withdraw it for a moment. A new operator counts it anew.
+	// was withdrawn in between, because a host may withdraw it for a moment. A new operator starts to count again.
 	rebootsInARow = time.Hour
 	// againRetry is the pause before the operator checks whether a reboot is still requested. A new request is an
 	// event.

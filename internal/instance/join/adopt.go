@@ -172,8 +172,8 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 }
 
 // isStranded reports whether kubelet waits for a certificate that it can't get with its bootstrap token: the response
-// to its request was lost, or kubelet ended before it had the certificate and requests one for another key. With a
-// certificate, kubelet registers, or is Ready, within a moment.
+// to its request was lost, or kubelet ended before it had the certificate and requests one for another key. A kubelet
+// that has a certificate soon registers its Node or becomes Ready.
 func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 	ids := instance.Status.BootstrapCredentials
 	return j.Spent != nil && len(ids) > 0 && j.Spent(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
@@ -181,8 +181,8 @@ func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 
 // stranded ends such an attempt. The next one brings another token.
 func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
-	return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key for which "+
-		"its bootstrap token got a certificate, and gets none for another; the next attempt brings another token",
+	return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key of the "+
+		"certificate that it got with its bootstrap token; the next attempt brings another token",
 		instance.Spec.Address))
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// IsHalfway reports whether the host has replaced the keys of kubelet and the daemon, or is about to. Then the join must
-// end, because the daemon can't report until then. If the daemon was started, and the node does not become Ready in
-// time, the decision is made again.
+// IsHalfway reports whether the host has replaced the keys of kubelet and the daemon, or is about to. Then the join
+// must end, because the daemon can't report until then. If the daemon was started, and the node does not become Ready
+// in time, the decision is made again.
 func IsHalfway(status *v1alpha1.WindowsInstanceStatus) bool {
 	return journey.HasStoppedDaemon(status) || len(status.BootstrapCredentials) > 0 && status.Failures == 0
 }
@@ -70,8 +70,8 @@ func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return false, nil
 }
 
-// PauseRejoin returns a host to service whose node serves while its join waits for a place. A host without an earlier
-// join stays Pending.
+// PauseRejoin returns a host to service if its node serves pods while its join waits for a slot. A host without an
+// earlier join stays Pending.
 func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	if status.Phase == v1alpha1.PhaseConfirming {
 		status.BootstrapCredentials = nil // the daemon runs
@@ -90,8 +90,8 @@ func IsTold(status *v1alpha1.WindowsInstanceStatus) bool {
 }
 
 // Turn sends a host to the desired revision if it could not join at the revision that it held, and its node serves no
-// pods: the desired revision may be the cure. Turn skips a revision at which the host failed. If the revision was not
-// requested from the host yet, and another revision is desired now, Turn forgets the old one.
+// pods: the desired revision may solve the problem. Turn skips a revision at which the host failed. If the revision was
+// not requested from the host yet, and another revision is desired now, Turn forgets the old one.
 func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, desired blueprint.Desired) error {
 	status := &instance.Status
 	switch update := status.Upgrade(); {
@@ -116,12 +116,12 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, des
 	return nil
 }
 
-// RejoinAtHeld has a host without a place join at the revision that it held, instead of another one. Once it is Ready,
-// it goes to the other one like any node.
+// RejoinAtHeld lets a host without a slot join at the revision that it held. Once the host is Ready, it is upgraded
+// like any other node.
 func (j *Join) RejoinAtHeld(status *v1alpha1.WindowsInstanceStatus) {
 	switch update := status.Upgrade(); {
 	case !IsOverSSH(update):
-	case update.SwitchTime != nil: // its daemon was told, and may have done it since
+	case update.SwitchTime != nil: // the daemon may have applied the revision since
 		update.OverSSH = false
 	default:
 		update.Step, update.Since = v1alpha1.StepWaiting, journey.Seconds(j.Now())
@@ -133,7 +133,7 @@ func (j *Join) RejoinAtHeld(status *v1alpha1.WindowsInstanceStatus) {
 func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	problem *contract.Problem) []journey.Event {
 	status := &instance.Status
-	retryReboot(status) // the daemon may be well by now
+	retryReboot(status) // the daemon may run again
 	revision, held := status.DesiredRevision, status.HeldRevision
 	switch update := status.Upgrade(); {
 	case IsOverSSH(update):

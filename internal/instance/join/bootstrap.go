@@ -28,9 +28,9 @@ const (
 // requested with the token of an earlier attempt.
 const maxCredentials = 4
 
-// bootstrap drains a node that serves, creates kubelet's bootstrap token, starts containerd and kubelet on the host, and
-// submits the daemon's certificate request. If the API server does not take the request, it is submitted again, without
-// another call of the host.
+// bootstrap drains a node that serves, creates kubelet's bootstrap token, starts containerd and kubelet on the host,
+// and submits the daemon's certificate request. If the API server does not take the request, it is submitted again,
+// without another call of the host.
 func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (outcome journey.Outcome) {
 	if session.Request == nil {
@@ -48,9 +48,9 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return outcome
 }
 
-// credential creates kubelet's bootstrap token, once the node may be disrupted. The status is saved before the host gets
-// the token. So another operator recognises kubelet's request and the Node, and knows that the daemon is stopped. Not
-// earlier: a node whose drain is blocked still has its daemon.
+// credential creates kubelet's bootstrap token, once the node may be disrupted. The status is saved before the host
+// gets the token. So another operator recognises kubelet's request and the Node, and knows that the daemon is stopped.
+// Not earlier: a node whose drain is blocked still has its daemon.
 func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	status := &instance.Status
@@ -169,7 +169,7 @@ func confidentialOf(desired blueprint.Desired) ([]byte, error) {
 	data, digest, err := desired.Confidential.Encode()
 	if err == nil && digest != desired.Manifest.Confidential {
 		err = contract.NewProblem(contract.ReasonManifestInvalid,
-			"the confidential part is not the one that the manifest names")
+			"the digest of the confidential part differs from the digest in the manifest")
 	}
 	return data, err
 }

@@ -26,7 +26,7 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if missing := session.Found.Missing; len(missing) > 0 {
 		selected, err := j.Payload.Select(missing)
 		if err != nil {
-			if journey.JoinRevision(&instance.Status) != "" { // the host has lost what it held, and nobody else has it
+			if journey.JoinRevision(&instance.Status) != "" { // the payload lacks what the host lost
 				instance.Status.DesiredRevision, instance.Status.Activity = "", nil
 			}
 			return journey.Fail(err)

@@ -141,9 +141,9 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, session *journey.Se
 	if since := session.RebootTime; !since.IsZero() {
 		if session.RebootedBoot == facts.BootID {
 			if j.Now().Sub(since) > journey.RebootLimit {
-				session.RebootTime = time.Time{} // whatever stopped it, the next attempt asks again
+				session.RebootTime = time.Time{} // the next attempt requests another reboot
 				return journey.Fail(contract.NewProblem(contract.ReasonRebootTimedOut,
-					"still in the boot in which the reboot was asked for"))
+					"the host did not reboot"))
 			}
 			return journey.Wait(journey.RebootRetry, contract.ReasonRebooting, "the reboot has not begun yet")
 		}
@@ -198,8 +198,8 @@ func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
 			instance.Spec.Address, name, owner.Key.Name)
 	}
 	if named, _ := j.Claims.Owner(name); named.UID != owner.UID {
-		return contract.NewProblem(contract.ReasonHostDuplicate, "the host of instance %s has the host name %q, too, "+
-			"by which hybrid-overlay-node recognises its own Node", owner.Key.Name, by.Hostname)
+		return contract.NewProblem(contract.ReasonHostDuplicate, "the host of instance %s also has the host name %q. "+
+			"hybrid-overlay-node recognises its own Node by this name", owner.Key.Name, by.Hostname)
 	}
 	return contract.NewProblem(contract.ReasonHostDuplicate, "another host, instance %s, already is called %q",
 		owner.Key.Name, name)
@@ -230,7 +230,7 @@ func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 // network, where the host is not. It also refuses the addresses of the API server and of ingress, because kubelet would
 // get no serving certificate for them. A loopback address is each machine's own.
 func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
-	address, _ := netip.ParseAddr(host.NodeIP) // what is none is in no network, and preflight says so
+	address, _ := netip.ParseAddr(host.NodeIP) // an invalid address is in no network, and preflight reports it
 	for what, networks := range map[string][]netip.Prefix{"pods": facts.PodNetworks,
 		"Services": facts.ServiceNetworks} {
 		for _, network := range networks {
@@ -242,15 +242,15 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 	}
 	holds := func(network netip.Prefix) bool { return network.Contains(address.Unmap()) }
 	if !address.IsLoopback() && slices.ContainsFunc(facts.Reserved(), holds) {
-		return contract.NewProblem(contract.ReasonHostInClusterNetwork, "the host's address %s is one of the API "+
-			"server or of ingress", address)
+		return contract.NewProblem(contract.ReasonHostInClusterNetwork, "the host's address %s belongs to the API "+
+			"server or to ingress", address)
 	}
 	return nil
 }
 
 // nameOfMachine refuses a name that a host reports from its cloud if the cloud reports another name of the Machine. It
-// then releases the claim on the name. If the name is another host's, the problem says so. A host without a Machine, or
-// with a Machine that lists no name, can't be checked.
+// then releases the claim on the name. If another host has the name, the problem names that host. A host without a
+// Machine, or with a Machine that lists no name, can't be checked.
 func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
 	source, name := instance.Spec.Source, instance.Status.NodeName
 	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||

@@ -88,10 +88,10 @@ func (q question) send(ctx context.Context) (*reply, error) {
 			}
 			isNew = true
 		case status == http.StatusForbidden && own && proof != "" && !isNew:
-			discard(response) // Some registries refuse an expired token like this. Without one, they ask for another.
+			discard(response) // Some registries refuse an expired token like this. Without a token, they require a new one.
 			proof = ""
 		case status == http.StatusMethodNotAllowed && q.method == http.MethodHead:
-			discard(response) // Some registries know no HEAD. The header of a GET says the same.
+			discard(response) // Some registries support no HEAD. A GET returns the same header.
 			q.method = http.MethodGet
 		default:
 			discard(response)

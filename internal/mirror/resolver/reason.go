@@ -31,7 +31,7 @@ const (
 	ReasonNotFound        Reason = "NotFound"        // 404
 	ReasonTooManyRequests Reason = "TooManyRequests" // 429
 	ReasonFailing         Reason = "Failing"         // another status than the expected one
-	ReasonWrongContent    Reason = "WrongContent"    // not what the digest, the size or the range says
+	ReasonWrongContent    Reason = "WrongContent"    // the content differs from the digest, the size or the range
 	ReasonBrokenOff       Reason = "BrokenOff"       // died, or got too slow, after the first bytes
 	// It redirects to plain http, or to a registry that must never be contacted.
 	ReasonForbidden Reason = "Forbidden"
@@ -129,7 +129,7 @@ func distrust(err error) *fault {
 	return nil
 }
 
-// silence returns the fault of a host that gave no answer, or none that HTTP knows.
+// silence returns the fault of a host that gave no answer, or no valid HTTP response.
 func silence(err error) *fault {
 	var (
 		dns       *net.DNSError

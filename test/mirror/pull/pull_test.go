@@ -303,7 +303,8 @@ func TestA22_LayersComeInParallelPartsIfContainerdWantsThat(t *testing.T) {
 	d.mustPull(t, source+"/team/app:v1")
 }
 
-// TestA22_TheDaemonStopsInTheMiddleOfAPull: the pull fails and kubelet repeats it; containerd asks no registry by itself.
+// TestA22_TheDaemonStopsInTheMiddleOfAPull: the pull fails and kubelet repeats it; containerd asks no registry by
+// itself.
 func TestA22_TheDaemonStopsInTheMiddleOfAPull(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
