@@ -6,6 +6,7 @@
 // - docs/reference/upgrade-steps.md, from the table of an upgrade's steps
 // - docs/reference/daemon-steps.md, from the table of the daemon's steps
 // - docs/reference/support.md, from the pinned versions
+// - config/dashboard/grafana/windows-nodes.json, from the dashboard for OpenShift's console
 // - docs/plugin.svg, from the plugin's output during a run with simulated hosts
 //
 // `make generate` runs it in the top directory of the repository, after it has generated the definitions. It is not
@@ -66,7 +67,12 @@ func pages(root string) ([]page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("drawing the plugin: %w", err)
 	}
-	return []page{{path: "docs/reference/support.md", content: support}, {path: "docs/plugin.svg", content: plugin},
+	dashboard, err := grafanaDashboard(root)
+	if err != nil {
+		return nil, fmt.Errorf("writing Grafana's dashboard: %w", err)
+	}
+	return []page{{path: "config/dashboard/grafana/windows-nodes.json", content: dashboard},
+		{path: "docs/reference/support.md", content: support}, {path: "docs/plugin.svg", content: plugin},
 		{path: "docs/reference/api.md", content: api},
 		{path: "docs/reference/reasons.md", content: reasons},
 		{path: "docs/reference/acceptance-tests.md", content: acceptance},

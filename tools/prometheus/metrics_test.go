@@ -35,7 +35,7 @@ type panel struct {
 
 func theDashboard(t *testing.T) dashboard {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(root, "config", "dashboard", "windows-nodes", "windows-nodes.json"))
+	content, err := os.ReadFile(filepath.Join(root, "config", "dashboard", "openshift", "windows-nodes.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

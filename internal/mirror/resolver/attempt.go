@@ -88,7 +88,7 @@ func (q question) send(ctx context.Context) (*reply, error) {
 			}
 			isNew = true
 		case status == http.StatusForbidden && own && proof != "" && !isNew:
-			discard(response) // Some registries refuse an expired token like this. Without a token, they require a new one.
+			discard(response) // Some registries refuse an expired token like this, and then require a new one.
 			proof = ""
 		case status == http.StatusMethodNotAllowed && q.method == http.MethodHead:
 			discard(response) // Some registries support no HEAD. A GET returns the same header.
