@@ -37,7 +37,7 @@ UPGRADES ?= 100
 NEXT     ?= 0.2.0
 ONCE    ?=
 PAYLOAD ?=
-# BYITSELF=1 makes the demo's hosts join by themselves, without SSH servers.
+# BYITSELF=1 makes the hosts of demo and bench join by themselves, without SSH servers.
 BYITSELF ?=
 # WINE=1 makes the demo's hosts of Wine. WMCO_WINE=require lets make test fail where Wine is missing.
 WINE    ?=
@@ -59,8 +59,8 @@ demo-upgrade: operator ## Upgrade simulated nodes with pods on them to the next 
 	$(BIN)/winlab demo-upgrade --operator $(BIN)/wmco --next $(OUT)/next/wmco --hosts $(if $(filter file default undefined,$(origin HOSTS)),10,$(HOSTS)) $(if $(ONCE),--once --json $(OUT)/upgrade.json)
 
 .PHONY: bench
-bench: operator ## Measure joins: out/bench-join.json (CLUSTER=kubernetes)
-	$(BIN)/winlab bench join --operator $(BIN)/wmco --cluster $(CLUSTER) --hosts 50 --json $(OUT)/bench-join.json
+bench: operator ## Measure joins: out/bench-join.json (CLUSTER=kubernetes, BYITSELF=1)
+	$(BIN)/winlab bench join --operator $(BIN)/wmco --cluster $(CLUSTER) --hosts 50 --json $(OUT)/bench-join.json $(if $(BYITSELF),--by-itself)
 
 .PHONY: bench-upgrade
 bench-upgrade: operator ## Measure an upgrade of many nodes, with a budget and with twice as much: out/bench-upgrade.json (UPGRADES=n)

@@ -25,6 +25,7 @@ func newBench() *cobra.Command {
 // bench is one run of bench join.
 type bench struct {
 	operator, json, cluster string
+	byItself                bool
 	hosts                   int
 	quiet                   time.Duration
 	out                     io.Writer
@@ -38,8 +39,9 @@ func newBenchJoin() *cobra.Command {
 		Long: `join measures how long one host takes from being listed to being Ready, how long many take at
 once, and how much an unreachable and a very slow host among them change that. It counts at each host's SSH
 server, and at the API server: what a restart of the operator costs, and what happens while nothing changes.
-Hosts are simulated, with 500 ms for each process start and a round trip of 5 ms. Only counts and ratios are
-meaningful.`,
+With --by-itself, the unreachable host never runs its command, and the cost of downloads through the API server's
+service proxy is measured, too. Hosts are simulated, with 500 ms for each process start and a round trip of 5 ms.
+Only counts and ratios are meaningful.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			b.out = command.OutOrStdout()
@@ -50,6 +52,7 @@ meaningful.`,
 	flags.StringVar(&b.operator, "operator", "out/bin/wmco", "the operator's binary")
 	flags.IntVar(&b.hosts, "hosts", 50, "how many hosts to join at once")
 	flags.StringVar(&b.json, "json", "", "write the figures to this file")
+	flags.BoolVar(&b.byItself, "by-itself", false, "let the hosts join by themselves, without SSH servers")
 	flags.StringVar(&b.cluster, "cluster", clusterOpenShift,
 		"kind of the cluster: "+clusterOpenShift+", or "+clusterKubernetes+" as kubeadm configures it")
 	flags.DurationVar(&b.quiet, "quiet", time.Minute, "how long to count while nothing happens")
@@ -77,6 +80,8 @@ type joinFigures struct {
 	// RestartConnections is the number of SSH connections after a restart of the operator, when all hosts have
 	// joined.
 	RestartConnections int64 `json:"restartConnections"`
+	// Proxy is the cost of downloads through the API server's service proxy, with --by-itself.
+	Proxy *proxyFigures `json:"proxy,omitempty"`
 	// Quiet counts the API requests while nothing changes.
 	Quiet quietFigures `json:"quiet"`
 }
@@ -87,7 +92,9 @@ func (b *bench) run(ctx context.Context) error {
 	}
 	f := joinFigures{Hosts: b.hosts}
 	err := b.with(ctx, 1, nil, func(s *scene.Scene) (err error) {
-		f.OneSeconds, err = b.join(ctx, s, s.Fleet.Hosts)
+		if f.OneSeconds, err = b.join(ctx, s, s.Fleet.Hosts); err == nil && b.byItself {
+			f.Proxy, err = measureProxy(ctx, s)
+		}
 		return err
 	})
 	if err != nil {
@@ -115,7 +122,9 @@ func (b *bench) run(ctx context.Context) error {
 	}
 	err = b.with(ctx, b.hosts+2, []fleet.Fault{fleet.FaultHung}, func(s *scene.Scene) (err error) {
 		s.Fleet.Hosts[1].Machine.SetCosts(sim.Costs{ProcessStart: time.Minute})
-		s.Fleet.Hosts[1].Server.Change(func(o *sshd.Settings) { o.Latency = time.Second })
+		if server := s.Fleet.Hosts[1].Server; server != nil {
+			server.Change(func(o *sshd.Settings) { o.Latency = time.Second })
+		}
 		f.AilingSeconds, err = b.join(ctx, s, s.Fleet.Hosts[2:])
 		return err
 	})
@@ -134,7 +143,7 @@ func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 	measure func(*scene.Scene) error) (err error) {
 	s, err := scene.Start(ctx, scene.Options{
 		Operator: b.operator, Progress: b.out, AnyKubectl: true, Audit: true,
-		Kubernetes: b.cluster == clusterKubernetes,
+		Kubernetes: b.cluster == clusterKubernetes, ByItself: b.byItself,
 		Settings: &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{
 			MaxConcurrentJoins: int32(min(hosts, mostJoins))}},
 		Hosts: fleet.Options{
@@ -152,10 +161,14 @@ func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 // joinTimeout is long enough for a thousand hosts on a busy machine.
 const joinTimeout = 30 * time.Minute
 
-// join lists all hosts of the scene and waits until the given ones are Ready.
+// join lists all hosts of the scene, or lets them run their commands, and waits until the given ones are Ready.
 func (b *bench) join(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) (float64, error) {
 	began := time.Now()
-	if err := s.List(ctx, s.Fleet.Hosts...); err != nil {
+	bring := listAll
+	if b.byItself {
+		bring = runCommands
+	}
+	if err := bring(ctx, s, wanted); err != nil {
 		return 0, err
 	}
 	if err := s.WaitReady(ctx, joinTimeout, wanted...); err != nil {
@@ -166,11 +179,27 @@ func (b *bench) join(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) 
 	return took, nil
 }
 
+func listAll(ctx context.Context, s *scene.Scene, _ []*fleet.Host) error {
+	return s.List(ctx, s.Fleet.Hosts...)
+}
+
+// runCommands runs the commands on the wanted hosts. If there are others, the first one never runs its command, and
+// nobody waits for the second one.
+func runCommands(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) error {
+	if ailing := s.Fleet.Hosts[:len(s.Fleet.Hosts)-len(wanted)]; len(ailing) > 0 {
+		if _, _, err := s.Invite(ctx, scene.NameOf(ailing[0])); err != nil {
+			return err
+		}
+		go func() { _ = s.Join(ctx, ailing[1:]...) }()
+	}
+	return s.Join(ctx, wanted...)
+}
+
 // requestsPerJoin counts the requests of operator, daemons and kubelets since the start of the scene. It ignores
 // leases, which clients renew with or without joins.
 func requestsPerJoin(s *scene.Scene, hosts int) (sum float64, by map[string]map[string]float64, err error) {
 	by = map[string]map[string]float64{}
-	names := map[who]string{operator: "operator", daemons: "daemons", kubelets: "kubelets"}
+	names := map[who]string{operator: "operator", daemons: "daemons", kubelets: "kubelets", attendants: "hosts"}
 	for r, err := range s.Requests() {
 		if err != nil {
 			return 0, nil, fmt.Errorf("reading the audit log: %w", err)

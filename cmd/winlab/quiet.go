@@ -89,6 +89,7 @@ const (
 	operator
 	daemons
 	kubelets
+	attendants // the services of hosts that joined by themselves
 )
 
 func whose(r cluster.Request) who {
@@ -97,6 +98,9 @@ func whose(r cluster.Request) who {
 		return operator
 	case strings.HasPrefix(r.User, contract.DaemonUserPrefix):
 		return daemons
+	case strings.HasPrefix(r.User, contract.HostUserPrefix),
+		r.Resource == "services" && r.Subresource == "proxy":
+		return attendants
 	case strings.HasPrefix(r.User, contract.KubeletUserPrefix),
 		r.User == contract.BootstrapUser(contract.OperatorNamespace):
 		return kubelets

@@ -37,15 +37,15 @@ func (s *Scene) holdPayloadServer(ctx context.Context) (address string, err erro
 	return net.JoinHostPort(own.String(), port), nil
 }
 
-// offerPayload creates the Service of the payload server and its endpoints. The API server forwards requests only to
-// the address of a pod, so the operator's process gets one.
-func (s *Scene) offerPayload(ctx context.Context) error {
-	server, err := netip.ParseAddrPort(s.payloadServer)
+// Offer creates a Service in the operator's namespace for a server on this computer, so that the API server's service
+// proxy reaches it. The proxy forwards requests only to the address of a pod, so the server gets a pod.
+func (s *Scene) Offer(ctx context.Context, name, server string) error {
+	at, err := netip.ParseAddrPort(server)
 	if err != nil {
-		return fmt.Errorf("reading the payload server's address: %w", err)
+		return fmt.Errorf("reading the address of %s: %w", name, err)
 	}
-	address := server.Addr().String()
-	meta := metav1.ObjectMeta{Namespace: s.options.Namespace, Name: contract.PayloadService}
+	address := at.Addr().String()
+	meta := metav1.ObjectMeta{Namespace: s.options.Namespace, Name: name}
 	pod := &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{
 		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
@@ -56,9 +56,9 @@ func (s *Scene) offerPayload(ctx context.Context) error {
 	for _, object := range []client.Object{pod,
 		&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
 			Ports: []corev1.ServicePort{{Name: "payload", Port: contract.PayloadServerPort}}}},
-		&corev1.Endpoints{ObjectMeta: meta, Subsets: []corev1.EndpointSubset{{ //nolint:staticcheck // its proxy reads them
+		&corev1.Endpoints{ObjectMeta: meta, Subsets: []corev1.EndpointSubset{{ //nolint:staticcheck // for the proxy
 			Addresses: []corev1.EndpointAddress{{IP: address, TargetRef: reference}},
-			Ports:     []corev1.EndpointPort{{Name: "payload", Port: int32(server.Port())}}}}}} {
+			Ports:     []corev1.EndpointPort{{Name: "payload", Port: int32(at.Port())}}}}}} {
 		if err = client.IgnoreAlreadyExists(s.Client.Create(ctx, object)); err != nil {
 			return fmt.Errorf("creating %T %s: %w", object, meta.Name, err)
 		}
@@ -66,14 +66,14 @@ func (s *Scene) offerPayload(ctx context.Context) error {
 	pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, address
 	pod.Status.PodIPs = []corev1.PodIP{{IP: address}}
 	if err = s.Client.Status().Update(ctx, pod); err != nil {
-		return fmt.Errorf("giving the operator's pod an address: %w", err)
+		return fmt.Errorf("giving the pod of %s an address: %w", name, err)
 	}
 	return nil
 }
 
 // withdrawPayload deletes the endpoints, which a baseline doesn't contain.
 func (s *Scene) withdrawPayload() error {
-	endpoints := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{ //nolint:staticcheck // see offerPayload
+	endpoints := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{ //nolint:staticcheck // see Offer
 		Namespace: s.options.Namespace, Name: contract.PayloadService}}
 	return client.IgnoreNotFound(s.Client.Delete(context.Background(), endpoints))
 }

@@ -160,7 +160,7 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 		return nil, err
 	}
 	if options.ByItself {
-		if err = s.offerPayload(ctx); err != nil {
+		if err = s.Offer(ctx, contract.PayloadService, s.payloadServer); err != nil {
 			return nil, err
 		}
 	}
