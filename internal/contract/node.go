@@ -98,6 +98,9 @@ const (
 	IgnoredAnnotation = Prefix + "ignored"
 	// BootstrapConfigAnnotation on a WindowsInstance is the UID of the WindowsConfig of Cluster API that created it.
 	BootstrapConfigAnnotation = Prefix + "bootstrap-config"
+
+	// ClusterAPITaint keeps pods away until Cluster API has copied the labels of the Machine to its Node.
+	ClusterAPITaint = "node.cluster.x-k8s.io/uninitialized"
 )
 
 // The taint that every Windows node registers with.

@@ -1,6 +1,7 @@
 package instance_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -205,6 +206,27 @@ func TestANodeOfAMachineIsNotMarkedAsBroughtByItsOwner(t *testing.T) {
 		if _, has := n.Labels[label]; has != wanted {
 			t.Errorf("has %s: %v", label, has)
 		}
+	}
+}
+
+func TestA87_ANewNodeOfClusterAPIGetsItsTaintOnce(t *testing.T) {
+	t.Parallel()
+	n, i := node(), instance()
+	isTainted := func() bool {
+		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key == contract.ClusterAPITaint && t.Effect == corev1.TaintEffectNoSchedule
+		})
+	}
+	if (journey.Marks{Instance: i}).Apply(n); isTainted() {
+		t.Error("a host that Cluster API doesn't know has its taint, which nobody removes")
+	}
+	n, i.Annotations = node(), map[string]string{contract.BootstrapConfigAnnotation: "uid"}
+	if (journey.Marks{Instance: i}).Apply(n); !isTainted() {
+		t.Error("a new Node of Cluster API has no taint")
+	}
+	n.Spec.Taints = nil // Cluster API removes it
+	if (journey.Marks{Instance: i}).Apply(n); isTainted() {
+		t.Error("the taint is back")
 	}
 }
 

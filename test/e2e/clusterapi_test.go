@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/lab/capi"
 	"github.com/windows-nodes/wmco/lab/cluster"
 	"github.com/windows-nodes/wmco/lab/plane"
@@ -188,8 +189,9 @@ func (m *management) running(t *testing.T, n int, bootstrap string) {
 			}
 			node := &corev1.Node{}
 			if err = m.workload.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil ||
+				isTainted(node) ||
 				node.Spec.ProviderID != "lab:///"+machine.GetName() || node.Labels[corev1.LabelOSStable] != "windows" {
-				return false, said + ", node " + node.Spec.ProviderID, client.IgnoreNotFound(err)
+				return false, fmt.Sprint(said, ", node ", node.Spec), client.IgnoreNotFound(err)
 			}
 		}
 		return true, "", nil
@@ -257,6 +259,41 @@ func (m *management) patch(t *testing.T, kind, name, patch string) {
 	must(t, m.api.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
+// taints follows the taint of Cluster API on all Windows Nodes until check, which wants each Node to have had it
+// before pods could be scheduled there.
+func (m *management) taints(t *testing.T) (check func()) {
+	t.Helper()
+	api, err := client.NewWithWatch(m.workload.Cluster.Admin(), client.Options{})
+	must(t, err)
+	w, err := api.Watch(t.Context(), &corev1.NodeList{})
+	must(t, err)
+	had, early, ended := map[types.UID]bool{}, []string{}, make(chan struct{})
+	go func() {
+		defer close(ended)
+		for e := range w.ResultChan() {
+			node, isNode := e.Object.(*corev1.Node)
+			if !isNode || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
+				continue
+			}
+			had[node.UID] = had[node.UID] || isTainted(node)
+			if isReady, _ := journey.NodeReady(node); isReady && !node.Spec.Unschedulable && !had[node.UID] {
+				early = append(early, node.Name)
+			}
+		}
+	}()
+	return func() {
+		w.Stop()
+		<-ended
+		if len(had) == 0 || len(early) > 0 {
+			t.Errorf("of %d Nodes, pods could be scheduled on %v before the taint", len(had), early)
+		}
+	}
+}
+
+func isTainted(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == contract.ClusterAPITaint })
+}
+
 func TestA87_AMachineDeploymentOfClusterAPIScalesRollsAndGoes(t *testing.T) {
 	t.Parallel()
 	s := byItselfIn(t, 4, alone)
@@ -265,6 +302,7 @@ func TestA87_AMachineDeploymentOfClusterAPIScalesRollsAndGoes(t *testing.T) {
 	m.template(t, "launch", "ec2launch")
 	m.create(t, capi.InfrastructureGroup, "v1", "LabMachineTemplate", "win",
 		map[string]any{"template": map[string]any{"spec": map[string]any{}}})
+	check := m.taints(t)
 	m.deployment(t, "win", "init", 1)
 	m.running(t, 1, "init")
 	m.patch(t, "MachineDeployment", "win", `{"spec":{"replicas":3}}`)
@@ -273,6 +311,7 @@ func TestA87_AMachineDeploymentOfClusterAPIScalesRollsAndGoes(t *testing.T) {
 	m.running(t, 1, "init")
 	m.patch(t, "MachineDeployment", "win", `{"spec":{"template":{"spec":{"bootstrap":{"configRef":{"name":"launch"}}}}}}`)
 	m.running(t, 1, "launch")
+	check()
 	must(t, m.api.Delete(t.Context(), capi.Object(clusterAPIGroup, "v1beta2", "MachineDeployment", team, "win")))
 	m.nothingLeft(t)
 }

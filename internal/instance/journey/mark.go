@@ -50,6 +50,12 @@ func (m Marks) Apply(node *corev1.Node) {
 		node.Labels[contract.BYOHLabel] = "true"
 		node.Labels[contract.WorkerLabel] = ""
 	}
+	// Cluster API removes its taint, so only a new Node gets it.
+	if node.Annotations[contract.InstanceAnnotation] == "" &&
+		m.Instance.Annotations[contract.BootstrapConfigAnnotation] != "" {
+		node.Spec.Taints = append(node.Spec.Taints,
+			corev1.Taint{Key: contract.ClusterAPITaint, Effect: corev1.TaintEffectNoSchedule})
+	}
 	node.Annotations[contract.InstanceAnnotation] = reference(m.Instance)
 	if m.KeyHash != "" {
 		node.Annotations[contract.PublicKeyHashAnnotation] = m.KeyHash
