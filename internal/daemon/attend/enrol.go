@@ -17,8 +17,12 @@ import (
 // life is the requested lifetime of the certificate.
 const life = 14 * 24 * time.Hour
 
-// longestRetry bounds the growing pause between attempts to get a certificate.
-const longestRetry = time.Minute
+// The pause between attempts to get a certificate grows from firstRetry, in which the operator approves most requests,
+// to longestRetry.
+const (
+	firstRetry   = time.Second
+	longestRetry = time.Minute
+)
 
 // options returns how to reach the API server: with the token, or else with the certificate.
 func (s *service) options(token string) apiclient.Options {
@@ -31,7 +35,7 @@ func (s *service) options(token string) apiclient.Options {
 // enrol gets the certificate for the token, and deletes the token. why says that the host will get none.
 func (s *service) enrol(ctx context.Context) (why string, err error) {
 	var refusal since
-	for pause := s.Pace.Retry; ctx.Err() == nil; pause = min(2*pause, longestRetry) {
+	for pause := min(firstRetry, s.Pace.Retry); ctx.Err() == nil; pause = min(2*pause, longestRetry) {
 		if _, err = s.identity(s.record.UID).LoadCertificate(); err == nil {
 			if s.record.Token == "" {
 				return "", nil
