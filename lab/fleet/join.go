@@ -22,9 +22,27 @@ import (
 // settings is the quoted JSON in the command for a host that joins by itself.
 var settings = regexp.MustCompile(`'(\{"program".*\})'`)
 
-// RunJoinCommand does on a simulated machine what the command does by which a host joins without SSH: it downloads the
-// daemon's program unless it is there, checks it, and runs it. output is what the administrator sees.
+// PowerShell stands in for Windows PowerShell on a host, for the command of a host that joins by itself.
+type PowerShell struct {
+	Files winos.Files
+	// Home is the home directory of the administrator.
+	Home string
+	// Run runs a program with arguments in Home, and returns its exit code. out receives all its output.
+	Run func(ctx context.Context, program string, arguments []string, in io.Reader, out io.Writer) (code int, err error)
+}
+
+// RunJoinCommand runs the command on a simulated machine: see PowerShell.Join.
 func RunJoinCommand(ctx context.Context, m *sim.Machine, command string) (output string, err error) {
+	run := func(ctx context.Context, program string, arguments []string, in io.Reader, out io.Writer) (int, error) {
+		line := program + " " + strings.Join(arguments, " ")
+		return m.Exec(ctx, sim.ExecRequest{CommandLine: line, Stdout: out, Stderr: out, Stdin: in}), nil
+	}
+	return PowerShell{Files: m.Host().Files, Home: m.Home(), Run: run}.Join(ctx, command)
+}
+
+// Join does what the command does by which a host joins without SSH: it downloads the daemon's program unless it is
+// there, checks it, and runs it. output is what the administrator sees.
+func (p PowerShell) Join(ctx context.Context, command string) (output string, err error) {
 	found := settings.FindStringSubmatch(command)
 	if found == nil {
 		return "", errors.New("the command has no settings")
@@ -33,20 +51,20 @@ func RunJoinCommand(ctx context.Context, m *sim.Machine, command string) (output
 	if err = json.Unmarshal([]byte(strings.ReplaceAll(found[1], "''", "'")), &s); err != nil {
 		return "", fmt.Errorf("reading the settings: %w", err)
 	}
-	name, files := contract.UploadedName(s.Program.Digest), m.Host().Files
-	dir := m.Home() + `\` + contract.RPCDir
-	present, err := winos.Exists(files, dir+`\`+name)
+	dir := p.Home + `\` + contract.RPCDir
+	program := dir + `\` + contract.UploadedName(s.Program.Digest)
+	present, err := winos.Exists(p.Files, program)
 	if err != nil {
 		return "", err
 	}
 	if !present {
-		program, err := download(ctx, s)
+		content, err := download(ctx, s)
 		if err != nil {
 			return "", fmt.Errorf("downloading the program: %w", err)
 		}
-		if err = errors.Join(files.MkdirAll(dir, winos.AccessInherit),
-			winos.WriteFile(files, dir+`\ca.crt`, strings.NewReader(s.Attendance.CA), winos.AccessInherit),
-			winos.WriteFile(files, dir+`\`+name, bytes.NewReader(program), winos.AccessInherit)); err != nil {
+		if err = errors.Join(p.Files.MkdirAll(dir, winos.AccessInherit),
+			winos.WriteFile(p.Files, dir+`\ca.crt`, strings.NewReader(s.Attendance.CA), winos.AccessInherit),
+			winos.WriteFile(p.Files, program, bytes.NewReader(content), winos.AccessInherit)); err != nil {
 			return "", err
 		}
 	}
@@ -55,12 +73,11 @@ func RunJoinCommand(ctx context.Context, m *sim.Machine, command string) (output
 		return "", err
 	}
 	var said bytes.Buffer
-	code := m.Exec(ctx, sim.ExecRequest{CommandLine: contract.RPCDir + `\` + name + " attend", Stdout: &said,
-		Stderr: &said, Stdin: bytes.NewReader(append(attendance, "\r\n"...))})
-	if code != 0 {
-		return said.String(), fmt.Errorf("exit code %d: %s", code, said.String())
+	code, err := p.Run(ctx, program, []string{"attend"}, bytes.NewReader(append(attendance, "\r\n"...)), &said)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("exit code %d: %s", code, said.String())
 	}
-	return said.String(), nil
+	return said.String(), err
 }
 
 func download(ctx context.Context, s userdata.Join) (content []byte, err error) {
