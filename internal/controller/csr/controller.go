@@ -73,8 +73,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 // decide asks the policy about the cached objects first. Foreign requests, wrong requests and requests that must wait
 // cost the API server nothing, so thousands of them don't delay others. If the cache lags, its next event wakes a
-// request that waits. Every other decision is made again with live objects: with a stale cache, a finished join could
-// look like one in progress.
+// request that waits. Every other decision is made again with the Node from the API server: a bootstrap token gets no
+// second certificate once its Node serves. The instance comes from the cache: a decision with an older instance is the
+// decision of a moment earlier.
 func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	claim policy.CSRClaim) (policy.CSRDecision, error) {
 	in, err := r.gather(ctx, r.client, csr, claim)

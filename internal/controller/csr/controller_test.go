@@ -258,24 +258,24 @@ func TestWhoCannotBeApprovedCostsNoQuestionToTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestTheCacheDoesNotDecide(t *testing.T) {
+func TestACachedNodeDoesNotDecide(t *testing.T) {
 	t.Parallel()
 	csr := kubeletClient(t, "csr", nodeName)
 	joining := instance("a", nodeName, nodeAddress, v1alpha1.PhaseConfirming)
-	leaving := instance("a", nodeName, nodeAddress, v1alpha1.PhaseRemoving)
-	tests := map[string][]client.Object{
-		"a Node that the cache does not show yet":          {joining, node(nodeName, "a", corev1.ConditionTrue)},
-		"a removal that the cache does not show yet":       {leaving},
-		"an instance that the cache does not know is gone": {},
+	w := newStaleWorld(t, interceptor.Funcs{}, []client.Object{joining, csr},
+		[]client.Object{joining, node(nodeName, "a", corev1.ConditionTrue)})
+	if condition, _ := w.decide(t, "csr"); condition != "" {
+		t.Errorf("decided %q", condition)
 	}
-	for name, newer := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newStaleWorld(t, interceptor.Funcs{}, []client.Object{joining, csr}, newer)
-			if condition, _ := w.decide(t, "csr"); condition != "" {
-				t.Errorf("decided %q", condition)
-			}
-		})
+}
+
+// An approval costs one read and one write.
+func TestAnApprovalReadsOnlyTheNodeFromTheAPIServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady),
+		node(nodeName, "a", corev1.ConditionTrue, nodeAddress), kubeletServing(t, "csr", nodeName, nodeAddress))
+	if condition, _ := w.decide(t, "csr"); condition == "" || *w.asked != 1 {
+		t.Errorf("decided %q, read %d times", condition, *w.asked)
 	}
 }
 

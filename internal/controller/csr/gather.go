@@ -17,12 +17,12 @@ import (
 )
 
 // gather collects the facts for a decision about a claim. The indexes of the cache return the instances that a
-// claim is about, and other owners of its addresses. The instances and the Node themselves are read through reader.
+// claim is about, and other owners of its addresses. The Node is read through reader.
 //
 //	request ── claims node ──▶ instances (index, cache) ── none ──▶ nothing is read
 //	                                │ some
 //	                                ▼
-//	                 instances, Node (reader) + who else has its addresses (index, cache)
+//	                 Node (reader) + who else has its addresses (index, cache)
 func (r *Reconciler) gather(
 	ctx context.Context, reader client.Reader, csr *certificatesv1.CertificateSigningRequest, claim policy.CSRClaim,
 ) (policy.CSRInput, error) {
@@ -35,13 +35,7 @@ func (r *Reconciler) gather(
 		return in, err
 	}
 	for i := range known {
-		instance := &v1alpha1.WindowsInstance{}
-		switch err = reader.Get(ctx, client.ObjectKeyFromObject(&known[i]), instance); {
-		case err == nil:
-			in.Instances = append(in.Instances, policy.CSRInstanceOf(instance))
-		case !apierrors.IsNotFound(err):
-			return in, fmt.Errorf("reading instance %s: %w", known[i].Name, err)
-		}
+		in.Instances = append(in.Instances, policy.CSRInstanceOf(&known[i]))
 	}
 	if claim.NodeName != "" {
 		node := &corev1.Node{}

@@ -194,7 +194,7 @@ func TestANodeOfOursWithoutAnInstanceIsTakenOutOfServiceAndReported(t *testing.T
 				t.Errorf("not cordoned: %v", n.Annotations)
 			}
 			if fleet := policy.NewFleet([]corev1.Node{*n}, nil, nil, nil); len(fleet.Members) > 0 {
-				t.Errorf("it holds a place in the rollout budget: %+v", fleet.Members)
+				t.Errorf("it holds a slot in the rollout budget: %+v", fleet.Members)
 			}
 			if _, released := n.Annotations[contract.ReleasedAnnotation]; released {
 				t.Error("its host is cleaned although nobody forced its removal")
