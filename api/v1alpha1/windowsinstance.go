@@ -224,12 +224,9 @@ type HostInfo struct {
 	// MachineID is the MachineGuid of the Windows installation.
 	// +kubebuilder:validation:MaxLength=128
 	MachineID string `json:"machineID,omitempty"`
-	// ProductName of Windows, as the host reports it.
-	// +kubebuilder:validation:MaxLength=256
-	ProductName string `json:"productName,omitempty"`
-	// Build of Windows, such as 10.0.20348.2340.
-	// +kubebuilder:validation:MaxLength=64
-	Build string `json:"build,omitempty"`
+	// Windows is the product and the build, such as "Windows Server 2022 Datacenter 10.0.20348.2340".
+	// +kubebuilder:validation:MaxLength=320
+	Windows string `json:"windows,omitempty"`
 	// NodeIP is the IPv4 address of the interface with the default route.
 	// +kubebuilder:validation:MaxLength=45
 	NodeIP string `json:"nodeIP,omitempty"`
@@ -395,9 +392,6 @@ type WindowsInstanceStatus struct {
 	// Failures counts failed attempts since the last success.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
-	// NextAttemptTime is when the operator tries again after a failure.
-	// +optional
-	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`
 	// NodeName is the name of this host's Node. It is set when preflight has read the host name and no other
 	// instance has this name.
 	// +kubebuilder:validation:MaxLength=253
@@ -409,18 +403,12 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	NodeUID string `json:"nodeUID,omitempty"`
-	// NodeLabels are the keys of the labels, and NodeTaints are the taints as "<key>:<effect>", that the operator
-	// set on the Node because of the spec. If a label or a taint is removed from the spec, the operator removes it
-	// from the Node.
+	// NodeMarks are the keys of the labels, and the taints as "<key>:<effect>", that the operator set on the Node
+	// because of the spec. If a label or a taint is removed from the spec, the operator removes it from the Node.
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	// +optional
-	NodeLabels []string `json:"nodeLabels,omitempty"`
-	// NodeTaints: see NodeLabels.
-	// +kubebuilder:validation:MaxItems=256
-	// +listType=atomic
-	// +optional
-	NodeTaints []string `json:"nodeTaints,omitempty"`
+	NodeMarks []string `json:"nodeMarks,omitempty"`
 	// BootstrapCredentials are the ids of the bootstrap tokens of the present join, newest last. kubelet needs one
 	// of these tokens to request its first certificate. The ids are not secret. A host that gets a token stops its
 	// daemon until the phase Confirming.
@@ -453,10 +441,6 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	FailedRevision string `json:"failedRevision,omitempty"`
-	// Reboots counts reboots in a row. The operator deletes it an hour after the last reboot, unless another reboot
-	// is still requested.
-	// +optional
-	Reboots int32 `json:"reboots,omitempty"`
 	// Host holds the facts that preflight read from the host.
 	// +optional
 	Host *HostInfo `json:"host,omitempty"`

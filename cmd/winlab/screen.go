@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // screen shows hosts. On a terminal, it redraws a table. Otherwise it prints a line for each change.
@@ -91,9 +92,9 @@ func (s *screen) paint(lines []string) {
 // problemOf returns why a host waits or failed.
 func problemOf(i *v1alpha1.WindowsInstance) string {
 	text := fmt.Sprintf("%s %s: %s", i.Status.Code, i.Status.Reason, i.Status.Message)
-	if i.Status.NextAttemptTime != nil {
+	if next := policy.NextAttempt(i); !next.IsZero() {
 		text += fmt.Sprintf(" (attempt %d failed, next at %s)", i.Status.Failures,
-			i.Status.NextAttemptTime.Format("15:04:05"))
+			next.Format("15:04:05"))
 	}
 	return text
 }

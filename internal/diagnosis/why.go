@@ -219,14 +219,14 @@ func (d *Diagnosis) instanceFacts(i *v1alpha1.WindowsInstance, host Host) {
 	}
 	d.fact("source", "%s", source)
 	if h := i.Status.Host; h != nil {
-		d.fact("windows", "%s %s", h.ProductName, h.Build)
+		d.fact("windows", "%s", h.Windows)
 	}
 	d.fact("revision", "%s, desired %s, last verified %s", cmp.Or(host.Revision, "none"), cmp.Or(host.Desired, "none"),
 		cmp.Or(i.Status.HeldRevision, "none"))
 	if i.Status.Failures > 0 {
 		d.fact("attempts", "%d failed", i.Status.Failures)
 	}
-	if next := i.Status.NextAttemptTime; next != nil {
+	if next := policy.NextAttempt(i); !next.IsZero() {
 		d.fact("next attempt", "%s", next.UTC().Format(time.RFC3339))
 	}
 	for _, phase := range i.Status.Phases {

@@ -77,7 +77,7 @@ func TestA01_AHealthyHostJoinsOverOneConnection(t *testing.T) {
 	}
 	if s := i.Status; s.HostKey == "" || s.NodeName != "win-a" || s.Revision != version ||
 		s.DesiredRevision != version ||
-		s.Host.Build != "10.0.20348.2340" {
+		s.Host.Windows != "Windows Server 2022 Datacenter 10.0.20348.2340" {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -490,7 +490,7 @@ func TestA10_WhatARefusedHostSaysOfItselfClaimsNothing(t *testing.T) {
 			w.machine.Change(func(f *contract.HostFacts) { f.ProductName = "Windows of another" })
 			w.machine.Change(test.says)
 			want(t, w.join(t, i, session, v1alpha1.PhasePreflight), "fails", test.reason)
-			if i.Status.Host.ProductName != "Windows of another" || i.Status.Host.MachineID != "machine-win-a" {
+			if i.Status.Host.Windows != "Windows of another 10.0.20348.2340" || i.Status.Host.MachineID != "machine-win-a" {
 				t.Errorf("the host is shown as %+v", i.Status.Host)
 			}
 			again := journey.NewClaims()
@@ -646,8 +646,8 @@ func TestLabelsAndTaintsThatAreRefusedAreNamed(t *testing.T) {
 			t.Errorf("%s is not in: %s", part, outcome.Problem.Detail)
 		}
 	}
-	if len(i.Status.NodeLabels)+len(i.Status.NodeTaints) > 0 {
-		t.Errorf("the Node has %v and %v, it says", i.Status.NodeLabels, i.Status.NodeTaints)
+	if len(i.Status.NodeMarks) > 0 {
+		t.Errorf("the Node has %v, it says", i.Status.NodeMarks)
 	}
 }
 

@@ -1,8 +1,11 @@
 package policy
 
 import (
+	"hash/fnv"
 	"math"
 	"time"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
 const (
@@ -31,6 +34,19 @@ const (
 // jitter in [0,1) adds up to a fifth, so that hosts that failed together don't retry together.
 func Backoff(failures int32, jitter float64) time.Duration {
 	return doubled(backoffBase, backoffMax, failures, jitter)
+}
+
+// NextAttempt returns when the operator tries a host again after a failed attempt: a pause after the end of the phase
+// that failed. It is zero if the last attempt did not fail, or another one has begun.
+func NextAttempt(instance *v1alpha1.WindowsInstance) time.Time {
+	phases, failures := instance.Status.Phases, instance.Status.Failures
+	if failures == 0 || len(phases) == 0 || phases[len(phases)-1].Milliseconds == nil {
+		return time.Time{}
+	}
+	last, hash := phases[len(phases)-1], fnv.New32a()
+	_, _ = hash.Write([]byte(instance.UID)) // never fails
+	return last.StartTime.Add(time.Duration(*last.Milliseconds)*time.Millisecond +
+		Backoff(failures, float64(hash.Sum32())/(1<<32)))
 }
 
 // KeyBackoff returns the delay before the operator tries again whether a joined host accepts a key: 10 s, 20

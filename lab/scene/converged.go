@@ -135,7 +135,7 @@ func unsettledInstance(i *v1alpha1.WindowsInstance) (behind []string) {
 		behind = append(behind, fmt.Sprintf("is %s %s %s: %s", status.Phase, status.Code, status.Reason,
 			status.Message))
 	}
-	if status.Failures != 0 || status.NextAttemptTime != nil {
+	if status.Failures != 0 {
 		behind = append(behind, fmt.Sprintf("has failed %d times", status.Failures))
 	}
 	if status.FailedRevision != "" {

@@ -47,7 +47,7 @@ func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
 	for _, h := range append(slices.Clone(broken), whole[1]) {
 		s.await(t, "the reason of "+h.Name, func(ctx context.Context) (bool, string, error) {
 			i, err := s.Instance(ctx, h)
-			return err == nil && i.Status.NextAttemptTime != nil, "", client.IgnoreNotFound(errors.Unwrap(err))
+			return err == nil && i.Status.Failures > 0, "", client.IgnoreNotFound(errors.Unwrap(err))
 		})
 	}
 	whole[1].Machine.FailService(contract.ServiceContainerd, false)

@@ -21,7 +21,6 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 			*t = journey.Seconds(now.Add(longest))
 		}
 	}
-	bound(status.NextAttemptTime, policy.LongestBackoff)
 	for i := range status.Phases {
 		if start := &status.Phases[i].StartTime; start.After(now.Add(clockSkew)) {
 			*start = journey.Micros(now)

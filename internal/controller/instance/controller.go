@@ -170,7 +170,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	}
 	if requested := c.instance.Annotations[contract.TryKeyAnnotation]; requested != c.life.keyRequest {
 		c.life.keyRequest = requested
-		c.life.keyTrial.next, status.NextAttemptTime = time.Time{}, nil
+		c.life.keyTrial.next, c.life.isHurried = time.Time{}, true
 	}
 	switch {
 	case c.instance.Spec.PreflightOnly:
@@ -184,7 +184,7 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	case isLookedAfter(c.instance):
 		return c.check(ctx)
 	}
-	if wait := untilNextAttempt(&c.instance.Status, c.now()); wait > 0 {
+	if wait := c.untilNextAttempt(); wait > 0 {
 		return c.result(ctx, wait)
 	}
 	return joining{c}.run(ctx)
@@ -197,7 +197,7 @@ func (c *reconciliation) observe() {
 	if status.ObservedGeneration == c.instance.Generation {
 		return
 	}
-	status.ObservedGeneration, status.NextAttemptTime = c.instance.Generation, nil
+	status.ObservedGeneration, c.life.isHurried = c.instance.Generation, true
 	c.life.keyTrial.next = time.Time{}
 	if status.PublicKeyHash != "" && isLookedAfter(c.instance) {
 		c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionUnknown, keyUntried,
@@ -208,15 +208,14 @@ func (c *reconciliation) observe() {
 	}
 }
 
-// untilNextAttempt returns the time until the next attempt after a failure. If the time is over, it is deleted.
-func untilNextAttempt(status *v1alpha1.WindowsInstanceStatus, now time.Time) time.Duration {
-	if next := status.NextAttemptTime; next != nil {
-		if wait := next.Sub(now); wait > 0 {
-			return wait
-		}
+// untilNextAttempt returns the time until the next attempt after a failure, or none. If a wrong clock wrote the times,
+// there is no pause.
+func (c *reconciliation) untilNextAttempt() time.Duration {
+	wait := policy.NextAttempt(c.instance).Sub(c.now())
+	if c.life.isHurried || wait < 0 || wait > policy.LongestBackoff+clockSkew {
+		return 0
 	}
-	status.NextAttemptTime = nil
-	return 0
+	return wait
 }
 
 // stop ends the work at the host, and releases its slots.
@@ -241,10 +240,8 @@ func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (c
 	status := &c.instance.Status
 	c.recorder.record(ctx, c.instance, c.journeys.join.RevertToHeld(ctx, c.instance, outcome.Problem)...)
 	status.Failures++
-	c.life.failedIn = status.Phase
-	wait := policy.Backoff(status.Failures, c.jitter())
-	next := journey.Seconds(c.now().Add(wait))
-	status.NextAttemptTime = &next
+	c.life.failedIn, c.life.isHurried = status.Phase, false
+	wait := c.untilNextAttempt()
 	c.report(ctx, outcome)
 	if !policy.IsBooting(c.instance, outcome.Problem.Reason, c.now()) {
 		c.recorder.record(ctx, c.instance, failureEvent(status.Phase, outcome.Problem))
@@ -271,9 +268,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 			}
 		}
 	}
-	for _, other := range []time.Duration{wait, again, c.journeys.disrupt.RebootsCountFor(c.instance)} {
-		found.Outcome.After = policy.Soonest(found.Outcome.After, other)
-	}
+	found.Outcome.After = policy.Soonest(found.Outcome.After, policy.Soonest(wait, again))
 	switch {
 	case found.Rejoin != nil:
 		// once for each wait

@@ -186,8 +186,8 @@ func TestASettingAtWhichADaemonNeverReportsHaltsTheRollout(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 }
 
-// hasPlace gives a host a place in the rollout budget for a reboot, or takes it back.
-func (r *rig) hasPlace(t *testing.T, n int, has bool) {
+// hasSlot gives a host a slot in the rollout budget for a reboot, or takes it back.
+func (r *rig) hasSlot(t *testing.T, n int, has bool) {
 	t.Helper()
 	i := r.get(t, n)
 	i.Status.Slot = nil
@@ -549,14 +549,14 @@ func TestAHostThatFindsTheBudgetFullGoesToTheDesiredRevisionLater(t *testing.T) 
 	held := r.version
 	r.down(t, 1)
 	desire("after", "")
-	r.hasPlace(t, 2, true)
+	r.hasSlot(t, 2, true)
 	for range 15 {
 		r.advance(t, 1, time.Minute)
 	}
 	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != held {
 		t.Fatalf("it has no place, and was told %q", at)
 	}
-	r.hasPlace(t, 2, false)
+	r.hasSlot(t, 2, false)
 	for range 15 {
 		r.advance(t, 1, time.Minute)
 	}

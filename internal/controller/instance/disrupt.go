@@ -81,7 +81,9 @@ func (c *reconciliation) view(ctx context.Context, found health.Finding) (*disru
 	status := &c.instance.Status
 	view := &disrupt.View{Controller: c, Instance: c.instance, Saved: &c.record.saved.Status, Node: found.Node,
 		Bounds: boundsOf(config), Change: found.Update, Fetch: &c.life.fetch, Jitter: c.jitter(),
-		RebootDue: c.journeys.disrupt.IsRebootDue(status, found.Node, config.Spec.Rollout.RebootWhenPending)}
+		Reboots: &c.life.reboots,
+		RebootDue: c.journeys.disrupt.IsRebootDue(status, found.Node, config.Spec.Rollout.RebootWhenPending,
+			c.life.reboots)}
 	if desired, _, err := c.parts.Desired.Current(ctx); err == nil {
 		view.Desired = &desired
 	}
@@ -114,7 +116,8 @@ func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) boo
 	if err != nil {
 		return false // a cached read fails only when the manager stops
 	}
-	return c.journeys.disrupt.ObserveReboot(c.instance, node, config.Spec.Rollout.RebootWhenPending, c.jitter())
+	return c.journeys.disrupt.ObserveReboot(c.instance, node, config.Spec.Rollout.RebootWhenPending, c.jitter(),
+		&c.life.reboots)
 }
 
 // rebootsFirst reports whether a node is rebooted before it changes to another desired revision. If the rollout of

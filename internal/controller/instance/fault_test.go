@@ -20,6 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
@@ -516,10 +517,10 @@ func TestAHostWhoseLabelsAreRefusedKeepsNoSlot(t *testing.T) {
 		r.reconcile(t, 1)
 		i := r.get(t, 1)
 		if i.Status.Reason != string(contract.ReasonLabelsRefused) || i.Status.Failures != int32(failures+1) ||
-			i.Status.NextAttemptTime == nil || r.parts.Slots.Held() != 0 {
+			policy.NextAttempt(i).IsZero() || r.parts.Slots.Held() != 0 {
 			t.Fatalf("%d slots are held, status %+v", r.parts.Slots.Held(), i.Status)
 		}
-		r.clock = i.Status.NextAttemptTime.Time
+		r.clock = policy.NextAttempt(i)
 	}
 	delete(r.broken, "node")
 	r.join(t, 1)

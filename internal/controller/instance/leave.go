@@ -45,7 +45,7 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 			"spec.paused is true, so the removal of the instance waits"))
 		return c.result(ctx, pausedRetry)
 	}
-	if wait := untilNextAttempt(status, c.now()); wait > 0 && status.Phase == v1alpha1.PhaseRemoving {
+	if wait := c.untilNextAttempt(); wait > 0 && status.Phase == v1alpha1.PhaseRemoving {
 		return c.result(ctx, wait)
 	}
 	verdict, err := c.mayLeave(ctx)
@@ -135,7 +135,7 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 func (c leaving) turn(ctx context.Context) {
 	c.endWork()
 	status := &c.instance.Status
-	status.Failures, status.NextAttemptTime, status.Activity = 0, nil, nil
+	status.Failures, status.Activity = 0, nil
 	c.life.failedIn = ""
 	c.status.enter(v1alpha1.PhaseRemoving, true)
 	c.report(ctx, journey.Wait(0, contract.ReasonInProgress, "leaving"))

@@ -29,6 +29,8 @@ type life struct {
 	isBehind bool
 	// fetch is what the daemon last reported about its payload.
 	fetch disrupt.Fetch
+	// reboots are the reboots of the host in a row.
+	reboots disrupt.Reboots
 	// requestedAt is when a revision was last requested from the daemon.
 	requestedAt time.Time
 	// dialledAt is when the operator last dialled a host that did not come back from a reboot.
@@ -41,6 +43,8 @@ type life struct {
 	// failedIn is the phase of the last failed attempt. The status shows the reason until an attempt passes that
 	// phase.
 	failedIn v1alpha1.Phase
+	// isHurried reports that a user ended the pause after the last failed attempt.
+	isHurried bool
 	// isReached reports that the host was ready to be disrupted, and then lost its turn. The next time, it keeps
 	// its slot from the beginning.
 	isReached bool

@@ -62,7 +62,7 @@ func TestA75_AHostThatIsCheckedStaysAsItWas(t *testing.T) {
 				i.Status.Code != c.code.Code() || i.Status.Fix == "" || i.Status.Phase != v1alpha1.PhasePreflight {
 				t.Errorf("%s, status %+v", got, i.Status)
 			}
-			if i.Status.NodeName != "" || i.Status.HostKey != "" || i.Status.HasSlot() || i.Status.NextAttemptTime != nil {
+			if i.Status.NodeName != "" || i.Status.HostKey != "" || i.Status.HasSlot() || i.Status.Failures > 0 {
 				t.Errorf("something is held: %+v", i.Status)
 			}
 			m := r.machine(1)

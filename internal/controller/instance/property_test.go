@@ -195,7 +195,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		if ok && was.Status.FailedRevision == "" && now.Status.FailedRevision != "" {
 			f.wentBack++
 		}
-		if ok && now.Status.Reboots > was.Status.Reboots {
+		if ok && was.Status.Reboot().Begun() && now.Status.Reboot() == nil {
 			f.reboots++
 		}
 		if ok && was.Status.Reason != now.Status.Reason && now.Status.Reason == string(contract.ReasonDrainBlocked) &&
@@ -226,7 +226,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 			if is && !place && !f.rejoins(now.Name) || is && what == "uncordoned for a stranger" {
 				f.note("was %+v, is %+v, status %+v", was.Annotations, now.Annotations,
 					f.p.now.instances[now.Name].Status)
-				f.violated("%s is %s without a place in the budget, or against an administrator", now.Name, what)
+				f.violated("%s is %s without a slot in the budget, or against an administrator", now.Name, what)
 			}
 		}
 		if was.Annotations[contract.DesiredRevisionAnnotation] != now.Annotations[contract.DesiredRevisionAnnotation] {
@@ -337,7 +337,7 @@ func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 		verifies = max(f.rig.clock.Sub(switched.Time), f.real.Sub(f.host[n.Name].switched)) >= v1alpha1.DefaultSettleTime
 	}
 	if !verifies || now.Status.Upgrade() != nil ||
-		now.Status.Revision != was.Status.Upgrade().Revision || now.Status.Reboots >= disrupt.MaxReboots {
+		now.Status.Revision != was.Status.Upgrade().Revision || f.rig.life(now).reboots.Count >= disrupt.MaxReboots {
 		f.violated("%s is to be rebooted in the midst of its update: %+v", n.Name, was.Status.Upgrade())
 	}
 }
@@ -483,7 +483,7 @@ func (f *fleet) evictPod(a kubetesting.Action) (bool, runtime.Object, error) {
 	}
 	name := eviction.Name[:strings.LastIndexByte(eviction.Name, '-')]
 	if i := f.p.now.instances[name]; i == nil || !i.Status.HasSlot() {
-		f.violated("pods of %s are evicted without a place in the budget", name)
+		f.violated("pods of %s are evicted without a slot in the budget", name)
 	}
 	if f.host[name].blocked && f.host[name].refused {
 		f.refused++

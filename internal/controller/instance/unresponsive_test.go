@@ -16,10 +16,11 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// mirrored is a revision that daemons go to at once, without a place in the budget.
+// mirrored is a revision that daemons go to at once, without a slot in the budget.
 const mirrored = "1.0.0-eeeeeeeeee"
 
 // unresponsive returns hosts that have joined and were quiet for long. A revision that affects no pods is desired.
@@ -260,7 +261,7 @@ func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 			condition(i, v1alpha1.ConditionReady) != "True NodeReady" || r.node(t, 1).Spec.Unschedulable {
 			t.Fatalf("failure %d: %d connections, status %+v", n+1, r.machine(1).Dials()-dials, i.Status)
 		}
-		r.advance(t, 1, i.Status.NextAttemptTime.Sub(r.clock))
+		r.advance(t, 1, policy.NextAttempt(i).Sub(r.clock))
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 	if r.alerts(t, 1) {
@@ -446,7 +447,7 @@ func TestADaemonThatDiesAgainAfterItsRescueIsTriedAnew(t *testing.T) {
 	dials := r.machine(1).Dials()
 	r.advance(t, 1, 6*time.Minute)
 	if i := r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonDaemonUnresponsive); i.Status.Failures != 1 ||
-		i.Status.NextAttemptTime == nil || i.Status.HasSlot() {
+		policy.NextAttempt(i).IsZero() || i.Status.HasSlot() {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.advance(t, 1, 10*time.Second)

@@ -872,7 +872,7 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 		t.Errorf("%d more writes of the status: %+v", r.statusWrites-writes, one.Status)
 	}
 	if _, labelled := r.node(t, 1).Labels[contract.UpgradingLabel]; labelled {
-		t.Error("it still shows a place in the budget")
+		t.Error("it still shows a slot in the budget")
 	}
 	pods, err := r.pods.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(pods.Items) != 1 {

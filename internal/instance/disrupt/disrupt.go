@@ -50,6 +50,8 @@ type View struct {
 	Change  *journey.Update
 	// Fetch remembers the daemon's last reports about its payload.
 	Fetch *Fetch
+	// Reboots are the reboots of the host in a row.
+	Reboots *Reboots
 	// RebootDue reports that a reboot follows the upgrade in the same slot.
 	RebootDue bool
 	// Jitter spreads tries, in [0,1).

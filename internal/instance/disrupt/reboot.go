@@ -20,7 +20,7 @@ const (
 	// MaxReboots is the maximum number of reboots in a row of a host that still requests a reboot.
 	MaxReboots = 3
 	// rebootsInARow is the time after a reboot in which another reboot counts as one in a row, also if the request
-	// was withdrawn in between, because a host may withdraw it for a moment. A new operator starts to count again.
+	// was withdrawn in between, because a host may withdraw it for a moment.
 	rebootsInARow = time.Hour
 	// againRetry is the pause before the operator checks whether a reboot is still requested. A new request is an
 	// event.
@@ -51,51 +51,54 @@ func WhyReboot(node *corev1.Node, pending bool) string {
 	return ""
 }
 
-// isBlocked reports whether a node still requests a reboot after several in a row. The operator doesn't reboot it
-// again.
-func isBlocked(status *v1alpha1.WindowsInstanceStatus) bool { return status.Reboots >= MaxReboots }
+// Reboots counts the reboots of a host in a row, since this operator has started. If a node still requests a reboot
+// after MaxReboots, the operator doesn't reboot it again.
+type Reboots struct {
+	Count int32
+	// Last is when the last reboot ended.
+	Last time.Time
+}
+
+// inARow returns how many reboots count if a reboot is requested anew.
+func (r Reboots) inARow(now time.Time) int32 {
+	if now.Sub(r.Last) >= rebootsInARow {
+		return 0
+	}
+	return r.Count
+}
 
 // ObserveReboot records in the status that a reboot of a node is requested, and reports whether this is so. If an
 // upgrade waits, the reboot replaces it as the activity.
 func (d *Disrupt) ObserveReboot(instance *v1alpha1.WindowsInstance, node *corev1.Node, pending bool,
-	jitter float64) bool {
+	jitter float64, reboots *Reboots) bool {
 	status, why := &instance.Status, WhyReboot(node, pending)
-	if why == "" && d.RebootsCountFor(instance) == 0 {
-		status.Reboots = 0
-	}
 	switch {
 	case why == "" && status.Reboot() != nil:
 		status.Activity = nil
 	case why != "" && status.Reboot() == nil:
 		status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot, Step: v1alpha1.StepWaiting,
 			Since: journey.Seconds(d.Now())}
-		if status.Reboots > 0 { // after a reboot, the request may take a moment to disappear
-			status.Activity.NextTime = new(journey.Seconds(d.Now().Add(policy.DisruptBackoff(status.Reboots, jitter))))
+		reboots.Count = reboots.inARow(d.Now())
+		if reboots.Count > 0 { // after a reboot, the request may take a moment to disappear
+			status.Activity.NextTime = new(journey.Seconds(d.Now().Add(policy.DisruptBackoff(reboots.Count, jitter))))
 		}
 	}
 	return why != ""
 }
 
-// RebootsCountFor returns how long another reboot still counts as one in a row.
-func (d *Disrupt) RebootsCountFor(instance *v1alpha1.WindowsInstance) time.Duration {
-	since := d.Observed.While(instance, "rebooted", instance.Status.Reboots > 0)
-	if since.IsZero() {
-		return 0
-	}
-	return max(0, rebootsInARow-d.Now().Sub(since.Seen))
-}
-
 // IsRebootDue reports whether a node may be rebooted now: a reboot is requested, the wait before the next try is over,
 // and the limit of tries is not reached.
-func (d *Disrupt) IsRebootDue(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending bool) bool {
-	if WhyReboot(node, pending) == "" || isBlocked(status) {
-		return false
-	}
+func (d *Disrupt) IsRebootDue(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, pending bool,
+	reboots Reboots) bool {
 	reboot := status.Reboot()
-	if reboot == nil {
-		return status.Reboots == 0
+	switch {
+	case WhyReboot(node, pending) == "":
+		return false
+	case reboot == nil:
+		return reboots.inARow(d.Now()) == 0
 	}
-	return !HasRebooted(reboot, node) && (reboot.NextTime == nil || !reboot.NextTime.After(d.Now()))
+	return reboots.Count < MaxReboots && !HasRebooted(reboot, node) &&
+		(reboot.NextTime == nil || !reboot.NextTime.After(d.Now()))
 }
 
 // HasRebooted reports whether a host has rebooted, its node did not come back, and the host was joined again. A nil
@@ -129,9 +132,9 @@ func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journe
 		return journey.Wait(0, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message), true
 	case hasRebooted: // finishing disrupts no more pods
 		return d.finishReboot(ctx, view), true
-	case !status.Activity.Begun() && isBlocked(status):
+	case !status.Activity.Begun() && view.Reboots.Count >= MaxReboots:
 		return journey.Wait(0, contract.ReasonRebootIneffective,
-			"node %s was rebooted %d times in a row, and a reboot is still requested (%s)", node.Name, status.Reboots,
+			"node %s was rebooted %d times in a row, and a reboot is still requested (%s)", node.Name, view.Reboots.Count,
 			WhyReboot(node, true)), true
 	}
 	return journey.Done(), false
@@ -204,8 +207,7 @@ func (d *Disrupt) finishReboot(ctx context.Context, view *View) journey.Outcome 
 	outcome := journey.Done().With(journey.DoneEvent(v1alpha1.ActivityReboot,
 		fmt.Sprintf("node %s has rebooted and is Ready", status.NodeName)))
 	status.Activity = nil
-	status.Reboots++
-	d.Observed.While(view.Instance, "rebooted", false) // the hour begins again
+	view.Reboots.Count, view.Reboots.Last = view.Reboots.Count+1, d.Now()
 	outcome.Released = journey.Release(status, v1alpha1.ActivityReboot, journey.ResultVerified)
 	outcome.After = againRetry
 	return outcome

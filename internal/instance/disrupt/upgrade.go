@@ -149,7 +149,7 @@ func (d *Disrupt) finishUpgrade(ctx context.Context, view *View) (outcome journe
 	}
 	view.Note(ctx, outcome)
 	status.Slot = slot
-	d.ObserveReboot(view.Instance, view.Node, true, view.Jitter)
+	d.ObserveReboot(view.Instance, view.Node, true, view.Jitter, view.Reboots)
 	d.granted(status)
 	log.Info("going on with a reboot", "node", view.Node.Name, "reason", WhyReboot(view.Node, true))
 	view.Note(ctx, journey.Outcome{Events: journey.StartedEvent(status)})

@@ -189,7 +189,7 @@ func retryReboot(status *v1alpha1.WindowsInstanceStatus) {
 // the other one.
 func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) journey.Outcome {
 	failed := status.Upgrade()
-	status.Phase, status.Failures, status.NextAttemptTime = v1alpha1.PhaseReady, 0, nil
+	status.Phase, status.Failures = v1alpha1.PhaseReady, 0
 	journey.Hold(status, status.Revision)
 	status.DesiredRevision = status.Revision
 	retryReboot(status)

@@ -112,9 +112,9 @@ func (j *Join) restore(ctx context.Context, instance *v1alpha1.WindowsInstance,
 
 func (j *Join) hostInfo(session *journey.Session, facts contract.HostFacts) *v1alpha1.HostInfo {
 	info := &v1alpha1.HostInfo{
-		Hostname: facts.Hostname, MachineID: facts.MachineID, ProductName: facts.ProductName,
-		Build: fmt.Sprintf("10.0.%d.%d", facts.Build, facts.UBR), NodeIP: facts.NodeIP,
-		Time: new(journey.Seconds(j.Now())),
+		Hostname: facts.Hostname, MachineID: facts.MachineID, NodeIP: facts.NodeIP,
+		Windows: fmt.Sprintf("%s 10.0.%d.%d", facts.ProductName, facts.Build, facts.UBR),
+		Time:    new(journey.Seconds(j.Now())),
 	}
 	if address := session.Conn.Address(); address.IsValid() {
 		info.Address = address.String()

@@ -40,8 +40,8 @@ func (m Marks) Apply(node *corev1.Node) {
 		node.Annotations = map[string]string{}
 	}
 	if !m.Bare {
-		for _, key := range m.Instance.Status.NodeLabels {
-			delete(node.Labels, key) // labels in the spec follow
+		for _, key := range m.Instance.Status.NodeMarks {
+			delete(node.Labels, key) // labels in the spec follow. The key of a label has no colon.
 		}
 		maps.Copy(node.Labels, m.Instance.Spec.Labels)
 	}
@@ -92,7 +92,7 @@ func (m Marks) taint(node *corev1.Node) {
 	var spec []corev1.Taint
 	var had []string
 	if !m.Bare {
-		spec, had = m.Instance.Spec.Taints, m.Instance.Status.NodeTaints
+		spec, had = m.Instance.Spec.Taints, m.Instance.Status.NodeMarks
 	}
 	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		isOf := func(wanted corev1.Taint) bool { return wanted.MatchTaint(&t) }
@@ -120,12 +120,10 @@ func (m Marks) taint(node *corev1.Node) {
 // write. The status holds them because a node may change its own annotations, and must not be able to get other
 // taints removed.
 func noteMarks(instance *v1alpha1.WindowsInstance) {
-	var taints []string
+	instance.Status.NodeMarks = slices.Sorted(maps.Keys(instance.Spec.Labels))
 	for _, t := range instance.Spec.Taints {
-		taints = append(taints, taintID(t))
+		instance.Status.NodeMarks = append(instance.Status.NodeMarks, taintID(t))
 	}
-	instance.Status.NodeLabels = slices.Sorted(maps.Keys(instance.Spec.Labels))
-	instance.Status.NodeTaints = taints
 }
 
 // refusal reports labels and taints that the API server refuses permanently: because of a right, a policy or a webhook,
