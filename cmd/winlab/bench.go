@@ -71,6 +71,9 @@ type joinFigures struct {
 	AilingToMany  float64 `json:"ailingToMany"`
 	// OperatorMegabytes is the operator's peak of resident memory until all hosts have joined.
 	OperatorMegabytes float64 `json:"operatorPeakMegabytes,omitempty"`
+	// Processor is the processor time of each program in seconds per join, of many hosts at once. winlab contains all
+	// hosts.
+	Processor map[string]float64 `json:"processorSecondsPerJoin,omitempty"`
 	// PerHost is the maximum of each counter of the hosts' SSH servers.
 	PerHost sshd.Counters `json:"perHostAtMost"`
 	// Requests are the API requests of one join, by client, verb and resource: all requests until the last host was
@@ -101,8 +104,20 @@ func (b *bench) run(ctx context.Context) error {
 		return err
 	}
 	err = b.with(ctx, b.hosts, nil, func(s *scene.Scene) (err error) {
+		used, err := processorTimes()
+		if err != nil {
+			return err
+		}
 		if f.ManySeconds, err = b.join(ctx, s, s.Fleet.Hosts); err != nil {
 			return err
+		}
+		spent, err := spentSince(used)
+		if err != nil {
+			return err
+		}
+		f.Processor = map[string]float64{}
+		for program, all := range spent {
+			f.Processor[program] = all.Seconds() / float64(b.hosts)
 		}
 		f.PerHost = atMost(s.Fleet.Hosts)
 		if f.PerJoin, f.Requests, err = requestsPerJoin(s, b.hosts); err != nil {
