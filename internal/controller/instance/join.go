@@ -119,9 +119,6 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			c.report(ctx, outcome)
 			return c.result(ctx, outcome.After)
 		case outcome.Then == journey.Save:
-			if err = c.record.save(ctx); err != nil {
-				return ctrl.Result{}, err
-			}
 			continue
 		case outcome.Then == journey.Confirm:
 			c.status.passed(phases[i].Name)
@@ -152,23 +149,20 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 // showAfter is how long a phase may last before the status shows it.
 const showAfter = 2 * time.Second
 
-// runPhase runs a phase. If the phase is a saved one, it saves the status first. Otherwise it saves the status only
-// if the phase takes longer than showAfter: most phases end within a second.
+// runPhase runs a phase. It saves the status only if the phase requests it, or takes longer than showAfter: most phases
+// end within a second.
 func (c joining) runPhase(ctx, work context.Context, phase join.Phase) (journey.Outcome, error) {
-	if phase.Saved {
-		if err := c.record.save(ctx); err != nil {
-			return journey.Outcome{}, err
-		}
-		return phase.Run(work, c.instance, &c.life.session), nil
-	}
 	shown, written := c.record.copy(), make(chan error, 1)
 	timer := time.AfterFunc(showAfter, func() { written <- shown.save(ctx) })
 	outcome := phase.Run(work, c.instance, &c.life.session)
-	if timer.Stop() {
-		return outcome, nil
+	var err error
+	if !timer.Stop() {
+		err = <-written
+		c.instance.ResourceVersion, c.record.saved = shown.instance.ResourceVersion, shown.saved
 	}
-	err := <-written
-	c.instance.ResourceVersion, c.record.saved = shown.instance.ResourceVersion, shown.saved
+	if err == nil && outcome.Then == journey.Save {
+		err = c.record.save(ctx)
+	}
 	return outcome, err
 }
 

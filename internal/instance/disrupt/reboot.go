@@ -134,8 +134,8 @@ func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journe
 		return d.finishReboot(ctx, view), true
 	case !status.Activity.Begun() && view.Reboots.Count >= MaxReboots:
 		return journey.Wait(0, contract.ReasonRebootIneffective,
-			"node %s was rebooted %d times in a row, and a reboot is still requested (%s)", node.Name, view.Reboots.Count,
-			WhyReboot(node, true)), true
+			"node %s was rebooted %d times in a row, and a reboot is still requested (%s)", node.Name,
+			view.Reboots.Count, WhyReboot(node, true)), true
 	}
 	return journey.Done(), false
 }

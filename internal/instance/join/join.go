@@ -1,6 +1,6 @@
 // Package join makes a host a node, in eight phases over one SSH session. The last phase waits for the daemon. The
-// instance controller runs the phases. It saves the status before a phase that another operator must know of, and if a
-// phase waits, fails or takes long. A join never takes a slot in the rollout budget by itself.
+// instance controller runs the phases. It saves the status if a phase waits, fails or takes long, and before the host
+// gets kubelet's first credential. A join never takes a slot in the rollout budget by itself.
 package join
 
 import (
@@ -19,9 +19,7 @@ type Phase struct {
 	// Remote phases need the connection of a Session; without it the join starts again from
 	// Connecting.
 	Remote bool
-	// Saved says that the status is saved before the phase begins, because another operator must know of the phase.
-	Saved bool
-	Run   func(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) journey.Outcome
+	Run    func(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) journey.Outcome
 }
 
 // Phases lists the phases of a join, in their order.
@@ -34,7 +32,7 @@ func (j *Join) Phases() []Phase {
 		{Name: v1alpha1.PhaseBootstrapping, Remote: true, Run: j.bootstrap},
 		{Name: v1alpha1.PhaseAdopting, Remote: true, Run: j.adopt},
 		{Name: v1alpha1.PhaseHandingOver, Remote: true, Run: j.handOver},
-		{Name: v1alpha1.PhaseConfirming, Saved: true, Run: j.confirm},
+		{Name: v1alpha1.PhaseConfirming, Run: j.confirm},
 	}
 }
 
