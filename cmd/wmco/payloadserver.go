@@ -43,11 +43,11 @@ func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 	if err != nil {
 		return publish.PayloadSource{}, fmt.Errorf("reading --payload-bind-address: %w", err)
 	}
-	places, err := advertised(o, bind.Port())
+	slots, err := advertised(o, bind.Port())
 	if err != nil {
 		return publish.PayloadSource{}, fmt.Errorf("reading --payload-advertise: %w", err)
 	}
-	if len(places) == 0 {
+	if len(slots) == 0 {
 		mgr.GetLogger().Info("daemons can't fetch the payload, because nothing says how this pod is reached; hosts "+
 			"are given it over SSH",
 			"flag", "--payload-advertise", "environment", []string{podAddresses, podAddress, serviceAddress})
@@ -66,7 +66,7 @@ func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 		Guests: nodes.Guests,
 	}
 	source := publish.PayloadSource{}
-	for _, p := range places {
+	for _, p := range slots {
 		source.URLs = append(source.URLs, "https://"+p.String())
 		if ip := net.ParseIP(p.host); ip != nil {
 			options.Addresses = append(options.Addresses, ip)

@@ -37,8 +37,8 @@ func TestWhereDaemonsFindThePayloadServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			lookup := func(key string) (string, bool) { v, ok := c.environment[key]; return v, ok }
-			places, err := advertised(options{payloadAdvertise: c.flag, environment: lookup}, 9999)
-			got := fmt.Sprint(places)
+			slots, err := advertised(options{payloadAdvertise: c.flag, environment: lookup}, 9999)
+			got := fmt.Sprint(slots)
 			if err != nil {
 				got = "error"
 			}

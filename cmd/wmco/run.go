@@ -159,16 +159,16 @@ func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (o
 // each new error at once, because waiting doesn't help against an invalid token.
 func untilReady(ctx context.Context, log logr.Logger, what string,
 	try func(ctx context.Context) (final bool, err error)) (err error) {
-	said := ""
+	logged := ""
 	waited := wait.PollUntilContextTimeout(ctx, time.Second, discoveryTimeout, true,
 		func(ctx context.Context) (final bool, _ error) {
 			final, err = try(ctx)
 			if apierrors.IsUnauthorized(err) {
 				err = fmt.Errorf("the API server refuses the operator's token: %w; restart the operator's pod", err)
 			}
-			if err != nil && !final && err.Error() != said {
-				said = err.Error()
-				log.Info("waiting until it is known "+what, "reason", said, "limit", discoveryTimeout.String())
+			if err != nil && !final && err.Error() != logged {
+				logged = err.Error()
+				log.Info("waiting until it is known "+what, "reason", logged, "limit", discoveryTimeout.String())
 			}
 			return err == nil || final, nil
 		})
@@ -253,7 +253,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	})
 	keys := credential.SecretKey{Reader: mgr.GetClient(), Namespace: o.namespace, Parse: parse}
 	machines := machine.NewView(mgr.GetAPIReader())
-	places, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
+	slots, err := rollout.New(rollout.Options{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
 		Writer: mgr.GetClient(), Sets: machines, Namespace: o.namespace})
 	if err != nil {
 		return err
@@ -272,14 +272,14 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	if err != nil {
 		return err
 	}
-	spent := csr.NewSpent() // one controller writes it, another reads it
+	usedTokens := csr.NewUsedTokens() // one controller writes it, another reads it
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
 			BootstrapUser:  contract.BootstrapUser(o.namespace),
-			ServiceNetwork: desired.ServiceNetwork, Reserved: desired.Reserved, Spent: spent}),
+			ServiceNetwork: desired.ServiceNetwork, Reserved: desired.Reserved, UsedTokens: usedTokens}),
 		source.Setup(mgr, o.namespace, problems),
 		orphan.Setup(mgr, o.namespace),
-		places.Setup(mgr),
+		slots.Setup(mgr),
 		settings.Setup(mgr, settings.Options{
 			Namespace: o.namespace, Keys: keys, Desired: desired,
 			Missing:           shipped.Manifest().Missing,
@@ -294,11 +294,11 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.daemonTimeout,
 			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
 				Namespace: o.namespace, Platform: desired.Platform},
-			Misplaced: workloads.Misplaced, Spent: spent.Has,
-		}, places, desired.Changed(), workloads.Changed()),
+			Misplaced: workloads.Misplaced, Spent: usedTokens.Has,
+		}, slots, desired.Changed(), workloads.Changed()),
 		machine.Setup(mgr, machine.Options{
 			Namespace: o.namespace, Platform: desired.Platform, Changed: desired.Changed(), View: machines,
-			Rollout:  places,
+			Rollout:  slots,
 			Problems: problems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds, Now: time.Now,
 			Keys: keys, LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
 				Parse: parse},

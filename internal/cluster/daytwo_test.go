@@ -303,7 +303,7 @@ func TestOnlyWhatFactsAreMadeFromIsContent(t *testing.T) {
 		t.Errorf("%d inputs for %d objects", used, len(dayTwo()))
 	}
 	// the operator's own notes change with each slot in the rollout budget, and contain no facts about the cluster
-	for _, name := range []string{"windows-services-1-0123456789", contract.InstancesConfigMap, contract.PlacesConfigMap,
+	for _, name := range []string{"windows-services-1-0123456789", contract.InstancesConfigMap, contract.SlotsConfigMap,
 		contract.ReplacementsConfigMap, contract.ReleasedConfigMap, contract.PayloadSourceConfigMap} {
 		for _, input := range inputs {
 			object := &corev1.ConfigMap{ObjectMeta: within(contract.OperatorNamespace, name)}

@@ -53,7 +53,7 @@ func Inputs(namespace string) []Input {
 func bundleContent(object client.Object) string {
 	switch name := object.GetName(); {
 	case strings.HasPrefix(name, contract.ServicesConfigMapPrefix), name == contract.InstancesConfigMap,
-		name == contract.PlacesConfigMap, name == contract.ReplacementsConfigMap, name == contract.ReleasedConfigMap,
+		name == contract.SlotsConfigMap, name == contract.ReplacementsConfigMap, name == contract.ReleasedConfigMap,
 		name == contract.PayloadSourceConfigMap:
 		return ""
 	}

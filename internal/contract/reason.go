@@ -287,7 +287,7 @@ const (
 	ReasonNodeOrphaned Reason = "NodeOrphaned"
 	// The list of slots in the rollout budget can't be written, so no node is disrupted: the ConfigMap
 	// windows-rollout-places is immutable or too large, or a policy of the cluster denies the write.
-	ReasonPlacesUnwritable Reason = "PlacesUnwritable"
+	ReasonSlotsUnwritable Reason = "SlotsUnwritable"
 	// The API server refuses the labels or taints of the Node, because a policy denies them or they are not valid.
 	ReasonLabelsRefused Reason = "LabelsRefused"
 
@@ -591,7 +591,7 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"five minutes. If the Node stays for longer although its Machine is gone, delete it. In other cases, list " +
 		"the host again, in windows-instances or as a WindowsInstance: it joins and is uncordoned. To remove the " +
 		"host, remove that entry or WindowsInstance again, and the operator cleans the host."},
-	ReasonPlacesUnwritable: {716, "If the message names a policy or a missing right, allow the operator to write the " +
+	ReasonSlotsUnwritable: {716, "If the message names a policy or a missing right, allow the operator to write the " +
 		"ConfigMap. Otherwise delete it in the operator's namespace: kubectl delete configmap windows-rollout-places " +
 		"-n <namespace>. The operator creates it again from the WindowsInstances."},
 	ReasonLabelsRefused: {717, "Correct spec.labels and spec.taints of the WindowsInstance, as the message says. The " +

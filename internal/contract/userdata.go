@@ -19,8 +19,8 @@ const (
 	// ReplacementsConfigMap in the operator's namespace lists the Machines of each set that were replaced without
 	// success.
 	ReplacementsConfigMap = "windows-machine-replacements"
-	// PlacesConfigMap in the operator's namespace lists the slots of the rollout budget.
-	PlacesConfigMap = "windows-rollout-places"
+	// SlotsConfigMap in the operator's namespace lists the slots of the rollout budget.
+	SlotsConfigMap = "windows-rollout-places"
 	// ManagedByLabel = OperatorServiceAccount marks objects that the operator created.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 )

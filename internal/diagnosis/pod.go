@@ -43,8 +43,8 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 	d.running(pod)
 	for _, e := range events { // each attempt has its own event, with the same fix
 		fix := startFix(e.Message)
-		told := slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Fix == fix })
-		if e.Type == corev1.EventTypeWarning && fix != "" && !told {
+		isKnown := slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Fix == fix })
+		if e.Type == corev1.EventTypeWarning && fix != "" && !isKnown {
 			d.Findings = append(d.Findings, Finding{Problem, "event", "", e.Reason, e.Message, fix})
 		}
 	}

@@ -179,9 +179,9 @@ func plant(t *testing.T, at *terminal) (logs string) {
 	for i := range 40 { // one of them ends a line
 		folded.WriteString(strings.Repeat("x", i) + " password: " + secrets["a value that YAML folds"] + " ")
 	}
-	told := instance("told", nil, v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 1,
+	line := instance("told", nil, v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 1,
 		Message: "password=" + secrets["a message of an instance"], Fix: folded.String()})
-	told.ObjectMeta = annotated("told")
+	line.ObjectMeta = annotated("told")
 	owner := client.FieldOwner(secrets["managed fields"])
 	config := get[v1alpha1.WindowsMachineConfig](t, at, "", contract.MachineConfigObject)
 	config.Annotations = annotated("").Annotations
@@ -209,7 +209,7 @@ func plant(t *testing.T, at *terminal) (logs string) {
 		&corev1.Event{ObjectMeta: annotated("told"), InvolvedObject: corev1.ObjectReference{Kind: "WindowsInstance",
 			Name: "told", Namespace: contract.OperatorNamespace}, Message: "token=" + secrets["a message of an event"]},
 		&nodev1.RuntimeClass{ObjectMeta: annotated("windows2022"), Handler: "runhcs-wcow-process"},
-		told,
+		line,
 	} {
 		switch object.(type) {
 		case *corev1.Node, *nodev1.RuntimeClass:

@@ -244,7 +244,7 @@ func foreign(object *unstructured.Unstructured) bool {
 	name := object.GetName()
 	return object.GetKind() == "ConfigMap" && !strings.HasPrefix(name, contract.ServicesConfigMapPrefix) &&
 		!slices.Contains([]string{contract.InstancesConfigMap, contract.ReleasedConfigMap,
-			contract.PayloadSourceConfigMap, contract.ReplacementsConfigMap, contract.PlacesConfigMap}, name)
+			contract.PayloadSourceConfigMap, contract.ReplacementsConfigMap, contract.SlotsConfigMap}, name)
 }
 
 // operatorLabels select the operator's pods and its Deployment.
@@ -311,14 +311,14 @@ func (e *Evidence) nodeLogs(ctx context.Context, nodes []corev1.Node) {
 		group.Go(func() error {
 			count, err := e.nodeLog(ctx, name)
 			e.lack("node "+name, err)
-			told := fmt.Sprintf("%d logs", count)
+			line := fmt.Sprintf("%d logs", count)
 			if err != nil {
-				told += ", then " + oneLine(string(e.redactor.text([]byte(err.Error()))))
+				line += ", then " + oneLine(string(e.redactor.text([]byte(err.Error()))))
 			}
 			telling.Lock()
 			defer telling.Unlock()
 			done++
-			_, _ = fmt.Fprintf(e.progress, "%d/%d %s: %s\n", done, len(names), name, told)
+			_, _ = fmt.Fprintf(e.progress, "%d/%d %s: %s\n", done, len(names), name, line)
 			return nil
 		})
 	}

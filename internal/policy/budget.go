@@ -69,10 +69,10 @@ func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	var others away
 	for _, m := range fleet.Members {
 		if m.Disrupted && m.Node != node && !fleet.isGivenUp(m) {
-			others.add(m.Node+": "+m.Unavailable, m.hasPlace())
+			others.add(m.Node+": "+m.Unavailable, m.hasSlot())
 		}
 	}
-	return Verdict{Allowed: len(others.all) < limit, Blocked: blocked(limit, others.unplaced...),
+	return Verdict{Allowed: len(others.all) < limit, Blocked: blocked(limit, others.withoutSlot...),
 		Why: fmt.Sprintf("%d of %d nodes were granted a slot and maxUnavailable is %d%s", len(others.all),
 			total, limit, some(others.all))}
 }
@@ -92,22 +92,22 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 		Allowed: down < limit,
 		Why: fmt.Sprintf("%d of %d nodes are unavailable and maxUnavailable is %d%s", down, total, limit,
 			some(who.all)),
-		Blocked: blocked(limit, who.unplaced...),
+		Blocked: blocked(limit, who.withoutSlot...),
 	}
 }
 
 // blocked describes the budget and names the unavailable nodes without a slot, because a user may have to repair
 // these nodes.
-func blocked(limit int, unplaced ...string) string {
-	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(unplaced))
+func blocked(limit int, withoutSlot ...string) string {
+	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(withoutSlot))
 }
 
 // away holds the names of unavailable members: all of them, and the members without a slot.
-type away struct{ all, unplaced []string }
+type away struct{ all, withoutSlot []string }
 
-func (a *away) add(who string, hasPlace bool) {
-	if a.all = append(a.all, who); !hasPlace {
-		a.unplaced = append(a.unplaced, who)
+func (a *away) add(who string, hasSlot bool) {
+	if a.all = append(a.all, who); !hasSlot {
+		a.withoutSlot = append(a.withoutSlot, who)
 	}
 }
 
@@ -137,7 +137,7 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 			t.serving++
 		default:
 			t.down++
-			who.add(m.Node+": "+m.Unavailable, m.hasPlace())
+			who.add(m.Node+": "+m.Unavailable, m.hasSlot())
 		}
 	}
 	total, down = bySet[""].members, bySet[""].down
@@ -165,7 +165,7 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 // regardless of how long the removal takes.
 func (m Member) isGone() bool { return m.Leaving && !m.Disrupted && (!m.Ready || m.Removing) }
 
-func (m Member) hasPlace() bool { return m.Disrupted && !m.Unplaced }
+func (m Member) hasSlot() bool { return m.Disrupted && !m.WithoutSlot }
 
 // scaled returns a number, or a percentage of total rounded up. nil means 1.
 func scaled(value *intstr.IntOrString, total int) (int, error) {

@@ -63,10 +63,10 @@ func claiming(i *v1alpha1.WindowsInstance) {
 }
 
 // places are the places that the statuses of instances show.
-func places(instances []v1alpha1.WindowsInstance) (all []policy.Place) {
+func places(instances []v1alpha1.WindowsInstance) (all []policy.Slot) {
 	for _, i := range instances {
 		if i.Status.HasSlot() {
-			all = append(all, policy.Place{Name: string(i.UID), Node: i.Status.NodeName})
+			all = append(all, policy.Slot{Name: string(i.UID), Node: i.Status.NodeName})
 		}
 	}
 	return all
@@ -306,13 +306,13 @@ func TestANodeWhoseMachineIsBeingDeletedCountsUntilItHasBeenDownForLong(t *testi
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	since := func(ago time.Duration) policy.Since { return policy.Since{Began: now.Add(-ago), Seen: now.Add(-ago)} }
-	fleet := func(of, other time.Duration, place string) policy.Fleet {
+	fleet := func(of, other time.Duration, slot string) policy.Fleet {
 		nodes := []corev1.Node{readyNode("a"), readyNode("b", notReady), readyNode("c")}
 		if of > 0 {
 			notReady(&nodes[0])
 		}
 		instances := []v1alpha1.WindowsInstance{onNode("ma", "a"), onNode("mb", "b"), onNode("mc", "c")}
-		if place != "" {
+		if slot != "" {
 			claiming(&instances[1])
 		}
 		fleet := policy.NewFleet(nodes, instances, []policy.Set{set("s", 2, "ma", "mb!", "mc")},

@@ -143,9 +143,9 @@ type CSRInput struct {
 	// Found maps addresses where the operator reached another host, and addresses of pods. They count less than the
 	// addresses that were given to this instance.
 	Found map[string]string
-	// Said maps addresses that another host of the operator reports. They count less than the addresses that were
-	// given to this instance, and less than the address where its host was reached.
-	Said map[string]string
+	// ReportedElsewhere maps addresses that another host of the operator reports. They count less than the addresses
+	// that were given to this instance, and less than the address where its host was reached.
+	ReportedElsewhere map[string]string
 	// Listed maps the addresses that were given to another instance without a node: another host, or a second entry for
 	// this host. If the address where this host was reached is unknown, they also count less than this host's
 	// reports over SSH.

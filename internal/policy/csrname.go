@@ -131,7 +131,7 @@ func (f csrFacts) holder(name string) string {
 	if AddressText(f.instance.Reached) == AddressText(name) {
 		return holder
 	}
-	holder = cmp.Or(holder, f.Said[name])
+	holder = cmp.Or(holder, f.ReportedElsewhere[name])
 	if f.instance.Reached == "" && ContainsAddress(f.instance.Addresses, name) {
 		return holder
 	}

@@ -171,7 +171,7 @@ func TestA54_WhatAnotherHostSaysOfItselfTakesNoCertificateFromThisOne(t *testing
 	s := serving()
 	s.instances[0].Given = []string{nodeAddress}
 	in := s.input()
-	in.Said = map[string]string{nodeAddress: "Node win-b", nodeName: "Node win-b"}
+	in.ReportedElsewhere = map[string]string{nodeAddress: "Node win-b", nodeName: "Node win-b"}
 	if got := policy.DecideCSR(in); got.Verdict != policy.CSRApprove {
 		t.Errorf("an address that this instance was given: decided %s %s: %s", got.Verdict, got.Reason, got.Message)
 	}
@@ -179,7 +179,7 @@ func TestA54_WhatAnotherHostSaysOfItselfTakesNoCertificateFromThisOne(t *testing
 	if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse || got.Reason != policy.CSRNameNotOfNode {
 		t.Errorf("an address that both say they have: decided %s %s", got.Verdict, got.Reason)
 	}
-	in.Said, in.Elsewhere = nil, map[string]string{nodeAddress: "WindowsInstance b"}
+	in.ReportedElsewhere, in.Elsewhere = nil, map[string]string{nodeAddress: "WindowsInstance b"}
 	in.Instances[0].Given = []string{nodeAddress}
 	if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse {
 		t.Errorf("an address that both were given: decided %s %s", got.Verdict, got.Reason)
@@ -214,7 +214,7 @@ func TestA54_AnAddressWhereTheHostWasReachedCountsMoreThanWhatOthersSay(t *testi
 			}
 			return map[string]string{nodeAddress: "WindowsInstance b"}
 		}
-		in.Elsewhere, in.Found, in.Said = has(test.elsewhere), has(test.found), has(test.said)
+		in.Elsewhere, in.Found, in.ReportedElsewhere = has(test.elsewhere), has(test.found), has(test.said)
 		got := policy.DecideCSR(in)
 		if got.Verdict != test.verdict || got.Verdict == policy.CSRRefuse && got.Reason != policy.CSRNameNotOfNode {
 			t.Errorf("%s: decided %s %s: %s", name, got.Verdict, got.Reason, got.Message)

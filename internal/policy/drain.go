@@ -24,9 +24,9 @@ func HoldsDrain(pod *corev1.Pod, began, deadline, now time.Time) bool {
 	if seconds := pod.DeletionGracePeriodSeconds; seconds != nil {
 		grace = time.Duration(*seconds) * time.Second
 	}
-	told := pod.DeletionTimestamp.Add(-grace) // the API server adds the grace period to the time of the deletion
+	deletedAt := pod.DeletionTimestamp.Add(-grace) // the API server adds the grace period to the time of the deletion
 	wasThere := !pod.CreationTimestamp.After(began)
-	return (wasThere || !told.After(deadline)) && now.Before(told.Add(grace))
+	return (wasThere || !deletedAt.After(deadline)) && now.Before(deletedAt.Add(grace))
 }
 
 // HasEnded reports that a deleted pod has ended and exists only because of a finalizer. Nothing of it runs,

@@ -35,9 +35,9 @@ type Member struct {
 	// Disrupted reports that the operator disrupts the node, with a slot or by its removal. Begun reports
 	// that the disruption has begun and that the operator's cordon is still there.
 	Disrupted, Begun bool
-	// Leaving reports that the removal of the host was requested, Removing that the removal has begun. Unplaced reports
-	// that the host or its Machine is being removed without a slot.
-	Leaving, Removing, Unplaced bool
+	// Leaving reports that the removal of the host was requested, Removing that the removal has begun. WithoutSlot
+	// reports that the host or its Machine is being removed without a slot.
+	Leaving, Removing, WithoutSlot bool
 	// Ready is what kubelet reports. NotReady is since when the node isn't Ready, or zero if the node is
 	// gone.
 	Ready    bool
@@ -61,7 +61,7 @@ func (f Fleet) isOut(m Member) bool {
 
 // isGivenUp reports whether a member that is being removed without a slot no longer counts as expected: its node has
 // been out of service for long, and its removal may never end, for example if the cloud does not delete the VM.
-func (f Fleet) isGivenUp(m Member) bool { return m.Unplaced && f.isOut(m) }
+func (f Fleet) isGivenUp(m Member) bool { return m.WithoutSlot && f.isOut(m) }
 
 // Set is a group of hosts with a fixed size, such as a MachineSet.
 type Set struct {
@@ -96,8 +96,8 @@ type SetHost struct {
 // node isn't Ready (by name) and the granted slots. A Node without an instance that the operator has cordoned
 // doesn't count. Otherwise it would block all others for as long as it exists.
 func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]Since,
-	places ...Place) Fleet {
-	sets = withReplaced(sets, places)
+	slots ...Slot) Fleet {
+	sets = withReplaced(sets, slots)
 	byNode := map[string]*v1alpha1.WindowsInstance{}
 	for i := range instances {
 		if name := instances[i].Status.NodeName; name != "" {
@@ -113,29 +113,29 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 			continue
 		}
 		there[name] = true
-		member := memberOf(&nodes[i], byNode[name], made, places)
+		member := memberOf(&nodes[i], byNode[name], made, slots)
 		member.NotReady = seen[name]
 		fleet.Members = append(fleet.Members, member)
 	}
 	for name, instance := range byNode {
 		if !there[name] && instance.Status.Joined() && instance.DeletionTimestamp.IsZero() {
-			hasPlace := PlaceOf(places, instance) != nil
+			hasSlot := SlotOf(slots, instance) != nil
 			fleet.Members = append(fleet.Members, Member{Node: name, Host: instance.Name,
-				Unavailable: "its Node is gone", Disrupted: hasPlace,
-				Unplaced: made.hosts[instance.Name].Leaving && !hasPlace, Set: made.setOf[instance.Name]})
+				Unavailable: "its Node is gone", Disrupted: hasSlot,
+				WithoutSlot: made.hosts[instance.Name].Leaving && !hasSlot, Set: made.setOf[instance.Name]})
 		}
 	}
 	return fleet
 }
 
 // withReplaced returns the sets as if each Machine with a slot was being deleted already.
-func withReplaced(sets []Set, places []Place) []Set {
+func withReplaced(sets []Set, slots []Slot) []Set {
 	sets = slices.Clone(sets)
 	for i := range sets {
 		sets[i].Hosts = slices.Clone(sets[i].Hosts)
 		for j := range sets[i].Hosts {
 			host := &sets[i].Hosts[j]
-			host.Leaving = host.Leaving || isHolder(places, MachineName(host.Name))
+			host.Leaving = host.Leaving || isHolder(slots, MachineName(host.Name))
 		}
 	}
 	return sets
@@ -188,8 +188,8 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 
 // memberOf returns the member for one node. instance is nil if no instance has the node. A disruption by the
 // operator comes first, because the Node doesn't show it at once.
-func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, places []Place) Member {
-	place := PlaceOf(places, instance)
+func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, slots []Slot) Member {
+	slot := SlotOf(slots, instance)
 	member := Member{Node: node.Name, Host: made.byNode[node.Name], Ready: IsReady(node),
 		// Someone else may have removed the cordon itself.
 		Begun: node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true"}
@@ -198,9 +198,9 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, 
 		member.Removing = member.Leaving && instance.Status.Phase == v1alpha1.PhaseRemoving
 	}
 	member.Set = made.setOf[member.Host]
-	member.Unavailable = whyDisrupted(instance, place, made.hosts[member.Host].Leaving)
+	member.Unavailable = whyDisrupted(instance, slot, made.hosts[member.Host].Leaving)
 	member.Disrupted = member.Unavailable != ""
-	member.Unplaced = member.Disrupted && place == nil
+	member.WithoutSlot = member.Disrupted && slot == nil
 	isBehind := node.Annotations[contract.RevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation]
 	switch {
 	case member.Disrupted:
@@ -218,14 +218,14 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, 
 
 // whyDisrupted returns why a node is being disrupted or is about to be, or "". instance is nil if no instance has
 // the node. A node whose instance is deleted stays in service until it has its slot.
-func whyDisrupted(instance *v1alpha1.WindowsInstance, place *Place, machineLeaves bool) string {
+func whyDisrupted(instance *v1alpha1.WindowsInstance, slot *Slot, machineLeaves bool) string {
 	switch {
 	case machineLeaves:
 		return "its Machine is being deleted"
 	case instance == nil:
 		return ""
-	case place != nil:
-		return place.why()
+	case slot != nil:
+		return slot.why()
 	case !instance.DeletionTimestamp.IsZero() && !NeedsPlace(instance.Spec.RemovalPolicy):
 		return "its instance is being removed"
 	}

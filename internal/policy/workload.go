@@ -83,18 +83,18 @@ func imageOfAnother(pod *corev1.Pod) string {
 			continue
 		}
 		// Before a container is started again, the message is in its last termination.
-		var said string
+		var messages string
 		if c.State.Waiting != nil {
-			said = c.State.Waiting.Message
+			messages = c.State.Waiting.Message
 		}
 		for _, end := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
 			if end != nil {
-				said += "\n" + end.Message
+				messages += "\n" + end.Message
 			}
 		}
 		for _, text := range []string{"no match for platform in manifest", "no matching manifest for windows",
 			"operating system does not match the host operating system"} {
-			if strings.Contains(said, text) {
+			if strings.Contains(messages, text) {
 				return c.Image
 			}
 		}

@@ -48,7 +48,7 @@ func (s *Scene) Unsettled(ctx context.Context, hosts int) ([]string, error) {
 	if err := s.Client.List(ctx, &now.requests); err != nil {
 		return nil, fmt.Errorf("listing certificate requests: %w", err)
 	}
-	key := client.ObjectKey{Namespace: s.options.Namespace, Name: contract.PlacesConfigMap}
+	key := client.ObjectKey{Namespace: s.options.Namespace, Name: contract.SlotsConfigMap}
 	if err := s.Client.Get(ctx, key, now.places); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the list of slots: %w", err)
 	}

@@ -290,7 +290,7 @@ func quiet() map[string]string {
 		"openshift-config/configmaps/kube-root-ca.crt":                                unread,
 		contract.MachineConfigNamespace + "/secrets/" + contract.BootstrapTokenSecret: "Kubernetes writes it again",
 		ours("configmaps", "kube-root-ca.crt"):                                        unread,
-		ours("configmaps", contract.PlacesConfigMap):                                  next,
+		ours("configmaps", contract.SlotsConfigMap):                                   next,
 		ours("configmaps", contract.ReplacementsConfigMap):                            next,
 		ours("configmaps", contract.ReleasedConfigMap):                                next,
 		ours("secrets", contract.MemorySecret):                                        next,

@@ -239,7 +239,7 @@ func (s *stage) await(t *testing.T, what string, holds func(ctx context.Context)
 func (s *stage) rollout(ctx context.Context) string {
 	places, instances, nodes := &corev1.ConfigMap{}, &v1alpha1.WindowsInstanceList{}, &corev1.NodeList{}
 	err := errors.Join(client.IgnoreNotFound(s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,
-		Name: contract.PlacesConfigMap}, places)), s.Client.List(ctx, instances), s.Client.List(ctx, nodes))
+		Name: contract.SlotsConfigMap}, places)), s.Client.List(ctx, instances), s.Client.List(ctx, nodes))
 	text := fmt.Sprintf("places: %s (%v)\n", places.Data, err)
 	for _, i := range instances.Items {
 		text += fmt.Sprintf("instance %s, node %s, version %s: place %+v, update %+v, conditions %+v\n", i.Name,

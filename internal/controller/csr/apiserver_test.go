@@ -53,7 +53,7 @@ type stage struct {
 	t     *testing.T
 	lab   *cluster.Cluster
 	admin client.Client
-	spent *Spent
+	spent *UsedTokens
 }
 
 // The whole way of a host's certificates, and of those who try to get one, with the real API
@@ -418,10 +418,10 @@ func (s *stage) startController() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.spent = NewSpent()
+	s.spent = NewUsedTokens()
 	err = Setup(mgr, Options{Namespace: namespace, OperatorUser: OperatorUser(namespace), BootstrapUser: bootstrapUser(),
-		Spent:    s.spent,
-		Reserved: func(context.Context) ([]netip.Prefix, []string, error) { return nil, nil, nil },
+		UsedTokens: s.spent,
+		Reserved:   func(context.Context) ([]netip.Prefix, []string, error) { return nil, nil, nil },
 		ServiceNetwork: func(context.Context) (netip.Prefix, error) {
 			return netip.MustParsePrefix("172.30.0.0/16"),
 				nil

@@ -66,9 +66,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 	}
 	if decision.Verdict == policy.CSRRefuse && decision.Reason == policy.CSRKeyOfAnother {
-		r.options.Spent.ids.Add(policy.CredentialOf(csr), true, usedLife)
+		r.options.UsedTokens.ids.Add(policy.CredentialOf(csr), true, usedLife)
 	}
-	return r.act(ctx, csr, decision)
+	return r.carryOut(ctx, csr, decision)
 }
 
 // decide asks the policy about the cached objects first. Foreign requests, wrong requests and requests that must wait
@@ -95,7 +95,7 @@ func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.Certificate
 	return policy.DecideCSR(in), nil
 }
 
-func (r *Reconciler) act(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
+func (r *Reconciler) carryOut(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	decision policy.CSRDecision) (ctrl.Result, error) {
 	log := logf.FromContext(ctx).WithValues("verdict", decision.Verdict, "reason", decision.Reason, "detail",
 		decision.Message)

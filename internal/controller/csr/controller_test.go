@@ -73,7 +73,7 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 		},
 	})
 	w.Reconciler = newReconciler(cached, live, w.said,
-		Options{Namespace: namespace, OperatorUser: OperatorUser(namespace), BootstrapUser: bootstrapUser(), Spent: NewSpent(),
+		Options{Namespace: namespace, OperatorUser: OperatorUser(namespace), BootstrapUser: bootstrapUser(), UsedTokens: NewUsedTokens(),
 			Reserved: func(context.Context) ([]netip.Prefix, []string, error) { return nil, nil, nil },
 			ServiceNetwork: func(context.Context) (netip.Prefix, error) {
 				return netip.MustParsePrefix("172.30.0.0/16"),

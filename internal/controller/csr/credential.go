@@ -41,15 +41,15 @@ func (u *used) claim(id string, key []byte) bool {
 	return true
 }
 
-// Spent holds the bootstrap tokens that were used for a second key. They get no further certificate, so a host
-// whose kubelet waits for a certificate needs another token. Spent is safe for concurrent use.
-type Spent struct{ ids *cache.LRUExpireCache }
+// UsedTokens holds the bootstrap tokens that were used for a second key. They get no further certificate, so a host
+// whose kubelet waits for a certificate needs another token. UsedTokens is safe for concurrent use.
+type UsedTokens struct{ ids *cache.LRUExpireCache }
 
-// NewSpent returns an empty Spent.
-func NewSpent() *Spent { return &Spent{cache.NewLRUExpireCache(usedCount)} }
+// NewUsedTokens returns an empty UsedTokens.
+func NewUsedTokens() *UsedTokens { return &UsedTokens{cache.NewLRUExpireCache(usedCount)} }
 
-// Has reports whether the token with this id is spent. Tokens are forgotten after they have expired.
-func (s *Spent) Has(id string) bool {
+// Has reports whether the token with this id was used for a second key. Tokens are forgotten after they have expired.
+func (s *UsedTokens) Has(id string) bool {
 	_, found := s.ids.Get(id)
 	return found
 }

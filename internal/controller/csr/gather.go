@@ -76,7 +76,7 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in *policy.CSRInput, c
 		return fmt.Errorf("reading the addresses of the cluster: %w", err)
 	}
 	in.Elsewhere, in.Found = map[string]string{}, map[string]string{}
-	in.Said, in.Listed = map[string]string{}, map[string]string{}
+	in.ReportedElsewhere, in.Listed = map[string]string{}, map[string]string{}
 	for _, name := range claim.SANs() {
 		if err = r.gatherNodes(ctx, in, name, claim.NodeName); err != nil {
 			return err
@@ -104,7 +104,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, in *policy.CSRInput, addre
 		case err != nil:
 			return err
 		case len(owners) > 0:
-			in.Said[address] = "Node " + name
+			in.ReportedElsewhere[address] = "Node " + name
 		default:
 			in.Elsewhere[address] = "Node " + name
 		}
@@ -129,7 +129,7 @@ func (r *Reconciler) gatherInstances(ctx context.Context, in *policy.CSRInput, n
 		case policy.AddressText(other.Reached) == address && !reachedSince:
 			in.Found[name] = "WindowsInstance " + other.Name
 		default:
-			in.Said[name] = "WindowsInstance " + other.Name
+			in.ReportedElsewhere[name] = "WindowsInstance " + other.Name
 		}
 	}
 	return err

@@ -41,8 +41,8 @@ type Options struct {
 	// Reserved returns more addresses that no host has (of the API server and of pods), and names that no host has (of
 	// the API server). If Reserved or ServiceNetwork returns a problem, the request waits.
 	Reserved func(ctx context.Context) (addresses []netip.Prefix, names []string, err error)
-	// Spent collects the bootstrap tokens that get no further certificate.
-	Spent *Spent
+	// UsedTokens collects the bootstrap tokens that get no further certificate.
+	UsedTokens *UsedTokens
 }
 
 // OperatorUser is the user name of the operator's service account in its namespace.

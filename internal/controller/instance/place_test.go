@@ -61,7 +61,7 @@ func TestAListOfPlacesThatIsDeletedIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	r.reconcile(t, 1)
-	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.PlacesConfigMap}}
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.SlotsConfigMap}}
 	if err := r.api.Delete(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestAListOfPlacesThatIsDeletedIsMadeAgain(t *testing.T) {
 type immutable struct{ client.Client }
 
 func (c immutable) Update(ctx context.Context, o client.Object, options ...client.UpdateOption) error {
-	if o.GetName() == contract.PlacesConfigMap {
+	if o.GetName() == contract.SlotsConfigMap {
 		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("ConfigMap").GroupKind(), o.GetName(), nil)
 	}
 	return c.Client.Update(ctx, o, options...)
@@ -95,7 +95,7 @@ func TestAListOfPlacesThatCanNotBeWrittenIsTold(t *testing.T) {
 			t.Parallel()
 			r := updating(t)
 			if err := r.api.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
-				Name: contract.PlacesConfigMap}}); err != nil {
+				Name: contract.SlotsConfigMap}}); err != nil {
 				t.Fatal(err)
 			}
 			change(t, r)
@@ -108,7 +108,7 @@ func TestAListOfPlacesThatCanNotBeWrittenIsTold(t *testing.T) {
 				t.Error(err)
 			}
 			i := r.get(t, 1)
-			if i.Status.Reason != "PlacesUnwritable" || !strings.Contains(i.Status.Message, contract.PlacesConfigMap) ||
+			if i.Status.Reason != "SlotsUnwritable" || !strings.Contains(i.Status.Message, contract.SlotsConfigMap) ||
 				i.Status.HasSlot() {
 				t.Errorf("status %+v", i.Status)
 			}

@@ -44,7 +44,7 @@ func (y *yard) mayGo(name string) bool {
 type immutable struct{ client.Client }
 
 func (c immutable) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
-	if o.GetName() == contract.PlacesConfigMap {
+	if o.GetName() == contract.SlotsConfigMap {
 		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("ConfigMap").GroupKind(), o.GetName(), nil)
 	}
 	return c.Client.Create(ctx, o, options...)
@@ -67,7 +67,7 @@ func TestAListOfPlacesThatCanNotBeWrittenIsToldOfMachines(t *testing.T) {
 		t.Error(err)
 	}
 	y.want("m0", "m1", "m2")
-	if len(y.said) != 1 || !strings.Contains(y.said[0], "PlacesUnwritable") {
+	if len(y.said) != 1 || !strings.Contains(y.said[0], "SlotsUnwritable") {
 		t.Errorf("said %q", y.said)
 	}
 }

@@ -191,7 +191,7 @@ func (d *decision) project(m inventory.Machine, instance, wanted *v1alpha1.Windo
 	case wanted != nil && !wanted.DeletionTimestamp.IsZero():
 		d.waits[m.Name] = "its old WindowsInstance is being removed; the operator creates a new one afterwards"
 	default:
-		d.place(m, *reading.Entry, wanted)
+		d.assign(m, *reading.Entry, wanted)
 	}
 }
 
@@ -201,8 +201,8 @@ func (d *decision) reject(m inventory.Machine, reason contract.Reason, lasts tim
 		lasts: lasts})
 }
 
-// place creates or changes the instance of an entry, unless another instance has its address.
-func (d *decision) place(m inventory.Machine, entry inventory.Entry, wanted *v1alpha1.WindowsInstance) {
+// assign creates or changes the instance of an entry, unless another instance has its address.
+func (d *decision) assign(m inventory.Machine, entry inventory.Entry, wanted *v1alpha1.WindowsInstance) {
 	d.take(entry.Address, entry.Name)
 	holder := d.addresses[strings.ToLower(entry.Address)]
 	isFree := holder == entry.Name || wanted != nil && strings.EqualFold(wanted.Spec.Address, entry.Address)

@@ -76,7 +76,7 @@ func (r *Reconciler) decideAll(ctx context.Context, due []dueMachine,
 		}
 	}
 	r.restricted.update(findings, r.options.Now(), r.reporter(eventDeletionRestricted, "Replace"))
-	if len(due) > 0 || slices.ContainsFunc(decision.Places, func(p policy.Place) bool { return p.Machine != "" }) {
+	if len(due) > 0 || slices.ContainsFunc(decision.Slots, func(p policy.Slot) bool { return p.Machine != "" }) {
 		again = recheck
 	}
 	return again, errors.Join(errs...)
@@ -140,8 +140,8 @@ const askAgainAfter = time.Minute
 // ask requests a try of the key on a host. The result is an event.
 func (r *Reconciler) ask(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	now := r.options.Now()
-	asked, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])
-	if err == nil && now.Sub(asked).Abs() < askAgainAfter {
+	requested, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])
+	if err == nil && now.Sub(requested).Abs() < askAgainAfter {
 		return nil
 	}
 	wanted := instance.DeepCopy()

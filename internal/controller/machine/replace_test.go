@@ -92,9 +92,9 @@ func newYard(t *testing.T, replicas int) *yard {
 			if y.denied != nil {
 				return y.denied
 			}
-			asked := (&client.DeleteOptions{}).ApplyOptions(options)
-			if asked.Preconditions == nil || asked.Preconditions.ResourceVersion == nil ||
-				*asked.Preconditions.UID != o.GetUID() {
+			requested := (&client.DeleteOptions{}).ApplyOptions(options)
+			if requested.Preconditions == nil || requested.Preconditions.ResourceVersion == nil ||
+				*requested.Preconditions.UID != o.GetUID() {
 				t.Error("a Machine is deleted that nobody looked at")
 			}
 			return c.Delete(ctx, o, options...)
@@ -288,8 +288,8 @@ func TestAHostIsAskedAlthoughItsLastQuestionIsOfATimeToCome(t *testing.T) {
 	}
 	y.clock = y.clock.Add(72 * time.Hour)
 	y.reconcile()
-	if asked := y.instance("m0").Annotations[contract.TryKeyAnnotation]; asked != y.clock.Format(time.RFC3339) {
-		t.Errorf("its host is asked at %q", asked)
+	if requested := y.instance("m0").Annotations[contract.TryKeyAnnotation]; requested != y.clock.Format(time.RFC3339) {
+		t.Errorf("its host is asked at %q", requested)
 	}
 }
 
@@ -301,14 +301,14 @@ func TestA18_AMachineIsReplacedOnlyAfterItsHostWasAskedAgain(t *testing.T) {
 	y.clock = y.clock.Add(72 * time.Hour) // the budget was spent, and now it is not
 	y.reconcile()
 	y.want("m0", "m1")
-	asked := y.instance("m0").Annotations[contract.TryKeyAnnotation]
-	if asked != y.clock.Format(time.RFC3339) {
-		t.Errorf("its host is asked at %q", asked)
+	requested := y.instance("m0").Annotations[contract.TryKeyAnnotation]
+	if requested != y.clock.Format(time.RFC3339) {
+		t.Errorf("its host is asked at %q", requested)
 	}
 	y.clock = y.clock.Add(10 * time.Second)
 	y.reconcile()
 	y.want("m0", "m1")
-	if again := y.instance("m0").Annotations[contract.TryKeyAnnotation]; again != asked {
+	if again := y.instance("m0").Annotations[contract.TryKeyAnnotation]; again != requested {
 		t.Errorf("it is asked once more before it could answer: %q", again)
 	}
 	if y.instance("m1").Annotations[contract.TryKeyAnnotation] != "" {

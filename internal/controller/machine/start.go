@@ -47,7 +47,7 @@ var _ manager.Runnable = (*starter)(nil)
 
 // Start returns when the controller runs, or when ctx ends.
 func (s *starter) Start(ctx context.Context) error {
-	log, said := s.mgr.GetLogger().WithName("machine"), ""
+	log, logged := s.mgr.GetLogger().WithName("machine"), ""
 	for {
 		why, err := s.missing(ctx)
 		switch {
@@ -55,8 +55,8 @@ func (s *starter) Start(ctx context.Context) error {
 			log.Info("looking for the Machine API failed; retrying", "error", err.Error())
 		case why == "":
 			return s.begin()
-		case why != said:
-			said = why
+		case why != logged:
+			logged = why
 			s.options.View.absent.Store(true)
 			log.Info("no Machines are followed; retrying", "why", why, "every", s.retry.String())
 		}

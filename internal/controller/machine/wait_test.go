@@ -150,15 +150,15 @@ func (q *queue) gone(name string) {
 }
 
 // after reconciles after some time, and checks the number of events and the time until the next reconcile.
-func (q *queue) after(passed time.Duration, said int, again time.Duration) {
+func (q *queue) after(passed time.Duration, logged int, again time.Duration) {
 	q.t.Helper()
 	q.clock = q.clock.Add(passed)
 	result, err := q.Reconcile(q.t.Context(), ctrl.Request{})
 	if err != nil {
 		q.t.Fatal(err)
 	}
-	if len(q.said) != said || result.RequeueAfter != again {
-		q.t.Fatalf("said %q, and comes again after %s; want %d events, and %s", q.said, result.RequeueAfter, said, again)
+	if len(q.said) != logged || result.RequeueAfter != again {
+		q.t.Fatalf("said %q, and comes again after %s; want %d events, and %s", q.said, result.RequeueAfter, logged, again)
 	}
 }
 

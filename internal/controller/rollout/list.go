@@ -15,59 +15,59 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// placesKey is the key of the list in its ConfigMap.
-const placesKey = "places"
+// slotsKey is the key of the list in its ConfigMap.
+const slotsKey = "places"
 
 // list is the list of slots with its ConfigMap. The ConfigMap has no name if it doesn't exist.
 type list struct {
 	object *corev1.ConfigMap
-	places []policy.Place
+	slots  []policy.Slot
 }
 
 // read reads the list from the API server. It omits an entry that can't be read, because an instance that uses such
 // a slot also records it in its status.
 func (r *Rollout) read(ctx context.Context) (list, error) {
 	l := list{object: &corev1.ConfigMap{}}
-	key := types.NamespacedName{Namespace: r.options.Namespace, Name: contract.PlacesConfigMap}
+	key := types.NamespacedName{Namespace: r.options.Namespace, Name: contract.SlotsConfigMap}
 	if err := r.options.Live.Get(ctx, key, l.object); client.IgnoreNotFound(err) != nil {
 		return list{}, fmt.Errorf("reading ConfigMap %s: %w", key.Name, err)
 	}
 	var entries []json.RawMessage
-	if json.Unmarshal([]byte(l.object.Data[placesKey]), &entries) != nil {
+	if json.Unmarshal([]byte(l.object.Data[slotsKey]), &entries) != nil {
 		return l, nil //nolint:nilerr // the list is written again
 	}
 	for _, text := range entries {
-		var one policy.Place
+		var one policy.Slot
 		if json.Unmarshal(text, &one) == nil {
-			l.places = append(l.places, one)
+			l.slots = append(l.slots, one)
 		}
 	}
 	return l, nil
 }
 
 // write replaces the list. If the list was written since it was read, write fails.
-func (r *Rollout) write(ctx context.Context, read list, places []policy.Place) error {
+func (r *Rollout) write(ctx context.Context, read list, slots []policy.Slot) error {
 	r.last = nil // also if the write fails
-	text, err := json.Marshal(places)
+	text, err := json.Marshal(slots)
 	if err != nil {
 		return fmt.Errorf("encoding slots: %w", err)
 	}
 	object := read.object.DeepCopy()
-	object.Data, object.BinaryData = map[string]string{placesKey: string(text)}, nil
+	object.Data, object.BinaryData = map[string]string{slotsKey: string(text)}, nil
 	if object.Name == "" {
-		object.Namespace, object.Name = r.options.Namespace, contract.PlacesConfigMap
+		object.Namespace, object.Name = r.options.Namespace, contract.SlotsConfigMap
 		metav1.SetMetaDataLabel(&object.ObjectMeta, contract.ManagedByLabel, contract.OperatorServiceAccount)
 		err = r.options.Writer.Create(ctx, object)
 	} else {
 		err = r.options.Writer.Update(ctx, object)
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsForbidden(err) {
-		return contract.NewProblem(contract.ReasonPlacesUnwritable, "writing ConfigMap %s: %v",
-			contract.PlacesConfigMap, err)
+		return contract.NewProblem(contract.ReasonSlotsUnwritable, "writing ConfigMap %s: %v",
+			contract.SlotsConfigMap, err)
 	}
 	if err != nil {
-		return fmt.Errorf("writing ConfigMap %s: %w", contract.PlacesConfigMap, err)
+		return fmt.Errorf("writing ConfigMap %s: %w", contract.SlotsConfigMap, err)
 	}
-	r.last = &list{object: object, places: places}
+	r.last = &list{object: object, slots: slots}
 	return nil
 }

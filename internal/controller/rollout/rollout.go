@@ -1,6 +1,6 @@
 // Package rollout decides which host may be disrupted next. Instances request a slot in the rollout budget in their
 // status, and the controller of Machines names the Machines to replace. This package reads the fleet, calls
-// policy.DecidePlaces, and writes the list of slots.
+// policy.DecideSlots, and writes the list of slots.
 //
 // All slots are in one ConfigMap. A decision reads the list first, then the fleet from the API server. Then it
 // writes the list with the resource version that it read. If two operators decide at the same time, the API server
@@ -106,7 +106,7 @@ func New(options Options) (*Rollout, error) {
 
 // Setup adds the controller to a manager.
 func (r *Rollout) Setup(mgr ctrl.Manager) error {
-	look := handler.EnqueueRequestsFromMapFunc(watch.One(r.options.Namespace, contract.PlacesConfigMap))
+	look := handler.EnqueueRequestsFromMapFunc(watch.One(r.options.Namespace, contract.SlotsConfigMap))
 	err := ctrl.NewControllerManagedBy(mgr).Named("rollout").
 		Watches(&v1alpha1.WindowsInstance{}, look, builder.WithPredicates(watch.Changed(instanceNews))).
 		Watches(&corev1.Node{}, look, builder.WithPredicates(watch.Changed(nodeNews))).
@@ -124,11 +124,11 @@ func (r *Rollout) Setup(mgr ctrl.Manager) error {
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	s := &i.Status
 	var revision string
-	var isTold bool
+	var isRequested bool
 	if s.Activity != nil {
-		revision, isTold = s.Activity.Revision, s.Activity.SwitchTime != nil
+		revision, isRequested = s.Activity.Revision, s.Activity.SwitchTime != nil
 	}
-	return []any{s.Slot, i.Purpose(), revision, isTold, s.FailedRevision, s.NodeName, s.Joined(), s.Phase,
+	return []any{s.Slot, i.Purpose(), revision, isRequested, s.FailedRevision, s.NodeName, s.Joined(), s.Phase,
 		i.Spec.RemovalPolicy}
 }
 
@@ -155,12 +155,12 @@ func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, b
 func (r *Rollout) HasSlot(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if instance.Status.HasSlot() {
 		read, err := r.read(ctx)
-		if err != nil || policy.PlaceOf(read.places, instance) != nil {
+		if err != nil || policy.SlotOf(read.slots, instance) != nil {
 			return err == nil, err
 		}
 	}
 	decision, err := r.decide(ctx, policy.RolloutState{Uses: instance.UID})
-	return policy.PlaceOf(decision.Places, instance) != nil, err
+	return policy.SlotOf(decision.Slots, instance) != nil, err
 }
 
 // Reconcile decides about the instances that request a slot.
@@ -201,18 +201,18 @@ func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
 	if err != nil {
 		return err
 	}
-	return r.write(ctx, read, slices.DeleteFunc(slices.Clone(read.places),
-		func(p policy.Place) bool { return p.Name == policy.MachineName(machine) }))
+	return r.write(ctx, read, slices.DeleteFunc(slices.Clone(read.slots),
+		func(p policy.Slot) bool { return p.Name == policy.MachineName(machine) }))
 }
 
 // decide reads the cache first. It reads the API server if the list would change, if an instance is about to use
-// its slot, or if a Machine must be deleted. asked holds facts of the caller that are not part of the fleet.
-func (r *Rollout) decide(ctx context.Context, asked policy.RolloutState) (decision policy.RolloutDecision, err error) {
+// its slot, or if a Machine must be deleted. given holds facts of the caller that are not part of the fleet.
+func (r *Rollout) decide(ctx context.Context, given policy.RolloutState) (decision policy.RolloutDecision, err error) {
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, decisionTimeout)
 	defer cancel()
-	isLive := r.last == nil || asked.Uses != ""
+	isLive := r.last == nil || given.Uses != ""
 	for {
 		if isLive {
 			read, err := r.read(ctx)
@@ -221,18 +221,18 @@ func (r *Rollout) decide(ctx context.Context, asked policy.RolloutState) (decisi
 			}
 			r.last = &read
 		}
-		state, err := r.look(ctx, asked, isLive)
+		state, err := r.look(ctx, given, isLive)
 		if err != nil {
 			return decision, err
 		}
-		decision = policy.DecidePlaces(r.last.places, state)
-		isSame := slices.Equal(decision.Places, r.last.places)
+		decision = policy.DecideSlots(r.last.slots, state)
+		isSame := slices.Equal(decision.Slots, r.last.slots)
 		if !isLive && (!isSame || decision.Replaces()) {
 			isLive = true
 			continue
 		}
 		if !isSame {
-			err = r.write(ctx, *r.last, decision.Places)
+			err = r.write(ctx, *r.last, decision.Slots)
 		}
 		if problem, ok := contract.AsProblem(err); ok {
 			logf.FromContext(ctx).Error(err, "no slot in the rollout budget can be granted")
@@ -247,7 +247,7 @@ func (r *Rollout) decide(ctx context.Context, asked policy.RolloutState) (decisi
 
 // unwritten returns the decision after the API server refused its list: it grants no slot.
 func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.RolloutDecision {
-	d.Places = nil
+	d.Slots = nil
 	for name, verdict := range d.Verdicts {
 		if verdict.Allowed {
 			d.Verdicts[name] = policy.Verdict{Reason: problem.Reason, Why: problem.Detail}

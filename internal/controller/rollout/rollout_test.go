@@ -106,10 +106,10 @@ func (p *plane) uses(t *testing.T, name string, is bool) {
 	})
 }
 
-func (p *plane) places(t *testing.T) *corev1.ConfigMap {
+func (p *plane) slots(t *testing.T) *corev1.ConfigMap {
 	t.Helper()
 	list := &corev1.ConfigMap{}
-	key := client.ObjectKey{Namespace: namespace, Name: contract.PlacesConfigMap}
+	key := client.ObjectKey{Namespace: namespace, Name: contract.SlotsConfigMap}
 	if err := p.Get(t.Context(), key, list); client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
@@ -234,11 +234,11 @@ func TestAnOperatorThatFollowsGoesOnWithTheListAndStatuses(t *testing.T) {
 		t.Error("an unused place went to another")
 	}
 	p.uses(t, "a", true)
-	if err := p.Delete(t.Context(), p.places(t)); err != nil {
+	if err := p.Delete(t.Context(), p.slots(t)); err != nil {
 		t.Fatal(err)
 	}
 	r = newRollout(t, p)
-	if has(t, r, p.instance(t, "b")) || !has(t, r, p.instance(t, "a")) || !strings.Contains(p.places(t).Data["places"], `"a"`) {
+	if has(t, r, p.instance(t, "b")) || !has(t, r, p.instance(t, "a")) || !strings.Contains(p.slots(t).Data["places"], `"a"`) {
 		t.Error("a place that only the status shows is lost with the list")
 	}
 }
@@ -292,7 +292,7 @@ func TestAnEntryThatCanNotBeReadHidesNoOther(t *testing.T) {
 	decide(t, r)
 	p.uses(t, "a", true)
 	for _, text := range []string{`[{"name": 7}, %s]`, `{`, ``} {
-		list := p.places(t)
+		list := p.slots(t)
 		list.Data["places"] = strings.ReplaceAll(text, "%s", strings.Trim(list.Data["places"], "[]"))
 		if err := p.Update(t.Context(), list); err != nil {
 			t.Fatal(err)
@@ -308,12 +308,12 @@ func TestAnEntryThatCanNotBeReadHidesNoOther(t *testing.T) {
 func TestAListThatCanNotBeWrittenHasAReason(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, asking("a")...)
-	p.refuses = apierrors.NewForbidden(corev1.Resource("configmaps"), contract.PlacesConfigMap, nil)
+	p.refuses = apierrors.NewForbidden(corev1.Resource("configmaps"), contract.SlotsConfigMap, nil)
 	r := newRollout(t, p)
 	if result := decide(t, r); result.RequeueAfter <= 0 {
 		t.Error("it is never tried again")
 	}
-	if verdict, _ := r.Verdict(p.instance(t, "a")); verdict.Allowed || verdict.Reason != contract.ReasonPlacesUnwritable ||
+	if verdict, _ := r.Verdict(p.instance(t, "a")); verdict.Allowed || verdict.Reason != contract.ReasonSlotsUnwritable ||
 		has(t, r, p.instance(t, "a")) {
 		t.Errorf("%+v", verdict)
 	}
@@ -346,10 +346,10 @@ func TestWhatKeepsTheFleetFromBeingReadIsTold(t *testing.T) {
 // A ConfigMap takes 1 MiB.
 func TestTheListOfAThousandPlacesFitsIntoOneObject(t *testing.T) {
 	t.Parallel()
-	var all []policy.Place
+	var all []policy.Slot
 	for n := range 1000 {
 		name := fmt.Sprintf("%0253d", n)
-		all = append(all, policy.Place{Name: policy.MachineName(name), Node: name, Machine: name, Since: metav1.Now(),
+		all = append(all, policy.Slot{Name: policy.MachineName(name), Node: name, Machine: name, Since: metav1.Now(),
 			IsUsed: true})
 	}
 	if text, err := json.Marshal(all); err != nil || len(text) > 1<<20-1<<12 {

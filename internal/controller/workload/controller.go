@@ -253,21 +253,21 @@ func (c *Checker) show(p *pass) {
 
 // say stores the problem of each node, and sends events for the nodes whose problem changed.
 func (c *Checker) say(ctx context.Context) error {
-	said := map[string]*contract.Problem{}
+	problems := map[string]*contract.Problem{}
 	for node, k := range c.nodes {
 		if !k.tried.IsZero() {
-			said[node] = k.problem(c.now())
+			problems[node] = k.problem(c.now())
 		}
 	}
 	c.mu.Lock()
 	before := c.misplaced
-	c.misplaced = said
+	c.misplaced = problems
 	c.mu.Unlock()
 	none := contract.Problem{}
 	either := maps.Clone(before)
-	maps.Copy(either, said)
+	maps.Copy(either, problems)
 	for name := range either {
-		if *cmp.Or(said[name], &none) == *cmp.Or(before[name], &none) {
+		if *cmp.Or(problems[name], &none) == *cmp.Or(before[name], &none) {
 			continue
 		}
 		select {

@@ -129,14 +129,14 @@ func TestATenantOnSomeNodesDoesNotHideTheOthers(t *testing.T) {
 	}
 	f.server.Slow = 9 * time.Second // more than half a minute for each node
 	f.looks(t)
-	said := 0
+	problems := 0
 	for i := range 9 {
 		if _, looked := f.Misplaced(fmt.Sprintf("node-%d", i)); looked {
-			said++
+			problems++
 		}
 	}
-	if said == 0 || said == 9 {
-		t.Fatalf("looked at %d nodes", said)
+	if problems == 0 || problems == 9 {
+		t.Fatalf("looked at %d nodes", problems)
 	}
 	f.looks(t)
 	f.looks(t)

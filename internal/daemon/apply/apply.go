@@ -38,16 +38,16 @@ type Options struct {
 
 // Applier keeps one host in its desired state. It is not safe for concurrent use.
 type Applier struct {
-	host     winos.Host
-	state    *state.File
-	registry Registry
-	reach    func(ctx context.Context, to apiclient.Server) error
-	store    *payload.Store
-	digests  digests
-	lives    lives
-	repeats  repeats
-	kept     kept
-	waits    waits
+	host      winos.Host
+	state     *state.File
+	registry  Registry
+	reach     func(ctx context.Context, to apiclient.Server) error
+	store     *payload.Store
+	digests   digests
+	histories histories
+	repeats   repeats
+	kept      kept
+	waits     waits
 	// sane are the processes that ran when their services' configuration was last correct.
 	sane map[string]uint32
 	// last is the desired state of the last Apply, for QuickCheck.
@@ -68,12 +68,12 @@ func New(o Options) *Applier {
 	}
 	return &Applier{
 		host: o.Host, state: o.State, registry: o.Registry, reach: o.Reach, store: payload.NewStore(o.Host.Files),
-		sane:    map[string]uint32{},
-		resumed: map[string]int{},
-		digests: digests{files: o.Host.Files, now: now, known: map[string]seen{}},
-		lives:   lives{now: now, of: map[string]*life{}},
-		repeats: repeats{now: now, of: map[subject]*fight{}},
-		kept:    kept{now: now, of: map[string]*denial{}},
+		sane:      map[string]uint32{},
+		resumed:   map[string]int{},
+		digests:   digests{files: o.Host.Files, now: now, known: map[string]seen{}},
+		histories: histories{now: now, of: map[string]*history{}},
+		repeats:   repeats{now: now, of: map[subject]*fight{}},
+		kept:      kept{now: now, of: map[string]*denial{}},
 	}
 }
 
@@ -201,7 +201,7 @@ func (a *Applier) Apply(ctx context.Context, request Request) Report {
 		report.failed(FileProblem(err))
 	}
 	report.failed(a.routes(ctx)...)
-	report.CrashLooping = a.lives.crashLooping()
+	report.CrashLooping = a.histories.crashLooping()
 	for _, f := range report.CrashLooping {
 		report.failed(&f.Problem)
 	}
@@ -220,18 +220,18 @@ func (a *Applier) bootID(ctx context.Context) string {
 }
 
 // resolve determines the desired state. The values that it fills in need some changes of the host: it gives the mirror
-// resolver its rules, removes containerd's obsolete files for registries, and reserves the source address of the overlay
-// network.
+// resolver its rules, removes containerd's obsolete files for registries, and reserves the source address of the
+// overlay network.
 func (a *Applier) resolve(ctx context.Context, request Request, report *Report) (plan.Desired, error) {
 	confidential, err := request.Revision.ParseConfidential()
 	if err != nil {
 		return plan.Desired{}, err
 	}
-	told := maps.Clone(a.state.HostValues)
-	if told == nil {
-		told = map[contract.Fact]string{}
+	values := maps.Clone(a.state.HostValues)
+	if values == nil {
+		values = map[contract.Fact]string{}
 	}
-	told[contract.FactNodeIP], told[contract.FactSourceVIP] = a.nodeIP(ctx), a.state.SourceVIP
+	values[contract.FactNodeIP], values[contract.FactSourceVIP] = a.nodeIP(ctx), a.state.SourceVIP
 	m := request.Revision.Manifest
 	in := plan.Input{
 		Manifest: m, Confidential: confidential, Extra: a.state.Extra, Scope: request.Scope,
@@ -240,7 +240,7 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 			return touched && v.IsInherited(a.bootID(ctx))
 		},
 		Node: plan.NodeFields(request.Node, a.state.NodeValues),
-		Host: plan.HostFacts(ctx, a.host, m.HNSNetwork(), told),
+		Host: plan.HostFacts(ctx, a.host, m.HNSNetwork(), values),
 	}
 	if a.registry != nil && request.Scope == plan.Everything {
 		files, problem := a.registry.Follow(ctx, confidential, contract.Environment(m, confidential))
@@ -313,7 +313,7 @@ const StayTime = endsWindow
 
 // Try starts a trial. Services started from now on are part of it.
 func (a *Applier) Try() {
-	for _, known := range a.lives.of {
+	for _, known := range a.histories.of {
 		known.tried = false
 	}
 }
@@ -325,7 +325,7 @@ func (a *Applier) Ended(ctx context.Context) (names []string) {
 		if s.Waiting != nil {
 			continue
 		}
-		if current, err := a.host.Services.Get(ctx, s.Name); err == nil && a.lives.failsTrial(s.Name, current) {
+		if current, err := a.host.Services.Get(ctx, s.Name); err == nil && a.histories.failsTrial(s.Name, current) {
 			names = append(names, s.Name)
 		}
 	}

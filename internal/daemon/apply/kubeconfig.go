@@ -10,10 +10,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 )
 
-// behind finds the kubeconfigs with an outdated CA of the API server. A kubeconfig keeps its CA until the new
+// staleKubeconfigs finds the kubeconfigs with an outdated CA of the API server. A kubeconfig keeps its CA until the new
 // CA verifies the API server: the node's revision may predate a rotation of the CA, or may come too early.
-func (a *Applier) behind(ctx context.Context, want plan.Desired, have *plan.Observed) {
-	have.Behind = map[string]bool{}
+func (a *Applier) staleKubeconfigs(ctx context.Context, want plan.Desired, have *plan.Observed) {
+	have.StaleKubeconfigs = map[string]bool{}
 	reached := map[string]error{}
 	for _, f := range want.Kubeconfigs {
 		to, err := a.repointed(ctx, f)
@@ -31,7 +31,7 @@ func (a *Applier) behind(ctx context.Context, want plan.Desired, have *plan.Obse
 				"path", f.Path, "detail", err.Error())
 			continue
 		}
-		have.Behind[f.Path] = true
+		have.StaleKubeconfigs[f.Path] = true
 	}
 }
 

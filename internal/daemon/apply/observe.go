@@ -24,10 +24,10 @@ func (a *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed
 	if err != nil {
 		return have, err
 	}
-	a.behind(ctx, want, &have)
+	a.staleKubeconfigs(ctx, want, &have)
 	for _, s := range want.Services {
 		if s.Waiting == nil {
-			a.lives.saw(s.Name, have.Services[s.Name])
+			a.histories.saw(s.Name, have.Services[s.Name])
 		}
 	}
 	return have, nil
@@ -46,7 +46,7 @@ func (a *Applier) QuickCheck(ctx context.Context) bool {
 		return true
 	}
 	for _, s := range a.last.Services {
-		if s.Waiting == nil && a.lives.ended(s.Name, have.Services[s.Name]) && !a.lives.held(s.Name, s.Inputs) {
+		if s.Waiting == nil && a.histories.ended(s.Name, have.Services[s.Name]) && !a.histories.held(s.Name, s.Inputs) {
 			return true
 		}
 	}
@@ -187,7 +187,7 @@ func (a *Applier) services(ctx context.Context, want plan.Desired, into map[stri
 // up.
 func (a *Applier) held(step plan.Step) bool {
 	if step.Kind == plan.StartService {
-		return a.lives.held(step.Name, step.Want)
+		return a.histories.held(step.Name, step.Want)
 	}
 	return a.repeats.held(step) || a.kept.held(step)
 }

@@ -24,14 +24,14 @@ const (
 	trialWindow = time.Hour
 )
 
-// lives detects services that are running at each check but don't run for long.
-type lives struct {
+// histories detects services that are running at each check but don't run for long.
+type histories struct {
 	now func() time.Time
-	of  map[string]*life
+	of  map[string]*history
 }
 
-// life is the history of one service.
-type life struct {
+// history is what happened to one service.
+type history struct {
 	// up reports that it was seen running, or started. pid is its process then, or 0 if it had already ended.
 	up   bool
 	pid  uint32
@@ -52,7 +52,7 @@ type life struct {
 
 // saw records the state of a service. If it was up and is now stopped or has another process, it has ended by
 // itself.
-func (l *lives) saw(name string, s winos.Service) {
+func (l *histories) saw(name string, s winos.Service) {
 	known := l.of[name]
 	switch {
 	case l.ended(name, s):
@@ -65,14 +65,14 @@ func (l *lives) saw(name string, s winos.Service) {
 }
 
 // ended reports whether a service that was up has ended since.
-func (l *lives) ended(name string, s winos.Service) bool {
+func (l *histories) ended(name string, s winos.Service) bool {
 	known := l.of[name]
 	return known != nil && known.up && (s.State != winos.ServiceRunning || known.pid != 0 && known.pid != s.PID)
 }
 
 // failsTrial reports whether a service that we started in this trial has ended right after its start or too
 // often. An occasional restart by someone else during a long trial doesn't count.
-func (l *lives) failsTrial(name string, s winos.Service) bool {
+func (l *histories) failsTrial(name string, s winos.Service) bool {
 	known := l.of[name]
 	if known == nil || !known.tried {
 		return false
@@ -85,7 +85,7 @@ func (l *lives) failsTrial(name string, s winos.Service) bool {
 }
 
 // started records that we started a service with these inputs.
-func (l *lives) started(name string, pid uint32, with string) {
+func (l *histories) started(name string, pid uint32, with string) {
 	l.is(name, true, pid)
 	known := l.of[name]
 	if known.with != with {
@@ -103,7 +103,7 @@ func (l *lives) started(name string, pid uint32, with string) {
 }
 
 // stopped records that we stop a service, so that its end doesn't count.
-func (l *lives) stopped(name string) {
+func (l *histories) stopped(name string) {
 	if l.of[name] != nil {
 		l.is(name, false, 0)
 	}
@@ -111,14 +111,14 @@ func (l *lives) stopped(name string) {
 
 // held reports whether a service that doesn't stay up must not be started for now. With other inputs it may
 // be started at once.
-func (l *lives) held(name, with string) bool {
+func (l *histories) held(name, with string) bool {
 	known := l.of[name]
 	return known != nil && known.with == with && winos.Age(l.now(), known.started) < known.rest
 }
 
-func (l *lives) is(name string, up bool, pid uint32) {
+func (l *histories) is(name string, up bool, pid uint32) {
 	if l.of[name] == nil {
-		l.of[name] = &life{}
+		l.of[name] = &history{}
 	}
 	l.of[name].up, l.of[name].pid = up, pid
 }
@@ -131,7 +131,7 @@ func CrashLooping(name string) state.Fault {
 }
 
 // crashLooping returns the faults of services that don't stay up.
-func (l *lives) crashLooping() (all []state.Fault) {
+func (l *histories) crashLooping() (all []state.Fault) {
 	for name, known := range l.of {
 		known.ends = slices.DeleteFunc(known.ends, func(at time.Time) bool {
 			return winos.Age(l.now(), at) > endsWindow

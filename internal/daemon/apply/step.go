@@ -82,7 +82,7 @@ func (r *run) removeService(ctx context.Context, name string) error {
 	if err := RemoveService(ctx, r.host.Services, name); err != nil {
 		return fmt.Errorf("removing service %s: %w", name, err)
 	}
-	r.lives.stopped(name)
+	r.histories.stopped(name)
 	delete(r.state.Services, name)
 	return nil
 }
@@ -184,7 +184,7 @@ func (r *run) note(name string) {
 }
 
 func (r *run) stopService(ctx context.Context, name string) error {
-	r.lives.stopped(name)
+	r.histories.stopped(name)
 	if err := r.host.Services.Stop(ctx, name); err != nil {
 		r.broken[name] = true
 		return err
@@ -202,13 +202,13 @@ func (r *run) setService(ctx context.Context, name string) error {
 
 func (r *run) startService(ctx context.Context, name string) error {
 	r.note(name)
-	r.lives.stopped(name)
+	r.histories.stopped(name)
 	if err := r.host.Services.Start(ctx, name); err != nil {
 		r.broken[name] = true
 		return err
 	}
 	if current, err := r.host.Services.Get(ctx, name); err == nil {
-		r.lives.started(name, current.PID, r.service(name).Inputs)
+		r.histories.started(name, current.PID, r.service(name).Inputs)
 		r.sane[name] = current.PID
 	}
 	return nil

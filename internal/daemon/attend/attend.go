@@ -62,7 +62,7 @@ func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("reading the settings on standard input: %w", err)
 	}
-	p := place{o.Host.Files, o.Dir}
+	p := rpcDir{o.Host.Files, o.Dir}
 	if err = p.install(ctx, o, want, out); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func decode(in io.Reader) (a contract.Attendance, err error) {
 }
 
 // install stores the Attendance, and installs and starts the service.
-func (p place) install(ctx context.Context, o Options, want contract.Attendance, out io.Writer) error {
+func (p rpcDir) install(ctx context.Context, o Options, want contract.Attendance, out io.Writer) error {
 	services := o.Host.Services
 	installed, err := services.Get(ctx, contract.ServiceAttend)
 	exists := err == nil
@@ -157,7 +157,7 @@ func start(ctx context.Context, services winos.Services, config winos.ServiceCon
 }
 
 // prepare writes the record. The service runs the program as LocalSystem, so only administrators may replace it.
-func (p place) prepare(self string, next record, same bool) error {
+func (p rpcDir) prepare(self string, next record, same bool) error {
 	for _, path := range []string{p.dir, self} {
 		if err := p.files.Restrict(path); err != nil {
 			return fmt.Errorf("restricting access to %s: %w", path, err)
@@ -182,7 +182,7 @@ func serviceConfig(self string) winos.ServiceConfig {
 }
 
 // await prints what the service tells, until it carries out calls.
-func (p place) await(ctx context.Context, services winos.Services, out io.Writer) error {
+func (p rpcDir) await(ctx context.Context, services winos.Services, out io.Writer) error {
 	for last := ""; ; {
 		var now progress
 		err := p.read(progressFile, &now)

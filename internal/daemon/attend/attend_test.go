@@ -107,7 +107,7 @@ func (r *rig) join(t *testing.T) string {
 // attend runs the program with an Attendance, as an administrator who has it already.
 func (r *rig) attend(t *testing.T, a contract.Attendance) (output string, code int) {
 	t.Helper()
-	r.place(t)
+	r.rpcDir(t)
 	text, err := json.Marshal(a)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func (r *rig) attend(t *testing.T, a contract.Attendance) (output string, code i
 
 func (r *rig) rpc(name string) string { return r.Home() + `\` + contract.RPCDir + `\` + name }
 
-func (r *rig) place(t *testing.T) {
+func (r *rig) rpcDir(t *testing.T) {
 	t.Helper()
 	files, path := r.Host().Files, r.rpc(contract.UploadedName(blob(program).Digest))
 	if there, _ := winos.Exists(files, path); there {
@@ -440,7 +440,7 @@ func TestA85_WhatKeepsAHostFromJoiningIsSaid(t *testing.T) {
 			r := newRig(t)
 			r.pace.Refused = time.Hour
 			a := r.attendance()
-			r.place(t)
+			r.rpcDir(t)
 			c.change(r, &a)
 			output, code := r.attend(t, a)
 			if code == 0 || !strings.Contains(output, c.want) || strings.Contains(output, "token-1") {
@@ -465,7 +465,7 @@ func TestA85_ACommandThatIsRunAgainAfterTheFaultIsMended(t *testing.T) {
 func TestA85_AUserWhoIsNoAdministratorIsToldSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.place(t)
+	r.rpcDir(t)
 	r.SetAdmin(false)
 	err := attend.Attend(t.Context(), attend.Options{Host: r.Host(), Dir: r.rpc(""), Self: r.rpc("wicd-0.exe")},
 		strings.NewReader("{}"), io.Discard)

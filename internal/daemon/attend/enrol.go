@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
-// life is the requested lifetime of the certificate.
-const life = 14 * 24 * time.Hour
+// certificateLifetime is the requested lifetime of the certificate.
+const certificateLifetime = 14 * 24 * time.Hour
 
 // The pause between attempts to get a certificate grows from firstRetry, in which the operator approves most requests,
 // to longestRetry.
@@ -74,7 +74,7 @@ func (s *service) obtain(ctx context.Context) error {
 	}
 	defer client.Close()
 	renewer := apiclient.Renewer{Identity: options.Identity, Client: client.Client, Clock: s.Clock}
-	return renewer.Obtain(ctx, life)
+	return renewer.Obtain(ctx, certificateLifetime)
 }
 
 // explain returns why the host can't join, as text for the administrator. failed is true if waiting doesn't help.

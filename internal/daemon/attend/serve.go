@@ -45,7 +45,7 @@ const (
 // service is the running service.
 type service struct {
 	Options
-	place
+	rpcDir
 	record record
 	secret dynamic.ResourceInterface
 	watch  *apiclient.Watch
@@ -67,7 +67,7 @@ func Serve(ctx context.Context, o Options) (over bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("reading the host's facts: %w", err)
 	}
-	s := &service{Options: o, place: place{o.Host.Files, o.Dir}, wake: make(chan struct{}, 1),
+	s := &service{Options: o, rpcDir: rpcDir{o.Host.Files, o.Dir}, wake: make(chan struct{}, 1),
 		self: contract.CallHost{BootID: facts.BootID}}
 	err = s.read(contract.HostStateFile, &s.record)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,8 +92,9 @@ func Serve(ctx context.Context, o Options) (over bool, err error) {
 		Namespace(s.record.Namespace)
 	s.watch = apiclient.NewWatch(s.secret, contract.CallSecretPrefix+s.record.UID, o.Clock)
 	s.watch.Wake(s.wake)
-	renewer := apiclient.Renewer{Identity: s.identity(s.record.UID), Client: client.Client, Lifetime: life,
-		Renewed: client.Reload, Clock: o.Clock}
+	renewer := apiclient.Renewer{Identity: s.identity(s.record.UID), Client: client.Client,
+		Lifetime: certificateLifetime,
+		Renewed:  client.Reload, Clock: o.Clock}
 	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	all.Go(func() { s.watch.Run(ctx) })

@@ -58,14 +58,14 @@ type subject struct {
 	latest      resolver.Report
 	first, last time.Time
 	count       int
-	// told is the time of the last event, and counted its count; zero if there was none.
-	told    time.Time
-	counted int
+	// reportedAt is the time of the last event, and counted its count; zero if there was none.
+	reportedAt time.Time
+	counted    int
 }
 
 // isDue reports whether something happened that no recent event reports.
 func (s *subject) isDue(now time.Time) bool {
-	return s.told.IsZero() || s.count > s.counted && winos.Age(now, s.told) >= repeatAfter
+	return s.reportedAt.IsZero() || s.count > s.counted && winos.Age(now, s.reportedAt) >= repeatAfter
 }
 
 // file adds a report to its subject.
@@ -120,7 +120,7 @@ func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 		h.limiter.Allow() // counts the event
 		h.mu.Lock()
 		if known := h.subjects[s.key]; known != nil {
-			known.told, known.counted = now, s.count
+			known.reportedAt, known.counted = now, s.count
 		}
 		h.mu.Unlock()
 	}
@@ -148,13 +148,13 @@ func keyOf(r resolver.Report) string {
 		reason, _ := reasonOf(r)
 		return reason + " " + r.Image
 	}
-	var places []string
+	var sources []string
 	for _, a := range r.Attempts {
 		host, _, _ := strings.Cut(a.Source, "/")
-		places = append(places, host+" "+string(a.Reason))
+		sources = append(sources, host+" "+string(a.Reason))
 	}
-	slices.Sort(places)
-	return "places " + strings.Join(slices.Compact(places), ", ")
+	slices.Sort(sources)
+	return "places " + strings.Join(slices.Compact(sources), ", ")
 }
 
 // reasonOf returns an event's reason and type. A mirror that only lacks an image is normal, so its type is Normal.

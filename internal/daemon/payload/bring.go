@@ -45,7 +45,7 @@ func (s *Stager) stage(ctx context.Context, revision string) error {
 	}
 	logr.FromContextOrDiscard(ctx).Info("staged", "revision", revision, "bytes", bytes)
 	changes := map[string]any{contract.StagedAnnotation: revision, contract.StageStatusAnnotation: nil}
-	if bytes > 0 || !s.said(revision) {
+	if bytes > 0 || !s.isStaged(revision) {
 		changes[contract.StagedBytesAnnotation] = strconv.FormatInt(bytes, 10)
 	}
 	return s.say(ctx, changes)
@@ -73,8 +73,9 @@ func (s *Stager) progress(ctx context.Context, revision string) {
 	}
 }
 
-// said reports whether the Node already shows this revision as staged. Then an earlier daemon has counted its bytes.
-func (s *Stager) said(revision string) bool {
+// isStaged reports whether the Node already shows this revision as staged. Then an earlier daemon has counted its
+// bytes.
+func (s *Stager) isStaged(revision string) bool {
 	node, _ := s.Node.Get()
 	return node != nil && node.GetAnnotations()[contract.StagedAnnotation] == revision
 }
@@ -87,8 +88,8 @@ func (s *Stager) say(ctx context.Context, changes map[string]any) error {
 	}
 	have, same := node.GetAnnotations(), true
 	for name, value := range changes {
-		text, said := have[name]
-		same = same && (value == nil && !said || said && value == text)
+		text, exists := have[name]
+		same = same && (value == nil && !exists || exists && value == text)
 	}
 	if same {
 		return nil

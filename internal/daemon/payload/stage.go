@@ -184,11 +184,11 @@ func (s *Stager) wanted() (t task, isOpen bool) {
 		return t, isOpen
 	}
 	t.stage = node.GetAnnotations()[contract.StageAnnotation]
-	return t, isOpen || t.stage != s.tried.stage || unsaid(node, t.stage)
+	return t, isOpen || t.stage != s.tried.stage || isUnreported(node, t.stage)
 }
 
-// unsaid reports whether the Node doesn't show the status of a staged revision yet.
-func unsaid(node *unstructured.Unstructured, revision string) bool {
+// isUnreported reports whether the Node doesn't show the status of a staged revision yet.
+func isUnreported(node *unstructured.Unstructured, revision string) bool {
 	a := node.GetAnnotations()
 	_, status := a[contract.StageStatusAnnotation]
 	return status || revision != "" && a[contract.StagedAnnotation] != revision

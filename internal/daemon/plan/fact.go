@@ -16,18 +16,18 @@ import (
 // Lookup returns a value, or the Problem that explains why the value is unknown.
 type Lookup[K ~string] func(key K) (string, *contract.Problem)
 
-// HostFacts returns the facts of a host. network is the HNS network of its pods. Facts in told are known: HostFacts
-// returns them without reading the host. Exception: the source VIP in told is the address that its endpoint should
+// HostFacts returns the facts of a host. network is the HNS network of its pods. Facts in values are known: HostFacts
+// returns them without reading the host. Exception: the source VIP in values is the address that its endpoint should
 // have. Each fact is read at most once, when it is first requested. So a Lookup serves one pass, and it is not safe for
 // concurrent use.
 func HostFacts(ctx context.Context, host winos.Host, network string,
-	told map[contract.Fact]string) Lookup[contract.Fact] {
+	values map[contract.Fact]string) Lookup[contract.Fact] {
 	type answer struct {
 		value   string
 		problem *contract.Problem
 	}
 	known := map[contract.Fact]answer{}
-	for f, value := range told {
+	for f, value := range values {
 		if value != "" && f != contract.FactSourceVIP {
 			known[f] = answer{value: value}
 		}
@@ -35,7 +35,7 @@ func HostFacts(ctx context.Context, host winos.Host, network string,
 	return func(f contract.Fact) (string, *contract.Problem) {
 		a, ok := known[f]
 		if !ok {
-			value, err := find(ctx, host, network, f, told[contract.FactSourceVIP])
+			value, err := find(ctx, host, network, f, values[contract.FactSourceVIP])
 			if err != nil {
 				a.problem = problem(network, f, err)
 			} else {

@@ -54,12 +54,12 @@ func TestFactsOfAHost(t *testing.T) {
 		problem.Reason != contract.ReasonNoDefaultRoute {
 		t.Errorf("without a route: %v", problem)
 	}
-	told := plan.HostFacts(t.Context(), m.Host(), contract.HybridOverlayNetwork,
+	values := plan.HostFacts(t.Context(), m.Host(), contract.HybridOverlayNetwork,
 		map[contract.Fact]string{contract.FactNodeIP: "10.9.9.9", contract.FactAWSHostname: ""})
-	if value, problem := told(contract.FactNodeIP); problem != nil || value != "10.9.9.9" {
+	if value, problem := values(contract.FactNodeIP); problem != nil || value != "10.9.9.9" {
 		t.Errorf("a fact that was told: %q, %v", value, problem)
 	}
-	if value, problem := told(contract.FactAWSHostname); problem == nil ||
+	if value, problem := values(contract.FactAWSHostname); problem == nil ||
 		problem.Reason != contract.ReasonMetadataUnavailable {
 		t.Errorf("a name by a cloud that is none: %q, %v", value, problem)
 	}

@@ -56,8 +56,8 @@ type Observed struct {
 	Unreadable map[string]*contract.Problem
 	// Absent are missing files that services require.
 	Absent map[string]bool
-	// Behind are kubeconfigs that need another CA of the API server.
-	Behind map[string]bool
+	// StaleKubeconfigs are kubeconfigs that need another CA of the API server.
+	StaleKubeconfigs map[string]bool
 	// Loose are files and directories that must be open to Administrators only, but are open to others.
 	Loose []string
 	// Environment holds the system's variables.
@@ -233,7 +233,7 @@ func (p *planner) files() {
 func (p *planner) kubeconfigs() {
 	for _, f := range p.want.Kubeconfigs {
 		step := Step{Kind: Point, Name: f.Path, Why: "has another CA of the API server", Want: f.Digest}
-		if !p.have.Behind[f.Path] || !p.step(step) {
+		if !p.have.StaleKubeconfigs[f.Path] || !p.step(step) {
 			continue
 		}
 		for _, name := range f.Services {

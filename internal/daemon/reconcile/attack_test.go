@@ -16,7 +16,7 @@ import (
 func (p *pulls) passes() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.told)
+	return len(p.changed)
 }
 
 // TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway: the time of its next attempt

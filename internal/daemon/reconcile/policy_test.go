@@ -21,25 +21,25 @@ func TestACAThatSomebodyElseBringsTooHoldsNoRevisionBack(t *testing.T) {
 		three := r.want(t, another("two"), contract.Confidential{})
 		pass(10 * time.Second)
 		r.expectStatus(t, three, "")
-		said := func() bool {
+		exists := func() bool {
 			return slices.ContainsFunc(r.reported.Load().Problems,
 				func(p string) bool { return strings.HasPrefix(p, string(contract.ReasonTrustFailed)) })
 		}
-		if !said() {
+		if !exists() {
 			t.Errorf("the report does not say that a CA stays: %q", r.reported.Load().Problems)
 		}
 		pass(10 * time.Minute)
 		if n := r.policy.tries.Load(); n != 1 {
 			t.Errorf("the removal was tried %d times within ten minutes", n)
 		}
-		if !said() {
+		if !exists() {
 			t.Error("the report says no more that a CA stays")
 		}
 		pass(24 * time.Hour)
 		if n := r.policy.tries.Load(); n < 2 || n > 5 {
 			t.Errorf("the removal was tried %d times within a day", n)
 		}
-		if was, err := state.Read(r.Host().Files); err != nil || len(was.Certificates) > 0 || said() {
+		if was, err := state.Read(r.Host().Files); err != nil || len(was.Certificates) > 0 || exists() {
 			t.Errorf("what somebody else brings still counts as ours: %d certificates, %v, %q", len(was.Certificates), err,
 				r.reported.Load().Problems)
 		}

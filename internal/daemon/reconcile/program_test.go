@@ -45,21 +45,21 @@ func settled(t *testing.T, r *rig) {
 // writers notes which daemon wrote each revision.
 func (r *rig) writers() func() map[string]string {
 	var mu sync.Mutex
-	said := map[string]string{}
+	exists := map[string]string{}
 	r.api.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patch := string(action.(clienttesting.PatchAction).GetPatch())
 		if _, after, found := strings.Cut(patch, `"`+contract.RevisionAnnotation+`":"`); found {
 			version, _, _ := strings.Cut(after, `"`)
 			mu.Lock()
 			defer mu.Unlock()
-			said[version] = *r.running.Load()
+			exists[version] = *r.running.Load()
 		}
 		return false, nil, nil
 	})
 	return func() map[string]string {
 		mu.Lock()
 		defer mu.Unlock()
-		return said
+		return exists
 	}
 }
 
@@ -131,8 +131,8 @@ func TestADaemonThatIsStoppedWhileItTriesAnotherBlamesNoRevision(t *testing.T) {
 		r.start(t, r.api)
 		for range 600 {
 			pass(100 * time.Millisecond)
-			if said := r.annotations(t)[contract.ApplyStatusAnnotation]; said != "" {
-				t.Errorf("the Node says %q", said)
+			if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; exists != "" {
+				t.Errorf("the Node says %q", exists)
 				break
 			}
 		}

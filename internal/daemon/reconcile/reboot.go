@@ -41,9 +41,9 @@ type reboots struct {
 	clock          clock.Clock
 	intervals      Intervals
 	certificateEnd func() time.Time
-	// problem is why an approved reboot failed, or nil. told is signalled when problem changes.
+	// problem is why an approved reboot failed, or nil. changed is signalled when problem changes.
 	problem *atomic.Pointer[contract.Problem]
-	told    chan<- struct{}
+	changed chan<- struct{}
 	// facts of the present boot, and when they were read.
 	facts  winos.Facts
 	looked time.Time
@@ -84,7 +84,7 @@ func (b *reboots) tell(err error) {
 		problem = contract.NewProblem(contract.ReasonRebootFailed, "%v", err)
 	}
 	if isNews(b.problem.Swap(problem), problem) {
-		loop.Signal(b.told)
+		loop.Signal(b.changed)
 	}
 }
 
@@ -123,9 +123,9 @@ func (b *reboots) say(ctx context.Context, node *unstructured.Unstructured) erro
 	if have[contract.BootIDAnnotation] != b.facts.BootID {
 		changes[contract.BootIDAnnotation] = b.facts.BootID
 	}
-	pending, said := have[contract.RebootPendingAnnotation]
+	pending, exists := have[contract.RebootPendingAnnotation]
 	switch signs := signs(b.facts); {
-	case signs == "" && said:
+	case signs == "" && exists:
 		changes[contract.RebootPendingAnnotation] = nil
 	case signs != pending:
 		changes[contract.RebootPendingAnnotation] = signs

@@ -86,8 +86,8 @@ func TestTheNodeSaysWhyWindowsDoesNotReboot(t *testing.T) {
 		r.annotate(t, contract.RebootApprovedAnnotation, first)
 		pass(3 * time.Minute)
 		r.expectStatus(t, one(), contract.ReasonRebootFailed)
-		if said := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(said, winos.ErrDenied.Error()) {
-			t.Errorf("the Node says %q", said)
+		if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(exists, winos.ErrDenied.Error()) {
+			t.Errorf("the Node says %q", exists)
 		}
 		r.keptUp.Store(false)
 		pass(2 * time.Minute)
@@ -137,19 +137,19 @@ func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
-				if said, there := r.annotations(t)[contract.RebootPendingAnnotation]; there {
-					t.Errorf("the Node says %q", said)
+				if exists, there := r.annotations(t)[contract.RebootPendingAnnotation]; there {
+					t.Errorf("the Node says %q", exists)
 				}
 				r.SetRebootSigns(c.signs, c.replaced...)
 				pass(11 * time.Minute)
-				if said, there := r.annotations(t)[contract.RebootPendingAnnotation]; said != c.want ||
+				if exists, there := r.annotations(t)[contract.RebootPendingAnnotation]; exists != c.want ||
 					there != (c.want != "") {
-					t.Errorf("the Node says %q, want %q", said, c.want)
+					t.Errorf("the Node says %q, want %q", exists, c.want)
 				}
 				r.SetRebootSigns(nil)
 				pass(11 * time.Minute)
-				if said, there := r.annotations(t)[contract.RebootPendingAnnotation]; there {
-					t.Errorf("the Node still says %q", said)
+				if exists, there := r.annotations(t)[contract.RebootPendingAnnotation]; there {
+					t.Errorf("the Node still says %q", exists)
 				}
 			})
 		})

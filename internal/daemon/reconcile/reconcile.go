@@ -169,7 +169,7 @@ func (r *Reconciler) released() bool {
 func (r *Reconciler) startBeside(ctx context.Context) {
 	b := &reboots{
 		system: r.Host.System, client: r.Client, node: r.node, clock: r.Clock, intervals: r.Intervals,
-		certificateEnd: r.CertificateEnd, problem: &r.status.reboot, told: r.wake,
+		certificateEnd: r.CertificateEnd, problem: &r.status.reboot, changed: r.wake,
 	}
 	r.beside.Go(func() { b.run(ctx) })
 	for _, t := range r.tokens {

@@ -65,7 +65,7 @@ func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
 		r.overlay(t)
 		pass(20 * time.Second)
 		a := r.annotations(t)
-		if _, said := a[contract.ApplyStatusAnnotation]; said || a[contract.RevisionAnnotation] != one() ||
+		if _, exists := a[contract.ApplyStatusAnnotation]; exists || a[contract.RevisionAnnotation] != one() ||
 			r.state(t, "kube-proxy") != winos.ServiceRunning {
 			t.Errorf("with the network: %v, kube-proxy %s", a, r.state(t, "kube-proxy"))
 		}

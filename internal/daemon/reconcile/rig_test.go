@@ -103,7 +103,7 @@ type pulls struct {
 	problem *contract.Problem
 	// instead are the files that come with a problem.
 	instead []contract.File
-	told    []contract.Confidential
+	changed []contract.Confidential
 }
 
 // Follow is apply.Registry: a file for each source.
@@ -114,7 +114,7 @@ func (p *pulls) Follow(_ context.Context, c contract.Confidential, _ map[string]
 	if p.problem != nil {
 		return p.instead, p.problem
 	}
-	p.told = append(p.told, c)
+	p.changed = append(p.changed, c)
 	files := []contract.File{}
 	for _, rule := range c.Mirrors {
 		files = append(files, contract.File{Path: hostsFile(rule.Source), Content: strings.Join(rule.Mirrors, ",")})
@@ -356,8 +356,8 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 			Kubeconfig: contract.PathDaemonKubeconfig, Registry: &r.pulls, Intervals: r.pace, CertificateEnd: end,
 			Reach: r.serves.reach, Trust: func(ctx context.Context, ca []byte, _ bool) (bool, error) {
 				return r.serves.reach(ctx, apiclient.Server{CA: ca}) == nil, r.trusted.trust(ctx, ca)
-			}, Report: func(told contract.Reconciled) {
-				r.reported.Store(&told)
+			}, Report: func(reconciled contract.Reconciled) {
+				r.reported.Store(&reconciled)
 				r.passes.Add(1)
 			}})
 	}()
@@ -540,8 +540,8 @@ func (r *rig) publishBoth(t *testing.T, m contract.Manifest, c contract.Confiden
 func (r *rig) expectStatus(t *testing.T, version string, status contract.Reason) {
 	t.Helper()
 	a := r.annotations(t)
-	said, _, _ := strings.Cut(a[contract.ApplyStatusAnnotation], ":")
-	if a[contract.RevisionAnnotation] != version || said != string(status) {
+	exists, _, _ := strings.Cut(a[contract.ApplyStatusAnnotation], ":")
+	if a[contract.RevisionAnnotation] != version || exists != string(status) {
 		t.Errorf("want version %s and status %q; the Node says %s and %q", version, status,
 			a[contract.RevisionAnnotation], a[contract.ApplyStatusAnnotation])
 	}

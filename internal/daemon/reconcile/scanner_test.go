@@ -121,8 +121,8 @@ func TestAProgramThatAScannerTakesAwayIsNotFetchedWithoutPause(t *testing.T) {
 			t.Errorf("it was fetched %d times within an hour", n)
 		}
 		r.expectStatus(t, one(), contract.ReasonPayloadIncomplete)
-		if said := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(said, "virus scanner") {
-			t.Errorf("the Node says %q", said)
+		if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(exists, "virus scanner") {
+			t.Errorf("the Node says %q", exists)
 		}
 		// Another revision is desired in the meantime. A day later, the first is fetched like a new one.
 		r.annotate(t, contract.DesiredRevisionAnnotation, one())
@@ -219,8 +219,8 @@ func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T
 				}
 				for range 1000 {
 					pass(20 * time.Millisecond)
-					if said := r.annotations(t)[contract.ApplyStatusAnnotation]; said != "" {
-						t.Errorf("the Node says %q", said)
+					if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; exists != "" {
+						t.Errorf("the Node says %q", exists)
 						break
 					}
 				}

@@ -179,17 +179,17 @@ func TestADaemonThatDoesNotComeUpRestoresThePreviousOne(t *testing.T) {
 				if got := r.read(t, contract.PathDaemon); got != c.exe {
 					t.Fatalf("the program is %.40q: nothing was replaced", got)
 				}
-				said := ""
+				exists := ""
 				for range int(c.after / time.Second) {
 					pass(time.Second)
-					if said = r.annotations(t)[contract.ApplyStatusAnnotation]; said != "" {
+					if exists = r.annotations(t)[contract.ApplyStatusAnnotation]; exists != "" {
 						break
 					}
 				}
 				r.expectStatus(t, versionOf(first()), contract.ReasonDaemonCallFailed)
-				if !strings.Contains(said, "revision "+version+": the new daemon ") ||
-					!strings.HasSuffix(said, "; the host is held at "+versionOf(first())) {
-					t.Errorf("the Node says %q", said)
+				if !strings.Contains(exists, "revision "+version+": the new daemon ") ||
+					!strings.HasSuffix(exists, "; the host is held at "+versionOf(first())) {
+					t.Errorf("the Node says %q", exists)
 				}
 				// The operator hears it, and goes back.
 				r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
@@ -217,13 +217,13 @@ func TestADaemonThatDoesNotComeUpRestoresTheProgramOfTheRevisionThatHeld(t *test
 				if got := r.read(t, contract.PathDaemon); got != exe {
 					t.Fatalf("the program is %q: nothing was replaced", got)
 				}
-				said := ""
-				for n := 0; n < 600 && !strings.Contains(said, "revision "+version+": the new daemon "); n++ {
+				exists := ""
+				for n := 0; n < 600 && !strings.Contains(exists, "revision "+version+": the new daemon "); n++ {
 					pass(time.Second)
-					said = r.annotations(t)[contract.ApplyStatusAnnotation]
+					exists = r.annotations(t)[contract.ApplyStatusAnnotation]
 				}
-				if !strings.HasSuffix(said, "; the host is held at "+versionOf(first())) {
-					t.Errorf("the Node says %q", said)
+				if !strings.HasSuffix(exists, "; the host is held at "+versionOf(first())) {
+					t.Errorf("the Node says %q", exists)
 				}
 				r.overlay(t)
 				r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
@@ -407,13 +407,13 @@ func TestATrialOutlivesReboots(t *testing.T) {
 					pass(at)
 					reboot(t, r)
 					pass(8*time.Minute + 20*time.Second)
-					said := r.annotations(t)[contract.ApplyStatusAnnotation]
+					exists := r.annotations(t)[contract.ApplyStatusAnnotation]
 					r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 					pass(10 * time.Minute)
 					r.expectStatus(t, versionOf(first()), "")
 					r.expectOldDaemon(t)
-					if !strings.HasPrefix(said, "DaemonCallFailed: ") {
-						t.Errorf("the Node said %q", said)
+					if !strings.HasPrefix(exists, "DaemonCallFailed: ") {
+						t.Errorf("the Node said %q", exists)
 					}
 				})
 			})

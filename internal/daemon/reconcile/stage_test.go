@@ -23,12 +23,12 @@ func next() contract.Manifest {
 func (r *rig) stages(t *testing.T, version string, bytes int, status contract.Reason) {
 	t.Helper()
 	a := r.annotations(t)
-	said, _, _ := strings.Cut(a[contract.StageStatusAnnotation], ":")
+	exists, _, _ := strings.Cut(a[contract.StageStatusAnnotation], ":")
 	count := ""
 	if version != "" {
 		count = strconv.Itoa(bytes)
 	}
-	if a[contract.StagedAnnotation] != version || a[contract.StagedBytesAnnotation] != count || said != string(status) {
+	if a[contract.StagedAnnotation] != version || a[contract.StagedBytesAnnotation] != count || exists != string(status) {
 		t.Errorf("want %q of %q bytes and status %q, the Node says %v", version, count, status, a)
 	}
 }
@@ -142,8 +142,8 @@ func TestStagingThatTakesLongSaysHowFarItIs(t *testing.T) {
 		pass(5 * time.Minute)
 		r.stages(t, "", 0, contract.ReasonStaging)
 		pass(10 * time.Minute)
-		if said := r.annotations(t)[contract.StageStatusAnnotation]; !strings.Contains(said, "1 of ") {
-			t.Errorf("it says %q", said)
+		if exists := r.annotations(t)[contract.StageStatusAnnotation]; !strings.Contains(exists, "1 of ") {
+			t.Errorf("it says %q", exists)
 		}
 		pass(10 * time.Minute)
 		r.stages(t, version, len(newProxy)+len(newKubelet), "")

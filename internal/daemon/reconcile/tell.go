@@ -17,13 +17,13 @@ func (r *Reconciler) tell(ctx context.Context, node *unstructured.Unstructured, 
 		return
 	}
 	now := r.facts(ctx, &pass{isLooked: true, report: report})
-	told := contract.Reconciled{Phase: now.Phase(), Desired: desired(node)}
+	reconciled := contract.Reconciled{Phase: now.Phase(), Desired: desired(node)}
 	for _, p := range slices.Concat(report.Failed, report.Waiting, report.Beside, report.Kept) {
-		told.Problems = append(told.Problems, apiclient.ProblemText(p))
+		reconciled.Problems = append(reconciled.Problems, apiclient.ProblemText(p))
 	}
 	for _, step := range r.applier.Differences(ctx) {
-		told.Differences = append(told.Differences, contract.Difference{Step: string(step.Kind), Name: step.Name,
-			Why: step.Why})
+		reconciled.Differences = append(reconciled.Differences, contract.Difference{Step: string(step.Kind),
+			Name: step.Name, Why: step.Why})
 	}
-	r.Report(told)
+	r.Report(reconciled)
 }

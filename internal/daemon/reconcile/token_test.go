@@ -108,8 +108,8 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, azure()))
 		pass(time.Hour)
 		r.expectStatus(t, one(), contract.ReasonTokenPending)
-		if said := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(said, "forbidden") {
-			t.Errorf("the Node says %q, and not why", said)
+		if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(exists, "forbidden") {
+			t.Errorf("the Node says %q, and not why", exists)
 		}
 		if n := server.requests.Load(); n < 3 || n > 70 {
 			t.Errorf("%d requests in an hour in which each is refused", n)
@@ -158,8 +158,8 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		r.expectStatus(t, versionOf(azure()), "")
 		pass(5 * time.Minute)
 		r.expectStatus(t, versionOf(azure()), contract.ReasonTokenExpiring)
-		if said := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(said, "forbidden") {
-			t.Errorf("the Node says %q, and not why", said)
+		if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(exists, "forbidden") {
+			t.Errorf("the Node says %q, and not why", exists)
 		}
 		t.Log("another revision holds all the same")
 		other := azure()

@@ -33,8 +33,8 @@ func state(instances ...v1alpha1.WindowsInstance) policy.RolloutState {
 }
 
 // holders lists the holders of slots.
-func holders(places []policy.Place) (names []string) {
-	for _, p := range places {
+func holders(slots []policy.Slot) (names []string) {
+	for _, p := range slots {
 		names = append(names, p.Name)
 	}
 	return names
@@ -79,12 +79,12 @@ func TestPlacesGoToRequestsInTheirOrder(t *testing.T) {
 					notReady(&s.Nodes[i])
 				}
 			}
-			var had []policy.Place
+			var had []policy.Slot
 			if test.had != "" {
-				had = []policy.Place{{Name: test.had, Node: test.had, Since: metav1.NewTime(noon.Add(-time.Minute))}}
+				had = []policy.Slot{{Name: test.had, Node: test.had, Since: metav1.NewTime(noon.Add(-time.Minute))}}
 			}
-			d := policy.DecidePlaces(had, s)
-			if got := holders(d.Places); !slices.Equal(got, []string{test.want}) {
+			d := policy.DecideSlots(had, s)
+			if got := holders(d.Slots); !slices.Equal(got, []string{test.want}) {
 				t.Errorf("%v have a place", got)
 			}
 			for _, i := range test.instances {
@@ -98,16 +98,16 @@ func TestPlacesGoToRequestsInTheirOrder(t *testing.T) {
 
 func TestAPlaceLastsAsLongAsItsRequest(t *testing.T) {
 	t.Parallel()
-	had := func(edit func(*policy.Place)) []policy.Place {
-		place := policy.Place{Name: "a", Node: "a", Since: metav1.NewTime(noon.Add(-time.Hour))}
-		edit(&place)
-		return []policy.Place{place}
+	had := func(edit func(*policy.Slot)) []policy.Slot {
+		slot := policy.Slot{Name: "a", Node: "a", Since: metav1.NewTime(noon.Add(-time.Hour))}
+		edit(&slot)
+		return []policy.Slot{slot}
 	}
 	used := func(i *v1alpha1.WindowsInstance) { i.Status.Slot.Since = new(metav1.NewTime(noon)) }
-	as := func(*policy.Place) {}
+	as := func(*policy.Slot) {}
 	down := func(s *policy.RolloutState) { notReady(&s.Nodes[1]) }
 	for name, test := range map[string]struct {
-		had   []policy.Place
+		had   []policy.Slot
 		a     v1alpha1.WindowsInstance
 		edit  func(*policy.RolloutState)
 		stays bool
@@ -117,8 +117,8 @@ func TestAPlaceLastsAsLongAsItsRequest(t *testing.T) {
 		"its instance withdrew it":        {had(as), onNode("a", "a"), nil, false},
 		"another node went down":          {had(as), asks("a"), down, false},
 		"… and it is used":                {had(as), asks("a", used), down, true},
-		"… and is about to be":            {had(func(p *policy.Place) { p.IsUsed = true }), asks("a"), down, true},
-		"… and asks again":                {had(func(p *policy.Place) { p.IsUsed = true }), asks("a"), func(s *policy.RolloutState) { down(s); s.Uses = "a" }, false},
+		"… and is about to be":            {had(func(p *policy.Slot) { p.IsUsed = true }), asks("a"), down, true},
+		"… and asks again":                {had(func(p *policy.Slot) { p.IsUsed = true }), asks("a"), func(s *policy.RolloutState) { down(s); s.Uses = "a" }, false},
 		"only the status says that it is": {nil, asks("a", used), down, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,8 +127,8 @@ func TestAPlaceLastsAsLongAsItsRequest(t *testing.T) {
 			if test.edit != nil {
 				test.edit(&s)
 			}
-			d := policy.DecidePlaces(test.had, s)
-			if got := slices.Contains(holders(d.Places), "a"); got != test.stays {
+			d := policy.DecideSlots(test.had, s)
+			if got := slices.Contains(holders(d.Slots), "a"); got != test.stays {
 				t.Errorf("it stays: %t, %+v", got, d.Verdicts["a"])
 			}
 		})
@@ -140,10 +140,10 @@ func TestAPlaceThatAnEarlierRequestLeftIsWrittenAnewBeforeItIsUsed(t *testing.T)
 	t.Parallel()
 	s := state(asks("a"), onNode("b", "b"))
 	s.Uses = "a"
-	d := policy.DecidePlaces([]policy.Place{{Name: "a", Node: "a", IsUsed: true,
+	d := policy.DecideSlots([]policy.Slot{{Name: "a", Node: "a", IsUsed: true,
 		Since: metav1.NewTime(noon.Add(-time.Hour))}}, s)
-	if len(d.Places) != 1 || !d.Places[0].Since.Time.Equal(noon) {
-		t.Errorf("%+v", d.Places)
+	if len(d.Slots) != 1 || !d.Slots[0].Since.Time.Equal(noon) {
+		t.Errorf("%+v", d.Slots)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestWhatHoldsARequestBesideTheBudget(t *testing.T) {
 			Duration: metav1.Duration{Duration: time.Hour}}}
 	}
 	removal := func(i *v1alpha1.WindowsInstance) { i.DeletionTimestamp = new(metav1.NewTime(noon)) }
-	told := func(i *v1alpha1.WindowsInstance) {
+	deletedAt := func(i *v1alpha1.WindowsInstance) {
 		i.Status.Activity.SwitchTime = new(metav1.NewTime(noon))
 	}
 	failed := func(s *policy.RolloutState) {
@@ -165,23 +165,23 @@ func TestWhatHoldsARequestBesideTheBudget(t *testing.T) {
 	replaced := func(s *policy.RolloutState) { s.Sets = []policy.Set{set("s", 1, "a")} }
 	for name, test := range map[string]struct {
 		a      v1alpha1.WindowsInstance
-		places []policy.Place
+		places []policy.Slot
 		edit   func(*policy.RolloutState)
 		says   contract.Reason
 		why    string
 	}{
 		"a closed window":             {asks("a"), nil, closed, contract.ReasonMaintenanceWindowClosed, ""},
 		"… and it is removed":         {asks("a", removal), nil, closed, "", ""},
-		"… and was told the revision": {asks("a", told), nil, closed, "", ""},
+		"… and was told the revision": {asks("a", deletedAt), nil, closed, "", ""},
 		"a revision that is halted":   {asks("a"), nil, failed, contract.ReasonRolloutHalted, ""},
-		"its Machine is replaced": {asks("a"), []policy.Place{{Name: policy.MachineName("a"), Node: "a", Machine: "a"}},
+		"its Machine is replaced": {asks("a"), []policy.Slot{{Name: policy.MachineName("a"), Node: "a", Machine: "a"}},
 			replaced, "", "its Machine is about to be deleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := state(test.a)
 			test.edit(&s)
-			verdict := policy.DecidePlaces(test.places, s).Verdicts["a"]
+			verdict := policy.DecideSlots(test.places, s).Verdicts["a"]
 			if verdict.Allowed != (test.says == "" && test.why == "") || verdict.Reason != test.says ||
 				test.why != "" && verdict.Why != test.why {
 				t.Errorf("%+v", verdict)
@@ -192,38 +192,38 @@ func TestWhatHoldsARequestBesideTheBudget(t *testing.T) {
 
 func TestAMachineHasAPlaceUntilItIsDeleted(t *testing.T) {
 	t.Parallel()
-	place := func(age time.Duration) []policy.Place {
-		return []policy.Place{{Name: policy.MachineName("a"), Node: "a", Machine: "a", Since: metav1.NewTime(noon.Add(-age))}}
+	slot := func(age time.Duration) []policy.Slot {
+		return []policy.Slot{{Name: policy.MachineName("a"), Node: "a", Machine: "a", Since: metav1.NewTime(noon.Add(-age))}}
 	}
 	due := policy.ReplaceCandidate{Name: "a", Node: "a", Cause: policy.CauseKeyStale, Set: "s"}
 	for name, test := range map[string]struct {
-		places []policy.Place
+		places []policy.Slot
 		due    []policy.ReplaceCandidate
 		known  bool
 		hosts  []string
 		want   int
 	}{
 		"one that is to be replaced":               {nil, []policy.ReplaceCandidate{due}, true, []string{"a", "b"}, 1},
-		"one that had a place":                     {place(time.Hour), []policy.ReplaceCandidate{due}, true, []string{"a", "b"}, 1},
-		"nobody has looked yet":                    {place(time.Hour), nil, false, []string{"a", "b"}, 1},
-		"it is not to be replaced any more":        {place(time.Hour), nil, true, []string{"a", "b"}, 0},
-		"… and its deletion may still arrive":      {place(time.Minute), nil, true, []string{"a", "b"}, 1},
-		"… of a time to come, which a clock wrote": {place(-time.Hour), nil, true, []string{"a", "b"}, 0},
-		"it is being deleted":                      {place(time.Minute), nil, false, []string{"a!", "b"}, 0},
-		"it is gone":                               {place(time.Minute), nil, false, []string{"b"}, 0},
+		"one that had a place":                     {slot(time.Hour), []policy.ReplaceCandidate{due}, true, []string{"a", "b"}, 1},
+		"nobody has looked yet":                    {slot(time.Hour), nil, false, []string{"a", "b"}, 1},
+		"it is not to be replaced any more":        {slot(time.Hour), nil, true, []string{"a", "b"}, 0},
+		"… and its deletion may still arrive":      {slot(time.Minute), nil, true, []string{"a", "b"}, 1},
+		"… of a time to come, which a clock wrote": {slot(-time.Hour), nil, true, []string{"a", "b"}, 0},
+		"it is being deleted":                      {slot(time.Minute), nil, false, []string{"a!", "b"}, 0},
+		"it is gone":                               {slot(time.Minute), nil, false, []string{"b"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := state(onNode("a", "a"), onNode("b", "b"))
 			s.Sets, s.Machines, s.IsKnown = []policy.Set{set("s", 2, test.hosts...)}, test.due, test.known
-			d := policy.DecidePlaces(test.places, s)
-			if len(d.Places) != test.want {
-				t.Errorf("%v have places: %+v", holders(d.Places), d.Machines)
+			d := policy.DecideSlots(test.places, s)
+			if len(d.Slots) != test.want {
+				t.Errorf("%v have places: %+v", holders(d.Slots), d.Machines)
 			}
-			if len(test.due) > 0 && (d.Machines["a"].Action != policy.ActReplace || !d.Places[0].Since.Time.Equal(noon)) {
-				t.Errorf("%+v, tried at %s", d.Machines["a"], d.Places[0].Since)
+			if len(test.due) > 0 && (d.Machines["a"].Action != policy.ActReplace || !d.Slots[0].Since.Time.Equal(noon)) {
+				t.Errorf("%+v, tried at %s", d.Machines["a"], d.Slots[0].Since)
 			}
-			fleet := policy.NewFleet(s.Nodes, s.Instances, s.Sets, nil, d.Places...)
+			fleet := policy.NewFleet(s.Nodes, s.Instances, s.Sets, nil, d.Slots...)
 			verdict := policy.MayDisruptAnytime("b", fleet, new(intstr.FromInt32(1)))
 			isCounted := slices.Contains(test.hosts, "a") && test.want == 1
 			if isCounted == verdict.Allowed && len(test.hosts) == 2 && test.hosts[0] == "a" {

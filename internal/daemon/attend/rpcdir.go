@@ -23,8 +23,8 @@ const (
 	progressFile    = "attend-progress.json"
 )
 
-// place is the RPC directory.
-type place struct {
+// rpcDir is the RPC directory.
+type rpcDir struct {
 	files winos.Files
 	dir   string
 }
@@ -44,9 +44,9 @@ type progress struct {
 	Attends bool `json:"attends,omitempty"`
 }
 
-func (p place) path(name string) string { return p.dir + `\` + name }
+func (p rpcDir) path(name string) string { return p.dir + `\` + name }
 
-func (p place) read(name string, into any) error {
+func (p rpcDir) read(name string, into any) error {
 	content, err := winos.ReadFile(p.files, p.path(name))
 	if err == nil {
 		err = json.Unmarshal(content, into)
@@ -57,7 +57,7 @@ func (p place) read(name string, into any) error {
 	return nil
 }
 
-func (p place) write(name string, value any) error {
+func (p rpcDir) write(name string, value any) error {
 	content, err := json.Marshal(value)
 	if err == nil {
 		err = winos.WriteFile(p.files, p.path(name), bytes.NewReader(content), winos.AccessAdministrators)
@@ -71,14 +71,14 @@ func (p place) write(name string, value any) error {
 // Keeps reports whether a file of the RPC directory belongs to the attendance. A cleanup keeps it.
 func Keeps(name string) bool { return strings.HasPrefix(strings.ToLower(name), "attend") }
 
-func (p place) identity(uid string) apiclient.Identity {
+func (p rpcDir) identity(uid string) apiclient.Identity {
 	return apiclient.Identity{Files: p.files, Certificate: p.path(certificateFile), Pending: p.path(keyFile),
 		User: contract.HostUserPrefix + uid, Groups: []string{contract.HostGroup}, Request: "windows-host-" + uid + "-"}
 }
 
 // Source returns the payload source of the host whose RPC directory dir is.
 func Source(files winos.Files, dir string) (payload.Source, error) {
-	p, r := place{files, dir}, record{}
+	p, r := rpcDir{files, dir}, record{}
 	if err := p.read(contract.HostStateFile, &r); err != nil {
 		return nil, err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Place is an assigned slot in the rollout budget.
-type Place struct {
+// Slot is an assigned slot in the rollout budget.
+type Slot struct {
 	// Name of its holder: the UID of an instance, or MachineName.
 	Name string `json:"name"`
 	// Node that is disrupted; empty when there is none.
@@ -30,11 +30,11 @@ type Place struct {
 	IsUsed bool `json:"isUsed,omitempty"`
 }
 
-// PlaceOf returns the slot of an instance, or nil. An instance without a request has no slot.
-func PlaceOf(places []Place, instance *v1alpha1.WindowsInstance) *Place {
-	for i := range places {
-		if instance != nil && instance.Status.Slot != nil && places[i].Name == string(instance.UID) {
-			return &places[i]
+// SlotOf returns the slot of an instance, or nil. An instance without a request has no slot.
+func SlotOf(slots []Slot, instance *v1alpha1.WindowsInstance) *Slot {
+	for i := range slots {
+		if instance != nil && instance.Status.Slot != nil && slots[i].Name == string(instance.UID) {
+			return &slots[i]
 		}
 	}
 	return nil
@@ -44,8 +44,8 @@ func PlaceOf(places []Place, instance *v1alpha1.WindowsInstance) *Place {
 func MachineName(machine string) string { return "Machine " + machine }
 
 // isHolder reports whether a holder of this name is on the list.
-func isHolder(places []Place, name string) bool {
-	return slices.ContainsFunc(places, func(p Place) bool { return p.Name == name })
+func isHolder(slots []Slot, name string) bool {
+	return slices.ContainsFunc(slots, func(p Slot) bool { return p.Name == name })
 }
 
 // RolloutState is the input of a decision about slots, read at one moment.
@@ -67,7 +67,7 @@ type RolloutState struct {
 
 // RolloutDecision is the new list of slots, and the reasons why other requests wait.
 type RolloutDecision struct {
-	Places []Place
+	Slots []Slot
 	// Verdicts are the verdicts about instances that request a slot, by UID.
 	Verdicts map[string]Verdict
 	// Machines are the decisions about Machines to replace, by name.
@@ -88,15 +88,15 @@ func (d RolloutDecision) Replaces() bool {
 // arrive. An API server ends a request after a minute.
 const lateDeletion = 2 * time.Minute
 
-// DecidePlaces assigns the slots of the rollout budget. If the status of an instance contains a slot, it keeps this
+// DecideSlots assigns the slots of the rollout budget. If the status of an instance contains a slot, it keeps this
 // slot, even if the list lacks it, because its node is already disrupted. Unused slots are decided again. Requests
 // have this order: first requests with an unused slot, then nodes that are not Ready, then the fewest failures,
 // then the oldest.
-func DecidePlaces(places []Place, s RolloutState) RolloutDecision {
+func DecideSlots(slots []Slot, s RolloutState) RolloutDecision {
 	d := RolloutDecision{Verdicts: map[string]Verdict{}, Machines: map[string]ReplaceDecision{}}
-	d.Places = s.inUse(places)
-	fleet, closed := s.fleet(d.Places), Closed(s.Config.Spec.Rollout, s.Now)
-	for _, request := range s.requests(places) {
+	d.Slots = s.inUse(slots)
+	fleet, closed := s.fleet(d.Slots), Closed(s.Config.Spec.Rollout, s.Now)
+	for _, request := range s.requests(slots) {
 		if !s.allows(request, fleet, closed, &d) {
 			continue
 		}
@@ -105,49 +105,49 @@ func DecidePlaces(places []Place, s RolloutState) RolloutDecision {
 		if request.Since.IsZero() || request.candidate != nil || request.Name == string(s.Uses) {
 			request.Since = metav1.NewTime(s.Now.Truncate(time.Second))
 		}
-		if n := slices.IndexFunc(d.Places, func(p Place) bool { return p.Name == request.Name }); n >= 0 {
+		if n := slices.IndexFunc(d.Slots, func(p Slot) bool { return p.Name == request.Name }); n >= 0 {
 			if request.candidate != nil {
-				d.Places[n].Since = request.Since
+				d.Slots[n].Since = request.Since
 			}
 			continue
 		}
 		request.IsUsed = s.Uses != "" && request.Name == string(s.Uses)
-		d.Places = append(d.Places, request.Place)
-		fleet = s.fleet(d.Places)
+		d.Slots = append(d.Slots, request.Slot)
+		fleet = s.fleet(d.Slots)
 	}
-	slices.SortFunc(d.Places, func(a, b Place) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(d.Slots, func(a, b Slot) int { return strings.Compare(a.Name, b.Name) })
 	return d
 }
 
 // inUse returns the slots that this decision keeps: the slots in the status of an instance, and the slots of Machines
 // whose deletion may still arrive.
-func (s RolloutState) inUse(places []Place) (all []Place) {
+func (s RolloutState) inUse(slots []Slot) (all []Slot) {
 	for i := range s.Instances {
 		one := &s.Instances[i]
-		place := PlaceOf(places, one)
-		if !one.Status.HasSlot() && (place == nil || !place.IsUsed || one.UID == s.Uses) {
+		slot := SlotOf(slots, one)
+		if !one.Status.HasSlot() && (slot == nil || !slot.IsUsed || one.UID == s.Uses) {
 			continue
 		}
-		if place == nil {
-			place = &Place{IsUsed: true, Name: string(one.UID), Node: one.Status.NodeName,
+		if slot == nil {
+			slot = &Slot{IsUsed: true, Name: string(one.UID), Node: one.Status.NodeName,
 				Since: *one.Status.Slot.Since}
 		}
-		all = append(all, *place)
+		all = append(all, *slot)
 	}
-	for _, place := range places {
+	for _, slot := range slots {
 		stays := slices.ContainsFunc(s.Sets, func(set Set) bool {
-			return slices.ContainsFunc(set.Hosts, func(h SetHost) bool { return h.Name == place.Machine && !h.Leaving })
+			return slices.ContainsFunc(set.Hosts, func(h SetHost) bool { return h.Name == slot.Machine && !h.Leaving })
 		})
-		if stays && (!s.IsKnown || s.Now.Sub(place.Since.Time).Abs() < lateDeletion) {
-			all = append(all, place)
+		if stays && (!s.IsKnown || s.Now.Sub(slot.Since.Time).Abs() < lateDeletion) {
+			all = append(all, slot)
 		}
 	}
 	return all
 }
 
 // fleet returns the fleet with these slots assigned.
-func (s RolloutState) fleet(places []Place) Fleet {
-	fleet := NewFleet(s.Nodes, s.Instances, s.Sets, s.NotReady, places...)
+func (s RolloutState) fleet(slots []Slot) Fleet {
+	fleet := NewFleet(s.Nodes, s.Instances, s.Sets, s.NotReady, slots...)
 	fleet.Now, fleet.UnavailableAfter = s.Now, v1alpha1.DefaultUnavailableAfter
 	if after := s.Config.Spec.Rollout.UnavailableAfter; after != nil {
 		fleet.UnavailableAfter = after.Duration
@@ -157,7 +157,7 @@ func (s RolloutState) fleet(places []Place) Fleet {
 
 // request is a request for a slot, by an instance or for a Machine to replace.
 type request struct {
-	Place
+	Slot
 	instance  *v1alpha1.WindowsInstance
 	candidate *ReplaceCandidate
 	// isDown reports that the node is out of service.
@@ -167,7 +167,7 @@ type request struct {
 }
 
 // requests lists the requests in their order.
-func (s RolloutState) requests(places []Place) (all []request) {
+func (s RolloutState) requests(slots []Slot) (all []request) {
 	ready := map[string]bool{}
 	for i := range s.Nodes {
 		ready[s.Nodes[i].Name] = IsReady(&s.Nodes[i])
@@ -178,10 +178,10 @@ func (s RolloutState) requests(places []Place) (all []request) {
 		if status.Slot == nil {
 			continue
 		}
-		r := request{Place: Place{Name: string(one.UID), Node: status.NodeName}, instance: one,
+		r := request{Slot: Slot{Name: string(one.UID), Node: status.NodeName}, instance: one,
 			isDown: !ready[status.NodeName], failures: status.Failures, created: one.CreationTimestamp.Time}
-		if place := PlaceOf(places, one); place != nil {
-			r.Place = *place
+		if slot := SlotOf(slots, one); slot != nil {
+			r.Slot = *slot
 		}
 		if status.Activity != nil {
 			r.failures += status.Activity.Tries
@@ -190,10 +190,10 @@ func (s RolloutState) requests(places []Place) (all []request) {
 	}
 	for i := range s.Machines {
 		one := &s.Machines[i]
-		r := request{Place: Place{Name: MachineName(one.Name), Node: one.Node, Machine: one.Name}, candidate: one,
+		r := request{Slot: Slot{Name: MachineName(one.Name), Node: one.Node, Machine: one.Name}, candidate: one,
 			isDown: one.Cause == CauseKeyRefused, created: one.CreatedAt}
-		if n := slices.IndexFunc(places, func(p Place) bool { return p.Name == r.Name }); n >= 0 {
-			r.Place = places[n]
+		if n := slices.IndexFunc(slots, func(p Slot) bool { return p.Name == r.Name }); n >= 0 {
+			r.Slot = slots[n]
 		}
 		all = append(all, r)
 	}
@@ -216,8 +216,8 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	rollout := s.Config.Spec.Rollout
 	if r.candidate != nil {
 		c := *r.candidate
-		if isHolder(d.Places, r.Name) { // its own slot must not count against it
-			fleet = s.fleet(slices.DeleteFunc(slices.Clone(d.Places), func(p Place) bool { return p.Name == r.Name }))
+		if isHolder(d.Slots, r.Name) { // its own slot must not count against it
+			fleet = s.fleet(slices.DeleteFunc(slices.Clone(d.Slots), func(p Slot) bool { return p.Name == r.Name }))
 		}
 		c.Due = fleet.Count(c.Set, func(host string) bool {
 			return slices.ContainsFunc(s.Machines, func(m ReplaceCandidate) bool { return m.Name == host })
@@ -228,15 +228,15 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	}
 	status := &r.instance.Status
 	verdict := Verdict{Allowed: true, Why: "it has a slot already"}
-	if !isHolder(d.Places, r.Name) {
+	if !isHolder(d.Slots, r.Name) {
 		verdict = MayDisrupt(r.Node, fleet, rollout.MaxUnavailable, closed)
 		// A closed window doesn't delay a removal, because the user chose its time, nor a node whose daemon already
 		// has the request for its revision.
-		isTold := status.Activity != nil && status.Activity.SwitchTime != nil
-		if isTold || r.instance.Purpose() == v1alpha1.ActivityRemove {
+		isRequested := status.Activity != nil && status.Activity.SwitchTime != nil
+		if isRequested || r.instance.Purpose() == v1alpha1.ActivityRemove {
 			verdict = MayDisruptAnytime(r.Node, fleet, rollout.MaxUnavailable)
 		}
-		if isHolder(d.Places, MachineName(r.instance.Name)) {
+		if isHolder(d.Slots, MachineName(r.instance.Name)) {
 			verdict = Verdict{Why: "its Machine is about to be deleted"}
 		}
 		if verdict.Allowed {
@@ -264,6 +264,6 @@ func (s RolloutState) revisionToTry(instance *v1alpha1.WindowsInstance) string {
 }
 
 // why explains that a node is unavailable because of this slot.
-func (p Place) why() string {
+func (p Slot) why() string {
 	return fmt.Sprintf("it was granted a slot in the rollout budget at %s", p.Since.UTC().Format(time.RFC3339))
 }
