@@ -418,7 +418,7 @@ type WindowsInstanceStatus struct {
 	// +optional
 	BootstrapCredentials []string `json:"bootstrapCredentials,omitempty"`
 	// HostKey is the SSH host key pinned at first contact, as "<type> <base64>". A host that joins by itself has
-	// "x509" and its user name instead.
+	// "x509" and the ID in its certificate instead.
 	// +kubebuilder:validation:MaxLength=8192
 	// +optional
 	HostKey string `json:"hostKey,omitempty"`

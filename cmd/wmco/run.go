@@ -267,16 +267,27 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		return err
 	}
 	problems := problem.NewState()
+	usedTokens := csr.NewUsedTokens() // one controller writes it, another reads it
+	contact := userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.namespace,
+		Platform: desired.Platform}
+	journeys := journey.Options{
+		Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}),
+		Calls:       callhost.Calls{Client: mgr.GetClient(), Namespace: o.namespace},
+		Invitations: credential.Invitations{Client: clients, Namespace: o.namespace}, Payload: shipped,
+		Desired: desired, Keys: keys, Tokens: credential.BootstrapToken{Client: clients, Namespace: o.namespace},
+		Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.daemonTimeout,
+		FirstContact: contact, Misplaced: workloads.Misplaced, Spent: usedTokens.Has,
+	}
 	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Platform: desired.Platform,
-		PublicKey: publicKey(keys), Problems: problems, Now: time.Now})
+		PublicKey: publicKey(keys), Join: journeys.MachinesCommand, Problems: problems, Now: time.Now})
 	if err != nil {
 		return err
 	}
-	usedTokens := csr.NewUsedTokens() // one controller writes it, another reads it
 	return errors.Join(
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
 			BootstrapUser:  contract.BootstrapUser(o.namespace),
-			ServiceNetwork: desired.ServiceNetwork, Reserved: desired.Reserved, UsedTokens: usedTokens}),
+			ServiceNetwork: desired.ServiceNetwork, Reserved: desired.Reserved, UsedTokens: usedTokens,
+			Machine: contact.Machine}),
 		source.Setup(mgr, o.namespace, problems),
 		orphan.Setup(mgr, o.namespace),
 		slots.Setup(mgr),
@@ -286,20 +297,12 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			OperatorCondition: valueOr(o.environment, "OPERATOR_CONDITION_NAME", ""),
 			Troubles:          problems,
 		}),
-		instance.Setup(mgr, journey.Options{
-			Client: mgr.GetClient(), Pods: podClient, Dialer: sshhost.New(sshhost.Options{}),
-			Calls:       callhost.Calls{Client: mgr.GetClient(), Namespace: o.namespace},
-			Invitations: credential.Invitations{Client: clients, Namespace: o.namespace}, Payload: shipped,
-			Desired: desired, Keys: keys, Tokens: credential.BootstrapToken{Client: clients, Namespace: o.namespace},
-			Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.daemonTimeout,
-			FirstContact: userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(),
-				Namespace: o.namespace, Platform: desired.Platform},
-			Misplaced: workloads.Misplaced, Spent: usedTokens.Has,
-		}, slots, desired.Changed(), workloads.Changed()),
+		instance.Setup(mgr, journeys, slots, desired.Changed(), workloads.Changed()),
 		machine.Setup(mgr, machine.Options{
 			Namespace: o.namespace, Platform: desired.Platform, Changed: desired.Changed(), View: machines,
 			Rollout:  slots,
-			Problems: problems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds, Now: time.Now,
+			Problems: problems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
+			ByItself: userData.ByItself, Now: time.Now,
 			Keys: keys, LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
 				Parse: parse},
 		}),

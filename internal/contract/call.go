@@ -3,7 +3,8 @@ package contract
 import "encoding/json"
 
 // Names of the objects and identities of a host that joins by itself, without SSH. All objects are in the operator's
-// namespace, and end with the UID of the WindowsInstance.
+// namespace, and end with the ID of the host. That is the UID of the WindowsInstance, or, for a host of a Machine, the
+// digest of its first key.
 const (
 	// ServiceAttend is the service on such a host that carries out the operator's calls.
 	ServiceAttend = "windows-instance-attend"
@@ -21,10 +22,16 @@ const (
 	CallRequestField = "request"
 	CallAnswerField  = "answer"
 	CallHostField    = "host"
-	// HostUserPrefix and the UID of the instance make the user name of the host's certificate. HostGroup is the group
-	// of every such certificate.
+	// HostUserPrefix and the ID of the host make the user name of the host's certificate. HostGroup is the group of
+	// every such certificate.
 	HostUserPrefix = "system:windows-host:"
 	HostGroup      = "system:windows-hosts"
+	// HostKeyType and the ID of the host are what status.hostKey of the WindowsInstance holds.
+	HostKeyType = "x509 "
+	// MachinesJoinSecret is the Secret that the tokens in the user data of Machines are bound to. JoinTokenField is the
+	// newest one. JoinCredentialField holds the ids of all that are valid, separated by spaces.
+	MachinesJoinSecret = JoinSecretPrefix + "machines"
+	JoinTokenField     = "token"
 	// PayloadService is the Service of the payload server.
 	PayloadService = "windows-payload"
 	// HostStateFile is the name in the RPC directory of the file with an Attendance.
@@ -41,9 +48,10 @@ type Attendance struct {
 	Payload string `json:"payload"`
 	// Namespace of the operator.
 	Namespace string `json:"namespace"`
-	// UID of the WindowsInstance.
+	// UID of the WindowsInstance. It is empty in the user data of Machines: then the host identifies itself by its key.
 	UID string `json:"uid"`
-	// Token authenticates the request for the host's certificate. It is worth one certificate.
+	// Token authenticates the request for the host's certificate. It is worth one certificate, of one host or of each
+	// new Machine.
 	Token string `json:"token,omitempty"`
 }
 

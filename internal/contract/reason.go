@@ -152,7 +152,7 @@ const (
 	ReasonOutputTooLarge Reason = "OutputTooLarge"
 	// The host's SSH server transfers files but opens no session for a command.
 	ReasonNoSession Reason = "NoSession"
-	// The host joins by itself, and the command was not run on it yet.
+	// The host joins by itself, and the command was not run on it yet. The host of a Machine runs it at its first boot.
 	ReasonHostAwaited Reason = "HostAwaited"
 	// The host joins by itself, and the token in its command has expired before the command was run.
 	ReasonJoinTokenExpired Reason = "JoinTokenExpired"
@@ -472,13 +472,14 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonNoSession: {210, "Set MaxSessions in C:\\ProgramData\\ssh\\sshd_config to 2 or more (OpenSSH's default is " +
 		"10), and restart sshd."},
 	ReasonHostAwaited: {211, "Run the command on the host, in Windows PowerShell as an administrator. \"kubectl " +
-		"windows add --by-itself\" with the name of the WindowsInstance prints it."},
+		"windows add --by-itself\" with the name of the WindowsInstance prints it. If the host of a Machine has " +
+		"booted, read C:\\Windows\\Logs\\windows-user-data.log there. Delete a Machine that is older than two hours."},
 	ReasonJoinTokenExpired: {212, "Run \"kubectl windows add --by-itself\" with the name of the WindowsInstance " +
 		"again: it prints a command with a new token."},
 	ReasonHostSilent: {213, "Check that the host is up and reaches the API server, and that its service " +
 		"windows-instance-attend runs. If the host was reinstalled, or was off for two weeks, run \"kubectl windows " +
 		"remove --force\" and then \"kubectl windows add --by-itself\" with the name of the WindowsInstance, and the " +
-		"new command on the host."},
+		"new command on the host. If it is the host of a Machine, delete the Machine."},
 	ReasonBuildUnsupported: {301, "Use Windows Server 2019 (17763), 2022 (20348.681 or later) or 2025 (26100). " +
 		"Install Windows updates if the message names one."},
 	ReasonDiskFull:    {302, "Free space on drive C: or enlarge it."},

@@ -75,6 +75,10 @@ func (e *editor) inviteAgain(ctx context.Context, instance *v1alpha1.WindowsInst
 	if err := e.Get(ctx, client.ObjectKeyFromObject(command), command); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading secret %s: %w", command.Name, err)
 	}
+	if instance.Spec.Source != nil {
+		return fmt.Errorf("the host of WindowsInstance %s joins with the user data of its Machine: delete the "+
+			"Machine, so that its MachineSet makes another", instance.Name)
+	}
 	if instance.Status.HostKey != "" || len(command.Data[contract.JoinKeyField]) > 0 ||
 		!instance.DeletionTimestamp.IsZero() {
 		return fmt.Errorf("a host has used the command of %[1]s, or %[1]s is being removed. For another or a "+

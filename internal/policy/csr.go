@@ -55,7 +55,11 @@ type CSRDecision struct {
 type CSRInstance struct {
 	Namespace, Name string
 	UID             types.UID
-	NodeName        string
+	// HostID identifies a host that joins by itself: see HostID. Machine is set if the host joins by itself with the
+	// user data of this Machine.
+	HostID   string
+	Machine  *v1alpha1.Source
+	NodeName string
 	// NodeUID of the Node that was adopted, or empty.
 	NodeUID string
 	Phase   v1alpha1.Phase
@@ -81,6 +85,8 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 		Namespace:   instance.Namespace,
 		Name:        instance.Name,
 		UID:         instance.UID,
+		HostID:      HostID(instance),
+		Machine:     machineOf(instance),
 		NodeName:    instance.Status.NodeName,
 		NodeUID:     instance.Status.NodeUID,
 		Phase:       instance.Status.Phase,
@@ -129,10 +135,13 @@ type CSRInput struct {
 	CredentialOwner string
 	// CredentialKeys are the public keys, in DER, that already got a certificate with this bootstrap token.
 	CredentialKeys [][]byte
-	// JoinCredential is the id of the token in the command that is published for a host that joins by itself. It is
-	// empty if no command is published. JoinKey is the digest of the public key that got a certificate with this token,
-	// or empty.
-	JoinCredential, JoinKey string
+	// JoinCredentials are the ids of the tokens that a host that joins by itself may use: of the token in the command
+	// that is published for it, or of the tokens in the user data of Machines. JoinKey is the digest of the public key
+	// that got a certificate with the token of the command, or empty.
+	JoinCredentials []string
+	JoinKey         string
+	// Machine of the instance, or nil if it doesn't exist or has other user data.
+	Machine *CSRMachine
 	// OperatorUser is the operator's user name in the daemons' first requests.
 	OperatorUser string
 	// BootstrapUser is the user name in kubelets' requests for their first certificate.
@@ -158,6 +167,13 @@ type CSRInput struct {
 	ServiceNetwork netip.Prefix
 }
 
+// CSRMachine is the part of a Machine that a decision needs.
+type CSRMachine struct {
+	CreatedAt time.Time
+	// NodeRef is the name of its Node, or empty.
+	NodeRef string
+}
+
 // DecideCSR decides about one certificate request. It uses its input only: no clock, no cluster.
 func DecideCSR(in CSRInput) CSRDecision {
 	claim, ours := ClaimOf(in.CSR)
@@ -172,7 +188,7 @@ func DecideCSR(in CSRInput) CSRDecision {
 	}
 	var owners []CSRInstance
 	for _, instance := range in.Instances {
-		if claim.IsOf(instance.UID, instance.NodeName) {
+		if claim.isOf(instance) {
 			owners = append(owners, instance)
 		}
 	}

@@ -3,10 +3,10 @@ package policy
 import (
 	"crypto/x509"
 	"net/netip"
+	"slices"
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 )
@@ -28,8 +28,8 @@ type CSRClaim struct {
 	Kind CSRKind
 	// NodeName is the requested node identity, exactly as in the common name. It is unverified.
 	NodeName string
-	// UID is the WindowsInstance that a host claims. Such a claim has no NodeName. It is unverified.
-	UID string
+	// HostID is the host that a host claims to be. Such a claim has no NodeName. It is unverified.
+	HostID string
 	// Request is the parsed request. Its signature is unverified.
 	Request *x509.CertificateRequest
 }
@@ -64,24 +64,26 @@ func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
 	if node, found := strings.CutPrefix(name, contract.DaemonUserPrefix); found && node != "" {
 		return CSRClaim{Kind: CSRDaemon, NodeName: node, Request: request}, true
 	}
-	if uid, found := strings.CutPrefix(name, contract.HostUserPrefix); found && uid != "" {
-		return CSRClaim{Kind: CSRHost, UID: uid, Request: request}, true
+	if id, found := strings.CutPrefix(name, contract.HostUserPrefix); found && id != "" {
+		return CSRClaim{Kind: CSRHost, HostID: id, Request: request}, true
 	}
 	return CSRClaim{}, false
 }
 
-// IsOf reports whether a claim is about an instance, by its UID or its node name.
-func (c CSRClaim) IsOf(uid types.UID, nodeName string) bool {
-	if c.Kind == CSRHost {
-		return c.UID == string(uid)
+// isOf reports whether a claim is about an instance. The host of a Machine names itself by its key, and its Machine by
+// an address.
+func (c CSRClaim) isOf(i CSRInstance) bool {
+	if c.Kind != CSRHost {
+		return c.NodeName == i.NodeName
 	}
-	return c.NodeName == nodeName
+	return c.HostID == i.HostID || i.Machine != nil &&
+		slices.ContainsFunc(c.SANs(), func(name string) bool { return ContainsAddress(i.Given, name) })
 }
 
 // subject names the claim in messages.
 func (c CSRClaim) subject() string {
 	if c.Kind == CSRHost {
-		return "instance " + shown(c.UID)
+		return "host " + shown(c.HostID)
 	}
 	return "node " + shown(c.NodeName)
 }

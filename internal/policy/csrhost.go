@@ -1,18 +1,52 @@
 package policy
 
 import (
+	"slices"
+	"strings"
+	"time"
+
 	certificatesv1 "k8s.io/api/certificates/v1"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
+// newMachine is how long after the creation of its Machine a host may request its certificate. OpenShift's approver has
+// the same limit for nodes with Linux.
+const newMachine = 2 * time.Hour
+
+// HostID identifies a host that joins by itself, in its certificate and in the Secret of its calls. It is the UID of
+// the instance. Exception: all Machines have the same user data, so the host of a Machine is identified by the digest
+// of its first key. It is empty until the operator has approved this key.
+func HostID(instance *v1alpha1.WindowsInstance) string {
+	if machineOf(instance) != nil {
+		id, _ := strings.CutPrefix(instance.Status.HostKey, contract.HostKeyType)
+		return id
+	}
+	return string(instance.UID)
+}
+
+// machineOf returns the Machine whose user data the host of an instance joins with, or nil.
+func machineOf(instance *v1alpha1.WindowsInstance) *v1alpha1.Source {
+	if source := instance.Spec.Source; instance.Spec.ByItself != nil && source != nil &&
+		source.Kind == v1alpha1.SourceMachine {
+		return source
+	}
+	return nil
+}
+
 // hostRules are the rules for the certificate of a host that joins by itself. The first one is requested with the token
-// of the command. The host renews it by itself.
+// of the command or of the user data. The host renews it by itself.
 func hostRules() csrRules {
 	return csrRules{request: []csrRule{
 		signerIs(certificatesv1.KubeAPIServerClientSignerName),
 		subjectIs(contract.HostGroup),
-		noNames,
+		func(f csrFacts) *csrFault {
+			if f.isFirstOfMachine() {
+				return namesAreOfNodes(f)
+			}
+			return noNames(f)
+		},
 		usagesAre(certificatesv1.UsageClientAuth),
 		lifetimeWithin(maxDaemonLifetime, true),
 		keyIsStrong,
@@ -21,7 +55,13 @@ func hostRules() csrRules {
 	}, cluster: []csrRule{
 		staying,
 		func(f csrFacts) *csrFault {
-			if IsFirstKubeletRequest(f.CSR, f.BootstrapUser) {
+			switch {
+			case f.isFirstOfMachine():
+				if broken := tokenIsOfThisCommand(f); broken != nil {
+					return broken
+				}
+				return machineIsNew(f)
+			case IsFirstKubeletRequest(f.CSR, f.BootstrapUser):
 				return tokenIsOfThisCommand(f)
 			}
 			return nil
@@ -29,26 +69,58 @@ func hostRules() csrRules {
 	}}
 }
 
+func (f csrFacts) isFirstOfMachine() bool {
+	return f.instance.Machine != nil && IsFirstKubeletRequest(f.CSR, f.BootstrapUser)
+}
+
 func requestedByHostOrToken(f csrFacts) *csrFault {
-	if IsFirstKubeletRequest(f.CSR, f.BootstrapUser) || requestedByItself(f, contract.HostGroup) {
+	if IsFirstKubeletRequest(f.CSR, f.BootstrapUser) ||
+		requestedByItself(f, contract.HostGroup) && f.claim.HostID == f.instance.HostID {
 		return nil
 	}
 	return fault(CSRRequesterWrong, "neither the host of instance %s nor the token of its command requests this "+
 		"certificate", f.instance.Name)
 }
 
-// tokenIsOfThisCommand requires the token of this instance's present command. The token is valid for one key, so a
-// process that reads the command later can't use it.
+// tokenIsOfThisCommand requires the token of this instance's present command, or of the user data. A host gets one key,
+// so a process that reads the token later can't use it.
 func tokenIsOfThisCommand(f csrFacts) *csrFault {
-	if f.JoinCredential == "" {
+	if len(f.JoinCredentials) == 0 {
 		return notYet(CSRCredentialUnknown, "no command is published for the host of instance %s", f.instance.Name)
 	}
-	if CredentialOf(f.CSR) != f.JoinCredential {
+	if !slices.Contains(f.JoinCredentials, CredentialOf(f.CSR)) {
 		return fault(CSRCredentialForeign, "the token does not belong to the published command of instance %s",
 			f.instance.Name)
 	}
 	if f.JoinKey != "" && f.JoinKey != contract.Digest(f.claim.Request.RawSubjectPublicKeyInfo) {
 		return fault(CSRKeyOfAnother, "the token of instance %s was used on another host", f.instance.Name)
+	}
+	return nil
+}
+
+// machineIsNew applies the rules of OpenShift's approver: the Machine exists, is new, has no Node, and has the
+// requested addresses. Both times are the API server's.
+func machineIsNew(f csrFacts) *csrFault {
+	if f.Machine == nil { // its instance will go, and another Machine may have its address
+		return notYet(CSRMachineNotNew, "the Machine %s does not exist, or has other user data", f.instance.Name)
+	}
+	if f.claim.HostID != contract.Digest(f.claim.Request.RawSubjectPublicKeyInfo) {
+		return fault(CSRSubjectWrong, "the common name is not the digest of the key")
+	}
+	if f.instance.HostID != "" && f.instance.HostID != f.claim.HostID {
+		return fault(CSRKeyOfAnother, "another host has the certificate of instance %s", f.instance.Name)
+	}
+	for _, name := range f.claim.SANs() {
+		if !ContainsAddress(f.instance.Given, name) {
+			return fault(CSRNameNotOfNode, "%s is no address of the Machine %s", shown(name), f.instance.Name)
+		}
+	}
+	if f.Machine.NodeRef != "" {
+		return fault(CSRMachineNotNew, "the Machine %s has the Node %s", f.instance.Name, f.Machine.NodeRef)
+	}
+	if age := f.CSR.CreationTimestamp.Sub(f.Machine.CreatedAt); age < 0 || age > newMachine {
+		return fault(CSRMachineNotNew, "the request was made %s after the Machine %s; at most %s are accepted", age,
+			f.instance.Name, newMachine)
 	}
 	return nil
 }

@@ -46,6 +46,9 @@ const (
 const (
 	// CSRCredentialForeign occurs when a first certificate is requested with another host's bootstrap token.
 	CSRCredentialForeign CSRReason = "CSRCredentialForeign"
+	// CSRMachineNotNew occurs when a certificate is requested with the token of the user data, and the Machine doesn't
+	// exist, has a Node, or was created more than two hours before.
+	CSRMachineNotNew CSRReason = "CSRMachineNotNew"
 	// CSRNotRecognised occurs when the operator's own request isn't for a node's daemon.
 	CSRNotRecognised CSRReason = "CSRNotRecognised"
 	// CSRKeyOfAnother occurs when a bootstrap token is used for a second key.

@@ -39,3 +39,28 @@ func TestA85_TheCommandIsQuotedAndVerifiesAnAddress(t *testing.T) {
 		t.Error("a URL with a quote is accepted")
 	}
 }
+
+// Without a key, a machine gets a command, and nothing that lets anyone log in.
+func TestA88_UserDataWithoutAKeyJoinsAndOpensNoDoor(t *testing.T) {
+	t.Parallel()
+	for _, platform := range []contract.Platform{contract.PlatformAWS, contract.PlatformAzure, contract.PlatformGCP,
+		contract.PlatformNutanix} {
+		text, err := Render(Input{Platform: platform, Join: "& {\n$join = 1\n}\n", PublicKey: "ignored"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for part, want := range map[string]bool{"$join = 1": true, "Invoke-Step 'join'": true, "10250": true,
+			"add-routes": platform == contract.PlatformAWS, "sshd": false, "ssh-": false, "publicKey": false,
+			"Enable-LocalUser": false, "OpenSSH": false} {
+			if strings.Contains(text, part) != want {
+				t.Errorf("%s: contains %q: %t\n%s", platform, part, !want, text)
+			}
+		}
+		if strings.Count(text, "{") != strings.Count(text, "}") {
+			t.Errorf("%s: the braces don't match:\n%s", platform, text)
+		}
+	}
+	if _, err := Render(Input{Join: strings.Repeat("x", MaxSize)}); err == nil {
+		t.Error("user data that no cloud takes is accepted")
+	}
+}

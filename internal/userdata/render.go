@@ -15,6 +15,8 @@ type Input struct {
 	// Platform determines how the cloud receives the script. An unknown platform is rendered like
 	// contract.PlatformNone.
 	Platform contract.Platform
+	// Join is the command with which a host joins by itself: see JoinCommand. If it is set, there is no SSH server.
+	Join string
 	// PublicKey is the line of authorized_keys, "<type> <base64>", of the key that gets in.
 	PublicKey string
 	// HostKey is the shared SSH host key for the first contact: an Ed25519 key in OpenSSH's PEM. It is omitted if it is
@@ -55,16 +57,17 @@ var script string
 
 // Render makes the user data. The same input gives the same text. It fails on keys that break
 // the rules of Input, and on user data that is too large for a cloud.
-func Render(in Input) (string, error) {
-	publicKey, err := canonicalLine(in.PublicKey)
-	if err != nil {
-		return "", fmt.Errorf("reading the public key: %w", err)
-	}
+func Render(in Input) (_ string, err error) {
 	values := struct {
-		PublicKey, HostKey, HostKeyLine string
-		AWS                             bool
-		EC2Launch                       ec2Launch
-	}{PublicKey: publicKey, AWS: in.Platform == contract.PlatformAWS, EC2Launch: pinned()}
+		Join, PublicKey, HostKey, HostKeyLine string
+		AWS                                   bool
+		EC2Launch                             ec2Launch
+	}{Join: in.Join, AWS: in.Platform == contract.PlatformAWS, EC2Launch: pinned()}
+	if in.Join == "" {
+		if values.PublicKey, err = canonicalLine(in.PublicKey); err != nil {
+			return "", fmt.Errorf("reading the public key: %w", err)
+		}
+	}
 	if len(in.HostKey) > 0 && CarriesHostKey(in.Platform) {
 		if values.HostKeyLine, err = HostKeyLine(in.HostKey); err != nil {
 			return "", err
@@ -81,7 +84,7 @@ func Render(in Input) (string, error) {
 	}
 	wrapped := wrap(in.Platform, text.String())
 	if len(wrapped) > MaxSize {
-		return "", fmt.Errorf("the user data has %d bytes and clouds take %d: use a shorter key", len(wrapped), MaxSize)
+		return "", fmt.Errorf("the user data has %d bytes and clouds take %d", len(wrapped), MaxSize)
 	}
 	return wrapped, nil
 }

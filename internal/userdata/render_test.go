@@ -76,6 +76,26 @@ func TestEveryPlatformIsGivenWhatItsGoldenFileSays(t *testing.T) {
 	}
 }
 
+// The grammar of PowerShell reads the golden file.
+func TestA88_TheCommandIsAPartOfTheScript(t *testing.T) {
+	t.Parallel()
+	command, err := userdata.JoinCommand(userdata.Join{Program: contract.Blob{Digest: strings.Repeat("a", 64), Size: 7},
+		URL: "https://api.example.com:6443/x", Attendance: contract.Attendance{APIServer: "https://api.example.com:6443",
+			CA: "CERTIFICATE", Payload: "/x", Namespace: "wmco", Token: "TOKEN"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, golden := render(t, userdata.Input{Platform: contract.PlatformAWS, Join: command}), "testdata/join.ps1"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(golden); err != nil || got != string(want) {
+		t.Errorf("the user data differs from %s (%v); run with -update and look at the difference", golden, err)
+	}
+}
+
 // goldenFile has what a platform is given: on vSphere and Nutanix that is what it is without a cloud.
 func goldenFile(platform contract.Platform) string {
 	if platform == contract.PlatformVSphere || platform == contract.PlatformNutanix {

@@ -1,8 +1,10 @@
-# Lets the operator of Windows nodes log in over SSH. It may run at every boot: it changes only what differs.
+# {{if .Join}}Makes this host a Windows node{{else}}Lets the operator of Windows nodes log in over SSH{{end}}. It may run at every boot: it changes only what differs.
 # What it did, or could not do, stands in C:\Windows\Logs\windows-user-data.log; nothing secret does.
 Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
 $ProgressPreference = 'SilentlyContinue'
+
+{{- if .PublicKey}}
 
 <# The public key that is authorised, for scripts that look for it:
 {{.PublicKey}}
@@ -11,6 +13,7 @@ $publicKey = '{{.PublicKey}}'
 {{- if .HostKey}}
 $hostKey = '{{.HostKey}}'
 $hostKeyLine = '{{.HostKeyLine}}'
+{{- end}}
 {{- end}}
 $log = Join-Path $env:SystemRoot 'Logs\windows-user-data.log'
 $ssh = Join-Path $env:ProgramData 'ssh'
@@ -68,6 +71,7 @@ function Set-Rule([string] $Name, [string] $Title, [int] $Port, [string] $Edge) 
 }
 
 if ((Test-Path -LiteralPath $log) -and (Get-Item -LiteralPath $log).Length -gt 1000000) { Remove-Item -LiteralPath $log }
+{{- if .PublicKey}}
 
 # Azure makes the administrator capi. Elsewhere the built-in account, whatever its name, must be usable; only one that is disabled gets a password,
 # because Windows enables none without, and nobody ever learns it.
@@ -147,12 +151,16 @@ Invoke-Step 'host keys' {
     Set-PrivateFile $mark $machine
 }
 {{- end}}
+{{- end}}
 
 Invoke-Step 'firewall' {
     Set-Rule 'ContainerLogsPort' 'ContainerLogsPort' 10250 'Allow'
     Set-Rule 'WindowsExporter' 'WindowsExporter' 9182 'Allow'
+{{- if .PublicKey}}
     Set-Rule 'OpenSSH-Server-In-TCP' 'OpenSSH SSH Server (sshd)' 22 'Block'
+{{- end}}
 }
+{{- if .PublicKey}}
 
 Invoke-Step 'sshd' {
     Set-Service -Name 'sshd' -StartupType Automatic
@@ -162,6 +170,13 @@ Invoke-Step 'sshd' {
         Start-Service -Name 'sshd'
     }
 }
+{{- end}}
+{{- if .Join}}
+
+Invoke-Step 'join' {
+    if (Get-Service -Name 'windows-instance-attend' -ErrorAction SilentlyContinue) { return }
+{{.Join}}}
+{{- end}}
 {{- if .AWS}}
 
 # Networks of pods would take the route to the metadata service away; this task keeps it. It comes last, because an upgrade of EC2Launch may end

@@ -3,7 +3,9 @@ package cloud
 import (
 	"context"
 	"slices"
+	"time"
 
+	"github.com/go-logr/logr"
 	configv1 "github.com/openshift/api/config/v1"
 	"golang.org/x/crypto/ssh"
 
@@ -14,9 +16,16 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
+// joinTries is how often the script tries to download the program.
+const joinTries = 20
+
 // firstBoot configures a host according to its image and its user data, and returns the resulting setup. If the user
 // data is invalid, no login is possible on the host.
 func (o Options) firstBoot(host *fleet.HostOptions, userData string, fault Fault) Setup {
+	if fleet.IsJoinCommand(userData) {
+		host.NoSSH = true
+		return Setup{join: userData}
+	}
 	setup, err := Evaluate(o.Platform, userData, host.Machine.AuthorizedKeys)
 	setup.again = func(authorized []byte) []ssh.PublicKey {
 		later, err := Evaluate(o.Platform, userData, authorized)
@@ -80,4 +89,21 @@ func stranger() ssh.PublicKey {
 		panic(err) // the system has no randomness
 	}
 	return signer.PublicKey()
+}
+
+// joins runs user data with which the host joins by itself. Like the script, it tries for some minutes.
+func (s Setup) joins(ctx context.Context, host *fleet.Host, log logr.Logger) {
+	if s.join == "" {
+		return
+	}
+	for range joinTries {
+		output, err := fleet.RunJoinCommand(ctx, host.Machine, s.join)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		log.Info("a host does not join yet", "host", host.Name, "detail", err.Error(), "output", output)
+		if !pause(ctx, time.Second) {
+			return
+		}
+	}
 }

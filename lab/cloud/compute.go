@@ -112,6 +112,7 @@ func (c *compute) run(ctx context.Context, i *instance, wanted string, options f
 		return errors.Join(err, lease.Release())
 	}
 	c.tell(i, lease.Address, host)
+	setup.joins(ctx, host, c.options.Log)
 	setup.laterBoots(ctx, host)
 	<-ctx.Done()
 	return host.Close()

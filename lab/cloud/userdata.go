@@ -25,6 +25,8 @@ type Setup struct {
 	Ports []int
 	// Persist means that the script runs at each boot, and not only at the first.
 	Persist bool
+	// join is a script with which the host joins by itself, without SSH, or empty.
+	join string
 	// again returns the authorized keys after a later boot, given the keys before it.
 	again func(authorized []byte) []ssh.PublicKey
 }

@@ -22,6 +22,9 @@ import (
 // settings is the quoted JSON in the command for a host that joins by itself.
 var settings = regexp.MustCompile(`'(\{"program".*\})'`)
 
+// IsJoinCommand reports whether a script contains the command for a host that joins by itself.
+func IsJoinCommand(script string) bool { return settings.MatchString(script) }
+
 // PowerShell stands in for Windows PowerShell on a host, for the command of a host that joins by itself.
 type PowerShell struct {
 	Files winos.Files

@@ -29,7 +29,7 @@ func elsewhere() map[string]trial {
 		insideIt: {"A06", "A13", "A14", "A16", "A41", "A42", "A44", "A46"},
 		byAttack: {"A50", "A51", "A52", "A53", "A54", "A55"},
 		atBuild: {"A64", "A65", "A66", "A67", "A71", "A74", "A75", "A80", "A81", "A82", "A83",
-			"A84", "A85", "A86", "A87", "A90", "A91"},
+			"A84", "A85", "A86", "A87", "A88", "A90", "A91"},
 		fleetOnly: {"A28", "A29", "A31"},
 		"it changes credentials of the whole cluster; `make test` tries it":                 {"A21", "A23", "A26"},
 		"a proxy that is not there would stop pulls on all nodes; `make test` tries it":     {"A24"},

@@ -56,14 +56,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("gathering what %s depends on: %w", csr.Name, err)
 	}
 	first := policy.IsFirstKubeletRequest(csr, r.options.BootstrapUser)
-	if first && decision.Verdict == policy.CSRApprove &&
-		!r.used.claim(policy.CredentialOf(csr), claim.Request.RawSubjectPublicKeyInfo) {
-		return ctrl.Result{RequeueAfter: time.Second}, nil // another key was faster; decide again
-	}
 	if first && decision.Verdict == policy.CSRApprove && claim.Kind == policy.CSRHost {
-		if err = r.bindKey(ctx, claim); err != nil {
+		if err = r.bindKey(ctx, claim, decision.Instance); err != nil {
 			return ctrl.Result{}, fmt.Errorf("recording the key of %s: %w", csr.Name, err)
 		}
+	} else if first && decision.Verdict == policy.CSRApprove &&
+		!r.used.claim(policy.CredentialOf(csr), claim.Request.RawSubjectPublicKeyInfo) {
+		return ctrl.Result{RequeueAfter: time.Second}, nil // another key was faster; decide again
 	}
 	if decision.Verdict == policy.CSRRefuse && decision.Reason == policy.CSRKeyOfAnother {
 		r.options.UsedTokens.ids.Add(policy.CredentialOf(csr), true, usedLife)

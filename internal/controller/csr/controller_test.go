@@ -46,7 +46,8 @@ func newWorld(t *testing.T, objects ...client.Object) world {
 func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Object, newer []client.Object) world {
 	t.Helper()
 	build := func(objects []client.Object) *fake.ClientBuilder {
-		b := fake.NewClientBuilder().WithScheme(scheme.New(t)).WithInterceptorFuncs(funcs)
+		b := fake.NewClientBuilder().WithScheme(scheme.New(t)).WithInterceptorFuncs(funcs).
+			WithStatusSubresource(&v1alpha1.WindowsInstance{})
 		for _, o := range objects { // the fake writes into what it is given, and parallel tests share it
 			b = b.WithObjects(
 				o.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy has its original's type
@@ -479,7 +480,7 @@ func TestAHostsFirstServingCertificateWaitsForItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	joining.Status.NodeName = nodeName
-	if err := w.client.Update(t.Context(), joining); err != nil {
+	if err := w.client.Status().Update(t.Context(), joining); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.news(t.Context(), joining); len(got) == 0 {

@@ -3,7 +3,9 @@ package csr
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
@@ -56,14 +59,22 @@ func (s *UsedTokens) Has(id string) bool {
 
 // gatherCredential adds the owner of the request's bootstrap token, and the keys that the token was used for. The cache
 // is enough: a token whose owner it does not show yet waits, and the operator remembers its own approvals.
-func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput, claim policy.CSRClaim) error {
+func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
+	claim policy.CSRClaim) (err error) {
 	id := policy.CredentialOf(in.CSR)
 	if id == "" {
 		return nil
 	}
 	if claim.Kind == policy.CSRHost {
-		command, err := r.command(ctx, claim)
-		in.JoinCredential = string(command.Data[contract.JoinCredentialField])
+		secret := contract.JoinSecretPrefix + claim.HostID
+		if len(in.Instances) == 1 && in.Instances[0].Machine != nil {
+			secret = contract.MachinesJoinSecret
+			if in.Machine, err = r.options.Machine(ctx, in.Instances[0].Machine); err != nil {
+				return err
+			}
+		}
+		command, err := r.command(ctx, secret)
+		in.JoinCredentials = strings.Fields(string(command.Data[contract.JoinCredentialField]))
 		in.JoinKey = string(command.Data[contract.JoinKeyField])
 		return err
 	}
@@ -72,7 +83,7 @@ func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput, 
 		return err
 	}
 	for i := range owners {
-		if !claim.IsOf(owners[i].UID, owners[i].Status.NodeName) {
+		if claim.NodeName != owners[i].Status.NodeName {
 			in.CredentialOwner = owners[i].Name
 		}
 	}
@@ -91,27 +102,46 @@ func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput, 
 	return nil
 }
 
-// command returns the Secret with the command of the host that a claim is about. It is empty if there is none.
-func (r *Reconciler) command(ctx context.Context, claim policy.CSRClaim) (*corev1.Secret, error) {
+// command returns the Secret that a token of hosts is bound to. It is empty if there is none.
+func (r *Reconciler) command(ctx context.Context, name string) (*corev1.Secret, error) {
 	command := &corev1.Secret{}
-	key := types.NamespacedName{Namespace: r.options.Namespace, Name: contract.JoinSecretPrefix + claim.UID}
+	key := types.NamespacedName{Namespace: r.options.Namespace, Name: name}
 	if err := client.IgnoreNotFound(r.client.Get(ctx, key, command)); err != nil {
 		return command, fmt.Errorf("reading secret %s: %w", key.Name, err)
 	}
 	return command, nil
 }
 
-// bindKey records the key of a host's first request beside the token of its command, before the request is approved. So
-// the record lives as long as the token, and no other key gets a certificate with it.
-func (r *Reconciler) bindKey(ctx context.Context, claim policy.CSRClaim) error {
-	command, err := r.command(ctx, claim)
-	if err != nil || string(command.Data[contract.JoinKeyField]) != "" {
-		return err // the decision has compared it
+var errFaster = errors.New("a request for the same host was faster")
+
+// bindKey records the key of a host's first request before the request is approved, so that no other key gets a
+// certificate: beside the token of the command, where the record lives as long as the token, or for a Machine in the
+// status of its instance. If another request was faster, bindKey fails, and the request is decided again.
+func (r *Reconciler) bindKey(ctx context.Context, claim policy.CSRClaim, of *policy.CSRInstance) error {
+	if of.Machine != nil {
+		instance := &v1alpha1.WindowsInstance{}
+		err := r.live.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, instance)
+		if id := policy.HostID(instance); err != nil || id == claim.HostID {
+			return err
+		} else if instance.UID != of.UID || id != "" {
+			return errFaster
+		}
+		pinned := instance.DeepCopy()
+		pinned.Status.HostKey = contract.HostKeyType + claim.HostID
+		return r.client.Status().Patch(ctx, pinned,
+			client.MergeFromWithOptions(instance, client.MergeFromWithOptimisticLock{}))
+	}
+	command, err := r.command(ctx, contract.JoinSecretPrefix+claim.HostID)
+	key := contract.Digest(claim.Request.RawSubjectPublicKeyInfo)
+	if bound := string(command.Data[contract.JoinKeyField]); err != nil || bound == key {
+		return err
+	} else if bound != "" {
+		return errFaster
 	}
 	bound := command.DeepCopy()
 	if bound.Data == nil {
 		bound.Data = map[string][]byte{}
 	}
-	bound.Data[contract.JoinKeyField] = []byte(contract.Digest(claim.Request.RawSubjectPublicKeyInfo))
+	bound.Data[contract.JoinKeyField] = []byte(key)
 	return r.client.Patch(ctx, bound, client.MergeFromWithOptions(command, client.MergeFromWithOptimisticLock{}))
 }

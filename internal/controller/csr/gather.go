@@ -2,6 +2,7 @@ package csr
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -27,10 +28,10 @@ func (r *Reconciler) gather(
 	ctx context.Context, reader client.Reader, csr *certificatesv1.CertificateSigningRequest, claim policy.CSRClaim,
 ) (policy.CSRInput, error) {
 	in := policy.CSRInput{CSR: csr, OperatorUser: r.options.OperatorUser, BootstrapUser: r.options.BootstrapUser}
-	if claim.NodeName == "" && claim.UID == "" {
+	if claim.NodeName == "" && claim.HostID == "" {
 		return in, nil // the operator's own request, without a node
 	}
-	known, err := r.instances(ctx, instancesByClaim, claimKey(claim))
+	known, err := r.claimed(ctx, claim)
 	if err != nil || len(known) == 0 {
 		return in, err
 	}
@@ -55,6 +56,24 @@ func (r *Reconciler) gather(
 		err = nil
 	}
 	return in, err
+}
+
+// claimed lists the instances that a claim is about. The first request of a Machine's host names the Machine's address.
+func (r *Reconciler) claimed(ctx context.Context, claim policy.CSRClaim) ([]v1alpha1.WindowsInstance, error) {
+	known, err := r.instances(ctx, instancesByClaim, claimKey(claim))
+	if claim.Kind != policy.CSRHost {
+		return known, err
+	}
+	for _, name := range claim.SANs() {
+		more, failed := r.instances(ctx, instancesByAddress, policy.AddressText(name))
+		for i := range more {
+			if !slices.ContainsFunc(known, func(k v1alpha1.WindowsInstance) bool { return k.UID == more[i].UID }) {
+				known = append(known, more[i])
+			}
+		}
+		err = errors.Join(err, failed)
+	}
+	return known, err
 }
 
 // instances lists the instances that an index of the cache has for a value.

@@ -1,15 +1,24 @@
 package csr
 
 import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 const hostUID = "0b0c7a1e"
@@ -48,4 +57,61 @@ func TestA85_TheKeyOfACommandIsRememberedAsLongAsItsToken(t *testing.T) {
 	if got, _ := w.decide(t, second.Name); got != "Denied CSRKeyOfAnother" {
 		t.Errorf("another key with the same token: %s", got)
 	}
+}
+
+// The first key of a Machine's host is recorded in the status of its instance, and lasts as long as this.
+func TestA88_TheFirstKeyOfAMachineWins(t *testing.T) {
+	t.Parallel()
+	const address = "10.0.0.7"
+	host := instance("win-a", "", address, v1alpha1.PhaseConnecting)
+	host.UID, host.Spec.ByItself = hostUID, &v1alpha1.ByItself{}
+	host.Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-a", UID: "machine"}
+	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.MachinesJoinSecret},
+		Data: map[string][]byte{contract.JoinCredentialField: []byte("JTI=old " + tokenID)}}
+	first, firstID := machineFirst(t, "first", address)
+	second, _ := machineFirst(t, "second", address)
+	w := newWorld(t, host, token, first, second)
+	w.options.Machine = func(_ context.Context, source *v1alpha1.Source) (*policy.CSRMachine, error) {
+		if source.UID != "machine" {
+			return nil, nil
+		}
+		return &policy.CSRMachine{CreatedAt: first.CreationTimestamp.Time}, nil
+	}
+	if got, _ := w.decide(t, first.Name); got != "Approved HostApproved" {
+		t.Fatalf("the first request: %s", got)
+	}
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(host), host); err != nil ||
+		policy.HostID(host) != firstID {
+		t.Fatalf("the key is not recorded: %s, %v", host.Status.HostKey, err)
+	}
+	if got, _ := w.decide(t, second.Name); got != "Denied CSRKeyOfAnother" {
+		t.Errorf("another key for this Machine: %s", got)
+	}
+	// Two requests are decided at the same time: the cache and the decision show no key.
+	claim, _ := policy.ClaimOf(second)
+	was := policy.CSRInstanceOf(host)
+	if err := w.bindKey(t.Context(), claim, &was); err == nil {
+		t.Error("another key was recorded")
+	}
+}
+
+// machineFirst is the first request of a Machine's host, and the ID of the host.
+func machineFirst(t *testing.T, name, address string) (csr *certificatesv1.CertificateSigningRequest, id string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id = contract.Digest(der)
+	csr = hostFirst(t, name)
+	csr.Spec.Request, err = cert.MakeCSR(key, &pkix.Name{CommonName: contract.HostUserPrefix + id,
+		Organization: []string{contract.HostGroup}}, nil, []net.IP{net.ParseIP(address)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return csr, id
 }

@@ -16,7 +16,7 @@ import (
 const (
 	// requestsAbout finds pending requests by the node and by each address that they claim.
 	requestsAbout = "csr.about"
-	// instancesByClaim finds instances by their node name and by their UID, instancesByAddress by their addresses.
+	// instancesByClaim finds instances by their node name and the ID of their host, instancesByAddress by addresses.
 	instancesByClaim   = "csr.claim"
 	instancesByAddress = "csr.address"
 	// requestsByCredential finds approved first requests of kubelets by the id of their bootstrap token.
@@ -57,7 +57,7 @@ func indexes(bootstrapUser string) []index {
 			func(i *v1alpha1.WindowsInstance) []string { return i.Status.BootstrapCredentials }),
 		indexOf(&v1alpha1.WindowsInstance{}, instancesByClaim,
 			func(i *v1alpha1.WindowsInstance) []string {
-				return []string{nodeKey(i.Status.NodeName), hostKey(string(i.UID))}
+				return []string{nodeKey(i.Status.NodeName), hostKey(policy.HostID(i))}
 			}),
 		indexOf(&v1alpha1.WindowsInstance{}, instancesByAddress, addressesOfInstance),
 		indexOf(&corev1.Node{}, nodesByAddress, addressesOfNode),
@@ -84,11 +84,11 @@ func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 func nodeKey(name string) string { return "node/" + name }
 
 // hostKey is the same for a host that joins by itself.
-func hostKey(uid string) string { return "host/" + uid }
+func hostKey(id string) string { return "host/" + id }
 
 func claimKey(claim policy.CSRClaim) string {
 	if claim.Kind == policy.CSRHost {
-		return hostKey(claim.UID)
+		return hostKey(claim.HostID)
 	}
 	return nodeKey(claim.NodeName)
 }

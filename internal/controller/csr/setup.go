@@ -41,6 +41,9 @@ type Options struct {
 	// Reserved returns more addresses that no host has (of the API server and of pods), and names that no host has (of
 	// the API server). If Reserved or ServiceNetwork returns a problem, the request waits.
 	Reserved func(ctx context.Context) (addresses []netip.Prefix, names []string, err error)
+	// Machine returns the Machine that an instance was created from, or nil if it doesn't exist or has other user data.
+	// Only the first requests of their hosts need it.
+	Machine func(ctx context.Context, source *v1alpha1.Source) (*policy.CSRMachine, error)
 	// UsedTokens collects the bootstrap tokens that get no further certificate.
 	UsedTokens *UsedTokens
 }
@@ -106,7 +109,7 @@ func nodeNews() predicate.Predicate {
 func (r *Reconciler) news(ctx context.Context, object client.Object) []reconcile.Request {
 	switch o := object.(type) {
 	case *v1alpha1.WindowsInstance:
-		return r.about(ctx, append(addressesOfInstance(o), nodeKey(o.Status.NodeName), hostKey(string(o.UID))))
+		return r.about(ctx, append(addressesOfInstance(o), nodeKey(o.Status.NodeName), hostKey(policy.HostID(o))))
 	case *corev1.Node:
 		return r.about(ctx, append(addressesOfNode(o), nodeKey(o.Name)))
 	}

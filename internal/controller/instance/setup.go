@@ -28,6 +28,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/rollout"
 	"github.com/windows-nodes/wmco/internal/controller/watch"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
+	"github.com/windows-nodes/wmco/internal/policy"
 )
 
 // workers is the number of concurrent remote calls. A worker mostly waits for the network. Slots limit the joins.
@@ -182,7 +183,9 @@ func reports(namespace string) predicate.Predicate {
 	}))
 }
 
-// keyNews passes an instance whose host must be tried with the key.
+// keyNews passes an instance whose host must be tried with the key, or whose host, of a Machine, got its certificate.
 func keyNews() predicate.Predicate {
-	return watch.Changed(func(o client.Object) string { return o.GetAnnotations()[contract.TryKeyAnnotation] })
+	return watch.Changed(func(i *v1alpha1.WindowsInstance) []string {
+		return []string{i.Annotations[contract.TryKeyAnnotation], policy.HostID(i)}
+	})
 }

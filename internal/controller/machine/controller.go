@@ -19,7 +19,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/cluster"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/problem"
-	"github.com/windows-nodes/wmco/internal/inventory"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -86,7 +85,7 @@ func (r *Reconciler) project(ctx context.Context, v view) (again time.Duration, 
 	if v.platform, err = r.options.Platform(ctx); err != nil {
 		logf.FromContext(ctx).V(1).Info("machines wait for the cluster's platform", "why", err.Error())
 	}
-	v.resolves = r.resolve(ctx, v.machines)
+	v.resolves, v.byItself = r.resolve(ctx, v.machines), r.options.ByItself
 	p := decide(v)
 	again, err = r.carryOut(ctx, &p)
 	if v.platform != "" { // without the platform, no Machine was read, and the conditions stay
@@ -113,7 +112,7 @@ func (r *Reconciler) carryOut(ctx context.Context, p *plan) (again time.Duration
 		logf.FromContext(ctx).V(1).Info("machine is no instance yet", "machine", name, "why", why)
 	}
 	for _, c := range p.create {
-		problem, err := r.create(ctx, c.entry)
+		problem, err := r.create(ctx, c)
 		if done(err); problem != nil {
 			p.findings = append(p.findings, finding{machine: c.machine, problem: problem, lasts: leavingTime})
 		}
@@ -123,6 +122,9 @@ func (r *Reconciler) carryOut(ctx context.Context, p *plan) (again time.Duration
 	}
 	for _, instance := range p.leave {
 		done(r.leave(ctx, instance))
+	}
+	if p.early {
+		again = policy.Soonest(again, staleRetry)
 	}
 	for _, f := range p.findings {
 		switch f.problem.Reason {
@@ -134,15 +136,14 @@ func (r *Reconciler) carryOut(ctx context.Context, p *plan) (again time.Duration
 }
 
 // create creates the instance of a Machine: see problem.OfCreate.
-func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contract.Problem, error) {
+func (r *Reconciler) create(ctx context.Context, c newcomer) (*contract.Problem, error) {
 	instance := &v1alpha1.WindowsInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: entry.Name},
-		Spec:       projected(v1alpha1.WindowsInstanceSpec{}, entry),
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: c.machine.Name}, Spec: c.spec,
 	}
 	if err := r.client.Create(ctx, instance); err != nil {
-		return problem.OfCreate(entry.Name, err)
+		return problem.OfCreate(c.machine.Name, err)
 	}
-	logf.FromContext(ctx).Info("machine found, instance made", "instance", entry.Name, "address", entry.Address)
+	logf.FromContext(ctx).Info("machine found, instance made", "instance", c.machine.Name, "address", c.spec.Address)
 	return nil, nil
 }
 

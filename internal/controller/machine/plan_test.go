@@ -61,7 +61,7 @@ type steps struct {
 func shorten(p plan) steps {
 	s := steps{}
 	for _, c := range p.create {
-		s.Create = append(s.Create, c.entry.Name)
+		s.Create = append(s.Create, c.machine.Name)
 	}
 	for _, i := range p.leave {
 		s.Leave = append(s.Leave, i.Name)

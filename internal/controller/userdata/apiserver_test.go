@@ -88,6 +88,48 @@ func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 	s.usedItsRights()
 }
 
+// Without a key, Machines boot with a command. A user who replaces the key changes nothing.
+func TestA88_WithoutAKeyTheUserDataIsACommand(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	commands := func(secret *corev1.Secret) bool {
+		return strings.Contains(string(secret.Data[contract.UserDataField]), "& { join }") &&
+			!strings.Contains(string(secret.Data[contract.UserDataField]), "sshd")
+	}
+	joins := func(what string, createdAt time.Time, want bool) {
+		t.Helper()
+		s.until(what, func() bool {
+			byItself, isKnown := s.state.ByItself(createdAt)
+			return isKnown && byItself == want
+		})
+	}
+	begin := s.clock()
+	s.start()
+	if _, isKnown := s.state.ByItself(begin); isKnown {
+		t.Error("it is known how Machines join, although the command is not known")
+	}
+	s.set(func() { s.join = "& { join }\n" })
+	s.eventually(machineAPI, script, "the command", commands)
+	joins("Machines to join by themselves", begin, true)
+
+	s.set(func() { s.now = begin.Add(time.Hour) })
+	line := newLine(t)
+	s.key(line)
+	s.eventually(machineAPI, script, "the key", authorizes(line))
+	joins("new Machines to be reached over SSH", begin.Add(time.Hour+time.Second), false)
+	joins("earlier Machines to join by themselves", begin.Add(time.Hour-time.Second), true)
+
+	s.remove(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.PrivateKeySecret}})
+	last, err := s.read(machineAPI, script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.stays(machineAPI, last)
+	s.set(func() { s.now = begin.Add(2 * time.Hour) })
+	s.eventually(machineAPI, script, "the command again", commands)
+	joins("earlier Machines to be reached over SSH", begin.Add(2*time.Hour-time.Second), false)
+}
+
 // holds waits until the state reports whether Machines are created with a key.
 func (s *stage) holds(line string, want bool) {
 	s.t.Helper()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
@@ -22,10 +23,25 @@ func namespaces() []string {
 	return []string{contract.MachineAPINamespace, contract.ClusterAPINamespace}
 }
 
-// State tells which key the user data holds.
+// State tells what the user data holds.
 type State struct {
 	// held is the hash of the public key that Machines are created with, empty while it is unknown.
 	held atomic.Value
+	// way is how the hosts of new Machines join, or nil while it is unknown.
+	way atomic.Pointer[way]
+}
+
+// way is how the hosts of Machines join that are created since a time. Earlier Machines have the other user data.
+type way struct {
+	byItself bool
+	since    time.Time
+}
+
+// ByItself reports whether the host of a Machine joins by itself. isKnown is false until the operator has looked for
+// the private key.
+func (s *State) ByItself(createdAt time.Time) (byItself, isKnown bool) {
+	w := s.way.Load()
+	return w != nil && w.byItself != createdAt.Before(w.since), w != nil
 }
 
 // Holds reports whether Machines of the Machine API that are created now authorise the key with this hash.
@@ -41,14 +57,21 @@ type reconciler struct {
 	live   client.Reader
 	events events.EventRecorder
 	state  *State
+	// keyless is since when there is no private key, or zero.
+	keyless time.Time
 }
 
 var _ reconcile.Reconciler = (*reconciler)(nil)
 
-// Reconcile writes what is missing or differs. Without a usable key, or on an unknown platform, everything stays.
+// Reconcile writes what is missing or differs. With an unusable key, or on an unknown platform, everything stays.
 func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	want, problems, err := r.wanted(ctx)
 	if problem, ok := contract.AsProblem(err); ok {
+		isOfKey := problem.Reason == contract.ReasonPrivateKeyInvalid ||
+			problem.Reason == contract.ReasonPrivateKeyMissing
+		if isOfKey && r.state.way.Load() == nil {
+			r.enters(false)
+		}
 		logf.FromContext(ctx).V(1).Info("user data waits", "reason", problem.Reason, "detail", problem.Detail)
 		return ctrl.Result{RequeueAfter: r.recheck}, nil
 	}
@@ -69,6 +92,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 				held = want.publicKeyHash
 			}
 			r.state.held.Store(held)
+			r.enters(holds && want.publicKeyHash == "")
 		}
 	}
 	settings := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion().String(), Kind: "WindowsMachineConfig",
@@ -81,20 +105,32 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: r.recheck}, nil
 }
 
-// wanted returns what the secrets must hold. The error is a *contract.Problem while the key or the platform is unknown.
+// wanted returns what the secrets must hold: with a private key, a script that authorises it, and without one, a script
+// with which hosts join by themselves. The error is a *contract.Problem while the key or the platform is unknown.
 // The problems are about a part that the script can do without.
 func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contract.Problem, err error) {
-	key, err := r.PublicKey(ctx)
-	if err != nil {
-		return want, nil, err
+	key, missing := r.PublicKey(ctx)
+	isMissing := r.isKeyMissing(missing)
+	if missing != nil && !isMissing {
+		return want, nil, missing
 	}
 	platform, err := r.Platform(ctx)
+	if err == nil && isMissing {
+		absent, failed := r.absent(ctx, contract.MachineAPINamespace)
+		if err = failed; absent || platform == contract.PlatformVSphere { // no machine runs the user data
+			err = missing
+		}
+	}
 	if err != nil {
 		return want, nil, err
 	}
 	want.publicKeyHash = key.Hash
 	in := userdata.Input{Platform: platform, PublicKey: key.Line}
-	if userdata.CarriesHostKey(platform) {
+	if isMissing {
+		if in.Join, err = r.Join(ctx, r.Now()); err != nil {
+			return want, nil, err
+		}
+	} else if userdata.CarriesHostKey(platform) {
 		key, err := r.hostKey(ctx)
 		if p, ok := contract.AsProblem(err); ok {
 			problems = append(problems, p)
@@ -108,4 +144,30 @@ func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contr
 		return want, nil, fmt.Errorf("rendering the user data: %w", err)
 	}
 	return want, problems, nil
+}
+
+// isKeyMissing reports whether there is no private key. If Machines were created with a key, it must be missing for
+// keyGrace: a user may replace the Secret.
+func (r *reconciler) isKeyMissing(err error) bool {
+	problem, ok := contract.AsProblem(err)
+	if !ok || problem.Reason != contract.ReasonPrivateKeyMissing {
+		r.keyless = time.Time{}
+		return false
+	}
+	if r.keyless.IsZero() {
+		r.keyless = r.Now()
+	}
+	w := r.state.way.Load()
+	return w == nil || w.byItself || r.Now().Sub(r.keyless) >= keyGrace
+}
+
+// enters records how the hosts of new Machines join.
+func (r *reconciler) enters(byItself bool) {
+	switch before := r.state.way.Load(); {
+	case before == nil:
+		r.state.way.Store(&way{byItself: byItself})
+	case before.byItself != byItself:
+		// The API server writes the times of Machines in whole seconds.
+		r.state.way.Store(&way{byItself: byItself, since: r.Now().Truncate(time.Second)})
+	}
 }

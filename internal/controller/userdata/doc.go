@@ -1,11 +1,12 @@
-// Package userdata publishes the key that new machines must accept. It keeps the secret windows-user-data in the
+// Package userdata publishes the key that new machines must accept. Without a key, it publishes the command with which
+// their hosts join by themselves. It keeps the secret windows-user-data in the
 // namespaces where clouds read user data. It also keeps the SSH host key that identifies a machine at the first
 // contact.
 //
 // The operator runs it. The journeys of internal/instance ask FirstContact which host key a machine shows at first. It
 // writes these secrets and nothing else: a changed script affects no existing Machine.
 //
-//	cloud-private-key ──▶ public key ─┐
+//	cloud-private-key ──▶ public key ─┐ (or, without it, a command with a token)
 //	windows-ssh-host-key ─────────────┼─▶ windows-user-data in openshift-machine-api,
 //	platform ─────────────────────────┘   and in openshift-cluster-api where that exists
 //

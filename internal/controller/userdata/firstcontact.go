@@ -15,6 +15,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
@@ -64,8 +65,8 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	if !published {
 		return "", nil
 	}
-	made, err := f.madeFromOurs(ctx, source)
-	if err != nil || made.Before(since.Add(margin)) {
+	machine, err := f.Machine(ctx, source)
+	if err != nil || machine == nil || machine.CreatedAt.Before(since.Add(margin)) {
 		return "", err
 	}
 	return key, nil
@@ -84,23 +85,25 @@ func (f FirstContact) PresentHostKey(ctx context.Context) (string, error) {
 	return key.line, nil
 }
 
-// madeFromOurs returns when the Machine of an instance was created. It returns the zero time if the Machine is gone or
-// has other user data.
-func (f FirstContact) madeFromOurs(ctx context.Context, source *v1alpha1.Source) (time.Time, error) {
+// Machine reads a Machine from the API server. It returns nil if the Machine is gone, is being deleted, or has other
+// user data.
+func (f FirstContact) Machine(ctx context.Context, source *v1alpha1.Source) (*policy.CSRMachine, error) {
 	machine := &unstructured.Unstructured{}
 	machine.SetGroupVersionKind(schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1",
 		Kind: "Machine"})
 	err := f.Live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: source.Name}, machine)
 	if apierrors.IsNotFound(err) {
-		return time.Time{}, nil
+		return nil, nil
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("reading Machine %s: %w", source.Name, err)
+		return nil, fmt.Errorf("reading Machine %s: %w", source.Name, err)
 	}
 	// The provider specs of all clouds call it the same.
 	secret, _, _ := unstructured.NestedString(machine.Object, "spec", "providerSpec", "value", "userDataSecret", "name")
-	if source.UID != "" && source.UID != machine.GetUID() || secret != contract.UserDataSecret {
-		return time.Time{}, nil
+	if source.UID != "" && source.UID != machine.GetUID() || secret != contract.UserDataSecret ||
+		machine.GetDeletionTimestamp() != nil {
+		return nil, nil
 	}
-	return machine.GetCreationTimestamp().Time, nil
+	node, _, _ := unstructured.NestedString(machine.Object, "status", "nodeRef", "name")
+	return &policy.CSRMachine{CreatedAt: machine.GetCreationTimestamp().Time, NodeRef: node}, nil
 }

@@ -42,6 +42,8 @@ type stage struct {
 	mu       sync.Mutex
 	platform contract.Platform
 	now      time.Time
+	// join is the command for hosts without a key; empty while it is unknown.
+	join string
 }
 
 func newStage(t *testing.T) *stage {
@@ -87,6 +89,7 @@ func (s *stage) start() (stop func()) {
 	s.found = problem.NewState()
 	s.state, err = Setup(mgr, Options{Problems: s.found,
 		Namespace: namespace, Platform: s.where, Now: s.clock, recheck: 50 * time.Millisecond,
+		Join:      s.command,
 		PublicKey: func(ctx context.Context) (PublicKey, error) { return publicKey(ctx, mgr.GetClient()) },
 	})
 	if err != nil {
@@ -126,6 +129,15 @@ func (s *stage) where(context.Context) (contract.Platform, error) {
 		return "", contract.NewProblem(contract.ReasonClusterFactsIncomplete, "nobody knows")
 	}
 	return s.platform, nil
+}
+
+func (s *stage) command(context.Context, time.Time) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.join == "" {
+		return "", contract.NewProblem(contract.ReasonClusterFactsIncomplete, "nobody knows")
+	}
+	return s.join, nil
 }
 
 func (s *stage) clock() time.Time {

@@ -6,10 +6,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/controller/problem"
@@ -22,6 +25,8 @@ const (
 	// defaultRecheck is how often the secrets are read. Nothing watches them: their namespaces, and the rights there,
 	// may come and go. It also bounds how often the operator writes if another client keeps changing a secret.
 	defaultRecheck = 20 * time.Second
+	// keyGrace is how long the private key may be missing.
+	keyGrace = time.Minute
 )
 
 // PublicKey is the key that machines must accept.
@@ -36,6 +41,8 @@ type Options struct {
 	Namespace string
 	// PublicKey returns a *contract.Problem while there is no usable key.
 	PublicKey func(ctx context.Context) (PublicKey, error)
+	// Join returns the command with which the hosts of Machines join by themselves, or a *contract.Problem.
+	Join func(ctx context.Context, now time.Time) (string, error)
 	// Platform returns a *contract.Problem while it is unknown where the cluster runs.
 	Platform func(ctx context.Context) (contract.Platform, error)
 	// Problems receives what keeps user data from being what it must be. A missing or unusable private key is reported
@@ -48,7 +55,7 @@ type Options struct {
 	recheck time.Duration
 }
 
-// Setup adds the controller to a manager. Without a private key there is nothing to do, and its creation is an event.
+// Setup adds the controller to a manager.
 func Setup(mgr ctrl.Manager, options Options) (*State, error) {
 	if options.recheck == 0 {
 		options.recheck = defaultRecheck
@@ -56,9 +63,16 @@ func Setup(mgr ctrl.Manager, options Options) (*State, error) {
 	r := &reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), state: &State{}}
 	keys := watch.Named(options.Namespace, contract.PrivateKeySecret, contract.HostKeySecret)
-	one := handler.EnqueueRequestsFromMapFunc(watch.One("", contract.UserDataSecret)) // the secrets are one thing
+	all := watch.One("", contract.UserDataSecret) // the secrets are one thing
+	one := handler.EnqueueRequestsFromMapFunc(all)
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	start := source.Func(func(ctx context.Context, q queue) error {
+		q.Add(all(ctx, nil)[0]) // without a private key, there is no event
+		return nil
+	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("userdata").
 		Watches(&corev1.Secret{}, one, builder.WithPredicates(keys)).
+		WatchesRawSource(start).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: reconcileTimeout}).
 		Complete(r)
 	if err != nil {

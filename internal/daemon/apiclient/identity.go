@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"slices"
 	"strings"
 
@@ -30,6 +31,8 @@ type Identity struct {
 	// User and Groups are the subject.
 	User   string
 	Groups []string
+	// Addresses are in the request, besides the subject.
+	Addresses []net.IP
 	// Request is the prefix of the names of certificate requests.
 	Request string
 }
@@ -79,7 +82,7 @@ func (i Identity) NewRequest(key *ecdsa.PrivateKey) ([]byte, error) {
 	if strings.HasSuffix(i.User, ":") {
 		return nil, fmt.Errorf("a certificate for %q needs a name", i.User)
 	}
-	request, err := cert.MakeCSR(key, &pkix.Name{CommonName: i.User, Organization: i.Groups}, nil, nil)
+	request, err := cert.MakeCSR(key, &pkix.Name{CommonName: i.User, Organization: i.Groups}, nil, i.Addresses)
 	if err != nil {
 		return nil, fmt.Errorf("making the certificate request: %w", err)
 	}

@@ -56,7 +56,10 @@ type api struct {
 	refuses bool
 	// denies has the operator deny what is requested.
 	denies bool
-	blobs  map[string]string
+	// id of the host that may answer calls. If it is empty, it is the one of the first request, which must have an
+	// address.
+	id    string
+	blobs map[string]string
 	// asked lists requests: who, verb and path.
 	asked []string
 }
@@ -64,7 +67,7 @@ type api struct {
 func newAPI(t *testing.T) *api {
 	t.Helper()
 	a := &api{watches: map[chan metav1.WatchEvent]bool{}, csrs: map[string]*certificatesv1.CertificateSigningRequest{},
-		tokens: map[string]bool{"token-1": true}, blobs: map[string]string{}}
+		id: uid, tokens: map[string]bool{"token-1": true}, blobs: map[string]string{}}
 	var err error
 	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		t.Fatal(err)
@@ -217,16 +220,16 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		give(w, a.csrs[name])
 	case strings.HasPrefix(r.URL.Path, csrsPath):
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
-	case who != contract.HostUserPrefix+uid:
+	case who != contract.HostUserPrefix+a.id:
 		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
-	case r.URL.Path == secretsPath && r.URL.Query().Get("fieldSelector") == "metadata.name="+secretName:
+	case r.URL.Path == secretsPath && r.URL.Query().Get("fieldSelector") == "metadata.name="+contract.CallSecretPrefix+a.id:
 		list := corev1.SecretList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "SecretList"},
 			ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)}}
 		if a.secret != nil {
 			list.Items = append(list.Items, *a.secret)
 		}
 		give(w, list)
-	case name == secretName && r.Method == http.MethodPatch && a.secret != nil:
+	case name == contract.CallSecretPrefix+a.id && r.Method == http.MethodPatch && a.secret != nil:
 		var patch corev1.Secret
 		if json.Unmarshal(body, &patch) != nil {
 			fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
@@ -265,6 +268,10 @@ func (a *api) request(w http.ResponseWriter, body []byte) {
 			fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
 			return
 		}
+		if a.id == "" && len(parsed.IPAddresses) == 1 {
+			a.id = strings.TrimPrefix(parsed.Subject.CommonName, contract.HostUserPrefix)
+			a.secret.Name = contract.CallSecretPrefix + a.id
+		}
 		now := time.Now()
 		der, _ := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(now.UnixNano()),
 			Subject: parsed.Subject, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(14 * 24 * time.Hour)}, a.ca,
@@ -277,7 +284,7 @@ func (a *api) request(w http.ResponseWriter, body []byte) {
 func (a *api) watch(w http.ResponseWriter, r *http.Request) {
 	events := make(chan metav1.WatchEvent, 1000)
 	a.mu.Lock()
-	allowed := a.who(r) == contract.HostUserPrefix+uid && !a.refuses
+	allowed := a.who(r) == contract.HostUserPrefix+a.id && !a.refuses
 	// What happened between the list and the watch.
 	if since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion")); since < a.version && a.secret != nil {
 		events <- metav1.WatchEvent{Type: "MODIFIED"}

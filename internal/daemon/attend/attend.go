@@ -85,8 +85,8 @@ func decode(in io.Reader) (a contract.Attendance, err error) {
 		return a, fmt.Errorf("apiServer %.100q is no https URL", a.APIServer)
 	case !x509.NewCertPool().AppendCertsFromPEM([]byte(a.CA)):
 		return a, errors.New("ca has no certificate")
-	case a.Namespace == "" || a.UID == "" || a.Token == "" || a.Payload == "":
-		return a, errors.New("namespace, uid, token or payload is missing")
+	case a.Namespace == "" || a.Token == "" || a.Payload == "":
+		return a, errors.New("namespace, token or payload is missing")
 	}
 	return a, nil
 }
@@ -99,7 +99,7 @@ func (p rpcDir) install(ctx context.Context, o Options, want contract.Attendance
 	if err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return fmt.Errorf("looking at service %s: %w", contract.ServiceAttend, err)
 	}
-	next := record{Attendance: want, TokenDigest: contract.Digest([]byte(want.Token))}
+	next := record{Attendance: want, TokenDigest: contract.Digest([]byte(want.Token)), ByKey: want.UID == ""}
 	var was record
 	_ = p.read(contract.HostStateFile, &was)
 	if exists {
@@ -107,8 +107,11 @@ func (p rpcDir) install(ctx context.Context, o Options, want contract.Attendance
 			return err
 		}
 	}
+	if next.ByKey && was.TokenDigest == next.TokenDigest {
+		next.UID = was.UID
+	}
 	same := was.UID == next.UID && was.TokenDigest == next.TokenDigest
-	if _, err = p.identity(want.UID).LoadCertificate(); same && err == nil {
+	if _, err = p.identity(next.UID).LoadCertificate(); same && err == nil {
 		next.Token = "" // the host has its certificate
 	}
 	config := serviceConfig(o.Self)

@@ -487,6 +487,25 @@ func TestA85_ACommandThatIsRunAgainChangesNothing(t *testing.T) {
 	}
 }
 
+// All Machines have the same user data, and may run it at every boot.
+func TestA88_TheHostOfAMachineIsNamedByItsKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.with(func() { r.id = "" })
+	a := r.attendance()
+	a.UID = ""
+	for range 2 {
+		if output, code := r.attend(t, a); code != 0 {
+			t.Fatal(output)
+		}
+	}
+	names := r.signed()
+	if len(names) != 1 || len(r.id) != len(contract.Digest(nil)) || !strings.HasPrefix(names[0], "windows-host-"+r.id) {
+		t.Errorf("requests are %v, of host %q", names, r.id)
+	}
+	result[contract.PreflightAnswer](t, r.answered(t, r.preflight()))
+}
+
 func TestA85_AnotherTokenGetsAnotherCertificate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -64,8 +65,13 @@ func (s *service) enrol(ctx context.Context) (why string, err error) {
 }
 
 func (s *service) obtain(ctx context.Context) error {
+	addresses, err := s.identify(ctx)
+	if err != nil {
+		return err
+	}
 	options := s.options(s.record.Token)
-	if err := apiclient.Reach(ctx, options.Server, s.Host.System.Now); err != nil {
+	options.Identity.Addresses = addresses
+	if err = apiclient.Reach(ctx, options.Server, s.Host.System.Now); err != nil {
 		return err
 	}
 	client, err := apiclient.Connect(options)
@@ -75,6 +81,28 @@ func (s *service) obtain(ctx context.Context) error {
 	defer client.Close()
 	renewer := apiclient.Renewer{Identity: options.Identity, Client: client.Client, Clock: s.Clock}
 	return renewer.Obtain(ctx, certificateLifetime)
+}
+
+// identify names the host of a Machine by its key, and returns the address that names the Machine. A host with a
+// WindowsInstance of its own has its name from the command, and needs no address.
+func (s *service) identify(ctx context.Context) (addresses []net.IP, err error) {
+	if !s.record.ByKey {
+		return nil, nil
+	}
+	key, err := s.identity("").PendingKey()
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, fmt.Errorf("encoding the public key: %w", err)
+	}
+	address, err := s.Host.Network.NodeIP(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the host's address: %w", err)
+	}
+	s.record.UID = contract.Digest(der)
+	return []net.IP{address.AsSlice()}, s.write(contract.HostStateFile, s.record)
 }
 
 // explain returns why the host can't join, as text for the administrator. failed is true if waiting doesn't help.
@@ -88,7 +116,7 @@ func explain(err error) (text string, failed bool) {
 		return "Requesting a certificate, which the operator approves within a minute: " + p.Detail + ".", false
 	case is && p.Reason == contract.ReasonCertificateDenied:
 		return "The operator has denied this host's certificate: " + p.Detail + ". Create a new command for the " +
-			"WindowsInstance and run it here.", true
+			"WindowsInstance and run it here. If this is the host of a Machine, delete the Machine.", true
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Sprintf("By this host's clock, the API server's certificate is not valid yet or has expired (%v). "+
 			"Set the clock, for example with w32tm /resync.", invalid), true

@@ -34,6 +34,8 @@ type record struct {
 	contract.Attendance
 	// TokenDigest tells one token from another. The token itself is deleted when the host has its certificate.
 	TokenDigest string `json:"tokenDigest"`
+	// ByKey means that this is the host of a Machine. UID is then the digest of its first key.
+	ByKey bool `json:"byKey,omitempty"`
 }
 
 // progress is what the service tells Attend.

@@ -2,12 +2,12 @@ package callhost
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -44,21 +44,21 @@ type Calls struct {
 	Namespace string
 }
 
-// Dial returns a connection to the host of an instance, and what the host reported. The connection is nil if no host
+// Dial returns a connection to the host with an ID, and what the host reported. The connection is nil if no host
 // has reported yet. isOpen is false if there is no Secret for calls. Dial sends nothing.
-func (c Calls) Dial(ctx context.Context, uid types.UID) (_ host.Conn, reported contract.CallHost, isOpen bool,
+func (c Calls) Dial(ctx context.Context, id string) (_ host.Conn, reported contract.CallHost, isOpen bool,
 	err error) {
-	secret, err := c.read(ctx, uid)
+	secret, err := c.read(ctx, id)
 	if err != nil || secret == nil || json.Unmarshal(secret.Data[contract.CallHostField], &reported) != nil {
 		return nil, reported, secret != nil, err
 	}
-	return &conn{calls: c, uid: uid}, reported, true, nil
+	return &conn{calls: c, id: id}, reported, true, nil
 }
 
-// read returns the call Secret of an instance, or nil if there is none.
-func (c Calls) read(ctx context.Context, uid types.UID) (*corev1.Secret, error) {
+// read returns the call Secret of a host, or nil if there is none.
+func (c Calls) read(ctx context.Context, id string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
-	key := types.NamespacedName{Namespace: c.Namespace, Name: contract.CallSecretPrefix + string(uid)}
+	key := types.NamespacedName{Namespace: c.Namespace, Name: contract.CallSecretPrefix + id}
 	if err := c.Client.Get(ctx, key, secret); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			return nil, nil
@@ -71,16 +71,16 @@ func (c Calls) read(ctx context.Context, uid types.UID) (*corev1.Secret, error) 
 // conn is a host.Conn whose host fetches payload by itself.
 type conn struct {
 	calls   Calls
-	uid     types.UID
+	id      string
 	program contract.Blob
 	err     error
 }
 
 var _ host.Conn = (*conn)(nil)
 
-// HostKey implements host.Conn. It returns the user name of the host's certificate.
+// HostKey implements host.Conn. It returns the ID in the host's certificate.
 func (c *conn) HostKey() string {
-	return "x509 " + base64.StdEncoding.EncodeToString([]byte(contract.HostUserPrefix+string(c.uid)))
+	return contract.HostKeyType + strings.ReplaceAll(c.id, "-", "")
 }
 
 // Upload implements host.Conn. The host fetches the program with its next call.
@@ -138,7 +138,7 @@ func (c *conn) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	if err := c.patch(ctx, map[string]any{contract.CallRequestField: nil}); err != nil {
-		logr.FromContextOrDiscard(ctx).Info("a request stays in its secret until the next call", "uid", c.uid, "cause",
+		logr.FromContextOrDiscard(ctx).Info("a request stays in its secret until the next call", "uid", c.id, "cause",
 			err.Error())
 	}
 }
@@ -150,7 +150,7 @@ func (c *conn) patch(ctx context.Context, fields map[string]any) error {
 		return errors.New("the call can't be encoded")
 	}
 	secret := &corev1.Secret{}
-	secret.Namespace, secret.Name = c.calls.Namespace, contract.CallSecretPrefix+string(c.uid)
+	secret.Namespace, secret.Name = c.calls.Namespace, contract.CallSecretPrefix+c.id
 	return c.calls.Client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, patch))
 }
 
@@ -170,7 +170,7 @@ func (c *conn) write(ctx context.Context, verb contract.Verb, request []byte) (c
 	err = c.patch(ctx, map[string]any{contract.CallRequestField: encoded, contract.CallAnswerField: nil})
 	if err != nil {
 		return call, c.lost(contract.NewProblem(contract.ReasonAPICallFailed, "calling %s: writing secret %s%s: %v",
-			verb, contract.CallSecretPrefix, c.uid, err))
+			verb, contract.CallSecretPrefix, c.id, err))
 	}
 	return call, nil
 }
@@ -187,13 +187,13 @@ func (c *conn) await(ctx context.Context, call contract.Call) (json.RawMessage, 
 			return nil, fmt.Errorf("calling %s: %w", call.Verb, context.Cause(ctx))
 		case <-ticker.C:
 		}
-		secret, err := c.calls.read(ctx, c.uid)
+		secret, err := c.calls.read(ctx, c.id)
 		if err != nil {
 			return nil, err
 		}
 		if secret == nil {
 			return nil, c.lost(contract.NewProblem(contract.ReasonConnectionLost,
-				"calling %s: secret %s%s was deleted", call.Verb, contract.CallSecretPrefix, c.uid))
+				"calling %s: secret %s%s was deleted", call.Verb, contract.CallSecretPrefix, c.id))
 		}
 		var answer contract.CallAnswer
 		if json.Unmarshal(secret.Data[contract.CallAnswerField], &answer) == nil && answer.ID == call.ID {

@@ -95,7 +95,7 @@ func TestA85_ThereIsNoConnectionBeforeTheHostHasReported(t *testing.T) {
 	l := newLab(t)
 	calls := Calls{Client: l.Client, Namespace: "ns"}
 	for what, id := range map[string]string{"a host that has not reported": uid, "no Secret": "other"} {
-		if conn, _, _, err := calls.Dial(t.Context(), types.UID(id)); conn != nil || err != nil {
+		if conn, _, _, err := calls.Dial(t.Context(), id); conn != nil || err != nil {
 			t.Errorf("%s: %v %v", what, conn, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/policy"
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
@@ -21,7 +22,7 @@ const invitationRetry = time.Minute
 // host has reported. Then the token of the command ends.
 func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
 	session.End()
-	conn, reported, isOpen, err := a.options.Calls.Dial(ctx, instance.UID)
+	conn, reported, isOpen, err := a.options.Calls.Dial(ctx, policy.HostID(instance))
 	switch {
 	case err != nil:
 		return Retry(err)
@@ -49,6 +50,17 @@ func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 
 // invite publishes the command for a host, unless it is published and the Secret for its calls is there.
 func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance, isOpen bool) Outcome {
+	switch id := policy.HostID(instance); {
+	case id == "":
+		return WaitEndless(invitationRetry, contract.ReasonHostAwaited, "the host of Machine %s has not requested its "+
+			"certificate yet", instance.Spec.Source.Name)
+	case id != string(instance.UID): // a host of a Machine needs no command
+		if err := a.options.Invitations.OpenCalls(ctx, instance); err != nil {
+			return Retry(err)
+		}
+		return WaitEndless(invitationRetry, contract.ReasonHostSilent, "host %s has its certificate and does not read "+
+			"its calls yet", instance.Spec.Address)
+	}
 	secret, err := a.command(ctx, instance)
 	if err != nil {
 		return Retry(err)
@@ -67,27 +79,50 @@ func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance,
 }
 
 func (a *Access) publish(ctx context.Context, instance *v1alpha1.WindowsInstance) Outcome {
-	_, facts, err := a.options.Desired.Current(ctx)
+	command, err := a.options.joinCommand(ctx, string(instance.UID))
 	if err != nil {
 		return WaitForCluster(err)
 	}
-	program, ok := a.options.Payload.Manifest().Named(contract.ServiceDaemon + ".exe")
-	if !ok {
-		return Fail(contract.NewProblem(contract.ReasonPayloadMissing, "the payload has no %s.exe",
-			contract.ServiceDaemon))
-	}
-	path := fmt.Sprintf("/api/v1/namespaces/%s/services/https:%s:%d/proxy", a.options.Namespace,
-		contract.PayloadService, contract.PayloadServerPort)
-	err = a.options.Invitations.Publish(ctx, instance, func(token string) (string, error) {
-		return userdata.JoinCommand(userdata.Join{Program: program.Blob(),
-			URL: facts.APIServer + path + contract.PayloadServerPath + program.Blob().Digest,
-			Attendance: contract.Attendance{APIServer: facts.APIServer, CA: facts.BootstrapCA, Payload: path,
-				Namespace: a.options.Namespace, UID: string(instance.UID), Token: token}})
-	})
-	if err != nil {
+	if err = a.options.Invitations.Publish(ctx, instance, command); err != nil {
 		return Retry(fmt.Errorf("publishing the command of host %s: %w", instance.Spec.Address, err))
 	}
 	return Done()
+}
+
+// MachinesCommand returns the command in the user data of Machines. The error is a *contract.Problem if it can't be
+// made yet.
+func (o *Options) MachinesCommand(ctx context.Context, now time.Time) (string, error) {
+	command, err := o.joinCommand(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	token, err := o.Invitations.MachinesToken(ctx, now)
+	if err != nil {
+		return "", err
+	}
+	return command(token)
+}
+
+// joinCommand returns a function that makes the command of a host for a token. uid is empty for the user data of
+// Machines. The error is a *contract.Problem if the command can't be made yet.
+func (o *Options) joinCommand(ctx context.Context, uid string) (command func(token string) (string, error), err error) {
+	_, facts, err := o.Desired.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	program, ok := o.Payload.Manifest().Named(contract.ServiceDaemon + ".exe")
+	if !ok {
+		return nil, contract.NewProblem(contract.ReasonPayloadMissing, "the payload has no %s.exe",
+			contract.ServiceDaemon)
+	}
+	path := fmt.Sprintf("/api/v1/namespaces/%s/services/https:%s:%d/proxy", o.Namespace,
+		contract.PayloadService, contract.PayloadServerPort)
+	return func(token string) (string, error) {
+		return userdata.JoinCommand(userdata.Join{Program: program.Blob(),
+			URL: facts.APIServer + path + contract.PayloadServerPath + program.Blob().Digest,
+			Attendance: contract.Attendance{APIServer: facts.APIServer, CA: facts.BootstrapCA, Payload: path,
+				Namespace: o.Namespace, UID: uid, Token: token}})
+	}, nil
 }
 
 // command returns the Secret with the command of a host, or nil if there is none.
