@@ -276,7 +276,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		Invitations: credential.Invitations{Client: clients, Namespace: o.namespace}, Payload: shipped,
 		Desired: desired, Keys: keys, Tokens: credential.BootstrapToken{Client: clients, Namespace: o.namespace},
 		Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.daemonTimeout,
-		FirstContact: contact, Misplaced: workloads.Misplaced, Spent: usedTokens.Has,
+		FirstContact: contact, Misplaced: workloads.Misplaced, IsTokenUsed: usedTokens.Has,
 	}
 	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Platform: desired.Platform,
 		PublicKey: publicKey(keys), Join: journeys.MachinesCommand, Problems: problems, Now: time.Now})

@@ -812,7 +812,7 @@ func TestANewNodeIsMarkedWhateverKubeletWroteSince(t *testing.T) {
 			if err = w.client.Update(t.Context(), since); err != nil {
 				t.Fatal(err)
 			}
-			err = w.Nodes.Request(t.Context(), old, journey.Marks{Instance: i, Revision: version})
+			err = w.Nodes.Request(t.Context(), old, journey.NodeFields{Instance: i, Revision: version})
 			if refused := apierrors.IsConflict(err); refused != test.refused || !refused && err != nil {
 				t.Errorf("refused %v: %v", refused, err)
 			}

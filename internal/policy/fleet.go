@@ -226,15 +226,15 @@ func whyDisrupted(instance *v1alpha1.WindowsInstance, slot *Slot, machineLeaves 
 		return ""
 	case slot != nil:
 		return slot.why()
-	case !instance.DeletionTimestamp.IsZero() && !NeedsPlace(instance.Spec.RemovalPolicy):
+	case !instance.DeletionTimestamp.IsZero() && !NeedsSlot(instance.Spec.RemovalPolicy):
 		return "its instance is being removed"
 	}
 	return ""
 }
 
-// NeedsPlace reports whether the removal of a host needs a slot in the rollout budget. A forced removal
+// NeedsSlot reports whether the removal of a host needs a slot in the rollout budget. A forced removal
 // doesn't wait. A host that is destroyed with its Machine is lost already.
-func NeedsPlace(removal v1alpha1.RemovalPolicy) bool {
+func NeedsSlot(removal v1alpha1.RemovalPolicy) bool {
 	return removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard
 }
 

@@ -47,7 +47,7 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 	}{"its own": {present.UID, true}, "that of the one before": {"00000000-0000-0000-0000-000000000000", false}} {
 		seen := present.DeepCopy()
 		seen.UID = test.uid
-		c := newReconciliation(&Reconciler{client: api, now: time.Now}, seen, nil, &life{})
+		c := newReconciliation(&Reconciler{client: api, now: time.Now}, seen, nil, &memory{})
 		seen.Status.Message = name
 		if err = c.record.save(t.Context()); (err == nil) != test.saved {
 			t.Errorf("saving with %s UID: %v", name, err)
@@ -65,7 +65,7 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 			t.Fatal(err)
 		}
 		long := strings.Repeat("é", 100_000)
-		c := newReconciliation(&Reconciler{client: api, now: time.Now}, present, nil, &life{})
+		c := newReconciliation(&Reconciler{client: api, now: time.Now}, present, nil, &memory{})
 		present.Status = v1alpha1.WindowsInstanceStatus{
 			Message: long, Revision: long, HeldRevision: long,
 			Activity: &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Message: long, Revision: "1",

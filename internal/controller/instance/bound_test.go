@@ -64,8 +64,8 @@ func TestAPlaceThatARestoreOfEtcdBringsBackIsGivenBack(t *testing.T) {
 	r.restores(t, was)
 	r.clock = r.clock.Add(2 * longestLag)
 	r.reconcile(t, 1)
-	if place := r.get(t, 1).Status.Slot; place != nil {
-		t.Errorf("it keeps %+v", place)
+	if slot := r.get(t, 1).Status.Slot; slot != nil {
+		t.Errorf("it keeps %+v", slot)
 	}
 }
 

@@ -50,8 +50,8 @@ type Reconciler struct {
 	now    func() time.Time
 	jitter func() float64
 
-	mu    sync.Mutex
-	lives map[types.UID]*life
+	mu       sync.Mutex
+	memories map[types.UID]*memory
 	// isRecalled reports that the claims from before a restart are restored.
 	isRecalled bool
 	// notes limits the number of concurrent writes of statuses that only report that a node has its revision.
@@ -90,12 +90,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading the instance: %w", err)
 	}
-	life := r.life(instance)
-	if life.gone {
+	kept := r.memory(instance)
+	if kept.gone {
 		return ctrl.Result{}, nil // the cache doesn't show it yet
 	}
 	var result ctrl.Result
-	c, err := r.gather(ctx, instance, life)
+	c, err := r.gather(ctx, instance, kept)
 	if err == nil {
 		result, err = c.step(ctx)
 	}
@@ -110,7 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case errors.Is(err, errGone):
 		logf.FromContext(ctx).Info("instance vanished without leaving; its host was not cleaned", "address",
 			instance.Spec.Address)
-		r.end(life)
+		r.end(kept)
 		return ctrl.Result{}, nil
 	}
 	return result, err
@@ -121,8 +121,8 @@ type reconciliation struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
 	// node is the Node of the instance's name, or nil.
-	node *corev1.Node
-	life *life
+	node   *corev1.Node
+	memory *memory
 	// record saves the status. status writes reports into it.
 	record record
 	status reporter
@@ -132,12 +132,12 @@ type reconciliation struct {
 }
 
 func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, node *corev1.Node,
-	life *life) *reconciliation {
+	kept *memory) *reconciliation {
 	saved := instance.DeepCopy()
 	boundTimes(&instance.Status, r.now())
-	c := &reconciliation{Reconciler: r, instance: instance, node: node, life: life,
-		record: record{Reconciler: r, instance: instance, life: life, saved: saved},
-		status: reporter{instance: instance, now: r.now, life: life, meters: r.meters}}
+	c := &reconciliation{Reconciler: r, instance: instance, node: node, memory: kept,
+		record: record{Reconciler: r, instance: instance, memory: kept, saved: saved},
+		status: reporter{instance: instance, now: r.now, memory: kept, meters: r.meters}}
 	c.slot = slot{Reconciler: r, instance: instance, record: &c.record}
 	return c
 }
@@ -156,7 +156,7 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 		}
 		with.DeepCopyInto(c.instance)
 		c.record.saved = with
-		c.life.knows(with.ResourceVersion, c.now())
+		c.memory.knows(with.ResourceVersion, c.now())
 	}
 	return c.proceed(ctx)
 }
@@ -168,9 +168,9 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	if status.Reason == string(contract.ReasonPaused) && !c.instance.Spec.Paused {
 		disrupt.Resumed(status, c.now())
 	}
-	if requested := c.instance.Annotations[contract.TryKeyAnnotation]; requested != c.life.keyRequest {
-		c.life.keyRequest = requested
-		c.life.keyTrial.next, c.life.isHurried = time.Time{}, true
+	if requested := c.instance.Annotations[contract.TryKeyAnnotation]; requested != c.memory.keyRequest {
+		c.memory.keyRequest = requested
+		c.memory.keyTrial.next, c.memory.isHurried = time.Time{}, true
 	}
 	switch {
 	case c.instance.Spec.PreflightOnly:
@@ -197,8 +197,8 @@ func (c *reconciliation) observe() {
 	if status.ObservedGeneration == c.instance.Generation {
 		return
 	}
-	status.ObservedGeneration, c.life.isHurried = c.instance.Generation, true
-	c.life.keyTrial.next = time.Time{}
+	status.ObservedGeneration, c.memory.isHurried = c.instance.Generation, true
+	c.memory.keyTrial.next = time.Time{}
 	if status.PublicKeyHash != "" && isLookedAfter(c.instance) {
 		c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionUnknown, keyUntried,
 			"the spec has changed, and the operator has not logged in since")
@@ -212,7 +212,7 @@ func (c *reconciliation) observe() {
 // there is no pause.
 func (c *reconciliation) untilNextAttempt() time.Duration {
 	wait := policy.NextAttempt(c.instance).Sub(c.now())
-	if c.life.isHurried || wait < 0 || wait > policy.LongestBackoff+clockSkew {
+	if c.memory.isHurried || wait < 0 || wait > policy.LongestBackoff+clockSkew {
 		return 0
 	}
 	return wait
@@ -226,7 +226,7 @@ func (c *reconciliation) stop() {
 
 // endWork ends the work at the host, and releases its join slot, or its place in the queue.
 func (c *reconciliation) endWork() {
-	c.life.session.End()
+	c.memory.session.End()
 	c.parts.Slots.Release(c.instance.UID)
 }
 
@@ -240,7 +240,7 @@ func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (c
 	status := &c.instance.Status
 	c.recorder.record(ctx, c.instance, c.journeys.join.RevertToHeld(ctx, c.instance, outcome.Problem)...)
 	status.Failures++
-	c.life.failedIn, c.life.isHurried = status.Phase, false
+	c.memory.failedIn, c.memory.isHurried = status.Phase, false
 	wait := c.untilNextAttempt()
 	c.report(ctx, outcome)
 	if !policy.IsBooting(c.instance, outcome.Problem.Reason, c.now()) {

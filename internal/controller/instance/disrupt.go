@@ -52,13 +52,13 @@ const dialPause = 5 * time.Minute
 // down. The connection stays open for the join.
 func (c *reconciliation) isUp(ctx context.Context) bool {
 	now := c.now()
-	if now.Sub(c.life.dialledAt) < dialPause {
+	if now.Sub(c.memory.dialledAt) < dialPause {
 		return false
 	}
-	c.life.dialledAt = now
-	work, ended := c.interruptible(ctx, c.life)
+	c.memory.dialledAt = now
+	work, ended := c.interruptible(ctx, c.memory)
 	defer ended()
-	return c.parts.Access.Dial(work, c.instance, &c.life.session).IsDone()
+	return c.parts.Access.Dial(work, c.instance, &c.memory.session).IsDone()
 }
 
 // joinInstead joins a host again if its node is down after a reboot. If the host is still in the same boot, it is
@@ -80,10 +80,10 @@ func (c *reconciliation) view(ctx context.Context, found health.Finding) (*disru
 	}
 	status := &c.instance.Status
 	view := &disrupt.View{Controller: c, Instance: c.instance, Saved: &c.record.saved.Status, Node: found.Node,
-		Bounds: boundsOf(config), Change: found.Update, Fetch: &c.life.fetch, Jitter: c.jitter(),
-		Reboots: &c.life.reboots,
+		Bounds: boundsOf(config), Change: found.Update, Fetch: &c.memory.fetch, Jitter: c.jitter(),
+		Reboots: &c.memory.reboots,
 		RebootDue: c.journeys.disrupt.IsRebootDue(status, found.Node, config.Spec.Rollout.RebootWhenPending,
-			c.life.reboots)}
+			c.memory.reboots)}
 	if desired, _, err := c.parts.Desired.Current(ctx); err == nil {
 		view.Desired = &desired
 	}
@@ -106,7 +106,7 @@ func (c *reconciliation) Note(ctx context.Context, outcome journey.Outcome) {
 			Observe(c.now().Sub(slot.Since).Seconds())
 	}
 	if outcome.IsRequested {
-		c.life.requestedAt = c.now()
+		c.memory.requestedAt = c.now()
 	}
 }
 
@@ -117,7 +117,7 @@ func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) boo
 		return false // a cached read fails only when the manager stops
 	}
 	return c.journeys.disrupt.ObserveReboot(c.instance, node, config.Spec.Rollout.RebootWhenPending, c.jitter(),
-		&c.life.reboots)
+		&c.memory.reboots)
 }
 
 // rebootsFirst reports whether a node is rebooted before it changes to another desired revision. If the rollout of

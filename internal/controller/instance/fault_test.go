@@ -87,15 +87,15 @@ func TestNodesThatAreDownAreBoundedByTheBudgetToo(t *testing.T) {
 		r.isReady(t, n, false)
 	}
 	r.clock = r.clock.Add(6 * time.Minute)
-	places := 0
+	slots := 0
 	for _, n := range []int{1, 2, 3} {
 		r.reconcile(t, n)
 		if r.get(t, n).Status.HasSlot() {
-			places++
+			slots++
 		}
 	}
-	if places != 1 {
-		t.Errorf("%d nodes that are down have a place of one", places)
+	if slots != 1 {
+		t.Errorf("%d nodes that are down have a place of one", slots)
 	}
 }
 

@@ -246,7 +246,7 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 	r.Reconciler = &Reconciler{
 		client: r.api, recorder: recorder{r.api, r}, meters: meters, now: now, jitter: func() float64 { return 0 },
 		trials: journey.NewSlots(trials, func(id types.UID) { r.wake(id) }), notes: semaphore.NewWeighted(noters),
-		lives: map[types.UID]*life{}, woken: make(chan event.GenericEvent, 100),
+		memories: map[types.UID]*memory{}, woken: make(chan event.GenericEvent, 100),
 	}
 	if r.rollout, err = rollout.New(rollout.Options{Cached: r.api, Live: live, Writer: r.api,
 		Namespace: namespace, Now: now}); err != nil {
@@ -255,7 +255,7 @@ func (r *rig) restartWith(t *testing.T, live client.Reader) {
 	r.parts, err = journey.New(journey.Options{
 		Client: r.api, Live: live, Pods: r.pods, Dialer: r, Payload: r, Desired: r, Keys: r, Tokens: r,
 		Slots: journey.NewSlots(defaultJoins, r.wake), Claims: journey.NewClaims(), Now: now, Namespace: namespace,
-		Bounds: r.bounds, Observed: r.rollout.Observed, Spent: func(id string) bool { return id == r.spent },
+		Bounds: r.bounds, Observed: r.rollout.Observed, IsTokenUsed: func(id string) bool { return id == r.spent },
 	})
 	if err != nil {
 		t.Fatal(err)

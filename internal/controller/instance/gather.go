@@ -23,30 +23,30 @@ import (
 // read here. If another client has written in the meantime, the API server refuses the write, and the next
 // reconcile reads again.
 func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstance,
-	life *life) (*reconciliation, error) {
+	kept *memory) (*reconciliation, error) {
 	name := cached.Status.NodeName
 	node, err := r.parts.Nodes.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, life.version)
+	order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, kept.version)
 	isOld := err == nil && order < 0
 	switch {
-	case isOld && r.now().Sub(life.versionAt) < longestLag:
+	case isOld && r.now().Sub(kept.versionAt) < longestLag:
 		return nil, errLags
-	case !isOld && !life.isBehind && r.isSettled(ctx, cached, node):
-		return newReconciliation(r, cached, node, life), nil
+	case !isOld && !kept.isBehind && r.isSettled(ctx, cached, node):
+		return newReconciliation(r, cached, node, kept), nil
 	}
 	live := &v1alpha1.WindowsInstance{}
-	err = r.parts.Live.Get(ctx, life.key, live)
+	err = r.parts.Live.Get(ctx, kept.key, live)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && live.UID != life.uid:
+	case apierrors.IsNotFound(err), err == nil && live.UID != kept.uid:
 		return nil, errGone
 	case err != nil:
 		return nil, fmt.Errorf("reading the instance past the cache: %w", err)
 	}
-	life.isBehind = false
-	life.knows(live.ResourceVersion, r.now())
+	kept.isBehind = false
+	kept.knows(live.ResourceVersion, r.now())
 	if live.Status.NodeName != "" {
 		if node, err = r.parts.Nodes.Live(ctx, live.Status.NodeName); err != nil {
 			return nil, err
@@ -61,7 +61,7 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 			live.Status.Slot.Since = nil // it requests the slot again
 		}
 	}
-	return newReconciliation(r, live, node, life), nil
+	return newReconciliation(r, live, node, kept), nil
 }
 
 // isSettled reports whether a stale cache can do no harm, because no work that disrupts a node is in progress.
@@ -99,8 +99,8 @@ const (
 var errLags = errors.New("the cache lags behind")
 
 // knows records the newest version of the instance. The versions of one object are growing numbers (KEP-5504).
-func (l *life) knows(version string, now time.Time) {
-	if l.version != version {
-		l.version, l.versionAt = version, now
+func (m *memory) knows(version string, now time.Time) {
+	if m.version != version {
+		m.version, m.versionAt = version, now
 	}
 }

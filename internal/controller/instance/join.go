@@ -44,7 +44,7 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 		if status.Activity = nil; status.DesiredRevision == update.Revision {
 			status.DesiredRevision = status.HeldRevision
 		}
-	case join.IsTold(status) && update.SwitchTime == nil:
+	case join.IsRequested(status) && update.SwitchTime == nil:
 		status.DesiredRevision = status.HeldRevision
 	}
 	if !serves {
@@ -64,8 +64,8 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 // is done and only waits for its Node.
 func (c joining) disruptsNoPods(node *corev1.Node) bool {
 	status := &c.instance.Status
-	return journey.IsFirstJoin(status, node) || c.life.session.HasReplacedKey() ||
-		join.IsTold(status) && status.Phase == v1alpha1.PhaseConfirming
+	return journey.IsFirstJoin(status, node) || c.memory.session.HasReplacedKey() ||
+		join.IsRequested(status) && status.Phase == v1alpha1.PhaseConfirming
 }
 
 // mayTurn decides whether a host whose node is down may change to another revision. It needs a slot and an open
@@ -98,9 +98,9 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 		return waits.result, waits.err
 	}
 	phases := c.journeys.join.Phases()
-	work, ended := c.interruptible(ctx, c.life)
+	work, ended := c.interruptible(ctx, c.memory)
 	defer ended()
-	for i := c.journeys.join.Resume(ctx, c.instance, &c.life.session); i < len(phases); {
+	for i := c.journeys.join.Resume(ctx, c.instance, &c.memory.session); i < len(phases); {
 		c.status.enter(phases[i].Name, i == 0)
 		outcome, err := c.runPhase(ctx, work, phases[i])
 		switch {
@@ -112,7 +112,7 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 		case outcome.IsFailed():
 			return c.failed(ctx, outcome)
 		case outcome.IsWaiting():
-			c.life.failedIn = "" // the reason to wait is newer
+			c.memory.failedIn = "" // the reason to wait is newer
 			if outcome.Endless {
 				c.slot.release()
 			}
@@ -140,7 +140,7 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 	}
 	outcome := c.journeys.join.Finish(&c.instance.Status, c.jitter())
 	c.slot.release()
-	c.life.failedIn = ""
+	c.memory.failedIn = ""
 	c.report(ctx, outcome)
 	c.recorder.record(ctx, c.instance, setupEvent(c.instance))
 	return c.result(ctx, outcome.After)
@@ -154,7 +154,7 @@ const showAfter = 2 * time.Second
 func (c joining) runPhase(ctx, work context.Context, phase join.Phase) (journey.Outcome, error) {
 	shown, written := c.record.copy(), make(chan error, 1)
 	timer := time.AfterFunc(showAfter, func() { written <- shown.save(ctx) })
-	outcome := phase.Run(work, c.instance, &c.life.session)
+	outcome := phase.Run(work, c.instance, &c.memory.session)
 	var err error
 	if !timer.Stop() {
 		err = <-written
@@ -209,7 +209,7 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 // slot. Exception: a host that was ready before, and then lost its turn, keeps the slot. Otherwise faster hosts
 // would always come first.
 func (c joining) awaitTurn(ctx context.Context) *ending {
-	status, session := &c.instance.Status, &c.life.session
+	status, session := &c.instance.Status, &c.memory.session
 	if desired, _, err := c.parts.Desired.Current(ctx); err == nil && !session.Connected() {
 		if err = c.journeys.join.Turn(ctx, c.instance, desired); err != nil {
 			return onError(err)
@@ -223,8 +223,8 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	if waits := c.awaitSlot(ctx); waits != nil || !begins {
 		return waits
 	}
-	isReached := c.life.isReached
-	if c.life.isReached = false; !status.HasSlot() {
+	isReached := c.memory.isReached
+	if c.memory.isReached = false; !status.HasSlot() {
 		return nil
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
@@ -242,10 +242,10 @@ func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)
 	if waits = c.awaitSlot(ctx); waits != nil {
-		c.life.isReached = waits.err == nil
+		c.memory.isReached = waits.err == nil
 		return false, waits
 	}
-	if c.life.session.IsGranted = true; status.HasSlot() {
+	if c.memory.session.IsGranted = true; status.HasSlot() {
 		c.recorder.record(ctx, c.instance, journey.RejoinEvent(status))
 	}
 	return journey.JoinRevision(status) != revision, nil
@@ -255,7 +255,7 @@ func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	if status.HasSlot() || !status.Joined() ||
-		c.life.session.Connected() && join.IsOverSSH(status.Upgrade()) {
+		c.memory.session.Connected() && join.IsOverSSH(status.Upgrade()) {
 		// the node stays in service until it has its slot
 		return false, nil
 	}
@@ -271,5 +271,5 @@ func (c joining) recovered(ctx context.Context) (bool, error) {
 func (c *reconciliation) pauseRejoin() {
 	c.endWork()
 	c.journeys.join.PauseRejoin(&c.instance.Status)
-	c.life.failedIn = ""
+	c.memory.failedIn = ""
 }

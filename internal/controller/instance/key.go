@@ -38,22 +38,22 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 		return 0 // there is no usable key; a new key is an event
 	}
 	status := &c.instance.Status
-	if c.life.keyTrial.hash != key.Hash {
-		c.life.keyTrial = keyTrial{hash: key.Hash}
+	if c.memory.keyTrial.hash != key.Hash {
+		c.memory.keyTrial = keyTrial{hash: key.Hash}
 	}
 	if status.PublicKeyHash == key.Hash && !c.hasNewSettings() {
 		status.KeyRefusal = nil
 		c.keyAccepted()
 		return 0
 	}
-	if wait = c.life.keyTrial.next.Sub(c.now()); wait > 0 {
+	if wait = c.memory.keyTrial.next.Sub(c.now()); wait > 0 {
 		return wait
 	}
 	if c.isQueued = !c.trials.Acquire(c.instance.UID); c.isQueued {
 		return trialRetry
 	}
 	defer c.trials.Release(c.instance.UID)
-	work, ended := c.interruptible(ctx, c.life)
+	work, ended := c.interruptible(ctx, c.memory)
 	defer ended()
 	outcome := c.parts.Access.TryKey(work, c.instance, key)
 	switch {
@@ -70,9 +70,9 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 // hasNewSettings reports whether the user has changed the connection settings, and no login with them has succeeded. If
 // the condition shows that the host refused another key, the settings are correct.
 func (c *reconciliation) hasNewSettings() bool {
-	said := meta.FindStatusCondition(c.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
-	return said != nil && said.Status != metav1.ConditionTrue &&
-		said.Reason != string(contract.ReasonKeyNotAuthorized)
+	condition := meta.FindStatusCondition(c.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
+	return condition != nil && condition.Status != metav1.ConditionTrue &&
+		condition.Reason != string(contract.ReasonKeyNotAuthorized)
 }
 
 func (c *reconciliation) keyAccepted() {
@@ -88,7 +88,7 @@ const (
 
 // notLetIn records that the host did not accept the key, and plans the next try.
 func (c *reconciliation) notLetIn(ctx context.Context, hash string, problem *contract.Problem) time.Duration {
-	trial, status := &c.life.keyTrial, &c.instance.Status
+	trial, status := &c.memory.keyTrial, &c.instance.Status
 	trial.failures++
 	wait := policy.KeyBackoff(trial.failures, c.jitter())
 	trial.next = c.now().Add(wait)

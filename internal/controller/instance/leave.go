@@ -23,12 +23,12 @@ type leaving struct{ *reconciliation }
 // run removes the host from the cluster, then removes the finalizer.
 func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(c.instance, contract.InstanceFinalizer) {
-		c.end(c.life)
+		c.end(c.memory)
 		return ctrl.Result{}, nil
 	}
 	status, removal := &c.instance.Status, c.instance.Spec.RemovalPolicy
 	c.observe()
-	if c.life.left {
+	if c.memory.left {
 		return c.release(ctx)
 	}
 	if status.Phase != v1alpha1.PhaseRemoving {
@@ -72,7 +72,7 @@ func (c leaving) letGo(ctx context.Context) (ctrl.Result, error) {
 	if err := c.dropFinalizer(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
-	c.end(c.life)
+	c.end(c.memory)
 	logf.FromContext(ctx).Info("the CRD of WindowsInstances is deleted: host and node stay as they are", "address",
 		c.instance.Spec.Address, "node", c.instance.Status.NodeName)
 	return ctrl.Result{}, nil
@@ -83,7 +83,7 @@ func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	outcome := c.journeys.remove.Next(ctx, c.instance, &c.life.session, bounds.Drain)
+	outcome := c.journeys.remove.Next(ctx, c.instance, &c.memory.session, bounds.Drain)
 	switch {
 	case outcome.IsFailed(), outcome.IsWaiting() && outcome.Problem.Reason == contract.ReasonDrainBlocked:
 		return c.failed(ctx, outcome) // the obstacle may last, so free the slot for other hosts
@@ -95,7 +95,7 @@ func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 		return c.result(ctx, outcome.After)
 	}
 	c.Note(ctx, outcome)
-	c.life.left = true
+	c.memory.left = true
 	return c.release(ctx)
 }
 
@@ -105,7 +105,7 @@ func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	status := &c.instance.Status
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
-	if !policy.NeedsPlace(c.instance.Spec.RemovalPolicy) || journey.IsFirstJoin(status, c.node) {
+	if !policy.NeedsSlot(c.instance.Spec.RemovalPolicy) || journey.IsFirstJoin(status, c.node) {
 		return free, nil
 	}
 	if node := journey.Ours(c.node, c.instance); node == nil {
@@ -136,7 +136,7 @@ func (c leaving) turn(ctx context.Context) {
 	c.endWork()
 	status := &c.instance.Status
 	status.Failures, status.Activity = 0, nil
-	c.life.failedIn = ""
+	c.memory.failedIn = ""
 	c.status.enter(v1alpha1.PhaseRemoving, true)
 	c.report(ctx, journey.Wait(0, contract.ReasonInProgress, "leaving"))
 }
@@ -160,7 +160,7 @@ func (c leaving) release(ctx context.Context) (ctrl.Result, error) {
 	}
 	c.status.passed(v1alpha1.PhaseRemoving)
 	c.recorder.record(ctx, c.instance, teardownEvent(c.instance))
-	c.end(c.life)
+	c.end(c.memory)
 	logf.FromContext(ctx).Info("instance removed", "address", c.instance.Spec.Address, "node",
 		c.instance.Status.NodeName, "policy", c.instance.Spec.RemovalPolicy)
 	return ctrl.Result{}, nil

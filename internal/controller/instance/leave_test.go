@@ -57,8 +57,8 @@ func TestAnInstanceLeavesOnceEvenIfTheCacheLagsBehind(t *testing.T) {
 			r.events)
 	}
 	r.reconcile(t, 1)
-	if len(r.lives) != 0 {
-		t.Errorf("it is remembered: %+v", r.lives)
+	if len(r.memories) != 0 {
+		t.Errorf("it is remembered: %+v", r.memories)
 	}
 	if last := r.events[told-1]; last.reason != eventTeardown || !strings.Contains(last.note, "cleaned") {
 		t.Errorf("events %+v", r.events)
@@ -242,8 +242,8 @@ func TestAnInstanceThatLostItsFinalizerByForceHoldsNothing(t *testing.T) {
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Finalizers = nil })
 	r.remove(t, 1)
 	r.reconcile(t, 1)
-	if r.held(1) != 0 || len(r.lives) != 0 {
-		t.Errorf("holds %d, lives %v", r.held(1), r.lives)
+	if r.held(1) != 0 || len(r.memories) != 0 {
+		t.Errorf("holds %d, lives %v", r.held(1), r.memories)
 	}
 }
 
@@ -273,9 +273,9 @@ func TestAnInstanceMadeAnewUnderItsNameStartsAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.join(t, 1) // its own claim does not stand in its way
-	if owner, _ := r.parts.Claims.Owner("win-a"); owner.UID != "another" || len(r.lives) != 1 ||
+	if owner, _ := r.parts.Claims.Owner("win-a"); owner.UID != "another" || len(r.memories) != 1 ||
 		r.parts.Slots.Held() != 0 {
-		t.Errorf("claimed by %+v, lives %v", owner, r.lives)
+		t.Errorf("claimed by %+v, lives %v", owner, r.memories)
 	}
 }
 

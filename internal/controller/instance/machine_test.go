@@ -64,10 +64,10 @@ func TestAMachineIsToldWhatBecameOfItsHost(t *testing.T) {
 	r.machine(1).Fail(hosttest.Dialling, nil)
 	r.clock = r.clock.Add(time.Minute)
 	r.join(t, 1)
-	var said []string
+	var condition []string
 	for _, e := range r.events {
 		if about, ok := e.regarding.(*corev1.ObjectReference); ok {
-			said = append(said, about.Kind+" "+about.Namespace+"/"+about.Name+" "+string(about.UID)+" "+e.reason)
+			condition = append(condition, about.Kind+" "+about.Namespace+"/"+about.Name+" "+string(about.UID)+" "+e.reason)
 			if e.reason == eventMachineSetupFailure &&
 				(!strings.Contains(e.note, "W202") || !strings.Contains(e.note, "authorized_keys")) {
 				t.Errorf("a failure without code or fix: %s", e.note)
@@ -75,8 +75,8 @@ func TestAMachineIsToldWhatBecameOfItsHost(t *testing.T) {
 		}
 	}
 	if want := []string{"Machine openshift-machine-api/m uid-m MachineSetupFailure",
-		"Machine openshift-machine-api/m uid-m MachineSetup"}; !slices.Equal(said, want) {
-		t.Errorf("said %q", said)
+		"Machine openshift-machine-api/m uid-m MachineSetup"}; !slices.Equal(condition, want) {
+		t.Errorf("said %q", condition)
 	}
 }
 

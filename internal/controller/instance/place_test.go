@@ -51,8 +51,8 @@ func TestARequestThatIsNotMadeAgainIsWithdrawn(t *testing.T) {
 	}
 	r.version = first
 	r.reconcile(t, 2)
-	if place := r.get(t, 2).Status.Slot; place != nil {
-		t.Errorf("it still asks for %+v", place)
+	if slot := r.get(t, 2).Status.Slot; slot != nil {
+		t.Errorf("it still asks for %+v", slot)
 	}
 }
 

@@ -39,9 +39,9 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, err
 	}
 	if outcome.IsDone() {
-		work, ended := c.interruptible(ctx, c.life)
+		work, ended := c.interruptible(ctx, c.memory)
 		defer ended()
-		outcome = c.journeys.join.Check(work, c.instance, &c.life.session)
+		outcome = c.journeys.join.Check(work, c.instance, &c.memory.session)
 		if errors.Is(context.Cause(work), errLeaving) {
 			return c.result(ctx, 0) // its deletion is an event that is waiting already
 		}

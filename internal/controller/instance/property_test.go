@@ -211,7 +211,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		if instance == nil {
 			break
 		}
-		place, to := instance.Status.HasSlot(), now.Annotations[contract.DesiredRevisionAnnotation]
+		slot, to := instance.Status.HasSlot(), now.Annotations[contract.DesiredRevisionAnnotation]
 		f.tells(was, now, &instance.Status)
 		for what, is := range map[string]bool{
 			"cordoned": !was.Spec.Unschedulable && now.Spec.Unschedulable,
@@ -223,7 +223,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 			"uncordoned for a stranger": was.Spec.Unschedulable && !now.Spec.Unschedulable &&
 				was.Annotations[contract.CordonedAnnotation] == "",
 		} {
-			if is && !place && !f.rejoins(now.Name) || is && what == "uncordoned for a stranger" {
+			if is && !slot && !f.rejoins(now.Name) || is && what == "uncordoned for a stranger" {
 				f.note("was %+v, is %+v, status %+v", was.Annotations, now.Annotations,
 					f.p.now.instances[now.Name].Status)
 				f.violated("%s is %s without a slot in the budget, or against an administrator", now.Name, what)
@@ -337,7 +337,7 @@ func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 		verifies = max(f.rig.clock.Sub(switched.Time), f.real.Sub(f.host[n.Name].switched)) >= v1alpha1.DefaultSettleTime
 	}
 	if !verifies || now.Status.Upgrade() != nil ||
-		now.Status.Revision != was.Status.Upgrade().Revision || f.rig.life(now).reboots.Count >= disrupt.MaxReboots {
+		now.Status.Revision != was.Status.Upgrade().Revision || f.rig.memory(now).reboots.Count >= disrupt.MaxReboots {
 		f.violated("%s is to be rebooted in the midst of its update: %+v", n.Name, was.Status.Upgrade())
 	}
 }

@@ -34,12 +34,12 @@ func (r *rig) boots(t *testing.T, n int, boot string) {
 	r.isReady(t, n, false)
 	r.advance(t, n, time.Minute)
 	r.expect(t, n, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
-	reboots := r.life(r.get(t, n)).reboots
+	reboots := r.memory(r.get(t, n)).reboots
 	r.restart(t)
 	if err := r.recall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.life(r.get(t, n)).reboots = reboots // a new operator counts anew
+	r.memory(r.get(t, n)).reboots = reboots // a new operator counts anew
 	r.isReady(t, n, true)
 	r.annotate(t, n, contract.BootIDAnnotation, boot)
 	r.reconcile(t, n)
@@ -168,7 +168,7 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.boots(t, 1, "boot-2")
 	i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
-	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.HasSlot() || r.life(i).reboots.Count != 1 ||
+	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.HasSlot() || r.memory(i).reboots.Count != 1 ||
 		n.Annotations[contract.RebootRequestedAnnotation] != "" {
 		t.Errorf("at the end it is %+v, %v", i.Status, n.Annotations)
 	}
@@ -182,7 +182,7 @@ func TestAnUpdateDoesNotGoOnWithARebootAfterThreeInARow(t *testing.T) {
 	r := staged(t, 1)
 	r.switched(t, 1)
 	i := r.get(t, 1)
-	r.life(i).reboots = disrupt.Reboots{Count: disrupt.MaxReboots, Last: r.clock}
+	r.memory(i).reboots = disrupt.Reboots{Count: disrupt.MaxReboots, Last: r.clock}
 	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 	r.arrives(t, 1, second)
 	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != second ||
@@ -323,7 +323,7 @@ func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 			}
 			i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 			n := r.node(t, 1)
-			if _, asked := n.Annotations[contract.RebootRequestedAnnotation]; asked || evictions > 0 || r.life(i).reboots.Count != 1 ||
+			if _, asked := n.Annotations[contract.RebootRequestedAnnotation]; asked || evictions > 0 || r.memory(i).reboots.Count != 1 ||
 				i.Status.HasSlot() || n.Spec.Unschedulable {
 				t.Errorf("%d evictions, %+v, %v", evictions, i.Status, n.Annotations)
 			}
@@ -354,7 +354,7 @@ func TestARebootIsOverBeforeAnotherRevisionHasItsTurn(t *testing.T) {
 		r.advance(t, 1, time.Minute)
 	}
 	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
-	if _, asked := r.node(t, 1).Annotations[contract.RebootRequestedAnnotation]; asked || r.life(i).reboots.Count != 1 ||
+	if _, asked := r.node(t, 1).Annotations[contract.RebootRequestedAnnotation]; asked || r.memory(i).reboots.Count != 1 ||
 		i.Status.Reboot() != nil {
 		t.Fatalf("it has rebooted, and is %+v", i.Status)
 	}
@@ -471,7 +471,7 @@ func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirstAlsoWhereTheRolloutIsH
 	r.advance(t, 2, time.Minute)
 	r.expect(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 	r.boots(t, 2, "boot-2")
-	if i := r.waitsInService(t, 2); r.life(i).reboots.Count != 1 || r.machine(2).Dials() != dials+1 {
+	if i := r.waitsInService(t, 2); r.memory(i).reboots.Count != 1 || r.machine(2).Dials() != dials+1 {
 		t.Errorf("%d dials, status %+v", r.machine(2).Dials()-dials, i.Status)
 	}
 }
@@ -488,7 +488,7 @@ func TestA55_ALoopOfRebootsIsStopped(t *testing.T) {
 		r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 		boot += "x"
 		r.boots(t, 1, boot)
-		if i := r.get(t, 1); r.life(i).reboots.Count != int32(n+1) || i.Status.HasSlot() {
+		if i := r.get(t, 1); r.memory(i).reboots.Count != int32(n+1) || i.Status.HasSlot() {
 			t.Fatalf("after reboot %d: %+v", n+1, i.Status)
 		}
 	}

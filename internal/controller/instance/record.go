@@ -17,7 +17,7 @@ import (
 type record struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
-	life     *life
+	memory   *memory
 	// saved is the instance in the API server.
 	saved *v1alpha1.WindowsInstance
 }
@@ -35,11 +35,11 @@ func (r *record) save(ctx context.Context) error {
 	}
 	patched := r.instance.DeepCopy()
 	if err = r.client.Status().Patch(ctx, patched, patch); err != nil {
-		r.life.isBehind = apierrors.IsConflict(err)
+		r.memory.isBehind = apierrors.IsConflict(err)
 		return fmt.Errorf("saving the status: %w", vanished(err))
 	}
 	r.instance.ResourceVersion = patched.ResourceVersion
-	r.life.knows(patched.ResourceVersion, r.now())
+	r.memory.knows(patched.ResourceVersion, r.now())
 	r.instance.DeepCopyInto(r.saved)
 	return nil
 }

@@ -49,7 +49,7 @@ const (
 func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome,
 	quiet time.Duration) (ctrl.Result, error) {
 	c.slot.withdraw()
-	since := c.now().Sub(c.life.requestedAt)
+	since := c.now().Sub(c.memory.requestedAt)
 	if quiet == 0 || since >= max(quiet, writeThrottle) || journey.DoesNotHold(node) || !c.mayPostpone() {
 		return c.result(ctx, outcome.After)
 	}

@@ -264,7 +264,7 @@ func (r *rig) mayJoin(t *testing.T, i *v1alpha1.WindowsInstance) (policy.Verdict
 	if err := r.api.Status().Update(t.Context(), i); err != nil {
 		t.Fatal(err)
 	}
-	c := newReconciliation(r.Reconciler, i, nil, r.life(i))
+	c := newReconciliation(r.Reconciler, i, nil, r.memory(i))
 	if _, err := (joining{c}).mayJoin(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ const wakes = 8192
 // Setup adds the controller to a manager. It sets Live, Slots and Claims of the options. places decides which hosts may
 // be disrupted. changed sends an event when the result of options.Desired changes, and misplaced sends each Node whose
 // result of options.Misplaced changes.
-func Setup(mgr ctrl.Manager, options journey.Options, places *rollout.Rollout, changed,
+func Setup(mgr ctrl.Manager, options journey.Options, slots *rollout.Rollout, changed,
 	misplaced <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)
 	if err != nil {
@@ -49,13 +49,13 @@ func Setup(mgr ctrl.Manager, options journey.Options, places *rollout.Rollout, c
 	r := &Reconciler{
 		client: mgr.GetClient(), recorder: recorder{mgr.GetClient(),
 			mgr.GetEventRecorder(contract.OperatorServiceAccount)}, meters: meters,
-		now: options.Now, jitter: rand.Float64, lives: map[types.UID]*life{}, rollout: places,
+		now: options.Now, jitter: rand.Float64, memories: map[types.UID]*memory{}, rollout: slots,
 		notes: semaphore.NewWeighted(noters), woken: make(chan event.GenericEvent, wakes),
 	}
 	r.trials = journey.NewSlots(trials, r.wake)
 	options.Slots = journey.NewSlots(defaultJoins, r.wake)
 	options.Claims = journey.NewClaims()
-	options.Live, options.Bounds, options.Observed = mgr.GetAPIReader(), r.bounds, places.Observed
+	options.Live, options.Bounds, options.Observed = mgr.GetAPIReader(), r.bounds, slots.Observed
 	if r.parts, err = journey.New(options); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func Setup(mgr ctrl.Manager, options journey.Options, places *rollout.Rollout, c
 				predicate.AnnotationChangedPredicate{}))).
 		WatchesRawSource(source.Channel(changed, handler.EnqueueRequestsFromMapFunc(r.all))).
 		WatchesRawSource(source.Channel(misplaced, handler.EnqueueRequestsFromMapFunc(r.ofNode))).
-		WatchesRawSource(source.Channel(places.Answers(), &handler.EnqueueRequestForObject{},
+		WatchesRawSource(source.Channel(slots.Answers(), &handler.EnqueueRequestForObject{},
 			source.WithBufferSize[client.Object, reconcile.Request](wakes))).
 		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{},
 			source.WithBufferSize[client.Object, reconcile.Request](wakes))).
@@ -96,7 +96,7 @@ const defaultJoins = 10
 
 func (r *Reconciler) wake(id types.UID) {
 	r.mu.Lock()
-	found, ok := r.lives[id]
+	found, ok := r.memories[id]
 	r.mu.Unlock()
 	if !ok {
 		return

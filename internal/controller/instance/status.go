@@ -17,7 +17,7 @@ import (
 // reporter writes the fields of a status that users read. It doesn't save the status.
 type reporter struct {
 	instance *v1alpha1.WindowsInstance
-	life     *life
+	memory   *memory
 	meters   *meters
 	now      func() time.Time
 }
@@ -33,7 +33,7 @@ func (r reporter) enter(phase v1alpha1.Phase, first bool) {
 	}
 	status.Phase = phase
 	status.Phases = append(status.Phases, v1alpha1.PhaseTime{Phase: phase, StartTime: journey.Micros(r.now())})
-	if r.life.failedIn == "" {
+	if r.memory.failedIn == "" {
 		r.say(contract.ReasonInProgress, "", "")
 	}
 	r.condition(v1alpha1.ConditionProgressing, metav1.ConditionTrue, contract.ReasonInProgress,
@@ -50,8 +50,8 @@ func (r reporter) passed(phase v1alpha1.Phase) {
 	if took, ok := r.timed(phase); ok {
 		r.meters.phaseSeconds.WithLabelValues(string(phase)).Observe(took.Seconds())
 	}
-	if r.life.failedIn == phase {
-		r.life.failedIn = ""
+	if r.memory.failedIn == phase {
+		r.memory.failedIn = ""
 	}
 	switch phase {
 	case v1alpha1.PhaseConnecting:
@@ -190,14 +190,14 @@ const workloadsFit contract.Reason = "Fit"
 // sayKey reports that a host that has joined does not accept a key, if there is nothing else to report. Its node stays
 // in service. If a new key can't be tried, only the condition reports it.
 func (r reporter) sayKey(outcome journey.Outcome) {
-	said := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
-	if !outcome.IsDone() || said == nil || said.Status == metav1.ConditionTrue {
+	condition := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
+	if !outcome.IsDone() || condition == nil || condition.Status == metav1.ConditionTrue {
 		return
 	}
-	switch reason := contract.Reason(said.Reason); {
+	switch reason := contract.Reason(condition.Reason); {
 	case reason == contract.ReasonKeyNotAuthorized:
 		r.say(reason, "the host accepts an earlier private key, and not the present one", reason.Fix())
-	case reason != keyUntried && r.life.keyTrial.hash == r.instance.Status.PublicKeyHash:
-		r.say(reason, strings.TrimSuffix(said.Message, ". "+reason.Fix()), reason.Fix())
+	case reason != keyUntried && r.memory.keyTrial.hash == r.instance.Status.PublicKeyHash:
+		r.say(reason, strings.TrimSuffix(condition.Message, ". "+reason.Fix()), reason.Fix())
 	}
 }

@@ -271,10 +271,10 @@ func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 		t.Helper()
 		r.changes(t, 2, func(n *corev1.Node) { n.Spec.Unschedulable = is })
 	}
-	hasPlace := func(n int, place *v1alpha1.Slot) {
+	hasPlace := func(n int, slot *v1alpha1.Slot) {
 		t.Helper()
 		i := r.get(t, n)
-		i.Status.Slot = place
+		i.Status.Slot = slot
 		if err := r.api.Status().Update(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}
@@ -442,10 +442,10 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 		t.Errorf("%d events say so: %+v", about, r.events[before:])
 	}
 
-	waits := func(place bool) {
+	waits := func(slot bool) {
 		r.reconcile(t, 2)
 		r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
-		if held := r.get(t, 1).Status.HasSlot(); held != place {
+		if held := r.get(t, 1).Status.HasSlot(); held != slot {
 			t.Errorf("the one that does not get back has a place: %v", held)
 		}
 	}

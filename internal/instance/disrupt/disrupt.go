@@ -95,7 +95,7 @@ func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKi
 		facts := d.facts(ctx, view)
 		row := policy.NextUpgrade(view.activity().Step, facts, d.Now())
 		view.activity().OverSSH = facts.OverSSH
-		if outcome, ends := d.act(ctx, view, row, facts); ends {
+		if outcome, ends := d.carryOut(ctx, view, row, facts); ends {
 			return outcome, nil
 		}
 	}
@@ -139,12 +139,12 @@ func (d *Disrupt) noteRequest(view *View) {
 func (v *View) mustSave() bool {
 	type essence struct {
 		step           v1alpha1.Step
-		place          bool
+		hasSlot        bool
 		revision, boot string
 		switched       bool
 	}
 	of := func(status *v1alpha1.WindowsInstanceStatus) essence {
-		e := essence{place: status.HasSlot(), revision: status.DesiredRevision}
+		e := essence{hasSlot: status.HasSlot(), revision: status.DesiredRevision}
 		if a := status.Activity; a != nil && a.Kind == v.activity().Kind {
 			e.step, e.boot, e.switched = a.Step, a.BootID, a.SwitchTime != nil
 		}
@@ -154,8 +154,8 @@ func (v *View) mustSave() bool {
 	return step != v1alpha1.StepWaiting && step != v1alpha1.StepVerifying && of(&v.Instance.Status) != of(v.Saved)
 }
 
-// act carries out a row. ends is false if this reconcile must decide again.
-func (d *Disrupt) act(ctx context.Context, view *View, row policy.UpgradeRow,
+// carryOut carries out a row. ends is false if this reconcile must decide again.
+func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRow,
 	facts policy.UpgradeFacts) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
 	activity := status.Activity

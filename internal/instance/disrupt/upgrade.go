@@ -20,12 +20,12 @@ const switchDelay = time.Minute
 // requestRevision requests the revision from the daemon.
 func (d *Disrupt) requestRevision(ctx context.Context, view *View) error {
 	update, node := view.activity(), view.Node
-	told := requestedOf(node) == update.Revision
-	err := d.Nodes.Mark(ctx, node,
-		journey.Marks{Instance: view.Instance, Revision: update.Revision, Upgrading: true, Bare: true})
+	requested := requestedOf(node) == update.Revision
+	err := d.Nodes.SetFields(ctx, node,
+		journey.NodeFields{Instance: view.Instance, Revision: update.Revision, Upgrading: true, Bare: true})
 	view.isRequested = err == nil
 	// The time for verification begins when the daemon gets the request, which may be long after the decision.
-	if now := d.Now(); err == nil && !told && now.Sub(update.SwitchTime.Time) > switchDelay {
+	if now := d.Now(); err == nil && !requested && now.Sub(update.SwitchTime.Time) > switchDelay {
 		update.SwitchTime = new(journey.Seconds(now))
 	}
 	return err
@@ -81,9 +81,9 @@ func (d *Disrupt) aim(ctx context.Context, view *View) {
 // requested yet: otherwise a later correction of the Node would disrupt it without a slot.
 func noteRequested(view *View) {
 	status := &view.Instance.Status
-	update, told := status.Activity, requestedOf(view.Node)
-	if told != "" && (told == update.Revision || told == status.HeldRevision) {
-		status.DesiredRevision = told
+	update, requested := status.Activity, requestedOf(view.Node)
+	if requested != "" && (requested == update.Revision || requested == status.HeldRevision) {
+		status.DesiredRevision = requested
 	}
 }
 
@@ -110,8 +110,8 @@ func (d *Disrupt) applyAtOnce(ctx context.Context, view *View) (journey.Outcome,
 // Move requests another revision from a daemon.
 func (d *Disrupt) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	revision string) error {
-	marks := journey.Marks{Instance: instance, Revision: revision, Bare: true}
-	if err := d.Nodes.Request(ctx, node, marks); err != nil {
+	fields := journey.NodeFields{Instance: instance, Revision: revision, Bare: true}
+	if err := d.Nodes.Request(ctx, node, fields); err != nil {
 		return err
 	}
 	instance.Status.DesiredRevision = revision

@@ -73,9 +73,9 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return Finding{Node: node, Outcome: foreign}, nil //nolint:nilerr // the outcome contains the error
 	}
 	h.noteRequested(ctx, status, node)
-	marks := journey.Marks{Instance: instance, KeyHash: status.PublicKeyHash, Revision: toHave(status),
+	fields := journey.NodeFields{Instance: instance, KeyHash: status.PublicKeyHash, Revision: toHave(status),
 		Bare: journey.IsUnderWay(status)}
-	err := h.Nodes.Mark(ctx, node, marks)
+	err := h.Nodes.SetFields(ctx, node, fields)
 	if problem, refused := contract.AsProblem(err); refused {
 		return Finding{Node: node, Outcome: journey.Wait(refusedRetry, problem.Reason, "%s", problem.Detail)}, nil
 	}

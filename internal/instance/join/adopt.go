@@ -37,11 +37,11 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if err != nil {
 		return journey.WaitForCluster(err)
 	}
-	marks := journey.Marks{Instance: instance, KeyHash: session.Key.Hash, Revision: desired.Revision}
+	fields := journey.NodeFields{Instance: instance, KeyHash: session.Key.Hash, Revision: desired.Revision}
 	if !journey.NodeReadyAt(node, desired.Revision) {
-		marks.Cordon = true
+		fields.Cordon = true
 	}
-	if err = j.Nodes.Request(ctx, node, marks); err != nil {
+	if err = j.Nodes.Request(ctx, node, fields); err != nil {
 		return j.retryInSlot(instance, session, err)
 	}
 	instance.Status.NodeUID, instance.Status.DesiredRevision = string(node.UID), desired.Revision
@@ -112,7 +112,7 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return journey.Fail(problem)
 	}
 	desired := instance.Status.DesiredRevision
-	err = j.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Revision: desired})
+	err = j.Nodes.SetFields(ctx, node, journey.NodeFields{Instance: instance, Revision: desired})
 	if _, refused := contract.AsProblem(err); refused {
 		return journey.Fail(err)
 	}
@@ -176,7 +176,7 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 // that has a certificate soon registers its Node or becomes Ready.
 func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 	ids := instance.Status.BootstrapCredentials
-	return j.Spent != nil && len(ids) > 0 && j.Spent(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
+	return j.IsTokenUsed != nil && len(ids) > 0 && j.IsTokenUsed(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
 }
 
 // stranded ends such an attempt. The next one brings another token.

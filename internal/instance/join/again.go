@@ -84,8 +84,8 @@ func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	j.RejoinAtHeld(status)
 }
 
-// IsTold reports whether the revision that the host gets over SSH was already requested from the host.
-func IsTold(status *v1alpha1.WindowsInstanceStatus) bool {
+// IsRequested reports whether the revision that the host gets over SSH was already requested from the host.
+func IsRequested(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsOverSSH(status.Upgrade()) && status.DesiredRevision == status.Activity.Revision
 }
 
@@ -96,7 +96,7 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, des
 	status := &instance.Status
 	switch update := status.Upgrade(); {
 	case IsOverSSH(update):
-		if update.Revision != desired.Revision && !IsTold(status) {
+		if update.Revision != desired.Revision && !IsRequested(status) {
 			status.Activity = nil
 		}
 		return nil

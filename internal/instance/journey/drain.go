@@ -259,13 +259,13 @@ func NotDrained(node *corev1.Node, drain *Outcome) *contract.Problem {
 // HasLeft reports whether the operator asked a daemon to leave the node's previous revision for a revision that
 // needs a slot. A revision without a slot, such as a change of a mirror, disrupts no pod. A revision that can't be
 // read counts as a revision that needs a slot.
-func (p *Parts) HasLeft(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, told string) bool {
+func (p *Parts) HasLeft(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, requested string) bool {
 	switch update, held := status.Upgrade(), status.HeldRevision; {
-	case update == nil || held == "" || told == held:
+	case update == nil || held == "" || requested == held:
 		return false
-	case told == update.Revision:
+	case requested == update.Revision:
 		return true
 	}
-	to, found, err := p.Revisions.Named(ctx, told)
+	to, found, err := p.Revisions.Named(ctx, requested)
 	return err != nil || !found || p.Revisions.Compare(ctx, status.HeldRevision, to).Waits()
 }

@@ -179,19 +179,19 @@ func (n *Nodes) At(ctx context.Context, address string) ([]corev1.Node, error) {
 	}), nil
 }
 
-// Mark writes marks if they differ. Afterwards node is the API server's version. If the API server refuses the
-// marks, Mark returns a problem.
-func (n *Nodes) Mark(ctx context.Context, node *corev1.Node, marks Marks) error {
-	return n.mark(ctx, node, marks, n.change, marks.Apply)
+// SetFields writes fields if they differ. Afterwards node is the API server's version. If the API server refuses the
+// fields, SetFields returns a problem.
+func (n *Nodes) SetFields(ctx context.Context, node *corev1.Node, fields NodeFields) error {
+	return n.setFields(ctx, node, fields, n.change, fields.Apply)
 }
 
 // Request marks a Node with the revision that its daemon must apply, and deletes the daemon's earlier report in the
 // same write. So a later report is the response. kubelet writes the status of a Node that it has just registered
 // several times a second. Such a Node has no mark yet, and Request marks it regardless of its version. Exception:
 // if its taints change, the version must match, because they are written as a whole.
-func (n *Nodes) Request(ctx context.Context, node *corev1.Node, marks Marks) error {
+func (n *Nodes) Request(ctx context.Context, node *corev1.Node, fields NodeFields) error {
 	edit := func(wanted *corev1.Node) {
-		marks.Apply(wanted)
+		fields.Apply(wanted)
 		delete(wanted.Annotations, contract.ApplyStatusAnnotation)
 	}
 	write, marked := n.change, node.DeepCopy()
@@ -200,16 +200,16 @@ func (n *Nodes) Request(ctx context.Context, node *corev1.Node, marks Marks) err
 		equality.Semantic.DeepEqual(marked.Spec.Taints, node.Spec.Taints) {
 		write = n.changeFields
 	}
-	return n.mark(ctx, node, marks, write, edit)
+	return n.setFields(ctx, node, fields, write, edit)
 }
 
-func (n *Nodes) mark(ctx context.Context, node *corev1.Node, marks Marks,
+func (n *Nodes) setFields(ctx context.Context, node *corev1.Node, fields NodeFields,
 	write func(context.Context, *corev1.Node, func(wanted *corev1.Node)) error, edit func(wanted *corev1.Node)) error {
 	if err := write(ctx, node, edit); err != nil {
-		return cmp.Or(marks.refusal(node.Name, err), fmt.Errorf("marking node %s: %w", node.Name, err))
+		return cmp.Or(fields.refusal(node.Name, err), fmt.Errorf("marking node %s: %w", node.Name, err))
 	}
-	if !marks.Bare {
-		noteMarks(marks.Instance)
+	if !fields.Bare {
+		noteFields(fields.Instance)
 	}
 	return nil
 }

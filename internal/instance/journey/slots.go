@@ -41,19 +41,19 @@ func (s *Slots) Acquire(id types.UID) bool {
 	if s.holders[id] {
 		return true
 	}
-	place := slices.Index(s.waiters, id)
-	ahead := place
-	if place < 0 {
+	index := slices.Index(s.waiters, id)
+	ahead := index
+	if index < 0 {
 		ahead = len(s.waiters)
 	}
 	if len(s.holders)+ahead < s.limit {
 		s.holders[id] = true
-		if place >= 0 {
-			s.waiters = slices.Delete(s.waiters, place, place+1)
+		if index >= 0 {
+			s.waiters = slices.Delete(s.waiters, index, index+1)
 		}
 		return true
 	}
-	if place < 0 {
+	if index < 0 {
 		s.waiters = append(s.waiters, id)
 	}
 	return false
@@ -63,8 +63,8 @@ func (s *Slots) Acquire(id types.UID) bool {
 func (s *Slots) Release(id types.UID) {
 	s.mu.Lock()
 	delete(s.holders, id)
-	if place := slices.Index(s.waiters, id); place >= 0 {
-		s.waiters = slices.Delete(s.waiters, place, place+1)
+	if index := slices.Index(s.waiters, id); index >= 0 {
+		s.waiters = slices.Delete(s.waiters, index, index+1)
 	}
 	next := s.next()
 	s.mu.Unlock()

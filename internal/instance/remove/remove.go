@@ -70,7 +70,7 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 
 // keepPodsAway marks and cordons a node whose host leaves. If the marks conflict or are refused, it only cordons.
 func (r *Remove) keepPodsAway(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) error {
-	err := r.Nodes.Mark(ctx, node, journey.Marks{Instance: instance, Cordon: true})
+	err := r.Nodes.SetFields(ctx, node, journey.NodeFields{Instance: instance, Cordon: true})
 	if _, refused := contract.AsProblem(err); refused || apierrors.IsConflict(err) {
 		return r.Nodes.KeepPodsAway(ctx, node)
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// life holds data about an instance that must survive between reconciles and that can't be read again. Only one
-// worker at a time has an instance's key, and with it the life.
-type life struct {
+// memory holds data about an instance that must survive between reconciles and that can't be read again. Only one
+// worker at a time has an instance's key, and with it the memory.
+type memory struct {
 	uid     types.UID
 	key     types.NamespacedName
 	session journey.Session
@@ -78,18 +78,18 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	return nil
 }
 
-// begin creates the life of an instance. The caller holds r.mu.
-func (r *Reconciler) begin(instance *v1alpha1.WindowsInstance) *life {
-	started := &life{uid: instance.UID, key: client.ObjectKeyFromObject(instance)}
-	r.lives[instance.UID] = started
+// begin creates the memory of an instance. The caller holds r.mu.
+func (r *Reconciler) begin(instance *v1alpha1.WindowsInstance) *memory {
+	started := &memory{uid: instance.UID, key: client.ObjectKeyFromObject(instance)}
+	r.memories[instance.UID] = started
 	r.parts.Claims.Remember(instance)
 	return started
 }
 
-// life returns the life of an instance, or creates it. It drops the life of an earlier instance of that name.
-func (r *Reconciler) life(instance *v1alpha1.WindowsInstance) *life {
+// memory returns the memory of an instance, or creates it. It drops the memory of an earlier instance of that name.
+func (r *Reconciler) memory(instance *v1alpha1.WindowsInstance) *memory {
 	r.mu.Lock()
-	found, ok := r.lives[instance.UID]
+	found, ok := r.memories[instance.UID]
 	r.mu.Unlock()
 	if ok {
 		return found
@@ -100,15 +100,15 @@ func (r *Reconciler) life(instance *v1alpha1.WindowsInstance) *life {
 	return r.begin(instance)
 }
 
-// forget drops the lives of all earlier instances of a name. If the finalizer of an instance was removed by force,
+// forget drops the memories of all earlier instances of a name. If the finalizer of an instance was removed by force,
 // its work may still be running.
 func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
-	var past []*life
+	var past []*memory
 	r.mu.Lock()
-	for uid, one := range r.lives {
+	for uid, one := range r.memories {
 		if one.key == key && uid != present {
 			past = append(past, one)
-			delete(r.lives, uid)
+			delete(r.memories, uid)
 		}
 	}
 	r.mu.Unlock()
@@ -118,7 +118,7 @@ func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
 }
 
 // end releases everything that an instance holds in memory. A repeated call does nothing.
-func (r *Reconciler) end(one *life) {
+func (r *Reconciler) end(one *memory) {
 	one.gone = true
 	one.session.End()
 	r.parts.Slots.Release(one.uid)
@@ -131,7 +131,7 @@ var errLeaving = errors.New("the removal of the instance was requested")
 
 // interruptible returns a context for work at the host that ends if the instance is deleted. Call ended when the
 // work is over.
-func (r *Reconciler) interruptible(ctx context.Context, one *life) (work context.Context, ended func()) {
+func (r *Reconciler) interruptible(ctx context.Context, one *memory) (work context.Context, ended func()) {
 	work, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +149,7 @@ func (r *Reconciler) interruptible(ctx context.Context, one *life) (work context
 func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reconcile.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if one, ok := r.lives[instance.GetUID()]; ok && one.interrupt != nil && !instance.GetDeletionTimestamp().IsZero() {
+	if one, ok := r.memories[instance.GetUID()]; ok && one.interrupt != nil && !instance.GetDeletionTimestamp().IsZero() {
 		one.interrupt(errLeaving)
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Marks are the fields that the operator writes on a Node that it manages.
-type Marks struct {
+// NodeFields are the fields that the operator writes on a Node that it manages.
+type NodeFields struct {
 	Instance *v1alpha1.WindowsInstance
 	// KeyHash is the hash of the public key that the host accepted. If it is empty, the annotation does not change.
 	KeyHash string
@@ -32,7 +32,7 @@ type Marks struct {
 }
 
 // Apply writes the marks on a Node in memory. A repeated call changes nothing.
-func (m Marks) Apply(node *corev1.Node) {
+func (m NodeFields) Apply(node *corev1.Node) {
 	if node.Labels == nil {
 		node.Labels = map[string]string{}
 	}
@@ -76,7 +76,7 @@ func (m Marks) Apply(node *corev1.Node) {
 
 // request sets the desired revision. If the daemon reported this revision before another one was requested, that
 // report is deleted, because the host may be between the two.
-func (m Marks) request(node *corev1.Node) {
+func (m NodeFields) request(node *corev1.Node) {
 	requested := node.Annotations[contract.DesiredRevisionAnnotation]
 	if m.Revision == "" || m.Revision == requested {
 		return
@@ -88,7 +88,7 @@ func (m Marks) request(node *corev1.Node) {
 }
 
 // taint puts os=Windows:NoSchedule first and adds the instance's own taints.
-func (m Marks) taint(node *corev1.Node) {
+func (m NodeFields) taint(node *corev1.Node) {
 	var spec []corev1.Taint
 	var had []string
 	if !m.Bare {
@@ -99,27 +99,27 @@ func (m Marks) taint(node *corev1.Node) {
 		return slices.Contains(had, taintID(t)) && !slices.ContainsFunc(spec, isOf)
 	})
 	os := corev1.Taint{Key: contract.TaintKey, Value: contract.TaintValue, Effect: corev1.TaintEffectNoSchedule}
-	place := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&os) })
+	index := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&os) })
 	switch {
-	case place < 0:
+	case index < 0:
 		node.Spec.Taints = slices.Insert(node.Spec.Taints, 0, os)
-	case place > 0:
-		node.Spec.Taints = slices.Insert(slices.Delete(node.Spec.Taints, place, place+1), 0, os)
+	case index > 0:
+		node.Spec.Taints = slices.Insert(slices.Delete(node.Spec.Taints, index, index+1), 0, os)
 	}
 	for _, wanted := range spec {
-		if place = slices.IndexFunc(node.Spec.Taints,
-			func(t corev1.Taint) bool { return t.MatchTaint(&wanted) }); place < 0 {
+		if index = slices.IndexFunc(node.Spec.Taints,
+			func(t corev1.Taint) bool { return t.MatchTaint(&wanted) }); index < 0 {
 			node.Spec.Taints = append(node.Spec.Taints, wanted)
 		} else {
-			node.Spec.Taints[place].Value = wanted.Value
+			node.Spec.Taints[index].Value = wanted.Value
 		}
 	}
 }
 
-// noteMarks records the labels and taints that the Node has from the spec in the status. It is called after a
+// noteFields records the labels and taints that the Node has from the spec in the status. It is called after a
 // write. The status holds them because a node may change its own annotations, and must not be able to get other
 // taints removed.
-func noteMarks(instance *v1alpha1.WindowsInstance) {
+func noteFields(instance *v1alpha1.WindowsInstance) {
 	instance.Status.NodeMarks = slices.Sorted(maps.Keys(instance.Spec.Labels))
 	for _, t := range instance.Spec.Taints {
 		instance.Status.NodeMarks = append(instance.Status.NodeMarks, taintID(t))
@@ -128,7 +128,7 @@ func noteMarks(instance *v1alpha1.WindowsInstance) {
 
 // refusal reports labels and taints that the API server refuses permanently: because of a right, a policy or a webhook,
 // or because they are invalid. For other errors, it returns nil.
-func (m Marks) refusal(node string, err error) error {
+func (m NodeFields) refusal(node string, err error) error {
 	if m.Bare || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) &&
 		!apierrors.IsBadRequest(err) {
 		return nil

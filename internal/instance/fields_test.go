@@ -34,7 +34,7 @@ func node() *corev1.Node {
 func TestA05_MarksAreWrittenOnceAndThenLeftAlone(t *testing.T) {
 	t.Parallel()
 	n := node()
-	marks := journey.Marks{Instance: instance(), KeyHash: "abc", Revision: "1-x", Cordon: true}
+	marks := journey.NodeFields{Instance: instance(), KeyHash: "abc", Revision: "1-x", Cordon: true}
 	marks.Apply(n)
 	want := map[string]string{
 		contract.InstanceAnnotation: "ns/10.0.0.1", contract.PublicKeyHashAnnotation: "abc",
@@ -69,7 +69,7 @@ func TestA05_LabelsAndTaintsThatLeaveTheSpecLeaveTheNode(t *testing.T) {
 	w := newWorld(t, n)
 	mark := func() {
 		n = w.getNode(t)
-		if err := w.Nodes.Mark(t.Context(), n, journey.Marks{Instance: i}); err != nil {
+		if err := w.Nodes.SetFields(t.Context(), n, journey.NodeFields{Instance: i}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,7 +95,7 @@ func TestACordonOfSomebodyElseIsNotTakenOver(t *testing.T) {
 	t.Parallel()
 	n := node()
 	n.Spec.Unschedulable = true
-	journey.Marks{Instance: instance(), Cordon: true}.Apply(n)
+	journey.NodeFields{Instance: instance(), Cordon: true}.Apply(n)
 	if _, ours := n.Annotations[contract.CordonedAnnotation]; ours {
 		t.Error("an administrator's cordon was marked as ours, so it would be lifted")
 	}
@@ -116,7 +116,7 @@ func TestA04_TheOSTaintIsFirst(t *testing.T) {
 			t.Parallel()
 			n, i := node(), instance()
 			n.Spec.Taints, i.Spec.Taints = test.have, []corev1.Taint{own}
-			journey.Marks{Instance: i}.Apply(n)
+			journey.NodeFields{Instance: i}.Apply(n)
 			if diff := cmp.Diff(test.want, n.Spec.Taints); diff != "" {
 				t.Error(diff)
 			}
@@ -200,7 +200,7 @@ func TestANodeOfAMachineIsNotMarkedAsBroughtByItsOwner(t *testing.T) {
 	n, i := node(), instance()
 	i.Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-a"}
 	i.Spec.Labels = map[string]string{"team": "blue"}
-	journey.Marks{Instance: i}.Apply(n)
+	journey.NodeFields{Instance: i}.Apply(n)
 	for label, wanted := range map[string]bool{contract.BYOHLabel: false, contract.WorkerLabel: false,
 		contract.OSIDLabel: true, "team": true} {
 		if _, has := n.Labels[label]; has != wanted {
@@ -217,15 +217,15 @@ func TestA87_ANewNodeOfClusterAPIGetsItsTaintOnce(t *testing.T) {
 			return t.Key == contract.ClusterAPITaint && t.Effect == corev1.TaintEffectNoSchedule
 		})
 	}
-	if (journey.Marks{Instance: i}).Apply(n); isTainted() {
+	if (journey.NodeFields{Instance: i}).Apply(n); isTainted() {
 		t.Error("a host that Cluster API doesn't know has its taint, which nobody removes")
 	}
 	n, i.Annotations = node(), map[string]string{contract.BootstrapConfigAnnotation: "uid"}
-	if (journey.Marks{Instance: i}).Apply(n); !isTainted() {
+	if (journey.NodeFields{Instance: i}).Apply(n); !isTainted() {
 		t.Error("a new Node of Cluster API has no taint")
 	}
 	n.Spec.Taints = nil // Cluster API removes it
-	if (journey.Marks{Instance: i}).Apply(n); isTainted() {
+	if (journey.NodeFields{Instance: i}).Apply(n); isTainted() {
 		t.Error("the taint is back")
 	}
 }
