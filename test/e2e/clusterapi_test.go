@@ -237,7 +237,8 @@ func (m *management) left(ctx context.Context) (names []string, err error) {
 	err = m.workload.Client.List(ctx, own, client.InNamespace(contract.OperatorNamespace))
 	for i := range own.Items {
 		for _, prefix := range []string{contract.CallSecretPrefix, contract.JoinSecretPrefix} {
-			if strings.HasPrefix(own.Items[i].Name, prefix) {
+			// The token for Machines of OpenShift belongs to no Machine.
+			if name := own.Items[i].Name; strings.HasPrefix(name, prefix) && name != contract.MachinesJoinSecret {
 				names = append(names, "Secret "+own.Items[i].Name)
 			}
 		}
