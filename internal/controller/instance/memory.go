@@ -149,7 +149,8 @@ func (r *Reconciler) interruptible(ctx context.Context, one *memory) (work conte
 func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reconcile.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if one, ok := r.memories[instance.GetUID()]; ok && one.interrupt != nil && !instance.GetDeletionTimestamp().IsZero() {
+	one, ok := r.memories[instance.GetUID()]
+	if ok && one.interrupt != nil && !instance.GetDeletionTimestamp().IsZero() {
 		one.interrupt(errLeaving)
 	}
 	return nil

@@ -42,8 +42,8 @@ type Options struct {
 	Origins Origins
 	// FirstContact returns the host key of a host that was never reached. If it is nil, any key is accepted and pinned.
 	FirstContact FirstContact
-	// IsTokenUsed reports whether a bootstrap token, by its id, gets no further certificate. If it is nil, all tokens can
-	// get certificates.
+	// IsTokenUsed reports whether a bootstrap token, by its id, gets no further certificate. If it is nil, all tokens
+	// can get certificates.
 	IsTokenUsed func(credential string) bool
 	// Misplaced returns the pods on a node that can't run there, or why they could not be read. looked is false for a
 	// node that was not checked yet. If the field is nil, there are no such pods.
