@@ -130,6 +130,7 @@ func TestA70_EachAlertNamesItsObjectAndHasARunbook(t *testing.T) {
 	for _, alert := range alerts {
 		_, section, found := strings.Cut(string(page), "\n## "+alert.Alert+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
+		section, _, _ = strings.Cut(section, "\nNext: ")
 		lines := strings.Split(strings.TrimRight(section, "\n"), "\n")
 		if !found || !strings.HasPrefix(lines[len(lines)-1], "    kubectl ") {
 			t.Errorf("docs/alerts.md has no section %s that ends in a command", alert.Alert)
