@@ -74,8 +74,7 @@ func (f csrFacts) isFirstOfMachine() bool {
 }
 
 func requestedByHostOrToken(f csrFacts) *csrFault {
-	if IsFirstKubeletRequest(f.CSR, f.BootstrapUser) ||
-		requestedByItself(f, contract.HostGroup) && f.claim.HostID == f.instance.HostID {
+	if IsFirstKubeletRequest(f.CSR, f.BootstrapUser) || requestedByItself(f, contract.HostGroup) {
 		return nil
 	}
 	return fault(CSRRequesterWrong, "neither the host of instance %s nor the token of its command requests this "+
