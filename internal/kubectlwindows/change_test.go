@@ -2,6 +2,7 @@ package kubectlwindows_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -447,10 +448,11 @@ func followedLog(t *testing.T, at *terminal, file string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	in, out := io.Pipe()
+	var problems bytes.Buffer
 	ended := make(chan int, 1)
 	go func() {
 		ended <- kubectlwindows.Run(ctx, []string{"kubectl-windows", "--kubeconfig", at.kubeconfig, "logs", "win-1",
-			"--service", "kubelet", "--tail", "1", "-f"}, genericiooptions.IOStreams{Out: out, ErrOut: io.Discard})
+			"--service", "kubelet", "--tail", "1", "-f"}, genericiooptions.IOStreams{Out: out, ErrOut: &problems})
 		_ = out.Close()
 	}()
 	lines := bufio.NewScanner(in)
@@ -479,8 +481,20 @@ func followedLog(t *testing.T, at *terminal, file string) {
 			next(strings.TrimSuffix(line, "\n"))
 		}
 	}
+	// The log is away for some reads.
+	if err := os.Rename(file, file+".away"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3500 * time.Millisecond)
+	if err := os.WriteFile(file, []byte("b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next("b")
 	cancel()
 	if code := <-ended; code != 0 {
 		t.Errorf("Ctrl-C ended it with %d", code)
+	}
+	if n := strings.Count(problems.String(), "error:"); n != 1 {
+		t.Errorf("the outage was reported %d times: %s", n, problems.String())
 	}
 }

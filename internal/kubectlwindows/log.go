@@ -99,12 +99,14 @@ func logFile(service string) string {
 	return below(contract.LogFile(service))
 }
 
-// logs prints a log. With follow, it continues until the context ends, also during an outage of the node.
+// logs prints a log. With follow, it continues until the context ends, also during an outage of the node. It reports
+// the error of an outage once.
 func (p *plugin) logs(ctx context.Context, r *reader, node, file string, o logOptions) error {
 	got, err := r.recent(ctx, node, file, o)
 	if failed := p.writeLog(got.text); err != nil || failed != nil || !o.follow {
 		return errors.Join(err, failed)
 	}
+	reported := ""
 	for next := got.size; ; {
 		select {
 		case <-ctx.Done():
@@ -115,14 +117,17 @@ func (p *plugin) logs(ctx context.Context, r *reader, node, file string, o logOp
 		switch {
 		case err != nil && ctx.Err() != nil: // Ctrl-C
 		case err != nil:
-			_, _ = fmt.Fprintln(p.ErrOut, "error:", diagnosis.Visible(err.Error()))
+			if text := diagnosis.Visible(err.Error()); text != reported {
+				reported = text
+				_, _ = fmt.Fprintln(p.ErrOut, "error:", text)
+			}
 		case got.size < next: // a new file, because the log was rotated
 			next = 0
 		default:
 			if err = p.writeLog(got.text[min(max(0, next-got.from), int64(len(got.text))):]); err != nil {
 				return err
 			}
-			next = got.size
+			next, reported = got.size, ""
 		}
 	}
 }
