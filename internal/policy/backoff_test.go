@@ -4,6 +4,10 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -25,5 +29,33 @@ func TestBackoffGrowsToALimit(t *testing.T) {
 	}
 	if policy.Backoff(1000, 0) != 5*time.Minute || policy.KeyBackoff(1000, 0) != 30*time.Minute {
 		t.Error("the limits are others than the docs say")
+	}
+}
+
+func TestTheNextAttemptIsAPauseAfterTheFailedPhase(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	of := func(uid types.UID, failures int32, ended bool) *v1alpha1.WindowsInstance {
+		phase := v1alpha1.PhaseTime{Phase: v1alpha1.PhaseConnecting, StartTime: metav1.NewMicroTime(began)}
+		if ended {
+			phase.Milliseconds = new(int64(3000))
+		}
+		return &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{UID: uid},
+			Status: v1alpha1.WindowsInstanceStatus{Failures: failures, Phases: []v1alpha1.PhaseTime{phase}}}
+	}
+	for failures, least := range map[int32]time.Duration{1: 5 * time.Second, 3: 20 * time.Second} {
+		pause := policy.NextAttempt(of("a", failures, true)).Sub(began.Add(3 * time.Second))
+		if pause < least || pause > least*6/5 {
+			t.Errorf("the pause after %d failures is %s", failures, pause)
+		}
+	}
+	if policy.NextAttempt(of("a", 1, true)).Equal(policy.NextAttempt(of("b", 1, true))) {
+		t.Error("hosts that failed together are tried again together")
+	}
+	for what, one := range map[string]*v1alpha1.WindowsInstance{"no failure": of("a", 0, true),
+		"an attempt that has begun": of("a", 1, false), "no phase": {Status: v1alpha1.WindowsInstanceStatus{Failures: 1}}} {
+		if next := policy.NextAttempt(one); !next.IsZero() {
+			t.Errorf("%s: the next attempt is at %s", what, next)
+		}
 	}
 }
