@@ -3,7 +3,7 @@ package contract
 import "encoding/json"
 
 // Names of the objects and identities of a host that joins by itself, without SSH. All objects are in the operator's
-// namespace, and end with the ID of the host. That is the UID of the WindowsInstance, or, for a host of a Machine, the
+// namespace, and end with the ID of the host: the UID of the WindowsInstance, or, for a host of a Machine, the
 // digest of its first key.
 const (
 	// ServiceAttend is the service on such a host that carries out the operator's calls.

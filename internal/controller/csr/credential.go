@@ -115,8 +115,8 @@ func (r *Reconciler) command(ctx context.Context, name string) (*corev1.Secret, 
 var errFaster = errors.New("a request for the same host was faster")
 
 // bindKey records the key of a host's first request before the request is approved, so that no other key gets a
-// certificate: beside the token of the command, where the record lives as long as the token, or for a Machine in the
-// status of its instance. If another request was faster, bindKey fails, and the request is decided again.
+// certificate. The record is in the Secret of the command's token and ends with it. For a Machine, it is in the status
+// of the instance. If another request was faster, bindKey fails, and the request is decided again.
 func (r *Reconciler) bindKey(ctx context.Context, claim policy.CSRClaim, of *policy.CSRInstance) error {
 	if of.Machine != nil {
 		instance := &v1alpha1.WindowsInstance{}

@@ -39,7 +39,7 @@ func (r *rig) boots(t *testing.T, n int, boot string) {
 	if err := r.recall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.memory(r.get(t, n)).reboots = reboots // a new operator counts anew
+	r.memory(r.get(t, n)).reboots = reboots // a new operator would start at 0
 	r.isReady(t, n, true)
 	r.annotate(t, n, contract.BootIDAnnotation, boot)
 	r.reconcile(t, n)

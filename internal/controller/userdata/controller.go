@@ -31,7 +31,8 @@ type State struct {
 	way atomic.Pointer[way]
 }
 
-// way is how the hosts of Machines join that are created since a time. Earlier Machines have the other user data.
+// way is how the hosts of Machines join that were created at or after since. Earlier Machines have the other user data,
+// and join the other way.
 type way struct {
 	byItself bool
 	since    time.Time

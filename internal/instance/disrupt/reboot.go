@@ -59,7 +59,7 @@ type Reboots struct {
 	Last time.Time
 }
 
-// inARow returns how many reboots count if a reboot is requested anew.
+// inARow returns how many earlier reboots count if a new reboot is requested.
 func (r Reboots) inARow(now time.Time) int32 {
 	if now.Sub(r.Last) >= rebootsInARow {
 		return 0
