@@ -1,7 +1,9 @@
 package payload_test
 
 import (
+	"bytes"
 	"encoding/pem"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -27,19 +29,43 @@ func trusted(t *testing.T) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
+// stager returns a Stager that fetches from the rig's source. ca is the certificate that is published for it.
+func (r *rig) stager(ca string) *payload.Stager {
+	client := fake.NewSimpleDynamicClient(runtime.NewScheme(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": contract.PayloadSourceConfigMap, "namespace": "wmco"},
+		"data":     map[string]any{contract.PayloadSourceURLs: "https://10.0.0.1", contract.PayloadSourceCA: ca},
+	}})
+	return payload.NewStager(payload.StagerOptions{Host: r.machine.Host(), Client: client, Namespace: "wmco",
+		Node: apiclient.NewWatch(nil, "", clock.RealClock{}), Clock: clock.RealClock{}, Fetched: func() {},
+		Source: func([]string, []byte) (payload.Source, error) { return r.source, nil }})
+}
+
+func TestADiskThatFillsUpDuringATransferIsReported(t *testing.T) {
+	t.Parallel()
+	ca := trusted(t)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, "blob")
+		r.source.script = []func([]byte) (io.Reader, error){func(rest []byte) (io.Reader, error) {
+			r.machine.SetDiskFree(0)
+			return bytes.NewReader(rest), nil
+		}}
+		s := r.stager(ca)
+		go s.Run(t.Context())
+		s.Need("v", r.want)
+		time.Sleep(time.Second)
+		if _, problem := s.Need("v", r.want); problem == nil || problem.Reason != contract.ReasonDiskFull {
+			t.Errorf("it says %v", problem)
+		}
+	})
+}
+
 func TestABlobThatIsGoneSoonAfterItCameIsFetchedAfterAPauseThatGrows(t *testing.T) {
 	t.Parallel()
 	ca := trusted(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, "blob")
-		client := fake.NewSimpleDynamicClient(runtime.NewScheme(), &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": "ConfigMap",
-			"metadata": map[string]any{"name": contract.PayloadSourceConfigMap, "namespace": "wmco"},
-			"data":     map[string]any{contract.PayloadSourceURLs: "https://10.0.0.1", contract.PayloadSourceCA: ca},
-		}})
-		s := payload.NewStager(payload.StagerOptions{Host: r.machine.Host(), Client: client, Namespace: "wmco",
-			Node: apiclient.NewWatch(nil, "", clock.RealClock{}), Clock: clock.RealClock{}, Fetched: func() {},
-			Source: func([]string, []byte) (payload.Source, error) { return r.source, nil }})
+		s := r.stager(ca)
 		go s.Run(t.Context())
 		var fetched time.Time
 		// need takes the blob away, asks for it, and says how long after the last fetch it comes, or after the first

@@ -122,3 +122,18 @@ func TestNextWhateverElseIsKnown(t *testing.T) {
 		}
 	}
 }
+
+func TestThePhaseOfARevision(t *testing.T) {
+	t.Parallel()
+	for want, all := range map[string][]trial.Facts{
+		"Steady":    {{HasHeld: true}, {HasHeld: true, HasPrevious: true, IsApplied: true}},
+		"Applying":  {{}, {HasPrevious: true}, {IsLooked: true}},
+		"Verifying": {{HasPrevious: true, IsApplied: true}, {IsLooked: true, Holds: true}},
+	} {
+		for _, f := range all {
+			if got := f.Phase(); got != want {
+				t.Errorf("%+v: %s, want %s", f, got, want)
+			}
+		}
+	}
+}
