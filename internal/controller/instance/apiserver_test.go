@@ -86,7 +86,7 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 		}
 		now.Status.Revision = long
 		if err = api.Status().Update(t.Context(), now); !apierrors.IsInvalid(err) {
-			t.Errorf("the API has no limit: %v", err)
+			t.Errorf("the API server accepts an annotation of any length: %v", err)
 		}
 	})
 }

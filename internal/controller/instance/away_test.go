@@ -15,10 +15,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// proxied is a revision of the release that hosts joined with.
+// proxied is a revision of the same release as the revision that the hosts joined with.
 const proxied = "1.0.0-cccccccccc"
 
-// away lets time go by without an operator, and has another one begin.
+// away simulates a time without an operator, and then starts a new operator.
 func (r *rig) away(t *testing.T, n int, d time.Duration) {
 	t.Helper()
 	r.clock = r.clock.Add(d)
@@ -38,7 +38,7 @@ func inPlace(t *testing.T, hosts ...int) *rig {
 	return r
 }
 
-// A written status must equal what the API server stores, or each reconcile would write it again.
+// A written status must equal the stored status. Otherwise each reconcile would write the status again.
 func TestTimesAreThoseThatTheAPIServerKeeps(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -47,7 +47,7 @@ func TestTimesAreThoseThatTheAPIServerKeeps(t *testing.T) {
 		t.Helper()
 		i := r.get(t, 1)
 		if !equality.Semantic.DeepEqual(*r.written, i.Status) {
-			t.Errorf("it wrote %+v, and there is %+v", *r.written, i.Status)
+			t.Errorf("wrote the status %+v, but the API server stores %+v", *r.written, i.Status)
 		}
 	}
 	r.reconcile(t, 1)
@@ -63,7 +63,7 @@ func TestTimesAreThoseThatTheAPIServerKeeps(t *testing.T) {
 	kept()
 }
 
-// A daemon that received no request did not fail, regardless of when the decision was made.
+// If a daemon received no request, the revision has not failed, no matter how long ago the operator decided on it.
 func TestA29_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.T) {
 	t.Parallel()
 	r := inPlace(t, 1)
@@ -81,20 +81,21 @@ func TestA29_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.
 		t.Fatalf("told %s, failed %+v", told, i.Status.FailedRevision)
 	}
 	dials := r.machine(1).Dials()
-	r.advance(t, 1, time.Minute) // and is joined again, as its daemon may have been dead before
+	r.advance(t, 1, time.Minute) // the daemon may have been dead before, so the operator joins the host again
 	if r.machine(1).Dials() == dials {
-		t.Errorf("its time has no end: %+v", r.get(t, 1).Status)
+		t.Errorf("the host is not joined again when its time is over: %+v", r.get(t, 1).Status)
 	}
 	for range 12 {
 		r.joinsAgain(t, 1)
 		r.advance(t, 1, time.Minute)
 	}
 	if i = r.get(t, 1); i.Status.FailedRevision == "" {
-		t.Errorf("its time has no end: %+v", i.Status)
+		t.Errorf("the revision has not failed when its time is over: %+v", i.Status)
 	}
 }
 
-// A daemon can't report while the API server is away, and a new operator has to hear of it first.
+// While the API server is away, a daemon can't report. A new operator waits for the report before it blames the
+// revision.
 func TestA29_ARevisionThatAppliedWhileNoOperatorWorkedHasNotFailed(t *testing.T) {
 	t.Parallel()
 	r := inPlace(t, 1)
@@ -120,10 +121,10 @@ func TestA29_ADaemonThatGotNothingWhileNoOperatorServedItIsNotTakenOverSSH(t *te
 	if i := r.get(t, 1); i.Status.Upgrade().OverSSH || r.machine(1).Dials() != dials {
 		t.Fatalf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
 	}
-	r.advance(t, 1, 4*time.Minute) // a new operator measures the time itself
+	r.advance(t, 1, 4*time.Minute) // the new operator starts its own timer
 	r.reconcile(t, 1)
 	if r.machine(1).Dials() == dials {
-		t.Error("nobody looks at its host")
+		t.Error("the operator did not connect to the host")
 	}
 }
 
@@ -161,7 +162,7 @@ func TestA28_PodsThatNobodyToldToGoMeanwhileAreNoneThatStay(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// If a join has stopped the daemon, it must start the daemon again, even if the node is healthy in the meantime.
+// If a join stopped the daemon, the join must start the daemon again, even if the node becomes healthy in between.
 func TestANodeThatRecoversInAJoinGetsItsDaemonBack(t *testing.T) {
 	t.Parallel()
 	for name, interrupt := range map[string]func(r *rig, t *testing.T){
@@ -196,7 +197,7 @@ func TestANodeThatRecoversInAJoinGetsItsDaemonBack(t *testing.T) {
 			}
 			r.isReady(t, 1, false)
 			r.clock = r.clock.Add(11 * time.Minute)
-			r.reconcile(t, 1) // as far as the daemon's certificate, which is not signed yet
+			r.reconcile(t, 1) // until the join waits for the daemon's certificate, which is not signed yet
 			r.isReady(t, 1, true)
 			before := r.calls(1, contract.VerbHandover)
 			interrupt(r, t)

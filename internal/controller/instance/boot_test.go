@@ -35,6 +35,6 @@ func TestA03_AMachineThatBootsForTheFirstTimeIsNoWarning(t *testing.T) {
 	r.clock = r.clock.Add(5 * time.Minute)
 	r.reconcile(t, 1)
 	if !warned() {
-		t.Errorf("it should be up by now, and nobody says so: %+v", r.events)
+		t.Errorf("the machine should have booted by now, but no event says so: %+v", r.events)
 	}
 }

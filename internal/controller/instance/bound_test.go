@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// restores plays a restore of etcd, which sets every object back to an earlier version, under the same UID.
+// restores simulates a restore of etcd: the object has an earlier resource version and the same UID.
 func (r *rig) restores(t *testing.T, was *v1alpha1.WindowsInstance) {
 	t.Helper()
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Finalizers = nil })
@@ -55,7 +55,8 @@ func TestAStatusIsWrittenAgainAfterARestoreOfEtcd(t *testing.T) {
 	}
 }
 
-// Nothing else of the instance changes, and its node serves: it would keep a place from all others.
+// A restore of etcd can bring back a slot of a node that is in service. The operator must release it. Otherwise it
+// would block all other nodes.
 func TestAPlaceThatARestoreOfEtcdBringsBackIsGivenBack(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -65,11 +66,11 @@ func TestAPlaceThatARestoreOfEtcdBringsBackIsGivenBack(t *testing.T) {
 	r.clock = r.clock.Add(2 * longestLag)
 	r.reconcile(t, 1)
 	if slot := r.get(t, 1).Status.Slot; slot != nil {
-		t.Errorf("it keeps %+v", slot)
+		t.Errorf("the instance keeps the slot %+v", slot)
 	}
 }
 
-// A clock that was wrong for a while must not hold a host for years.
+// If a clock was wrong for a while, the times that it wrote must not hold a host for years.
 func TestTimesThatAWrongClockWroteAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -86,17 +87,17 @@ func TestTimesThatAWrongClockWroteAreBounded(t *testing.T) {
 	dials := r.machine(1).Dials()
 	for range 3 {
 		if result := r.reconcile(t, 1); result.RequeueAfter > time.Hour {
-			t.Fatalf("it is looked at again in %s", result.RequeueAfter)
+			t.Fatalf("the instance is reconciled again only after %s", result.RequeueAfter)
 		}
 		r.clock = r.clock.Add(6 * time.Minute)
 	}
 	if r.machine(1).Dials() == dials {
-		t.Error("the host is not tried again")
+		t.Error("the operator did not connect to the host again")
 	}
 }
 
-// Whatever is reckoned with: what only tells users when something was need not be put right, nor what observed.Log is
-// asked about.
+// Every time in the status that a decision depends on must be bounded. Times that are only shown to users need not be
+// bounded.
 func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -107,10 +108,10 @@ func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 		Slot:       &v1alpha1.Slot{Since: &far},
 		Activity:   &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, NextTime: &far},
 	}
-	status = status.DeepCopy() // so that each has its own times
+	status = status.DeepCopy() // so that each field has its own copy of the time
 	boundTimes(status, now)
 	if status.KeyRefusal != nil {
-		t.Error("a refusal at a time that nobody knows counts as one of now")
+		t.Error("a key refusal that is dated in the future is kept")
 	}
 	var bounded int
 	var check func(path string, value reflect.Value)
@@ -143,11 +144,11 @@ func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 		}
 	}
 	if check("status", reflect.ValueOf(status)); bounded < 4 {
-		t.Errorf("only %d times were looked at", bounded)
+		t.Errorf("checked only %d times", bounded)
 	}
 }
 
-// Whoever waits for something that may never come takes no place from others.
+// A removal that waits for a missing key must not hold a slot, because the key may never come.
 func TestARemovalThatWaitsForTheKeyTakesNoPlace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -161,11 +162,11 @@ func TestARemovalThatWaitsForTheKeyTakesNoPlace(t *testing.T) {
 	r.noKey = nil
 	r.reconcile(t, 1)
 	if r.exists(t, 1) {
-		t.Errorf("with the key it stays: %+v", r.get(t, 1).Status)
+		t.Errorf("the key is back, but the instance still exists: %+v", r.get(t, 1).Status)
 	}
 }
 
-// The key that it began with is gone, and so is the connection.
+// During a removal, the key is deleted and the connection is lost. The removal must release its slot.
 func TestARemovalThatLosesTheKeyGivesItsPlaceBack(t *testing.T) {
 	t.Parallel()
 	r, blocked := newRig(t, listed(1)...), true
@@ -190,7 +191,7 @@ func TestARemovalThatLosesTheKeyGivesItsPlaceBack(t *testing.T) {
 	r.advance(t, 1, time.Minute)
 	r.advance(t, 1, time.Minute)
 	if r.exists(t, 1) {
-		t.Errorf("with the key it stays: %+v", r.get(t, 1).Status)
+		t.Errorf("the key is back, but the instance still exists: %+v", r.get(t, 1).Status)
 	}
 }
 
@@ -212,7 +213,8 @@ func TestARemovalThatTheClusterRefusesGivesItsPlaceBack(t *testing.T) {
 				}
 				r.clock = policy.NextAttempt(i)
 			}
-			// It is cleaned, so what the next request may not meet is asked for again, and the host is left alone.
+			// The host is cleaned. If a later request fails for a moment, only the request is repeated. The host is
+			// not cleaned again.
 			busy := apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
 			busy.ErrStatus.Reason = ""
 			r.broken[what] = busy
@@ -233,7 +235,7 @@ func TestARemovalThatTheClusterRefusesGivesItsPlaceBack(t *testing.T) {
 	}
 }
 
-// A daemon that is dead does not reboot its host, and its node goes on serving.
+// A dead daemon does not execute an approved reboot. Its node still serves, so the slot must be released.
 func TestAnApprovedRebootThatTheDaemonDoesNotDoGivesItsPlaceBack(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)

@@ -21,7 +21,7 @@ func (r *rig) hasRealClock(t *testing.T) {
 	r.restart(t)
 }
 
-// A82: a clock that is set while a node is switched.
+// A82: if the clock is set while a node is switched, the revision is not blamed.
 func TestA82_AClockThatIsSetDuringASwitchBlamesNoRevision(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]time.Duration{"forward": 2 * time.Hour, "back": -12 * time.Hour} {
@@ -41,7 +41,7 @@ func TestA82_AClockThatIsSetDuringASwitchBlamesNoRevision(t *testing.T) {
 					t.Fatalf("%d connections, failed %+v", r.machine(1).Dials()-dials, i.Status.FailedRevision)
 				}
 			}
-			r.advance(t, 1, 2*time.Minute) // a switch that does come to nothing ends in its time
+			r.advance(t, 1, 2*time.Minute) // a switch that never ends must still fail when its real time is over
 			if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Step != v1alpha1.StepRollingBack {
 				t.Errorf("after verifyTimeout the status is %+v", i.Status)
 			}
@@ -49,7 +49,7 @@ func TestA82_AClockThatIsSetDuringASwitchBlamesNoRevision(t *testing.T) {
 	}
 }
 
-// A82: a clock that is set while a daemon has yet to respond.
+// A82: if the clock is set while a daemon has yet to respond, the daemon doesn't count as unresponsive.
 func TestA82_AClockThatIsSetMakesNoDaemonUnresponsive(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]time.Duration{"forward": 2 * time.Hour, "back": -12 * time.Hour} {
@@ -65,11 +65,11 @@ func TestA82_AClockThatIsSetMakesNoDaemonUnresponsive(t *testing.T) {
 			dials := r.machine(1).Dials()
 			r.advance(t, 1, 3*time.Minute)
 			if r.machine(1).Dials() != dials {
-				t.Fatalf("its host is joined again: %+v", r.get(t, 1).Status)
+				t.Fatalf("the host is joined again too early: %+v", r.get(t, 1).Status)
 			}
 			r.advance(t, 1, 2*time.Minute)
 			if r.machine(1).Dials() != dials+1 {
-				t.Errorf("a daemon that is dead is left alone: %+v", r.get(t, 1).Status)
+				t.Errorf("the daemon is dead, but its host is not joined again: %+v", r.get(t, 1).Status)
 			}
 		})
 	}
@@ -96,7 +96,7 @@ func twenty(t *testing.T) *rig {
 	return r
 }
 
-// dialled looks at each host, and counts those that are dialled.
+// dialled reconciles each host, and counts the hosts that the operator dialled.
 func (r *rig) dialled(t *testing.T) (count int) {
 	t.Helper()
 	for n := range 20 {
@@ -112,7 +112,7 @@ func (r *rig) dialled(t *testing.T) (count int) {
 	return count
 }
 
-// unknownSince has all nodes be Unknown since a time.
+// unknownSince sets the Ready condition of all nodes to Unknown, with a transition that long ago.
 func (r *rig) unknownSince(t *testing.T, ago time.Duration) {
 	t.Helper()
 	for n := range 20 {
@@ -123,13 +123,13 @@ func (r *rig) unknownSince(t *testing.T, ago time.Duration) {
 	}
 }
 
-// A82: Nodes are Unknown since a time when this operator did not see them so, because etcd was restored or because
-// the clock of a controller manager is behind.
+// A82: After a restore of etcd, or if a controller manager's clock is behind, nodes can show that they were Unknown
+// before this operator started. The operator must not join their hosts again because of that.
 func TestA82_NodesThatWereUnknownBeforeThisOperatorSawItAreNotJoinedAgain(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		ago time.Duration
-		// anew means that the operator starts at that moment. It trusts the time after a minute.
+		// anew means that the operator starts at that moment. It trusts the times in the cluster only after a minute.
 		anew  bool
 		after time.Duration
 	}{
@@ -148,21 +148,21 @@ func TestA82_NodesThatWereUnknownBeforeThisOperatorSawItAreNotJoinedAgain(t *tes
 			}
 			r.unknownSince(t, test.ago)
 			if n := r.dialled(t); n != 0 {
-				t.Fatalf("at first sight %d hosts are dialled", n)
+				t.Fatalf("at first, %d hosts are dialled", n)
 			}
 			r.clock = r.clock.Add(test.after - time.Second)
 			if n := r.dialled(t); n != 0 {
-				t.Fatalf("before its time %d hosts are dialled", n)
+				t.Fatalf("before their time is over, %d hosts are dialled", n)
 			}
 			r.clock = r.clock.Add(time.Second)
 			if n := r.dialled(t); n != 20 {
-				t.Errorf("then %d hosts are dialled", n)
+				t.Errorf("after their time is over, %d hosts are dialled", n)
 			}
 		})
 	}
 }
 
-// A82: an instance of before, in a restored etcd, is at a step that began long ago.
+// A82: after a restore of etcd, an instance is at a step that began long ago. The step must get its full time again.
 func TestA82_AStepOfARestoredEtcdIsGivenItsTime(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)

@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// calm returns hosts that have had one revision for a day. desire publishes a revision with another setting of
-// kubelet, or another file that no service reads. Neither needs payload.
+// calm returns hosts that have had one revision for a day. desire publishes a revision that changes either a setting
+// of kubelet or a file that no service reads. Neither needs payload.
 func calm(t *testing.T, hosts ...int) (r *rig, desire func(kubelet, file string)) {
 	t.Helper()
 	r = newRig(t)
@@ -70,7 +70,7 @@ func TestANodeThatWasToldASettingThatNeedsNoPlaceHasNotLeftItsRevision(t *testin
 			r.reconcile(t, 1)
 			mirror := r.version
 			if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != mirror {
-				t.Fatalf("it was told %s, want %s", told, mirror)
+				t.Fatalf("the daemon was told revision %s, want %s", told, mirror)
 			}
 			desire("after", "a mirror")
 			r.reconcile(t, 1)
@@ -78,14 +78,14 @@ func TestANodeThatWasToldASettingThatNeedsNoPlaceHasNotLeftItsRevision(t *testin
 			test.then(t, r)
 			r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, test.reason)
 			if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != mirror {
-				t.Errorf("it was told %s", told)
+				t.Errorf("the daemon was told revision %s", told)
 			}
 		})
 	}
 }
 
-// A setting needs no payload, so a daemon that has been dead for weeks is only detected when the setting is
-// requested.
+// A change of a setting needs no payload. So if a daemon has been dead for weeks, this shows only when the setting is
+// requested. The setting must not be blamed.
 func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -97,7 +97,7 @@ func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 	}
 	i := r.get(t, 1)
 	if i.Status.FailedRevision != "" || r.machine(1).Dials() == dials {
-		t.Fatalf("after the time for verification: %d dials, %+v", r.machine(1).Dials()-dials, i.Status)
+		t.Fatalf("after verifyTimeout: %d dials, %+v", r.machine(1).Dials()-dials, i.Status)
 	}
 	r.register(t, 1, r.version)
 	r.joinsAgain(t, 1)
@@ -105,7 +105,7 @@ func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 	r.reconcile(t, 1)
 	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != r.version ||
 		i.Status.HasSlot() || i.Status.FailedRevision != "" {
-		t.Errorf("it was joined again, and is %+v", i.Status)
+		t.Errorf("after the host was joined again, the status is %+v", i.Status)
 	}
 	r.reconcile(t, 2)
 	r.reconcile(t, 2)
@@ -129,7 +129,7 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 						Duration: metav1.Duration{Duration: time.Hour}}}
 				})
 			}
-			// no pod must leave for this
+			// This change restarts services, but no pod has to leave.
 			r.manifest.EnvironmentVars = map[string]string{"HTTPS_PROXY": "http://proxy:3128"}
 			r.version = "1.0.0-" + r.manifest.Digest()[:contract.RevisionDigits]
 			r.publish(t, r.version, r.manifest)
@@ -137,7 +137,7 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 			fails := failures
 			r.slow, r.reaches = hosttestUnreachable, func(string) bool {
 				if i := r.get(t, 1); !i.Status.HasSlot() {
-					t.Errorf("while it is dialled it has no place: %+v", i.Status)
+					t.Errorf("the host is dialled without a slot: %+v", i.Status)
 				}
 				windows("0 22 * * 6")
 				fails--
@@ -148,7 +148,7 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 			}
 			r.joinsAgain(t, 1)
 			if i := r.get(t, 1); !i.Status.HasSlot() || i.Status.Phase != v1alpha1.PhaseConfirming {
-				t.Fatalf("the window closed, and it is %+v", i.Status)
+				t.Fatalf("after the window closed, the status is %+v", i.Status)
 			}
 			r.annotate(t, 1, contract.RevisionAnnotation, r.version)
 			r.clock = r.clock.Add(time.Minute)
@@ -157,13 +157,13 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 			r.reconcile(t, 1)
 			if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != r.version ||
 				i.Status.HasSlot() || i.Status.FailedRevision != "" {
-				t.Errorf("it was joined again, and is %+v", i.Status)
+				t.Errorf("after the host was joined again, the status is %+v", i.Status)
 			}
 		})
 	}
 }
 
-// A setting that keeps the daemon of every node from the API server must not go on to the next.
+// If a setting cuts the daemon of every node off from the API server, the rollout must stop after the first node.
 func TestASettingAtWhichADaemonNeverReportsHaltsTheRollout(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -179,7 +179,7 @@ func TestASettingAtWhichADaemonNeverReportsHaltsTheRollout(t *testing.T) {
 	}
 	i := r.get(t, 1)
 	if i.Status.FailedRevision != r.version || i.Status.DesiredRevision != held {
-		t.Fatalf("it never reported, over SSH either: %+v", i.Status)
+		t.Fatalf("the daemon never reported, not even after a join over SSH: %+v", i.Status)
 	}
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2)) })
 	r.reconcile(t, 2)
@@ -199,14 +199,14 @@ func (r *rig) hasSlot(t *testing.T, n int, has bool) {
 	}
 }
 
-// down has a node go down, and its host joined again at the revision that it held, which does not help.
+// down makes a node NotReady, and has its host joined again at its previous revision, which does not help.
 func (r *rig) down(t *testing.T, n int) {
 	t.Helper()
 	r.isReady(t, n, false)
 	r.advance(t, n, 11*time.Minute)
 	r.joinsAgain(t, n)
 	if i := r.get(t, n); i.Status.Phase != v1alpha1.PhaseConfirming || i.Status.DesiredRevision != i.Status.HeldRevision {
-		t.Fatalf("it was to be joined again at the revision that it held: %+v", i.Status)
+		t.Fatalf("the host should be joined again at its previous revision: %+v", i.Status)
 	}
 }
 
@@ -241,13 +241,14 @@ func TestANodeThatStaysDownGoesToTheRevisionThatIsDesiredLater(t *testing.T) {
 			}
 			r.advance(t, 1, time.Minute)
 			if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != held {
-				t.Fatalf("it may still become Ready, and was told %q", at)
+				t.Fatalf("the node may still become Ready, but its daemon was told revision %q", at)
 			}
 			r.advance(t, 1, 11*time.Minute)
 			r.joinsAgain(t, 1)
 			at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]
 			if (at == r.version) == test.stays {
-				t.Fatalf("its daemon was told %q, the desired revision is %q, and it held %q", at, r.version, held)
+				t.Fatalf("the daemon was told revision %q, the desired revision is %q, the previous revision %q",
+					at, r.version, held)
 			}
 			r.isReady(t, 1, true)
 			r.annotate(t, 1, contract.RevisionAnnotation, at)
@@ -255,13 +256,14 @@ func TestANodeThatStaysDownGoesToTheRevisionThatIsDesiredLater(t *testing.T) {
 			r.joinsAgain(t, 1)
 			i := r.get(t, 1)
 			if i.Status.Phase != v1alpha1.PhaseReady || i.Status.HeldRevision != at || i.Status.FailedRevision != "" {
-				t.Errorf("at the end it is %+v", i.Status)
+				t.Errorf("at the end, the status is %+v", i.Status)
 			}
 		})
 	}
 }
 
-// A node that is down already shows nothing of a revision that does not help it either: the others go on.
+// A node was down before a revision appeared, and stays down at it. This doesn't count as a failure of the revision,
+// and the rollout to the other nodes continues.
 func TestANodeThatWasDownBeforeBlamesNoRevision(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -277,7 +279,7 @@ func TestANodeThatWasDownBeforeBlamesNoRevision(t *testing.T) {
 	r.joinsAgain(t, 1)
 	i := r.get(t, 1)
 	if i.Status.FailedRevision != "" || i.Status.DesiredRevision != held || i.Status.HasSlot() {
-		t.Fatalf("it did not become Ready there either: %+v", i.Status)
+		t.Fatalf("the node did not become Ready at the new revision either: %+v", i.Status)
 	}
 	r.reconcile(t, 2)
 	r.reconcile(t, 2)
@@ -287,19 +289,19 @@ func TestANodeThatWasDownBeforeBlamesNoRevision(t *testing.T) {
 		r.joinsAgain(t, 1)
 	}
 	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != held {
-		t.Errorf("it was taken to %q a second time", at)
+		t.Errorf("the daemon was told revision %q a second time", at)
 	}
 	cure := r.version
 	desire("cure", "")
 	r.advance(t, 1, 20*time.Minute)
 	r.joinsAgain(t, 1)
 	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != r.version {
-		t.Errorf("a third revision is desired, and it was told %q (held %q, second %q): %+v", at, held, cure,
-			r.get(t, 1).Status)
+		t.Errorf("a third revision is desired, but the daemon was told %q (previous %q, second %q): %+v",
+			at, held, cure, r.get(t, 1).Status)
 	}
 }
 
-// An operator may end after it told nodes a revision that they don't wait for, and before it noted that.
+// The operator can end after it requested a revision that needs no slot from the nodes, and before it saved that.
 func TestARevisionThatWasRequestedIsNotTakenBackForTheNextOne(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -311,12 +313,12 @@ func TestARevisionThatWasRequestedIsNotTakenBackForTheNextOne(t *testing.T) {
 	r.restart(t)
 	r.reconcile(t, 1)
 	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != told {
-		t.Errorf("it was told %q, and is told %q now, until it has its place", told, at)
+		t.Errorf("the daemon was told revision %q, and is told %q now, before the node has a slot", told, at)
 	}
 }
 
-// An operator may end after it told a node a revision in a join, and before it noted that. If the daemon has applied
-// the revision, to tell it the older one would take a place.
+// The operator can end after it requested a revision in a join, and before it saved that. If the daemon has applied
+// this revision, a request for the older revision would cost a slot.
 func TestANodeThatHasWhatItWasToldIsNotToldTheRevisionOfTheStatus(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -330,11 +332,11 @@ func TestANodeThatHasWhatItWasToldIsNotToldTheRevisionOfTheStatus(t *testing.T) 
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
 	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != told || i.Status.DesiredRevision != told {
-		t.Errorf("it has %q, is told %q, and its status says %q", told, at, i.Status.DesiredRevision)
+		t.Errorf("the daemon has revision %q, is told %q, and the status says %q", told, at, i.Status.DesiredRevision)
 	}
 }
 
-// The host can't be reached over SSH, and its daemon executes the request late.
+// The host can't be reached over SSH. If its daemon applies the request late, no join is needed.
 func TestADaemonThatAppliesASettingLateNeedsNoJoin(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1)
@@ -344,7 +346,7 @@ func TestADaemonThatAppliesASettingLateNeedsNoJoin(t *testing.T) {
 		r.advance(t, 1, time.Minute)
 	}
 	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonUnreachable) {
-		t.Fatalf("it was to be joined again: %+v", i.Status)
+		t.Fatalf("the host should be joined again: %+v", i.Status)
 	}
 	r.annotate(t, 1, contract.RevisionAnnotation, r.version)
 	for range 10 {
@@ -352,11 +354,12 @@ func TestADaemonThatAppliesASettingLateNeedsNoJoin(t *testing.T) {
 	}
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HeldRevision != r.version ||
 		i.Status.HasSlot() || r.node(t, 1).Spec.Unschedulable {
-		t.Errorf("it is at the revision: %+v", i.Status)
+		t.Errorf("after the daemon applied the revision, the status is %+v", i.Status)
 	}
 }
 
-// goesThere has a node stay down at the revision that it held, and has its host begin to go to the desired one.
+// goesThere simulates a node that stays down at its previous revision, until the operator joins its host at the
+// desired revision.
 func (r *rig) goesThere(t *testing.T, n int, desire func(kubelet, file string)) (held string) {
 	t.Helper()
 	held = r.version
@@ -365,7 +368,7 @@ func (r *rig) goesThere(t *testing.T, n int, desire func(kubelet, file string)) 
 	r.advance(t, n, 11*time.Minute)
 	r.joinsAgain(t, n)
 	if at := r.node(t, n).Annotations[contract.DesiredRevisionAnnotation]; at != r.version {
-		t.Fatalf("it was told %q", at)
+		t.Fatalf("the daemon was told revision %q", at)
 	}
 	return held
 }
@@ -383,11 +386,12 @@ func TestARevisionThatNobodyFeelsDoesNotDisruptAJoinThatFollows(t *testing.T) {
 	}
 	i := r.get(t, 1)
 	if more := r.machine(1).Dials() - dials; more > 4 || i.Status.HasSlot() && i.Status.Upgrade().Revision != r.version {
-		t.Errorf("it was dialled %d times, and is %+v (held %s)", more, i.Status, held)
+		t.Errorf("the host was dialled %d times, the status is %+v (previous revision %s)", more, i.Status, held)
 	}
 }
 
-// A missing Node has no pods to disrupt, and its host may not come back at its previous revision.
+// If the Node is missing, there are no pods to disrupt. If the host can't join at its previous revision, it may join
+// at the desired one.
 func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -402,7 +406,7 @@ func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testi
 	for range 3 {
 		r.advance(t, 1, 20*time.Minute)
 		if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonServiceFailed) {
-			t.Fatalf("it failed, and is %+v", i.Status)
+			t.Fatalf("after the failure, the status is %+v", i.Status)
 		}
 	}
 	other := r.version
@@ -410,7 +414,7 @@ func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testi
 	desire("cure", "")
 	r.advance(t, 1, 20*time.Minute)
 	if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Revision != r.version || !i.Status.HasSlot() {
-		t.Fatalf("it was to go to %q after %q, and is %+v", r.version, other, i.Status)
+		t.Fatalf("the host should go to revision %q after %q, the status is %+v", r.version, other, i.Status)
 	}
 	r.register(t, 1, "")
 	r.joinsAgain(t, 1)
@@ -418,12 +422,12 @@ func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testi
 	r.reconcile(t, 1)
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.HeldRevision != r.version ||
 		i.Status.FailedRevision != "" || i.Status.HasSlot() {
-		t.Errorf("at the end it is %+v", i.Status)
+		t.Errorf("at the end, the status is %+v", i.Status)
 	}
 }
 
-// If the host loses its slot in the meantime, it returns to its previous revision, and this is no failure of the
-// revision.
+// If a pause takes the slot of such a host, the host returns to its previous revision. This doesn't count as a
+// failure of the revision.
 func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -443,11 +447,11 @@ func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 	}
 	i := r.get(t, 1)
 	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; i.Status.FailedRevision != "" || at != held {
-		t.Errorf("the rollout is halted, and it is told %q (held %q): %+v", at, held, i.Status)
+		t.Errorf("the rollout is halted, but the daemon is told revision %q (previous %q): %+v", at, held, i.Status)
 	}
 }
 
-// A node that recovered at the new revision is not rolled back, although other nodes have its slot now.
+// If a node became Ready at the new revision, it is not rolled back, even if other nodes have its slot by now.
 func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 	t.Parallel()
 	const reportsLate = "with a daemon that reports a moment later"
@@ -517,7 +521,7 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 			i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 			if i.Status.HeldRevision != r.version || i.Status.HasSlot() || r.node(t, 1).Spec.Unschedulable ||
 				i.Status.FailedRevision != "" {
-				t.Errorf("at the end it is %+v", i.Status)
+				t.Errorf("at the end, the status is %+v", i.Status)
 			}
 		})
 	}
@@ -542,7 +546,7 @@ func TestAnUnresponsiveDaemonWhoseHostCannotBeJoinedFailedAtTheSetting(t *testin
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 }
 
-// While the budget is full, such a host is joined at the revision that it held. Then it goes on to the desired one.
+// While the budget is used up, such a host is joined at its previous revision. Later it goes to the desired revision.
 func TestAHostThatFindsTheBudgetFullGoesToTheDesiredRevisionLater(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -554,7 +558,7 @@ func TestAHostThatFindsTheBudgetFullGoesToTheDesiredRevisionLater(t *testing.T) 
 		r.advance(t, 1, time.Minute)
 	}
 	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != held {
-		t.Fatalf("it has no place, and was told %q", at)
+		t.Fatalf("the host has no slot, but its daemon was told revision %q", at)
 	}
 	r.hasSlot(t, 2, false)
 	for range 15 {
@@ -566,6 +570,6 @@ func TestAHostThatFindsTheBudgetFullGoesToTheDesiredRevisionLater(t *testing.T) 
 		t.Fatal(err)
 	}
 	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != r.version || request.Revision != at {
-		t.Errorf("its host was told %q and its daemon %q: %+v", request.Revision, at, r.get(t, 1).Status)
+		t.Errorf("the host was told revision %q, its daemon %q: %+v", request.Revision, at, r.get(t, 1).Status)
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// waitsInService checks that a host waits for its turn, and its node was not touched.
+// waitsInService checks that a host waits for its turn, and that its node was not touched.
 func (r *rig) waitsInService(t *testing.T, n int) *v1alpha1.WindowsInstance {
 	t.Helper()
 	i, node := r.get(t, n), r.node(t, n)
@@ -36,7 +36,7 @@ func (r *rig) waitsInService(t *testing.T, n int) *v1alpha1.WindowsInstance {
 	return i
 }
 
-// stagedAll has the daemons of hosts fetch the revision.
+// stagedAll simulates daemons that have fetched the revision's payload.
 func (r *rig) stagedAll(t *testing.T, hosts ...int) {
 	t.Helper()
 	for _, n := range hosts {
@@ -61,17 +61,18 @@ func TestABlipOfReadinessGoesPastNoBound(t *testing.T) {
 		r.reconcile(t, n)
 		r.waitsInService(t, n)
 	}
-	r.isReady(t, 1, false) // whose pods run on, whatever leases say
+	r.isReady(t, 1, false) // the pods of a NotReady node still run
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
 }
 
-// No node holds a slot here, so a node that counted as out of service would get the only slot.
+// No node holds a slot here. If a NotReady node counted as out of service, it would wrongly get the only slot.
 func TestABlipOfReadinessGoesPastNoBoundWhereNobodyHasAPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2, 3)
 	r.stagedAll(t, 2, 3)
-	r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = true }) // an administrator's, which takes the budget
+	// An administrator's cordon, which uses up the budget.
+	r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	for _, n := range []int{2, 3} {
 		r.isReady(t, n, false)
 		r.reconcile(t, n)
@@ -95,12 +96,12 @@ func TestNodesThatAreDownAreBoundedByTheBudgetToo(t *testing.T) {
 		}
 	}
 	if slots != 1 {
-		t.Errorf("%d nodes that are down have a place of one", slots)
+		t.Errorf("%d nodes that are down have a slot, the budget is one", slots)
 	}
 }
 
-// If the user sets a longer time, the node counts as in service for that time, both for the assignment of slots and
-// for the decision to join its host again.
+// If the user sets a longer time, a NotReady node counts as in service for that time. This applies to the assignment
+// of slots and to the decision to join its host again.
 func TestANodeThatIsNotReadyIsInServiceForAsLongAsTheUserSays(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
@@ -108,7 +109,8 @@ func TestANodeThatIsNotReadyIsInServiceForAsLongAsTheUserSays(t *testing.T) {
 		c.Spec.Rollout.UnavailableAfter = &metav1.Duration{Duration: 20 * time.Minute}
 	})
 	r.stagedAll(t, 2)
-	r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = true }) // an administrator's, which takes the budget
+	// An administrator's cordon, which uses up the budget.
+	r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	r.isReady(t, 2, false)
 	r.reconcile(t, 2)
 	dials := r.machine(2).Dials()
@@ -116,12 +118,12 @@ func TestANodeThatIsNotReadyIsInServiceForAsLongAsTheUserSays(t *testing.T) {
 		r.advance(t, 2, 6*time.Minute)
 		if i := r.waitsInService(t, 2); i.Status.Reason != string(contract.ReasonBudgetExhausted) ||
 			r.machine(2).Dials() != dials {
-			t.Fatalf("it does not wait for the budget: %+v", i.Status)
+			t.Fatalf("the host does not wait for the budget: %+v", i.Status)
 		}
 	}
 	r.advance(t, 2, 3*time.Minute)
 	if r.machine(2).Dials() == dials {
-		t.Errorf("nobody is disrupted there any more, and it waits: %+v", r.get(t, 2).Status)
+		t.Errorf("the node is down, so a join disrupts nothing, but the host waits: %+v", r.get(t, 2).Status)
 	}
 }
 
@@ -129,7 +131,7 @@ func TestTheBoundsAreTheUsers(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{}
 	if got := boundsOf(config); got != journey.DefaultBounds() {
-		t.Errorf("where the user says nothing they are %+v", got)
+		t.Errorf("without the user's settings, the limits are %+v", got)
 	}
 	minutes := func(n int) *metav1.Duration { return &metav1.Duration{Duration: time.Duration(n) * time.Minute} }
 	rollout := &config.Spec.Rollout
@@ -138,7 +140,7 @@ func TestTheBoundsAreTheUsers(t *testing.T) {
 	want := journey.Bounds{Drain: 31 * time.Minute, Settle: 32 * time.Minute, Verify: 33 * time.Minute,
 		Unavailable: 34 * time.Minute}
 	if got := boundsOf(config); got != want {
-		t.Errorf("they are %+v", got)
+		t.Errorf("the limits are %+v", got)
 	}
 }
 
@@ -164,7 +166,7 @@ func TestAClosedWindowHoldsNodesThatAreDownToo(t *testing.T) {
 	r.isReady(t, 1, false)
 	r.advance(t, 1, 6*time.Minute)
 	if i := r.waitsInService(t, 1); i.Status.Reason != string(contract.ReasonMaintenanceWindowClosed) {
-		t.Errorf("it waits because of %s", i.Status.Reason)
+		t.Errorf("the host waits with the reason %s", i.Status.Reason)
 	}
 }
 
@@ -225,7 +227,7 @@ func genuine(t *testing.T, hosts ...int) (r *rig, held string) {
 	return r, held
 }
 
-// talks has the daemons of hosts fetch payload by themselves.
+// talks simulates daemons that fetch payload by themselves.
 func (r *rig) talks(t *testing.T, hosts ...int) {
 	t.Helper()
 	for _, n := range hosts {
@@ -233,7 +235,7 @@ func (r *rig) talks(t *testing.T, hosts ...int) {
 	}
 }
 
-// goesBack has a host fail at the present revision, and brings it back into service.
+// goesBack simulates a host that fails at the desired revision, is rolled back and serves again.
 func (r *rig) goesBack(t *testing.T, n int, held string) {
 	t.Helper()
 	r.switched(t, n)
@@ -248,7 +250,7 @@ func (r *rig) goesBack(t *testing.T, n int, held string) {
 	r.expect(t, n, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
 }
 
-// joinsAgain plays what a host does that is joined again over SSH.
+// joinsAgain simulates a host that is joined again over SSH: its certificates are signed.
 func (r *rig) joinsAgain(t *testing.T, n int) {
 	t.Helper()
 	for range 3 {
@@ -285,7 +287,7 @@ func TestAHostThatIsRescuedComesBackAtTheRevisionThatItHeld(t *testing.T) {
 				t.Fatal(err)
 			}
 			if request.Revision != held || r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation] != held {
-				t.Fatalf("it is brought to %s, and its Node is to have %s", request.Revision,
+				t.Fatalf("the host is joined at revision %s, its Node should have %s", request.Revision,
 					r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation])
 			}
 			r.isReady(t, 2, true)
@@ -310,7 +312,7 @@ func TestANodeThatGoesBackAndIsNotReadyDoesNotGetTheFailedRevisionAgain(t *testi
 	dials := r.machine(1).Dials()
 	r.advance(t, 1, 11*time.Minute)
 	if r.machine(1).Dials() == dials {
-		t.Fatal("nobody looks at its host")
+		t.Fatal("the operator did not connect to the host")
 	}
 	r.joinsAgain(t, 1)
 	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != held {
@@ -328,8 +330,8 @@ func TestANodeThatGoesBackAndIsNotReadyDoesNotGetTheFailedRevisionAgain(t *testi
 	if i.Status.Phase != v1alpha1.PhaseReady || i.Status.FailedRevision != r.version {
 		t.Errorf("status %+v", i.Status)
 	}
-	// The daemon received that revision once. The next try starts again, in a window and within the limits of the
-	// rollout.
+	// The daemon received the failed revision once. The next try starts from the beginning: it needs an open window
+	// and the limits of the rollout.
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
 		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
 			Duration: metav1.Duration{Duration: time.Hour}}}
@@ -359,12 +361,12 @@ func TestFailingAtARevisionOverSSHHaltsTheRolloutAndGoesBack(t *testing.T) {
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
 	if i.Status.FailedRevision != r.version || i.Status.HasSlot() {
-		t.Fatalf("nobody notes at what it failed: %+v", i.Status)
+		t.Fatalf("the failed revision is not in the status: %+v", i.Status)
 	}
 	dials := r.machine(2).Dials()
 	r.reconcile(t, 2)
 	if r.machine(2).Dials() != dials {
-		t.Fatal("another one is taken there")
+		t.Fatal("a second host goes to the failed revision")
 	}
 	r.machine(1).Fail(string(contract.VerbBootstrap), nil)
 	r.clock = r.clock.Add(time.Minute)
@@ -377,7 +379,7 @@ func TestFailingAtARevisionOverSSHHaltsTheRolloutAndGoesBack(t *testing.T) {
 	}
 	r.reconcile(t, 2)
 	if i = r.get(t, 2); i.Status.Reason != string(contract.ReasonRolloutHalted) || r.machine(2).Dials() != dials {
-		t.Fatalf("another one is taken there: %+v", i.Status)
+		t.Fatalf("a second host goes to the failed revision: %+v", i.Status)
 	}
 }
 
@@ -388,7 +390,7 @@ func TestAHostThatWasNotReadyWhenARevisionAppearedGoesBackToWhatHeld(t *testing.
 	r.stagedAll(t, 1)
 	r.advance(t, 1, 6*time.Minute)
 	if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.HeldRevision != first {
-		t.Fatalf("it has nothing to go back to: %+v", i.Status.Upgrade())
+		t.Fatalf("the host has no previous revision: %+v", i.Status.Upgrade())
 	}
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
@@ -458,12 +460,12 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := updating(t)
-			r.annotate(t, 2, contract.BootIDAnnotation, "boot-1") // the other one's daemon needs no SSH
+			r.annotate(t, 2, contract.BootIDAnnotation, "boot-1") // the other host's daemon needs no SSH
 			lacks(r)
 			r.reconcile(t, 1)
 			i := r.get(t, 1)
 			if i.Status.HasSlot() || condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
-				t.Fatalf("it waits with a place: %+v", i.Status)
+				t.Fatalf("the host holds a slot while it waits: %+v", i.Status)
 			}
 			r.reconcile(t, 2)
 			r.annotate(t, 2, contract.StagedAnnotation, second)
@@ -473,7 +475,7 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 	}
 }
 
-// A host between two revisions has its slot before it is reached.
+// A host between two revisions gets its slot before the operator connects to it.
 func TestAHostThatIsJoinedInItsPlaceGivesItBackToWaitForWhatMayNeverCome(t *testing.T) {
 	t.Parallel()
 	for reason, lacks := range map[contract.Reason]func(r *rig){
@@ -500,7 +502,7 @@ func TestAHostThatIsJoinedInItsPlaceGivesItBackToWaitForWhatMayNeverCome(t *test
 			for range 2 {
 				r.advance(t, 1, time.Minute)
 				if i := r.get(t, 1); !hadPlace || i.Status.HasSlot() || i.Status.Reason != string(reason) {
-					t.Fatalf("it had a place %v, and is %+v", hadPlace, i.Status)
+					t.Fatalf("the host had a slot: %v, the status is %+v", hadPlace, i.Status)
 				}
 			}
 		})
@@ -526,7 +528,8 @@ func TestAHostWhoseLabelsAreRefusedKeepsNoSlot(t *testing.T) {
 	r.join(t, 1)
 }
 
-// hostsThatLeave are hosts that have joined, whose pods a budget holds, and that are deleted at once.
+// hostsThatLeave returns three joined hosts that are deleted at the same time. A disruption budget blocks the
+// eviction of their pods.
 func hostsThatLeave(t *testing.T, edit func(i *v1alpha1.WindowsInstance)) (*rig, *bool) {
 	t.Helper()
 	r := newRig(t, append(append(listed(1), listed(2)...), listed(3)...)...)
@@ -545,7 +548,7 @@ func hostsThatLeave(t *testing.T, edit func(i *v1alpha1.WindowsInstance)) (*rig,
 	return r, &blocked
 }
 
-// cordoned counts nodes that take no pods.
+// cordoned counts cordoned nodes.
 func (r *rig) cordoned(t *testing.T) (count int) {
 	t.Helper()
 	list := &corev1.NodeList{}
@@ -574,7 +577,7 @@ func TestRemovalsTakePlacesOfTheBudget(t *testing.T) {
 	i := r.get(t, 2)
 	if i.Status.Phase != v1alpha1.PhaseReady || condition(i, v1alpha1.ConditionReady) != "True NodeReady" ||
 		i.Status.Fix == "" {
-		t.Errorf("the one that waits is shown as %+v", i.Status)
+		t.Errorf("the waiting instance shows %+v", i.Status)
 	}
 	*blocked = false
 	for range 4 {
@@ -589,7 +592,7 @@ func TestRemovalsTakePlacesOfTheBudget(t *testing.T) {
 	}
 	for n := 1; n <= 3; n++ {
 		if r.exists(t, n) {
-			t.Errorf("host %d is still there: %+v", n, r.get(t, n).Status)
+			t.Errorf("host %d still exists: %+v", n, r.get(t, n).Status)
 		}
 	}
 }
@@ -601,7 +604,7 @@ func TestSeveralLeaveAtOnceAsTheBudgetAllows(t *testing.T) {
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
 		c.Spec.Rollout.MaxUnavailable = &two
 		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
-			Duration: metav1.Duration{Duration: time.Hour}}} // which hold no removal
+			Duration: metav1.Duration{Duration: time.Hour}}} // windows do not hold removals
 	})
 	for n := 1; n <= 3; n++ {
 		r.reconcile(t, n)
@@ -620,12 +623,12 @@ func TestABudgetOfZeroHoldsRemovalsAndSaysWhatToDo(t *testing.T) {
 	i := r.get(t, 1)
 	if r.cordoned(t) != 0 || !strings.Contains(i.Status.Message, "maxUnavailable is 0") ||
 		!strings.Contains(i.Status.Fix, "maxUnavailable") || !strings.Contains(i.Status.Fix, "Force") {
-		t.Errorf("%d are drained; it says %q, and %q", r.cordoned(t), i.Status.Message, i.Status.Fix)
+		t.Errorf("%d nodes are drained; the message is %q, the fix %q", r.cordoned(t), i.Status.Message, i.Status.Fix)
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalForce })
 	r.reconcile(t, 1)
 	if r.exists(t, 1) {
-		t.Error("force waits for the budget")
+		t.Error("a forced removal waits for the budget")
 	}
 }
 
@@ -644,8 +647,8 @@ func TestAHostThatNeverBecameANodeLeavesWithoutAPlace(t *testing.T) {
 	}
 }
 
-// Pods that tolerate the cordon come back as soon as they have ended, at different times, so that in each check one
-// of them is still ending.
+// Pods that tolerate the cordon are created again as soon as they have ended. They end at different times, so at each
+// check one of them is still ending. The drain must succeed all the same.
 func TestPodsThatComeBackAfterEachEvictionDoNotHoldADrainForEver(t *testing.T) {
 	t.Parallel()
 	const grace = 30 * time.Second
@@ -684,7 +687,7 @@ func TestPodsThatComeBackAfterEachEvictionDoNotHoldADrainForEver(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
 	for began := r.clock; r.get(t, 1).Status.Upgrade().Step == v1alpha1.StepDraining; r.advance(t, 1, 5*time.Second) {
 		if took := r.clock.Sub(began); took > 12*time.Minute {
-			t.Fatalf("still draining after %s, and %d pods", took, made)
+			t.Fatalf("still draining after %s, after %d pods", took, made)
 		}
 		list, err := r.pods.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -704,7 +707,7 @@ func TestPodsThatComeBackAfterEachEvictionDoNotHoldADrainForEver(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
 }
 
-// Labels follow once the disruption is over, and only then can they be refused.
+// The operator writes labels only after the disruption. So the API server can refuse them only then.
 func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
@@ -716,12 +719,12 @@ func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Labels = map[string]string{"tier": "refused"} })
 	r.reconcile(t, 1)
 	if _, is := r.node(t, 1).Labels["tier"]; is {
-		t.Error("labels are written in the middle of a drain")
+		t.Error("labels are written during the drain")
 	}
 	r.advance(t, 1, 11*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
 	if r.node(t, 1).Spec.Unschedulable {
-		t.Error("it stays cordoned")
+		t.Error("the node stays cordoned")
 	}
 	r.reconcile(t, 2)
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
@@ -733,11 +736,11 @@ func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
 	delete(r.broken, "node")
 	r.reconcile(t, 1)
 	if is := r.node(t, 1).Labels["tier"]; is != "refused" {
-		t.Errorf("labels %v do not follow", r.node(t, 1).Labels)
+		t.Errorf("labels %v are not updated", r.node(t, 1).Labels)
 	}
 }
 
-// If a host loses power before its daemon receives a revision, this is no failure of the revision.
+// If a host loses power before its daemon receives a revision, this doesn't count as a failure of the revision.
 func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
@@ -758,7 +761,7 @@ func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	for range 5 {
 		r.advance(t, 1, 6*time.Minute)
 		if i = r.get(t, 1); i.Status.HasSlot() {
-			t.Fatalf("it keeps its place: %+v", i.Status)
+			t.Fatalf("the host keeps its slot: %+v", i.Status)
 		}
 	}
 	r.reconcile(t, 2)
@@ -772,7 +775,7 @@ func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	i = r.get(t, 1)
 	if r.node(t, 1).Spec.Unschedulable || i.Status.Revision != first || i.Status.Upgrade() == nil ||
 		i.Status.Upgrade().Step != v1alpha1.StepWaiting {
-		t.Fatalf("it is not back at its revision: %+v %+v", i.Status, i.Status.Upgrade())
+		t.Fatalf("the host did not return to its previous revision: %+v %+v", i.Status, i.Status.Upgrade())
 	}
 	r.advance(t, 1, 2*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
@@ -782,7 +785,7 @@ func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	}
 }
 
-// A policy or a webhook may refuse each change of a Node.
+// A policy or a webhook may refuse each write of a Node.
 func TestAnUncordonThatIsRefusedIsReported(t *testing.T) {
 	t.Parallel()
 	for name, ends := range map[string]func(t *testing.T, r *rig) (phase v1alpha1.Phase){
@@ -820,7 +823,7 @@ func TestAnUncordonThatIsRefusedIsReported(t *testing.T) {
 				again := r.reconcile(t, 1).RequeueAfter
 				i := r.expect(t, 1, phase, v1alpha1.StepVerifying, contract.ReasonAPICallFailed)
 				if !strings.Contains(i.Status.Message, "hands off") || again < 10*time.Second {
-					t.Errorf("it is tried again after %s, and says %s", again, i.Status.Message)
+					t.Errorf("the uncordon is retried after %s, the message is %s", again, i.Status.Message)
 				}
 				delete(r.broken, "node")
 				r.advance(t, 1, time.Minute)
@@ -904,7 +907,7 @@ func TestARebootThatMayNotBeRequestedHoldsAPlaceNoLongerThanOneThatTakesTooLong(
 	again := r.reconcile(t, 1).RequeueAfter
 	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonAPICallFailed)
 	if !i.Status.HasSlot() || again > time.Minute {
-		t.Fatalf("it is tried again after %s, status %+v", again, i.Status)
+		t.Fatalf("the reboot is retried after %s, status %+v", again, i.Status)
 	}
 	r.advance(t, 1, time.Hour)
 	i = r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonAPICallFailed)
@@ -914,7 +917,7 @@ func TestARebootThatMayNotBeRequestedHoldsAPlaceNoLongerThanOneThatTakesTooLong(
 	}
 }
 
-// Another machine took the node's name. A person must solve this before the host could use the slot.
+// The Node's name belongs to another machine. Only a person can solve this, so the host must not hold a slot.
 func TestAnInstanceWhoseNodeIsAnothersKeepsNoPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -948,37 +951,39 @@ func TestADrainBeginsAnewWithEachPlace(t *testing.T) {
 	}
 }
 
-// An operator that lost its lease, and does not know yet, writes what it knew last.
+// An operator that has lost its lease without noticing writes what it knew last. This must not erase the slot that
+// the new operator assigned.
 func TestAStaleOperatorErasesNoClaim(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
 	stale := r.Reconciler
 	before := r.get(t, 1)
-	r.restart(t) // another one
+	r.restart(t) // a second operator takes over
 	blocked := true
 	r.evicts(&blocked)
 	r.pod(t, 1, "web")
 	r.stagedAll(t, 1)
 	r.reconcile(t, 1)
 	if !r.get(t, 1).Status.HasSlot() {
-		t.Fatal("it did not take its place")
+		t.Fatal("the new operator did not assign a slot")
 	}
-	r.version, r.key.Hash = first, "another" // a key that it would write down
-	for range 3 {                            // its cache lags behind at first, and then shows what the other one wrote
+	r.version, r.key.Hash = first, "another" // the stale operator would write this key's result
+	// Its cache lags behind at first. Later it shows what the new operator wrote.
+	for range 3 {
 		r.stale = before
 		_, err := stale.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)})
 		if r.stale = nil; err != nil {
-			t.Logf("the stale one says %v", err)
+			t.Logf("the stale operator returns %v", err)
 		}
 		if !r.get(t, 1).Status.HasSlot() {
-			t.Fatal("the claim is erased")
+			t.Fatal("the slot is erased")
 		}
 		before = r.get(t, 1)
 	}
 }
 
-// A host that failed during an update over SSH takes no slot to come back. It must not come back at a revision that
-// would need a slot.
+// A host that failed during an update over SSH is out of service. If it returns at its previous revision, it needs no
+// slot. So it must not return at a revision that needs a slot.
 func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(t *testing.T, r *rig){
@@ -998,7 +1003,7 @@ func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) 
 			r.reconcile(t, 1)
 			if i := r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Step != v1alpha1.StepSwitching ||
 				i.Status.HasSlot() {
-				t.Fatalf("it is not on its way without a place: %+v", i.Status)
+				t.Fatalf("the host is not joined, although this needs no slot: %+v", i.Status)
 			}
 			r.isReady(t, 1, false)
 			meanwhile(t, r)
@@ -1011,14 +1016,14 @@ func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) 
 				}
 			}
 			if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseConfirming || i.Status.Revision == r.version {
-				t.Errorf("it did not come back: %+v", i.Status)
+				t.Errorf("the host did not return to service: %+v", i.Status)
 			}
 		})
 	}
 }
 
-// The host's previous revision may no longer be published. Then only the desired revision remains, and many nodes
-// may have failed at it.
+// The host's previous revision may no longer be published. Then only the desired revision is left. If the rollout is
+// halted, the host must not be joined at it.
 func TestAHostThatLostWhatItHeldIsNotJoinedAtARevisionThatIsHalted(t *testing.T) {
 	t.Parallel()
 	r, _ := genuine(t, 1, 2)
@@ -1060,11 +1065,12 @@ func stuck(t *testing.T) *rig {
 	return r
 }
 
-// overtaken has the second host go on while something is done about the first one, which needs no place for that.
+// overtaken checks that the second host proceeds while the operator works on the first host, which needs no slot for
+// this work.
 func (r *rig) overtaken(t *testing.T, doing string) {
 	t.Helper()
 	if i := r.get(t, 1); i.Status.HasSlot() {
-		t.Errorf("while %s, it has a place: %+v", doing, i.Status)
+		t.Errorf("while %s, the first host has a slot: %+v", doing, i.Status)
 	}
 	r.reconcile(t, 2)
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
@@ -1111,8 +1117,8 @@ func TestADeadDaemonsHostKeepsNoPlaceFromOthersWhileItIsDialled(t *testing.T) {
 	}
 }
 
-// A host that lost its turn while the operator connected to it keeps its slot the next time. Otherwise hosts that
-// need no time for that would always come first.
+// A host that loses its turn while the operator connects to it keeps its slot the next time. Otherwise hosts that
+// need no time to connect would always come first.
 func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 	t.Parallel()
 	r := stuck(t)
@@ -1123,7 +1129,7 @@ func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 		sent++
 		r.overtaken(t, "payload is sent to it")
 		if want := strings.Repeat(map[int]string{1: "d", 2: "a"}[sent], 64); blobs[0].Digest != want {
-			t.Errorf("the %d. to be sent is %v", sent, blobs)
+			t.Errorf("transfer %d sends %v", sent, blobs)
 		}
 	}
 	r.reconcile(t, 1)
@@ -1136,11 +1142,11 @@ func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 	r.sending = nil
 	r.machine(1).Answer(contract.VerbPreflight, nil)
 	r.arrives(t, 2, second)
-	for _, kept := range []bool{true, false} { // for once
+	for _, kept := range []bool{true, false} { // the host keeps its slot once
 		dialled := 0
 		r.slow = func(context.Context) error {
 			if dialled++; (r.get(t, 1).Status.HasSlot()) != kept {
-				t.Errorf("want its place kept %v, status %+v", kept, r.get(t, 1).Status)
+				t.Errorf("want the slot kept: %v, status %+v", kept, r.get(t, 1).Status)
 			}
 			return unreachable()
 		}
@@ -1154,7 +1160,7 @@ func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 	r.rescued(t, 1)
 }
 
-// It serves while it waits, which is no reason to leave the line.
+// A node that still serves while it waits for a join slot must not lose its position in the queue.
 func TestAHostThatIsUpgradedOverSSHKeepsItsTurnForAJoinSlot(t *testing.T) {
 	t.Parallel()
 	r := stuck(t)
@@ -1170,7 +1176,7 @@ func TestAHostThatIsUpgradedOverSSHKeepsItsTurnForAJoinSlot(t *testing.T) {
 	r.parts.Slots.Acquire("another")
 	r.parts.Slots.Release("somebody else")
 	if r.parts.Slots.Acquire("another") {
-		t.Error("who came later gets the slot")
+		t.Error("a host that came later gets the slot")
 	}
 }
 
@@ -1189,7 +1195,7 @@ func TestAHostInServiceIsNotPreparedWithoutAPlace(t *testing.T) {
 	r.arrives(t, 2, second)
 	r.slow = nil
 	r.advance(t, 1, time.Minute)
-	for range 2 { // it keeps its place while it reboots
+	for range 2 { // the host keeps its slot while it reboots
 		i := r.get(t, 1)
 		if i.Status.Reason != string(contract.ReasonRebooting) || !i.Status.HasSlot() || r.calls(1, contract.VerbPrepare) != 1 {
 			t.Fatalf("status %+v", i.Status)

@@ -57,7 +57,7 @@ type told struct {
 	reason, note       string
 }
 
-// rig is a Reconciler whose world is scripted: hosts, the API server and its cache, the clock.
+// rig is a Reconciler in a simulated environment: hosts, the API server with its cache, and the clock are scripted.
 type rig struct {
 	*Reconciler
 	api      client.WithWatch
@@ -70,33 +70,33 @@ type rig struct {
 	noKey    error
 	key      credential.Key
 	events   []told
-	// statusWrites counts patches of instances' status; broken fails writes ("status", "finalizer", "delete" of a Node,
-	// "revoke") and reads of settings ("settings"), or says why there is no revision to join at ("desired").
+	// statusWrites counts writes of instances' statuses. broken has errors for writes ("status", "finalizer",
+	// "delete" of a Node, "revoke"), for reads of settings ("settings"), and for the revision to join at ("desired").
 	statusWrites int
 	// nodePatches counts patches of Nodes.
 	nodePatches int
 	broken      map[string]error
-	// stale is an instance, and staleNode a Node, as a cache that lags behind shows it; unseen a Node that
-	// it does not show. liveNodes counts reads of a Node past it.
+	// stale is an instance, and staleNode a Node, as a cache that lags behind shows it. unseen is a Node that the
+	// cache does not show. liveNodes counts reads of Nodes that bypass the cache.
 	stale     *v1alpha1.WindowsInstance
 	staleNode *corev1.Node
 	unseen    string
 	liveNodes int
-	// looked runs after a read of a Node past the cache.
+	// looked runs after a read of a Node that bypasses the cache.
 	looked func()
-	// saving runs before a status is written, which is written; slow instead of dialling; quiet says that events are
-	// not kept.
+	// saving runs before a status is written. slow runs instead of dialling. If quiet is set, events are not
+	// recorded.
 	saving  func()
 	written *v1alpha1.WindowsInstanceStatus
 	slow    func(ctx context.Context) error
-	// reaches tells which addresses are dialled in spite of slow; nil for none.
+	// reaches returns which addresses are dialled although slow is set; nil means none.
 	reaches func(address string) bool
 	// sending runs before payload is sent. The daemon's program is the first blob.
 	sending func(blobs []contract.Blob)
 	quiet   bool
-	// kind is the CRD of instances.
+	// kind is the metadata of the CRD of instances.
 	kind metav1.ObjectMeta
-	// spent is the id of the bootstrap token that is good for no further certificate.
+	// spent is the ID of the bootstrap token that can get no more certificates.
 	spent string
 	mu    sync.Mutex
 }
@@ -155,13 +155,13 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		r.machines[address] = hosttest.New(name)
 		r.machines[address].Change(func(f *contract.HostFacts) { f.NodeIP = address })
 	}
-	// without managed fields, because with them each write would list all types of the scheme
+	// Without managed fields, because each write would list all types of the scheme with them.
 	tracker := kubetesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
 	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.WindowsInstance{}, &v1alpha1.WindowsMachineConfig{},
 			&corev1.Node{}).WithInterceptorFuncs(r.faults()).Build()
 	r.pods = kubefake.NewClientset()
-	// which the fake does not do: by node
+	// The fake client doesn't filter pods by node, so this reactor does.
 	r.pods.PrependReactor("list", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
 		list, ok := a.(kubetesting.ListAction)
 		if !ok {
@@ -182,7 +182,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	return r
 }
 
-// Reconcile reconciles an instance, then has the rollout controller decide, and reconciles again what that answers.
+// Reconcile reconciles an instance, runs the rollout controller, and reconciles again the instances that it triggers.
 func (r *rig) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	for again := 0; ; again++ {
 		result, err := r.Reconciler.Reconcile(ctx, request)
@@ -201,7 +201,7 @@ func (r *rig) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result,
 			}
 			select {
 			case r.woken <- answer:
-			default: // whoever runs schedules looks at all hosts anyway
+			default: // a test that runs schedules reconciles all hosts anyway
 			}
 		}
 		if !isAnswered {
@@ -216,7 +216,7 @@ func (r *rig) restart(t *testing.T) {
 	r.restartWith(t, pastCache{r.api, r})
 }
 
-// pastCache reads past a cache that lags behind.
+// pastCache reads without the cache.
 type pastCache struct {
 	client.Reader
 	rig *rig
@@ -337,7 +337,7 @@ func (r *rig) faults() interceptor.Funcs {
 	}
 }
 
-// listed is an instance that was made from the list, and the list.
+// listed returns an instance that was created from the list of instances, and the list.
 func listed(n int) []client.Object {
 	address := fmt.Sprintf("10.0.0.%d", n)
 	return []client.Object{&v1alpha1.WindowsInstance{
@@ -356,7 +356,7 @@ func key(n int) types.NamespacedName {
 
 func (r *rig) machine(n int) *hosttest.Machine { return r.machines[key(n).Name] }
 
-// reconcile does it once, and fails the test on an error.
+// reconcile reconciles a host once, and fails the test on an error.
 func (r *rig) reconcile(t *testing.T, n int) ctrl.Result {
 	t.Helper()
 	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(n)})
@@ -379,7 +379,7 @@ func (r *rig) get(t *testing.T, n int) *v1alpha1.WindowsInstance {
 	return i
 }
 
-// edit changes an instance as a user does: the generation goes up.
+// edit changes an instance as a user does: the generation increases.
 func (r *rig) edit(t *testing.T, n int, change func(*v1alpha1.WindowsInstance)) {
 	t.Helper()
 	i := r.get(t, n)
@@ -408,7 +408,7 @@ func (r *rig) exists(t *testing.T, n int) bool {
 	return err == nil
 }
 
-// register plays kubelet: the Node appears, with the revision that the daemon reports, and Ready.
+// register simulates kubelet: the Node appears, is Ready, and shows the revision that the daemon reports.
 func (r *rig) register(t *testing.T, n int, version string) {
 	t.Helper()
 	name := r.machine(n).Facts().Hostname
@@ -449,7 +449,7 @@ func (r *rig) sign(t *testing.T) {
 	}
 }
 
-// join has a host join to the end.
+// join reconciles a host until it has joined.
 func (r *rig) join(t *testing.T, n int) {
 	t.Helper()
 	r.reconcile(t, n)
@@ -465,7 +465,7 @@ func (r *rig) join(t *testing.T, n int) {
 	}
 }
 
-// publish puts a revision's manifest where operator and daemons find it.
+// publish stores a revision's manifest where the operator and the daemons read it.
 func (r *rig) publish(t *testing.T, version string, manifest contract.Manifest) {
 	t.Helper()
 	data, err := manifest.Data()
@@ -479,7 +479,7 @@ func (r *rig) publish(t *testing.T, version string, manifest contract.Manifest) 
 	}
 }
 
-// condition is a condition's status and reason.
+// condition returns a condition's status and reason.
 func condition(i *v1alpha1.WindowsInstance, kind string) string {
 	c := meta.FindStatusCondition(i.Status.Conditions, kind)
 	if c == nil {
@@ -488,8 +488,8 @@ func condition(i *v1alpha1.WindowsInstance, kind string) string {
 	return string(c.Status) + " " + c.Reason
 }
 
-// unreachable is what a dead host answers.
+// unreachable is the error for a dead host.
 func unreachable() error { return contract.NewProblem(contract.ReasonUnreachable, "nothing answers") }
 
-// hosttestUnreachable is what dialling a dead host comes to.
+// hosttestUnreachable replaces the dialling of a dead host.
 func hosttestUnreachable(context.Context) error { return unreachable() }

@@ -46,12 +46,12 @@ func TestAHostJoinsAndIsThenLeftAlone(t *testing.T) {
 	}
 	if about, ok := r.events[1].regarding.(*corev1.ObjectReference); !ok || about.UID != "list" ||
 		about.FieldPath != "data{10.0.0.1}" || r.events[1].related == nil {
-		t.Errorf("the list's event is about %+v", r.events[1].regarding)
+		t.Errorf("the event for the list is about %+v", r.events[1].regarding)
 	}
 	before := r.statusWrites
 	for range 3 {
 		if result := r.reconcile(t, 1); result != (ctrl.Result{}) {
-			t.Errorf("a host that is well is looked at again after %s", result.RequeueAfter)
+			t.Errorf("a healthy host is reconciled again after %s", result.RequeueAfter)
 		}
 	}
 	r.restart(t)
@@ -73,22 +73,22 @@ func TestFailuresAreCountedAndBackedOff(t *testing.T) {
 		i := r.get(t, 1)
 		if result.RequeueAfter < wait || result.RequeueAfter > wait*6/5 || i.Status.Failures != int32(n+1) ||
 			i.Status.Reason != string(contract.ReasonUnreachable) || i.Status.Code != "W201" {
-			t.Fatalf("failure %d: again after %s, status %+v", n+1, result.RequeueAfter, i.Status)
+			t.Fatalf("failure %d: retried after %s, status %+v", n+1, result.RequeueAfter, i.Status)
 		}
 		if condition(i, v1alpha1.ConditionReachable) != "False Unreachable" ||
 			condition(i, v1alpha1.ConditionReady) != "False Unreachable" {
 			t.Errorf("conditions %+v", i.Status.Conditions)
 		}
 		if phases := i.Status.Phases; len(phases) != 1 || !phases[0].StartTime.Equal(&metav1.MicroTime{Time: r.clock}) {
-			t.Errorf("an attempt's time began with another attempt: %+v", phases)
+			t.Errorf("the time of an attempt includes the attempt before: %+v", phases)
 		}
-		// Whatever wakes it before its time does nothing.
+		// A reconcile before the time of the next attempt does nothing.
 		wait = result.RequeueAfter
 		r.clock = r.clock.Add(wait - time.Second)
 		writes, dials := r.statusWrites, r.machine(1).Dials()
 		if result = r.reconcile(t, 1); result.RequeueAfter != time.Second || r.statusWrites != writes ||
 			r.machine(1).Dials() != dials {
-			t.Fatalf("tried before its time: %v", result)
+			t.Fatalf("retried too early: %v", result)
 		}
 		r.clock = r.clock.Add(time.Second)
 	}
@@ -110,11 +110,11 @@ func TestBackOffOutlivesTheOperator(t *testing.T) {
 	r.reconcile(t, 1)
 	r.restart(t)
 	if result := r.reconcile(t, 1); result.RequeueAfter < 5*time.Second || r.machine(1).Dials() != 1 {
-		t.Errorf("after a restart: again after %s, %d connections", result.RequeueAfter, r.machine(1).Dials())
+		t.Errorf("after a restart: retried after %s, %d connections", result.RequeueAfter, r.machine(1).Dials())
 	}
 }
 
-// The cache lists instances in any order.
+// The cache lists instances in any order. After a restart, an instance that already has a Node must claim it first.
 func TestA10_AfterARestartWhoHasANodeClaimsItFirst(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]struct{ node, machine string }{
@@ -139,7 +139,7 @@ func TestA10_AfterARestartWhoHasANodeClaimsItFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 			if owner, _ := r.parts.Claims.Owner("win-b"); owner.Key != key(2) || owner.MachineID != "machine-win-b" {
-				t.Errorf("the node is that of %+v", owner)
+				t.Errorf("the node belongs to %+v", owner)
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func TestAReasonStaysOnShowUntilItsPhaseIsPassed(t *testing.T) {
 	r.saving = nil
 	if len(shown) == 0 || slices.ContainsFunc(shown,
 		func(reason string) bool { return reason != string(contract.ReasonDiskFull) }) {
-		t.Errorf("while it was tried again it said %v", shown)
+		t.Errorf("during the retry, the status showed %v", shown)
 	}
 	r.machine(1).Answer(contract.VerbPreflight, nil)
 	r.clock = r.clock.Add(time.Minute)
@@ -182,7 +182,7 @@ func TestAReasonStaysOnShowUntilItsPhaseIsPassed(t *testing.T) {
 	}
 }
 
-// A kubelet that rotates its certificate has the key of a request in memory only.
+// While a kubelet rotates its certificate, the key of the request exists only in memory.
 func TestAKubeletThatLostItsKeyGetsAnotherToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -192,7 +192,7 @@ func TestAKubeletThatLostItsKeyGetsAnotherToken(t *testing.T) {
 	first := i.Status.BootstrapCredentials
 	r.spent = first[len(first)-1]
 	r.clock = r.clock.Add(moment)
-	r.reconcile(t, 1) // kubelet may just have got its certificate
+	r.reconcile(t, 1) // the kubelet may just have received its certificate
 	r.expect(t, 1, v1alpha1.PhaseAdopting, "", contract.ReasonNodePending)
 	r.clock = r.clock.Add(moment)
 	r.reconcile(t, 1)
@@ -203,7 +203,7 @@ func TestAKubeletThatLostItsKeyGetsAnotherToken(t *testing.T) {
 	r.reconcile(t, 1)
 	i = r.get(t, 1)
 	if given := len(i.Status.BootstrapCredentials); i.Status.Phase != v1alpha1.PhaseAdopting || given != len(first)+1 {
-		t.Errorf("the next attempt is in %s, and %d tokens were given", i.Status.Phase, given)
+		t.Errorf("the next attempt is in phase %s, and %d tokens were created", i.Status.Phase, given)
 	}
 }
 
@@ -226,11 +226,11 @@ func TestAKubeletThatLostItsKeyInALaterJoinGetsAnotherToken(t *testing.T) {
 	r.clock = r.clock.Add(time.Minute)
 	r.reconcile(t, 1)
 	if given := len(r.get(t, 1).Status.BootstrapCredentials); given != 2 {
-		t.Errorf("%d tokens were given", given)
+		t.Errorf("%d tokens were created", given)
 	}
 }
 
-// A host that is reinstalled after the handover never becomes Ready by itself.
+// If a host is reinstalled after the handover, its node never becomes Ready by itself.
 func TestAHostThatIsLostBeforeItIsConfirmedIsJoinedAnew(t *testing.T) {
 	t.Parallel()
 	for name, begins := range map[string]func(t *testing.T, r *rig){
@@ -262,7 +262,7 @@ func TestAHostThatIsLostBeforeItIsConfirmedIsJoinedAnew(t *testing.T) {
 			dials := r.machine(1).Dials()
 			r.advance(t, 1, 9*time.Minute)
 			if r.machine(1).Dials() != dials || r.get(t, 1).Status.Failures != 0 {
-				t.Fatal("it was given no time")
+				t.Fatal("the operator did not wait for the host")
 			}
 			r.advance(t, 1, 2*time.Minute)
 			i = r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonNodeNotReady)
@@ -271,7 +271,7 @@ func TestAHostThatIsLostBeforeItIsConfirmedIsJoinedAnew(t *testing.T) {
 			}
 			r.advance(t, 1, time.Minute)
 			if r.machine(1).Dials() != dials+1 {
-				t.Fatalf("nobody looks at its host: %+v", r.get(t, 1).Status)
+				t.Fatalf("the operator did not connect to the host: %+v", r.get(t, 1).Status)
 			}
 			r.register(t, 1, r.version)
 			for range 3 {
@@ -284,7 +284,7 @@ func TestAHostThatIsLostBeforeItIsConfirmedIsJoinedAnew(t *testing.T) {
 	}
 }
 
-// As while there is no plugin for the network of pods: another join would not bring it.
+// If kubelet reports, but the node is not Ready, another join would not help. An example is a missing network plugin.
 func TestAHostWhoseKubeletReportsIsWaitedForUntilItIsConfirmed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -315,12 +315,12 @@ func TestAHostWhoseKubeletReportsIsWaitedForUntilItIsConfirmed(t *testing.T) {
 func TestStoppingIsNoFailureOfAHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
-	r.reconcile(t, 1) // waits for the Node, connected
+	r.reconcile(t, 1) // the join waits for the Node, and is connected
 	ctx, cancel := context.WithCancel(t.Context())
 	r.saving = cancel
 	r.machine(1).Break()
 	if _, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: key(1)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("reconciling while stopping: %v", err)
+		t.Errorf("a reconcile during the shutdown: %v", err)
 	}
 	if i := r.get(t, 1); i.Status.Failures != 0 || len(r.events) != 0 {
 		t.Errorf("status %+v, events %+v", i.Status, r.events)
@@ -346,7 +346,7 @@ func TestWhatCouldNotBeSavedIsNotLost(t *testing.T) {
 	r := newRig(t, listed(1)...)
 	r.saving = func() { r.broken["status"] = apierrors.NewServiceUnavailable("away") }
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
-		t.Fatal("the status could not be saved, and nobody says so")
+		t.Fatal("the status could not be saved, but no error was returned")
 	}
 	if r.get(t, 1).Status.HostKey != "" {
 		t.Fatal("the status was saved, so this test shows nothing")
@@ -362,7 +362,7 @@ func TestWhatCouldNotBeSavedIsNotLost(t *testing.T) {
 func TestPausedMeansHandsOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, append(listed(1), listed(2)...)...)
-	r.reconcile(t, 1) // in mid join, with a connection and a slot
+	r.reconcile(t, 1) // the host is joining, with a connection and a slot
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 	r.reconcile(t, 1)
 	if r.machine(1).Open() != 0 || r.parts.Slots.Held() != 0 {
@@ -383,13 +383,13 @@ func TestPausedMeansHandsOff(t *testing.T) {
 	if condition(i, v1alpha1.ConditionReady) != "True NodeReady" ||
 		condition(i, v1alpha1.ConditionProgressing) != "False Paused" ||
 		i.Status.Reason != string(contract.ReasonPaused) {
-		t.Errorf("a paused node that serves is shown as %+v", i.Status)
+		t.Errorf("a paused node that serves shows %+v", i.Status)
 	}
 	r.version = second
 	writes := r.statusWrites
 	r.reconcile(t, 2)
 	if r.machine(2).Dials() != 1 || r.statusWrites != writes {
-		t.Error("a paused host was worked on")
+		t.Error("the operator worked on a paused host")
 	}
 }
 
@@ -404,18 +404,18 @@ func TestASlotThatIsFreeWakesWhoWaitsForIt(t *testing.T) {
 		t.Fatalf("status %+v", i.Status)
 	}
 	r.machine(1).Break()
-	r.reconcile(t, 1) // has lost its connection, dials again, and goes on in its slot
+	r.reconcile(t, 1) // the connection was lost: the host is dialled again, and keeps its slot
 	if len(r.woken) != 0 {
-		t.Error("somebody was woken while no slot was free")
+		t.Error("a host was triggered while no slot was free")
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 	r.reconcile(t, 1)
 	if len(r.woken) != 1 || (<-r.woken).Object.GetName() != "10.0.0.2" {
-		t.Error("the waiting host was not woken")
+		t.Error("the waiting host was not triggered")
 	}
 }
 
-// Its node is Ready by itself while its join waits, in the queue or in a slot.
+// The node becomes Ready by itself while its join waits in the queue or holds a slot.
 func TestAHostThatRecoversLeavesItsSlotToOthers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -471,12 +471,12 @@ func TestAHostThatVanishedFromTheClusterJoinsAgain(t *testing.T) {
 	}
 	asked := contract.BootstrapRequest{}
 	if _, err := r.machine(1).Request(contract.VerbBootstrap, &asked); err != nil || !asked.Register {
-		t.Errorf("kubelet was not asked to register: %v", err)
+		t.Errorf("kubelet was not requested to register: %v", err)
 	}
 }
 
-// Bootstrapping creates a new key for the daemon, and only the rest of the join brings its certificate. If the node
-// is Ready in the meantime, with kubelet's old credentials, the join must still continue.
+// The bootstrap creates a new key for the daemon, and the rest of the join gets the certificate for it. If the node
+// becomes Ready in between, with kubelet's old credentials, the join must still continue.
 func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
 	t.Parallel()
 	for name, interrupt := range map[string]func(*rig, *testing.T){
@@ -515,7 +515,7 @@ func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
 	}
 }
 
-// A user sees within seconds what a join is at, and no write says what is over within a second.
+// A user sees within seconds in which phase a join is. Phases that last less than a second are not written.
 func TestAStatusShowsAPhaseThatLastsAndNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, listed(1)...)
@@ -528,13 +528,13 @@ func TestAStatusShowsAPhaseThatLastsAndNoOther(t *testing.T) {
 		}
 		r.reconcile(t, 1)
 		if shown != v1alpha1.PhaseConnecting {
-			t.Errorf("a host that is dialled for seconds is shown in %q", shown)
+			t.Errorf("during a dial that lasts for seconds, the status shows phase %q", shown)
 		}
 		slow := r.statusWrites
 		r = newRig(t, listed(1)...)
 		r.reconcile(t, 1)
 		if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseAdopting || r.statusWrites != 2 || slow != 3 {
-			t.Errorf("in phase %s, after %d writes, and %d with one that lasts; want 2 and 3", i.Status.Phase,
+			t.Errorf("in phase %s, after %d writes, and %d with a phase that lasts; want 2 and 3", i.Status.Phase,
 				r.statusWrites, slow)
 		}
 	})

@@ -29,7 +29,7 @@ func joined(t *testing.T) *rig {
 	return r
 }
 
-// shown is the hash that the Node shows.
+// shown returns the hash of the accepted key that the Node shows.
 func (r *rig) shown(t *testing.T, n int) string {
 	t.Helper()
 	node := &corev1.Node{}
@@ -69,10 +69,10 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 	for n, seconds := range []int{10, 20, 40, 80, 160, 320, 640, 1280, 1800, 1800} {
 		wait := time.Duration(seconds) * time.Second
 		if result := r.reconcile(t, 1); result.RequeueAfter != wait {
-			t.Fatalf("try %d: again after %s", n+1, result.RequeueAfter)
+			t.Fatalf("try %d: retried after %s", n+1, result.RequeueAfter)
 		}
 		if result := r.reconcile(t, 1); result.RequeueAfter != wait {
-			t.Fatalf("try %d, looked at again: again after %s", n+1, result.RequeueAfter)
+			t.Fatalf("try %d, reconciled again: retried after %s", n+1, result.RequeueAfter)
 		}
 		if got := r.machine(1).Dials() - dials; got != n+1 {
 			t.Fatalf("after try %d there were %d connections", n+1, got)
@@ -82,11 +82,11 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 	i := r.get(t, 1)
 	if i.Status.Phase != v1alpha1.PhaseReady || condition(i, v1alpha1.ConditionReady) != "True NodeReady" ||
 		condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" || i.Status.Failures != 0 {
-		t.Errorf("the node that serves is shown as %+v", i.Status)
+		t.Errorf("a serving node shows %+v", i.Status)
 	}
 	if condition(i, v1alpha1.ConditionKeyAuthorized) != "False KeyNotAuthorized" || i.Status.Code != "W208" ||
 		!strings.Contains(i.Status.Fix, "authorized_keys") {
-		t.Errorf("the key is shown as %+v", i.Status)
+		t.Errorf("the status of the key is %+v", i.Status)
 	}
 	if refusal := i.Status.KeyRefusal; i.Status.PublicKeyHash != "hash of a" || refusal == nil ||
 		refusal.PublicKeyHash != "hash of b" || !refusal.Time.After(refusal.Since.Time) ||
@@ -97,7 +97,7 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 	before := r.machine(1).Dials()
 	r.machine(1).Authorize("b")
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Labels = map[string]string{"a": "b"} })
-	r.reconcile(t, 1) // the user has changed the spec, so the pause of half an hour ends
+	r.reconcile(t, 1) // the user has changed the spec, so the wait of half an hour ends
 	if i = r.get(t, 1); r.machine(1).Dials() != before+1 || i.Status.PublicKeyHash != "hash of b" ||
 		i.Status.Code != "W705" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-before, i.Status)
@@ -144,13 +144,13 @@ func TestA81_AChangedWayIntoAReadyHostIsTriedAtOnce(t *testing.T) {
 			r.reconcile(t, 1)
 			if i = r.get(t, 1); i.Status.Code != "W705" || i.Status.KeyRefusal != nil ||
 				condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
-				t.Errorf("put right, it is shown as %+v", i.Status)
+				t.Errorf("after the repair, the status is %+v", i.Status)
 			}
 		})
 	}
 }
 
-// requestKey has the first host asked, as the machine controller does.
+// requestKey requests that the first host is asked about its key, as the machine controller does.
 func (r *rig) requestKey(t *testing.T) {
 	t.Helper()
 	r.clock = r.clock.Add(time.Second)
@@ -173,7 +173,7 @@ func TestA18_AHostIsAskedAtOnceWhenItsAnswerIsRequested(t *testing.T) {
 	if r.machine(1).Dials() != before+1 || !refusal.Time.Time.Equal(r.clock) || !refusal.Since.Time.Before(r.clock) {
 		t.Fatalf("%d connections; refusal %+v", r.machine(1).Dials()-before, refusal)
 	}
-	r.reconcile(t, 1) // it has answered
+	r.reconcile(t, 1) // the host has answered
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
 	refused := r.clock
 	r.requestKey(t)
@@ -218,7 +218,7 @@ func TestAKeyThatComesBackIsKnown(t *testing.T) {
 		i.Status.PublicKeyHash != "hash of a" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-dials, i.Status)
 	}
-	r.rotate("b") // the old result may be wrong now: the key is tried again
+	r.rotate("b") // the old result may be outdated, so the key is tried again
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); r.machine(1).Dials() != dials+1 || i.Status.KeyRefusal == nil {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-dials, i.Status)
@@ -259,15 +259,15 @@ func TestFewHostsAreAskedAtOnce(t *testing.T) {
 	r.rotate("b")
 	dials := r.machine(1).Dials()
 	if result := r.reconcile(t, 1); result.RequeueAfter != trialRetry || r.machine(1).Dials() != dials {
-		t.Errorf("again after %s, %d connections", result.RequeueAfter, r.machine(1).Dials()-dials)
+		t.Errorf("retried after %s, %d connections", result.RequeueAfter, r.machine(1).Dials()-dials)
 	}
 	r.trials.Release("another")
 	if len(r.woken) != 1 {
-		t.Fatal("nobody was told that it is the next one's turn")
+		t.Fatal("the next host was not triggered")
 	}
 	r.reconcile(t, 1)
 	if r.machine(1).Dials() != dials+1 || r.trials.Held() != 0 {
-		t.Errorf("%d connections, %d places held", r.machine(1).Dials()-dials, r.trials.Held())
+		t.Errorf("%d connections, %d slots held", r.machine(1).Dials()-dials, r.trials.Held())
 	}
 }
 
@@ -308,7 +308,7 @@ func TestAHostThatNeedsNotBeAskedAnyMoreLeavesItsTurnToOthers(t *testing.T) {
 			r.reconcile(t, 1)
 			r.trials.Release("another")
 			if !r.trials.Acquire("the next") {
-				t.Errorf("%d are asked, and the next one does not get its turn; status %+v", r.trials.Held(),
+				t.Errorf("%d hosts are asked, and the next one does not get its turn; status %+v", r.trials.Held(),
 					r.get(t, 1).Status)
 			}
 		})
@@ -330,7 +330,7 @@ func TestAHostThatJoinsShowsHowItTakesTheKey(t *testing.T) {
 		!refusal.Time.Time.Equal(start.Add(2*time.Minute)) {
 		t.Fatalf("refusal %+v", refusal)
 	}
-	r.rotate("c") // starts again
+	r.rotate("c") // the trial starts again
 	r.reconcile(t, 1)
 	if refusal = r.get(t, 1).Status.KeyRefusal; refusal.PublicKeyHash != "hash of c" ||
 		!refusal.Since.Time.After(start) {

@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// held counts what an instance holds in memory.
+// held counts what the operator keeps in memory for an instance.
 func (r *rig) held(n int) int {
 	count := r.machine(n).Open() + r.parts.Slots.Held()
 	if _, ok := r.parts.Claims.Owner(r.machine(n).Facts().Hostname); ok {
@@ -33,7 +33,7 @@ func (r *rig) cleanups(n int) int {
 	return r.calls(n, contract.VerbCleanup)
 }
 
-// calls is how often a verb was called on a host.
+// calls counts how often a verb was called on a host.
 func (r *rig) calls(n int, verb contract.Verb) int {
 	return len(slices.DeleteFunc(r.machine(n).Calls(), func(v contract.Verb) bool { return v != verb }))
 }
@@ -49,12 +49,12 @@ func TestAnInstanceLeavesOnceEvenIfTheCacheLagsBehind(t *testing.T) {
 		t.Fatalf("exists %v, holds %d, cleaned %d times", r.exists(t, 1), r.held(1), r.cleanups(1))
 	}
 	told := len(r.events)
-	r.stale = before // the event that the Node went comes before the instance's own
+	r.stale = before // the event about the deleted Node comes before the instance's own event
 	r.reconcile(t, 1)
 	r.stale = nil
 	if r.machine(1).Dials() != 2 || r.cleanups(1) != 1 || len(r.events) != told || r.held(1) != 0 {
-		t.Errorf("it left twice: %d connections, cleaned %d times, events %+v", r.machine(1).Dials(), r.cleanups(1),
-			r.events)
+		t.Errorf("the instance was removed twice: %d connections, cleaned %d times, events %+v",
+			r.machine(1).Dials(), r.cleanups(1), r.events)
 	}
 	r.reconcile(t, 1)
 	if len(r.memories) != 0 {
@@ -65,7 +65,7 @@ func TestAnInstanceLeavesOnceEvenIfTheCacheLagsBehind(t *testing.T) {
 	}
 }
 
-// The daemon said that files wait for the next boot, and the operator dropped it.
+// The daemon reported that files wait for the next boot. The operator once dropped this report.
 func TestA41_WhatWaitsForARebootOfAHostThatLeavesIsToldOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -80,12 +80,13 @@ func TestA41_WhatWaitsForARebootOfAHostThatLeavesIsToldOnce(t *testing.T) {
 	r.stale = nil
 	r.reconcile(t, 1)
 	if r.exists(t, 1) {
-		t.Fatal("it does not leave")
+		t.Fatal("the instance is not removed")
 	}
 	advice := slices.DeleteFunc(slices.Clone(r.events[first:]), func(e told) bool {
 		return !strings.Contains(e.note, "reboot")
 	})
-	if len(advice) != 2 || advice[0].regarding == advice[1].regarding { // at the instance and at its entry
+	// One event for the instance, and one for its list entry.
+	if len(advice) != 2 || advice[0].regarding == advice[1].regarding {
 		t.Errorf("events %+v", r.events[first:])
 	}
 }
@@ -97,7 +98,7 @@ func TestARemovalThatFailsNamesTheWayOut(t *testing.T) {
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
 	r.remove(t, 1)
 	if result := r.reconcile(t, 1); result.RequeueAfter < 5*time.Second {
-		t.Errorf("again after %s", result.RequeueAfter)
+		t.Errorf("retried after %s", result.RequeueAfter)
 	}
 	i := r.get(t, 1)
 	if i.Status.Phase != v1alpha1.PhaseRemoving || i.Status.Failures != 1 ||
@@ -107,12 +108,12 @@ func TestARemovalThatFailsNamesTheWayOut(t *testing.T) {
 	}
 	r.reconcile(t, 1)
 	if r.machine(1).Dials() != 2 {
-		t.Error("it was tried before its time")
+		t.Error("retried too early")
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Username = "other" })
 	r.reconcile(t, 1)
 	if r.machine(1).Dials() != 3 {
-		t.Error("a change by the user was not tried at once")
+		t.Error("after a change by the user, the removal was not retried at once")
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalForce })
 	r.reconcile(t, 1)
@@ -124,7 +125,8 @@ func TestARemovalThatFailsNamesTheWayOut(t *testing.T) {
 	}
 }
 
-// Whoever deletes the CRD deletes all instances, and has removed no host.
+// A user who deletes the CRD also deletes all instances. The user doesn't want to remove the hosts, so they must stay
+// as they are.
 func TestA80_AnInstanceThatLeavesWithItsKindLeavesTheHostAlone(t *testing.T) {
 	t.Parallel()
 	absent := apierrors.NewNotFound(schema.GroupResource{Resource: "customresourcedefinitions"}, "x")
@@ -147,21 +149,21 @@ func TestA80_AnInstanceThatLeavesWithItsKindLeavesTheHostAlone(t *testing.T) {
 			r.remove(t, 1)
 			r.reconcile(t, 1)
 			if r.exists(t, 1) {
-				t.Error("the instance holds up its kind")
+				t.Error("the instance blocks the deletion of the CRD")
 			}
 			if n := r.node(t, 1); n.Spec.Unschedulable || !n.DeletionTimestamp.IsZero() ||
 				len(r.machine(1).Calls()) != calls || r.machine(1).Dials() != dials {
-				t.Errorf("the host is not left alone: %v; node %+v", r.machine(1).Calls()[calls:], n)
+				t.Errorf("the host was changed: %v; node %+v", r.machine(1).Calls()[calls:], n)
 			}
 		})
 	}
-	t.Run("nobody knows", func(t *testing.T) {
+	t.Run("the CRD can't be read", func(t *testing.T) {
 		t.Parallel()
 		r := joined(t)
 		r.broken["kind"] = apierrors.NewServiceUnavailable("away")
 		r.remove(t, 1)
 		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil || !r.exists(t, 1) {
-			t.Errorf("it goes on: %v", err)
+			t.Errorf("the removal continues: %v", err)
 		}
 		delete(r.broken, "kind")
 		for range 9 {
@@ -170,7 +172,7 @@ func TestA80_AnInstanceThatLeavesWithItsKindLeavesTheHostAlone(t *testing.T) {
 				return
 			}
 		}
-		t.Error("the removal does not go on")
+		t.Error("the removal does not continue")
 	})
 }
 
@@ -187,7 +189,7 @@ func TestARemovalOfAPausedInstanceWaits(t *testing.T) {
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalForce })
 	r.reconcile(t, 1)
 	if r.exists(t, 1) {
-		t.Error("force does not get past a pause")
+		t.Error("force does not override a pause")
 	}
 }
 
@@ -218,12 +220,12 @@ func TestAFinalizerThatCouldNotBeRemovedDoesNotCleanTheHostAgain(t *testing.T) {
 	r.remove(t, 1)
 	r.broken["finalizer"] = apierrors.NewServiceUnavailable("away")
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
-		t.Error("nobody says that the instance can't be let go")
+		t.Error("the finalizer could not be removed, but no error was returned")
 	}
 	r.broken["finalizer"] = apierrors.NewConflict(schema.GroupResource{Resource: "windowsinstances"}, "10.0.0.1",
 		errors.New("newer"))
 	if result := r.reconcile(t, 1); result.RequeueAfter != journey.ConflictRetry {
-		t.Errorf("again after %s", result.RequeueAfter)
+		t.Errorf("retried after %s", result.RequeueAfter)
 	}
 	delete(r.broken, "finalizer")
 	r.reconcile(t, 1)
@@ -235,7 +237,7 @@ func TestAFinalizerThatCouldNotBeRemovedDoesNotCleanTheHostAgain(t *testing.T) {
 func TestAnInstanceThatLostItsFinalizerByForceHoldsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
-	r.reconcile(t, 1) // in mid join
+	r.reconcile(t, 1) // the host is joining
 	if r.held(1) != 3 {
 		t.Fatalf("holds %d, want a connection, a slot and a claim", r.held(1))
 	}
@@ -272,10 +274,10 @@ func TestAnInstanceMadeAnewUnderItsNameStartsAnew(t *testing.T) {
 	if err := r.api.Create(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
-	r.join(t, 1) // its own claim does not stand in its way
+	r.join(t, 1) // the claim of the old instance must not block the new one
 	if owner, _ := r.parts.Claims.Owner("win-a"); owner.UID != "another" || len(r.memories) != 1 ||
 		r.parts.Slots.Held() != 0 {
-		t.Errorf("claimed by %+v, lives %v", owner, r.memories)
+		t.Errorf("claimed by %+v, memories %v", owner, r.memories)
 	}
 }
 
@@ -283,7 +285,7 @@ func TestAfterARestartTheFirstEntryOfAHostKeepsIt(t *testing.T) {
 	t.Parallel()
 	duplicate := listed(2)
 	r := newRig(t, append(listed(1), duplicate...)...)
-	r.machines["10.0.0.2"] = r.machine(1) // another address of the same host
+	r.machines["10.0.0.2"] = r.machine(1) // a second address of the same host
 	r.join(t, 1)
 	r.reconcile(t, 2)
 	if i := r.get(t, 2); i.Status.Reason != string(contract.ReasonHostDuplicate) {
@@ -291,23 +293,23 @@ func TestAfterARestartTheFirstEntryOfAHostKeepsIt(t *testing.T) {
 	}
 	r.restart(t)
 	r.clock = r.clock.Add(time.Hour)
-	r.reconcile(t, 2) // comes first this time
+	r.reconcile(t, 2) // the second instance is reconciled first
 	if i := r.get(t, 2); i.Status.Reason != string(contract.ReasonHostDuplicate) {
-		t.Errorf("the second entry took the host: %+v", i.Status)
+		t.Errorf("the second instance claimed the host: %+v", i.Status)
 	}
 	requests := r.ofNode(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-a"}})
 	if len(requests) != 1 || requests[0].NamespacedName != key(1) {
-		t.Errorf("news of the node go to %v", requests)
+		t.Errorf("events of the node trigger %v", requests)
 	}
 	r.remove(t, 2)
 	r.reconcile(t, 2)
 	if r.exists(t, 2) || r.cleanups(1) != 0 {
-		t.Error("removing the second entry cleaned the host of the first one")
+		t.Error("the removal of the second instance cleaned the host of the first one")
 	}
 }
 
-// Clones have the same SSH host key. If an address led to another clone, the wrong machine was once cleaned while
-// its node was in service.
+// Clones have the same SSH host key. If the address of one clone leads to another, a removal must not clean the other
+// clone, whose node is in service.
 func TestARemovalCleansNoOtherMachineThatShowsTheHostsKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, append(listed(1), listed(2)...)...)
@@ -322,17 +324,17 @@ func TestARemovalCleansNoOtherMachineThatShowsTheHostsKey(t *testing.T) {
 	i := r.get(t, 1)
 	if i.Status.Reason != string(contract.ReasonHostDuplicate) || b.Node() != "win-b" ||
 		!strings.Contains(i.Status.Message, `"win-b", not "win-a"`) || !strings.Contains(i.Status.Fix, "Force") {
-		t.Errorf("%s %q %q, and the other is node %q", i.Status.Reason, i.Status.Message, i.Status.Fix, b.Node())
+		t.Errorf("%s %q %q, and the other node is %q", i.Status.Reason, i.Status.Message, i.Status.Fix, b.Node())
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalForce })
 	r.reconcile(t, 1)
 	if !b.Uploaded() {
-		t.Error("what the other machine's own instance may be at work with was removed")
+		t.Error("files that the other machine's instance may be using were removed")
 	}
 	r.reconcile(t, 2)
 	if r.exists(t, 1) || b.Node() != "win-b" || a.Node() != "win-a" ||
 		condition(r.get(t, 2), v1alpha1.ConditionReady) != "True NodeReady" {
-		t.Errorf("it exists: %t, nodes %q and %q, the other %+v", r.exists(t, 1), a.Node(), b.Node(),
+		t.Errorf("the instance exists: %t, nodes %q and %q, the other instance %+v", r.exists(t, 1), a.Node(), b.Node(),
 			r.get(t, 2).Status)
 	}
 }
@@ -345,12 +347,12 @@ func TestARemovalWaitsForSettingsThatCanNotBeRead(t *testing.T) {
 	r.broken["settings"] = apierrors.NewServiceUnavailable("away")
 	r.reconcile(t, 1)
 	if r.cleanups(1) != 0 {
-		t.Error("it left all the same")
+		t.Error("the instance was removed all the same")
 	}
 	delete(r.broken, "settings")
 	r.reconcile(t, 1)
 	if r.exists(t, 1) {
-		t.Error("it is still there")
+		t.Error("the instance still exists")
 	}
 }
 
@@ -365,14 +367,15 @@ func TestAnInstanceIsRemovedInMidUpdate(t *testing.T) {
 	r.remove(t, 1)
 	r.reconcile(t, 1)
 	if r.exists(t, 1) {
-		t.Error("it is still there")
+		t.Error("the instance still exists")
 	}
 	if len(r.woken) == 0 || (<-r.woken).Object.GetName() != "10.0.0.2" {
-		t.Error("who waited for the place was not woken")
+		t.Error("the host that waited for the slot was not triggered")
 	}
 }
 
-// A removal can fail until a person repairs the cause, and the budget is only for work that disrupts pods.
+// A removal may fail until a person repairs the cause. In the meantime it must not hold a slot, because slots are for
+// work that disrupts pods.
 func TestA28_ARemovalThatDoesNotSucceedHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	blocked := true
@@ -397,10 +400,10 @@ func TestA28_ARemovalThatDoesNotSucceedHoldsUpNobody(t *testing.T) {
 			}
 			i := r.get(t, 1)
 			if i.Status.HasSlot() || i.Status.Failures == 0 || i.Status.Fix == "" {
-				t.Errorf("it keeps its place, or does not say what is wrong: %+v", i.Status)
+				t.Errorf("the instance keeps its slot, or its status lacks the cause: %+v", i.Status)
 			}
 			if !r.node(t, 1).Spec.Unschedulable {
-				t.Error("pods may still be scheduled to a host that is to leave")
+				t.Error("pods may still be scheduled to a host that is being removed")
 			}
 			r.reconcile(t, 2)
 			r.reconcile(t, 2)

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// restored returns two hosts that have joined. A user has restored the first instance without its status. The
-// second host is not Ready.
+// restored returns two hosts that have joined. A user has restored the first instance without its status. The second
+// host's node is not Ready.
 func restored(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, append(listed(1), listed(2)...)...)
@@ -32,7 +32,7 @@ func restored(t *testing.T) *rig {
 	return r
 }
 
-// isAway has the cluster miss a node, or not.
+// isAway deletes a node from the cluster, or puts it back.
 func (r *rig) isAway(t *testing.T, n int, away bool) {
 	t.Helper()
 	r.changes(t, n, func(n *corev1.Node) {
@@ -44,7 +44,7 @@ func (r *rig) isAway(t *testing.T, n int, away bool) {
 	})
 }
 
-// isUntouched says that nothing was done to a host's node, nor to its pods.
+// isUntouched reports whether a host's node and its pods are unchanged.
 func (r *rig) isUntouched(t *testing.T, n int) bool {
 	t.Helper()
 	pods, err := r.pods.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
@@ -55,7 +55,7 @@ func (r *rig) isUntouched(t *testing.T, n int) bool {
 		r.cleanups(n) == 0
 }
 
-// According to the status, this is a first join, but the node is in service.
+// The status was lost, so it looks like a first join. But the node is in service.
 func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsJoinedAgain(t *testing.T) {
 	t.Parallel()
 	r := restored(t)
@@ -65,12 +65,12 @@ func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsJoinedAgain(t *testing.T) {
 	}
 	i := r.expect(t, 1, v1alpha1.PhasePending, "", contract.ReasonBudgetExhausted)
 	if !r.isUntouched(t, 1) || i.Status.HasSlot() || i.Status.Failures != 0 || r.parts.Slots.Held() != 0 {
-		t.Fatalf("it is disrupted while another node is away: %+v", i.Status)
+		t.Fatalf("the node is disrupted while another node is away: %+v", i.Status)
 	}
 	r.isAway(t, 2, false)
 	r.reconcile(t, 1)
 	if i = r.get(t, 1); !i.Status.HasSlot() {
-		t.Fatalf("it goes on without a place: %+v", i.Status)
+		t.Fatalf("the host is joined without a slot: %+v", i.Status)
 	}
 	for range 4 {
 		r.reconcile(t, 1)
@@ -78,18 +78,18 @@ func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsJoinedAgain(t *testing.T) {
 	}
 	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || !i.Status.Joined() || i.Status.HasSlot() ||
 		r.calls(1, contract.VerbBootstrap) != 2 || r.node(t, 1).Spec.Unschedulable {
-		t.Errorf("it does not join: %+v", i.Status)
+		t.Errorf("the host does not join: %+v", i.Status)
 	}
 }
 
 func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsRemoved(t *testing.T) {
 	t.Parallel()
 	r := restored(t)
-	r.reconcile(t, 1) // which finds out which Node it has
+	r.reconcile(t, 1) // which finds the Node of the host
 	r.remove(t, 1)
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); !r.isUntouched(t, 1) || i.Status.Reason != string(contract.ReasonRemovalPending) {
-		t.Fatalf("it is removed while another node is away: %+v", i.Status)
+		t.Fatalf("the host is removed while another node is away: %+v", i.Status)
 	}
 	r.isAway(t, 2, false)
 	for range 3 {
@@ -99,11 +99,12 @@ func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsRemoved(t *testing.T) {
 		}
 	}
 	if r.exists(t, 1) || r.cleanups(1) != 1 {
-		t.Errorf("it does not leave; cleaned %d times", r.cleanups(1))
+		t.Errorf("the instance is not removed; its host was cleaned %d times", r.cleanups(1))
 	}
 }
 
-// The CRD of instances was deleted and created again: the operator creates new instances, and their hosts run pods.
+// The CRD of instances was deleted and created again. The operator creates new instances, while their hosts still run
+// pods.
 func TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -131,7 +132,7 @@ func TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain(t *testing
 						Duration: metav1.Duration{Duration: time.Hour}}}
 				})
 			} else {
-				r.isAway(t, 2, true) // which takes the budget
+				r.isAway(t, 2, true) // which uses up the budget
 			}
 			r.kind.DeletionTimestamp = new(metav1.NewTime(r.clock))
 			r.remove(t, 1)
@@ -165,7 +166,7 @@ func TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain(t *testing
 	}
 }
 
-// The Node of a first join has no pods until the join has ended.
+// The Node of a first join has no pods until the join has ended, so the join needs no slot.
 func TestAFirstJoinThatIsTakenOverByAnotherOperatorTakesNoPlace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, append(listed(1), listed(2)...)...)

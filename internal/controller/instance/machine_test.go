@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// cloudIs is what became of all Machines.
+// cloudIs returns the same state for every Machine.
 type cloudIs struct {
 	mu  sync.Mutex
 	now journey.Origin
@@ -37,7 +37,7 @@ func (c *cloudIs) set(now journey.Origin) {
 	c.now = now
 }
 
-// ofMachine is an instance that was made from a Machine, and the cloud that it is in.
+// ofMachine returns an instance that was created from a Machine, and its cloud.
 func ofMachine(t *testing.T) (*rig, *cloudIs) {
 	t.Helper()
 	objects := listed(1)
@@ -49,7 +49,7 @@ func ofMachine(t *testing.T) (*rig, *cloudIs) {
 	return r, cloud
 }
 
-// discard has the instance leave with its Machine.
+// discard deletes the instance together with its Machine.
 func (r *rig) discard(t *testing.T, n int) {
 	t.Helper()
 	r.edit(t, n, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalDiscard })
@@ -88,7 +88,7 @@ func TestAHostThatGoesWithItsMachineIsLetGoWithoutAConnection(t *testing.T) {
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
 	r.discard(t, 1)
 	if result := r.reconcile(t, 1); result.RequeueAfter == 0 || result.RequeueAfter > 5*time.Second {
-		t.Errorf("looked at again after %s", result.RequeueAfter)
+		t.Errorf("reconciled again after %s", result.RequeueAfter)
 	}
 	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseRemoving || i.Status.Code != "W804" || i.Status.Failures != 0 {
 		t.Errorf("status %+v", i.Status)
@@ -101,7 +101,7 @@ func TestAHostThatGoesWithItsMachineIsLetGoWithoutAConnection(t *testing.T) {
 		t.Errorf("exists %v, %d connections, holds %d", r.exists(t, 1), r.machine(1).Dials()-dials, r.held(1))
 	}
 	if err := r.api.Get(t.Context(), types.NamespacedName{Name: "win-a"}, &corev1.Node{}); !apierrors.IsNotFound(err) {
-		t.Errorf("its Node is there: %v", err)
+		t.Errorf("the host's Node still exists: %v", err)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestAPauseDoesNotKeepAHostThatIsDestroyed(t *testing.T) {
 	cloud.set(journey.Origin{})
 	r.reconcile(t, 1)
 	if r.exists(t, 1) {
-		t.Error("it is still there")
+		t.Error("the instance still exists")
 	}
 }
 
@@ -131,11 +131,11 @@ func TestACleaningThatCanNotEndTurnsIntoLettingGo(t *testing.T) {
 	if i := r.get(t, 1); i.Status.Failures < 4 {
 		t.Fatalf("status %+v", i.Status)
 	}
-	cloud.set(journey.Origin{}) // and now the Machine is gone, which its controller finds out
+	cloud.set(journey.Origin{}) // the Machine is gone, and its controller finds this out
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalDiscard })
 	r.reconcile(t, 1)
 	if r.exists(t, 1) || r.held(1) != 0 {
-		t.Error("it is still there")
+		t.Error("the instance still exists")
 	}
 }
 
@@ -158,13 +158,13 @@ func TestWorkAtAHostEndsWhenItIsToldToLeave(t *testing.T) {
 	select {
 	case <-begun:
 	case err := <-done:
-		t.Fatalf("it was not dialled: %v", err)
+		t.Fatalf("the host was not dialled: %v", err)
 	}
 	r.slow = nil
 	r.discard(t, 1)
 	r.interrupt(t.Context(), r.get(t, 1))
 	if err := <-done; err != nil || ctx.Err() != nil {
-		t.Fatalf("being interrupted: %v, %v", err, ctx.Err())
+		t.Fatalf("the interrupted dial returned %v, %v", err, ctx.Err())
 	}
 	cloud.set(journey.Origin{})
 	r.reconcile(t, 1)

@@ -49,11 +49,11 @@ func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
 		s.Reason = string(contract.ReasonDaemonUnresponsive)
 		s.NodeUID = "c"
 	})
-	// Preflight has named it. The Node of that name is of a host that was there before.
+	// The preflight has named this host. The Node of that name belongs to a host that was there before.
 	named := instance("10.0.0.5", func(s *v1alpha1.WindowsInstanceStatus) {
 		s.Phase, s.NodeName, s.Reason, s.Code = v1alpha1.PhaseBootstrapping, "win-e", "FeatureMissing", "W305"
 	})
-	// It has been a node, and is joined again.
+	// This host was a node before, and is joined again.
 	again := instance("10.0.0.6", func(s *v1alpha1.WindowsInstanceStatus) {
 		s.Phase, s.NodeName, s.NodeUID, s.HeldRevision = v1alpha1.PhaseConnecting, "win-f", "f", "1-a"
 		s.Reason = string(contract.ReasonDaemonUnresponsive)
@@ -114,7 +114,7 @@ wmco_instance_updated{node="win-f",windows_instance="10.0.0.6"} 0
 	if got := scrape(t, read(api)); got != strings.TrimPrefix(want, "\n") {
 		t.Errorf("metrics:\n%s", got)
 	}
-	// A cache that can't answer withholds nothing else of the scrape.
+	// If the cache can't answer, all other metrics must still be there.
 	broken := interceptor.NewClient(api, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList,
 		...client.ListOption) error {
 		return errors.New("the cache is not there yet")
@@ -136,12 +136,12 @@ func TestA70_ANodeThatWaitsForItsTurnIsNotUpdated(t *testing.T) {
 	}
 }
 
-// read is what metrics are made of that no Node of a joined host that is Ready is in.
+// read returns the parts that the metrics are computed from.
 func read(cached client.Client) *journey.Parts {
 	return &journey.Parts{Options: journey.Options{Client: cached, Namespace: "ns"}}
 }
 
-// scrape gives what a scrape would, after checking it.
+// scrape returns the metrics as text, after a check of their format.
 func scrape(t *testing.T, parts *journey.Parts) string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()

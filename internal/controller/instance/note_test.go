@@ -8,26 +8,26 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// follows requests a revision that affects no pods, and lets the daemon respond.
+// follows requests a revision that affects no pods, and simulates the daemon's response.
 func (r *rig) follows(t *testing.T, n int) {
 	t.Helper()
 	r.version = mirrored
 	r.reconcile(t, n)
 	if told := r.node(t, n).Annotations[contract.DesiredRevisionAnnotation]; told != mirrored {
-		t.Fatalf("it was told to have %s", told)
+		t.Fatalf("the daemon was told revision %s", told)
 	}
 	r.annotate(t, n, contract.RevisionAnnotation, mirrored)
 }
 
-// crowded is a host whose node has followed while the operator writes down as much of others as it
-// may at a time.
+// crowded returns a host whose node has followed a revision, while the operator already writes as many statuses of
+// other hosts as it may at a time.
 func crowded(t *testing.T) *rig {
 	t.Helper()
 	r := staged(t, 1)
 	r.publish(t, first, contract.Manifest{})
 	r.follows(t, 1)
 	if !r.notes.TryAcquire(noters) {
-		t.Fatal("somebody writes")
+		t.Fatal("a slot for writes is held")
 	}
 	return r
 }
@@ -37,15 +37,15 @@ func TestA27_ThatNodesFollowedIsWrittenByFewAtATime(t *testing.T) {
 	r := crowded(t)
 	writes := r.statusWrites
 	if result := r.reconcile(t, 1); result.RequeueAfter < writeDelay || result.RequeueAfter > 2*writeDelay {
-		t.Errorf("it comes again after %v", result.RequeueAfter)
+		t.Errorf("the instance is reconciled again after %v", result.RequeueAfter)
 	}
 	if r.statusWrites != writes {
-		t.Error("its status was written while others are")
+		t.Error("the status was written although the limit of concurrent writes is reached")
 	}
 	r.isReady(t, 1, false)
 	r.advance(t, 1, journey.QuietPeriod+time.Second)
 	if r.statusWrites != writes+1 {
-		t.Error("it is no news that a node does not serve")
+		t.Error("a node that does not serve must be written at once, despite the limit")
 	}
 	r.isReady(t, 1, true)
 	r.reconcile(t, 1)
@@ -58,7 +58,7 @@ func TestA27_ThatNodesFollowedIsWrittenByFewAtATime(t *testing.T) {
 	}
 }
 
-// An operator that is replaced before it wrote down what it knows finds it out from the Node.
+// If an operator is replaced before it wrote what it knows, the next operator reads it from the Node.
 func TestA27_WhatWasNotWrittenYetIsFoundOutByTheNextOperator(t *testing.T) {
 	t.Parallel()
 	r := crowded(t)

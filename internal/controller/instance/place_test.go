@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/rollout"
 )
 
-// An operator ended between the list and the status.
+// The operator ended after it wrote the list of slots, and before it wrote the instance's status.
 func TestAnInstanceGoesOnWithThePlaceThatItWasGiven(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
@@ -27,36 +27,37 @@ func TestAnInstanceGoesOnWithThePlaceThatItWasGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	if i := r.get(t, 1); i.Status.Slot == nil || i.Status.HasSlot() {
-		t.Fatalf("it was given no place: %+v", i.Status.Slot)
+		t.Fatalf("the instance got no slot: %+v", i.Status.Slot)
 	}
 	r.restart(t)
 	r.reconcile(t, 2)
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseConfirming {
-		t.Errorf("it waits for its own place: %+v", i.Status)
+		t.Errorf("the instance waits for its own slot: %+v", i.Status)
 	}
 	if r.get(t, 2).Status.HasSlot() {
-		t.Error("two nodes go ahead")
+		t.Error("two nodes have a slot")
 	}
 }
 
-// A request that is no longer repeated would block its slot for all other nodes.
+// If a request for a slot is no longer needed, it must be withdrawn. Otherwise it would block the slot for all other
+// nodes.
 func TestARequestThatIsNotMadeAgainIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
 	if i := r.get(t, 2); i.Status.Slot == nil || i.Status.HasSlot() {
-		t.Fatalf("the second one does not wait: %+v", i.Status.Slot)
+		t.Fatalf("the second host does not wait: %+v", i.Status.Slot)
 	}
 	r.version = first
 	r.reconcile(t, 2)
 	if slot := r.get(t, 2).Status.Slot; slot != nil {
-		t.Errorf("it still asks for %+v", slot)
+		t.Errorf("the request still exists: %+v", slot)
 	}
 }
 
-// A user deleted the list, as the fix of W716 says. The disruption of a node continues.
+// A user deletes the list of slots, as the fix of W716 says. The disruption of a node must continue with its slot.
 func TestAListOfPlacesThatIsDeletedIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
@@ -71,11 +72,11 @@ func TestAListOfPlacesThatIsDeletedIsMadeAgain(t *testing.T) {
 	}
 	r.reconcile(t, 2)
 	if r.get(t, 2).Status.HasSlot() {
-		t.Error("two nodes go ahead")
+		t.Error("two nodes have a slot")
 	}
 }
 
-// immutable is an API server with an immutable list of slots.
+// immutable is an API server where the list of slots can't be changed.
 type immutable struct{ client.Client }
 
 func (c immutable) Update(ctx context.Context, o client.Object, options ...client.UpdateOption) error {

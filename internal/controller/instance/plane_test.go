@@ -19,14 +19,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// shelf is what an API server holds at one moment. Objects on it are never changed, only replaced.
+// shelf has the objects of an API server at one moment. They are never changed, only replaced.
 type shelf struct {
 	instances map[string]*v1alpha1.WindowsInstance
 	nodes     map[string]*corev1.Node
 	config    *v1alpha1.WindowsMachineConfig
-	// places is the list of places that were given out; nil while there is none.
+	// places is the list of assigned slots; nil if the list doesn't exist.
 	places *corev1.ConfigMap
-	// memory is what the publisher remembers of the settings; config is nil while they are deleted.
+	// memory is the publisher's saved copy of the settings. config is nil while the settings are deleted.
 	memory *corev1.Secret
 }
 
@@ -35,20 +35,19 @@ func (s shelf) clone() shelf {
 		memory: s.memory}
 }
 
-// plane is an API server of few objects, fast enough for hundreds of schedules: locks are
-// respected, and statuses are written apart. It remembers the past, which caches still show.
+// plane is an API server with few objects. It is fast enough for hundreds of schedules. It checks resource versions,
+// writes statuses separately, and keeps its history, which lagging caches show.
 type plane struct {
 	client.WithWatch
 	now  shelf
 	past []shelf
-	// writes counts, and is the resource version of whatever is written.
+	// writes counts the writes. Its value is the resource version of the next written object.
 	writes int
-	// lag is how many writes a cache is behind, at most as many as there were since the operator
-	// began.
+	// lag returns how many writes the cache is behind. It is at most the number of writes since the operator started.
 	lag func() int
-	// before and after see each write of the operator, and may have it fail.
+	// before and after are called at each write of the operator. They can return an error to make it fail.
 	before, after func(old, wanted client.Object) error
-	// requests are certificate requests, which are signed at once; nil if none is taken.
+	// requests are certificate requests. They are signed at once. If nil, the server accepts none.
 	requests map[string]*certificatesv1.CertificateSigningRequest
 }
 
@@ -74,7 +73,7 @@ func (p *plane) store(o client.Object) {
 	}
 }
 
-// seen is the moment that a cache shows.
+// seen returns the state that a cache shows.
 func (p *plane) seen() shelf {
 	lag := p.lag()
 	if lag == 0 || len(p.past) == 0 {
@@ -111,7 +110,7 @@ func (s shelf) get(key client.ObjectKey, o client.Object) error {
 			return nil
 		}
 	case *metav1.PartialObjectMetadata:
-		return nil // the CRD: whoever deletes an instance means its host
+		return nil // the CRD exists, so a user who deletes an instance wants its host removed
 	}
 	return apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, key.Name)
 }
@@ -127,18 +126,19 @@ func (s shelf) list(list client.ObjectList) error {
 			list.Items = append(list.Items, *s.instances[name].DeepCopy())
 		}
 	default:
-		return errors.New("nobody lists these")
+		return errors.New("the fake does not list these objects")
 	}
 	return nil
 }
 
-// Get and List read through the cache; live reads past it.
+// Get and List read the cache's state. live reads the present state.
 func (p *plane) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	if request, ok := o.(*certificatesv1.CertificateSigningRequest); ok && p.requests[key.Name] != nil {
 		p.requests[key.Name].DeepCopyInto(request)
 		return nil
 	}
-	if _, ok := o.(*corev1.Secret); ok { // it was written when the settings changed, and no cache is that late
+	// The Secret was written when the settings changed, and no cache lags behind that far.
+	if _, ok := o.(*corev1.Secret); ok {
 		return p.now.get(key, o)
 	}
 	return p.seen().get(key, o)
@@ -148,8 +148,8 @@ func (p *plane) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return p.seen().list(list)
 }
 
-// live reads from the simulated API server. reading is called after a read of Nodes. The read doesn't see changes
-// that reading makes.
+// live reads the present state of the simulated API server. reading is called after a read of Nodes. The read doesn't
+// see changes that reading makes.
 type live struct {
 	p       *plane
 	reading func()
@@ -170,7 +170,7 @@ func (l live) List(_ context.Context, list client.ObjectList, _ ...client.ListOp
 // Patch writes the wanted Node if it is unchanged since it was read.
 func (p *plane) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	if leaving, ok := o.(*v1alpha1.WindowsInstance); ok && len(leaving.Finalizers) == 0 {
-		delete(p.now.instances, leaving.Name) // the finalizer was the last
+		delete(p.now.instances, leaving.Name) // this was the last finalizer
 		return nil
 	}
 	if marked, ok := o.(*v1alpha1.WindowsInstance); ok {
@@ -178,14 +178,15 @@ func (p *plane) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...c
 	}
 	wanted, ok := o.(*corev1.Node)
 	if !ok {
-		return errors.New("nobody patches these")
+		return errors.New("the fake does not patch these objects")
 	}
 	old, ok := p.now.nodes[wanted.Name]
 	switch {
 	case !ok:
 		return apierrors.NewNotFound(corev1.Resource("nodes"), wanted.Name)
 	case old.ResourceVersion != wanted.ResourceVersion:
-		return apierrors.NewConflict(corev1.Resource("nodes"), wanted.Name, errors.New("it is another by now"))
+		return apierrors.NewConflict(corev1.Resource("nodes"), wanted.Name,
+			errors.New("the Node was modified concurrently"))
 	}
 	if err := p.before(old, wanted); err != nil {
 		return err
@@ -203,7 +204,7 @@ func (p *plane) mark(wanted *v1alpha1.WindowsInstance) error {
 	case !ok:
 		return apierrors.NewNotFound(resource, wanted.Name)
 	case old.ResourceVersion != wanted.ResourceVersion:
-		return apierrors.NewConflict(resource, wanted.Name, errors.New("it is another by now"))
+		return apierrors.NewConflict(resource, wanted.Name, errors.New("the instance was modified concurrently"))
 	}
 	stored := old.DeepCopy()
 	stored.Annotations = wanted.Annotations
@@ -215,7 +216,7 @@ func (p *plane) mark(wanted *v1alpha1.WindowsInstance) error {
 	return p.after(old, stored)
 }
 
-// Create makes the list of places, and certificate requests where they are taken.
+// Create creates the list of slots, and certificate requests if the server accepts them.
 func (p *plane) Create(ctx context.Context, o client.Object, _ ...client.CreateOption) error {
 	if _, ok := o.(*corev1.ConfigMap); ok {
 		return p.Update(ctx, o)
@@ -236,7 +237,7 @@ func (p *plane) Update(_ context.Context, o client.Object, _ ...client.UpdateOpt
 		old = p.now.places
 	}
 	if !ok || old.ResourceVersion != wanted.ResourceVersion {
-		return apierrors.NewConflict(corev1.Resource("configmaps"), o.GetName(), errors.New("it is another by now"))
+		return apierrors.NewConflict(corev1.Resource("configmaps"), o.GetName(), errors.New("modified concurrently"))
 	}
 	if err := p.before(old, wanted); err != nil {
 		return err
@@ -245,7 +246,7 @@ func (p *plane) Update(_ context.Context, o client.Object, _ ...client.UpdateOpt
 	return p.after(old, wanted)
 }
 
-// Delete takes a Node away.
+// Delete deletes a Node.
 func (p *plane) Delete(_ context.Context, o client.Object, _ ...client.DeleteOption) error {
 	p.past = append(p.past[max(0, len(p.past)-8):], p.now.clone())
 	delete(p.now.nodes, o.GetName())
@@ -263,7 +264,7 @@ type statuses struct {
 func (s statuses) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
 	wanted, ok := o.(*v1alpha1.WindowsInstance)
 	if !ok {
-		return errors.New("nobody patches these")
+		return errors.New("the fake does not patch these objects")
 	}
 	old, ok := s.p.now.instances[wanted.Name]
 	if !ok {
@@ -271,7 +272,7 @@ func (s statuses) Patch(_ context.Context, o client.Object, _ client.Patch, _ ..
 	}
 	if old.ResourceVersion != wanted.ResourceVersion {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "windowsinstances"}, wanted.Name,
-			errors.New("it is another by now"))
+			errors.New("the instance was modified concurrently"))
 	}
 	if err := s.p.before(old, wanted); err != nil {
 		return err
@@ -306,7 +307,7 @@ func (p *plane) set(edit func(*v1alpha1.WindowsMachineConfig)) {
 	p.now.memory = &corev1.Secret{Data: data}
 }
 
-// config is the settings in force.
+// config returns the settings in effect.
 func (p *plane) config() *v1alpha1.WindowsMachineConfig {
 	if p.now.config != nil {
 		return p.now.config

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// toCheck is an instance whose host is checked only.
+// toCheck returns an instance whose host is only checked.
 func toCheck(n int, address string) []client.Object {
 	all := listed(n)
 	for _, o := range all {
@@ -63,7 +63,7 @@ func TestA75_AHostThatIsCheckedStaysAsItWas(t *testing.T) {
 				t.Errorf("%s, status %+v", got, i.Status)
 			}
 			if i.Status.NodeName != "" || i.Status.HostKey != "" || i.Status.HasSlot() || i.Status.Failures > 0 {
-				t.Errorf("something is held: %+v", i.Status)
+				t.Errorf("the instance holds something: %+v", i.Status)
 			}
 			m := r.machine(1)
 			if _, claimed := r.parts.Claims.Owner("win-a"); claimed || m.Uploaded() || m.Open() != 0 || m.Dials() != 1 ||
@@ -72,12 +72,12 @@ func TestA75_AHostThatIsCheckedStaysAsItWas(t *testing.T) {
 					m.Calls())
 			}
 			r.clock = r.clock.Add(2 * time.Hour)
-			r.reconcile(t, 1) // deletes it
+			r.reconcile(t, 1) // this reconcile deletes the instance
 			if r.exists(t, 1) {
 				r.reconcile(t, 1)
 			}
 			if r.exists(t, 1) || m.Dials() != 1 {
-				t.Errorf("it is kept for ever, or its host was contacted again (%d)", m.Dials())
+				t.Errorf("the instance is not deleted, or its host was dialled again (%d)", m.Dials())
 			}
 		})
 	}
@@ -94,8 +94,8 @@ func TestA75_AHostThatAnotherInstanceHasIsNotDisrupted(t *testing.T) {
 		r.machine(1).Dials() != before || !strings.Contains(checked.Status.Message, "in phase Ready") {
 		t.Errorf("%s after %d connections", got, r.machine(1).Dials()-before)
 	}
-	// The same host with another address is detected by its identity. The uploaded program there belongs to the
-	// other instance.
+	// A second instance has another address of the same host. The operator detects the host by its identity. The
+	// uploaded program on it belongs to the first instance.
 	other := newRig(t, append(listed(1), toCheck(2, "10.0.0.2")...)...)
 	other.join(t, 1)
 	other.machine(2).Change(func(f *contract.HostFacts) { f.MachineID = other.machine(1).Facts().MachineID })
@@ -125,7 +125,7 @@ func TestA75_ACheckWaitsForTheKeyAndTakesNoSlot(t *testing.T) {
 		condition(i, v1alpha1.ConditionPreflightPassed) != condition(i, "none") {
 		t.Errorf("status %+v", i.Status)
 	}
-	for n := range 100 { // as many as join at once
+	for n := range 100 { // as many as may join at the same time
 		r.parts.Slots.Acquire(toCheck(n+10, "x")[0].GetUID())
 	}
 	r.noKey = nil

@@ -37,48 +37,50 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// schedules is how many are tried, and steps how long each is.
+// schedules is the number of schedules, and steps is the length of each.
 const (
 	schedules = 200
 	steps     = 70
 )
 
-// twoBudgets is in the API server's message about an eviction with two disruption budgets.
+// twoBudgets is part of the API server's message if two disruption budgets match a pod.
 const twoBudgets = "more than one PodDisruptionBudget"
 
-// errKilled is what the operator sees of a write in whose middle it dies.
+// errKilled is the error of a write during which the operator is killed.
 var errKilled = errors.New("the operator is killed")
 
-// machineOf is what is really the case at one host.
+// machineOf is the real state of one host.
 type machineOf struct {
 	pods int
-	// blocked says that a disruption budget holds its pods, or, when refused, something else does;
-	// bad that no revision but the first becomes well here; down that it is off.
+	// blocked means that its pods can't be evicted, because of a disruption budget or, if refused is set, for another
+	// reason. bad means that only the first revision becomes healthy on the host. down means that the host is off.
 	blocked, refused, bad, down bool
-	// toward is the revision that its daemon works at.
+	// toward is the revision that the daemon is applying.
 	toward string
 	boot   int
-	// answers says that it is reached over SSH; switched is when it was last told another revision.
+	// answers means that the host can be reached over SSH. switched is when its daemon was last told another
+	// revision.
 	answers  bool
 	switched time.Time
-	// lost says that its pods were lost with its node, until it serves again.
+	// lost means that the node's pods were lost, until the node serves again.
 	lost bool
 }
 
-// tally counts what happened, without which a schedule shows nothing.
+// tally counts what happened. A schedule in which too little happens shows nothing.
 type tally struct {
-	// disrupted counts claims that cost something; peak is how many were in the operator's hands at
-	// once; both counts updates that went on with a reboot.
+	// disrupted counts slots for nodes in service. peak is the highest number of slots at the same time. both counts
+	// updates that continued with a reboot.
 	disrupted, peak, wentBack, reboots, both, removed, blips int
-	// concurrent counts stale operators that decided while another did.
+	// concurrent counts decisions of a stale operator during a decision of the present one.
 	concurrent int
-	// shut counts looks at nodes that served and had something to wait for while no window was open, none those
-	// while no node might be disrupted.
+	// shut counts reconciles of nodes in service that waited while no window was open. none counts such reconciles
+	// while the budget was zero.
 	shut, none int
-	// refused counts evictions that something else than a budget refused, stuck drains that came to nothing by that.
+	// refused counts evictions that were refused for another reason than a disruption budget. stuck counts drains
+	// that failed because of that.
 	refused, stuck int
-	// deleted counts deletions of the settings, set steps of the operator's clock, again joins over SSH of hosts that
-	// had joined.
+	// deleted counts deletions of the settings. set counts changes of the operator's clock. again counts joins over
+	// SSH of hosts that had joined before.
 	deleted, set, again int
 }
 
@@ -91,33 +93,34 @@ func (a *tally) add(b tally) {
 	a.deleted, a.set, a.again = a.deleted+b.deleted, a.set+b.set, a.again+b.again
 }
 
-// fleet is a cluster where everything may happen at any time, and an observer.
+// fleet is a cluster where anything may happen at any time, and an observer that checks the operator.
 type fleet struct {
 	t    *testing.T
 	r    *rand.Rand
 	rig  *rig
 	p    *plane
 	host map[string]*machineOf
-	// killed is set when a write was the operator's last.
+	// killed is set if the operator was killed during a write.
 	killed bool
 	// budget and isClosed are the settings. Slots are assigned after a live read, and the settings don't change
 	// during such a read, so earlier settings don't count.
 	budget   intstr.IntOrString
 	isClosed bool
-	// before is an operator that was followed by another, and does not know yet.
+	// before is a stale operator: a new operator has taken over, but the stale one has not noticed.
 	before    *Reconciler
 	resumed   string
 	threshold int
 	journal   []string
 	tally
-	// overlapped says that one did in this look: what it wrote may be a failure that was not seen.
+	// overlapped means that a stale operator decided during this reconcile. The new operator may not have seen a
+	// failure that the stale one wrote.
 	overlapped    bool
 	calm, isStale bool
-	// real is the time of the cluster and its observer; the operator's clock may be set. ahead says that it was set
-	// forward last.
+	// real is the time of the cluster and the observer. The operator's clock may differ. ahead means that the
+	// operator's clock was last set forward.
 	real  time.Time
 	ahead bool
-	// kinds is how many kinds of events there are: the seeds of before know fewer.
+	// kinds is the number of kinds of events. Schedules with old seeds know fewer kinds.
 	kinds int
 }
 
@@ -129,8 +132,8 @@ func (f *fleet) violated(format string, args ...any) {
 	f.t.Errorf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(f.journal[max(0, len(f.journal)-25):], "\n"))
 }
 
-// serves is how the observer sees it: pods run there and go on. It is written without a look at the
-// policy's.
+// serves reports whether the observer sees a node as in service: its pods run and keep running. It is written
+// independently of the code under test.
 func (f *fleet) serves(name string) bool {
 	n, i := f.p.now.nodes[name], f.p.now.instances[name]
 	if n == nil || i == nil {
@@ -142,17 +145,17 @@ func (f *fleet) serves(name string) bool {
 		a[contract.RevisionAnnotation] == a[contract.DesiredRevisionAnnotation]
 }
 
-// isOut says that a node has not been Ready for so long that its pods are lost.
+// isOut reports whether a node has been NotReady for so long that its pods are lost.
 func (f *fleet) isOut(name string) bool {
 	ready := f.p.now.nodes[name].Status.Conditions[0]
 	after := 5 * time.Minute
-	if f.ahead { // by its clock it is that late, and it has seen so itself
+	if f.ahead { // the operator's clock is already later, and the operator has seen the node NotReady itself
 		after = policy.Witnessed
 	}
 	return ready.Status != corev1.ConditionTrue && f.real.Sub(ready.LastTransitionTime.Time) >= after
 }
 
-// isBegun says that a node bears the operator's cordon.
+// isBegun reports whether a node has the operator's cordon.
 func (f *fleet) isBegun(name string) bool {
 	n := f.p.now.nodes[name]
 	return n.Spec.Unschedulable && n.Annotations[contract.CordonedAnnotation] == "true"
@@ -177,7 +180,7 @@ func (f *fleet) isDue(name string) bool {
 		(i.Status.Upgrade() != nil && i.Status.Upgrade().Step == v1alpha1.StepWaiting || i.Status.Reboot() != nil)
 }
 
-// watch is the observer at each write of the operator.
+// watch lets the observer check each write of the operator.
 func (f *fleet) watch(old, wanted client.Object) error {
 	switch was := old.(type) {
 	case *v1alpha1.WindowsInstance:
@@ -215,8 +218,8 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		f.tells(was, now, &instance.Status)
 		for what, is := range map[string]bool{
 			"cordoned": !was.Spec.Unschedulable && now.Spec.Unschedulable,
-			// a daemon that is stopped does nothing, and has what it held before it is started
-			"told to go to a version": to != was.Annotations[contract.DesiredRevisionAnnotation] &&
+			// A stopped daemon does nothing. Before it is started, it may be told its previous revision.
+			"told another revision": to != was.Annotations[contract.DesiredRevisionAnnotation] &&
 				(!journey.HasStoppedDaemon(&instance.Status) || to != instance.Status.HeldRevision),
 			"allowed to reboot": now.Annotations[contract.RebootApprovedAnnotation] != "" &&
 				was.Annotations[contract.RebootApprovedAnnotation] == "",
@@ -234,7 +237,7 @@ func (f *fleet) watch(old, wanted client.Object) error {
 			f.note("%s is to have %s", now.Name, now.Annotations[contract.DesiredRevisionAnnotation])
 		}
 	}
-	if !f.calm && f.r.IntN(60) == 0 { // dead before it is written
+	if !f.calm && f.r.IntN(60) == 0 { // killed before the write
 		f.killed = true
 		return errKilled
 	}
@@ -245,13 +248,13 @@ func (f *fleet) noteLost(name string) {
 	f.host[name].lost = f.host[name].lost || f.p.now.nodes[name] == nil || f.isOut(name)
 }
 
-// rejoins says that a host is joined again whose pods were lost. No revision is published here, so it comes back at the
-// desired one.
+// rejoins reports whether a host whose pods were lost is joined again. No revision is published here, so it joins at
+// the desired one.
 func (f *fleet) rejoins(name string) bool {
 	return f.host[name].lost && journey.HasStoppedDaemon(&f.p.now.instances[name].Status)
 }
 
-// claims is the observer when a node is about to be disrupted.
+// claims lets the observer check a node that gets a slot.
 func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	name := i.Status.NodeName
 	f.note("%s has its turn (%s)", name, i.Purpose())
@@ -263,7 +266,7 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	for other := range f.host {
 		one, node := f.p.now.instances[other], f.p.now.nodes[other]
 		if one == nil {
-			continue // just removed, and no longer part of the fleet
+			continue // the instance was just removed, and no longer counts
 		}
 		if one.Status.HasSlot() {
 			hands++
@@ -281,7 +284,7 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 		f.halts(name, update.Revision)
 	}
 	removal := i.Purpose() == v1alpha1.ActivityRemove
-	isTold := update != nil && update.SwitchTime != nil // and is between two revisions
+	isTold := update != nil && update.SwitchTime != nil // the node is between two revisions
 	if f.isClosed && !removal && !isTold && !f.isBegun(name) {
 		f.violated("%s is disrupted though no window is open", name)
 	}
@@ -291,9 +294,9 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 		if limit := f.limit(); hands > limit {
 			f.violated("%s is worked on though %d others are, and %d may", name, hands-1, limit)
 		}
-		return // nothing of it is lost
+		return // the node's pods are already lost or evicted
 	case behind && node.Status.Conditions[0].Status == corev1.ConditionTrue:
-		return // its pods go on
+		return // the node's pods keep running
 	}
 	f.disrupted++
 	if limit := f.limit(); lost >= limit {
@@ -302,9 +305,9 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	}
 }
 
-// givesBack is the observer when a slot is released: the node is in service, or an administrator has paused it, or
-// its host can't be reached yet. If an operator could not write a failed attempt to reach the host, it writes this
-// with the next step. Then only the earlier phase shows the attempt.
+// givesBack lets the observer check a slot that is released: the node must be in service or paused, or its host can't
+// be reached yet. If an operator could not save a failed connection attempt, it saves it with the next step. In this
+// case only the previous phase shows the attempt.
 func (f *fleet) givesBack(was, now *v1alpha1.WindowsInstance) {
 	phase := now.Status.Phase
 	looked := phase == v1alpha1.PhaseReady || phase == v1alpha1.PhaseUpdating || phase == v1alpha1.PhaseRebooting
@@ -316,8 +319,7 @@ func (f *fleet) givesBack(was, now *v1alpha1.WindowsInstance) {
 	}
 }
 
-// tells is the observer when a daemon is requested to leave the revision that the node held: the node's pods are
-// gone or lost.
+// tells lets the observer check a request to leave the previous revision: the node's pods must be gone or lost.
 func (f *fleet) tells(was, now *corev1.Node, status *v1alpha1.WindowsInstanceStatus) {
 	from, to := was.Annotations[contract.DesiredRevisionAnnotation], now.Annotations[contract.DesiredRevisionAnnotation]
 	if update := status.Upgrade(); update != nil && from == status.HeldRevision && to == update.Revision && from != to &&
@@ -326,9 +328,8 @@ func (f *fleet) tells(was, now *corev1.Node, status *v1alpha1.WindowsInstanceSta
 	}
 }
 
-// goesOn is the observer when an update turns into a reboot and the node keeps its slot. If an operator was killed
-// after the switch, its successor may find a node that has long verified its revision, and never saves that it
-// checks.
+// goesOn lets the observer check an update that continues with a reboot in the same slot. If an operator was killed
+// after the switch, the next operator may find a node that settled long ago. Then it never saves the step Verifying.
 func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	f.both++
 	n := f.p.now.nodes[now.Status.NodeName]
@@ -342,7 +343,7 @@ func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	}
 }
 
-// halts is the observer of revisions that failed.
+// halts lets the observer check that no further node goes to a failed revision.
 func (f *fleet) halts(name, version string) {
 	failed := 0
 	for _, other := range f.p.now.instances {
@@ -355,7 +356,7 @@ func (f *fleet) halts(name, version string) {
 	}
 }
 
-// newFleet has hosts that are nodes at the first revision.
+// newFleet returns a fleet whose hosts are nodes at the first revision.
 func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	t.Helper()
 	schedule := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // no secret
@@ -369,7 +370,7 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	}
 	f.p.before = f.watch
 	f.p.after = func(client.Object, client.Object) error {
-		if !f.calm && f.r.IntN(60) == 0 { // dead after it was written
+		if !f.calm && f.r.IntN(60) == 0 { // killed after the write
 			f.killed = true
 			return errKilled
 		}
@@ -380,12 +381,12 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	f.real = f.rig.clock
 	f.rig.key = credential.Key{PEM: []byte("pem"), Hash: "hash"}
 	f.rig.slow = hosttestUnreachable
-	f.rig.reaches = func(address string) bool { // a host that is removed, and a host that answers
+	f.rig.reaches = func(address string) bool { // hosts that are being removed, and hosts that answer
 		i, h := f.p.now.instances[address], f.host[address]
 		return i != nil && !i.DeletionTimestamp.IsZero() || h.answers && !h.down
 	}
 	f.rig.pods = pods
-	pods.ReactionChain = nil // creating these is slow, so all fleets share them, one after the other
+	pods.ReactionChain = nil // a clientset is slow to create, so all fleets share one, one after the other
 	pods.AddReactor("list", "pods", f.listPods)
 	pods.AddReactor("create", "pods", f.evictPod)
 	for n := range 3 + f.r.IntN(4) {
@@ -396,14 +397,14 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	return f
 }
 
-// names of hosts, in an order that a seed repeats.
+// names returns the names of the hosts, in the same order for the same seed.
 func (f *fleet) names() []string { return slices.Sorted(maps.Keys(f.host)) }
 
 func (f *fleet) add(name string) {
 	f.host[name] = &machineOf{pods: 1, boot: 1}
 	f.rig.machines[name] = hosttest.New(name)
 	f.p.writes++
-	generation := fmt.Sprint(f.p.writes) // of a host that comes back under its name
+	generation := fmt.Sprint(f.p.writes) // makes the names of the objects unique if a host returns under its old name
 	joined := metav1.NewTime(f.real)
 	f.p.store(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name + generation),
@@ -437,8 +438,8 @@ func (f *fleet) restart() {
 	f.rig.restartWith(f.t, live{f.p, f.readsNodes})
 }
 
-// readsNodes runs when an operator that decides about slots has read the fleet: a stale operator may decide at the
-// same time.
+// readsNodes runs when an operator that assigns slots has read the Nodes. At this moment a stale operator may decide
+// as well.
 func (f *fleet) readsNodes() {
 	if f.calm || f.before == nil || f.isStale || f.r.IntN(4) != 0 {
 		return
@@ -496,7 +497,7 @@ func (f *fleet) evictPod(a kubetesting.Action) (bool, runtime.Object, error) {
 	return true, nil, nil
 }
 
-// act is the daemon of a host, and its kubelet.
+// act simulates the daemon and the kubelet of a host.
 func (f *fleet) act(name string) {
 	h, n := f.host[name], f.p.now.nodes[name]
 	if n == nil {
@@ -617,7 +618,8 @@ func (f *fleet) happen(version *int) {
 	}
 }
 
-// knowsMore has the settings be deleted, the clock be set, and hosts answer that are joined again.
+// knowsMore enables three more kinds of events: the settings are deleted, the clock is set, and hosts are joined
+// again.
 func (f *fleet) knowsMore() {
 	f.kinds = 21
 	f.rig.clock = clock.At(f.rig.clock)
@@ -625,7 +627,7 @@ func (f *fleet) knowsMore() {
 	f.restart()
 }
 
-// settings are deleted, or restored as they were.
+// settings deletes the settings, or restores them unchanged.
 func (f *fleet) settings(deleted bool) {
 	switch {
 	case deleted && f.p.now.config != nil:
@@ -638,7 +640,7 @@ func (f *fleet) settings(deleted bool) {
 	}
 }
 
-// setClock sets the operator's clock two hours forward, or back.
+// setClock sets the operator's clock two hours forward or back.
 func (f *fleet) setClock() {
 	f.set++
 	by := 2 * time.Hour
@@ -650,7 +652,7 @@ func (f *fleet) setClock() {
 	f.note("the clock is set by %s", by)
 }
 
-// advance has time pass.
+// advance lets time pass.
 func (f *fleet) advance(d time.Duration) {
 	f.rig.clock, f.real = f.rig.clock.Add(d), f.real.Add(d)
 }
@@ -665,7 +667,7 @@ func (f *fleet) bootstraps(name string) (count int) {
 	return count
 }
 
-// blip is a hiccup of leases, at one node or at all: pods go on.
+// blip makes one node, or all nodes, NotReady for a moment, as if leases were late. The pods keep running.
 func (f *fleet) blip(name string, all bool) {
 	f.blips++
 	f.note("%s is not Ready for a moment, and all others: %v", name, all)
@@ -682,7 +684,7 @@ func (f *fleet) blip(name string, all bool) {
 	}
 }
 
-// windows opens and closes; the one in June is far away.
+// windows opens the maintenance windows, or closes them: the next window is in June.
 func (f *fleet) windows(closed bool) {
 	f.p.set(func(c *v1alpha1.WindowsMachineConfig) {
 		c.Spec.Rollout.MaintenanceWindows = nil
@@ -707,7 +709,7 @@ func (f *fleet) remove(name string) {
 	}
 }
 
-// replace brings hosts that are gone back as new ones.
+// replace adds a new host for each host that was removed.
 func (f *fleet) replace() {
 	for n := range len(f.host) {
 		if name := fmt.Sprintf("win-%d", n); f.p.now.instances[name] == nil {
@@ -715,7 +717,7 @@ func (f *fleet) replace() {
 			f.note("%s is gone, and there is another", name)
 			delete(f.p.now.nodes, name)
 			f.add(name)
-			f.p.past = nil // a cache that has shown the new one never shows the old one again
+			f.p.past = nil // once a cache has shown the new instance, it never shows the old one again
 		}
 	}
 }
@@ -730,7 +732,7 @@ func (f *fleet) pause(name string, paused bool) {
 	}
 }
 
-// look has an instance looked at; an operator that dies at it is followed by another.
+// look reconciles an instance. If the operator is killed by that, a new one starts.
 func (f *fleet) look(name string) {
 	f.overlapped = false
 	if due := f.isDue(name); due && f.isClosed {
@@ -763,7 +765,7 @@ func (f *fleet) look(name string) {
 	}
 }
 
-// lookStale has an instance looked at by an operator that another one has followed.
+// lookStale lets a stale operator reconcile an instance.
 func (f *fleet) lookStale() {
 	present := f.rig.Reconciler
 	f.rig.Reconciler, f.isStale = f.before, true
@@ -771,13 +773,13 @@ func (f *fleet) lookStale() {
 	name := fmt.Sprintf("win-%d", f.r.IntN(len(f.host)))
 	f.note("a stale operator looks at %s", name)
 	f.noteLost(name)
-	_, _ = f.rig.Reconcile(f.t.Context(), // whatever it comes to
+	_, _ = f.rig.Reconcile(f.t.Context(), // the result doesn't matter
 		ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 	f.rig.Reconciler, f.killed = present, false
 	f.replace()
 }
 
-// heal lets everything be well, and then everything must come to rest.
+// heal ends all faults. After that, all nodes must become healthy and the writes must stop.
 func (f *fleet) heal() {
 	f.calm = true
 	f.windows(false)
@@ -817,7 +819,7 @@ func (f *fleet) heal() {
 	f.violated("it does not come to rest")
 }
 
-// run takes a schedule to its end, or to the first violation.
+// run runs a schedule to its end or to the first violation.
 func (f *fleet) run() {
 	version := 0
 	for range steps {
@@ -841,7 +843,7 @@ func (f *fleet) run() {
 	f.heal()
 }
 
-// A violation is of use only if its seed shows it again.
+// The same seed must produce the same schedule. Otherwise a violation could not be reproduced.
 func TestASeedRepeatsItsSchedule(t *testing.T) {
 	t.Parallel()
 	first, pods := rand.Uint64(), kubefake.NewClientset()
@@ -860,10 +862,10 @@ func TestASeedRepeatsItsSchedule(t *testing.T) {
 	}
 }
 
-// Schedules that once made the observer report a violation. In the first, an operator that no longer leads returned
-// a node with lost pods to service, after the present leader had read the fleet and before it took the slot. In the
-// second, the end of a pause released a slot. In the third, the slot of a host that could not be reached was
-// correctly released with the step after the attempt.
+// These schedules once made the observer report a violation. In the first, an operator that no longer led uncordoned
+// a node with lost pods, after the new leader had read the Nodes and before it assigned the slot. In the second, a
+// slot was released when a pause ended. In the third, the slot of a host that could not be reached was correctly
+// released with the step after the attempt.
 func TestA28_SchedulesThatOnceExceededTheBudget(t *testing.T) {
 	t.Parallel()
 	pods := kubefake.NewClientset()
@@ -897,7 +899,7 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		seed := first + schedule
 		f := newFleet(t, pods, seed)
 		f.knowsMore()
-		if seed%2 == 1 { // or few drains would last so long
+		if seed%2 == 1 { // only half of the time, because otherwise few drains would last long enough
 			f.p.set(func(c *v1alpha1.WindowsMachineConfig) {
 				c.Spec.Rollout.DrainTimeout = &metav1.Duration{Duration: 2 * time.Minute}
 			})
@@ -927,7 +929,7 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		"evictions that are refused end drains": all.stuck > 0,
 	} {
 		if !enough {
-			t.Errorf("this shows too little: not often enough it happens that %s", what)
+			t.Errorf("this shows too little: %s is too rare", what)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/disrupt"
 )
 
-// steady are hosts that have joined and are at the desired revision.
+// steady returns hosts that have joined and are at the desired revision.
 func steady(t *testing.T, hosts ...int) *rig {
 	t.Helper()
 	r := staged(t, hosts...)
@@ -28,7 +28,7 @@ func steady(t *testing.T, hosts ...int) *rig {
 	return r
 }
 
-// boots has a host come back in another boot.
+// boots simulates a host that reboots and reports a new boot ID.
 func (r *rig) boots(t *testing.T, n int, boot string) {
 	t.Helper()
 	r.isReady(t, n, false)
@@ -39,12 +39,12 @@ func (r *rig) boots(t *testing.T, n int, boot string) {
 	if err := r.recall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.memory(r.get(t, n)).reboots = reboots // a new operator would start at 0
+	r.memory(r.get(t, n)).reboots = reboots // otherwise the new operator would start at 0
 	r.isReady(t, n, true)
 	r.annotate(t, n, contract.BootIDAnnotation, boot)
 	r.reconcile(t, n)
 	r.expect(t, n, v1alpha1.PhaseRebooting, v1alpha1.StepVerifying, contract.ReasonSettling)
-	r.advance(t, n, time.Minute) // what asked for it is taken away
+	r.advance(t, n, time.Minute) // the request is deleted
 	r.reconcile(t, n)
 }
 
@@ -77,15 +77,15 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 			i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepDraining, contract.ReasonDraining)
 			if n := r.node(t, 1); i.Status.Reboot() == nil || !n.Spec.Unschedulable ||
 				n.Annotations[contract.RebootApprovedAnnotation] != "" {
-				t.Fatalf("while it is drained: %+v, %v", i.Status.Slot, n.Annotations)
+				t.Fatalf("during the drain: %+v, %v", i.Status.Slot, n.Annotations)
 			}
 			r.reconcile(t, 1)
 			r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 			if n := r.node(t, 1); n.Annotations[contract.RebootApprovedAnnotation] != "boot-1" {
-				t.Fatalf("the daemon is told %v", n.Annotations)
+				t.Fatalf("the Node's annotations for the daemon are %v", n.Annotations)
 			}
 			if test.pending {
-				// Windows is content
+				// Windows no longer needs a reboot.
 				r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootPendingAnnotation) })
 			}
 			r.boots(t, 1, "boot-2")
@@ -160,7 +160,7 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	if !n.Spec.Unschedulable || n.Annotations[contract.RebootApprovedAnnotation] != "boot-1" ||
 		!i.Status.HasSlot() || i.Status.Reboot() == nil ||
 		i.Status.Revision != second || i.Status.Upgrade() != nil {
-		t.Fatalf("after its update it is %+v, %v", i.Status, n.Annotations)
+		t.Fatalf("after the update: %+v, %v", i.Status, n.Annotations)
 	}
 	r.reconcile(t, 2)
 	r.annotate(t, 2, contract.StagedAnnotation, second)
@@ -170,7 +170,7 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	if n = r.node(t, 1); n.Spec.Unschedulable || i.Status.HasSlot() || r.memory(i).reboots.Count != 1 ||
 		n.Annotations[contract.RebootRequestedAnnotation] != "" {
-		t.Errorf("at the end it is %+v, %v", i.Status, n.Annotations)
+		t.Errorf("at the end: %+v, %v", i.Status, n.Annotations)
 	}
 	r.reconcile(t, 2)
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
@@ -213,14 +213,14 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 	r.expect(t, 3, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.isReady(t, 1, true)
-	r.annotate(t, 1, contract.BootIDAnnotation, "boot-2") // and at last it comes
+	r.annotate(t, 1, contract.BootIDAnnotation, "boot-2") // the host boots at last
 	r.reconcile(t, 1)
 	r.advance(t, 1, time.Minute)
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-// The host is up, and kubelet or the daemon is not: an update of Windows broke or disabled a service.
+// The host runs, but kubelet or the daemon does not: a Windows update broke or disabled a service.
 func TestAHostWhoseNodeStaysDownAfterItsRebootIsJoinedAgain(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -230,11 +230,11 @@ func TestAHostWhoseNodeStaysDownAfterItsRebootIsJoinedAgain(t *testing.T) {
 	dials := r.machine(1).Dials()
 	r.advance(t, 1, 19*time.Minute)
 	if r.machine(1).Dials() > dials {
-		t.Fatal("it was dialled while it may still boot")
+		t.Fatal("the host was dialled while it may still be booting")
 	}
 	r.advance(t, 1, 2*time.Minute)
 	if r.node(t, 1).Annotations[contract.RebootApprovedAnnotation] != "" {
-		t.Error("the daemon that the join starts may reboot it")
+		t.Error("the join starts the daemon, which may reboot the host")
 	}
 	r.joinsAgain(t, 1)
 	r.isReady(t, 1, true)
@@ -249,7 +249,7 @@ func TestAHostWhoseNodeStaysDownAfterItsRebootIsJoinedAgain(t *testing.T) {
 	}
 }
 
-// Its host has already rebooted. Another drain or reboot would be useless.
+// The host has already rebooted. Another drain or reboot would be useless.
 func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 	t.Parallel()
 	for name, comesBack := range map[string]func(t *testing.T, r *rig){
@@ -331,7 +331,7 @@ func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 	}
 }
 
-// Another revision may wait for a long time. A request in the meantime is for another reboot.
+// The next revision may wait for a long time after a reboot. A request in the meantime is for another reboot.
 func TestARebootIsOverBeforeAnotherRevisionHasItsTurn(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -356,7 +356,7 @@ func TestARebootIsOverBeforeAnotherRevisionHasItsTurn(t *testing.T) {
 	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
 	if _, asked := r.node(t, 1).Annotations[contract.RebootRequestedAnnotation]; asked || r.memory(i).reboots.Count != 1 ||
 		i.Status.Reboot() != nil {
-		t.Fatalf("it has rebooted, and is %+v", i.Status)
+		t.Fatalf("after the reboot, the status is %+v", i.Status)
 	}
 	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 	r.reconcile(t, 1)
@@ -367,11 +367,12 @@ func TestARebootIsOverBeforeAnotherRevisionHasItsTurn(t *testing.T) {
 		r.advance(t, 1, time.Minute)
 	}
 	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseRebooting || i.Status.Revision != second {
-		t.Errorf("it was asked to reboot anew, and is %+v", i.Status)
+		t.Errorf("after the second request, the status is %+v", i.Status)
 	}
 }
 
-// A daemon that was stuck may be well again, and its host can't be joined: it is looked after like any other.
+// A daemon missed a reboot, and its host can't be joined again. The daemon may recover, so the operator must keep
+// watching it.
 func TestADaemonThatMissedARebootIsNotGivenUpWhereItsHostCannotBeJoined(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -386,7 +387,7 @@ func TestADaemonThatMissedARebootIsNotGivenUpWhereItsHostCannotBeJoined(t *testi
 		r.advance(t, 1, time.Minute)
 	}
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.Reboot() != nil {
-		t.Errorf("nobody asks for a reboot: %+v", i.Status)
+		t.Errorf("the reboot was not requested any more, but the status is %+v", i.Status)
 	}
 }
 
@@ -408,7 +409,8 @@ func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirst(t *testing.T) {
 		}
 	}
 	if drains != 1 || r.machine(1).Dials() == dials {
-		t.Fatalf("within an hour it was drained %d times, and joined again: %v", drains, r.machine(1).Dials() > dials)
+		t.Fatalf("within an hour the node was drained %d times, and its host joined again: %v",
+			drains, r.machine(1).Dials() > dials)
 	}
 	r.joinsAgain(t, 1)
 	r.advance(t, 1, time.Minute)
@@ -417,8 +419,8 @@ func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirst(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-// If an operator ends between the two writes, the reboot is decided but not requested from the daemon. An operator
-// that continues much later must not blame the daemon.
+// If an operator ends between two writes, the reboot is decided but not requested from the daemon. If another
+// operator continues much later, it must give the daemon its full time.
 func TestADaemonThatIsToldLateToRebootItsHostHasItsTime(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -437,13 +439,13 @@ func TestADaemonThatIsToldLateToRebootItsHostHasItsTime(t *testing.T) {
 		r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 	}
 	if approved := r.node(t, 1).Annotations[contract.RebootApprovedAnnotation]; approved != "boot-1" {
-		t.Fatalf("it is to end boot %q", approved)
+		t.Fatalf("the reboot of boot %q is approved", approved)
 	}
 	r.advance(t, 1, 11*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDaemonUnresponsive)
 }
 
-// The daemon can't reach the desired revision, but it can reach the revision that it holds.
+// The rollout is halted, so the host is joined again at its previous revision.
 func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirstAlsoWhereTheRolloutIsHalted(t *testing.T) {
 	t.Parallel()
 	r, held := genuine(t, 1, 2)
@@ -462,11 +464,12 @@ func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirstAlsoWhereTheRolloutIsH
 		}
 	}
 	if drains != 1 || r.machine(2).Dials() == dials {
-		t.Fatalf("within two hours it was drained %d times, and joined again: %v", drains, r.machine(2).Dials() > dials)
+		t.Fatalf("within two hours the node was drained %d times, and its host joined again: %v",
+			drains, r.machine(2).Dials() > dials)
 	}
 	r.joinsAgain(t, 2)
 	if i := r.get(t, 2); i.Status.Revision != held || i.Status.DesiredRevision != held {
-		t.Fatalf("it was joined at another revision: %+v", i.Status)
+		t.Fatalf("the host was joined at another revision: %+v", i.Status)
 	}
 	r.advance(t, 2, time.Minute)
 	r.expect(t, 2, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
@@ -535,7 +538,7 @@ func TestA55_ALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T)
 	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 }
 
-// A wait may have no end, and a node that is down sends no further events.
+// A node waits for something that may never come. If it then goes down, it sends no further events.
 func TestANodeThatIsNotReadyIsRescuedInTimeWhateverItWaitsFor(t *testing.T) {
 	t.Parallel()
 	for name, waits := range map[string]func(t *testing.T) *rig{
@@ -570,7 +573,7 @@ func TestANodeThatIsNotReadyIsRescuedInTimeWhateverItWaitsFor(t *testing.T) {
 			r := waits(t)
 			r.isReady(t, 1, false)
 			if after := r.reconcile(t, 1).RequeueAfter; after <= 0 || after > 10*time.Minute {
-				t.Errorf("it is looked at again after %s", after)
+				t.Errorf("the instance is reconciled again after %s", after)
 			}
 		})
 	}
@@ -596,12 +599,12 @@ func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.clock = r.clock.Add(2 * time.Minute)
-	r.arrives(t, 1, second) // what began is brought to its end
+	r.arrives(t, 1, second) // an update that began before is finished
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	r.reconcile(t, 2)
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
 	r.isReady(t, 2, false)
-	r.advance(t, 2, 6*time.Minute) // which is down anyway, and may be back soon
+	r.advance(t, 2, 6*time.Minute) // the node is down, and may be back soon
 	if i := r.get(t, 2); i.Status.HasSlot() {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -665,14 +668,14 @@ func TestA73_PodsThatCantRunOnANodeAreAConditionOfItsInstance(t *testing.T) {
 	}
 }
 
-// An operator that has just started has looked at no pods, and what the one before it found may have changed.
+// An operator that has just started has not checked any pods yet, and the previous operator's result may be outdated.
 func TestPodsThatNobodyLookedAtAreNotSaidToFit(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
 	looked := false
 	r.parts.Misplaced = func(string) (*contract.Problem, bool) { return nil, looked }
 	if after := r.reconcile(t, 1).RequeueAfter; after == 0 || after > unlookedRequeue {
-		t.Errorf("comes again after %s", after)
+		t.Errorf("reconciled again after %s", after)
 	}
 	if i := r.get(t, 1); condition(i, v1alpha1.ConditionWorkloadsFit) != "" {
 		t.Errorf("conditions %v", i.Status.Conditions)
@@ -693,8 +696,7 @@ func TestPodsThatNobodyLookedAtAreNotSaidToFit(t *testing.T) {
 	}
 }
 
-// Skipping minor versions of Kubernetes is an update like any other: kubelet is another file of the
-// payload.
+// An update may skip minor versions of Kubernetes, because kubelet is just another file of the payload.
 func TestAKubeletThatIsMinorVersionsNewerIsProven(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -709,7 +711,7 @@ func TestAKubeletThatIsMinorVersionsNewerIsProven(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-// Its daemon lives, and says why. A join would not help, and the next try may.
+// The daemon responds, and reports why Windows refuses the reboot. A join would not help. A later try may succeed.
 func TestAHostThatWindowsDoesNotRebootIsNotJoinedAgain(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -736,6 +738,7 @@ func TestAHostThatWindowsDoesNotRebootIsNotJoinedAgain(t *testing.T) {
 		}
 	}
 	if tries == 0 || r.machine(1).Dials() != dials {
-		t.Errorf("it was tried %d times more, and joined %d times", tries, r.machine(1).Dials()-dials)
+		t.Errorf("the reboot was tried %d more times, and the host was joined %d times",
+			tries, r.machine(1).Dials()-dials)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// two hosts that have joined, and a new revision that needs SSH.
+// updating returns two hosts that have joined, and a new revision that needs SSH.
 func updating(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, append(listed(1), listed(2)...)...)
@@ -32,24 +32,24 @@ func TestAHostThatWaitsForItsUpdateStaysReady(t *testing.T) {
 	r := updating(t)
 	r.reconcile(t, 1)
 	if result := r.reconcile(t, 2); result.RequeueAfter != budgetRetry {
-		t.Errorf("asks again after %s", result.RequeueAfter)
+		t.Errorf("reconciled again after %s", result.RequeueAfter)
 	}
 	one, two := r.get(t, 1), r.get(t, 2)
 	if one.Status.Phase != v1alpha1.PhaseConfirming || r.machine(2).Dials() != 1 {
-		t.Fatalf("the first one is in %s; %d connections to the second one", one.Status.Phase, r.machine(2).Dials())
+		t.Fatalf("the first host is in %s; %d connections to the second host", one.Status.Phase, r.machine(2).Dials())
 	}
 	if two.Status.Phase != v1alpha1.PhaseReady || condition(two, v1alpha1.ConditionReady) != "True NodeReady" ||
 		condition(two, v1alpha1.ConditionProgressing) != "True BudgetExhausted" ||
 		two.Status.Reason != string(contract.ReasonBudgetExhausted) {
-		t.Errorf("the one that waits is shown as %+v", two.Status)
+		t.Errorf("the waiting instance shows %+v", two.Status)
 	}
 	if condition(one, v1alpha1.ConditionReady) != "False RevisionPending" {
-		t.Errorf("the one that is updated is shown as %+v", one.Status)
+		t.Errorf("the updating instance shows %+v", one.Status)
 	}
 	writes := r.statusWrites
 	r.reconcile(t, 2)
 	if r.statusWrites != writes {
-		t.Error("waiting writes a status again and again")
+		t.Error("the status of a waiting host is written again and again")
 	}
 }
 
@@ -66,11 +66,11 @@ func TestOneAfterTheOtherIsUpdated(t *testing.T) {
 		t.Fatalf("status %+v", i.Status)
 	}
 	if len(r.woken) == 0 {
-		t.Fatal("the second one was not woken")
+		t.Fatal("the second host was not triggered")
 	}
 	r.reconcile(t, 2)
 	if i := r.get(t, 2); i.Status.Phase != v1alpha1.PhaseConfirming {
-		t.Errorf("the second one is in %s: %s", i.Status.Phase, i.Status.Message)
+		t.Errorf("the second host is in %s: %s", i.Status.Phase, i.Status.Message)
 	}
 }
 
@@ -82,18 +82,18 @@ func TestAHostThatFailsBeforeItsNodeIsDisruptedHoldsNobodyUp(t *testing.T) {
 	i := r.get(t, 1)
 	if i.Status.Reason != string(contract.ReasonUnreachable) || i.Status.Failures != 1 ||
 		condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
-		t.Errorf("a node that serves while its update fails is shown as %+v", i.Status)
+		t.Errorf("a serving node whose update fails shows %+v", i.Status)
 	}
 	r.reconcile(t, 2)
 	if i = r.get(t, 2); i.Status.Phase != v1alpha1.PhaseConfirming {
-		t.Errorf("the second one is in %s: %s", i.Status.Phase, i.Status.Message)
+		t.Errorf("the second host is in %s: %s", i.Status.Phase, i.Status.Message)
 	}
 	r.machine(1).Fail(hosttest.Dialling, nil)
 	r.clock = r.clock.Add(time.Minute)
 	dials := r.machine(1).Dials()
-	r.reconcile(t, 1) // its next attempt must queue, because the second one is under way
+	r.reconcile(t, 1) // its next attempt must queue, because the second host is being updated
 	if i = r.get(t, 1); i.Status.Reason != string(contract.ReasonBudgetExhausted) || r.machine(1).Dials() != dials {
-		t.Errorf("two nodes are taken down at once: %+v", i.Status)
+		t.Errorf("two nodes are disrupted at the same time: %+v", i.Status)
 	}
 }
 
@@ -101,27 +101,28 @@ func TestAHostThatFailsAfterItsNodeIsDisruptedGoesOn(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	lost := contract.NewProblem(contract.ReasonConnectionLost, "in the middle")
-	r.machine(1).Fail(string(contract.VerbHandover), lost) // adopted: told to have the new revision
+	// The Node is adopted, and its daemon was told the new revision.
+	r.machine(1).Fail(string(contract.VerbHandover), lost)
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); i.Status.Failures != 1 || condition(i, v1alpha1.ConditionReady) != "False ConnectionLost" {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.reconcile(t, 2)
 	if r.machine(2).Dials() != 1 {
-		t.Error("a second node was taken down while the first one is between two versions")
+		t.Error("a second node was disrupted while the first one is between two revisions")
 	}
 	r.machine(1).Fail(string(contract.VerbHandover), nil)
 	r.clock = r.clock.Add(time.Minute)
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseConfirming {
-		t.Errorf("it waits for itself: %+v", i.Status)
+		t.Errorf("the host waits for itself: %+v", i.Status)
 	}
 }
 
 func TestTheBudgetHoldsAcrossARestart(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
-	for n := 1; n <= 2; n++ { // as if both had been on their way, with their nodes undisrupted
+	for n := 1; n <= 2; n++ { // both updates have begun, but their nodes are not disrupted yet
 		i := r.get(t, n)
 		i.Status.Phase = v1alpha1.PhaseDelivering
 		if err := r.api.Status().Update(t.Context(), i); err != nil {
@@ -133,7 +134,7 @@ func TestTheBudgetHoldsAcrossARestart(t *testing.T) {
 	r.reconcile(t, 2)
 	if one, two := r.get(t, 1), r.get(t, 2); one.Status.Phase != v1alpha1.PhaseConfirming ||
 		two.Status.Phase != v1alpha1.PhaseReady {
-		t.Errorf("one is in %s, two in %s", one.Status.Phase, two.Status.Phase)
+		t.Errorf("the first host is in %s, the second in %s", one.Status.Phase, two.Status.Phase)
 	}
 }
 
@@ -150,7 +151,7 @@ func TestTheBudgetIsTheUsers(t *testing.T) {
 	r.reconcile(t, 2)
 	if one, two := r.get(t, 1), r.get(t, 2); one.Status.Phase != v1alpha1.PhaseConfirming ||
 		two.Status.Phase != v1alpha1.PhaseConfirming {
-		t.Errorf("one is in %s, two in %s", one.Status.Phase, two.Status.Phase)
+		t.Errorf("the first host is in %s, the second in %s", one.Status.Phase, two.Status.Phase)
 	}
 }
 
@@ -170,7 +171,8 @@ func TestARevisionThatNeverComesUpCanBeLeft(t *testing.T) {
 	node := &corev1.Node{}
 	if err := r.api.Get(t.Context(), types.NamespacedName{Name: "win-a"}, node); err != nil ||
 		node.Annotations[contract.DesiredRevisionAnnotation] != third {
-		t.Errorf("the node should have %q, %v", node.Annotations[contract.DesiredRevisionAnnotation], err)
+		t.Errorf("the Node should have the desired revision %q, %v",
+			node.Annotations[contract.DesiredRevisionAnnotation], err)
 	}
 }
 
@@ -195,7 +197,7 @@ func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisrupted(t *testing.T) {
 	seen := 0
 	r.saving = func() { // the first written statuses are the request and the slot, and the host isn't dialled yet
 		if seen++; seen <= 2 && r.machine(1).Dials() != 1 {
-			t.Error("the host is disrupted before anybody can see it")
+			t.Error("the host is disrupted before its status shows that")
 		}
 	}
 	r.reconcile(t, 1)
@@ -204,10 +206,10 @@ func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisrupted(t *testing.T) {
 	if claim == nil || !claim.Since.Time.Equal(r.clock) {
 		t.Fatalf("claim %+v", claim)
 	}
-	r.restart(t) // an operator that takes over knows it
+	r.restart(t) // a new operator must know the slot
 	r.reconcile(t, 2)
 	if i := r.get(t, 2); i.Status.HasSlot() || r.machine(2).Dials() != 1 {
-		t.Errorf("a second one went ahead: %+v", i.Status)
+		t.Errorf("a second host got a slot: %+v", i.Status)
 	}
 	r.reconcile(t, 1)
 	r.sign(t)
@@ -224,7 +226,7 @@ func TestAPlaceThatCouldNotBeWrittenDownIsNotTaken(t *testing.T) {
 	r := updating(t)
 	r.broken["status"] = apierrors.NewServiceUnavailable("away")
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
-		t.Fatal("nobody says that the place could not be taken")
+		t.Fatal("the slot could not be saved, but no error was returned")
 	}
 	if r.machine(1).Dials() != 1 {
 		t.Error("the host was disrupted all the same")
@@ -232,15 +234,16 @@ func TestAPlaceThatCouldNotBeWrittenDownIsNotTaken(t *testing.T) {
 	delete(r.broken, "status")
 	r.reconcile(t, 2)
 	if i := r.get(t, 2); !i.Status.HasSlot() {
-		t.Errorf("the place is lost: %+v", i.Status)
+		t.Errorf("the slot is lost: %+v", i.Status)
 	}
 	r.reconcile(t, 1)
 	if r.machine(1).Dials() != 1 || r.get(t, 1).Status.HasSlot() {
-		t.Error("two went ahead")
+		t.Error("two hosts have a slot")
 	}
 }
 
-// A host that lost its place while it was joined at another revision asks for one again.
+// A host that lost its slot while it was joined at another revision requests a slot again. If the rollout is halted
+// by then, the host must not be joined at that revision.
 func TestAHostIsNotJoinedAgainAtARevisionThatIsHalted(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
@@ -258,7 +261,7 @@ func TestAHostIsNotJoinedAgainAtARevisionThatIsHalted(t *testing.T) {
 	}
 }
 
-// mayJoin asks whether a host may be joined that is as i says, with what the rollout controller answers.
+// mayJoin returns the rollout controller's verdict whether the host of i may be joined.
 func (r *rig) mayJoin(t *testing.T, i *v1alpha1.WindowsInstance) (policy.Verdict, error) {
 	t.Helper()
 	if err := r.api.Status().Update(t.Context(), i); err != nil {

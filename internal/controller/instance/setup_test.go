@@ -39,7 +39,7 @@ func TestSettingsThatWereDeletedAreTheDefaults(t *testing.T) {
 	if err := r.api.Delete(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	r.limit(t.Context(), config) // the event carries what was deleted
+	r.limit(t.Context(), config) // the event has the deleted object
 	if free() != defaultJoins {
 		t.Errorf("%d slots, want %d", free(), defaultJoins)
 	}
@@ -57,7 +57,7 @@ func TestALowerLimitTakesNoSlotAway(t *testing.T) {
 	r.reconcile(t, 2)
 	if one, two := r.get(t, 1), r.get(t, 2); one.Status.Phase != v1alpha1.PhaseHandingOver ||
 		two.Status.Phase != v1alpha1.PhaseHandingOver {
-		t.Errorf("one is in %s, two in %s", one.Status.Phase, two.Status.Phase)
+		t.Errorf("the first host is in %s, the second in %s", one.Status.Phase, two.Status.Phase)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestACertificateRequestWakesItsInstance(t *testing.T) {
 	for _, annotation := range []string{"", "10.0.0.1", "elsewhere/10.0.0.1"} {
 		csr.Annotations[contract.InstanceAnnotation] = annotation
 		if requests := r.ofCertificate(t.Context(), csr); len(requests) != 0 {
-			t.Errorf("a request for %q wakes %v", annotation, requests)
+			t.Errorf("a certificate request for %q triggers %v", annotation, requests)
 		}
 	}
 }

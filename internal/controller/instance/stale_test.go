@@ -17,8 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// An operator that took over has a cache that may lag behind what the one before wrote. A place in
-// the rollout budget that only such a cache shows was given back, and may be another's.
+// The cache of a new operator may lag behind the previous operator's writes. A slot that only such a cache shows has
+// been released, and may belong to another host.
 func TestAPlaceThatOnlyAStaleCacheShowsDisruptsNobody(t *testing.T) {
 	t.Parallel()
 	for name, shown := range map[string]func(r *rig, status *v1alpha1.WindowsInstanceStatus){
@@ -69,13 +69,13 @@ func TestAPlaceThatOnlyAStaleCacheShowsDisruptsNobody(t *testing.T) {
 				t.Errorf("pods were evicted: %v %v", pods, err)
 			}
 			if i := r.get(t, 1); i.Status.HasSlot() {
-				t.Errorf("it has a place: %+v", i.Status.Slot)
+				t.Errorf("the instance has a slot: %+v", i.Status.Slot)
 			}
 		})
 	}
 }
 
-// A pause that ended is still shown by a cache that lags behind. It takes no place away.
+// The cache still shows a pause that has ended. The host must keep its slot.
 func TestAPauseThatOnlyAStaleCacheShowsKeepsThePlace(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -89,7 +89,7 @@ func TestAPauseThatOnlyAStaleCacheShowsKeepsThePlace(t *testing.T) {
 	r.stale.ResourceVersion, r.stale.Spec.Paused = "1", true
 	r.reconcile(t, 1)
 	if !r.get(t, 1).Status.HasSlot() {
-		t.Error("the place is given back")
+		t.Error("the slot is released")
 	}
 }
 
@@ -100,10 +100,10 @@ func TestWhatTheOperatorWroteItselfIsAwaitedInTheCache(t *testing.T) {
 	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 	r.reconcile(t, 1)
 	r.stale = before
-	r.parts.Live = nil // whoever reads there panics
+	r.parts.Live = nil // a read that bypasses the cache panics
 	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)})
 	if err != nil || result.RequeueAfter != lagRetry {
-		t.Errorf("it is called again in %s, %v", result.RequeueAfter, err)
+		t.Errorf("reconciled again in %s, %v", result.RequeueAfter, err)
 	}
 }
 
@@ -111,15 +111,15 @@ func TestAQuietHostIsNotReadPastTheCache(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
 	r.restart(t)
-	r.parts.Live = nil // whoever reads there panics
+	r.parts.Live = nil // a read that bypasses the cache panics
 	for range 3 {
 		r.reconcile(t, 1)
 	}
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-// A stale cache shows a Node in service as missing or long not Ready. The operator must not join its host again
-// because of this, and not without a slot in the rollout budget. There is no free slot.
+// A stale cache shows a Node in service as missing, or as NotReady for a long time. The operator must not join its
+// host again because of that, and not without a slot. No slot is free.
 func TestANodeThatOnlyAStaleCacheShowsAsOutIsNotTakenOutOfService(t *testing.T) {
 	t.Parallel()
 	for name, lags := range map[string]func(r *rig){
@@ -150,20 +150,20 @@ func TestANodeThatOnlyAStaleCacheShowsAsOutIsNotTakenOutOfService(t *testing.T) 
 				t.Errorf("cordoned: %v, calls %v", node.Spec.Unschedulable, r.machine(1).Calls()[calls:])
 			}
 			if r.liveNodes-reads > 3 {
-				t.Errorf("the Node was read %d times past the cache", r.liveNodes-reads)
+				t.Errorf("the Node was read %d times without the cache", r.liveNodes-reads)
 			}
 			r.reconcile(t, 1)
 			r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 			reads = r.liveNodes
 			r.reconcile(t, 1)
 			if r.liveNodes != reads {
-				t.Error("a quiet node is read past the cache")
+				t.Error("the Node of a quiet host is read without the cache")
 			}
 		})
 	}
 }
 
-// A node that is back while its host is joined again, which the cache does not show yet.
+// The node becomes Ready again while its host is joined, but the cache does not show this yet.
 func TestANodeThatIsBackUnseenIsNotJoinedAgainWithoutAPlace(t *testing.T) {
 	t.Parallel()
 	for name, lags := range map[string]func(r *rig){
@@ -213,14 +213,14 @@ func TestANodeThatOnlyAStaleCacheDoesNotShowIsRemovedWithAPlace(t *testing.T) {
 		r.reconcile(t, 1)
 	}
 	if !r.exists(t, 1) {
-		t.Fatal("it is removed without a place")
+		t.Fatal("the host is removed without a slot")
 	}
 	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonRemovalPending) || len(r.machine(1).Calls()) != calls {
 		t.Errorf("%s %s, calls %v", i.Status.Phase, i.Status.Reason, r.machine(1).Calls()[calls:])
 	}
 }
 
-// The Node is missing only in the cache: its pods are evicted, and it is deleted.
+// Only the cache lacks the Node. The removal must evict its pods and delete it.
 func TestARemovalLeavesNoNodeThatTheCacheDoesNotShow(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -232,7 +232,7 @@ func TestARemovalLeavesNoNodeThatTheCacheDoesNotShow(t *testing.T) {
 	r.reconcile(t, 1)
 	r.reconcile(t, 1)
 	if !r.exists(t, 1) {
-		t.Fatal("it is removed with its pods")
+		t.Fatal("the host is removed although it has pods")
 	}
 	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonDraining) {
 		t.Fatalf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
@@ -250,8 +250,8 @@ func TestARemovalLeavesNoNodeThatTheCacheDoesNotShow(t *testing.T) {
 	}
 }
 
-// An operator that another one has followed, or that just began: its cache of instances may lag behind its
-// cache of Nodes.
+// After a restart or a change of the leader, the cache of instances may lag behind the cache of Nodes. The operator
+// must not set an old revision because of that.
 func TestARevisionIsPutRightByNoStaleInstance(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -264,7 +264,7 @@ func TestARevisionIsPutRightByNoStaleInstance(t *testing.T) {
 	for range 2 {
 		r.reconcile(t, 1)
 		if a := r.node(t, 1).Annotations; a[contract.DesiredRevisionAnnotation] != second {
-			t.Errorf("the node is to have %s", a[contract.DesiredRevisionAnnotation])
+			t.Errorf("the daemon is told revision %s", a[contract.DesiredRevisionAnnotation])
 		}
 	}
 }
@@ -309,7 +309,7 @@ func TestAHostThatServesIsNotTakenForReplacedByAStaleCache(t *testing.T) {
 	r.clock = r.clock.Add(20 * time.Minute)
 	r.reconcile(t, 1)
 	if r.exists(t, 1) {
-		t.Error("one that is replaced stays")
+		t.Error("the instance of a replaced host still exists")
 	}
 }
 
@@ -328,7 +328,7 @@ func TestAHostThatWentWithItsMachineLeavesNoNodeThatTheCacheDoesNotShow(t *testi
 	}
 }
 
-// listsAgain takes a host off the list, and lists it when it is gone.
+// listsAgain removes a host from the list, and adds it again when its instance is gone.
 func (r *rig) listsAgain(t *testing.T, n int) {
 	t.Helper()
 	r.remove(t, n)
@@ -344,9 +344,9 @@ func (r *rig) listsAgain(t *testing.T, n int) {
 	}
 }
 
-// A host that is taken off the list and listed again, behind a cache that still shows the Node that was deleted
-// with its first instance: Ready, at the desired revision, and marked for an instance of that name. It is no
-// sign that kubelet, which has yet to get its certificate, has one.
+// A host is removed from the list and listed again. The cache still shows the Node that was deleted with the first
+// instance: Ready, at the desired revision, and marked with the same instance name. This must not count as evidence
+// that kubelet already has its certificate.
 func TestAHostThatIsListedAgainIsNotTakenForTheNodeThatItWas(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -361,7 +361,7 @@ func TestAHostThatIsListedAgainIsNotTakenForTheNodeThatItWas(t *testing.T) {
 	if i := r.get(t, 1); len(i.Status.BootstrapCredentials) == 0 || i.Status.NodeUID != "" || i.Status.Failures != 0 {
 		t.Errorf("credentials %v, Node %q, %d failures", i.Status.BootstrapCredentials, i.Status.NodeUID, i.Status.Failures)
 	}
-	// kubelet has its certificate, and registers; the cache has yet to show even that the old Node is gone.
+	// kubelet has its certificate, and registers. The cache does not even show yet that the old Node is gone.
 	r.staleNode = nil
 	r.register(t, 1, "")
 	r.staleNode = deleted
@@ -372,15 +372,15 @@ func TestAHostThatIsListedAgainIsNotTakenForTheNodeThatItWas(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseConfirming, "", contract.ReasonRevisionPending)
 	r.unseen = ""
 	if node := r.node(t, 1); i.Status.NodeUID != string(node.UID) || i.Status.Failures != 0 {
-		t.Errorf("it adopted Node %s, not %s", i.Status.NodeUID, node.UID)
+		t.Errorf("the instance adopted Node %s, not %s", i.Status.NodeUID, node.UID)
 	}
 	r.register(t, 1, r.version)
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-// An operator that takes over while its cache still shows the first join's last phase, of an instance that has gone
-// on to another revision since; the first one is desired again, and nothing may be disrupted.
+// An operator takes over. Its cache still shows the last phase of the first join, but the instance has gone to a
+// second revision since. Now the first revision is desired again, and the budget is zero: nothing may be disrupted.
 func TestAPhaseThatOnlyAStaleCacheShowsTellsNoRevision(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -405,7 +405,7 @@ func TestAPhaseThatOnlyAStaleCacheShowsTellsNoRevision(t *testing.T) {
 	for range 3 {
 		r.reconcile(t, 1)
 		if a := r.node(t, 1).Annotations; a[contract.DesiredRevisionAnnotation] != second {
-			t.Fatalf("the node is to have %s", a[contract.DesiredRevisionAnnotation])
+			t.Fatalf("the daemon is told revision %s", a[contract.DesiredRevisionAnnotation])
 		}
 	}
 }
@@ -422,12 +422,12 @@ func TestANodeThatIsBeingDeletedIsNotAdopted(t *testing.T) {
 	}
 	i := r.expect(t, 1, v1alpha1.PhaseAdopting, "", contract.ReasonNodePending)
 	if i.Status.NodeUID != "" || len(i.Status.BootstrapCredentials) == 0 {
-		t.Errorf("it adopted %q; credentials %v", i.Status.NodeUID, i.Status.BootstrapCredentials)
+		t.Errorf("the instance adopted %q; credentials %v", i.Status.NodeUID, i.Status.BootstrapCredentials)
 	}
 }
 
-// Only the host says that the Node's address is its own: it may be believed of a Node that appears after it got its
-// credential, and of no other, whatever a cache shows.
+// Only the host says that the Node's address is its own. The operator may believe this only for a Node that appears
+// after the host got its credential, even if the cache lacked the Node before.
 func TestANodeThatTheCacheDidNotShowIsStillAnothers(t *testing.T) {
 	t.Parallel()
 	for _, unseen := range []bool{false, true} {
@@ -449,7 +449,7 @@ func TestANodeThatTheCacheDidNotShowIsStillAnothers(t *testing.T) {
 		r.unseen = ""
 		r.reconcile(t, 1)
 		if i := r.get(t, 1); i.Status.NodeUID != "" {
-			t.Errorf("unseen %v: it adopted Node %s", unseen, i.Status.NodeUID)
+			t.Errorf("unseen %v: the instance adopted Node %s", unseen, i.Status.NodeUID)
 		}
 	}
 }

@@ -23,7 +23,8 @@ import (
 // mirrored is a revision that daemons go to at once, without a slot in the budget.
 const mirrored = "1.0.0-eeeeeeeeee"
 
-// unresponsive returns hosts that have joined and were quiet for long. A revision that affects no pods is desired.
+// unresponsive returns hosts that have joined, and whose daemons have been quiet for a long time. A revision that
+// affects no pods is desired.
 func unresponsive(t *testing.T, hosts ...int) *rig {
 	t.Helper()
 	r := staged(t, hosts...)
@@ -35,17 +36,17 @@ func unresponsive(t *testing.T, hosts ...int) *rig {
 		r.reconcile(t, n)
 		if a := r.node(t, n).Annotations; a[contract.DesiredRevisionAnnotation] != mirrored ||
 			a[contract.ApplyStatusAnnotation] != "" {
-			t.Fatalf("host %d was told: %v", n, a)
+			t.Fatalf("the Node of host %d has the annotations %v", n, a)
 		}
 	}
 	r.clock = r.clock.Add(journey.QuietPeriod)
 	for _, n := range hosts {
-		r.reconcile(t, n) // notes that a response is awaited
+		r.reconcile(t, n) // the operator notes that it waits for a response
 	}
 	return r
 }
 
-// expires has the certificate of a host's daemon end, and time go by until the daemon is taken for dead.
+// expires lets the certificate of a host's daemon expire, and advances the clock until the daemon counts as dead.
 func (r *rig) expires(t *testing.T, n int) {
 	t.Helper()
 	r.annotate(t, n, contract.CertificateEndAnnotation, r.clock.Format(time.RFC3339))
@@ -55,17 +56,17 @@ func (r *rig) expires(t *testing.T, n int) {
 	r.clock = r.clock.Add(6 * time.Minute)
 }
 
-// alerts tells whether the metric for the alert WindowsDaemonUnresponsive is 1 for a host.
+// alerts reports whether the metric for the alert WindowsDaemonUnresponsive is 1 for a host.
 func (r *rig) alerts(t *testing.T, n int) bool {
 	t.Helper()
 	return strings.Contains(scrape(t, r.parts), fmt.Sprintf(
 		"wmco_instance_daemon_unresponsive{node=%q,windows_instance=%q} 1\n", r.node(t, n).Name, key(n).Name))
 }
 
-// rescued plays what a host does that is joined again, until its daemon reports.
+// rescued simulates a host that is joined again, until its daemon reports.
 func (r *rig) rescued(t *testing.T, n int) {
 	t.Helper()
-	for range 3 { // draining, then the certificate, then the revision
+	for range 3 { // first the drain, then the certificate, then the revision
 		r.sign(t)
 		r.reconcile(t, n)
 	}
@@ -76,7 +77,7 @@ func (r *rig) rescued(t *testing.T, n int) {
 	i := r.expect(t, n, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	if i.Status.HasSlot() || i.Status.DesiredRevision != r.version ||
 		r.node(t, n).Spec.Unschedulable {
-		t.Fatalf("after its rescue the status is %+v", i.Status)
+		t.Fatalf("after the join, the status is %+v", i.Status)
 	}
 }
 
@@ -88,7 +89,7 @@ func TestADaemonThatDoesNotAnswerIsRescuedOverSSH(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonRevisionPending)
 	r.advance(t, 1, 275*time.Second)
 	if r.machine(1).Dials() != dials {
-		t.Fatal("it was not given time")
+		t.Fatal("the daemon did not get its time")
 	}
 	r.advance(t, 1, 10*time.Second)
 	i := r.get(t, 1)
@@ -102,11 +103,11 @@ func TestADaemonThatDoesNotAnswerIsRescuedOverSSH(t *testing.T) {
 	writes := r.statusWrites
 	r.advance(t, 1, time.Hour)
 	if r.statusWrites != writes || r.machine(1).Dials() != dials+1 {
-		t.Error("a daemon that is well again is not left alone")
+		t.Error("the operator does not leave a healthy daemon alone")
 	}
 }
 
-// Its pods are evicted, as in an upgrade.
+// The join evicts the node's pods, as an upgrade does. An event must announce it.
 func TestAnEventSaysThatANodeHasItsTurnToBeJoinedAgain(t *testing.T) {
 	t.Parallel()
 	r := unresponsive(t, 1)
@@ -119,7 +120,7 @@ func TestAnEventSaysThatANodeHasItsTurnToBeJoinedAgain(t *testing.T) {
 	}
 }
 
-// started are the events at instances that say that something began with a node.
+// started returns the events at instances that announce work on a node.
 func (r *rig) started() (events []told) {
 	for _, e := range r.events {
 		if _, ok := e.regarding.(*v1alpha1.WindowsInstance); ok && strings.HasSuffix(e.reason, "Started") {
@@ -167,17 +168,17 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 	}
 }
 
-// looksInTime checks that the operator joins no host again within four minutes, and does so within six. dials is
-// the number of dials so far.
+// looksInTime checks that the operator joins no host again within four minutes, and does so within six. dials is the
+// number of dials so far.
 func (r *rig) looksInTime(t *testing.T, i, dials int) {
 	t.Helper()
 	r.advance(t, i, 4*time.Minute)
 	if r.machine(i).Dials() != dials {
-		t.Fatal("it was not given time")
+		t.Fatal("the daemon did not get its time")
 	}
 	r.advance(t, i, 2*time.Minute)
 	if r.machine(i).Dials() == dials {
-		t.Error("nobody looks at its host")
+		t.Error("the operator did not connect to the host")
 	}
 }
 
@@ -189,7 +190,7 @@ func TestAPauseGivesADaemonTimeAnew(t *testing.T) {
 	r.reconcile(t, 1)
 	r.advance(t, 1, time.Hour)
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
-	r.reconcile(t, 1) // which asks once whether it can still be entered
+	r.reconcile(t, 1) // the operator checks once whether the key is still accepted
 	r.looksInTime(t, 1, r.machine(1).Dials())
 }
 
@@ -207,7 +208,7 @@ func TestAnOperatorThatWasAwayListensFirst(t *testing.T) {
 	}
 	r.advance(t, 1, 2*time.Minute)
 	if r.machine(1).Dials() == dials {
-		t.Error("nobody looks at its host")
+		t.Error("the operator did not connect to the host")
 	}
 }
 
@@ -243,18 +244,18 @@ func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(time.Hour).Format(time.RFC3339))
 	dials := r.machine(1).Dials()
 	if result := r.reconcile(t, 1); result.RequeueAfter != time.Hour {
-		t.Errorf("it is looked at again after %s", result.RequeueAfter)
+		t.Errorf("the instance is reconciled again after %s", result.RequeueAfter)
 	}
 	r.advance(t, 1, time.Hour)
 	r.advance(t, 1, 4*time.Minute)
 	if r.machine(1).Dials() != dials || r.alerts(t, 1) {
-		t.Fatal("it was not given time")
+		t.Fatal("the daemon did not get its time")
 	}
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
 	r.advance(t, 1, 2*time.Minute)
-	for n := range 3 { // a host that can't be reached goes on serving, keeps no place, and is tried less and less often
+	for n := range 3 { // a host that can't be reached keeps serving, holds no slot, and is tried less and less often
 		if !r.alerts(t, 1) {
-			t.Errorf("failure %d: no alert says so", n)
+			t.Errorf("failure %d: the alert does not fire", n)
 		}
 		i := r.expect(t, 1, v1alpha1.PhaseConnecting, "", contract.ReasonUnreachable)
 		if r.machine(1).Dials() != dials+n+1 || i.Status.HasSlot() || i.Status.Failures != int32(n+1) ||
@@ -265,21 +266,21 @@ func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 	if r.alerts(t, 1) {
-		t.Error("an alert is about whom somebody works at")
+		t.Error("the alert fires for a paused host")
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
 	r.machine(1).Fail(hosttest.Dialling, nil)
 	r.advance(t, 1, time.Minute)
 	r.rescued(t, 1)
 	if r.alerts(t, 1) {
-		t.Error("an alert says so still")
+		t.Error("the alert still fires")
 	}
-	// what it reported before, or what is wrong
+	// The daemon reports an old certificate again, or a wrong one. This must not start another join.
 	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-6*time.Minute).Format(time.RFC3339))
 	last := r.machine(1).Dials()
 	r.advance(t, 1, 7*time.Minute)
 	if r.machine(1).Dials() != last {
-		t.Error("its host was joined again")
+		t.Error("the host was joined again")
 	}
 }
 
@@ -299,7 +300,7 @@ func TestADaemonThatComesBackByItselfIsNotRescued(t *testing.T) {
 	}
 }
 
-// blocksItsRescue has a host be drained for its rescue, which a disruption budget blocks.
+// blocksItsRescue starts a drain before a join, which a disruption budget blocks.
 func (r *rig) blocksItsRescue(t *testing.T, blocked *bool) {
 	t.Helper()
 	r.evicts(blocked)
@@ -319,7 +320,7 @@ func TestABlockedDrainOfARescueEndsAlthoughTheCordonMayNotBeLifted(t *testing.T)
 	again := r.reconcile(t, 1).RequeueAfter
 	r.expect(t, 1, v1alpha1.PhaseBootstrapping, "", contract.ReasonAPICallFailed)
 	if again < 10*time.Second {
-		t.Errorf("it is tried again after %s", again)
+		t.Errorf("retried after %s", again)
 	}
 	delete(r.broken, "node")
 	r.advance(t, 1, time.Minute)
@@ -380,7 +381,7 @@ func TestADaemonThatComesBackBeforeItIsStoppedIsNotRescued(t *testing.T) {
 	}
 }
 
-// It is unknown whether an operator that was killed made the call.
+// If an operator is killed, the next operator doesn't know whether the call that stops the daemon was made.
 func TestADaemonThatIsAboutToBeStoppedIsRescuedByAnotherOperator(t *testing.T) {
 	t.Parallel()
 	r, blocked := unresponsive(t, 1), true
@@ -401,7 +402,7 @@ func TestADaemonThatIsAboutToBeStoppedIsRescuedByAnotherOperator(t *testing.T) {
 	r.saving = nil
 	i := r.get(t, 1)
 	if !r.alerts(t, 1) {
-		t.Error("no alert says that its daemon is stopped")
+		t.Error("the daemon is stopped, but the alert does not fire")
 	}
 	if noted != 1 || !journey.HasStoppedDaemon(&i.Status) || r.calls(1, contract.VerbBootstrap) != before {
 		t.Fatalf("saved %d times, status %+v", noted, i.Status)
@@ -456,7 +457,7 @@ func TestADaemonThatDiesAgainAfterItsRescueIsTriedAnew(t *testing.T) {
 	}
 }
 
-// kubelet dates its own report. A host whose clock is behind has not been away for as long.
+// kubelet sets the time of its own report. If the host's clock is behind, the report looks older than it is.
 func TestAHostWhoseClockIsWrongIsJoinedAgainWhenOthersAre(t *testing.T) {
 	t.Parallel()
 	for name, wrong := range map[string]time.Duration{"behind": -time.Hour, "right": 0, "ahead": time.Hour} {
@@ -471,7 +472,7 @@ func TestAHostWhoseClockIsWrongIsJoinedAgainWhenOthersAre(t *testing.T) {
 			})
 			for _, left := range []time.Duration{10 * time.Minute, time.Second} {
 				if result := r.reconcile(t, 1); r.machine(1).Dials() != dials || result.RequeueAfter > left {
-					t.Fatalf("%d connections, looked at again after %s, with %s left", r.machine(1).Dials()-dials,
+					t.Fatalf("%d connections, reconciled again after %s, with %s left", r.machine(1).Dials()-dials,
 						result.RequeueAfter, left)
 				}
 				r.clock = r.clock.Add(left - time.Second)
@@ -479,7 +480,7 @@ func TestAHostWhoseClockIsWrongIsJoinedAgainWhenOthersAre(t *testing.T) {
 			r.clock = r.clock.Add(time.Second)
 			r.reconcile(t, 1)
 			if r.machine(1).Dials() != dials+1 {
-				t.Errorf("nobody looks at its host after ten minutes: %+v", r.get(t, 1).Status)
+				t.Errorf("after ten minutes, the operator did not connect to the host: %+v", r.get(t, 1).Status)
 			}
 		})
 	}

@@ -25,7 +25,7 @@ import (
 
 const third = "1.2.0-cccccccccc"
 
-// staged are hosts that have joined, whose daemons fetch payload by themselves, and a new revision.
+// staged returns hosts that have joined, whose daemons fetch payload by themselves, and a new revision.
 func staged(t *testing.T, hosts ...int) *rig {
 	t.Helper()
 	r := newRig(t)
@@ -53,7 +53,7 @@ func (r *rig) node(t *testing.T, n int) *corev1.Node {
 	return node
 }
 
-// changes a Node, as others do.
+// changes writes a Node as another client does.
 func (r *rig) changes(t *testing.T, n int, edit func(*corev1.Node)) {
 	t.Helper()
 	node := r.node(t, n)
@@ -67,7 +67,7 @@ func (r *rig) changes(t *testing.T, n int, edit func(*corev1.Node)) {
 		t.Fatal(err)
 	}
 	if ready, _ := journey.NodeReady(node); !ready {
-		r.rollout.Observed.NotReady(node) // its event has the instance looked at
+		r.rollout.Observed.NotReady(node) // the Node's event triggers a reconcile
 	}
 }
 
@@ -88,14 +88,14 @@ func (r *rig) isReady(t *testing.T, n int, ready bool) {
 	})
 }
 
-// advance lets time go by, and has the instance looked at.
+// advance lets time pass, and reconciles the instance.
 func (r *rig) advance(t *testing.T, n int, d time.Duration) {
 	t.Helper()
 	r.clock = r.clock.Add(d)
 	r.reconcile(t, n)
 }
 
-// pod puts a pod on a host's node.
+// pod creates a pod on a host's node.
 func (r *rig) pod(t *testing.T, n int, name string) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -125,14 +125,14 @@ func (r *rig) evicts(blocked *bool) {
 	})
 }
 
-// refusesEvictions answers evictions with an error that is no disruption budget's.
+// refusesEvictions answers evictions with an error that doesn't come from a disruption budget.
 func (r *rig) refusesEvictions(err error) {
 	r.pods.PrependReactor("create", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
 		return a.GetSubresource() == "eviction", nil, apierrors.NewInternalError(err)
 	})
 }
 
-// expect checks where a host is: phase, step ("" for none), reason.
+// expect checks a host's phase, step ("" for none) and reason.
 func (r *rig) expect(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.Step,
 	reason contract.Reason) *v1alpha1.WindowsInstance {
 	t.Helper()
@@ -163,7 +163,7 @@ func TestANodeGoesToAnotherRevisionStepByStepWithoutSSH(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging, contract.ReasonStaging)
 	if n := r.node(t, 1); n.Annotations[contract.StageAnnotation] != second ||
 		n.Annotations[contract.DesiredRevisionAnnotation] != first || n.Spec.Unschedulable {
-		t.Fatalf("while it is staged the node is %v", n.Annotations)
+		t.Fatalf("before the drain, the node is %v", n.Annotations)
 	}
 	r.annotate(t, 1, contract.StageStatusAnnotation, "DiskFull: no room")
 	r.advance(t, 1, time.Hour)
@@ -178,13 +178,13 @@ func TestANodeGoesToAnotherRevisionStepByStepWithoutSSH(t *testing.T) {
 	if n := r.node(t, 1); !n.Spec.Unschedulable || n.Labels[contract.UpgradingLabel] != "true" ||
 		n.Annotations[contract.CordonedAnnotation] != "true" ||
 		n.Annotations[contract.DesiredRevisionAnnotation] != first {
-		t.Fatalf("while it is drained the node is %v %v", n.Annotations, n.Labels)
+		t.Fatalf("during the drain, the node is %v %v", n.Annotations, n.Labels)
 	}
 	r.restart(t)
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	if n := r.node(t, 1); n.Annotations[contract.DesiredRevisionAnnotation] != second {
-		t.Fatalf("the node should go to %s", n.Annotations[contract.DesiredRevisionAnnotation])
+		t.Fatalf("the daemon should be told revision %s", n.Annotations[contract.DesiredRevisionAnnotation])
 	}
 
 	r.isReady(t, 1, false)
@@ -215,11 +215,11 @@ func TestANodeGoesToAnotherRevisionStepByStepWithoutSSH(t *testing.T) {
 	writes := r.statusWrites
 	r.reconcile(t, 1)
 	if r.statusWrites != writes {
-		t.Error("a node that is well is written about")
+		t.Error("the status of a healthy node is written again")
 	}
 }
 
-// drained brings a host to the switch.
+// switched reconciles a host until its daemon is told the new revision.
 func (r *rig) switched(t *testing.T, n int) {
 	t.Helper()
 	r.reconcile(t, n)
@@ -228,7 +228,7 @@ func (r *rig) switched(t *testing.T, n int) {
 	r.expect(t, n, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// arrives has a host's daemon report a revision, and the node settle.
+// arrives simulates a daemon that reports a revision, and lets the node settle.
 func (r *rig) arrives(t *testing.T, n int, version string) {
 	t.Helper()
 	r.annotate(t, n, contract.RevisionAnnotation, version)
@@ -245,20 +245,20 @@ func TestOnlyOneNodeAtATimeGoesAndTheNextFollowsAtOnce(t *testing.T) {
 	r.reconcile(t, 2)
 	i := r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	if condition(i, v1alpha1.ConditionReady) != "True NodeReady" || r.node(t, 2).Spec.Unschedulable {
-		t.Errorf("the one that waits is shown as %+v", i.Status)
+		t.Errorf("the waiting instance shows %+v", i.Status)
 	}
 	for len(r.woken) > 0 {
 		<-r.woken
 	}
 	r.arrives(t, 1, second)
 	if len(r.woken) != 1 {
-		t.Fatalf("%d were called", len(r.woken))
+		t.Fatalf("%d hosts were triggered", len(r.woken))
 	}
 	r.reconcile(t, 2)
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// Hundreds of nodes may wait, so their message changes only if a person must act.
+// Hundreds of nodes may wait for the budget, so their message may change only if a person must act.
 func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2, 3)
@@ -287,13 +287,13 @@ func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 	cordon(false)
 	hasPlace(3, &v1alpha1.Slot{Since: new(metav1.NewTime(r.clock))})
 	if i := waits(); strings.Contains(i.Status.Message, "win-") {
-		t.Errorf("others have their turn, and it says %s", i.Status.Message)
+		t.Errorf("other nodes have the slots, and the message is %s", i.Status.Message)
 	}
 	writes := r.statusWrites
 	hasPlace(3, nil)
 	hasPlace(2, &v1alpha1.Slot{Since: new(metav1.NewTime(r.clock))})
 	if waits(); r.statusWrites != writes {
-		t.Error("each place that goes to another node is written into the status of all that wait")
+		t.Error("each assignment of a slot changes the status of all waiting nodes")
 	}
 	hasPlace(2, nil)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0)) })
@@ -302,7 +302,8 @@ func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 	}
 }
 
-// A token that can't be renewed, and a reboot that Windows refuses, were so before.
+// A token that can't be renewed and a reboot that Windows refuses are problems from before the update. They must not
+// count as a failure of the revision.
 func TestWhatIsWrongBesideARevisionDoesNotFailIt(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []contract.Reason{contract.ReasonTokenExpiring, contract.ReasonRebootFailed} {
@@ -354,7 +355,7 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 				t.Fatalf("status %+v", i.Status)
 			}
 			if n := r.node(t, 1); n.Annotations[contract.DesiredRevisionAnnotation] != first || !n.Spec.Unschedulable {
-				t.Fatalf("on its way back the node is %v", n.Annotations)
+				t.Fatalf("during the rollback, the node is %v", n.Annotations)
 			}
 			r.restart(t)
 			r.changes(t, 1, func(n *corev1.Node) {
@@ -382,7 +383,7 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 			r.arrives(t, 2, second)
 			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Annotations = nil })
-			r.version = third // and a newer one is free of what happened to the other
+			r.version = third // a newer revision doesn't inherit the failure
 			r.switched(t, 1)
 			r.arrives(t, 1, third)
 			if i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.FailedRevision != "" {
@@ -392,7 +393,7 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 	}
 }
 
-// Its report about the refused revision is no response to the request to roll back.
+// The daemon's report about the refused revision is no response to the request to roll back.
 func TestADaemonThatDiesOnItsWayBackIsRescuedOverSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -404,14 +405,14 @@ func TestADaemonThatDiesOnItsWayBackIsRescuedOverSSH(t *testing.T) {
 	if failed := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ConditionUpdateFailed); failed == nil ||
 		!strings.Contains(failed.Message, "kubelet ended") ||
 		!strings.Contains(i.Status.Message, "kubelet ended") {
-		t.Errorf("nobody says why: %+v", i.Status)
+		t.Errorf("the status lacks the cause: %+v", i.Status)
 	}
-	r.reconcile(t, 1) // as its Node has changed
+	r.reconcile(t, 1) // the Node has changed
 	r.looksInTime(t, 1, r.machine(1).Dials())
 }
 
-// A node that does not return to its previous revision is out of service, with or without a slot. It keeps its
-// slot, and says what to do.
+// A node that does not return to its previous revision is out of service, with or without a slot. It keeps its slot,
+// and its status says what to do.
 func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
@@ -439,14 +440,14 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 		}
 	}
 	if about != 1 {
-		t.Errorf("%d events say so: %+v", about, r.events[before:])
+		t.Errorf("%d events report this: %+v", about, r.events[before:])
 	}
 
 	waits := func(slot bool) {
 		r.reconcile(t, 2)
 		r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 		if held := r.get(t, 1).Status.HasSlot(); held != slot {
-			t.Errorf("the one that does not get back has a place: %v", held)
+			t.Errorf("the node that failed to roll back has a slot: %v", held)
 		}
 	}
 	r.reconcile(t, 2)
@@ -505,7 +506,7 @@ func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
 	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
 	if n := r.node(t, 1); n.Spec.Unschedulable || i.Status.HasSlot() || i.Status.Upgrade().NextTime == nil ||
 		!strings.Contains(i.Status.Message, "default/web") {
-		t.Fatalf("it keeps its place: %+v", i.Status)
+		t.Fatalf("the host keeps its slot: %+v", i.Status)
 	}
 	r.reconcile(t, 2)
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
@@ -516,7 +517,8 @@ func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// With the most failures first, two hosts that could not be drained took turns for ever, and no other node got a place.
+// When hosts with the most failures came first, two hosts whose drains were blocked took turns for ever, and no other
+// node got a slot.
 func TestTwoDrainsThatAreBlockedLeaveThePlaceToOthersInBetween(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2, 3)
@@ -539,13 +541,13 @@ func TestTwoDrainsThatAreBlockedLeaveThePlaceToOthersInBetween(t *testing.T) {
 		}
 	}
 	if i := r.get(t, 3); i.Status.Upgrade() == nil || i.Status.Upgrade().SwitchTime == nil {
-		t.Errorf("after an hour the third is %+v", i.Status)
+		t.Errorf("after an hour, the third host is %+v", i.Status)
 	}
 }
 
 func TestWhatOthersDoWithTheCordonIsRespected(t *testing.T) {
 	t.Parallel()
-	t.Run("one of before stays", func(t *testing.T) {
+	t.Run("an earlier cordon stays", func(t *testing.T) {
 		t.Parallel()
 		r := staged(t, 1)
 		r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = true })
@@ -556,7 +558,7 @@ func TestWhatOthersDoWithTheCordonIsRespected(t *testing.T) {
 			t.Error("an administrator's cordon was lifted")
 		}
 	})
-	t.Run("one that is lifted while it is drained is not made again", func(t *testing.T) {
+	t.Run("a node that is uncordoned during its drain stays uncordoned", func(t *testing.T) {
 		t.Parallel()
 		r := staged(t, 1)
 		blocked := true
@@ -569,7 +571,7 @@ func TestWhatOthersDoWithTheCordonIsRespected(t *testing.T) {
 		r.reconcile(t, 1)
 		r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUncordoned)
 		if n := r.node(t, 1); n.Spec.Unschedulable || n.Annotations[contract.CordonedAnnotation] != "" {
-			t.Error("it is cordoned against the administrator's will")
+			t.Error("the node is cordoned against the administrator's will")
 		}
 	})
 }
@@ -648,18 +650,18 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 	r.reconcile(t, 2)
 	r.annotate(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
-	// the other is down all the same
+	// The second node is still down.
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
 	r.reconcile(t, 1)
 	if i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching,
 		contract.ReasonRevisionPending); !i.Status.HasSlot() {
-		t.Error("it goes on without a place")
+		t.Error("the host continues without a slot")
 	}
 }
 
-// If a user paused a node halfway and repaired its host in the meantime, this time once counted against the
-// revision.
+// A user pauses a node in the middle of an update and repairs its host. The time of the pause must not count as
+// verification time, or the revision would fail.
 func TestTimeUnderAPauseIsNoTimeOfTheVerification(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(t *testing.T, r *rig){
@@ -689,7 +691,7 @@ func TestTimeUnderAPauseIsNoTimeOfTheVerification(t *testing.T) {
 			}
 			r.advance(t, 1, 11*time.Minute)
 			if i = r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Step == v1alpha1.StepSwitching {
-				t.Errorf("after verifyTimeout it is %+v", i.Status)
+				t.Errorf("after verifyTimeout, the status is %+v", i.Status)
 			}
 		})
 	}
@@ -720,11 +722,11 @@ func TestADaemonThatIsSlowIsNotHelpedOverSSH(t *testing.T) {
 	r.annotate(t, 1, contract.StageStatusAnnotation, "Staging: 3 of 14 programs are still to come")
 	r.advance(t, 1, time.Hour)
 	if r.machine(1).Dials() != dials {
-		t.Error("it is still fetching, and its host was joined again")
+		t.Error("the daemon is still fetching, but its host was joined again")
 	}
 }
 
-// A transfer without data also reports its progress before it is given up.
+// A daemon reports progress even during a transfer without data, until it gives up.
 func TestADaemonThatSaysInBetweenHowFarItIsAndGetsNothingIsHelpedOverSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -737,15 +739,15 @@ func TestADaemonThatSaysInBetweenHowFarItIsAndGetsNothingIsHelpedOverSSH(t *test
 		r.advance(t, 1, time.Minute)
 	}
 	if r.machine(1).Dials() == dials {
-		t.Error("nobody looks at its host")
+		t.Error("the operator did not connect to the host")
 	}
 }
 
-// Each of the five attempts of a fetch may take a minute, so that it says how far it is for nearly all of the time.
+// Each of the five attempts of a fetch may take a minute, so the daemon reports progress most of the time.
 func TestADaemonThatGetsNothingSlowlyIsHelpedOverSSH(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		left     []int // by fetch
+		left     []int // the number of missing programs, per fetch
 		isJoined bool
 	}{
 		"none of its programs":        {[]int{14, 14, 14}, true},
@@ -769,14 +771,14 @@ func TestADaemonThatGetsNothingSlowlyIsHelpedOverSSH(t *testing.T) {
 				r.advance(t, 1, 15*time.Second)
 			}
 			if isJoined := r.machine(1).Dials() != dials; isJoined != test.isJoined {
-				t.Errorf("its host is joined again: %v", isJoined)
+				t.Errorf("the host is joined again: %v", isJoined)
 			}
 		})
 	}
 }
 
-// A moment without the payload server, long after the daemon began to fetch, is no reason to join
-// its host again.
+// The payload server is away for a moment, long after the daemon began to fetch. The host must not be joined again
+// because of that.
 func TestADaemonThatGetsNothingForAMomentGoesOnWithoutSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -791,11 +793,11 @@ func TestADaemonThatGetsNothingForAMomentGoesOnWithoutSSH(t *testing.T) {
 	}
 	r.switched(t, 1)
 	if r.machine(1).Dials() != dials {
-		t.Error("its host was joined again")
+		t.Error("the host was joined again")
 	}
 }
 
-// While a host waits for its place, the way to the payload server may come back.
+// While a host waits for a slot, the payload server may become reachable again.
 func TestADaemonThatGetsItsPayloadWhileItWaitsForSSHIsUpgradedByItself(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -813,7 +815,7 @@ func TestADaemonThatGetsItsPayloadWhileItWaitsForSSHIsUpgradedByItself(t *testin
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = nil })
 	r.switched(t, 1)
 	if r.machine(1).Dials() != dials {
-		t.Error("its host was joined again")
+		t.Error("the host was joined again")
 	}
 }
 
@@ -825,26 +827,26 @@ func TestAStepThatCanNotBeNotedIsNotTaken(t *testing.T) {
 	r.annotate(t, 1, contract.StagedAnnotation, second)
 	writes := 0
 	r.saving = func() {
-		if writes++; writes == 2 { // the first one takes the place
+		if writes++; writes == 2 { // the first write takes the slot
 			r.broken["status"] = apierrors.NewServiceUnavailable("away")
 		}
 	}
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)}); err == nil {
-		t.Fatal("a write that failed is no error")
+		t.Fatal("the write of the status failed, but no error was returned")
 	}
 	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != first ||
 		r.get(t, 1).Status.DesiredRevision != first {
-		t.Errorf("the node was told to have %s, and the status does not know", told)
+		t.Errorf("the daemon was told revision %s, but the status does not show it", told)
 	}
 	r.saving, r.broken["status"] = nil, nil
 	r.reconcile(t, 1)
 	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != second ||
 		r.get(t, 1).Status.DesiredRevision != second {
-		t.Errorf("it did not go on: %s", told)
+		t.Errorf("the update did not continue: %s", told)
 	}
 }
 
-// A restart of services doesn't move pods, and costs two writes of a node's status.
+// A restart of services doesn't evict pods, and costs only two writes of a node's status.
 func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	t.Parallel()
 	r := inPlace(t, 1, 2)
@@ -858,7 +860,7 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 		t.Errorf("annotations %v, cordoned %v, status %+v", node.Annotations, node.Spec.Unschedulable, one.Status)
 	}
 	if told := r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation]; told != first {
-		t.Errorf("a second one was told to have %s", told)
+		t.Errorf("a second daemon was told revision %s", told)
 	}
 	writes := r.statusWrites
 	r.isReady(t, 1, false) // kubelet restarts
@@ -872,7 +874,7 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 		t.Errorf("%d more writes of the status: %+v", r.statusWrites-writes, one.Status)
 	}
 	if _, labelled := r.node(t, 1).Labels[contract.UpgradingLabel]; labelled {
-		t.Error("it still shows a slot in the budget")
+		t.Error("the status still shows a slot")
 	}
 	pods, err := r.pods.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(pods.Items) != 1 {
@@ -880,6 +882,6 @@ func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	}
 	r.reconcile(t, 2)
 	if told := r.node(t, 2).Annotations[contract.DesiredRevisionAnnotation]; told != proxied {
-		t.Errorf("the second one has %s", told)
+		t.Errorf("the second daemon was told revision %s", told)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A stale cache shows a node as it was before it was verified. Whether a revision failed, which halts the rollout
-// for all nodes, is read from the API server.
+// A stale cache shows a node as it was before it was verified. A failed revision halts the rollout for all nodes, so
+// the operator reads the API server before it decides that.
 func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 	t.Parallel()
 	const failed = "ServiceFailed: revision " + second + ": kubelet ended; the host is held at " + first
@@ -42,7 +42,7 @@ func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 			r.staleNode = nil
 			i := r.get(t, 1)
 			if i.Status.FailedRevision != "" || r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != second {
-				t.Fatalf("it goes back: %+v %+v", i.Status.Upgrade(), i.Status.FailedRevision)
+				t.Fatalf("the node is rolled back: %+v %+v", i.Status.Upgrade(), i.Status.FailedRevision)
 			}
 			r.advance(t, 1, time.Minute)
 			r.advance(t, 1, time.Minute)
@@ -54,7 +54,7 @@ func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 	}
 }
 
-// verifies is a node that was not Ready for a moment after it had reported its revision, and looked at.
+// verifies simulates a node that is NotReady for a moment after it reported its revision, and reconciles it.
 func (r *rig) verifies(t *testing.T) {
 	t.Helper()
 	r.annotate(t, 1, contract.RevisionAnnotation, second)
@@ -115,7 +115,8 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 					r.advance(t, 1, time.Second)
 					i, has := r.get(t, 1), r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]
 					if i.Status.HasSlot() || has != told {
-						t.Fatalf("it is told %s instead of %s: %+v %+v", has, told, i.Status, i.Status.Upgrade())
+						t.Fatalf("the daemon is told revision %s instead of %s: %+v %+v",
+							has, told, i.Status, i.Status.Upgrade())
 					}
 				}
 				r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = nil })
@@ -129,15 +130,15 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 				}
 				i := r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 				if i.Status.Revision != next || i.Status.HasSlot() {
-					t.Errorf("in the end: %+v", i.Status)
+					t.Errorf("at the end: %+v", i.Status)
 				}
 			})
 		}
 	}
 }
 
-// If a user reverts a setting while a node is between two revisions, the desired revision is the one that the
-// daemon reported last. But this report no longer describes the host.
+// A user reverts a setting while a node is between two revisions. The desired revision then equals the daemon's last
+// report, but this report no longer describes the host. The daemon must report again before the node serves.
 func TestARevisionThatIsPutBackHalfwayIsReportedAnewBeforeTheNodeServes(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -150,7 +151,7 @@ func TestARevisionThatIsPutBackHalfwayIsReportedAnewBeforeTheNodeServes(t *testi
 	i := r.get(t, 1)
 	if !i.Status.HasSlot() || !r.node(t, 1).Spec.Unschedulable ||
 		r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != first {
-		t.Fatalf("it serves before its daemon has reported: %+v", i.Status)
+		t.Fatalf("the node serves before its daemon has reported: %+v", i.Status)
 	}
 	r.arrives(t, 1, first)
 	r.advance(t, 1, time.Minute)
@@ -160,7 +161,7 @@ func TestARevisionThatIsPutBackHalfwayIsReportedAnewBeforeTheNodeServes(t *testi
 	}
 }
 
-// The same, of a revision that broke kubelet and the daemon with it.
+// A user reverts a revision that broke kubelet and the daemon. The host must be joined over SSH.
 func TestANodeThatARevertDoesNotBringBackIsJoinedOverSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -173,7 +174,7 @@ func TestANodeThatARevertDoesNotBringBackIsJoinedOverSSH(t *testing.T) {
 		r.advance(t, 1, 10*time.Minute)
 	}
 	if r.machine(1).Dials() == dials {
-		t.Errorf("nothing brings it back: %+v", r.get(t, 1).Status)
+		t.Errorf("the host is not joined again: %+v", r.get(t, 1).Status)
 	}
 }
 
