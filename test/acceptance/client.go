@@ -22,32 +22,32 @@ import (
 )
 
 const (
-	// maxAnswer bounds one answer of the API server.
+	// maxAnswer is the maximum size of one answer of the API server, in bytes.
 	maxAnswer = 128 << 20
-	// requestTimeout bounds one request.
+	// requestTimeout is the time limit of one request.
 	requestTimeout = time.Minute
 )
 
-// availability is the state of the API server for all requests of a run. Requests wait for a server that has
-// answered before. If one request has waited without success, the others don't wait again.
+// availability records whether the API server answers. All requests of a run share it. If the server has answered
+// before, requests wait for it. If one request has waited without success, the others don't wait again.
 type availability struct {
 	say func(format string, args ...any)
-	// limit is how long a request waits.
+	// limit is the longest time that a request waits.
 	limit time.Duration
 
 	mu sync.Mutex
-	// expected says that waiting is worth it, away that the last request got no answer.
+	// expected: requests wait for the server. away: the last request got no answer.
 	expected, away bool
 }
 
-// heard notes whether the API server answered.
+// heard records whether the API server answered a request.
 func (p *availability) heard(answer bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expected, p.away = p.expected || answer, !answer
 }
 
-// expect sets whether requests wait from now on.
+// expect sets whether requests wait for the server from now on.
 func (p *availability) expect(does bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +61,7 @@ func (p *availability) isAway() bool {
 	return p.away
 }
 
-// left is how long a request may wait.
+// left returns how long a request may still wait.
 func (p *availability) left() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +71,7 @@ func (p *availability) left() time.Duration {
 	return p.limit
 }
 
-// connect makes clients whose requests wait for an API server that is away.
+// connect creates clients. If the API server doesn't answer, their requests wait for it.
 func connect(config *rest.Config, p *availability) (client.Client, *kubernetes.Clientset, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Timeout = -1, 0 // retrying sets the time-outs of requests
@@ -89,17 +89,17 @@ func connect(config *rest.Config, p *availability) (client.Client, *kubernetes.C
 	return objects, clients, err
 }
 
-// retrying is a transport that repeats a request while no server listens: the request did not reach the API server,
-// so it has no effect twice. It also repeats requests that only read if the connection breaks.
+// retrying is a transport that repeats failed requests. If the connection was refused, the request did not reach the
+// API server, so repeating it is safe. If the connection breaks during an answer, only requests that read are repeated.
 type retrying struct {
 	*availability
 	next http.RoundTripper
 }
 
-// WrappedRoundTripper lets a request that is late be cancelled.
+// WrappedRoundTripper returns the inner transport, so that a request can be cancelled when its time is over.
 func (p *retrying) WrappedRoundTripper() http.RoundTripper { return p.next }
 
-// RoundTrip is http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (p *retrying) RoundTrip(request *http.Request) (answer *http.Response, err error) {
 	told, limit := false, p.left()
 	wrongs := wait.PollUntilContextTimeout(request.Context(), time.Second, max(limit, time.Nanosecond), true,
@@ -130,7 +130,7 @@ func (p *retrying) RoundTrip(request *http.Request) (answer *http.Response, err 
 	return answer, err
 }
 
-// once makes a request, with a bound in time up to the end of its answer, and one in bytes.
+// once makes one request. It limits the size of the answer, and the time until the answer is complete.
 func (p *retrying) once(request *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(request.Context(), requestTimeout)
 	answer, err := p.next.RoundTrip(request.WithContext(ctx))
@@ -142,19 +142,19 @@ func (p *retrying) once(request *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// body is an answer that ends its context when it is closed.
+// body is the body of an answer. Closing it also cancels the request's context.
 type body struct {
 	io.ReadCloser
 	end context.CancelFunc
 }
 
-// Close also ends the request.
+// Close closes the body and cancels the request.
 func (b *body) Close() error {
 	defer b.end()
 	return b.ReadCloser.Close()
 }
 
-// replay is a request with its body from the beginning.
+// replay returns a copy of a request whose body can be read again from the beginning.
 func replay(request *http.Request) (*http.Request, error) {
 	again := request.Clone(request.Context())
 	if request.Body == nil || request.GetBody == nil {
@@ -165,7 +165,7 @@ func replay(request *http.Request) (*http.Request, error) {
 	return again, err
 }
 
-// retriable reports whether a request may be made again after an error.
+// retriable reports whether a failed request may be repeated.
 func retriable(request *http.Request, err error) bool {
 	if request.Context().Err() != nil || request.Body != nil && request.GetBody == nil {
 		return false

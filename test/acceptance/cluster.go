@@ -17,25 +17,25 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Cluster is what a run found before it began.
+// Cluster describes the cluster at the beginning of a run.
 type Cluster struct {
 	// Kind is OpenShift or Kubernetes. Version is the API server's version.
 	Kind, Version string
-	// Available is whether the operator is available, and why not.
+	// Available says whether the operator is available and, if not, why.
 	Available string
-	// Windows and Linux are how many nodes there are, and Builds the Windows builds.
+	// Windows and Linux are the numbers of nodes. Builds lists the Windows builds.
 	Windows, Linux int
 	Builds         []string
 }
 
-// String is the cluster in a line.
+// String describes the cluster in one line.
 func (c Cluster) String() string {
 	builds := after(" of builds ", strings.Join(c.Builds, ", "))
 	return fmt.Sprintf("%s %s, %d Windows nodes%s, %d Linux nodes; operator: %s", c.Kind, c.Version, c.Windows, builds,
 		c.Linux, c.Available)
 }
 
-// needed are the rights without which no row can be tried.
+// needed returns the rights that every row requires.
 func needed(namespace string) []authorizationv1.ResourceAttributes {
 	var all []authorizationv1.ResourceAttributes
 	add := func(group, resource, namespace string, verbs ...string) {
@@ -51,7 +51,7 @@ func needed(namespace string) []authorizationv1.ResourceAttributes {
 	return all
 }
 
-// look checks that a run is possible, and says on what.
+// look checks that a run is possible, and describes the cluster.
 func look(ctx context.Context, r *run) (Cluster, error) {
 	found := Cluster{Kind: "Kubernetes"}
 	var err error
@@ -93,7 +93,7 @@ func (r *run) version() (string, error) {
 	return version.GitVersion, nil
 }
 
-// available returns whether the operator is available.
+// available says whether the operator is available and, if not, why.
 func available(config *v1alpha1.WindowsMachineConfig) string {
 	condition := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionAvailable)
 	switch {
@@ -124,7 +124,7 @@ func countNodes(ctx context.Context, r *run, found *Cluster) error {
 	return nil
 }
 
-// mayRun says which rights are lacking.
+// mayRun returns an error that names the missing rights.
 func mayRun(ctx context.Context, r *run) error {
 	var lacking []string
 	for _, attributes := range needed(r.Namespace) {

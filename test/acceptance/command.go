@@ -36,7 +36,7 @@ var (
 	errEarly    = errors.New("the run was interrupted")
 )
 
-// command is what the flags say.
+// command holds the values of the command's flags.
 type command struct {
 	genericiooptions.IOStreams
 	flags             *genericclioptions.ConfigFlags
@@ -45,11 +45,11 @@ type command struct {
 	lacks             map[string]string
 	results           string
 	cleanup, listRows bool
-	// sonobuoy hands the results to Sonobuoy, whose plugin the program is then.
+	// sonobuoy: the program runs as a plugin of Sonobuoy, and hands its results to it.
 	sonobuoy bool
 }
 
-// Main does what the arguments say, and returns the exit code.
+// Main runs the command and returns its exit code.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	root := newCommand(streams) //nolint:contextcheck // it gets it from ExecuteContext
 	root.SetArgs(args[1:])
@@ -61,7 +61,7 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	return code
 }
 
-// exitOf is the exit code of an outcome.
+// exitOf returns the exit code for an error.
 func exitOf(err error) int {
 	for code, of := range map[int]error{exitShown: nil, exitFailed: errFailed, exitLeftover: errLeftover,
 		exitEarly: errEarly} {
@@ -119,8 +119,8 @@ The first Ctrl-C has it clean up; the second ends it at once.`,
 		"a host to list, as ADDRESS=username=NAME[,port=PORT][,hostKey=KEY]; may be repeated")
 	flags.StringSliceVar(&c.disrupt, "disrupt", nil, "what may be disrupted in addition: "+
 		strings.Join(disruptions(), ", "))
-	flags.StringToStringVar(&c.lacks, "lacks", nil, fmt.Sprintf("what the cluster does not have, with the reason: %v",
-		Needs()))
+	flags.StringToStringVar(&c.lacks, "lacks", nil,
+		fmt.Sprintf("features that the cluster does not have, each with the reason: %v", Needs()))
 	flags.StringSliceVar(&c.options.Only, "rows", nil, "try these rows only, such as A02,A04")
 	flags.StringVar(&c.results, "results", "wmco-e2e-results", "directory for junit.xml and index.html")
 	flags.StringVar(&c.options.Image, "image", usual.Image,
@@ -149,7 +149,7 @@ The first Ctrl-C has it clean up; the second ends it at once.`,
 	return root
 }
 
-// addFlag adds a flag of kubectl.
+// addFlag adds one of kubectl's connection flags.
 func (c *command) addFlag(root *cobra.Command, name string) {
 	all := cobra.Command{}
 	c.flags.AddFlags(all.Flags())
@@ -171,7 +171,7 @@ func disruptionTable() string {
 	return b.String()
 }
 
-// run does what the flags say.
+// run executes the command.
 func (c *command) run(ctx context.Context) error {
 	if c.listRows {
 		return c.list()
@@ -190,7 +190,7 @@ func (c *command) run(ctx context.Context) error {
 	return err
 }
 
-// try tries the rows, and writes the results.
+// try runs the rows and writes the results.
 func (c *command) try(ctx context.Context) error {
 	if err := c.complete(); err != nil {
 		return err
@@ -221,7 +221,7 @@ func (c *command) try(ctx context.Context) error {
 	return nil
 }
 
-// complete makes options of the flags.
+// complete derives the run's options from the flags.
 func (c *command) complete() error {
 	for _, text := range c.hosts {
 		host, err := ParseHost(text)
@@ -250,7 +250,7 @@ func (c *command) complete() error {
 	}
 	for _, number := range c.options.Only {
 		if !slices.ContainsFunc(rows, func(row Row) bool { return row.Number == number }) {
-			return fmt.Errorf("--rows is %q, which the list does not have", number)
+			return fmt.Errorf("--rows is %q, which is not in the list", number)
 		}
 	}
 	c.options.Progress = c.ErrOut
@@ -261,7 +261,7 @@ func (c *command) complete() error {
 	return nil
 }
 
-// list shows the rows.
+// list prints the rows.
 func (c *command) list() error {
 	rows, err := c.options.rows()
 	if err != nil {
@@ -298,7 +298,7 @@ func (c *command) clean(ctx context.Context) error {
 	return err
 }
 
-// evidence opens the archive of a first hour; it is nil otherwise.
+// evidence opens the archive for the results of a first run. Without a first run, it returns nil.
 func (c *command) evidence() (*kubectlwindows.Evidence, error) {
 	if !c.options.FirstHour {
 		return nil, nil //nolint:nilnil // there is none
@@ -337,12 +337,12 @@ func (c *command) attach(evidence *kubectlwindows.Evidence, report Report) error
 
 func (c *command) makeResults() error {
 	if err := os.MkdirAll(c.results, 0o755); err != nil { //nolint:gosec // for continuous integration to read
-		return fmt.Errorf("making the directory of results: %w", err)
+		return fmt.Errorf("creating the directory of results: %w", err)
 	}
 	return nil
 }
 
-// write writes the results, and adds them to the evidence.
+// write writes the results, and adds them to the archive.
 func (c *command) write(report Report) error {
 	if err := c.makeResults(); err != nil {
 		return err
@@ -353,7 +353,7 @@ func (c *command) write(report Report) error {
 			return fmt.Errorf("writing %s: %w", name, err)
 		}
 		path := filepath.Join(c.results, name)
-		// Others read the results, such as the steps that continuous integration takes next.
+		// Everyone may read the results, because later steps of a CI job read them.
 		if err := os.WriteFile(path, text.Bytes(), 0o666); err != nil { //nolint:gosec // see above
 			return fmt.Errorf("writing results: %w", err)
 		}

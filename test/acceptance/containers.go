@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// workload is the workload of A39: a web server on Windows and one on Linux, in a separate namespace.
+// workload is the workload of row A39: in its own namespace, it has a web server on Windows and a web server on Linux.
 type workload struct {
 	*run
 	namespace string
-	// pods are those that serve, by their names.
+	// pods are the running pods of the two web servers, by name.
 	pods map[string]*corev1.Pod
 }
 
@@ -33,7 +33,7 @@ func workloadsWork(ctx context.Context, r *run) error {
 	return errors.Join(w.try(ctx), r.drop(ctx, namespace))
 }
 
-// try starts both servers, and tries what pods on Windows can do.
+// try starts both servers, and tests the network, load balancers, volumes and autoscaling.
 func (w workload) try(ctx context.Context) error {
 	err := apply(ctx, w.run, w.namespace, "workload.yaml")
 	if err != nil {
@@ -58,7 +58,7 @@ func (w workload) try(ctx context.Context) error {
 	return problems
 }
 
-// serving waits until a pod answers. Its image has gigabytes, so that it may take as long as a join.
+// serving waits until a pod answers. It waits as long as for a join, because the image has gigabytes.
 func (w workload) serving(ctx context.Context, name string) (*corev1.Pod, error) {
 	var found *corev1.Pod
 	err := w.await(ctx, w.JoinTimeout, "the pod "+name+" being ready", func(ctx context.Context) (bool, string, error) {
@@ -78,7 +78,7 @@ func (w workload) serving(ctx context.Context, name string) (*corev1.Pod, error)
 	return found, err
 }
 
-// waits says why containers of a pod do not run.
+// waits returns the reasons why a pod's containers don't run.
 func waits(pod *corev1.Pod) string {
 	for _, c := range pod.Status.ContainerStatuses {
 		if waiting := c.State.Waiting; waiting != nil {
@@ -88,7 +88,7 @@ func waits(pod *corev1.Pod) string {
 	return ""
 }
 
-// connects tries every way between pods.
+// connects tests every connection between the pods, Services and hosts.
 func (w workload) connects(ctx context.Context) error {
 	services := map[string]*corev1.Service{"windows": {}, "linux": {}}
 	var problems []error
@@ -120,7 +120,7 @@ func (w workload) connects(ctx context.Context) error {
 	return err
 }
 
-// tell says which way failed.
+// tell adds to an error which connection failed.
 func tell(what string, err error) error {
 	if err == nil {
 		return nil
@@ -128,7 +128,7 @@ func tell(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// ask makes a request to a pod, through the API server.
+// ask sends a request to a pod through the API server.
 func (w workload) ask(ctx context.Context, pod *corev1.Pod, path string, query url.Values) ([]byte, error) {
 	request := w.clients.CoreV1().RESTClient().Get().Namespace(pod.Namespace).Resource("pods").
 		Name(pod.Name + ":8080").SubResource("proxy").Suffix(path)
@@ -138,7 +138,7 @@ func (w workload) ask(ctx context.Context, pod *corev1.Pod, path string, query u
 	return request.DoRaw(ctx)
 }
 
-// dial has a pod connect to another: agnhost answers {"responses":[…]} or {"errors":[…]}.
+// dial makes a pod connect to another address. agnhost answers {"responses":[…]} or {"errors":[…]}.
 func (w workload) dial(ctx context.Context, from *corev1.Pod, target string) error {
 	host, port, _ := strings.Cut(target, ":")
 	return w.await(ctx, w.Timeout, "connecting to "+target, func(ctx context.Context) (bool, string, error) {
@@ -168,7 +168,7 @@ func (w workload) balances(ctx context.Context) error {
 	return tell("through the load balancer "+address, w.dial(ctx, w.pods["linux"], address+":80"))
 }
 
-// stores writes to a volume, and reads it in another pod.
+// stores writes to a volume in one pod, and reads from the volume in another pod.
 func (w workload) stores(ctx context.Context) error {
 	for _, name := range []string{"writes", "reads"} {
 		file := map[string]string{"writes": "storage.yaml", "reads": "storage-read.yaml"}[name]
@@ -192,7 +192,7 @@ func (w workload) stores(ctx context.Context) error {
 	return nil
 }
 
-// scales waits until an autoscaler reads the load of pods on Windows.
+// scales waits until a HorizontalPodAutoscaler reads the load of pods on Windows.
 func (w workload) scales(ctx context.Context) error {
 	if err := apply(ctx, w.run, w.namespace, "scale.yaml"); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// entriesOfTrouble are the rows about entries that are wrong.
+// entriesOfTrouble returns the rows about wrong entries of windows-instances.
 func entriesOfTrouble() map[string]trial {
 	return map[string]trial{
 		"A08": {stage: stageDisrupt, disrupts: []Disruption{DisruptEntries}, try: unreachableHosts,
@@ -22,9 +22,9 @@ func entriesOfTrouble() map[string]trial {
 }
 
 const (
-	// unreachable is of the network that RFC 5737 keeps for documents, where nothing answers.
+	// unreachable is an address that never answers: RFC 5737 reserves its network for documentation.
 	unreachable = "192.0.2.1"
-	// unresolvable is of the domain that RFC 2606 keeps from ever being there.
+	// unresolvable is a name that never resolves: RFC 2606 reserves its domain.
 	unresolvable = "wmco-e2e.invalid"
 	someone      = "username=Administrator"
 )
@@ -78,7 +78,7 @@ func malformedEntries(ctx context.Context, r *run) error {
 	return errors.Join(err, ownStayReady(ctx, r), remove(ctx, r, slices.Sorted(maps.Keys(bad))...))
 }
 
-// ownStayReady checks that nodes of this run are Ready.
+// ownStayReady checks that the nodes of this run are Ready.
 func ownStayReady(ctx context.Context, r *run) error {
 	var problems []error
 	for _, n := range r.nodes {
@@ -87,7 +87,7 @@ func ownStayReady(ctx context.Context, r *run) error {
 	return errors.Join(problems...)
 }
 
-// remove removes entries of this run, and waits until their hosts are gone.
+// remove deletes entries of this run, and waits until their WindowsInstances are gone.
 func remove(ctx context.Context, r *run, keys ...string) error {
 	removed, err := unlist(ctx, r, func(key string, m mark) bool { return m.Run == r.id && slices.Contains(keys, key) })
 	if err != nil {

@@ -19,13 +19,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// entriesAnnotation is on windows-instances, and says which of its entries are ours. It is written
-// with them, in one request, so that whoever is killed in between has written both or neither.
+// entriesAnnotation is an annotation of windows-instances that lists the entries of runs. The entries and the
+// annotation are written in one request, so that a run that is killed has written both or neither.
 const entriesAnnotation = contract.Prefix + "e2e-entries"
 
-// mark is what is noted of one entry.
+// mark is the record of one entry in the annotation.
 type mark struct {
-	// Run that wrote it, and its settings. If the entry has other settings now, it no longer belongs to the run.
+	// Run is the run that wrote the entry, and Settings are the settings that it wrote. If the entry has other settings
+	// now, it no longer belongs to the run.
 	Run      string `json:"run"`
 	Settings string `json:"settings"`
 }
@@ -79,8 +80,8 @@ func taken(r *run, list *corev1.ConfigMap, marks map[string]mark, key string) er
 	return nil
 }
 
-// unlist removes the run's entries that which selects, and returns their keys. Entries that someone has changed
-// since stay.
+// unlist deletes the entries of runs that which selects, and returns their keys. If someone has changed an entry, it
+// stays.
 func unlist(ctx context.Context, r *run, which func(key string, m mark) bool) (removed []string, err error) {
 	err = editEntries(ctx, r, false, func(list *corev1.ConfigMap) error {
 		removed = nil
@@ -151,7 +152,7 @@ func dropList(ctx context.Context, r *run) error {
 	return client.IgnoreNotFound(err)
 }
 
-// instances are all that there are.
+// instances returns all WindowsInstances.
 func (r *run) instances(ctx context.Context) ([]v1alpha1.WindowsInstance, error) {
 	list := &v1alpha1.WindowsInstanceList{}
 	err := r.client.List(ctx, list, client.InNamespace(r.Namespace))
@@ -170,7 +171,7 @@ func (r *run) instance(ctx context.Context, key string) (*v1alpha1.WindowsInstan
 	return nil, err
 }
 
-// state is an instance in a line.
+// state describes an instance in one line.
 func state(i *v1alpha1.WindowsInstance) string {
 	if i == nil {
 		return "there is no WindowsInstance yet"

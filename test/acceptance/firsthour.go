@@ -17,33 +17,35 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// firstHourSection is where the rows of docs/first-run.md are in the results.
+// firstHourSection is the heading of the rows of docs/first-run.md in the results.
 const firstHourSection = "First run on real Windows"
 
-// lines of docs/first-run.md: | H01 what | … |
+// Patterns for a line of docs/first-run.md, | H01 what | … |, and for a command in it.
 var (
 	lineOfPage = regexp.MustCompile(`^\| <a id="(H\d\d)"></a>H\d\d (.+?) \| `)
 	codeOfPage = regexp.MustCompile("`([^`]+)`")
 )
 
-// question is how one line of docs/first-run.md is tried.
+// question defines how to test one line of docs/first-run.md.
 type question struct {
 	stage stage
-	// about says which nodes the line is about, and why not others; all, if nil.
+	// about returns an error that says why the line doesn't apply to a node. If about is nil, the line applies to every
+	// node.
 	about func(h hour, ctx context.Context, n *corev1.Node) error
-	// script makes what runs on the host of the commands in the line; nil if nothing does.
+	// script creates the script that runs on the host from the commands in the line. If script is nil, nothing runs on
+	// the host.
 	script func(commands []string) string
-	// judge returns an error if the script's output is wrong. If it is nil, people judge the output, which is in
-	// the evidence.
+	// judge returns an error if the script's output is wrong. If judge is nil, people judge the output, which is in the
+	// evidence.
 	judge func(h hour, ctx context.Context, n *corev1.Node, answer string) error
-	// why says why it is for people to try. Everything else is empty then.
+	// why is the reason why only people can test the line. If it is set, the other fields are empty.
 	why string
 }
 
-// Why lines are for people.
+// Reasons why only people can test a line.
 const (
-	byHand   = "by hand: the page says how"
-	asItGoes = "by hand: the host is no node then, and no pod gets there"
+	byHand   = "test it by hand: the page says how"
+	asItGoes = "test it by hand: the host is not a node at that time, so no pod runs there"
 )
 
 // questions returns how to test each line of docs/first-run.md.
@@ -80,7 +82,7 @@ func questions() map[string]question {
 	}
 }
 
-// firstHour are the lines of docs/first-run.md as rows, with how they are tried.
+// firstHour returns the lines of docs/first-run.md as rows.
 func firstHour() ([]Row, error) {
 	rows, err := rowsOf("the page of the first run", docs.FirstRun, lineOfPage, questions(),
 		func(number, line string, q question) trial {
@@ -96,7 +98,7 @@ func firstHour() ([]Row, error) {
 	return rows, err
 }
 
-// trial has a question tried on the nodes of the run.
+// trial returns a trial that asks a question on each node of the run.
 func (q question) trial(number string, commands []string) trial {
 	t := trial{stage: q.stage, why: q.why, unrun: true}
 	if q.why != "" {
@@ -126,10 +128,10 @@ func (q question) trial(number string, commands []string) trial {
 	return t
 }
 
-// hour is a run as questions of the first hour see it.
+// hour is a run that tests the lines of docs/first-run.md.
 type hour struct{ *run }
 
-// put asks one node.
+// put asks a question on one node.
 func (h hour) put(ctx context.Context, q question, number, name, script string) error {
 	n, err := h.node(ctx, name)
 	if err != nil {
@@ -157,11 +159,11 @@ func (h hour) put(ctx context.Context, q question, number, name, script string) 
 	return q.judge(h, ctx, n, answer)
 }
 
-// first runs the first command of the line as it stands there.
+// first returns the first command of the line unchanged.
 func first(commands []string) string { return commands[0] }
 
-// another runs the first command, which ends a process, and names the process by id before and a minute
-// after.
+// another returns a script that runs the line's first command, which ends a process. The script prints the process's id
+// before the command and a minute after it.
 func another(process string) func([]string) string {
 	id := "(Get-Process " + process + ").Id"
 	return func(commands []string) string {
@@ -173,7 +175,7 @@ func ofText(judge func(string) error) func(hour, context.Context, *corev1.Node, 
 	return func(_ hour, _ context.Context, _ *corev1.Node, answer string) error { return judge(answer) }
 }
 
-// shownBy is a line that a row of the acceptance list shows.
+// shownBy judges a line by whether a row of the acceptance list was shown in this run.
 func shownBy(row string) func(hour, context.Context, *corev1.Node, string) error {
 	return func(h hour, _ context.Context, _ *corev1.Node, _ string) error {
 		if !h.shown[row] {
@@ -212,7 +214,7 @@ var (
 	number           = regexp.MustCompile(`(?m)^\s*(\d+)\s*$`)
 )
 
-// buildIsSupported is H01. KB5012637, which the overlay network needs, brought 20348 to revision 681.
+// buildIsSupported checks line H01. The overlay network needs KB5012637, which is revision 681 of build 20348.
 func buildIsSupported(answer string) error {
 	match := buildAndRevision.FindStringSubmatch(answer)
 	if match == nil || !slices.Contains([]string{"17763", "20348", "26100"}, match[1]) {
@@ -224,7 +226,7 @@ func buildIsSupported(answer string) error {
 	return nil
 }
 
-// oneRoute is H03: a table with a head of two lines.
+// oneRoute checks line H03. The output is a table whose header has two lines.
 func oneRoute(answer string) error {
 	if lines := slices.DeleteFunc(strings.Split(answer, "\n"), func(line string) bool {
 		return strings.TrimSpace(line) == ""
@@ -234,7 +236,7 @@ func oneRoute(answer string) error {
 	return nil
 }
 
-// oneProcessEach checks H08. It doesn't count the wrappers, because each service has one.
+// oneProcessEach checks line H08. It doesn't count the service wrappers, because every service has one.
 func oneProcessEach(answer string) error {
 	seen := map[string]int{}
 	for _, match := range program.FindAllStringSubmatch(answer, -1) {
@@ -251,7 +253,7 @@ func oneProcessEach(answer string) error {
 	return nil
 }
 
-// anotherProcess is H09 and H23: the ids before and after.
+// anotherProcess checks lines H09 and H23: the ids before and after must differ.
 func anotherProcess(answer string) error {
 	ids := number.FindAllStringSubmatch(answer, -1)
 	if len(ids) != 2 || ids[0][1] == ids[1][1] {
@@ -260,7 +262,7 @@ func anotherProcess(answer string) error {
 	return nil
 }
 
-// oneIsThere is H10.
+// oneIsThere checks line H10.
 func oneIsThere(answer string) error {
 	if match := number.FindAllStringSubmatch(answer, -1); len(match) != 1 || match[0][1] != "1" {
 		return wrongf("there is not one process: %s", brief(answer))
@@ -268,7 +270,7 @@ func oneIsThere(answer string) error {
 	return nil
 }
 
-// metadataAnswers is H20.
+// metadataAnswers checks line H20.
 func metadataAnswers(answer string) error {
 	if !strings.Contains(answer, "compute") {
 		return wrongf("the metadata service does not answer: %s", brief(answer))
@@ -276,7 +278,7 @@ func metadataAnswers(answer string) error {
 	return nil
 }
 
-// flannelsNetwork is H22.
+// flannelsNetwork checks line H22.
 func flannelsNetwork(answer string) error {
 	if len(flannelNetwork.FindAllString(answer, -1)) != 1 {
 		return wrongf("there is not one overlay network of flannel's: %s", brief(answer))
@@ -284,7 +286,7 @@ func flannelsNetwork(answer string) error {
 	return nil
 }
 
-// noPodHasIt is H11.
+// noPodHasIt checks line H11.
 func (h hour) noPodHasIt(ctx context.Context, n *corev1.Node, answer string) error {
 	address := strings.TrimSpace(answer)
 	if address == "" {
@@ -302,7 +304,8 @@ func (h hour) noPodHasIt(ctx context.Context, n *corev1.Node, answer string) err
 	return nil
 }
 
-// bootIsNamed is H05: A30 saw another name after a boot, and here there is the same one twice.
+// bootIsNamed checks line H05. Row A30 has shown that the boot ID changes with a boot. This check shows that the boot
+// ID stays the same without a boot.
 func (h hour) bootIsNamed(ctx context.Context, n *corev1.Node, _ string) error {
 	if !h.shown["A30"] {
 		return cannot("A30, which boots the host, was not shown")
@@ -318,7 +321,7 @@ func (h hour) bootIsNamed(ctx context.Context, n *corev1.Node, _ string) error {
 	return nil
 }
 
-// nodeComesBack is H21.
+// nodeComesBack checks line H21.
 func (h hour) nodeComesBack(ctx context.Context, n *corev1.Node, _ string) error {
 	if err := h.client.Delete(ctx, n, client.Preconditions{UID: &n.UID}); err != nil {
 		return err
@@ -330,7 +333,7 @@ func (h hour) nodeComesBack(ctx context.Context, n *corev1.Node, _ string) error
 	})
 }
 
-// brief is text for a reason: the whole is in the evidence.
+// brief shortens an output for a reason. The evidence has the whole output.
 func brief(answer string) string {
 	const most = 200
 	text := strings.Join(strings.Fields(answer), " ")

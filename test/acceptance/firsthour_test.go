@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// The page and the program are one list, and what runs on hosts is what stands on the page.
+// The page and the program list the same lines, and the program runs exactly the commands that the page shows.
 func TestA76_TheFirstHourIsThePageLineByLine(t *testing.T) {
 	t.Parallel()
 	rows, err := firstHour()
@@ -24,7 +24,7 @@ func TestA76_TheFirstHourIsThePageLineByLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(rows) != len(questions()) {
-		t.Errorf("%d lines, and %d questions", len(rows), len(questions()))
+		t.Errorf("the page has %d lines, but the program has %d questions", len(rows), len(questions()))
 	}
 	scripts := map[string]string{}
 	for _, row := range rows {
@@ -32,7 +32,7 @@ func TestA76_TheFirstHourIsThePageLineByLine(t *testing.T) {
 			t.Errorf("%s has the title %q", row.Number, row.Title)
 		}
 		if (row.try == nil) == (row.why == "") {
-			t.Errorf("%s is neither tried nor for people, or both", row.Number)
+			t.Errorf("%s must either have a trial or a reason why only people can test it", row.Number)
 		}
 		r := at(t, "one")
 		r.Evidence = added(scripts)
@@ -54,14 +54,14 @@ func TestA76_TheFirstHourIsThePageLineByLine(t *testing.T) {
 	}
 }
 
-// added is evidence in memory.
+// added is evidence that is kept in memory.
 type added map[string]string
 
 func (a added) Add(name string, text []byte) { a[name] = string(text) }
 
 func (a added) Collect(context.Context) { a["collected"] = "" }
 
-// putOn gives a run the node win-1, and a kubelet that does something with each pod.
+// putOn adds the node win-1 to a run, and a fake kubelet that calls does for each new pod.
 func putOn(t *testing.T, r *run, does func(*corev1.Pod)) (pods map[string]corev1.PodSpec) {
 	t.Helper()
 	if err := r.client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-1"}}); err != nil {
@@ -82,7 +82,7 @@ func putOn(t *testing.T, r *run, does func(*corev1.Pod)) (pods map[string]corev1
 			does(pod)
 			return c.Status().Update(ctx, pod)
 		},
-		// Whoever deletes a namespace deletes what is in it.
+		// If a test deletes a namespace, the fake client deletes the pods in it, as Kubernetes does.
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
 			if _, ok := o.(*corev1.Namespace); ok {
 				if err := c.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(o.GetName())); err != nil {
@@ -100,7 +100,7 @@ func TestA76_AScriptRunsOnTheHostAndNothingIsLeft(t *testing.T) {
 	pods := putOn(t, r, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded })
 	answer, err := hour{r}.onHost(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-1"}}, "H99", "hostname")
 	if err != nil || answer != "fake logs" {
-		t.Fatalf("%q, %v", answer, err)
+		t.Fatalf("the script's output is %q, error %v", answer, err)
 	}
 	namespace := slices.Sorted(maps.Keys(pods))[0]
 	spec := pods[namespace]
@@ -109,11 +109,12 @@ func TestA76_AScriptRunsOnTheHostAndNothingIsLeft(t *testing.T) {
 		t.Errorf("the pod is %+v", spec)
 	}
 	if _, there := now(t, r, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); there {
-		t.Error("its namespace is left")
+		t.Error("the pod's namespace was not deleted")
 	}
 }
 
-// A script that fails has printed what is wrong.
+// A script hangs, and the run gives up. The output that the script has printed must be in the evidence, because it may
+// say what is wrong.
 func TestA76_WhatAFailedScriptPrintedIsEvidence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +123,7 @@ func TestA76_WhatAFailedScriptPrintedIsEvidence(t *testing.T) {
 		putOn(t, r, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodRunning })
 		err := hour{r}.put(t.Context(), question{judge: ofText(oneRoute)}, "H99", "win-1", "hang")
 		if verdict, why := judge(err); verdict != Failed || !strings.Contains(why, "took longer") {
-			t.Errorf("%s: %s", verdict, why)
+			t.Errorf("the row is %s: %s", verdict, why)
 		}
 		if text := kept["trials/H99-win-1.txt"]; !strings.Contains(text, "fake logs") {
 			t.Errorf("the evidence has %q", text)
@@ -163,16 +164,16 @@ func TestA76_WhereNoPodLooksIntoHostsOnlyTheFirstIsWaitedFor(t *testing.T) {
 		for range 3 {
 			_, err := hour{r}.onHost(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-1"}}, "H99", "hostname")
 			if verdict, why := judge(err); verdict != Unshown || !strings.Contains(why, "ErrImagePull") {
-				t.Errorf("%s: %s", verdict, why)
+				t.Errorf("the row is %s: %s", verdict, why)
 			}
 		}
 		if pods != 1 {
-			t.Errorf("%d pods", pods)
+			t.Errorf("%d pods were created, want 1", pods)
 		}
-		// Another node may be well.
+		// Another node may still work, so a pod is created there.
 		_, _ = hour{r}.onHost(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-2"}}, "H98", "hostname")
 		if pods != 2 {
-			t.Errorf("the other node was asked by %d pods", pods-1)
+			t.Errorf("%d pods were created for the other node, want 1", pods-1)
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// joining are the rows about hosts that become nodes.
+// joining returns the rows about hosts that become nodes.
 func joining() map[string]trial {
 	return map[string]trial{
 		"A01": {stage: stageLook, try: saysWhatIsMissing,
@@ -55,7 +55,7 @@ func saysWhatIsMissing(ctx context.Context, r *run) error {
 	case c.Reason != string(contract.ReasonPrivateKeyMissing):
 		return fmt.Errorf("the operator is not available: %s: %s", c.Reason, c.Message)
 	case !strings.Contains(c.Message, contract.PrivateKeySecret):
-		return fmt.Errorf("the message does not name what is missing: %s", c.Message)
+		return fmt.Errorf("the condition's message does not name the missing prerequisites: %s", c.Message)
 	}
 	r.note("%s: %s", c.Reason, c.Message)
 	return nil
@@ -69,7 +69,7 @@ func (r *run) config(ctx context.Context) (*v1alpha1.WindowsMachineConfig, error
 	return config, nil
 }
 
-// join is A02: it lists the hosts, and waits for each.
+// join tests row A02: it lists the hosts, and waits until each is a node.
 func join(ctx context.Context, r *run) error {
 	if len(r.Hosts) == 0 {
 		return cannot("no host was given: --host lists one")
@@ -95,7 +95,7 @@ func join(ctx context.Context, r *run) error {
 	return errors.Join(failed...)
 }
 
-// instanceAt is the WindowsInstance that an address has already, or nothing.
+// instanceAt returns the name of the WindowsInstance that already has an address, or an empty name.
 func instanceAt(ctx context.Context, r *run, address string) (name string, err error) {
 	all, err := r.instances(ctx)
 	for _, i := range all {
@@ -106,7 +106,7 @@ func instanceAt(ctx context.Context, r *run, address string) (name string, err e
 	return "", err
 }
 
-// ready waits until a host that was listed is a node.
+// ready waits until a listed host is a node.
 func ready(ctx context.Context, r *run, h Host) error {
 	err := r.await(ctx, r.JoinTimeout, "host "+h.Address+" becoming a node",
 		func(ctx context.Context) (bool, string, error) {
@@ -127,7 +127,7 @@ func ready(ctx context.Context, r *run, h Host) error {
 	return err
 }
 
-// phases says how long a host took for what.
+// phases says how long each phase of a host's join took.
 func phases(i *v1alpha1.WindowsInstance) string {
 	var all []string
 	for _, p := range i.Status.Phases {
@@ -139,7 +139,7 @@ func phases(i *v1alpha1.WindowsInstance) string {
 	return strings.Join(all, ", ")
 }
 
-// watchUpgradeable remembers that the operator said no to an upgrade.
+// watchUpgradeable records whether the operator set Upgradeable to False.
 func watchUpgradeable(ctx context.Context, r *run) {
 	config, err := r.config(ctx)
 	if err != nil {
@@ -151,7 +151,7 @@ func watchUpgradeable(ctx context.Context, r *run) {
 	}
 }
 
-// upgradeableAfterwards is A20, whose first half join saw.
+// upgradeableAfterwards tests the second half of row A20: Upgradeable is True again. join has tested the first half.
 func upgradeableAfterwards(ctx context.Context, r *run) error {
 	switch {
 	case len(r.nodes) == 0:
@@ -180,7 +180,7 @@ func upgradeableAfterwards(ctx context.Context, r *run) error {
 	})
 }
 
-// othersInProgress names a host that is not Ready and not this run's.
+// othersInProgress names a host of someone else that is not Ready.
 func othersInProgress(ctx context.Context, r *run) (string, error) {
 	all, err := r.instances(ctx)
 	for _, i := range all {
@@ -242,7 +242,7 @@ func nodesAreWhole(ctx context.Context, r *run) error {
 	return errors.Join(problems...)
 }
 
-// wholeNode says what a Windows node lacks.
+// wholeNode returns an error that names everything that a Windows node lacks.
 func wholeNode(n *corev1.Node) error {
 	var problems []error
 	problem := func(format string, args ...any) {
@@ -315,7 +315,7 @@ func annotationsAreRight(ctx context.Context, r *run) error {
 	return errors.Join(problems...)
 }
 
-// instanceOf is the WindowsInstance that a Node names.
+// instanceOf returns the WindowsInstance that a Node's annotation names.
 func instanceOf(ctx context.Context, r *run, n *corev1.Node) (*v1alpha1.WindowsInstance, error) {
 	namespace, name, _ := strings.Cut(n.Annotations[contract.InstanceAnnotation], "/")
 	i := &v1alpha1.WindowsInstance{}
@@ -325,7 +325,7 @@ func instanceOf(ctx context.Context, r *run, n *corev1.Node) (*v1alpha1.WindowsI
 	return i, nil
 }
 
-// approvals returns the reasons of the operator's approvals, by requester.
+// approvals returns the expected reason of the operator's approval, by the requester's name.
 func approvals() map[string]string {
 	return map[string]string{contract.KubeletUserPrefix: "WMCOApprove", contract.DaemonUserPrefix: "WICDAutoApproved"}
 }
@@ -367,7 +367,7 @@ func requestsWereApproved(ctx context.Context, r *run) error {
 	return errors.Join(problems...)
 }
 
-// subject is the common name that a request asks for.
+// subject returns the common name in a certificate request.
 func subject(request *certificatesv1.CertificateSigningRequest) string {
 	block, _ := pem.Decode(request.Spec.Request)
 	if block == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// manifests are the rows about the services manifest.
+// manifests returns the rows about the services manifest.
 func manifests() map[string]trial {
 	return map[string]trial{
 		"A12": {stage: stageNodes, try: manifestIsWhole,
@@ -44,7 +44,7 @@ func manifestIsWhole(ctx context.Context, r *run) error {
 	})
 }
 
-// manifest reads what is published of a revision, and checks it.
+// publishedManifest reads the published manifest of a revision, and checks it.
 func publishedManifest(ctx context.Context, r *run, revision string) (*corev1.ConfigMap, error) {
 	published := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: r.Namespace, Name: contract.ServicesConfigMapPrefix + revision}
@@ -59,7 +59,7 @@ func publishedManifest(ctx context.Context, r *run, revision string) (*corev1.Co
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", key.Name, err)
 	}
 	if !contract.IsRevisionOfData(revision, published.Data) {
-		return nil, fmt.Errorf("ConfigMap %s has another content than its name says", key.Name)
+		return nil, fmt.Errorf("ConfigMap %s has content that doesn't match the hash in its name", key.Name)
 	}
 	r.note("%s has %d services and %d files", key.Name, len(m.Services), len(m.Files))
 	return published, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// nodesOfOurs are rows about nodes that are there.
+// nodesOfOurs returns the rows about existing nodes.
 func nodesOfOurs() map[string]trial {
 	return map[string]trial{
 		"A03": {stage: stageLook, try: machinesAreNodes, readiness: []string{extendWorker},
@@ -38,7 +38,7 @@ func (r *run) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return n, r.client.Get(ctx, client.ObjectKey{Name: name}, n)
 }
 
-// annotate writes an annotation of a node of this run; nil removes it.
+// annotate sets an annotation on a node of this run. A nil value removes the annotation.
 func annotate(ctx context.Context, r *run, n *corev1.Node, name string, value *string) error {
 	text := "null"
 	if value != nil {
@@ -92,7 +92,7 @@ func versionComesBack(ctx context.Context, r *run) error {
 	if err = r.await(ctx, r.Timeout, "the version coming back", func(ctx context.Context) (bool, string, error) {
 		now, err := r.node(ctx, before.Name)
 		got := now.Annotations[contract.RevisionAnnotation]
-		return got == want, fmt.Sprintf("it is %q", got), err
+		return got == want, fmt.Sprintf("the annotation is %q", got), err
 	}); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func versionComesBack(ctx context.Context, r *run) error {
 	return ready(ctx, r, r.nodes[0].Host)
 }
 
-// daemonPods are the pods of DaemonSets on a node, with their UIDs.
+// daemonPods returns the pods of DaemonSets on a node, with their UIDs.
 func daemonPods(ctx context.Context, r *run, name string) (map[string]string, error) {
 	all, err := podsOn(ctx, r.clients, name)
 	pods := map[string]string{}
@@ -197,14 +197,14 @@ func initialisedOnAzure(ctx context.Context, r *run) error {
 	return errors.Join(problems...)
 }
 
-// uninitialised reports whether a node still waits for its cloud.
+// uninitialised reports whether a node still has the taint of an uninitialised cloud node.
 func uninitialised(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == "node.cloudprovider.kubernetes.io/uninitialized"
 	})
 }
 
-// kubeletFits is A61: a kubelet may not be newer than the API server.
+// kubeletFits tests row A61: a kubelet may not be newer than the API server.
 func kubeletFits(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// observing are the rows about logs and metrics.
+// observing returns the rows about logs and metrics.
 func observing() map[string]trial {
 	return map[string]trial{
 		"A38": {stage: stageNodes, try: logsAreReadable, readiness: []string{extendWorker}},
 	}
 }
 
-// maxLog bounds what is read of a log.
+// maxLog is the number of bytes that are read of a log.
 const maxLog = 64 << 10
 
 // logsAreReadable is A38.
@@ -41,7 +41,7 @@ func logsAreReadable(ctx context.Context, r *run) error {
 			"wicd/" + contract.ServiceDaemon + ".exe.INFO"} {
 			text, err := nodeLog(ctx, r, n.Name, "/logs/"+path)
 			if err == nil && len(text) == 0 {
-				err = errors.New("it is empty")
+				err = errors.New("the log is empty")
 			}
 			if err != nil {
 				problems = append(problems, fmt.Errorf("reading log %s of node %s: %w", path, n.Name, err))
@@ -67,7 +67,7 @@ func loopback(n *corev1.Node) string {
 	return ""
 }
 
-// nodeLog reads the beginning of a log through the API server.
+// nodeLog reads the beginning of a log of a node through the API server.
 func nodeLog(ctx context.Context, r *run, node, path string) ([]byte, error) {
 	uri := "/api/v1/nodes/" + node + "/proxy" + path
 	return beginning(ctx, r.clients.CoreV1().RESTClient().Get().RequestURI(uri))

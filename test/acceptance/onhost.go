@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// DefaultHostImage is what pods run that look into a host: nothing but a file system for
-// HostProcess containers, which run programs of the host (Microsoft, "Use Windows HostProcess containers").
+// DefaultHostImage is the default image of pods that run commands on a host. It contains only a file system for
+// HostProcess containers, which run the host's own programs (Microsoft, "Use Windows HostProcess containers").
 const DefaultHostImage = "mcr.microsoft.com/oss/kubernetes/windows-host-process-containers-base-image:v1.0.0"
 
-// onHost runs a PowerShell script on a host, in a HostProcess container, and returns its output. The pod is bound
-// to the node, so it needs no scheduler. If one pod did not start, onHost starts no more pods, because each would
-// need the whole time-out.
+// onHost runs a PowerShell script on a host, in a HostProcess container, and returns its output. The pod is bound to
+// the node, so it needs no scheduler. If a pod doesn't start, onHost starts no more pods on this node, because each
+// would need the whole time-out.
 func (h hour) onHost(ctx context.Context, n *corev1.Node, number, script string) (string, error) {
 	if why := h.hostless[n.Name]; why != "" {
 		return "", cannot("no HostProcess pod starts: %s", why)
@@ -56,9 +56,9 @@ func (h hour) answer(ctx context.Context, namespace, node, script string) (strin
 	return string(text), errors.Join(err, tell("reading what the script printed", logErr))
 }
 
-// hostPod runs a script with the rights of the system on a node.
+// hostPod is a pod that runs a script on a node with the rights of the system.
 func hostPod(namespace, node, image, script string, timeout time.Duration) *corev1.Pod {
-	// Without -Width a table is as wide as a console that is not there.
+	// -Width is needed because a HostProcess container has no console. Without it, tables are cut.
 	whole := "& { " + script + " } 2>&1 | Out-String -Width 4096"
 	spec := corev1.PodSpec{
 		NodeName: node, HostNetwork: true, RestartPolicy: corev1.RestartPolicyNever,

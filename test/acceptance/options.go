@@ -16,21 +16,20 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// Disruption is something of the cluster that others may notice, and that a run touches only when the
-// user allows it.
+// Disruption is a change of the cluster that others may notice. A run makes it only if the user allows it.
 type Disruption string
 
-// Disruptions.
+// The disruptions that a user can allow.
 const (
-	// DisruptSettings changes the WindowsMachineConfig, which reaches every Windows node, and restores it.
+	// DisruptSettings changes the WindowsMachineConfig and restores it. The change reaches every Windows node.
 	DisruptSettings Disruption = "settings"
-	// DisruptRollout deletes the published services manifest, which the operator is to restore.
+	// DisruptRollout deletes the published services manifest. The operator must create it again.
 	DisruptRollout Disruption = "rollout"
-	// DisruptEntries lists malformed entries, which the operator reports and alerts may fire for.
+	// DisruptEntries adds malformed entries. The operator reports them, and alerts may fire.
 	DisruptEntries Disruption = "entries"
 )
 
-// Disruptions are all of them, with what each does.
+// Disruptions returns all disruptions with a description of each.
 func Disruptions() [][2]string {
 	return [][2]string{
 		{string(DisruptEntries), "malformed entries in windows-instances, which the operator reports"},
@@ -39,26 +38,26 @@ func Disruptions() [][2]string {
 	}
 }
 
-// Need is something that not every cluster has, and that some rows need.
+// Need is a feature that some rows need and that not every cluster has.
 type Need string
 
-// Needs.
+// The features that a cluster may lack.
 const (
-	NeedContainers   Need = "containers"   // that start on nodes
-	NeedScheduler    Need = "scheduler"    // that places pods
-	NeedLoadBalancer Need = "loadbalancer" // for Services of this type
+	NeedContainers   Need = "containers"   // containers start on nodes
+	NeedScheduler    Need = "scheduler"    // a scheduler places pods
+	NeedLoadBalancer Need = "loadbalancer" // Services of type LoadBalancer get an address
 	NeedStorage      Need = "storage"      // a default StorageClass that works on Windows
 	NeedMetrics      Need = "metrics"      // the metrics API, for HorizontalPodAutoscalers
 )
 
-// Needs are all of them.
+// Needs returns all needs.
 func Needs() []Need {
 	return []Need{NeedContainers, NeedScheduler, NeedLoadBalancer, NeedStorage, NeedMetrics}
 }
 
-// Host is a host that a run may list, and so make a node of.
+// Host is a host that a run may list in windows-instances, so that it becomes a node.
 type Host struct {
-	// Address and Settings are the entry of windows-instances.
+	// Address and Settings are the key and the value of the host's entry in windows-instances.
 	Address, Settings string
 }
 
@@ -75,15 +74,15 @@ func ParseHost(text string) (Host, error) {
 	return Host{Address: address, Settings: settings}, nil
 }
 
-// Evidence collects the results of a first hour for people who were not there.
+// Evidence collects results of a first run for people who did not watch it.
 type Evidence interface {
-	// Add keeps a text under a name with slashes.
+	// Add stores a text under a name, which may contain slashes.
 	Add(name string, text []byte)
-	// Collect keeps what objects and nodes say now.
+	// Collect stores the current state of objects and nodes.
 	Collect(ctx context.Context)
 }
 
-// none keeps nothing.
+// none is an Evidence that discards everything.
 type none struct{}
 
 // Add does nothing.
@@ -94,41 +93,41 @@ func (none) Collect(context.Context) {}
 
 // Options of a run.
 type Options struct {
-	// Config is how the API server is reached. Required.
+	// Config is the connection to the API server. Required.
 	Config *rest.Config
-	// Namespace of the operator; contract.OperatorNamespace if empty.
+	// Namespace is the operator's namespace. Default: contract.OperatorNamespace.
 	Namespace string
-	// Hosts that may be listed. Without any, rows about nodes look at those that there are.
+	// Hosts are the hosts that the run may list. Without hosts, rows about nodes use the existing nodes.
 	Hosts []Host
-	// Disrupt is what may be disrupted in addition to what the run makes itself.
+	// Disrupt lists the disruptions that the user allows.
 	Disrupt []Disruption
-	// Lacks says what the cluster does not have, and why.
+	// Lacks lists features that the cluster doesn't have, with the reason.
 	Lacks map[Need]string
-	// Image is what rows with containers run; DefaultImage if empty.
+	// Image is the image of rows with containers. Default: DefaultImage.
 	Image string
 	// FirstHour also tests the lines of docs/first-run.md.
 	FirstHour bool
-	// Evidence receives what is found there. Nil discards.
+	// Evidence receives the results of the first run. Nil discards them.
 	Evidence Evidence
-	// HostImage is what looks into hosts in the first hour; DefaultHostImage if empty.
+	// HostImage is the image of pods that run commands on hosts during the first run. Default: DefaultHostImage.
 	HostImage string
-	// NeverRun also tests rows that are written but have never been run.
+	// NeverRun also tests rows that no one has run yet.
 	NeverRun bool
-	// Only are the rows to try; all if empty.
+	// Only lists the rows to test. Default: all rows.
 	Only []string
-	// Progress receives a line for each step. Nil discards.
+	// Progress receives a line for each step. Nil discards it.
 	Progress io.Writer
-	// JoinTimeout bounds how long a host may take to become a node, and LeaveTimeout how long to leave;
-	// 45 and 20 minutes if zero, for reboots and gigabytes.
+	// JoinTimeout is how long a host may take to become a node. LeaveTimeout is how long a host may take to leave.
+	// Defaults: 45 and 20 minutes, because hosts reboot and download gigabytes.
 	JoinTimeout, LeaveTimeout time.Duration
-	// Timeout bounds everything else that is waited for; 5 minutes if zero.
+	// Timeout is the time limit of every other wait. Default: 5 minutes.
 	Timeout time.Duration
-	// Pace is how often is looked; 2 seconds if zero.
+	// Pace is the interval between two polls. Default: 2 seconds.
 	Pace time.Duration
-	// Outage is how long the API server may be away before a request fails; 5 minutes if zero, since a
-	// control plane that is upgraded takes minutes.
+	// Outage is how long the API server may be unavailable before a request fails. Default: 5 minutes, because the
+	// upgrade of a control plane takes minutes.
 	Outage time.Duration
-	// Alive is how long a run counts as alive without a sign of it; a minute if zero.
+	// Alive is how long a run counts as alive after it last renewed its record. Default: one minute.
 	Alive time.Duration
 }
 
@@ -151,7 +150,7 @@ func (o Options) defaulted() Options {
 	return o
 }
 
-// rows returns the rows of the acceptance list, and of the first hour if it is requested.
+// rows returns the rows of the acceptance list and, if requested, of the first run.
 func (o Options) rows() ([]Row, error) {
 	rows, err := Rows()
 	if err != nil || !o.FirstHour {

@@ -21,7 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// server is an API server that answers with nothing, or not at all until a time.
+// server is a fake API server. It answers with empty results. Until a set time, it doesn't answer at all.
 type server struct {
 	mu    sync.Mutex
 	until time.Time
@@ -43,7 +43,7 @@ func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
 		Body: io.NopCloser(bytes.NewBufferString(`{}`)), Request: request}, nil
 }
 
-// behind is a run on a server that has answered.
+// behind is a run whose server has answered before.
 func behind(t *testing.T, s *server) *run {
 	t.Helper()
 	r, err := newRun(Options{Config: &rest.Config{Host: "https://cluster.invalid", Transport: s}})
@@ -56,7 +56,7 @@ func behind(t *testing.T, s *server) *run {
 	return r
 }
 
-// asks is a row that asks the API server, after something happened.
+// asks is a row that calls happens and then sends a request to the API server.
 func asks(number string, happens func()) Row {
 	return Row{Number: number, trial: trial{try: func(ctx context.Context, r *run) error {
 		happens()
@@ -73,7 +73,7 @@ func TestA76_AnAPIServerThatComesBackIsWaitedFor(t *testing.T) {
 		results := r.try(t.Context(), []Row{asks("X1", func() { s.awayFor(4 * time.Minute) }), asks("X2", func() {})})
 		for _, result := range results {
 			if result.Verdict != Shown {
-				t.Errorf("%s is %s: %s", result.Number, result.Verdict, result.Reason)
+				t.Errorf("row %s is %s: %s", result.Number, result.Verdict, result.Reason)
 			}
 		}
 	})
@@ -84,20 +84,20 @@ func TestA76_AnAPIServerThatStaysAwayFailsNoRowAndIsWaitedForOnce(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		r, began := behind(t, s), time.Now()
-		never := func() { t.Error("a row was tried without an API server") }
+		never := func() { t.Error("a row was tested without an API server") }
 		results := r.try(t.Context(), []Row{asks("X1", func() { s.awayFor(time.Hour) }), asks("X2", never), asks("X3", never)})
 		for i, want := range []string{"went away meanwhile", "does not answer", "does not answer"} {
 			if got := results[i]; got.Verdict != Unshown || !strings.Contains(got.Reason, want) ||
 				!strings.Contains(got.Reason, "connection refused") {
-				t.Errorf("%s is %s: %s", got.Number, got.Verdict, got.Reason)
+				t.Errorf("row %s is %s: %s", got.Number, got.Verdict, got.Reason)
 			}
 		}
 		if took := time.Since(began); took > r.Outage+time.Minute {
-			t.Errorf("three rows waited for %s", took)
+			t.Errorf("three rows together waited for %s", took)
 		}
 		time.Sleep(time.Hour)
 		if again := r.try(t.Context(), []Row{asks("X4", func() {})}); again[0].Verdict != Shown {
-			t.Errorf("after it returned a row is %s: %s", again[0].Verdict, again[0].Reason)
+			t.Errorf("after the API server returned, a row is %s: %s", again[0].Verdict, again[0].Reason)
 		}
 	})
 }
@@ -114,7 +114,7 @@ func TestA76_AnInterruptionEndsTheRowThatWaits(t *testing.T) {
 		}), asks("X3", func() {})})
 		for i, want := range []string{"", "interrupted meanwhile", "interrupted before"} {
 			if got := results[i]; (got.Verdict == Shown) != (want == "") || !strings.Contains(got.Reason, want) {
-				t.Errorf("%s is %s: %s", got.Number, got.Verdict, got.Reason)
+				t.Errorf("row %s is %s: %s", got.Number, got.Verdict, got.Reason)
 			}
 		}
 	})
@@ -135,6 +135,6 @@ func TestA76_RightsThatAreLackingAreNamed(t *testing.T) {
 	const want = "these rights are lacking: patch windowsinstances in namespace " +
 		"windows-machine-config-operator, list nodes"
 	if err == nil || strings.ReplaceAll(err.Error(), r.Namespace, "windows-machine-config-operator") != want {
-		t.Errorf("it says %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// removing are the rows about hosts that leave, and those that are met when hosts came and went.
+// removing returns the rows about hosts that leave, and rows whose conditions hold after hosts have joined and left.
 func removing() map[string]trial {
 	return map[string]trial{
 		"A32": {stage: stageLeave, try: leaveAndJoinAgain,
@@ -25,7 +25,7 @@ func removing() map[string]trial {
 	}
 }
 
-// leaveAndJoinAgain is A32. The host leaves once more when the run cleans up.
+// leaveAndJoinAgain tests row A32. The clean-up of the run removes the host a second time.
 func leaveAndJoinAgain(ctx context.Context, r *run) error {
 	if len(r.nodes) == 0 {
 		return cannot("no host joined")
@@ -64,7 +64,7 @@ func leaveAndJoinAgain(ctx context.Context, r *run) error {
 	return ready(ctx, r, h)
 }
 
-// othersEntries are the entries of windows-instances that are not this run's.
+// othersEntries returns the entries of windows-instances that don't belong to this run.
 func othersEntries(ctx context.Context, r *run) (map[string]string, error) {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)
@@ -109,5 +109,5 @@ func anyNamespace(_ context.Context, r *run) error {
 	return nil
 }
 
-// runsHere is A76: whoever reads it sees it.
+// runsHere tests row A76, "the program runs on a user's cluster": if the row has a result, it holds.
 func runsHere(context.Context, *run) error { return nil }

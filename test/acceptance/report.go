@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// junitSuites is JUnit's XML, as continuous integration reads it.
+// junitSuites is the root of JUnit's XML, which CI systems read.
 type junitSuites struct {
 	XMLName  xml.Name   `xml:"testsuites"`
 	Tests    int        `xml:"tests,attr"`
@@ -49,7 +49,7 @@ type junitMessage struct {
 	Message string `xml:"message,attr"`
 }
 
-// JUnit writes the report as JUnit's XML. A row that can't be shown is skipped there.
+// JUnit writes the report as JUnit's XML. If a row can't be shown, the XML marks it as skipped.
 func (r Report) JUnit(to io.Writer) error {
 	suite := junitSuite{Name: "wmco acceptance list", Tests: len(r.Results), Failures: r.Count(Failed),
 		Skipped: r.Count(Unshown), Time: seconds(r.Took), Timestamp: r.Began.UTC().Format(time.RFC3339),
@@ -84,7 +84,7 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
 //go:embed report.html
 var page string
 
-// HTML writes the report as a page for people.
+// HTML writes the report as a web page.
 func (r Report) HTML(to io.Writer) error {
 	functions := template.FuncMap{
 		"seconds": func(d time.Duration) string { return d.Round(100 * time.Millisecond).String() },
@@ -97,24 +97,24 @@ func (r Report) HTML(to io.Writer) error {
 	return parsed.Execute(to, r)
 }
 
-// junitFile is where continuous integration finds the results.
+// junitFile is the file name under which CI systems find the results.
 const junitFile = "junit.xml"
 
-// files are what the report is written to, by name.
+// files returns the functions that write the report, by file name.
 func (r Report) files() map[string]func(to io.Writer) error {
 	return map[string]func(to io.Writer) error{junitFile: r.JUnit, "index.html": r.HTML}
 }
 
-// Part is what of the row a run can show, if not all of it.
+// Part says which part of the row a run can show. It is empty if a run can show the whole row.
 func (r Row) Part() string { return r.shows }
 
 // Categories returns the row's categories in the Windows operational readiness specification.
 func (r Row) Categories() string { return strings.Join(r.readiness, ", ") }
 
-// NeverRun says that the row was written and has never been run where it could be shown.
+// NeverRun reports whether no one has run the row yet on a cluster that can show it.
 func (r Row) NeverRun() bool { return r.unrun }
 
-// Summary is the report in a line.
+// Summary describes the report in one line.
 func (r Report) Summary() string {
 	return fmt.Sprintf("%d rows shown, %d failed, %d can't be shown here, in %s", r.Count(Shown), r.Count(Failed),
 		r.Count(Unshown), r.Took.Round(time.Second))

@@ -53,17 +53,18 @@ func daemonIsKeptToItsNode(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	// This is the control: if no user had this name, every request would be refused.
+	// First, show that the right user is impersonated: an allowed write must succeed. Otherwise all requests would be
+	// refused because the user doesn't exist.
 	same := own.Annotations[contract.RevisionAnnotation]
 	if err = patchNode(ctx, daemon, own.Name, annotated(contract.RevisionAnnotation, same+"x")); err != nil {
-		return fmt.Errorf("the daemon of %s may not write its own version: %w", own.Name, err)
+		return fmt.Errorf("the daemon of %s may not write its own Node's version: %w", own.Name, err)
 	}
 	var problems []error
 	tried := 0
 	refused := func(what string, err error) {
 		if tried++; !apierrors.IsForbidden(err) {
 			problems = append(problems, fmt.Errorf("the daemon of %s was not refused %s: %w", own.Name, what,
-				errors.Join(err, errors.New("it must be forbidden"))))
+				errors.Join(err, errors.New("the API server must answer Forbidden"))))
 		}
 	}
 	if other, err := otherNode(ctx, r, own.Name); err != nil {
@@ -94,7 +95,7 @@ func daemonIsKeptToItsNode(ctx context.Context, r *run) error {
 	return errors.Join(problems...)
 }
 
-// patchNode tries to change a Node, as a dry run.
+// patchNode sends a patch of a Node as a dry run.
 func patchNode(ctx context.Context, c client.Client, name, patch string) error {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	return c.Patch(ctx, n, mergePatch(patch), client.DryRunAll)
@@ -104,7 +105,7 @@ func annotated(name, value string) string {
 	return fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, name, value)
 }
 
-// otherNode names a Node that is not the given one, if there is one.
+// otherNode returns the name of another Node, or an empty name.
 func otherNode(ctx context.Context, r *run, own string) (string, error) {
 	list := &corev1.NodeList{}
 	err := r.client.List(ctx, list)

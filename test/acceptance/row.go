@@ -10,17 +10,17 @@ import (
 	"github.com/windows-nodes/wmco/docs"
 )
 
-// Verdict is the result of a row.
+// Verdict is the result of testing a row.
 type Verdict string
 
-// Verdicts.
+// The verdicts.
 const (
 	Shown   Verdict = "shown"
 	Failed  Verdict = "failed"
 	Unshown Verdict = "can't be shown here"
 )
 
-// Categories of the Windows operational readiness specification (KEP-2578), where a row has one.
+// Categories of the Windows operational readiness specification (KEP-2578). Some rows have one.
 const (
 	coreNetwork    = "Core.Network"
 	coreStorage    = "Core.Storage"
@@ -30,32 +30,32 @@ const (
 	extendWorker   = "Extend.Worker"
 )
 
-// stage is when a row is tried: each leaves the cluster as the next needs it.
+// stage orders the rows: each stage leaves the cluster in the state that the next stage needs.
 type stage int
 
 const (
 	stageLook    stage = iota // before anything is changed
 	stageJoin                 // hosts become nodes
-	stageNodes                // there are nodes
-	stageDisrupt              // what others may notice
+	stageNodes                // needs nodes
+	stageDisrupt              // changes that others may notice
 	stageLeave                // hosts leave
 )
 
-// trial is how one row is tried.
+// trial defines how to test one row.
 type trial struct {
 	stage stage
-	// shows is what of the row a run can show. Empty means all of it.
+	// shows says which part of the row a run can show. Empty means the whole row.
 	shows string
-	// disrupts is what the user must have allowed.
+	// disrupts lists the disruptions that the user must allow.
 	disrupts []Disruption
-	// needs are what the cluster must have.
+	// needs lists the features that the cluster must have.
 	needs []Need
-	// readiness are categories of the Windows operational readiness specification.
+	// readiness lists categories of the Windows operational readiness specification.
 	readiness []string
-	// unrun says that the row was written, and has never been run where it could be shown.
+	// unrun: no one has run the row yet on a cluster that can show it.
 	unrun bool
 	try   func(ctx context.Context, r *run) error
-	// why says why no run can show the row; try is nil then.
+	// why is the reason why no run can show the row. If it is set, try is nil.
 	why string
 }
 
@@ -71,14 +71,15 @@ var (
 	linkOfPage    = regexp.MustCompile(`\[([^\]]+)\]\([^)]+\)`)
 )
 
-// Rows are all rows of the page, with how they are tried.
+// Rows returns all rows of the acceptance list, with their trials.
 func Rows() ([]Row, error) {
 	return rowsOf("the acceptance list", docs.Acceptance, rowOfPage, trials(),
 		func(_, _ string, t trial) trial { return t })
 }
 
-// rowsOf reads the rows of a page whose lines match, by number and title. made creates each row's trial from the
-// number, the line and the known data of the number. Each row must be known, and each known row must exist.
+// rowsOf reads the rows of a page: match finds the lines, with number and title. made creates the trial of a row from
+// its number, its line and the entry of known for the number. Every row of the page must be in known, and every entry
+// of known must be on the page.
 func rowsOf[T any](what, page string, match *regexp.Regexp, known map[string]T,
 	made func(number, line string, of T) trial) ([]Row, error) {
 	var rows []Row
@@ -95,7 +96,7 @@ func rowsOf[T any](what, page string, match *regexp.Regexp, known map[string]T,
 		number := found[1]
 		of, ok := known[number]
 		if !ok {
-			return nil, fmt.Errorf("row %s of %s is not known here", number, what)
+			return nil, fmt.Errorf("row %s of %s is not known to this program", number, what)
 		}
 		delete(known, number)
 		title := strings.NewReplacer("`", "", `\|`, "|").Replace(linkOfPage.ReplaceAllString(found[2], "$1"))
@@ -107,29 +108,28 @@ func rowsOf[T any](what, page string, match *regexp.Regexp, known map[string]T,
 	return rows, nil
 }
 
-// inOrder sorts rows as they are tried.
+// inOrder sorts rows by their stages.
 func inOrder(rows []Row) []Row {
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b Row) int { return int(a.stage) - int(b.stage) })
 	return rows
 }
 
-// unshowable is the outcome of a row that can't be shown on this cluster. It is no failure.
+// unshowable is the error of a row that can't be shown on this cluster. It doesn't count as a failure.
 type unshowable struct{ reason string }
 
-// Error is the reason.
+// Error returns the reason.
 func (u *unshowable) Error() string { return u.reason }
 
-// cannot says why a row can't be shown here.
+// cannot returns an error that says why a row can't be shown on this cluster.
 func cannot(format string, args ...any) error {
 	return &unshowable{reason: fmt.Sprintf(format, args...)}
 }
 
-// wrong is a failure of a row, as opposed to a request that did not succeed: it does not go away by
-// waiting.
+// wrong is an error for a wrong state of the cluster. Waiting doesn't help, unlike after a request that failed.
 type wrong struct{ what string }
 
-// Error is what is wrong.
+// Error says what is wrong.
 func (w *wrong) Error() string { return w.what }
 
 func wrongf(format string, args ...any) error { return &wrong{what: fmt.Sprintf(format, args...)} }

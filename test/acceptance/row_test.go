@@ -20,7 +20,8 @@ func TestA76_EveryRowOfThePageIsTriedOrSaysWhyNot(t *testing.T) {
 	}
 	for _, row := range rows {
 		if (row.try == nil) == (row.why == "") || row.Section == "" || row.Title == "" {
-			t.Errorf("row %s: %q of %q is tried: %t; why not: %q", row.Number, row.Title, row.Section, row.try != nil, row.why)
+			t.Errorf("row %s (%q in section %q): has a trial: %t; reason without a trial: %q", row.Number, row.Title,
+				row.Section, row.try != nil, row.why)
 		}
 	}
 }
@@ -32,9 +33,9 @@ func TestVerdictsAreNotConfused(t *testing.T) {
 			t.Errorf("%v is %q, want %q", err, got, want)
 		}
 	}
-	// A failure together with something that can't be shown is a failure.
+	// If a row has one failure and one error that says it can't be shown, the verdict is a failure.
 	if got, _ := judge(errors.Join(errors.New("broken"), cannot("there is none"))); got != Failed {
-		t.Errorf("a failure is %q", got)
+		t.Errorf("a failure together with an unshowable part has the verdict %q", got)
 	}
 }
 

@@ -19,49 +19,49 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// cleanupTimeout bounds the clean-up that follows an interruption, in addition to LeaveTimeout.
+// cleanupTimeout is the time limit of the clean-up after an interruption, in addition to LeaveTimeout.
 const cleanupTimeout = 5 * time.Minute
 
-// run is one run of the list on one cluster.
+// run is one run of the acceptance list on one cluster.
 type run struct {
 	Options
 	id      string
 	client  client.Client
 	clients kubernetes.Interface
-	// availability is what requests know of the API server.
+	// availability is shared by all requests to the API server.
 	availability *availability
 	cluster      Cluster
-	// nodes are hosts that this run listed and that became nodes.
+	// nodes are the hosts that this run listed and that became nodes.
 	nodes []node
-	// unsafe is the operator's message about an upgrade while hosts joined.
+	// unsafe is the message of the condition Upgradeable while hosts joined.
 	unsafe string
-	// shown are the rows that were shown so far.
+	// shown contains the rows that this run has shown so far.
 	shown map[string]bool
-	// hostless says, by name, why no HostProcess pod starts on a node.
+	// hostless says, by node name, why no HostProcess pod starts there.
 	hostless map[string]string
-	// notes are what the row that is being tried found.
+	// notes are the notes of the current row.
 	notes []string
 	mu    sync.Mutex
 }
 
-// node is a host that this run made a node of.
+// node is a host that this run listed and that became a node.
 type node struct {
 	Host Host
 	Name string
 }
 
-// Result is the result of one row.
+// Result is the result of testing one row.
 type Result struct {
 	Row
 	Verdict Verdict
-	// Reason why it failed or can't be shown.
+	// Reason says why the row failed or can't be shown.
 	Reason string
-	// Notes are what was found.
+	// Notes describe the observations of the row.
 	Notes []string
 	Took  time.Duration
 }
 
-// Report is what a run found.
+// Report is the result of a run.
 type Report struct {
 	Cluster  Cluster
 	Began    time.Time
@@ -69,11 +69,11 @@ type Report struct {
 	Results  []Result
 	Cleaned  []string
 	Leftover string
-	// Interrupted says that rows were left out for it.
+	// Interrupted: the run was interrupted, so the remaining rows were not tested.
 	Interrupted bool
 }
 
-// Count is how many rows have a verdict.
+// Count returns how many rows have a verdict.
 func (r Report) Count(v Verdict) (count int) {
 	for _, result := range r.Results {
 		if result.Verdict == v {
@@ -94,8 +94,7 @@ func newRun(options Options) (*run, error) {
 	return r, err
 }
 
-// Run tries all rows. Its error says why none could be tried; what is wrong with rows is in the
-// report.
+// Run tests all rows. If the run can't begin, Run returns an error. Failures of rows are in the report.
 func Run(ctx context.Context, options Options) (report Report, err error) {
 	rows, err := options.rows()
 	if err != nil {
@@ -122,7 +121,7 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	stop()
 	report.Interrupted = ctx.Err() != nil
 	r.availability.expect(true)
-	// Clean up also after an interruption.
+	// The clean-up also runs after an interruption, so it must not use the cancelled context.
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.LeaveTimeout+cleanupTimeout)
 	defer cancel()
 	cleaned, err := sweep(end, r, true)
@@ -135,7 +134,7 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	return report, nil
 }
 
-// Cleanup removes what earlier runs left, and says what that was.
+// Cleanup removes what earlier runs left, and lists the removed objects.
 func Cleanup(ctx context.Context, options Options) ([]string, error) {
 	r, err := newRun(options)
 	if err != nil {
@@ -147,13 +146,13 @@ func Cleanup(ctx context.Context, options Options) ([]string, error) {
 	return sweep(ctx, r, false)
 }
 
-// try tries rows in the order of their stages, and gives results in the order of the page.
+// try tests the rows in the order of their stages, and returns the results in the order of the page.
 func (r *run) try(ctx context.Context, rows []Row) []Result {
 	results := map[string]Result{}
 	collected := false
 	for _, row := range inOrder(rows) {
 		if row.stage == stageLeave && !collected {
-			r.Evidence.Collect(ctx) // as long as the hosts are nodes
+			r.Evidence.Collect(ctx) // while the hosts are still nodes
 			collected = true
 		}
 		result := Result{Row: row}
@@ -176,7 +175,7 @@ func (r *run) try(ctx context.Context, rows []Row) []Result {
 	return all
 }
 
-// attempt tries one row, if it may be.
+// attempt tests one row if the options and the cluster permit it.
 func (r *run) attempt(ctx context.Context, row Row) error {
 	switch {
 	case !r.wants(row.Number):
@@ -213,8 +212,8 @@ func (r *run) attempt(ctx context.Context, row Row) error {
 	return err
 }
 
-// answers asks an API server that did not answer once more: rows that it can't say anything of are not to
-// wait for it one after the other.
+// answers sends one more request to an API server that did not answer. If the server still doesn't answer, the next
+// rows are skipped, so that they don't each wait for the server.
 func (r *run) answers(ctx context.Context) error {
 	if !r.availability.isAway() {
 		return nil
@@ -247,7 +246,7 @@ func judge(err error) (Verdict, string) {
 	return Failed, err.Error()
 }
 
-// say prints progress. The text may contain words of hosts and users.
+// say prints progress. It removes control characters, because the text may contain output of hosts and users.
 func (r *run) say(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -255,12 +254,13 @@ func (r *run) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(r.Progress, "%s %s\n", time.Now().UTC().Format(time.TimeOnly), text)
 }
 
-// note is something that a row found, for the report.
+// note adds an observation of the current row to the report.
 func (r *run) note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// await polls until a condition holds. It also waits while the state can't be read. It stops if the state is wrong.
+// await polls until a condition holds. If the state can't be read, await continues to poll. If the state is wrong,
+// await returns the error at once.
 func (r *run) await(ctx context.Context, timeout time.Duration, what string,
 	holds func(ctx context.Context) (bool, string, error)) error {
 	last := ""
@@ -286,7 +286,7 @@ func (r *run) await(ctx context.Context, timeout time.Duration, what string,
 	return fmt.Errorf("waiting for %s: %w", what, err)
 }
 
-// after is a text with what comes before it, or nothing.
+// after returns a prefix and a text. If the text is empty, it returns an empty string.
 func after(before, text string) string {
 	if text == "" {
 		return ""

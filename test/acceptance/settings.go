@@ -25,8 +25,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// settings are the rows about settings that reach all nodes. A run changes only the
-// WindowsMachineConfig, and so only a cluster where settings are given there.
+// settings returns the rows about settings that reach all nodes. A run changes only the WindowsMachineConfig.
+// Therefore, these rows need a cluster where this object holds the settings.
 func settings() map[string]trial {
 	allowed := []Disruption{DisruptSettings}
 	return map[string]trial{
@@ -38,10 +38,10 @@ func settings() map[string]trial {
 	}
 }
 
-// settingsField is the key of a run's record that says how settings were before.
+// settingsField is the key in a run's record that holds the previous value of a changed setting.
 const settingsField = "settings"
 
-// changed is one field of the WindowsMachineConfig's spec that a run set, and what it was before.
+// changed is one field of the WindowsMachineConfig's spec that a run set, with its previous value.
 type changed struct {
 	Field       string `json:"field"`
 	Set, Before any
@@ -68,7 +68,7 @@ func trustReaches(ctx context.Context, r *run) error {
 	return settingReaches(ctx, r, changed{Field: "trust", Set: map[string]any{"additionalCA": bundle.Name}})
 }
 
-// newCA creates the certificate of a CA and drops its key.
+// newCA creates a CA certificate. The key is discarded.
 func newCA() (string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -82,7 +82,7 @@ func newCA() (string, error) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), err
 }
 
-// settingReaches changes a field, waits until nodes follow, and restores it.
+// settingReaches changes a field, waits until the nodes have the new revision, and restores the field.
 func settingReaches(ctx context.Context, r *run, c changed) error {
 	if r.cluster.Kind != "Kubernetes" {
 		return cannot("on %s settings are the cluster's own objects, which a run does not change", r.cluster.Kind)
@@ -110,7 +110,7 @@ func settingReaches(ctx context.Context, r *run, c changed) error {
 		})
 }
 
-// set writes to the record what a field was, then the field.
+// setField stores the previous value in the run's record. Then it sets the field.
 func setField(ctx context.Context, r *run, c changed) error {
 	return editSettings(ctx, r, func(spec map[string]any) error {
 		c.Before = spec[c.Field]
@@ -126,15 +126,15 @@ func setField(ctx context.Context, r *run, c changed) error {
 			return err
 		}
 		if err = r.client.Patch(ctx, r.record(), mergePatch(string(patch))); err != nil {
-			return fmt.Errorf("noting how the setting was: %w", err)
+			return fmt.Errorf("storing the previous value of the setting: %w", err)
 		}
 		spec[c.Field] = c.Set
 		return nil
 	})
 }
 
-// restore restores the earlier value of a field from a run's record. If someone has changed the field since, it
-// stays.
+// restore restores the earlier value of a field from a run's record. If someone has changed the field since, restore
+// keeps their value.
 func restore(ctx context.Context, r *run, record *corev1.ConfigMap) (what string, err error) {
 	if err = r.client.Get(ctx, client.ObjectKeyFromObject(record), record); err != nil {
 		return "", client.IgnoreNotFound(err)
@@ -165,15 +165,15 @@ func restore(ctx context.Context, r *run, record *corev1.ConfigMap) (what string
 	return what, client.IgnoreNotFound(r.client.Patch(ctx, record, mergePatch(patch)))
 }
 
-// stillSet reports whether a field still has the written value. It ignores fields below that the API server fills
-// in.
+// stillSet reports whether a field still has the value that the run wrote. It ignores subfields that the API server has
+// filled in.
 func stillSet(now, set any) bool {
 	is, _ := now.(map[string]any)
 	had, _ := set.(map[string]any)
 	return len(is) == len(had) && covers(now, set)
 }
 
-// covers reports whether a value has all that another has.
+// covers reports whether a value contains everything that another value contains.
 func covers(now, set any) bool {
 	switch set := set.(type) {
 	case map[string]any:
@@ -219,7 +219,7 @@ func editSettings(ctx context.Context, r *run, change func(spec map[string]any) 
 	})
 }
 
-// follow waits until the operator publishes another revision than before, and nodes have it.
+// follow waits until the operator publishes a new revision, and the nodes of this run have it.
 func follow(ctx context.Context, r *run, before string) error {
 	return r.await(ctx, r.JoinTimeout, "nodes following the setting",
 		func(ctx context.Context) (bool, string, error) {
@@ -234,7 +234,7 @@ func follow(ctx context.Context, r *run, before string) error {
 		})
 }
 
-// atRevision reports whether the nodes of this run have a revision.
+// atRevision reports whether the nodes of this run have a given revision.
 func atRevision(ctx context.Context, r *run, revision string) (bool, string, error) {
 	for _, mine := range r.nodes {
 		n, err := r.node(ctx, mine.Name)

@@ -10,38 +10,38 @@ import (
 	"path/filepath"
 )
 
-// The protocol between Sonobuoy and its plugins (https://sonobuoy.io/docs/main/plugins/): a variable names the
-// directory for results. The file done in it names the result to send. If the plugin ends without done, Sonobuoy
-// waits for hours.
+// The protocol between Sonobuoy and its plugins (https://sonobuoy.io/docs/main/plugins/): an environment variable names
+// the directory for results. In this directory, the plugin writes a file "done" that contains the path of the archive
+// to send. If the plugin ends without this file, Sonobuoy waits for hours.
 const (
 	sonobuoyVariable = "SONOBUOY_RESULTS_DIR"
 	sonobuoyDefault  = "/tmp/sonobuoy/results"
 	sonobuoyDone     = "done"
-	// The sender takes what follows the first dot of the path for the kind of the file.
+	// Sonobuoy's sender derives the file type from everything after the first dot of the path.
 	sonobuoyArchive = "wmco-e2e.tar.gz"
 )
 
 func sonobuoyDirectory() string { return cmp.Or(os.Getenv(sonobuoyVariable), sonobuoyDefault) }
 
-// notBegun is the report of a run that could not begin: in it that failed.
+// notBegun is the report of a run that could not begin. Its only row has failed.
 func notBegun(err error) Report {
 	return Report{Results: []Result{{Row: Row{Number: "A76", Section: "wmco-e2e", Title: "the run begins"},
 		Verdict: Failed, Reason: err.Error()}}}
 }
 
-// handOver packs the files of a directory, and has Sonobuoy send them.
+// handOver packs the files of a directory, and tells Sonobuoy to send them.
 func handOver(results, to string) (err error) {
 	name := filepath.Join(to, sonobuoyArchive)
 	if err = pack(results, name); err != nil {
 		return fmt.Errorf("packing results for Sonobuoy: %w", err)
 	}
-	// Write done atomically, because it is read as soon as it exists.
+	// Write the file "done" atomically, because Sonobuoy reads it as soon as it exists.
 	done := filepath.Join(to, sonobuoyDone)
 	if err = os.WriteFile(done+".tmp", []byte(name), 0o644); err == nil { //nolint:gosec // another container reads it
 		err = os.Rename(done+".tmp", done)
 	}
 	if err != nil {
-		return fmt.Errorf("telling Sonobuoy where results are: %w", err)
+		return fmt.Errorf("writing the path of the results for Sonobuoy: %w", err)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// plugin is the form of a plugin's file, as far as ours uses it.
+// plugin contains the fields of a Sonobuoy plugin file that this project uses.
 type plugin struct {
 	Config struct {
 		Driver       string `json:"driver"`
@@ -42,18 +42,19 @@ func TestA76_ThePluginForSonobuoyHasFlagsThatThereAre(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	if len(p.Spec.VolumeMounts) != 1 || p.Spec.VolumeMounts[0] != (corev1.VolumeMount{Name: "results", MountPath: sonobuoyDefault}) {
-		t.Errorf("results are lost: %v", p.Spec.VolumeMounts)
+		t.Errorf("Sonobuoy doesn't mount the directory of the results: %v", p.Spec.VolumeMounts)
 	}
-	// make image gives the image the tag of the operator's, and make release its digest.
+	// The plugin must use the operator's image tag, because "make image" builds the image with this tag. "make release"
+	// writes the digest.
 	installed, err := os.ReadFile("../../config/default/kustomization.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, tag, _ := strings.Cut(p.Spec.Image, ":")
 	if !strings.Contains(string(installed), "newTag: "+tag+"\n") {
-		t.Errorf("nothing makes the image %s", p.Spec.Image)
+		t.Errorf("no make target builds the image %s", p.Spec.Image)
 	}
-	// The host in a comment of the file must also be valid.
+	// A comment in the file shows an example host. Its syntax must be valid.
 	args := p.Spec.Args
 	for line := range strings.Lines(string(text)) {
 		if _, flag, ok := strings.Cut(strings.TrimSpace(line), ": --host="); ok {
@@ -62,11 +63,11 @@ func TestA76_ThePluginForSonobuoyHasFlagsThatThereAre(t *testing.T) {
 	}
 	root := newCommand(genericiooptions.NewTestIOStreamsDiscard())
 	if err = root.ParseFlags(args); err != nil || !root.Flags().Changed("sonobuoy") || !root.Flags().Changed("host") {
-		t.Errorf("%v: %v", args, err)
+		t.Errorf("the arguments %v are invalid: %v", args, err)
 	}
 }
 
-// Whoever waits for results would wait for hours.
+// A run that can't begin must still report to Sonobuoy. Otherwise the user waits for hours.
 func TestA76_SonobuoyHearsOfARunThatCouldNotBegin(t *testing.T) {
 	for name, args := range map[string][]string{"no cluster": {"--server=http://127.0.0.1:1"}, "a host that is none": {"--host=x"},
 		"nothing to clean up": {"--cleanup", "--server=http://127.0.0.1:1"}} {
@@ -76,11 +77,11 @@ func TestA76_SonobuoyHearsOfARunThatCouldNotBegin(t *testing.T) {
 			t.Setenv("KUBECONFIG", filepath.Join(directory, "none"))
 			streams, _, _, errOut := genericiooptions.NewTestIOStreams()
 			if code := Main(t.Context(), append([]string{"wmco-e2e", "--sonobuoy"}, args...), streams); code != exitError {
-				t.Errorf("it ends with %d: %s", code, errOut)
+				t.Errorf("the program ended with exit code %d: %s", code, errOut)
 			}
-			// If a server has never answered, the command doesn't wait for it.
+			// If a server has never answered, the program fails at once instead of waiting for it.
 			if strings.Contains(errOut.String(), "waiting for it") || !strings.Contains(errOut.String(), "error: ") {
-				t.Errorf("it says %s", errOut)
+				t.Errorf("the output is %s", errOut)
 			}
 			done, err := os.ReadFile(filepath.Join(directory, sonobuoyDone))
 			if err != nil {

@@ -18,32 +18,32 @@ import (
 )
 
 const (
-	// managedBy is the value of contract.ManagedByLabel on all that we make, and runLabel says which
-	// run made it.
+	// managedBy is the value of contract.ManagedByLabel on all objects that runs create. The label runLabel names the
+	// run.
 	managedBy = "wmco-e2e"
 	runLabel  = contract.Prefix + "e2e-run"
-	// aliveAnnotation on a run's record is the time of its last sign of life, in RFC 3339.
+	// aliveAnnotation is an annotation of a run's record. Its value is the time of the last renewal, in RFC 3339.
 	aliveAnnotation = contract.Prefix + "e2e-alive"
 
-	// longDead times Alive is after how long a run counts as ended at first sight, whatever the clocks
-	// of two computers differ by.
+	// longDead: if a record is older than this many times Alive, its run has certainly ended, even if the clocks of the
+	// two computers differ.
 	longDead = 10
 )
 
-// mergePatch changes what the text, in JSON, says.
+// mergePatch creates a merge patch from JSON.
 func mergePatch(text string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(text)) }
 
 func (r *run) labels() map[string]string {
 	return map[string]string{contract.ManagedByLabel: managedBy, runLabel: r.id}
 }
 
-// record is the ConfigMap that says that a run is alive.
+// record returns the ConfigMap that shows that a run is alive.
 func (r *run) record() *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: managedBy + "-" + r.id,
 		Labels: r.labels(), Annotations: map[string]string{aliveAnnotation: time.Now().UTC().Format(time.RFC3339Nano)}}}
 }
 
-// begin writes the record of this run, and renews it until stop is called.
+// begin creates the record of this run, and renews it until stop is called.
 func begin(ctx context.Context, r *run) (stop func(), err error) {
 	if err = r.client.Create(ctx, r.record()); err != nil {
 		return nil, fmt.Errorf("creating the record of this run: %w", err)
@@ -71,8 +71,8 @@ func begin(ctx context.Context, r *run) (stop func(), err error) {
 	return func() { cancel(); <-ended }, nil
 }
 
-// sweep removes what this run made, or what runs made that have ended, and says what that was. It
-// touches only what has the label or the mark.
+// sweep removes the objects and entries of this run, or of runs that have ended. It returns a list of what it removed.
+// It touches only objects with the label and entries with a mark.
 func sweep(ctx context.Context, r *run, own bool) (cleaned []string, err error) {
 	selected := client.MatchingLabels{contract.ManagedByLabel: managedBy}
 	if own {
@@ -106,7 +106,7 @@ func sweep(ctx context.Context, r *run, own bool) (cleaned []string, err error) 
 		left = errors.Join(left, err)
 	}
 	if left = errors.Join(left, dropList(ctx, r)); left != nil {
-		return cleaned, left // the record stays, and with it the knowledge that something is left
+		return cleaned, left // keep the record, so that a later run cleans up the rest
 	}
 	removed, err := removeAll(ctx, r, &corev1.ConfigMapList{}, selected, client.InNamespace(r.Namespace))
 	if !own {
@@ -115,11 +115,11 @@ func sweep(ctx context.Context, r *run, own bool) (cleaned []string, err error) 
 	return cleaned, err
 }
 
-// removeAll deletes objects of a kind that have our label. windows-instances is no such object, even
-// where we created it: it may have entries of others.
+// removeAll deletes objects of a kind that have the label of runs. Exception: windows-instances never has this label,
+// even if a run created it, because it may contain entries of others.
 func removeAll(ctx context.Context, r *run, list client.ObjectList, options ...client.ListOption) ([]string, error) {
 	if err := r.client.List(ctx, list, options...); err != nil {
-		return nil, fmt.Errorf("listing what runs made: %w", err)
+		return nil, fmt.Errorf("listing objects of runs: %w", err)
 	}
 	var objects []client.Object
 	switch list := list.(type) {
@@ -145,7 +145,7 @@ func removeAll(ctx context.Context, r *run, list client.ObjectList, options ...c
 	return removed, errors.Join(failed...)
 }
 
-// pointers are those to the elements of a slice.
+// pointers returns pointers to the elements of a slice.
 func pointers[T any, P interface {
 	*T
 	client.Object
@@ -156,8 +156,8 @@ func pointers[T any, P interface {
 	return all
 }
 
-// othersEnded waits until no other run has given a sign of life for a while. Clocks of two computers
-// differ, so that it goes by whether the sign changes.
+// othersEnded waits until every other run has ended: its record isn't renewed for a while. The clocks of two computers
+// may differ, so othersEnded checks whether the time in the record changes.
 func othersEnded(ctx context.Context, r *run) error {
 	first, begun := map[string]string{}, time.Now()
 	return r.await(ctx, 2*r.Alive+r.Pace, "waiting for other runs to end",
@@ -189,7 +189,7 @@ func othersEnded(ctx context.Context, r *run) error {
 		})
 }
 
-// longAgo reports whether a sign of life is so old that no clock explains it.
+// longAgo reports whether a record was last renewed so long ago that no difference of clocks explains it.
 func longAgo(sign string, alive time.Duration) bool {
 	at, err := time.Parse(time.RFC3339Nano, sign)
 	return err != nil || time.Since(at).Abs() > longDead*alive

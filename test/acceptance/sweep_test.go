@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// at is a run on a cluster with these objects.
+// at creates a run on a fake cluster with these objects.
 func at(t *testing.T, id string, objects ...client.Object) *run {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -34,7 +34,7 @@ func at(t *testing.T, id string, objects ...client.Object) *run {
 		client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
 }
 
-// later is another run on the same cluster.
+// later creates another run on the same cluster.
 func later(r *run) *run {
 	return &run{Options: r.Options, id: "two", availability: r.availability,
 		shown: map[string]bool{}, client: r.client}
@@ -45,7 +45,7 @@ func listOf(data map[string]string) *corev1.ConfigMap {
 		Name: contract.InstancesConfigMap}, Data: data}
 }
 
-// now reads an object, which may be gone.
+// now reads an object, and reports whether it exists.
 func now[T client.Object](t *testing.T, r *run, object T) (T, bool) {
 	t.Helper()
 	err := r.client.Get(t.Context(), client.ObjectKeyFromObject(object), object)
@@ -62,14 +62,14 @@ func TestA76_OnlyEntriesWithAMarkAreRemovedAndOnlyAsTheyWereWritten(t *testing.T
 		t.Fatal(err)
 	}
 	if verdict, _ := judge(listEntries(t.Context(), r, map[string]string{"10.0.0.1": someone})); verdict != Unshown {
-		t.Errorf("an entry of the user's was taken: %s", verdict)
+		t.Errorf("the run used an entry of the user: %s", verdict)
 	}
 	list, _ := now(t, r, listOf(nil))
-	list.Data["10.0.0.3"] = "username=changed" // by the user, since
+	list.Data["10.0.0.3"] = "username=changed" // the user has changed it since
 	if err := r.client.Update(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
-	two := later(r) // finds what the first left
+	two := later(r) // cleans up after the first run
 	if _, err := sweep(t.Context(), two, false); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestA76_OnlyEntriesWithAMarkAreRemovedAndOnlyAsTheyWereWritten(t *testing.T
 		t.Errorf("windows-instances has %v, want %v", list.Data, want)
 	}
 	if len(list.Annotations) > 0 {
-		t.Errorf("marks are left: %v", list.Annotations)
+		t.Errorf("the marks of the run were not removed: %v", list.Annotations)
 	}
 }
 
@@ -101,7 +101,8 @@ func TestA76_AListThatARunCreatedGoesUnlessSomebodyUsesIt(t *testing.T) {
 		}
 		list, there := now(t, r, listOf(nil))
 		if there != used || used && (len(list.Labels) > 0 || len(list.Data) != 1) {
-			t.Errorf("used: %t: it is there: %t, %v %v", used, there, list.Labels, list.Data)
+			t.Errorf("someone uses windows-instances: %t; it exists: %t, labels %v, data %v", used, there, list.Labels,
+				list.Data)
 		}
 	}
 }
@@ -115,7 +116,7 @@ func TestA76_ASettingIsRestoredByALaterRunUnlessSomebodyChangedIt(t *testing.T) 
 		settings.Spec.Proxy.HTTPProxy = "http://proxy.invalid"
 		r := at(t, "one", settings)
 		record := r.record()
-		record.Annotations[aliveAnnotation] = time.Unix(0, 0).Format(time.RFC3339Nano) // it was killed long ago
+		record.Annotations[aliveAnnotation] = time.Unix(0, 0).Format(time.RFC3339Nano) // the run was killed long ago
 		if err := r.client.Create(t.Context(), record); err != nil {
 			t.Fatal(err)
 		}
@@ -140,10 +141,10 @@ func TestA76_ASettingIsRestoredByALaterRunUnlessSomebodyChangedIt(t *testing.T) 
 		}
 		if settings, _ = now(t, r, settings); len(settings.Spec.Mirrors.ImageDigestMirrors) != want ||
 			settings.Spec.Proxy.HTTPProxy == "" {
-			t.Errorf("theirs: %t: the settings are %+v", theirs, settings.Spec)
+			t.Errorf("changed by the user: %t; the settings are %+v", theirs, settings.Spec)
 		}
 		if _, there := now(t, r, record); there {
-			t.Error("the record is left")
+			t.Error("the record of the run was not deleted")
 		}
 	}
 }
@@ -155,10 +156,10 @@ func TestA76_ASettingOfTheUsersIsNotReplaced(t *testing.T) {
 	r := at(t, "one", settings)
 	ours := changed{Field: "trust", Set: map[string]any{"additionalCA": "ours"}}
 	if verdict, why := judge(setField(t.Context(), r, ours)); verdict != Unshown {
-		t.Errorf("%s %s", verdict, why)
+		t.Errorf("the row is %s: %s", verdict, why)
 	}
 	if settings, _ = now(t, r, settings); settings.Spec.Trust.AdditionalCA != "theirs" {
-		t.Errorf("it is %q", settings.Spec.Trust.AdditionalCA)
+		t.Errorf("the additional CA is %q", settings.Spec.Trust.AdditionalCA)
 	}
 }
 
@@ -173,11 +174,11 @@ func TestA76_ARunThatIsAtWorkIsNotCleanedUpBehindItsBack(t *testing.T) {
 		}
 		two := later(r)
 		if _, err = sweep(t.Context(), two, false); err == nil {
-			t.Error("what a living run made was removed")
+			t.Error("objects of a run that is still alive were removed")
 		}
 		stop()
 		if _, err = sweep(t.Context(), two, false); err != nil {
-			t.Errorf("a run that ended is in the way: %v", err)
+			t.Errorf("the record of a run that has ended blocks a new run: %v", err)
 		}
 	})
 }

@@ -21,7 +21,7 @@ func trials() map[string]trial {
 	return all
 }
 
-// elsewhere are the rows that no run on a cluster can show.
+// elsewhere returns the rows that no run on a user's cluster can show.
 func elsewhere() map[string]trial {
 	all := map[string]trial{}
 	for why, rows := range map[string][]string{

@@ -24,14 +24,13 @@ import (
 //go:embed manifests
 var manifestFiles embed.FS
 
-// DefaultImage is what rows with containers run: agnhost, which has variants for Linux and for builds
-// of Windows.
+// DefaultImage is the default image of rows with containers: agnhost, which supports Linux and several Windows builds.
 const DefaultImage = "registry.k8s.io/e2e-test-images/agnhost:2.53"
 
-// guardLabel on a namespace has the API server complete pods for Windows.
+// guardLabel is a label of a namespace. In a namespace with this label, the API server completes pods for Windows.
 const guardLabel = contract.Prefix + "workload-guard"
 
-// workloads are the rows about pods.
+// workloads returns the rows about pods.
 func workloads() map[string]trial {
 	return map[string]trial{
 		"A39": {stage: stageNodes, needs: []Need{NeedContainers, NeedScheduler}, unrun: true, try: workloadsWork,
@@ -42,7 +41,7 @@ func workloads() map[string]trial {
 	}
 }
 
-// namespace makes a namespace of this run's own.
+// makeNamespace creates a namespace for this run.
 func (r *run) makeNamespace(ctx context.Context, suffix string, labels map[string]string) (string, error) {
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: managedBy + "-" + r.id + "-" + suffix,
 		Labels: r.labels()}}
@@ -75,7 +74,7 @@ func apply(ctx context.Context, r *run, namespace, file string) error {
 	return nil
 }
 
-// classOf names the RuntimeClass of a build.
+// classOf returns the name of the RuntimeClass for a Windows build.
 func classOf(build string) string {
 	for _, known := range contract.WindowsBuilds() {
 		if known.Label() == build {
@@ -118,7 +117,7 @@ func podsArePlaced(ctx context.Context, r *run) error {
 	return errors.Join(placed, r.drop(ctx, namespace))
 }
 
-// deploy makes a Deployment of two pods.
+// deploy creates a Deployment of two pods.
 func deploy(ctx context.Context, r *run, namespace, name string, class *string) error {
 	labels := map[string]string{"wmco-e2e": name}
 	replicas := int32(2)
@@ -175,7 +174,7 @@ func unschedulable(pod *corev1.Pod) string {
 	return ""
 }
 
-// drop removes a namespace of this run, and waits until its pods are gone: a drain would wait for them.
+// drop deletes a namespace of this run. It waits until the pods are gone, because a later drain would wait for them.
 func (r *run) drop(ctx context.Context, namespace string) error {
 	err := r.client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	if client.IgnoreNotFound(err) != nil {
@@ -185,11 +184,11 @@ func (r *run) drop(ctx context.Context, namespace string) error {
 		func(ctx context.Context) (bool, string, error) {
 			pods := &corev1.PodList{}
 			err := r.client.List(ctx, pods, client.InNamespace(namespace))
-			return len(pods.Items) == 0, fmt.Sprintf("%d are there", len(pods.Items)), err
+			return len(pods.Items) == 0, fmt.Sprintf("%d pods still exist", len(pods.Items)), err
 		})
 }
 
-// guardCompletesPods is A73. Its pods are dry runs.
+// guardCompletesPods tests row A73. It creates its pods as dry runs.
 func guardCompletesPods(ctx context.Context, r *run) error {
 	policy := &unstructured.Unstructured{}
 	policy.SetGroupVersionKind(schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1",
@@ -221,7 +220,7 @@ func guardCompletesPods(ctx context.Context, r *run) error {
 	root.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64)}
 	if err = r.client.Create(ctx, root, client.DryRunAll); !apierrors.IsInvalid(err) {
 		completed = errors.Join(completed, fmt.Errorf("a pod for Windows with runAsUser is not refused as invalid: %w",
-			errors.Join(err, errors.New("it must be"))))
+			errors.Join(err, errors.New("the API server must answer Invalid"))))
 	}
 	return errors.Join(completed, r.drop(ctx, namespace))
 }

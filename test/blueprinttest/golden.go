@@ -1,7 +1,8 @@
-// Package blueprinttest reads the golden files of blueprint: what nodes are given, by platform and settings.
+// Package blueprinttest reads the golden files of package blueprint: the rendered configuration of nodes, by platform
+// and settings.
 //
-// Tests of blueprint use it, and those of what takes what blueprint renders. none.yaml is whole; the others
-// are unified diffs to it. Product code never imports it.
+// Tests of blueprint use it, and tests of packages that consume blueprint's output. none.yaml is complete. The other
+// files are unified diffs against it. Product code never imports this package.
 package blueprinttest
 
 import (
@@ -13,7 +14,7 @@ import (
 	"testing"
 )
 
-// Golden gives what the files of a folder say, by their names without the extension.
+// Golden returns the contents of the golden files of a folder, by file name without the extension.
 func Golden(tb testing.TB, folder string) map[string]string {
 	tb.Helper()
 	whole := read(tb, filepath.Join(folder, "none.yaml"))
@@ -41,7 +42,7 @@ func read(tb testing.TB, path string) string {
 	return string(text)
 }
 
-// patch gives what a unified diff makes of a text.
+// patch applies a unified diff to a text.
 func patch(text, diff string) (string, error) {
 	old := slices.Collect(strings.Lines(text))
 	var made strings.Builder
@@ -51,16 +52,16 @@ func patch(text, diff string) (string, error) {
 		if kind == '@' {
 			first := 0
 			if _, err := fmt.Sscanf(line, "@ -%d", &first); err != nil || first <= at || first > len(old) {
-				return "", fmt.Errorf("%q is no place in none.yaml: run blueprint's tests with -update", line)
+				return "", fmt.Errorf("%q does not match a line of none.yaml: run blueprint's tests with -update", line)
 			}
 			made.WriteString(strings.Join(old[at:first-1], ""))
 			at = first - 1
 			continue
 		}
-		if kind != '+' { // it is in the old text
+		if kind != '+' { // the line is in the old text
 			at++
 		}
-		if kind != '-' { // it is in the new one
+		if kind != '-' { // the line is in the new text
 			made.WriteString(line)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Apply creates objects with their status, or makes those that exist like them.
+// Apply creates objects with their status. If an object exists, Apply updates it.
 func Apply(ctx context.Context, c client.Client, objects ...client.Object) error {
 	for _, object := range objects {
 		what := fmt.Sprintf("%T %s", object, object.GetName())
@@ -48,7 +48,7 @@ func Apply(ctx context.Context, c client.Client, objects ...client.Object) error
 	return nil
 }
 
-// Certificate makes a CA certificate in PEM. Its key is thrown away.
+// Certificate creates a CA certificate in PEM. The key is discarded.
 func Certificate(name string) ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package clustertest makes the objects of an OpenShift cluster that the operator reads, for tests
-// and for the lab.
+// Package clustertest creates the objects of an OpenShift cluster that the operator reads. Tests and the lab use it.
 //
-// Its objects are valid by OpenShift's own definitions, so that a real API server takes them.
-// Product code never imports it.
+// Its objects are valid by OpenShift's own definitions, so that a real API server accepts them. Product code never
+// imports this package.
 package clustertest

@@ -19,7 +19,7 @@ import (
 // RenderedWorker is the name of the MachineConfig that workers run.
 const RenderedWorker = "rendered-worker-0123456789abcdef0123456789abcdef"
 
-// CredentialProvider is what OpenShift puts on AWS workers for images in the cloud's registry.
+// CredentialProvider is the configuration that OpenShift writes to AWS workers for images in the cloud's registry.
 const CredentialProvider = `apiVersion: kubelet.config.k8s.io/v1
 kind: CredentialProviderConfig
 providers:
@@ -34,21 +34,19 @@ providers:
 
 // Options describe a cluster.
 type Options struct {
-	// Platform is None when empty.
+	// Platform of the cluster. Default: None.
 	Platform configv1.PlatformType
-	// APIServer is the internal URL of the API server; https://api-int.lab.example.com:6443 when
-	// empty.
+	// APIServer is the internal URL of the API server. Default: https://api-int.lab.example.com:6443.
 	APIServer string
-	// ServiceNetwork is 172.30.0.0/16 when empty.
+	// ServiceNetwork is the CIDR of Services. Default: 172.30.0.0/16.
 	ServiceNetwork string
-	// VXLANPort of the hybrid overlay; 0 leaves it out.
+	// VXLANPort of the hybrid overlay. 0 omits the port.
 	VXLANPort uint32
-	// KubeletCA and RootCA are PEM bundles; new ones are made when they are empty.
+	// KubeletCA and RootCA are PEM bundles. If one is empty, Objects creates a new CA.
 	KubeletCA, RootCA []byte
 }
 
-// Objects are everything that facts are read from: apply them with Apply, because some have a
-// status of their own.
+// Objects returns all objects that the operator reads facts from. Create them with Apply, because some have a status.
 func Objects(o Options) ([]client.Object, error) {
 	o = o.withDefaults()
 	for _, ca := range []*[]byte{&o.KubeletCA, &o.RootCA} {
@@ -166,7 +164,7 @@ func workerPool() *machineconfigurationv1.MachineConfigPool {
 	}
 }
 
-// ignition is the configuration of a worker, cut down to what is read.
+// ignition returns the part of a worker's Ignition configuration that the operator reads.
 func ignition(o Options) ([]byte, error) {
 	flags := ""
 	if o.Platform != configv1.NonePlatformType {
