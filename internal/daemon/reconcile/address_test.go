@@ -15,7 +15,7 @@ import (
 
 const reserved = state.DirCNIState + `\networks\` + contract.HybridOverlayNetwork
 
-// reservations returns the addresses that host-local assigns to no pod, with the content of their files.
+// reservations returns the addresses that host-local does not assign to pods, and the content of their files.
 func (r *rig) reservations(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -33,8 +33,8 @@ func (r *rig) reservations(t *testing.T) map[string]string {
 	return all
 }
 
-// HNS takes the address from the same range, and host-local goes by its files alone: the plugin's
-// first pod would have had the address of kube-proxy's endpoint.
+// HNS takes the address of kube-proxy's endpoint from the same range as host-local, which only knows the addresses in
+// its files. Without a reservation, the plugin's first pod would get the endpoint's address.
 func TestNoPodGetsTheAddressOfKubeProxysEndpoint(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -49,7 +49,7 @@ func TestNoPodGetsTheAddressOfKubeProxysEndpoint(t *testing.T) {
 		}
 		first := endpoint()
 		if all := r.reservations(t); len(all) != 1 || all[first] == "" {
-			t.Fatalf("reserved are %v, want %s", all, first)
+			t.Fatalf("the reserved addresses are %v, want %s", all, first)
 		}
 
 		t.Log("the network is another after a boot, and another pod's file lies there")
@@ -66,19 +66,19 @@ func TestNoPodGetsTheAddressOfKubeProxysEndpoint(t *testing.T) {
 		r.write(t, reserved+`\`+second, pod)
 		pass(5 * time.Minute)
 		if all := r.reservations(t); second == first || all[second] != pod {
-			t.Errorf("reserved are %v; what was a pod's is not ours to change", all)
+			t.Errorf("the reserved addresses are %v; a pod's reservation was changed", all)
 		}
 		if err := r.Host().Files.Remove(reserved + `\` + second); err != nil {
 			t.Fatal(err)
 		}
 		pass(5 * time.Minute)
 		if all := r.reservations(t); len(all) != 1 || all[second] == "" {
-			t.Errorf("reserved are %v, want %s", all, second)
+			t.Errorf("the reserved addresses are %v, want %s", all, second)
 		}
 	})
 }
 
-// kube-proxy starts with the address of the boot before. If it finds no endpoint with it, it makes one
+// kube-proxy starts with the address from before the reboot. If no endpoint has this address, kube-proxy creates one
 // without a name (kubernetes pkg/proxy/winkernel/proxier.go, newSourceVIP).
 func TestAfterABootTheSourceAddressStaysAndHasOneEndpoint(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -105,18 +105,18 @@ func TestAfterABootTheSourceAddressStaysAndHasOneEndpoint(t *testing.T) {
 		mine := sim.HNSEndpoint{Name: contract.SourceVIPEndpointName, Address: netip.MustParseAddr("10.132.1.3"),
 			Attached: true}
 		if all := remade(pod); !slices.Equal(all, []sim.HNSEndpoint{pod, mine}) {
-			t.Fatalf("beside another's, there are %+v", all)
+			t.Fatalf("with a pod's endpoint, the endpoints are %+v", all)
 		}
 		t.Log("HNS would give the first address")
 		if all := remade(); !slices.Equal(all, []sim.HNSEndpoint{mine}) {
-			t.Errorf("on a new network there are %+v", all)
+			t.Errorf("on a new network, the endpoints are %+v", all)
 		}
 		adopted := sim.HNSEndpoint{Address: mine.Address, Attached: true}
 		if all := remade(sim.HNSEndpoint{Address: mine.Address}); !slices.Equal(all, []sim.HNSEndpoint{adopted}) {
-			t.Errorf("beside kube-proxy's, there are %+v", all)
+			t.Errorf("with kube-proxy's own endpoint, the endpoints are %+v", all)
 		}
 		if all := r.reservations(t); len(all) != 1 || all[mine.Address.String()] == "" {
-			t.Errorf("reserved are %v, want %s", all, mine.Address)
+			t.Errorf("the reserved addresses are %v, want %s", all, mine.Address)
 		}
 		if config := r.read(t, contract.PathKubeProxyConfig); config != "vip: "+mine.Address.String() {
 			t.Errorf("kube-proxy is configured with %q", config)

@@ -19,8 +19,9 @@ func (p *pulls) passes() int {
 	return len(p.changed)
 }
 
-// TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway: the time of its next attempt
-// lies behind, but nothing can be tried.
+// TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway: a revision failed, and the time of its next
+// attempt has passed. While the API server is away, nothing can be tried, so the daemon must not start pass after
+// pass.
 func TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -43,8 +44,9 @@ func TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway(t *test
 	})
 }
 
-// TestServicesStayWhileARevisionIsOnlyPartlyUnderstood: the daemon was replaced by that revision's daemon. Now the
-// Node names another revision, whose payload is not on the host.
+// TestServicesStayWhileARevisionIsOnlyPartlyUnderstood: a revision that the daemon understands only in part has
+// replaced the daemon's program. Now the Node names the next revision, whose payload is not on the host. The services
+// must stay.
 func TestServicesStayWhileARevisionIsOnlyPartlyUnderstood(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.supplied(t, newProxy, newKubelet)
@@ -59,7 +61,7 @@ func TestServicesStayWhileARevisionIsOnlyPartlyUnderstood(t *testing.T) {
 			pass(100 * time.Millisecond)
 		}
 		if r.replaced.Load() == 0 {
-			t.Fatal("the daemon was not replaced: this shows nothing")
+			t.Fatal("the daemon was not replaced, so the test shows nothing")
 		}
 		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, withDaemon(next(), newDaemon)))
 		pass(10 * time.Second)

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// pids are the processes of services.
+// pid returns the process ID of a service.
 func (r *rig) pid(t *testing.T, name string) uint32 {
 	t.Helper()
 	s, err := r.Host().Services.Get(t.Context(), name)
@@ -22,7 +22,7 @@ func (r *rig) pid(t *testing.T, name string) uint32 {
 	return s.PID
 }
 
-// another is a manifest with other settings for kubelet and kube-proxy.
+// another returns a manifest with other settings for kubelet and kube-proxy.
 func another(text string) contract.Manifest {
 	m := manifest()
 	m.Files[0].Content = text
@@ -31,12 +31,11 @@ func another(text string) contract.Manifest {
 	return m
 }
 
-// expectServing checks that everything runs with the settings of a manifest: its files, and no
-// service down.
+// expectServing checks that all services run, and that all files have the settings of a manifest.
 func (r *rig) expectServing(t *testing.T, text string) {
 	t.Helper()
 	if got := r.read(t, contract.PathKubeletConfig); got != text {
-		t.Errorf("kubelet's configuration is %q, and not %q", got, text)
+		t.Errorf("kubelet's configuration is %q, want %q", got, text)
 	}
 	for _, s := range manifest().Services {
 		if state := r.state(t, s.Name); state != winos.ServiceRunning {
@@ -46,7 +45,7 @@ func (r *rig) expectServing(t *testing.T, text string) {
 	r.expectNoLeftovers(t)
 }
 
-// expectNoLeftovers checks that nothing that was prepared, or moved aside, is left.
+// expectNoLeftovers checks that no prepared or renamed file is left.
 func (r *rig) expectNoLeftovers(t *testing.T) {
 	t.Helper()
 	for key := range r.Snapshot() {
@@ -57,7 +56,7 @@ func (r *rig) expectNoLeftovers(t *testing.T) {
 	}
 }
 
-// lock holds a file open like a program that prevents its replacement.
+// lock holds a file open, like a program that prevents its replacement.
 func (r *rig) lock(t *testing.T, path string) {
 	t.Helper()
 	f, err := r.OpenFile(path, os.O_RDONLY)
@@ -98,7 +97,8 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 			func(_ *testing.T, r *rig) { r.HangStop("kube-proxy", true); r.unkillable.Store(true) },
 			func(t *testing.T, r *rig) {
 				r.HangStop("kube-proxy", false)
-				if err := r.CrashService("kube-proxy"); err != nil { // as an administrator does with Task Manager
+				// An administrator ends the process, for example with Task Manager.
+				if err := r.CrashService("kube-proxy"); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -137,7 +137,7 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 				r.expectStatus(t, one(), c.reason)
 				if status := r.annotations(t)[contract.ApplyStatusAnnotation]; name != "a full disk" &&
 					!strings.Contains(status, two) {
-					t.Errorf("the status does not name the version: %q", status)
+					t.Errorf("the status does not name the revision: %q", status)
 				}
 				c.mend(t, r)
 				pass(25 * time.Minute)
@@ -148,8 +148,8 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 	}
 }
 
-// Each attempt restarts what pods feel, so they become rare; and whoever looks at the Node in the
-// middle of one reads why.
+// Each attempt restarts services that pods notice, so attempts become rare. During an attempt, the Node shows its
+// reason.
 func TestADesiredStateThatIsLeftAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 	for name, again := range map[string]func(t *testing.T, r *rig){
 		"all by one daemon":             func(*testing.T, *rig) {},
@@ -174,13 +174,13 @@ func TestADesiredStateThatIsLeftAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 					was = now
 					r.expectStatus(t, one(), contract.ReasonServiceFailed)
 				}
-				// After 1, 2, 4, 8, 16, 20, 20, … min, give or take a fifth.
+				// The attempts come after 1, 2, 4, 8, 16, 20, 20, … min, plus or minus a fifth.
 				if len(tried) < 8 || len(tried) > 12 {
-					t.Errorf("tried at %v", tried)
+					t.Errorf("the attempts were at %v", tried)
 				}
 				for i := 2; i < 6; i++ {
 					if pause, before := tried[i]-tried[i-1], tried[i-1]-tried[i-2]; pause < before {
-						t.Errorf("after %s it paused for %s", before, pause)
+						t.Errorf("after %s the pause was %s", before, pause)
 					}
 				}
 			})
@@ -191,7 +191,7 @@ func TestADesiredStateThatIsLeftAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, r *rig) contract.Manifest{
 		"a full disk": func(_ *testing.T, r *rig) contract.Manifest {
-			r.SetDiskFree(20_000) // room for the state file
+			r.SetDiskFree(20_000) // room for the state file only
 			return another(strings.Repeat("x", 30_000))
 		},
 		"payload that is not there": func(_ *testing.T, _ *rig) contract.Manifest {
@@ -272,7 +272,7 @@ func TestARevisionThatFailsBeforeItReplacedAnythingRestartsNothing(t *testing.T)
 		r.expectStatus(t, two, "")
 		r.expectServing(t, "two")
 		if r.pid(t, "kubelet") == before["kubelet"] || r.pid(t, "kube-proxy") == before["kube-proxy"] {
-			t.Error("a service runs with what was before")
+			t.Error("a service runs with the old configuration")
 		}
 	})
 }
@@ -355,7 +355,7 @@ func TestWhatFailedBeforeDoesNotKeepAChangeBack(t *testing.T) {
 		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
 		pass(10 * time.Second)
 		if got := r.read(t, contract.PathKubeletConfig); got != "two" {
-			t.Errorf("kubelet's configuration is %q: the change waits for something that it has nothing to do with",
+			t.Errorf("kubelet's configuration is %q: the change waits because of an unrelated failure",
 				got)
 		}
 		r.broken.Store(false)
@@ -383,7 +383,7 @@ func TestWhatFailedBeforeIsKnownToTheNextDaemon(t *testing.T) {
 			r.stopDaemon()
 			file, err := state.Read(r.Host().Files)
 			if err != nil || len(file.Faults) == 0 {
-				t.Fatalf("it is written that %v failed, %v", file.Faults, err)
+				t.Fatalf("the state file has the failures %v, %v", file.Faults, err)
 			}
 			for i := range file.Faults {
 				file.Faults[i].Detail = "as an older daemon put it"
@@ -413,7 +413,8 @@ func TestWhatFailedBeforeIsKnownToTheNextDaemon(t *testing.T) {
 				restart(t, r, func() { r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two"))) })
 				pass(20 * time.Second)
 				if got := r.read(t, contract.PathKubeletConfig); got != "two" {
-					t.Errorf("kubelet's configuration is %q: the change is given up for what failed before it", got)
+					t.Errorf("kubelet's configuration is %q: the change is rolled back because of an earlier failure",
+						got)
 				}
 				r.broken.Store(false)
 				pass(10 * time.Minute)
@@ -423,7 +424,8 @@ func TestWhatFailedBeforeIsKnownToTheNextDaemon(t *testing.T) {
 	}
 }
 
-// A service that another program keeps from its port comes up and ends, whatever the revision.
+// Another program uses a service's port, so the service starts and ends at each revision. The revision must not be
+// blamed.
 func TestAServiceThatDidNotStayUpBeforeKeepsNoChangeBack(t *testing.T) {
 	for name, restart := range map[string]func(t *testing.T, r *rig, publish func()){
 		"by one daemon": func(_ *testing.T, _ *rig, publish func()) { publish() },
@@ -460,7 +462,7 @@ func TestAServiceThatDidNotStayUpBeforeKeepsNoChangeBack(t *testing.T) {
 	}
 }
 
-// An older daemon wrote what does not stay up as it wrote all that failed, and then gave way.
+// An older daemon recorded a service that does not stay up like any other failure. Then it was replaced.
 func TestAServiceThatDidNotStayUpForAnOlderDaemonKeepsNoChangeBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -485,7 +487,7 @@ func TestAServiceThatDidNotStayUpForAnOlderDaemonKeepsNoChangeBack(t *testing.T)
 	})
 }
 
-// doesNotStayUp has kube-proxy end right after each start, until the daemon has noticed.
+// doesNotStayUp lets kube-proxy end right after each start, until the daemon has noticed.
 func doesNotStayUp(t *testing.T, r *rig) {
 	t.Helper()
 	r.crashing.Store(true)
@@ -495,7 +497,7 @@ func doesNotStayUp(t *testing.T, r *rig) {
 	pass(10 * time.Minute)
 }
 
-// expectKept checks for some minutes that the revision "two" is there and was not given up.
+// expectKept checks for some minutes that revision "two" is applied and is not rolled back.
 func (r *rig) expectKept(t *testing.T) {
 	t.Helper()
 	pass(10 * time.Second)
@@ -503,7 +505,7 @@ func (r *rig) expectKept(t *testing.T) {
 		pass(time.Second)
 		file, err := state.Read(r.Host().Files)
 		if got := r.read(t, contract.PathKubeletConfig); got != "two" || err != nil || file.Failed != nil {
-			t.Errorf("kubelet's configuration is %q, and %+v failed, %v", got, file.Failed, err)
+			t.Errorf("kubelet's configuration is %q, and the failed revision is %+v, %v", got, file.Failed, err)
 			return
 		}
 	}
@@ -527,12 +529,13 @@ func TestAServiceThatDidNotStayUpBeforeExcusesNoOther(t *testing.T) {
 		pass(5 * time.Second)
 		file, err := state.Read(r.Host().Files)
 		if got := r.read(t, contract.PathKubeletConfig); got != "{}" || err != nil || file.Failed == nil {
-			t.Errorf("kubelet's configuration is %q, and %+v failed, %v", got, file.Failed, err)
+			t.Errorf("kubelet's configuration is %q, and the failed revision is %+v, %v", got, file.Failed, err)
 		}
 	})
 }
 
-// A repaired failure, or a failure that came with a revision on trial, excuses no other revision.
+// A failure that existed before a revision excuses the same failure at that revision. But if the failure was
+// repaired, or came with a revision on trial, it excuses no later revision.
 func TestOnlyWhatStillFailsExcusesTheNextRevision(t *testing.T) {
 	breakProxy := func(t *testing.T, r *rig) {
 		t.Helper()
@@ -551,7 +554,7 @@ func TestOnlyWhatStillFailsExcusesTheNextRevision(t *testing.T) {
 			pass(15 * time.Second)
 			r.expectStatus(t, three, "")
 			if file, err := state.Read(r.Host().Files); err != nil || len(file.Faults) > 0 {
-				t.Errorf("of a revision that holds it is written that %v fails, %v", file.Faults, err)
+				t.Errorf("for a revision that holds, the state file has the failures %v, %v", file.Faults, err)
 			}
 		},
 		"it was cured by a reboot": func(t *testing.T, r *rig) {
@@ -569,25 +572,27 @@ func TestOnlyWhatStillFailsExcusesTheNextRevision(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
 				before(t, r)
-				r.stopDaemon() // the next one knows what this one wrote
+				r.stopDaemon() // the next daemon reads what this one wrote
 				held := r.read(t, contract.PathKubeletConfig)
-				r.picky.Store(true) // kube-proxy fails in the same way with what comes
+				r.picky.Store(true) // with the next revision, kube-proxy fails in the same way
 				r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
 				r.start(t, r.api)
 				pass(40 * time.Second)
 				if got := r.read(t, contract.PathKubeletConfig); got != held {
-					t.Errorf("kubelet's configuration is %q: what fails now is excused by what failed once", got)
+					t.Errorf("kubelet's configuration is %q: a repaired failure excuses the new one", got)
 				}
 			})
 		})
 	}
 }
 
-// A failure at a revision that has not held yet counts as caused by that revision.
+// A failure that appears during a trial counts as caused by the revision on trial. It must not excuse the next
+// revision.
 func TestWhatCameWithARevisionOnTrialExcusesNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
-		r.pulls.fail(contract.NewProblem(contract.ReasonPortInUse, "test")) // so that no revision is verified
+		// No revision can be verified with this fault.
+		r.pulls.fail(contract.NewProblem(contract.ReasonPortInUse, "test"))
 		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("two")))
 		pass(20 * time.Second)
 		if got := r.read(t, contract.PathKubeletConfig); got != "two" {
@@ -599,10 +604,11 @@ func TestWhatCameWithARevisionOnTrialExcusesNoOther(t *testing.T) {
 		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, another("three")))
 		pass(20 * time.Second)
 		if got := r.read(t, contract.PathKubeletConfig); got != "{}" {
-			t.Errorf("kubelet's configuration is %q: what fails is excused by what came with a revision on trial", got)
+			t.Errorf("kubelet's configuration is %q: a failure from an unfinished trial excuses the next revision", got)
 		}
 		r.unlock(t)
-		pass(25 * time.Second) // the next pass comes 42 s after the first at the latest, the next attempt after 48 s
+		// The next pass comes at most 42 s after the first, the next attempt at least 48 s after it.
+		pass(25 * time.Second)
 		r.expectServing(t, "{}")
 	})
 }
@@ -624,7 +630,7 @@ func TestADaemonThatEndsInTheMiddleGoesOnWhereItWas(t *testing.T) {
 				r.StopLinger("kubelet", 3*time.Second)
 				two := r.publish(t, another("two"))
 				r.annotate(t, contract.DesiredRevisionAnnotation, two)
-				pass(time.Second) // the files are new, and kubelet is stopping
+				pass(time.Second) // the files are replaced, and kubelet is stopping
 				r.stopDaemon()
 				r.picky.Store(c.refusing)
 				if c.away {
@@ -668,7 +674,7 @@ func TestAfterARebootWithoutTheAPIServerTheLastDesiredStateHolds(t *testing.T) {
 		all, err := r.Host().Environment.All(t.Context())
 		if err != nil || all["HTTPS_PROXY"] != c.Environment["HTTPS_PROXY"] ||
 			r.read(t, `C:\k\tls\certs\tls.key`) != "key" || r.read(t, hostsFile("quay.io")) != "m.example" {
-			t.Errorf("the confidential part does not hold: %v, %v", all, err)
+			t.Errorf("the confidential part is not applied: %v, %v", all, err)
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// proxied has one revision hold that has a proxy with a password.
+// proxied applies a revision that sets a proxy with a password.
 func proxied(t *testing.T, r *rig) {
 	t.Helper()
 	m := manifest()
@@ -19,18 +19,18 @@ func proxied(t *testing.T, r *rig) {
 	r.expectStatus(t, version, "")
 }
 
-// Services that are down come up with their proxy's password, without the API server.
+// Stopped services must start with the proxy's password, even if the API server is away.
 func TestServicesStartWithTheirConfidentialEnvironmentWithoutTheAPIServer(t *testing.T) {
 	for name, bring := range map[string]func(t *testing.T, r *rig){
 		"another revision fails meanwhile": func(t *testing.T, r *rig) {
-			r.FailService("hybrid-overlay-node", true) // kube-proxy, which needs it, is stopped by then
+			r.FailService("hybrid-overlay-node", true) // kube-proxy depends on it, and is stopped by then
 			two := r.want(t, another("two"), rules("a.example"))
 			pass(15 * time.Second)
 			if named := r.annotations(t)[contract.DesiredRevisionAnnotation]; named != two {
-				t.Errorf("the Node names %s", named)
+				t.Errorf("the Node names revision %s", named)
 			}
 			if state := r.state(t, "kube-proxy"); state == winos.ServiceRunning {
-				t.Errorf("kube-proxy is %s: this shows nothing", state)
+				t.Errorf("kube-proxy is %s, so the test shows nothing", state)
 			}
 			r.stopDaemon()
 			r.FailService("hybrid-overlay-node", false)
@@ -54,14 +54,14 @@ func TestServicesStartWithTheirConfidentialEnvironmentWithoutTheAPIServer(t *tes
 					t.Errorf("the proxy is %q", value)
 				}
 				if env := *r.environment.Load(); env["HTTPS_PROXY"] != secretProxy {
-					t.Errorf("kube-proxy has %q", env["HTTPS_PROXY"])
+					t.Errorf("kube-proxy's environment has %q", env["HTTPS_PROXY"])
 				}
 			})
 		})
 	}
 }
 
-// A trial goes on without the API server, with the confidential part of the revision on trial.
+// While the API server is away, a trial continues with the confidential part of its revision.
 func TestATrialGoesOnWithItsConfidentialPartWithoutTheAPIServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		proxied(t, r)

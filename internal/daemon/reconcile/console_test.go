@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// hold opens a service as the Services console does.
+// hold keeps a service open, as the Services console does.
 func (r *rig) hold(t *testing.T, name string) (release func()) {
 	t.Helper()
 	release, err := r.HoldService(name)
@@ -19,7 +19,7 @@ func (r *rig) hold(t *testing.T, name string) (release func()) {
 	return release
 }
 
-// withExporter is a manifest with one service more.
+// withExporter adds a service to a manifest.
 func withExporter(m contract.Manifest) contract.Manifest {
 	const path = contract.DirK + `\exporter.exe`
 	m.Files = append(m.Files, contract.File{Path: path, Content: "MZ exporter", Services: []string{"exporter"}})
@@ -27,7 +27,8 @@ func withExporter(m contract.Manifest) contract.Manifest {
 	return m
 }
 
-// Deleted, it is there for as long as the Services console is open.
+// If the Services console has a service open, Windows deletes the service only when the console is closed. The next
+// revision must hold all the same.
 func TestARevisionHoldsAlthoughSomebodyHasAServiceOpenThatItDoesNotHave(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

@@ -26,7 +26,7 @@ import (
 
 const secretProxy = "http://me:hunter2@proxy:3128"
 
-// newCA makes a root certificate, in both forms.
+// newCA creates a root certificate, and returns it in both forms.
 func newCA(t *testing.T, name string) (der []byte, text string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -45,7 +45,7 @@ func newCA(t *testing.T, name string) (der []byte, text string) {
 	return der, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// times counts a certificate in the root store.
+// times counts how often the root store has a certificate.
 func (r *rig) times(t *testing.T, der []byte) (n int) {
 	t.Helper()
 	all, err := r.Host().Trust.List(t.Context())
@@ -90,7 +90,7 @@ func TestA24_AProxyReachesTheSystemAndEveryServiceAndLeavesAgain(t *testing.T) {
 		pass(10 * time.Second)
 		r.expectStatus(t, two, "")
 		if value, _ := r.variable(t, "HTTPS_PROXY"); value != secretProxy {
-			t.Errorf("the system has %q", value)
+			t.Errorf("the system variable is %q", value)
 		}
 		for _, s := range manifest().Services {
 			got, err := r.Host().Services.Get(t.Context(), s.Name)
@@ -100,7 +100,7 @@ func TestA24_AProxyReachesTheSystemAndEveryServiceAndLeavesAgain(t *testing.T) {
 			}
 		}
 		if env := *r.environment.Load(); env["HTTPS_PROXY"] != secretProxy {
-			t.Errorf("kube-proxy's process has %q", env["HTTPS_PROXY"])
+			t.Errorf("the environment of kube-proxy's process has %q", env["HTTPS_PROXY"])
 		}
 		if r.pid(t, "kubelet") == kubelet {
 			t.Error("kubelet was not restarted, so it does not know the proxy")
@@ -231,7 +231,7 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 		if hosts("a.example") != "m.example/a.example" {
 			t.Error("a file that was deleted did not come back")
 		}
-		// If there is a problem and no files, containerd stays unchanged.
+		// The registry returns a problem and no files, so containerd's files must stay unchanged.
 		r.pulls.fail(contract.NewProblem(contract.ReasonPortInUse, "x"))
 		three := r.want(t, manifest(), rules("b.example", "c.example"))
 		pass(10 * time.Second)
@@ -239,7 +239,7 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 		if hosts("a.example") == "absent" || hosts("b.example") == "absent" || hosts("c.example") != "absent" {
 			t.Errorf("%q, %q, %q", hosts("a.example"), hosts("b.example"), hosts("c.example"))
 		}
-		// With files that come with a problem it is sent elsewhere, until the problem is gone.
+		// The registry returns a problem with files, so containerd uses these files until the problem is gone.
 		r.pulls.fail(contract.NewProblem(contract.ReasonPortInUse, "x"),
 			contract.File{Path: hostsFile("b.example"), Content: "elsewhere"})
 		pass(time.Minute)
@@ -247,7 +247,7 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 		if hosts("a.example") != "absent" || hosts("b.example") != "elsewhere" || hosts("c.example") != "absent" {
 			t.Errorf("%q, %q, %q", hosts("a.example"), hosts("b.example"), hosts("c.example"))
 		}
-		// It has failed for over a minute, so that the next try is up to 77 s away.
+		// The problem has lasted for more than a minute, so the next try is up to 77 s away.
 		r.pulls.fail(nil)
 		pass(2 * time.Minute)
 		r.expectStatus(t, three, "")
@@ -270,7 +270,8 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 	})
 }
 
-// containerd takes the first folder that fits a registry, also an empty one, and pulls past every rule for all others.
+// containerd takes the first folder that matches a registry, even if the folder is empty. Then it ignores the rules
+// in the other folders.
 func TestAFolderThatNobodyWantsHidesNoRuleFromContainerd(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -335,7 +336,7 @@ func TestASecretThatIsNotWhatTheManifestNamesChangesNothing(t *testing.T) {
 	}
 }
 
-// swapSecret replaces the Secret of a revision by another revision's.
+// swapSecret replaces a revision's Secret by another revision's Secret.
 func (r *rig) swapSecret(t *testing.T, version string) {
 	t.Helper()
 	other := r.publishBoth(t, another("other"),
@@ -354,7 +355,7 @@ func (r *rig) swapSecret(t *testing.T, version string) {
 	}
 }
 
-// reads counts requests for Secrets of revisions.
+// reads counts the requests for the Secrets of revisions.
 func reads(r *rig) (n int) {
 	for _, action := range r.api.Actions() {
 		list, ok := action.(clienttesting.ListAction)
@@ -419,7 +420,7 @@ func TestAFightIsNoticedSaidAndNotFought(t *testing.T) {
 					pass(20 * time.Second)
 				}
 				if fixes < 4 || fixes > 12 {
-					t.Errorf("it was put right %d times within an hour", fixes-1)
+					t.Errorf("the change was reverted %d times within an hour", fixes-1)
 				}
 				r.expectStatus(t, one(), contract.ReasonForeignInterference)
 				for _, s := range manifest().Services {
@@ -427,9 +428,9 @@ func TestAFightIsNoticedSaidAndNotFought(t *testing.T) {
 						t.Errorf("%s is %s", s.Name, state)
 					}
 				}
-				pass(time.Hour) // they stopped
+				pass(time.Hour) // the other program stops its changes
 				if !c.done(t, r) {
-					t.Error("it was not put right in the end")
+					t.Error("the daemon did not revert the last change")
 				}
 				r.expectStatus(t, one(), "")
 			})
@@ -437,7 +438,7 @@ func TestAFightIsNoticedSaidAndNotFought(t *testing.T) {
 	}
 }
 
-// A user changed a service by hand just before the next revision.
+// A user changes a service by hand just before the next revision. The revision must hold all the same.
 func TestAFightThatIsOverKeepsNoRevisionBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -453,7 +454,7 @@ func TestAFightThatIsOverKeepsNoRevisionBack(t *testing.T) {
 		two := r.want(t, manifest(), rules("a.example"))
 		pass(3 * time.Minute)
 		r.expectStatus(t, two, "")
-		r.write(t, contract.PathKubeletConfig, "theirs") // something else, once
+		r.write(t, contract.PathKubeletConfig, "theirs") // another object is changed, and only once
 		pass(6 * time.Minute)
 		r.expectStatus(t, two, "")
 		s, err := r.Host().Services.Get(t.Context(), "kubelet")
@@ -462,7 +463,7 @@ func TestAFightThatIsOverKeepsNoRevisionBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(20 * time.Second)
-		r.expectStatus(t, two, contract.ReasonForeignInterference) // it is remembered
+		r.expectStatus(t, two, contract.ReasonForeignInterference) // the earlier changes still count
 	})
 }
 
@@ -483,7 +484,7 @@ func TestARestartWithAStrangersCommandIsNoticed(t *testing.T) {
 		pass(11 * time.Second)
 		if now, err := services.Get(t.Context(), "kube-proxy"); err != nil || now.Command != contract.PathKubeProxy ||
 			now.PID == theirs || now.State != winos.ServiceRunning {
-			t.Errorf("it is %+v, %v; their process is %d", now, err, theirs)
+			t.Errorf("the service is %+v, %v; the foreign process is %d", now, err, theirs)
 		}
 	})
 }
@@ -536,18 +537,18 @@ func TestPayloadThatNobodyNeedsIsRemovedAndOneStepBackStays(t *testing.T) {
 			r.expectStatus(t, version, "")
 			return version
 		}
-		// A day on the host's clock, and an hour for the next look at the store.
+		// The host's clock advances by a day, and an hour passes until the next check of the store.
 		day := func(n int) { r.SetClockOffset(time.Duration(n) * 25 * time.Hour); pass(time.Hour + 3*time.Minute) }
 		next("MZ proxy 2")
 		day(1)
 		if !stored("MZ proxy") || !stored("MZ proxy 2") {
-			t.Error("what the host may go back to is gone")
+			t.Error("the payload for a rollback is gone")
 		}
 		r.write(t, contract.DirStore+`\`+digestOf("staged"), "staged")
 		next("MZ proxy 3")
 		pass(time.Hour + 3*time.Minute)
 		if !stored("staged") || stored("MZ proxy") {
-			t.Errorf("what was sent ahead is there: %v, and what is two steps back: %v", stored("staged"),
+			t.Errorf("the staged payload is stored: %v, the payload of two revisions ago: %v", stored("staged"),
 				stored("MZ proxy"))
 		}
 		day(2)
@@ -572,7 +573,7 @@ func TestTheRouteToTheMetadataServiceIsKept(t *testing.T) {
 		to := netip.MustParseAddr("169.254.169.254")
 		holds(t, r)
 		if r.Routes()[to] {
-			t.Error("there is a route that nobody asked for")
+			t.Error("a route exists that was not requested")
 		}
 		r.SetMetadata(aws("win-a.internal"), true)
 		m := manifest()
@@ -581,7 +582,7 @@ func TestTheRouteToTheMetadataServiceIsKept(t *testing.T) {
 		r.annotate(t, contract.DesiredRevisionAnnotation, r.publish(t, m))
 		pass(30 * time.Second)
 		if !r.Routes()[to] {
-			t.Error("there is no route")
+			t.Error("the route is missing")
 		}
 		pass(time.Minute)
 		r.expectStatus(t, versionOf(m), "")
@@ -596,7 +597,7 @@ func TestTheRouteToTheMetadataServiceIsKept(t *testing.T) {
 		}
 		r.stopDaemon()
 		reboot(t, r)
-		r.SetMetadata(nil, false) // the service is slow to come up: the name is known
+		r.SetMetadata(nil, false) // the metadata service is late, but its name resolves
 		r.start(t, r.api)
 		pass(time.Minute)
 		if !r.Routes()[to] || r.state(t, "kubelet") != winos.ServiceRunning {

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// rich is a desired state that differs from the first one in everything that can differ.
+// rich returns a desired state that differs from the first one in everything that can differ.
 func rich(t *testing.T, r *rig, ca string) (contract.Manifest, contract.Confidential) {
 	t.Helper()
 	m := another("two")
@@ -37,13 +37,13 @@ func rich(t *testing.T, r *rig, ca string) (contract.Manifest, contract.Confiden
 	return m, c
 }
 
-// own are the places whose content differs from one run to the next, because it has process numbers or keys.
+// own returns the paths whose content is different in each run, because it has process IDs or keys.
 func own() []string { return []string{contract.PathState, contract.DirDaemonCerts} }
 
-// undisrupted returns the result of a change without crashes, and the number of the machine's changes.
+// undisrupted returns the result of an apply without crashes, and its number of changes of the machine.
 func undisrupted(t *testing.T, picky bool, ca string) (want sim.Snapshot, changes int64) {
 	t.Helper()
-	t.Run("nobody dies", func(t *testing.T) {
+	t.Run("without a crash", func(t *testing.T) {
 		bubble(t, func(t *testing.T, r *rig) {
 			holds(t, r)
 			r.stopDaemon()

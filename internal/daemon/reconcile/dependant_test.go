@@ -9,11 +9,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// agents installs services of another vendor, each of which depends on the one before, and starts them.
+// agents installs and starts services of another vendor. Each of them depends on the one before.
 func (r *rig) agents(t *testing.T, needs string, names ...string) {
 	t.Helper()
 	services := r.Host().Services
-	const exe = `C:\agent\agent.exe` // all of them use it
+	const exe = `C:\agent\agent.exe` // all of them use this program
 	if r.read(t, exe) == "absent" {
 		r.write(t, exe, "MZ agent")
 	}
@@ -42,7 +42,7 @@ func (r *rig) expectAgents(t *testing.T, want winos.ServiceState, names ...strin
 func TestServicesOfOthersThatNeedOursComeBackWithThem(t *testing.T) {
 	for name, c := range map[string]struct {
 		during func(t *testing.T, r *rig)
-		// wait is how long it takes then, with pauses after failures.
+		// wait is how long it takes until the services run again, including pauses after failures.
 		wait time.Duration
 	}{
 		"at once": {during: func(*testing.T, *rig) {}},
@@ -80,7 +80,7 @@ func TestServicesOfOthersThatNeedOursComeBackWithThem(t *testing.T) {
 				r.expectStatus(t, two, "")
 				r.expectAgents(t, winos.ServiceRunning, "agent", "a-second", "proxy-agent")
 				r.expectAgents(t, winos.ServiceStopped, "off")
-				// If its owner stops it later, it stays stopped.
+				// If the owner of the service stops it later, it stays stopped.
 				if err := r.Host().Services.Stop(t.Context(), "agent"); err != nil {
 					t.Fatal(err)
 				}
@@ -130,7 +130,7 @@ func TestAServiceOfOthersThatWasLeftToItsOwnerIsTriedAgainTheNextTime(t *testing
 	})
 }
 
-// If the state file is empty, the daemon recognizes our services by their descriptions.
+// If the state file is empty, the daemon recognizes its own services by their descriptions.
 func TestOurServicesAreNoneOfOthersAfterTheStateFileWasLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -146,14 +146,14 @@ func TestOurServicesAreNoneOfOthersAfterTheStateFileWasLost(t *testing.T) {
 		r.hns.hang()
 		r.start(t, r.api)
 		pass(time.Minute)
-		r.expectAgents(t, winos.ServiceStopped, "kube-proxy") // its settings are not known yet
+		r.expectAgents(t, winos.ServiceStopped, "kube-proxy") // the daemon doesn't know its settings yet
 		r.hns.goOn()
 		pass(time.Minute)
 		r.expectStatus(t, one(), "")
 	})
 }
 
-// stopDaemonAt ends the daemon as soon as a service is in a state.
+// stopDaemonAt stops the daemon as soon as a service is in a state.
 func (r *rig) stopDaemonAt(t *testing.T, name string, state winos.ServiceState) {
 	t.Helper()
 	for range 10_000 {

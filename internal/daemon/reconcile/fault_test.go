@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// A virus scanner holds the state file open, or the disk is full, while the daemon decides to go
-// back: the decision stands all the same.
+// While the daemon decides to roll back, it can't write the state file: a virus scanner holds the file open, or the
+// disk is full. The decision must stand.
 func TestARevisionThatFailedIsNeverReportedAsHeldWhenTheStateFileCanNotBeWritten(t *testing.T) {
 	for name, spoil := range map[string]func(r *rig){
 		"a service ends right after its start": func(r *rig) { r.touchy.Store(true) },
@@ -34,7 +34,7 @@ func TestARevisionThatFailedIsNeverReportedAsHeldWhenTheStateFileCanNotBeWritten
 							r.SetPathFault(contract.PathState+".tmp", nil)
 						}
 						if held := r.annotations(t)[contract.RevisionAnnotation]; held != one() {
-							t.Errorf("after %d00 ms the Node reports that %s holds", i, held)
+							t.Errorf("after %d00 ms the Node reports that revision %s holds", i, held)
 							break
 						}
 					}
@@ -77,7 +77,7 @@ func TestATimeThatAWrongClockWroteDelaysNoLongerThanTheLongestPause(t *testing.T
 	})
 }
 
-// All that was in it is known to the daemon still.
+// A user deletes the state file. The running daemon knows its content and must write it again.
 func TestAStateFileThatSomebodyDeletesUnderTheDaemonIsWrittenAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -102,7 +102,8 @@ func TestAStateFileThatSomebodyDeletesUnderTheDaemonIsWrittenAgain(t *testing.T)
 	})
 }
 
-// A daemon that replaced another during a host's first revision may not understand it either.
+// The daemon was replaced during a host's first revision, and the new daemon doesn't understand this revision. No
+// service may be stopped because of that.
 func TestNothingIsTakenAwayForAFirstRevisionThatIsNotUnderstood(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -134,7 +135,8 @@ func TestNothingIsTakenAwayForAFirstRevisionThatIsNotUnderstood(t *testing.T) {
 	})
 }
 
-// A daemon reads what an older one did not understand from the state file.
+// The state file has the parts of a revision that an older daemon did not understand. A newer daemon reads them from
+// there, even if the API server is away.
 func TestWhatAnOlderDaemonDidNotUnderstandIsReadWithoutTheAPIServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -157,7 +159,8 @@ func TestWhatAnOlderDaemonDidNotUnderstandIsReadWithoutTheAPIServer(t *testing.T
 	})
 }
 
-// A program that does not end when its service is stopped is ended, not waited for again and again.
+// If a program does not end after its service was stopped, the daemon ends the process instead of waiting again and
+// again.
 func TestA42_ARevisionIsNotLostForAServiceThatDoesNotEnd(t *testing.T) {
 	for name, fault := range map[string]func(r *rig){
 		"it never says that it has stopped":      func(r *rig) { r.HangStop("kube-proxy", true) },

@@ -38,7 +38,7 @@ func certificate(t *testing.T, name string, until time.Time) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// kubeconfigOf is a kubeconfig as kubelet writes it.
+// kubeconfigOf returns a kubeconfig as kubelet writes it.
 func kubeconfigOf(server string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c",
 "contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],"users":[{"name":"u","user":{}}],
@@ -56,7 +56,7 @@ func TestTheBootstrapCredentialIsThereExactlyWhileItIsNeeded(t *testing.T) {
 	}{
 		"a kubelet that never ran":           {"", "", false, true, false},
 		"a kubeconfig without a certificate": {kubeconfigOf("https://api.example.com:6443"), "", false, true, true},
-		// A power cut right after the first join: kubelet writes it without a flush.
+		// kubelet writes the kubeconfig without a flush, so a power cut right after the first join leaves zeros.
 		"a kubeconfig of zeros": {string(make([]byte, 100)), pair(t, "system:node:win-a", now.Add(time.Hour)),
 			false, true, true},
 		"a kubeconfig without a server": {kubeconfigOf(""), pair(t, "system:node:win-a", now.Add(time.Hour)),
@@ -66,7 +66,8 @@ func TestTheBootstrapCredentialIsThereExactlyWhileItIsNeeded(t *testing.T) {
 		"a certificate that can't be read": {kubeconfigOf("https://api.example.com:6443"), "nonsense", false, true, true},
 		"a certificate without a kubeconfig": {"", pair(t, "system:node:win-a", now.Add(time.Hour)),
 			false, true, false},
-		// A full disk, or a power cut while kubelet wrote it: kubelet would not start with it.
+		// The disk was full, or the power was cut, while kubelet wrote its certificate. kubelet would not start with
+		// this file.
 		"a certificate without its key": {kubeconfigOf("https://api.example.com:6443"), certificate(t, "system:node:win-a", now.Add(time.Hour)),
 			false, true, true},
 		"a certificate with half its key": {kubeconfigOf("https://api.example.com:6443"), half(pair(t, "system:node:win-a", now.Add(time.Hour))),
@@ -152,7 +153,7 @@ func TestACertificateOfKubeletThatIsRefusedIsForgotten(t *testing.T) {
 			t.Parallel()
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if len(r.TLS.PeerCertificates) != 1 {
-					t.Error("kubelet's certificate was not shown")
+					t.Error("kubelet did not use its certificate")
 				}
 				w.WriteHeader(c.code)
 			}))
@@ -190,7 +191,7 @@ func TestACertificateOfKubeletThatIsRefusedIsForgotten(t *testing.T) {
 			if err != nil || has == c.forgot {
 				t.Errorf("identity %t, %v", has, err)
 			}
-			// kubelet shows the certificate in its store, even if there are other files.
+			// kubelet uses the certificate in its store, even if there are other files.
 			there, err := winos.Exists(files, contract.DirKubeletPKI+`\kubelet-client-current.pem`)
 			if err != nil || there == c.forgot {
 				t.Errorf("the certificate is there: %t, %v", there, err)
@@ -199,7 +200,7 @@ func TestACertificateOfKubeletThatIsRefusedIsForgotten(t *testing.T) {
 	}
 }
 
-// pair is a certificate with its key, as kubelet keeps them.
+// pair returns a certificate with its key in one file, as kubelet stores them.
 func pair(t *testing.T, name string, until time.Time) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

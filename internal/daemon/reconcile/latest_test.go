@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// hand publishes what was published last as the operator does: the Secret is replaced by another.
+// hand publishes the latest revision as the operator does: a new Secret replaces the old one.
 func (r *rig) hand(t *testing.T, latest contract.Latest) {
 	t.Helper()
 	data, err := latest.Data()
@@ -59,7 +59,7 @@ func (r *rig) latest(t *testing.T, version string) contract.Latest {
 	return latest
 }
 
-// requests are those since they were cleared, in order.
+// requests returns the requests since the last reset, in order.
 func (r *rig) requests() (all []string) {
 	for _, action := range r.api.Actions() {
 		all = append(all, action.GetVerb()+" "+action.GetResource().Resource)
@@ -73,13 +73,13 @@ func TestA27_ARevisionThatWasHandedOutCostsNoRead(t *testing.T) {
 		two := r.publishBoth(t, another("two"), rules("a.example"))
 		r.hand(t, r.latest(t, two))
 		pass(10 * time.Second)
-		r.expectStatus(t, one(), "") // only a Node names the desired revision of a host
+		r.expectStatus(t, one(), "") // only the Node decides which revision a host should have
 		r.api.ClearActions()
 		r.annotate(t, contract.DesiredRevisionAnnotation, two)
 		pass(10 * time.Second)
 		r.expectStatus(t, two, "")
 		if all := r.requests(); len(all) != 1 || all[0] != "patch nodes" {
-			t.Errorf("the daemon asked %v", all)
+			t.Errorf("the daemon requested %v", all)
 		}
 	})
 }
@@ -100,7 +100,7 @@ func TestA27_ARevisionThatTheNodeNamesFirstIsAwaited(t *testing.T) {
 		pass(5 * time.Second)
 		r.expectStatus(t, three, "")
 		if all := r.requests(); len(all) != 1 || all[0] != "patch nodes" {
-			t.Errorf("the daemon asked %v", all)
+			t.Errorf("the daemon requested %v", all)
 		}
 	})
 }

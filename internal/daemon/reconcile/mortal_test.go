@@ -11,17 +11,17 @@ import (
 	"github.com/windows-nodes/wmco/test/winostest"
 )
 
-// errDead is what a process gets that was killed: nothing.
+// errDead is the error of a call after the process was killed. A real process would not see it.
 var errDead = errors.New("the process was killed")
 
-// mortal is a process that may be killed before one of its changes of the machine. Its zero value counts the
+// mortal simulates a process that is killed before one of its changes of the machine. The zero value counts the
 // changes and is never killed.
 type mortal struct {
-	// at is the number of the change, from 1.
+	// at is the number of the change before which the process is killed, counted from 1.
 	at int64
-	// strike, if set, happens before that change, and the process lives on.
+	// strike, if set, is called before that change instead of killing the process.
 	strike func()
-	// kill ends the process, unless it is in a call to the machine.
+	// kill ends the process.
 	kill func()
 
 	mu    sync.Mutex
@@ -30,7 +30,7 @@ type mortal struct {
 	open  map[*mortalWriter]bool
 }
 
-// change makes one change.
+// change makes one change of the machine, unless the process is killed before it.
 func (m *mortal) change(make func() error) error {
 	m.mu.Lock()
 	m.calls++
@@ -47,7 +47,7 @@ func (m *mortal) change(make func() error) error {
 	return make()
 }
 
-// die closes what the process has open, as Windows does.
+// die closes the files that the process has open, as Windows does.
 func (m *mortal) die() {
 	if m.dead {
 		return

@@ -13,10 +13,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// podSubnet is the part of the pods' network that the Node has, whatever the network is called.
+// podSubnet is the Node's part of the pod network. It doesn't depend on the name of the network.
 const podSubnet = "10.132.1.0/24"
 
-// maker creates the network that its file names, like flanneld. It ignores existing networks with other names.
+// maker creates the network that is named in its file, like flanneld. It ignores existing networks with other names.
 func maker(ctx context.Context, p *sim.Process) int {
 	name, err := winos.ReadFile(p.Host.Files, contract.PathFlannelConfig)
 	if err == nil {
@@ -33,7 +33,7 @@ func maker(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// onNetwork is a manifest whose pods are on an HNS network of this name, which a service makes.
+// onNetwork returns a manifest whose pods use an HNS network of this name. A service creates the network.
 func onNetwork(name string) contract.Manifest {
 	m := manifest()
 	m.PodNetwork = name
@@ -53,7 +53,8 @@ func (r *rig) expectNetworks(t *testing.T, want ...string) {
 	}
 }
 
-// flanneld names its network after the VXLAN id, and keeps networks of other ids.
+// flanneld names its network after the VXLAN ID, and leaves networks of other IDs in place. So the daemon must remove
+// them.
 func TestANetworkOfAnEarlierRevisionGoesBeforeTheNextIsMade(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -102,14 +103,15 @@ func TestTheNetworkOfARevisionThatFailsAgainAndAgainIsNoInterference(t *testing.
 			r.broken.Store(false)
 			pass(10 * time.Second)
 			r.annotate(t, contract.DesiredRevisionAnnotation, first)
-			pass(5 * time.Minute) // ends of services are counted for as long
+			pass(5 * time.Minute) // the daemon counts ends of services for this long
 			r.expectStatus(t, first, "")
 			r.expectNetworks(t, "flannel.4096")
 		}
 	})
 }
 
-// flannel's network disappears at a reboot. flanneld creates a new one, and then the daemon has its address again.
+// After a reboot, flannel's network is gone. flanneld creates it again, and the daemon then uses the new network's
+// address.
 func TestAfterARebootTheNodeIsOnTheNetworkThatFlanneldMakesAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A node is identified by its address. With another address, kubelet restarts, and its pods appear to be on another
-// node.
+// A node is identified by its address. If the address changes, kubelet restarts, and its pods appear to be on another
+// node. So the node keeps its address as long as the host has it.
 func TestTheNodeKeepsItsAddressForAsLongAsTheHostHasIt(t *testing.T) {
 	other := netip.MustParseAddr("192.168.77.5")
 	for name, c := range map[string]struct {
@@ -96,7 +96,7 @@ func TestTheNodeKeepsItsAddressForAsLongAsTheHostHasIt(t *testing.T) {
 				two := r.want(t, m, contract.Confidential{})
 				pass(time.Minute)
 				r.expectStatus(t, two, "")
-				before := r.starts.Load() // of kube-proxy, which needs kubelet
+				before := r.starts.Load() // starts of kube-proxy, which depends on kubelet
 				c.happens(t, r)
 				r.expectStatus(t, two, "")
 				s, err := r.Host().Services.Get(t.Context(), "kubelet")
@@ -111,7 +111,7 @@ func TestTheNodeKeepsItsAddressForAsLongAsTheHostHasIt(t *testing.T) {
 	}
 }
 
-// flaps has the link go down for seconds, again and again.
+// flaps disconnects the network card for seconds, again and again.
 func flaps(r *rig) {
 	for i := range 20 {
 		r.SetLinkDown(true)
@@ -132,7 +132,7 @@ func blink(r *rig, other netip.Addr, by time.Duration) {
 	pass(5 * time.Minute)
 }
 
-// firstCard is the address of a rig's machine.
+// firstCard returns the address of the simulated machine.
 func firstCard() netip.Addr { return netip.MustParseAddr("10.0.0.5") }
 
 func TestAnAddressThatNoServiceGetsAnyMoreCausesNoWork(t *testing.T) {
@@ -148,7 +148,7 @@ func TestAnAddressThatNoServiceGetsAnyMoreCausesNoWork(t *testing.T) {
 		r.passes.Store(0)
 		pass(10 * time.Minute)
 		if n := r.passes.Load(); n > 7 {
-			t.Errorf("%d passes within ten minutes in which nothing changed", n)
+			t.Errorf("%d passes within ten minutes without a change", n)
 		}
 	})
 }

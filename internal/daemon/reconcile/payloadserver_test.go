@@ -15,20 +15,21 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 )
 
-// payload server has payload, as the operator does.
+// payloadServer sends payload to daemons, as the operator does.
 type payloadServer struct {
 	mu    sync.Mutex
 	blobs map[string]string
-	// away refuses, and spoiled sends something else. slow is how long each blob takes.
+	// away makes the server refuse requests. spoiled makes it send wrong content. slow is the duration of each
+	// transfer.
 	away, spoiled bool
 	slow          time.Duration
-	// sent counts the blobs that were sent to their end, by digest.
+	// sent counts the blobs that were sent completely, by digest.
 	sent map[string]int
 }
 
 func (d *payloadServer) source([]string, []byte) (payload.Source, error) { return d, nil }
 
-// Open is fetch.Source.
+// Open implements fetch.Source.
 func (d *payloadServer) Open(ctx context.Context, digest string, offset int64) (io.ReadCloser, error) {
 	d.mu.Lock()
 	content, known := d.blobs[digest]
@@ -64,7 +65,7 @@ func (d *payloadServer) count(content string) int {
 	return d.sent[digestOf(content)]
 }
 
-// supplied makes a payload server with these blobs, and says where it is.
+// supplied starts a payload server with these blobs, and publishes its address.
 func (r *rig) supplied(t *testing.T, contents ...string) {
 	t.Helper()
 	r.payloadServer = &payloadServer{blobs: map[string]string{}, sent: map[string]int{}}
@@ -82,7 +83,7 @@ func (r *rig) supplied(t *testing.T, contents ...string) {
 	}
 }
 
-// bringing is the first desired state with other programs.
+// bringing returns the first desired state, but with other programs.
 func bringing(programs map[string]string) contract.Manifest {
 	m := manifest()
 	for i, f := range m.Files {

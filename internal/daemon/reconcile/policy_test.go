@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// Group policy brings the same CA to all servers, as many companies do with their own.
+// A group policy installs the same CA on all servers, as many companies do. Windows then refuses to remove it. The
+// next revision must hold all the same.
 func TestACAThatSomebodyElseBringsTooHoldsNoRevisionBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		_, text := newCA(t, "ours, and of group policy")
@@ -26,28 +27,28 @@ func TestACAThatSomebodyElseBringsTooHoldsNoRevisionBack(t *testing.T) {
 				func(p string) bool { return strings.HasPrefix(p, string(contract.ReasonTrustFailed)) })
 		}
 		if !exists() {
-			t.Errorf("the report does not say that a CA stays: %q", r.reported.Load().Problems)
+			t.Errorf("the report does not say that a CA could not be removed: %q", r.reported.Load().Problems)
 		}
 		pass(10 * time.Minute)
 		if n := r.policy.tries.Load(); n != 1 {
 			t.Errorf("the removal was tried %d times within ten minutes", n)
 		}
 		if !exists() {
-			t.Error("the report says no more that a CA stays")
+			t.Error("the report no longer says that a CA could not be removed")
 		}
 		pass(24 * time.Hour)
 		if n := r.policy.tries.Load(); n < 2 || n > 5 {
 			t.Errorf("the removal was tried %d times within a day", n)
 		}
 		if was, err := state.Read(r.Host().Files); err != nil || len(was.Certificates) > 0 || exists() {
-			t.Errorf("what somebody else brings still counts as ours: %d certificates, %v, %q", len(was.Certificates), err,
-				r.reported.Load().Problems)
+			t.Errorf("the group policy's CA still counts as the daemon's: %d certificates, %v, %q",
+				len(was.Certificates), err, r.reported.Load().Problems)
 		}
 		r.expectStatus(t, three, "")
 	})
 }
 
-// A policy may end before that is known.
+// If the group policy ends before the daemon gave up, the daemon removes the CA.
 func TestACAGoesWhenNobodyElseBringsItAnyMore(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		der, text := newCA(t, "ours")
@@ -61,7 +62,7 @@ func TestACAGoesWhenNobodyElseBringsItAnyMore(t *testing.T) {
 		pass(2 * time.Hour)
 		r.expectStatus(t, three, "")
 		if n := r.times(t, der); n != 0 || len(r.reported.Load().Problems) > 0 {
-			t.Errorf("the CA is there %d times, and the report says %q", n, r.reported.Load().Problems)
+			t.Errorf("the root store has the CA %d times, and the report has %q", n, r.reported.Load().Problems)
 		}
 	})
 }

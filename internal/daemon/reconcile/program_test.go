@@ -17,13 +17,13 @@ import (
 
 const oldDaemon, newDaemon = "MZ daemon 1", "MZ daemon 2"
 
-// withDaemon is a manifest with the daemon's program.
+// withDaemon adds the daemon's program to a manifest.
 func withDaemon(m contract.Manifest, exe string) contract.Manifest {
 	m.Files = append(m.Files, contract.File{Path: contract.PathDaemon, Digest: digestOf(exe), Size: int64(len(exe))})
 	return m
 }
 
-// first is the revision that comes with the old daemon.
+// first returns the revision that comes with the old daemon.
 func first() contract.Manifest { return withDaemon(manifest(), oldDaemon) }
 
 // settled puts the machine in the state of an old daemon that holds the first revision.
@@ -38,11 +38,11 @@ func settled(t *testing.T, r *rig) {
 	pass(10 * time.Second)
 	r.expectStatus(t, versionOf(first()), "")
 	if r.replaced.Load() > 0 {
-		t.Fatal("the daemon was replaced by itself")
+		t.Fatal("the daemon was replaced without a request")
 	}
 }
 
-// writers notes which daemon wrote each revision.
+// writers records which daemon wrote each revision.
 func (r *rig) writers() func() map[string]string {
 	var mu sync.Mutex
 	exists := map[string]string{}
@@ -75,10 +75,10 @@ func TestAnotherDaemonTakesOverAndProvesItself(t *testing.T) {
 			t.Errorf("the program is %q after %d replacements", got, r.replaced.Load())
 		}
 		if who()[version] != digestOf(newDaemon) {
-			t.Error("the old daemon said that the version holds")
+			t.Error("the old daemon reported that the revision holds")
 		}
 		r.expectNoLeftovers(t)
-		// And back, when that is desired.
+		// The Node requests the first revision again.
 		r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 		pass(30 * time.Second)
 		r.expectStatus(t, versionOf(first()), "")
@@ -132,7 +132,7 @@ func TestADaemonThatIsStoppedWhileItTriesAnotherBlamesNoRevision(t *testing.T) {
 		for range 600 {
 			pass(100 * time.Millisecond)
 			if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; exists != "" {
-				t.Errorf("the Node says %q", exists)
+				t.Errorf("the Node reports %q", exists)
 				break
 			}
 		}
@@ -160,8 +160,9 @@ func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
 		for _, line := range sim.Diff(before, r.Snapshot(), own()...) {
 			t.Error(line)
 		}
-		// The two do not take turns: each attempt comes after a longer pause. If all pauses are as short as they may
-		// be, there are eight attempts, each there and back; a ninth comes after 73 minutes at the earliest.
+		// The two daemons must not alternate without a pause: each attempt comes after a longer pause. With the
+		// shortest possible pauses there are eight attempts, each with two replacements. A ninth comes after 73
+		// minutes at the earliest.
 		pass(time.Hour)
 		if n := r.replaced.Load(); n > 16 {
 			t.Errorf("%d replacements within an hour", n)
@@ -191,10 +192,10 @@ func TestADaemonKilledAtAnyStepOfItsReplacementIsFollowedByTheRightOne(t *testin
 				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				r.mortal = &mortal{at: at}
 				r.start(t, r.api)
-				pass(15 * time.Second) // twice that is less than what lies before another attempt
+				pass(15 * time.Second) // twice this time is shorter than the pause before the next attempt
 				return version
 			}
-			t.Run("nobody dies", func(t *testing.T) {
+			t.Run("without a crash", func(t *testing.T) {
 				bubble(t, func(t *testing.T, r *rig) {
 					replaceProgram(t, r, 0)
 					want, changes = r.Snapshot(), r.mortal.calls
@@ -220,7 +221,7 @@ func TestADaemonKilledAtAnyStepOfItsReplacementIsFollowedByTheRightOne(t *testin
 						}
 						r.expectStatus(t, version, "")
 						if who()[version] != digestOf(newDaemon) {
-							t.Error("the old daemon said that the version holds")
+							t.Error("the old daemon reported that the revision holds")
 						}
 					})
 				})
@@ -229,8 +230,7 @@ func TestADaemonKilledAtAnyStepOfItsReplacementIsFollowedByTheRightOne(t *testin
 	}
 }
 
-// released is a revision of a release that knows more than this one, or means something that this
-// one can't do.
+// released publishes a revision of a newer release, with settings that this release doesn't know or can't apply.
 func (r *rig) released(t *testing.T, m contract.Manifest, services func(string) string) (version string) {
 	t.Helper()
 	version, data := releasedData(t, m, services)
@@ -250,7 +250,7 @@ func releasedData(t *testing.T, m contract.Manifest, services func(string) strin
 	return "0.2.0-" + contract.DataDigest(data)[:contract.RevisionDigits], data
 }
 
-// onlyForAnotherDaemon is the change of a manifest's services that this release refuses.
+// onlyForAnotherDaemon changes a manifest's services so that this release refuses them.
 func onlyForAnotherDaemon(services string) string {
 	return strings.Replace(services, `{"name":"kubelet"`,
 		`{"hostVariablesInCommand":[{"name":"X","fact":"moon"}],"priority":"first","name":"kubelet"`, 1)
@@ -272,9 +272,9 @@ func TestWhatAnotherReleaseSaysMoreIsIgnored(t *testing.T) {
 				r.api.ClearActions()
 				pass(10 * time.Minute)
 				if n := len(r.api.Actions()); n > 12 {
-					t.Errorf("%d requests while nothing changes", n)
+					t.Errorf("%d requests without a change", n)
 				}
-				// A daemon that is started again reads it again, and finds the same.
+				// After a restart, the daemon reads the revision again, with the same result.
 				starts := r.starts.Load()
 				r.stopDaemon()
 				r.start(t, r.api)
@@ -294,7 +294,8 @@ func TestWhatOnlyAnotherDaemonUnderstandsIsLeftToIt(t *testing.T) {
 		version := r.released(t, withDaemon(another("two"), newDaemon), onlyForAnotherDaemon)
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(time.Minute)
-		// The other daemon, in truth, understands no more than the old one: it gives up, and everything is as it was.
+		// Here the other daemon understands no more than the old one. So it gives up, and the old daemon and the
+		// first revision are restored.
 		if r.replaced.Load() < 2 {
 			t.Errorf("the program was replaced %d times", r.replaced.Load())
 		}

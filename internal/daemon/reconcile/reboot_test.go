@@ -26,12 +26,12 @@ func TestTheNodeSaysWhichBootItIs(t *testing.T) {
 		holds(t, r)
 		id := r.bootID(t)
 		if got := r.annotations(t)[contract.BootIDAnnotation]; got != id || id == "" {
-			t.Errorf("the Node says %q, the host %q", got, id)
+			t.Errorf("the Node reports boot ID %q, the host has %q", got, id)
 		}
 		r.annotate(t, contract.BootIDAnnotation, "another")
 		pass(time.Second)
 		if got := r.annotations(t)[contract.BootIDAnnotation]; got != id {
-			t.Errorf("the Node says %q, the host %q", got, id)
+			t.Errorf("the Node reports boot ID %q, the host has %q", got, id)
 		}
 	})
 }
@@ -43,7 +43,7 @@ func TestAHostRebootsOnceWhenTheEndOfItsBootIsApproved(t *testing.T) {
 		r.annotate(t, contract.RebootApprovedAnnotation, "another boot")
 		pass(time.Minute)
 		if r.bootID(t) != first {
-			t.Fatal("the host rebooted for an approval of another boot")
+			t.Fatal("the host rebooted although another boot was approved to end")
 		}
 		r.annotate(t, contract.RebootApprovedAnnotation, first)
 		pass(time.Minute)
@@ -51,26 +51,26 @@ func TestAHostRebootsOnceWhenTheEndOfItsBootIsApproved(t *testing.T) {
 		if second == first {
 			t.Fatal("the host did not reboot")
 		}
-		r.stopDaemon() // the daemon here is no process of the machine
+		r.stopDaemon() // the daemon of this test does not run as a process of the simulated machine
 		r.start(t, r.api)
 		pass(20 * time.Minute)
 		if r.bootID(t) != second {
 			t.Error("the host rebooted again")
 		}
 		if got := r.annotations(t)[contract.BootIDAnnotation]; got != second {
-			t.Errorf("the Node says %q, the host %q", got, second)
+			t.Errorf("the Node reports boot ID %q, the host has %q", got, second)
 		}
 		r.expectStatus(t, one(), "")
 	})
 }
 
-// keptUp is a Windows that may refuse to reboot.
+// keptUp simulates a Windows that may refuse to reboot.
 type keptUp struct {
 	winos.System
 	refuses *atomic.Bool
 }
 
-// Reboot is winos.System.
+// Reboot implements winos.System.
 func (k keptUp) Reboot(ctx context.Context, why string) error {
 	if k.refuses.Load() {
 		return fmt.Errorf("asking for a reboot: %w", winos.ErrDenied)
@@ -94,14 +94,14 @@ func TestTheNodeSaysWhyWindowsDoesNotReboot(t *testing.T) {
 		if r.bootID(t) == first {
 			t.Error("the host did not reboot")
 		}
-		r.stopDaemon() // the daemon here is no process of the machine
+		r.stopDaemon() // the daemon of this test does not run as a process of the simulated machine
 		r.start(t, r.api)
 		pass(2 * time.Minute)
 		r.expectStatus(t, one(), "")
 	})
 }
 
-// The operator waits for the reboot, and for nothing else.
+// The operator waits for the reboot, so the refused reboot is reported before all other problems.
 func TestARefusedRebootIsSaidBeforeWhatElseIsWrong(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -156,8 +156,8 @@ func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
 	}
 }
 
-// A daemon without a certificate can't report this. So it reports the end of each certificate once, while the
-// certificate is valid.
+// A daemon whose certificate has expired can't report that. So it reports the end of each certificate once, while the
+// certificate is still valid.
 func TestTheNodeSaysWhenTheDaemonsCertificateEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		first := time.Now().Add(14 * 24 * time.Hour)
@@ -174,7 +174,7 @@ func TestTheNodeSaysWhenTheDaemonsCertificateEnds(t *testing.T) {
 		writes := len(r.api.Actions())
 		pass(time.Hour)
 		if n := len(r.api.Actions()) - writes; n != 0 {
-			t.Errorf("%d requests within an hour in which nothing changed", n)
+			t.Errorf("%d requests within an hour without a change", n)
 		}
 		renewed := first.Add(9 * 24 * time.Hour)
 		r.ends.Store(&renewed)

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// holds begins to reconcile and waits until revision 1 holds.
+// holds starts the daemon, and waits until revision 1 holds.
 func holds(t *testing.T, r *rig) {
 	t.Helper()
 	r.publish(t, manifest())
@@ -57,7 +57,7 @@ func TestALateServiceWaitsForTheNetworkAndSaysSo(t *testing.T) {
 			t.Errorf("status %q", status)
 		}
 		if state := r.state(t, "hybrid-overlay-node"); state != winos.ServiceRunning {
-			t.Errorf("the service that makes the network is %s", state)
+			t.Errorf("the service that creates the network is %s", state)
 		}
 		if state := r.state(t, "kube-proxy"); state != "absent" {
 			t.Errorf("kube-proxy is %s", state)
@@ -82,7 +82,7 @@ func TestAHostNetworkServiceThatDoesNotAnswerStopsNothingElse(t *testing.T) {
 		}
 		pass(time.Minute)
 		if state := r.state(t, "kubelet"); state != winos.ServiceRunning {
-			t.Errorf("a minute after somebody stopped it kubelet is %s", state)
+			t.Errorf("a minute after kubelet was stopped, it is %s", state)
 		}
 		pass(20 * time.Minute)
 		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.HasPrefix(status, "NetworkPending: ") ||
@@ -165,11 +165,11 @@ func TestA13_DriftIsRepaired(t *testing.T) {
 					t.Fatal(err)
 				}
 				if c.whole(t, r) {
-					t.Fatal("nothing was broken")
+					t.Fatal("the test changed nothing")
 				}
 				pass(11 * time.Second)
 				if !c.whole(t, r) {
-					t.Error("it was not repaired within 11 s")
+					t.Error("the daemon did not repair the change within 11 s")
 				}
 				pass(20 * time.Second)
 				if a := r.annotations(t); a[contract.RevisionAnnotation] != one() ||
@@ -230,7 +230,7 @@ func TestA15_TheVersionComesBackAfterEverythingWasVerified(t *testing.T) {
 					t.Errorf("version %q", v)
 				}
 				if after, err := r.Host().Services.Get(t.Context(), "kubelet"); err != nil || after.PID != before.PID {
-					t.Error("kubelet was restarted, though nothing was wrong with it")
+					t.Error("kubelet was restarted without a reason")
 				}
 			})
 		})
@@ -259,7 +259,7 @@ func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.publishData(t, two, other) // valid, and not what the revision stands for
+		r.publishData(t, two, other) // a valid manifest, but not the manifest of this revision
 		pass(10 * time.Second)
 		status("ManifestInvalid")
 		if state := r.state(t, "kube-proxy"); state != winos.ServiceRunning {
@@ -272,7 +272,7 @@ func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
 		r.publish(t, next)
 		pass(10 * time.Second)
 		if a := r.annotations(t); a[contract.RevisionAnnotation] != two || a[contract.ApplyStatusAnnotation] != "" {
-			t.Errorf("with a good one: %v", a)
+			t.Errorf("with a valid manifest: %v", a)
 		}
 	})
 }
@@ -353,7 +353,7 @@ func TestAServiceThatDoesNotStayUpIsReportedBetweenItsStartsToo(t *testing.T) {
 			pass(15 * time.Second)
 			r.expectStatus(t, one(), contract.ReasonServiceFailed)
 			if file, err := state.Read(r.Host().Files); err != nil || len(file.Faults) == 0 {
-				t.Errorf("it is written that %v failed, %v", file.Faults, err)
+				t.Errorf("the state file has the failures %v, %v", file.Faults, err)
 			}
 		}
 	})

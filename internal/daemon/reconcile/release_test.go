@@ -44,7 +44,7 @@ func TestANodeThatIsGoneReleasesNobody(t *testing.T) {
 		}
 		pass(24 * time.Hour)
 		if r.letGo.Load() || r.state(t, "kube-proxy") != winos.ServiceRunning {
-			t.Error("the host is no longer looked after")
+			t.Error("the daemon no longer works on the host")
 		}
 	})
 }

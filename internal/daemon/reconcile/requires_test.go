@@ -8,13 +8,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// kubelet gets what it serves with late, or never: neither the revision nor another service may
-// depend on that.
+// kubelet may get its serving certificate late, or never. Neither the revision nor another service may depend on it.
 func TestA53_TheExporterStartsOnceKubeletHasACertificateAndNothingElseWaitsForIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
 		kubelet := r.pid(t, "kubelet")
-		// This is a separate program, because a service's running processes are found by the exe.
+		// This is a separate program, because the running processes of a service are found by their program.
 		const exe = `C:\k\exporter.exe`
 		r.write(t, exe, "MZ exporter")
 		m := manifest()
@@ -24,12 +23,12 @@ func TestA53_TheExporterStartsOnceKubeletHasACertificateAndNothingElseWaitsForIt
 		pass(3 * time.Minute)
 		r.expectStatus(t, version, "")
 		if state := r.state(t, contract.ServiceExporter); state != "absent" {
-			t.Errorf("without the file it is %s", state)
+			t.Errorf("without the file, the exporter is %s", state)
 		}
 		r.write(t, contract.PathKubeletServingPair, "certificate and key")
 		pass(12 * time.Second)
 		if state := r.state(t, contract.ServiceExporter); state != winos.ServiceRunning {
-			t.Errorf("with the file it is %s", state)
+			t.Errorf("with the file, the exporter is %s", state)
 		}
 		exporter := r.pid(t, contract.ServiceExporter)
 		if err := r.Host().Files.Remove(contract.PathKubeletServingPair); err != nil {
@@ -38,7 +37,7 @@ func TestA53_TheExporterStartsOnceKubeletHasACertificateAndNothingElseWaitsForIt
 		pass(3 * time.Minute)
 		r.expectStatus(t, version, "")
 		if r.pid(t, contract.ServiceExporter) != exporter || r.pid(t, "kubelet") != kubelet {
-			t.Error("a service was restarted because the file went")
+			t.Error("a service was restarted because the file was deleted")
 		}
 	})
 }

@@ -47,57 +47,57 @@ var (
 	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
-// rig is a bootstrapped machine, and an API server that is simulated by client-go.
+// rig is a simulated machine after the bootstrap, and an API server that is simulated by client-go.
 type rig struct {
 	*sim.Machine
 	api *fake.FakeDynamicClient
-	// crashing makes kube-proxy end right after its start, broken before it has begun. picky has it
-	// refuse, and touchy end soon, with the settings "two".
+	// crashing makes kube-proxy end right after its start; broken makes it end before it reports that it runs. With
+	// the settings "two", picky makes it refuse to start, and touchy makes it end after a second.
 	crashing, broken, picky, touchy atomic.Bool
-	// silent has the service manager answer nothing.
+	// silent makes the service manager refuse to answer.
 	silent atomic.Bool
-	// passes of the daemon.
+	// passes counts the passes of the daemon.
 	passes atomic.Int64
-	// unkillable processes are those that a driver holds.
+	// unkillable makes processes impossible to end, as if a driver held them.
 	unkillable atomic.Bool
-	// slow has programs that the daemon runs itself not end.
+	// slow makes programs that the daemon runs itself never end.
 	slow atomic.Bool
-	// keptUp has Windows refuse to reboot.
+	// keptUp makes Windows refuse to reboot.
 	keptUp atomic.Bool
-	// policy brings root certificates, and reported is what the daemon said last.
+	// policy is a group policy that installs root certificates. reported is the daemon's last report.
 	policy   policy
 	reported atomic.Pointer[contract.Reconciled]
-	// trusted are the API server's CAs that the daemon must trust.
+	// trusted records the CAs of the API server that the daemon is told to trust.
 	trusted trusted
-	// serves is the CA of the API server's certificate; any verifies it while there is none.
+	// serves is the CA of the API server's certificate. If it isn't set, every CA verifies the API server.
 	serves served
-	// hns is the host network service, which may hang.
+	// hns is the Host Network Service, which may hang.
 	hns hns
-	// starts of kube-proxy, and its environment at the last.
+	// starts counts the starts of kube-proxy, and environment is its environment at the last start.
 	starts      atomic.Int64
 	environment atomic.Pointer[map[string]string]
-	// pulls serves containerd; ends, if set, is when the certificate does.
+	// pulls simulates the resolver for containerd. ends, if set, is the end of the daemon's certificate.
 	pulls pulls
 	ends  atomic.Pointer[time.Time]
-	// letGo reports that the reconciler has ended because the host must be cleaned.
+	// letGo is set if the daemon's loop has ended because the host must be cleaned.
 	letGo  atomic.Bool
 	locked *sim.File
-	// mortal, if set, may end the daemon early.
+	// mortal, if set, may kill the daemon.
 	mortal *mortal
-	// scanner, if set, takes a program away.
+	// scanner, if set, simulates a virus scanner.
 	scanner *scanner
 	stop    context.CancelFunc
 	done    chan struct{}
-	// pace of the daemon.
+	// pace has the intervals of the daemon.
 	pace reconcile.Intervals
-	// payload server, if set, has payload. replaced counts how often the daemon gave way to
-	// another exe, and running is the digest of the present one.
+	// payloadServer, if set, has payload. replaced counts how often the daemon was replaced by another program.
+	// running is the digest of the running program.
 	payloadServer *payloadServer
 	replaced      atomic.Int64
 	running       atomic.Pointer[string]
 }
 
-// pulls stands for the resolver, whose sockets a test with its own time can't have.
+// pulls replaces the resolver, whose sockets don't work in a test with its own clock.
 type pulls struct {
 	mu      sync.Mutex
 	problem *contract.Problem
@@ -106,7 +106,7 @@ type pulls struct {
 	changed []contract.Confidential
 }
 
-// Follow is apply.Registry: a file for each source.
+// Follow implements apply.Registry. It returns a file for each source.
 func (p *pulls) Follow(_ context.Context, c contract.Confidential, _ map[string]string) ([]contract.File,
 	*contract.Problem) {
 	p.mu.Lock()
@@ -130,13 +130,13 @@ func (p *pulls) fail(problem *contract.Problem, instead ...contract.File) {
 	p.problem, p.instead = problem, instead
 }
 
-// killer ends processes, if they can be ended.
+// killer ends processes, unless they are unkillable.
 type killer struct {
 	winos.Programs
 	unkillable, slow *atomic.Bool
 }
 
-// Run is winos.Programs.
+// Run implements winos.Programs.
 func (k killer) Run(ctx context.Context, exe string, args ...string) (int, error) {
 	if k.slow.Load() {
 		<-ctx.Done()
@@ -145,7 +145,7 @@ func (k killer) Run(ctx context.Context, exe string, args ...string) (int, error
 	return k.Programs.Run(ctx, exe, args...)
 }
 
-// Kill is winos.Programs.
+// Kill implements winos.Programs.
 func (k killer) Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error {
 	if k.unkillable.Load() {
 		return winos.ErrDenied
@@ -156,7 +156,7 @@ func (k killer) Kill(ctx context.Context, pid uint32, runs func(exe string) bool
 // served is the CA that verifies the API server.
 type served struct{ ca atomic.Value }
 
-// Store has the API server be verified by another CA.
+// Store sets the CA that verifies the API server.
 func (s *served) Store(ca string) { s.ca.Store(ca) }
 
 func (s *served) reach(_ context.Context, by apiclient.Server) error {
@@ -166,11 +166,11 @@ func (s *served) reach(_ context.Context, by apiclient.Server) error {
 	return nil
 }
 
-// trusted stands for the daemon's way to the API server.
+// trusted simulates the daemon's connection to the API server.
 type trusted struct {
 	mu  sync.Mutex
 	cas []string
-	// fails counts the calls that are still to fail.
+	// fails is the number of calls that still have to fail.
 	fails int
 }
 
@@ -197,7 +197,7 @@ func (t *trusted) all() []string {
 	return slices.Clone(t.cas)
 }
 
-// policy is a group policy with its own root certificates. tries counts requests for the removal of one.
+// policy is a group policy with its own root certificates. tries counts requests to remove one of them.
 type policy struct {
 	brings atomic.Bool
 	tries  atomic.Int64
@@ -209,7 +209,7 @@ type governed struct {
 	policy *policy
 }
 
-// Remove is winos.Trust.
+// Remove implements winos.Trust.
 func (g governed) Remove(ctx context.Context, der []byte) error {
 	if !g.policy.brings.Load() {
 		return g.Trust.Remove(ctx, der)
@@ -222,12 +222,12 @@ func (g governed) Remove(ctx context.Context, der []byte) error {
 type hns struct {
 	winos.Network
 	mu sync.Mutex
-	// hangs, if set, is closed when it responds again. calls counts the calls until then.
+	// hangs, if set, is closed when the service responds again. calls counts the calls until then.
 	hangs chan struct{}
 	calls int
 }
 
-// HNSNetwork is winos.Network. Like HNS, it knows nothing of contexts.
+// HNSNetwork implements winos.Network. Like the real HNS, it ignores the context.
 func (h *hns) HNSNetwork(ctx context.Context, name string) (winos.HNSNetwork, error) {
 	h.mu.Lock()
 	hangs, network := h.hangs, h.Network
@@ -247,7 +247,7 @@ func (h *hns) hang() {
 	h.hangs, h.calls = make(chan struct{}), 0
 }
 
-// goOn answers again, and says how many calls waited for it.
+// goOn makes the service respond again, and returns how many calls were waiting for it.
 func (h *hns) goOn() (calls int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -256,7 +256,7 @@ func (h *hns) goOn() (calls int) {
 	return h.calls
 }
 
-// inBubble runs a test in its own time.
+// inBubble runs a test with its own clock.
 func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	t.Parallel()
@@ -317,7 +317,7 @@ func (r *rig) proxy(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// start begins to reconcile, with an API server or without one.
+// start starts the daemon's loop. client is nil if there is no API server.
 func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -339,7 +339,7 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	host.Programs = killer{host.Programs, &r.unkillable, &r.slow}
 	host.Trust = governed{host.Trust, &r.policy}
 	host.System = keptUp{host.System, &r.keptUp}
-	r.hns.mu.Lock() // a call of the daemon before may still hang
+	r.hns.mu.Lock() // a call of the previous daemon may still hang
 	r.hns.Network = host.Network
 	r.hns.mu.Unlock()
 	host.Network = &r.hns
@@ -364,7 +364,7 @@ func (r *rig) start(t *testing.T, client dynamic.Interface) {
 	r.stop, r.done = cancel, done
 }
 
-// serve starts the daemon again when it gave way to another, as the service manager does.
+// serve runs the daemon, and starts it again after it was replaced, as the service manager does.
 func (r *rig) serve(ctx context.Context, options reconcile.Options) {
 	if r.payloadServer != nil {
 		options.Source = r.payloadServer.source
@@ -391,7 +391,7 @@ func (r *rig) serve(ctx context.Context, options reconcile.Options) {
 	}
 }
 
-// daemon is the daemon's program.
+// daemon simulates the daemon's program.
 func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 	if len(p.Args) > 1 && p.Args[1] == "controller" {
 		return r.controller(ctx, p)
@@ -399,8 +399,8 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 	return version(ctx, p)
 }
 
-// version simulates the program when it only prints its version. A broken program ends with an error, and a hanging
-// one doesn't end.
+// version simulates a program that only prints its version. A broken program ends with an error, and a hanging one
+// doesn't end.
 func version(ctx context.Context, p *sim.Process) int {
 	content, err := winos.ReadFile(p.Host.Files, p.Args[0])
 	switch {
@@ -412,7 +412,7 @@ func version(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// stopDaemon ends it.
+// stopDaemon stops the daemon.
 func (r *rig) stopDaemon() {
 	r.stop()
 	if r.done != nil {
@@ -421,7 +421,7 @@ func (r *rig) stopDaemon() {
 	}
 }
 
-// overlay makes the network, as hybrid-overlay-node does.
+// overlay creates the pod network, as hybrid-overlay-node does.
 func (r *rig) overlay(t *testing.T) {
 	t.Helper()
 	_, err := r.CreateHNSNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork,
@@ -431,7 +431,7 @@ func (r *rig) overlay(t *testing.T) {
 	}
 }
 
-// node makes the Node, which desires a revision.
+// node creates the Node with a desired revision.
 func (r *rig) node(t *testing.T, desired string) {
 	t.Helper()
 	node := &unstructured.Unstructured{Object: map[string]any{
@@ -444,7 +444,7 @@ func (r *rig) node(t *testing.T, desired string) {
 	}
 }
 
-// annotations of the Node.
+// annotations returns the annotations of the Node.
 func (r *rig) annotations(t *testing.T) map[string]string {
 	t.Helper()
 	object, err := r.api.Tracker().Get(nodes, "", nodeName)
@@ -481,13 +481,13 @@ func (r *rig) annotateAll(t *testing.T, annotations map[string]string) {
 	}
 }
 
-// versionOf names a manifest as the operator does.
+// versionOf returns the name of a manifest's revision, as the operator computes it.
 func versionOf(m contract.Manifest) string { return "0.1.0-" + m.Digest()[:contract.RevisionDigits] }
 
-// one is the revision that the machine was bootstrapped with.
+// one returns the revision that the machine was bootstrapped with.
 func one() string { return versionOf(manifest()) }
 
-// publish makes the ConfigMap of a manifest.
+// publish creates the ConfigMap of a manifest.
 func (r *rig) publish(t *testing.T, m contract.Manifest) (version string) {
 	t.Helper()
 	if err := m.Validate(); err != nil {
@@ -502,7 +502,7 @@ func (r *rig) publish(t *testing.T, m contract.Manifest) (version string) {
 	return version
 }
 
-// want publishes a desired state with its confidential part, and lets the Node ask for it.
+// want publishes a desired state with its confidential part, and sets it as the Node's desired revision.
 func (r *rig) want(t *testing.T, m contract.Manifest, c contract.Confidential) (version string) {
 	t.Helper()
 	version = r.publishBoth(t, m, c)
@@ -536,13 +536,14 @@ func (r *rig) publishBoth(t *testing.T, m contract.Manifest, c contract.Confiden
 	return r.publish(t, m)
 }
 
-// expectStatus checks that the Node says that a revision holds, or what keeps it from it.
+// expectStatus checks the revision that the Node reports, and the reason why the desired revision does not hold (""
+// for none).
 func (r *rig) expectStatus(t *testing.T, version string, status contract.Reason) {
 	t.Helper()
 	a := r.annotations(t)
 	exists, _, _ := strings.Cut(a[contract.ApplyStatusAnnotation], ":")
 	if a[contract.RevisionAnnotation] != version || exists != string(status) {
-		t.Errorf("want version %s and status %q; the Node says %s and %q", version, status,
+		t.Errorf("want revision %s and reason %q; the Node reports %s and %q", version, status,
 			a[contract.RevisionAnnotation], a[contract.ApplyStatusAnnotation])
 	}
 }
@@ -564,9 +565,9 @@ func (r *rig) publishData(t *testing.T, version string, data map[string]string) 
 	}
 }
 
-// pass lets time go by, and everything settle.
+// pass lets time pass, and waits until everything has settled.
 func pass(d time.Duration) {
-	time.Sleep(d) // in a bubble this is a jump
+	time.Sleep(d) // the test's own clock jumps ahead
 	synctest.Wait()
 }
 
@@ -639,7 +640,7 @@ func manifest() contract.Manifest {
 	return m
 }
 
-// aws answers as Amazon's metadata service does.
+// aws simulates Amazon's metadata service.
 func aws(name string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /latest/api/token",

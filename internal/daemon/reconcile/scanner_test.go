@@ -13,25 +13,27 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// scanner takes a program out of the store as soon as it has come, and has a file open for a moment.
+// scanner simulates a virus scanner. It removes one program from the store as soon as it arrives, and holds one file
+// open for some time.
 type scanner struct {
 	winos.Files
 	blob string
-	// held is what it has open for a time, from the first attempt of others to open, start or remove it on.
+	// held is the path of the file. time is how long the scanner holds it open, from the first attempt to open, start
+	// or remove it.
 	mu    sync.Mutex
 	held  string
 	since time.Time
 	time  time.Duration
 }
 
-// opens has it open a file from now on.
+// opens makes the scanner hold a file from now on.
 func (s *scanner) opens(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held = path
 }
 
-// hasHeld says that others met the file while it was open.
+// hasHeld reports whether the file was used while the scanner held it open.
 func (s *scanner) hasHeld() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +55,7 @@ func (s *scanner) hold(path string) error {
 	return nil
 }
 
-// Open is winos.Files.
+// Open implements winos.Files.
 func (s *scanner) Open(path string) (io.ReadCloser, error) {
 	if err := s.hold(path); err != nil {
 		return nil, err
@@ -61,7 +63,7 @@ func (s *scanner) Open(path string) (io.ReadCloser, error) {
 	return s.Files.Open(path)
 }
 
-// Remove is winos.Files.
+// Remove implements winos.Files.
 func (s *scanner) Remove(path string) error {
 	if err := s.hold(path); err != nil {
 		return err
@@ -69,13 +71,13 @@ func (s *scanner) Remove(path string) error {
 	return s.Files.Remove(path)
 }
 
-// scannedPrograms are programs that a scanner may have open.
+// scannedPrograms are programs that a scanner may hold open.
 type scannedPrograms struct {
 	winos.Programs
 	by *scanner
 }
 
-// Run is winos.Programs.
+// Run implements winos.Programs.
 func (s scannedPrograms) Run(ctx context.Context, exe string, args ...string) (int, error) {
 	if err := s.by.hold(exe); err != nil {
 		return 0, fmt.Errorf("%w: %w", winos.ErrStartFailed, err)
@@ -83,13 +85,13 @@ func (s scannedPrograms) Run(ctx context.Context, exe string, args ...string) (i
 	return s.Programs.Run(ctx, exe, args...)
 }
 
-// scannedServices are services whose programs a scanner may have open.
+// scannedServices are services whose programs a scanner may hold open.
 type scannedServices struct {
 	winos.Services
 	by *scanner
 }
 
-// Start is winos.Services.
+// Start implements winos.Services.
 func (s scannedServices) Start(ctx context.Context, name string) error {
 	if service, err := s.Get(ctx, name); err == nil && service.State == winos.ServiceStopped {
 		exe, _, _ := strings.Cut(service.Command, " ")
@@ -118,13 +120,13 @@ func TestAProgramThatAScannerTakesAwayIsNotFetchedWithoutPause(t *testing.T) {
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(time.Hour)
 		if n := r.payloadServer.count(newProxy); n < 20 || n > 60 {
-			t.Errorf("it was fetched %d times within an hour", n)
+			t.Errorf("the program was fetched %d times within an hour", n)
 		}
 		r.expectStatus(t, one(), contract.ReasonPayloadIncomplete)
 		if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(exists, "virus scanner") {
 			t.Errorf("the Node says %q", exists)
 		}
-		// Another revision is desired in the meantime. A day later, the first is fetched like a new one.
+		// Another revision is desired in the meantime. A day later, the first one is fetched like a new one.
 		r.annotate(t, contract.DesiredRevisionAnnotation, one())
 		pass(24 * time.Hour)
 		r.expectStatus(t, one(), "")
@@ -135,13 +137,13 @@ func TestAProgramThatAScannerTakesAwayIsNotFetchedWithoutPause(t *testing.T) {
 	})
 }
 
-// Such a revision halted the rollout of all nodes.
+// If a revision failed because of a virus scanner, the rollout to all nodes would be halted.
 func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T) {
 	for name, c := range map[string]struct {
 		held string
-		// prepare brings the host to what it has before, and gives the next revision.
+		// prepare brings the host to the state before, and returns the next revision.
 		prepare func(t *testing.T, r *rig) (version string)
-		// begin has the scanner begin when the next revision is being tried.
+		// begin makes the scanner start while the next revision is applied.
 		begin func(r *rig)
 	}{
 		"one that is no longer wanted": {
@@ -226,14 +228,14 @@ func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T
 				}
 				r.expectStatus(t, version, "")
 				if !r.scanner.hasHeld() {
-					t.Error("the scanner held nothing: this shows nothing")
+					t.Error("the scanner held no file, so the test shows nothing")
 				}
 			})
 		})
 	}
 }
 
-// The programs still run correctly.
+// A file of the old revision can't be removed. The programs still run correctly.
 func TestARevisionIsNotGivenUpForAFileThatCanNotBeRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.scanner = &scanner{time: 2 * time.Minute}

@@ -21,8 +21,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// controller is the daemon's program as a service. The text in its exe determines how it fails, after it has
-// counted its start.
+// controller simulates the daemon's program, which runs as a service. After it has counted its start, it fails in the
+// way that the text in its exe says.
 func (r *rig) controller(ctx context.Context, p *sim.Process) int {
 	host := r.mortals(p)
 	content, err := winos.ReadFile(host.Files, p.Args[0])
@@ -67,7 +67,7 @@ func (r *rig) controller(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// mortals is what a process sees of the machine. Each process that starts is mortal, until one has died.
+// mortals returns the machine as a process sees it. Each process that starts may be killed, until one was killed.
 func (r *rig) mortals(p *sim.Process) winos.Host {
 	m := r.mortal
 	if m == nil {
@@ -82,8 +82,8 @@ func (r *rig) mortals(p *sim.Process) winos.Host {
 	return m.host(p.Host)
 }
 
-// installed has the service manager run the old daemon, which holds the first revision, and offers
-// it another with this exe.
+// installed runs the old daemon as a service at the first revision, and publishes a revision whose daemon has this
+// program.
 func installed(t *testing.T, r *rig, exe string) (version string) {
 	t.Helper()
 	settled(t, r)
@@ -106,7 +106,7 @@ func installed(t *testing.T, r *rig, exe string) (version string) {
 	return r.publish(t, withDaemon(another("two"), exe))
 }
 
-// unverified is installed, with a daemon in between that comes up, and whose revision never holds.
+// unverified is like installed, but in between another daemon was started, and its revision never holds.
 func unverified(t *testing.T, r *rig, exe string) (version string) {
 	t.Helper()
 	between := installed(t, r, newDaemon)
@@ -119,7 +119,7 @@ func unverified(t *testing.T, r *rig, exe string) (version string) {
 	r.expectNoTrial(t)
 	got := r.read(t, contract.PathDaemon)
 	if got != newDaemon || r.annotations(t)[contract.RevisionAnnotation] == between {
-		t.Fatalf("the program is %q, and the version may hold", got)
+		t.Fatalf("the program is %q, or the revision was reported as held", got)
 	}
 	return r.publish(t, withDaemon(another("three"), exe))
 }
@@ -191,7 +191,7 @@ func TestADaemonThatDoesNotComeUpRestoresThePreviousOne(t *testing.T) {
 					!strings.HasSuffix(exists, "; the host is held at "+versionOf(first())) {
 					t.Errorf("the Node says %q", exists)
 				}
-				// The operator hears it, and goes back.
+				// The operator sees the report and requests the first revision again.
 				r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 				pass(3 * time.Minute)
 				r.expectStatus(t, versionOf(first()), "")
@@ -206,7 +206,7 @@ func TestADaemonThatDoesNotComeUpRestoresThePreviousOne(t *testing.T) {
 	}
 }
 
-// The restored program is the program of the revision that held, not the replaced program.
+// The daemon must restore the program of the last revision that held, which is not the program that was replaced.
 func TestADaemonThatDoesNotComeUpRestoresTheProgramOfTheRevisionThatHeld(t *testing.T) {
 	for _, exe := range []string{"MZ crashes", "MZ is stuck"} {
 		t.Run(exe, func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestADaemonGivesNoWayWhileTheProgramOfWhatHeldIsMissing(t *testing.T) {
 	})
 }
 
-// Hardening of a host may disable running services.
+// A tool that hardens the host may disable running services.
 func TestADaemonWhoseServiceWasDisabledGivesWayAllTheSame(t *testing.T) {
 	for name, exe := range map[string]string{"to one that comes up": newDaemon, "to one that does not": "MZ crashes"} {
 		t.Run(name, func(t *testing.T) {
@@ -301,8 +301,8 @@ func TestADaemonThatComesUpIsAccepted(t *testing.T) {
 	})
 }
 
-// The operator gives the node's place back when it reads the revision. A restart would restore the old daemon on a node
-// that serves.
+// When the operator sees the revision in the report, it releases the node's slot. If the trial were still open, a
+// restart would restore the old daemon on a node that serves.
 func TestARevisionIsReportedOnceTheEndOfItsTrialIsWrittenDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		version := installed(t, r, newDaemon)
@@ -319,7 +319,7 @@ func TestARevisionIsReportedOnceTheEndOfItsTrialIsWrittenDown(t *testing.T) {
 		pass(time.Minute)
 		r.expectStatus(t, version, "")
 		if reports.Load() == 0 {
-			t.Error("nobody reported the revision: this shows nothing")
+			t.Error("the revision was never reported, so the test shows nothing")
 		}
 	})
 }
@@ -354,7 +354,7 @@ func TestADaemonThatLivesIsLeftToItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
-		pass(time.Hour) // it waits for the network, and reports this
+		pass(time.Hour) // the daemon waits for the network, and reports this
 		if got := r.read(t, contract.PathDaemon); got != newDaemon {
 			t.Errorf("the program is %q", got)
 		}
@@ -365,7 +365,8 @@ func TestADaemonThatLivesIsLeftToItself(t *testing.T) {
 	})
 }
 
-// The new daemon has seen no service end, and the old one gives way within a pass.
+// The new daemon has not seen any service end, and it replaces the old daemon within one pass. The earlier failure of
+// a service must not count against the release.
 func TestAServiceThatDidNotStayUpBeforeKeepsNoReleaseBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const exe = "MZ newer daemon"
@@ -421,15 +422,15 @@ func TestATrialOutlivesReboots(t *testing.T) {
 	}
 }
 
-// join puts a program where the operator's join over SSH puts it, if the host has none: that is so if it loses power
-// between the two renames that replace the program. See docs/decisions/accepted-risks.md.
+// join simulates the operator's join over SSH, if the host has no daemon program. This happens if the host loses
+// power between the two renames that replace the program. See docs/decisions/accepted-risks.md.
 func (r *rig) join(t *testing.T, exe string) {
 	t.Helper()
 	if r.read(t, contract.PathDaemon) != "absent" {
 		return
 	}
 	if r.mortal.at == 0 || !r.mortal.dead {
-		t.Fatal("the host has no daemon, and nobody died")
+		t.Fatal("the host has no daemon, although no process was killed")
 	}
 	t.Log("the host is joined again")
 	r.write(t, contract.PathDaemon, exe)
@@ -462,7 +463,7 @@ func TestADaemonThatLosesPowerAtAnyStepOfATrialThatFailsRollsBack(t *testing.T) 
 				r.expectStatus(t, versionOf(first()), "")
 				r.expectOldDaemon(t)
 			}
-			t.Run("nobody dies", func(t *testing.T) {
+			t.Run("without a crash", func(t *testing.T) {
 				bubble(t, func(t *testing.T, r *rig) {
 					goBack(t, r, 0)
 					want, changes = r.Snapshot(), r.mortal.calls
@@ -493,7 +494,7 @@ func TestADaemonThatDiesWhileItGivesWayIsFollowedByTheNewOneInTheEnd(t *testing.
 		t.Helper()
 		version := installed(t, r, newDaemon)
 		r.mortal = &mortal{at: at}
-		// The service manager starts the mortal program.
+		// The service manager starts the program again, now as a process that can be killed.
 		if err := r.CrashService(contract.ServiceDaemon); err != nil {
 			t.Fatal(err)
 		}
@@ -507,7 +508,7 @@ func TestADaemonThatDiesWhileItGivesWayIsFollowedByTheNewOneInTheEnd(t *testing.
 			t.Errorf("the program is %q", got)
 		}
 	}
-	t.Run("nobody dies", func(t *testing.T) {
+	t.Run("without a crash", func(t *testing.T) {
 		bubble(t, func(t *testing.T, r *rig) {
 			giveWay(t, r, 0)
 			changes = r.mortal.calls
@@ -524,7 +525,7 @@ func TestADaemonThatDiesWhileItGivesWayIsFollowedByTheNewOneInTheEnd(t *testing.
 	}
 }
 
-// An older daemon ran a second service while a new one started, which would restore the older one.
+// Older daemons ran a second service, the watchdog, while a new daemon started. It would restore the older daemon.
 func TestTheFirstPassRemovesTheWatchdogOfAnOlderDaemon(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const name, path = "windows-instance-config-watchdog", `C:\k\wicd-watchdog.exe`

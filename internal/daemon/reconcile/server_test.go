@@ -13,7 +13,7 @@ import (
 
 const serverURL = "https://api.example.com:6443"
 
-// verifying is a manifest with a CA of the API server.
+// verifying adds the API server's CA to a manifest.
 func verifying(m contract.Manifest, ca string) contract.Manifest {
 	m.Files = append(m.Files, contract.File{Path: contract.PathBootstrapCA, Content: ca, Services: []string{"kubelet"}})
 	return m
@@ -28,7 +28,7 @@ func (r *rig) verified(t *testing.T, path, ca string) {
 		base64.StdEncoding.EncodeToString([]byte(ca))))
 }
 
-// caOf is the CA of a kubeconfig.
+// caOf returns the CA of a kubeconfig.
 func (r *rig) caOf(t *testing.T, path string) string {
 	t.Helper()
 	server, err := apiclient.ServerOf([]byte(r.read(t, path)))
@@ -48,11 +48,12 @@ func (r *rig) expectCA(t *testing.T, ca string) {
 		}
 	}
 	if got := r.read(t, contract.PathBootstrapCA); got != ca {
-		t.Errorf("the CA's file has %q, want %q", got, ca)
+		t.Errorf("the CA file has %q, want %q", got, ca)
 	}
 }
 
-// A cluster that rotates the CA of its API server has both for a while: nodes come from one to the other by that.
+// While a cluster rotates the CA of its API server, it publishes both CAs. This is how nodes get from the old CA to
+// the new one.
 func TestAnotherCAOfTheAPIServerReachesTheProgramsOfANode(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -68,9 +69,10 @@ func TestAnotherCAOfTheAPIServerReachesTheProgramsOfANode(t *testing.T) {
 		r.expectStatus(t, two, "")
 		r.expectCA(t, "old and new")
 		if r.pid(t, "kubelet") == kubelet {
-			t.Error("kubelet runs on with what it read when it started")
+			t.Error("kubelet was not restarted, so it still uses the old CA")
 		}
-		// The daemon itself must hear what the next revision is, whatever becomes of this one.
+		// The next revision fails. The daemon itself must trust the new CA all the same, because otherwise it could
+		// not receive the revision after that.
 		r.picky.Store(true)
 		r.trusted.fail(1)
 		r.want(t, verifying(another("two"), "new"), contract.Confidential{})
@@ -83,8 +85,8 @@ func TestAnotherCAOfTheAPIServerReachesTheProgramsOfANode(t *testing.T) {
 	})
 }
 
-// Kubeconfigs may fall behind the CA's file: an operator from before wrote only that, and kubelet writes its own by
-// what it read when it started.
+// Kubeconfigs may have an older CA than the CA file: earlier operators wrote only the CA file, and kubelet writes its
+// kubeconfig with the CA that it read at its start.
 func TestAKubeconfigThatIsBehindTheCAsFileIsBroughtUpToDate(t *testing.T) {
 	for name, next := range map[string]func(t *testing.T, r *rig){
 		"with the next revision": func(t *testing.T, r *rig) {
@@ -103,28 +105,29 @@ func TestAKubeconfigThatIsBehindTheCAsFileIsBroughtUpToDate(t *testing.T) {
 				next(t, r)
 				pass(20 * time.Second)
 				if has := r.caOf(t, contract.PathBootstrapKubeconfig); has != "old and new" {
-					t.Errorf("a kubelet that asks for its first certificate verifies the API server by %q", has)
+					t.Errorf("the bootstrap kubeconfig has the CA %q", has)
 				}
 				r.verified(t, contract.PathKubeconfig, "old")
 				pass(20 * time.Second)
 				r.expectCA(t, "old and new")
 				if r.pid(t, "kubelet") == kubelet {
-					t.Error("kubelet runs on with what it read when it started")
+					t.Error("kubelet was not restarted, so it still uses the old CA")
 				}
 				if r.pid(t, "containerd") != containerd {
-					t.Error("containerd was started again")
+					t.Error("containerd was restarted")
 				}
 				kubelet = r.pid(t, "kubelet")
 				pass(time.Hour)
 				if r.pid(t, "kubelet") != kubelet {
-					t.Error("kubelet was started again, and nothing had changed")
+					t.Error("kubelet was restarted without a change")
 				}
 			})
 		})
 	}
 }
 
-// A daemon that dies between the kubeconfig and the restart leaves the restart to the next.
+// If a daemon is killed after it wrote the kubeconfig and before it restarted kubelet, the next daemon must restart
+// kubelet.
 func TestADaemonKilledWhileItBringsAKubeconfigUpToDateFinishesIt(t *testing.T) {
 	t.Parallel()
 	for at := int64(1); at <= 12; at++ {
@@ -146,7 +149,7 @@ func TestADaemonKilledWhileItBringsAKubeconfigUpToDateFinishesIt(t *testing.T) {
 				pass(20 * time.Second)
 				r.expectCA(t, "old and new")
 				if r.pid(t, "kubelet") == kubelet {
-					t.Error("kubelet runs on with what it read when it started")
+					t.Error("kubelet was not restarted, so it still uses the old CA")
 				}
 			})
 		})
@@ -162,7 +165,7 @@ func TestGoingBackTakesNoKubeconfigTheCAThatVerifiesTheAPIServer(t *testing.T) {
 		pass(5 * time.Second)
 		r.serves.Store("new")
 		paths := []string{contract.PathKubeconfig, contract.PathFlannelKubeconfig}
-		for _, path := range paths { // as a join does
+		for _, path := range paths { // a join writes these
 			r.verified(t, path, "new")
 		}
 		r.picky.Store(true)
@@ -182,7 +185,8 @@ func TestGoingBackTakesNoKubeconfigTheCAThatVerifiesTheAPIServer(t *testing.T) {
 	})
 }
 
-// Too early, a CA verifies nothing yet.
+// A kubeconfig gets a new CA only when this CA verifies the API server. Before that, kubelet would lose its
+// connection.
 func TestAKubeconfigGetsACAWhenThatVerifiesTheAPIServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -201,7 +205,7 @@ func TestAKubeconfigGetsACAWhenThatVerifiesTheAPIServer(t *testing.T) {
 	})
 }
 
-// A kubeconfig that is not there yet, or can't be used, keeps nothing back.
+// A kubeconfig that is missing or can't be used must not block a revision.
 func TestAnotherCAOfTheAPIServerNeedsNoKubeconfig(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -212,7 +216,7 @@ func TestAnotherCAOfTheAPIServerNeedsNoKubeconfig(t *testing.T) {
 	})
 }
 
-// The daemon may trust more than the revision brings, or what the next one does.
+// The daemon may trust more CAs than the present revision has. The kubeconfig of a token must keep the revision's CA.
 func TestARenewedTokenLeavesTheCAOfItsKubeconfigAsItIs(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		var server tokens
@@ -229,7 +233,7 @@ func TestARenewedTokenLeavesTheCAOfItsKubeconfigAsItIs(t *testing.T) {
 		pass(3 * time.Hour)
 		after, err := r.Host().Files.Stat(contract.PathCloudNodeKubeconfig)
 		if err != nil || !after.ModTime.Equal(before.ModTime) {
-			t.Errorf("with %d tokens the kubeconfig was written again: %v", server.requests.Load(), err)
+			t.Errorf("after %d tokens, the kubeconfig was written again: %v", server.requests.Load(), err)
 		}
 		if has := r.caOf(t, contract.PathCloudNodeKubeconfig); has != "new" {
 			t.Errorf("the kubeconfig has %q", has)
@@ -252,7 +256,7 @@ func TestADaemonLooksAgainWhetherTheCAOfItsRevisionVerifiesTheAPIServer(t *testi
 				pass(time.Hour)
 				r.expectStatus(t, two, "")
 				if n := len(r.trusted.all()); n < 3 || n > 15 {
-					t.Errorf("it looked %d times within an hour", n)
+					t.Errorf("the daemon checked the CA %d times within an hour", n)
 				}
 				if restart {
 					r.stopDaemon()
@@ -262,7 +266,7 @@ func TestADaemonLooksAgainWhetherTheCAOfItsRevisionVerifiesTheAPIServer(t *testi
 				before := len(r.trusted.all())
 				pass(time.Hour)
 				if n := len(r.trusted.all()) - before; n < 1 || n > 2 {
-					t.Errorf("it looked %d times at a CA that verifies the API server", n)
+					t.Errorf("the daemon checked a CA that verifies the API server %d times", n)
 				}
 			})
 		})

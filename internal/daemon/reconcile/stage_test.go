@@ -14,12 +14,12 @@ import (
 
 const newProxy, newKubelet = "MZ proxy of the next version", "MZ kubelet of the next version"
 
-// next is a revision with two other programs.
+// next returns a revision with two other programs.
 func next() contract.Manifest {
 	return bringing(map[string]string{contract.PathKubeProxy: newProxy, contract.PathKubelet: newKubelet})
 }
 
-// stages checks what the Node says about staging.
+// stages checks the Node's report about staging.
 func (r *rig) stages(t *testing.T, version string, bytes int, status contract.Reason) {
 	t.Helper()
 	a := r.annotations(t)
@@ -29,7 +29,7 @@ func (r *rig) stages(t *testing.T, version string, bytes int, status contract.Re
 		count = strconv.Itoa(bytes)
 	}
 	if a[contract.StagedAnnotation] != version || a[contract.StagedBytesAnnotation] != count || exists != string(status) {
-		t.Errorf("want %q of %q bytes and status %q, the Node says %v", version, count, status, a)
+		t.Errorf("want %q of %q bytes and status %q, the Node reports %v", version, count, status, a)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestAVersionIsStagedWhileTheNodeServes(t *testing.T) {
 			t.Error(line)
 		}
 		r.expectStatus(t, one(), "")
-		// The switch needs no server.
+		// The switch needs no payload server.
 		r.payloadServer.set(func() { r.payloadServer.away = true })
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(20 * time.Second)
@@ -115,7 +115,7 @@ func TestStagingIsTriedUntilItSucceedsAndSaysWhyNot(t *testing.T) {
 				pass(time.Minute)
 				r.stages(t, "", 0, c.want)
 				if r.has(t, newProxy) || r.has(t, newKubelet) {
-					t.Error("something is in the store")
+					t.Error("the store has payload")
 				}
 				r.expectStatus(t, one(), "")
 				c.mend(t, r)
@@ -158,7 +158,7 @@ func TestAPayloadServerThatIsAwayIsNotStormed(t *testing.T) {
 		pass(time.Minute)
 		r.api.ClearActions()
 		pass(time.Hour)
-		// Each attempt reads the one ConfigMap that says where the payload server is.
+		// Each attempt reads the ConfigMap with the payload server's address once.
 		if n := len(r.api.Actions()); n > 60 {
 			t.Errorf("%d requests within an hour", n)
 		}
@@ -175,7 +175,7 @@ func TestADaemonKilledWhileItStagesGoesOnWithTheNextBlob(t *testing.T) {
 		pass(15 * time.Second)
 		r.stopDaemon()
 		if n := r.payloadServer.count(newProxy) + r.payloadServer.count(newKubelet); n != 1 {
-			t.Fatalf("%d blobs have come", n)
+			t.Fatalf("%d blobs were transferred", n)
 		}
 		r.start(t, r.api)
 		pass(15 * time.Second)
@@ -203,7 +203,7 @@ func TestAnotherVersionToStageEndsTheFirst(t *testing.T) {
 		pass(5 * time.Second)
 		r.stages(t, version, len("MZ yet another"), "")
 		if r.has(t, newProxy) || r.has(t, newKubelet) {
-			t.Error("the first version was fetched as well")
+			t.Error("the first revision's payload was fetched as well")
 		}
 		r.expectNoLeftovers(t)
 	})
@@ -238,12 +238,12 @@ func TestStagedPayloadIsKept(t *testing.T) {
 		r.annotate(t, contract.StageAnnotation, version)
 		pass(100 * time.Hour)
 		if !r.has(t, newProxy) || !r.has(t, newKubelet) {
-			t.Error("what is staged was removed")
+			t.Error("staged payload was removed")
 		}
 		r.annotate(t, contract.StageAnnotation, "")
 		pass(100 * time.Hour)
 		if r.has(t, newProxy) || r.has(t, newKubelet) {
-			t.Error("what nobody needs any more is still there")
+			t.Error("unused payload is still stored")
 		}
 	})
 }
@@ -279,7 +279,7 @@ func TestADesiredVersionThatChangesWhileItsPayloadComesIsLeft(t *testing.T) {
 		pass(20 * time.Second)
 		r.expectStatus(t, version, "")
 		if r.payloadServer.count(newProxy)+r.payloadServer.count(newKubelet) > 0 {
-			t.Error("payload that nobody wants any more was fetched")
+			t.Error("payload that is no longer needed was fetched")
 		}
 	})
 }

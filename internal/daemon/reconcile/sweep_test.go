@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// hybrid-overlay-node has a new certificate each day, and nothing removed the old ones.
+// hybrid-overlay-node requests a new certificate each day, and does not remove the old ones. So the daemon removes
+// them.
 func TestOfTheOverlaysCertificatesTheNewestTwoStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -34,7 +35,7 @@ func TestOfTheOverlaysCertificatesTheNewestTwoStay(t *testing.T) {
 		slices.Sort(names)
 		if want := []string{"ovnkube-client-2026-01-08-10-00-00.pem", "ovnkube-client-2026-01-09-10-00-00.pem",
 			"ovnkube-client-current.pem", "ovnkube-client-others.txt"}; !slices.Equal(names, want) {
-			t.Errorf("there are %v", names)
+			t.Errorf("the certificates are %v", names)
 		}
 	})
 }
@@ -61,7 +62,7 @@ func TestConfidentialPartsGoWithTheRevisionThatTakesTheirPlace(t *testing.T) {
 			sources = append(sources, c.Mirrors[0].Source)
 		}
 		if want := []string{"d.example", "c.example"}; !slices.Equal(sources, want) {
-			t.Errorf("the confidential parts are those of %v, want %v", sources, want)
+			t.Errorf("the host has the confidential parts of %v, want %v", sources, want)
 		}
 	})
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// tokens is the API server's side of requests for tokens.
+// tokens simulates the API server's side of token requests.
 type tokens struct {
 	requests atomic.Int64
 	refuses  atomic.Bool
 }
 
-// serve answers with tokens that are called after the Node that they end with. The API server's
-// clock is a day ahead of the host's.
+// serve answers token requests. The name of a token starts with the UID of the Node that it is bound to. The API
+// server's clock is a day ahead of the host's clock.
 func (s *tokens) serve(r *rig) {
 	r.api.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		s.requests.Add(1)
@@ -55,7 +55,7 @@ func (s *tokens) serve(r *rig) {
 	})
 }
 
-// azure is a manifest whose kube-proxy stands for Azure's node manager.
+// azure returns a manifest in which kube-proxy has the role of Azure's node manager.
 func azure() contract.Manifest {
 	m := manifest()
 	for i := range m.Services {
@@ -101,7 +101,7 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		server.refuses.Store(true)
 		holds(t, r)
 		if n := server.requests.Load(); n != 0 {
-			t.Errorf("%d tokens were requested that nothing needs", n)
+			t.Errorf("%d unneeded tokens were requested", n)
 		}
 		r.write(t, contract.PathDaemonKubeconfig, daemonKubeconfig)
 		r.newUID(t, "first")
@@ -109,10 +109,10 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		pass(time.Hour)
 		r.expectStatus(t, one(), contract.ReasonTokenPending)
 		if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(exists, "forbidden") {
-			t.Errorf("the Node says %q, and not why", exists)
+			t.Errorf("the Node reports %q, without the cause", exists)
 		}
 		if n := server.requests.Load(); n < 3 || n > 70 {
-			t.Errorf("%d requests in an hour in which each is refused", n)
+			t.Errorf("%d refused requests in an hour", n)
 		}
 
 		server.refuses.Store(false)
@@ -142,7 +142,7 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 			t.Errorf("%d requests in five hours", n)
 		}
 		if r.token(t) == before {
-			t.Error("the token is the old one")
+			t.Error("the token was not renewed")
 		}
 
 		t.Log("another Node of this name needs another token")
@@ -159,7 +159,7 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		pass(5 * time.Minute)
 		r.expectStatus(t, versionOf(azure()), contract.ReasonTokenExpiring)
 		if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(exists, "forbidden") {
-			t.Errorf("the Node says %q, and not why", exists)
+			t.Errorf("the Node reports %q, without the cause", exists)
 		}
 		t.Log("another revision holds all the same")
 		other := azure()
@@ -195,7 +195,7 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		}
 		pass(10 * time.Minute)
 		if r.token(t) == "" {
-			t.Error("there is no token")
+			t.Error("the token is missing")
 		}
 
 		t.Log("a daemon that starts anew requests one: it does not know how old the one before is")
@@ -237,7 +237,7 @@ func TestA60_FlanneldGetsATokenOfItsOwn(t *testing.T) {
 			t.Errorf("the kubeconfig is %s, %v", content, err)
 		}
 		if r.token(t) != "" {
-			t.Error("there is a token that nothing needs")
+			t.Error("an unneeded token exists")
 		}
 	})
 }

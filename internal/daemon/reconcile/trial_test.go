@@ -10,13 +10,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// silentManager is a service manager that answers nothing for a while.
+// silentManager is a service manager that may refuse to answer.
 type silentManager struct {
 	winos.Services
 	silent *atomic.Bool
 }
 
-// Get is winos.Services.
+// Get implements winos.Services.
 func (s silentManager) Get(ctx context.Context, name string) (winos.Service, error) {
 	if s.silent.Load() {
 		return winos.Service{}, winos.ErrDenied
@@ -24,12 +24,13 @@ func (s silentManager) Get(ctx context.Context, name string) (winos.Service, err
 	return s.Services.Get(ctx, name)
 }
 
-// Steps that have to wait are part of the trial: kube-proxy, which refuses its settings, is started last.
+// In a trial some steps have to wait, and they belong to the trial as well. Here kube-proxy is started last, and
+// refuses its settings.
 func TestWhatFailsInALaterPassOfATrialIsRolledBack(t *testing.T) {
-	const grown = 15 * time.Second // the pause before the next pass may have grown to 48 s, by chance
+	const grown = 15 * time.Second // the random pause before the next pass may be up to 48 s
 	for name, c := range map[string]struct {
 		delay, goOn func(t *testing.T, r *rig)
-		// without the API server the daemon has to find out by itself.
+		// If the API server is away, the daemon has to notice the change by itself.
 		away bool
 	}{
 		"HNS does not answer in the first": {
@@ -124,7 +125,7 @@ func TestAServiceThatHasStayedUpInATrialMayBeRestarted(t *testing.T) {
 	})
 }
 
-// A service that ends again and again fails the trial, regardless of how long it runs each time. A service that is
+// A service that ends again and again fails the trial, no matter how long it runs each time. A service that is
 // restarted now and then does not.
 func TestAServiceThatEndsAgainAndAgainInATrialThatWaitsIsRolledBack(t *testing.T) {
 	for name, life := range map[string]time.Duration{"after a while": 40 * time.Second, "seldom": 3 * time.Minute,
@@ -159,8 +160,8 @@ func TestAServiceThatEndsAgainAndAgainInATrialThatWaitsIsRolledBack(t *testing.T
 	}
 }
 
-// A daemon that begins in the middle of a trial starts what is down; what else it only saw tells nothing about the
-// trial.
+// A daemon starts in the middle of a trial. It starts the services that are down. If another service ends later, this
+// is no failure of the trial.
 func TestTheEndOfAServiceThatATrialLeftAloneIsNoFaultOfIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -200,7 +201,7 @@ func TestWhatFailsBesideAServiceThatFailedBeforeIsRolledBack(t *testing.T) {
 		r.annotate(t, contract.DesiredRevisionAnnotation, two)
 		pass(30 * time.Second)
 		if got := r.read(t, contract.PathKubeletConfig); got != "{}" {
-			t.Errorf("kubelet's configuration is %q: a service of the revision does not start", got)
+			t.Errorf("kubelet's configuration is %q, although a service of the revision does not start", got)
 		}
 	})
 }
@@ -223,7 +224,7 @@ func TestARevisionIsNotGivenUpForWhatItWaitsFor(t *testing.T) {
 	})
 }
 
-// A repair that fails is no reason to leave a revision that holds.
+// If the daemon can't repair a change by someone else, it must not give up a revision that holds.
 func TestARevisionThatHoldsIsNotGivenUpForDrift(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

@@ -7,7 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// own is what every service has of a variable in its own environment.
+// own returns the value of a variable in the services' own environment.
 func (r *rig) own(t *testing.T, name string) (value string, there bool) {
 	t.Helper()
 	for _, s := range manifest().Services {
@@ -20,7 +20,8 @@ func (r *rig) own(t *testing.T, name string) (value string, there bool) {
 	return value, there
 }
 
-// reboot cuts the power; the daemon of these tests is no process of the machine.
+// reboot cuts the power. It stops and starts the daemon as well, because the daemon of these tests is no process of
+// the machine.
 func (r *rig) reboot(t *testing.T) {
 	t.Helper()
 	r.stopDaemon()
@@ -30,8 +31,8 @@ func (r *rig) reboot(t *testing.T) {
 	pass(time.Minute)
 }
 
-// The service manager passes on the system's variables of the last boot. So only a variable that existed then must
-// be overridden, and only until the next boot.
+// The service manager gives services the system variables of the last boot. So only a variable that existed at the
+// last boot must be overridden, and only until the next boot.
 func TestA24_AVariableThatWasWithdrawnIsGoneFromServices(t *testing.T) {
 	watched := manifest()
 	watched.WatchedEnvironmentVars = []string{"HTTP_PROXY", "HTTPS_PROXY"}
@@ -44,18 +45,18 @@ func TestA24_AVariableThatWasWithdrawnIsGoneFromServices(t *testing.T) {
 			t.Errorf("the system still has %q", value)
 		}
 	}
-	t.Run("at once, when it came after the boot", func(t *testing.T) {
+	t.Run("at once, if it was set after the boot", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			holds(t, r)
 			r.want(t, watched, proxy)
 			pass(10 * time.Second)
 			without(t, r)
 			if value, there := r.own(t, "HTTPS_PROXY"); there {
-				t.Errorf("services have %q", value)
+				t.Errorf("the services' environment has %q", value)
 			}
 		})
 	})
-	t.Run("at the next boot, when it was there at the last", func(t *testing.T) {
+	t.Run("at the next boot, if it was set before the last boot", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			holds(t, r)
 			two := r.want(t, watched, proxy)
@@ -64,18 +65,19 @@ func TestA24_AVariableThatWasWithdrawnIsGoneFromServices(t *testing.T) {
 			without(t, r)
 			three := r.annotations(t)[contract.DesiredRevisionAnnotation]
 			if value, there := r.own(t, "HTTPS_PROXY"); !there || value != "" {
-				t.Errorf("services have %q, and get the old one from the service manager", value)
+				t.Errorf("the services' environment has %q, so the service manager's old value is not overridden",
+					value)
 			}
 			r.reboot(t)
 			if value, there := r.own(t, "HTTPS_PROXY"); there {
-				t.Errorf("services have %q", value)
+				t.Errorf("the services' environment has %q", value)
 			}
 			for _, version := range []string{two, three} {
 				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				pass(10 * time.Second)
 			}
 			if value, there := r.own(t, "HTTPS_PROXY"); there {
-				t.Errorf("set and withdrawn again, services have %q", value)
+				t.Errorf("after two more changes, the services' environment has %q", value)
 			}
 		})
 	})

@@ -18,12 +18,12 @@ func TestA25_ACAThatIsWithdrawnWithItsProxyGoesWithinSeconds(t *testing.T) {
 			Environment: map[string]string{"HTTPS_PROXY": secretProxy}})
 		pass(10 * time.Second)
 		if r.times(t, ours) != 1 {
-			t.Fatal("it is not there: this shows nothing")
+			t.Fatal("the CA is missing, so the test shows nothing")
 		}
 		r.want(t, watched, contract.Confidential{})
 		pass(10 * time.Second)
 		if r.times(t, ours) != 0 {
-			t.Error("it is still there")
+			t.Error("the CA still exists")
 		}
 	})
 }
