@@ -21,7 +21,7 @@ type readCounter struct {
 	n    *atomic.Int64
 }
 
-// Open is winos.Files.
+// Open implements winos.Files.
 func (c readCounter) Open(path string) (io.ReadCloser, error) {
 	if path == c.path {
 		c.n.Add(1)
@@ -29,8 +29,8 @@ func (c readCounter) Open(path string) (io.ReadCloser, error) {
 	return c.Files.Open(path)
 }
 
-// zeroed makes a joined host one whose daemon finds zeros in its kubeconfig, as a power cut leaves them, and what
-// change makes of its state file. It gives what the kubeconfig was.
+// zeroed joins a host and restarts its daemon after a simulated power cut: the kubeconfig has only zeros, and change
+// edits the state file. It returns the previous kubeconfig.
 func zeroed(t *testing.T, r *rig, change func(*state.File)) (kubeconfig string) {
 	t.Helper()
 	join(t, r)
@@ -63,19 +63,20 @@ func TestADaemonWithoutAKubeconfigDoesNotBeginAnewEachMinute(t *testing.T) {
 		before := reads.Load()
 		time.Sleep(10 * time.Minute)
 		if n := reads.Load() - before; n > 0 {
-			t.Errorf("kubelet's program was read %d times in ten minutes in which nothing changed", n)
+			t.Errorf("kubelet's program was read %d times in ten minutes without a change", n)
 		}
 		begun := strings.Count(journal(t, r), `"reconciling"`)
 		write(t, r, contract.PathDaemonKubeconfig, kubeconfig, winos.AccessAdministrators)
 		time.Sleep(2 * time.Minute)
 		if n := strings.Count(journal(t, r), `"reconciling"`); n != begun+1 {
-			t.Errorf("with a kubeconfig again it began %d times, and %d times before", n, begun)
+			t.Errorf("after the repair, the daemon had started its loop %d times, and before %d times", n, begun)
 		}
 		stop(t, r, contract.ServiceDaemon)
 	})
 }
 
-// A power cut during an update also left zeros in the confidential part.
+// A power cut during an update also left zeros in the revision's confidential part, so the revision can't be applied.
+// The daemon must return to the previous revision.
 func TestARevisionThatCanNotBeReadWithoutAKubeconfigIsLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,8 +95,8 @@ func TestARevisionThatCanNotBeReadWithoutAKubeconfigIsLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		if stateFile.Revision.Name != held || stateFile.Failed == nil {
-			t.Errorf("the host is held at %s, having failed at %+v; before it held %s", stateFile.Revision.Name,
-				stateFile.Failed, held)
+			t.Errorf("the host is at revision %s, the failed revision is %+v; the previous revision is %s",
+				stateFile.Revision.Name, stateFile.Failed, held)
 		}
 	})
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// The operator still needs the answer of its cleanup. The cleanup of a released host has no caller.
+// The operator reads the answer of a cleanup that it requested, so the cleanup must not end the service that sends
+// it. A released host cleans itself, and nobody reads the answer.
 func TestA86_ACleanupKeepsTheAttendanceAndThatOfAReleasedHostDoesNot(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -45,7 +46,7 @@ func TestA86_ACleanupKeepsTheAttendanceAndThatOfAReleasedHostDoesNot(t *testing.
 			}
 		}
 		if there, err := winos.Exists(files, rpc+"wicd-0000000000000000.exe"); err != nil || there {
-			t.Errorf("another program stays: %v", err)
+			t.Errorf("the other program still exists: %v", err)
 		}
 	}
 }

@@ -20,10 +20,10 @@ func TestCleanupByHandFromTheInstalledProgramCleansTheHost(t *testing.T) {
 	var said bytes.Buffer
 	if code := r.Exec(t.Context(), sim.ExecRequest{CommandLine: contract.PathDaemon + " cleanup",
 		Stdout: &said}); code != 0 || !strings.Contains(said.String(), "removed") {
-		t.Errorf("exit code %d, it says %q", code, said.String())
+		t.Errorf("exit code %d, the output is %q", code, said.String())
 	}
 	if _, err := r.Host().Services.Get(t.Context(), contract.ServiceCleanup); !errors.Is(err, winos.ErrNotFound) {
-		t.Errorf("its service stays: %v", err)
+		t.Errorf("the daemon's service still exists: %v", err)
 	}
 	if there, err := winos.Exists(r.Host().Files, contract.DirK); err != nil || there {
 		t.Errorf(`C:\k stays: %t, %v`, there, err)
@@ -44,7 +44,7 @@ func TestCleanupDoesNotEndProgramsOfOthers(t *testing.T) {
 	join(t, r)
 	cleanUp(t, r)
 	if !slices.ContainsFunc(r.Processes(), func(p sim.ProcessInfo) bool { return p.Exe == theirs }) {
-		t.Error("another's program was ended")
+		t.Error("a program that is not ours was ended")
 	}
 }
 
@@ -72,11 +72,11 @@ func TestCleanupEndsAProgramThatMadeRoomForNothingThatIsOursNow(t *testing.T) {
 	}
 	cleanUp(t, r)
 	if slices.ContainsFunc(r.Processes(), func(p sim.ProcessInfo) bool { return p.Exe == before }) {
-		t.Error("it still runs")
+		t.Error("the program still runs")
 	}
 }
 
-// The file of the verb before is about to be deleted, and something still has it open.
+// The previous call's lock file is marked for deletion, but a program still has it open. The next call must wait.
 func TestALockThatIsAboutToGoIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})

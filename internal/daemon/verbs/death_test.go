@@ -22,8 +22,8 @@ func attempt(t *testing.T, r *rig, verb contract.Verb, request any) bool {
 	return r.Exec(t.Context(), sim.ExecRequest{CommandLine: line, Stdin: bytes.NewReader(content)}) == 0
 }
 
-// lasting are the places whose content differs from one join to the next: keys, process numbers,
-// logs, and the RPC directory.
+// lasting returns the paths whose content is different after each join: keys, process IDs, logs, and the RPC
+// directory.
 func lasting(r *rig) []string {
 	return []string{
 		r.Home(), contract.PathState, contract.DirDaemonCerts, contract.PathDaemonKubeconfig, contract.DirKubeletPKI,
@@ -32,7 +32,7 @@ func lasting(r *rig) []string {
 	}
 }
 
-// written is what a machine holds once its daemon, which goes on, is not just about to write its state.
+// written returns a snapshot of the machine at a moment when its running daemon is not writing the state file.
 func written(t *testing.T, r *rig) (snapshot sim.Snapshot) {
 	t.Helper()
 	eventually(t, "the state to be written", func() bool {
@@ -47,7 +47,7 @@ func written(t *testing.T, r *rig) (snapshot sim.Snapshot) {
 	return snapshot
 }
 
-// calls counts the calls that a walk makes to the operating system.
+// calls counts the calls to the operating system during a walk.
 func calls(t *testing.T, prepare, walk func(t *testing.T, r *rig)) int64 {
 	t.Helper()
 	r := newRig(t, sim.Options{})
@@ -95,7 +95,7 @@ func TestA11_AJoinThatDiesAnywhereIsFinishedByTheNext(t *testing.T) {
 			},
 			func() bool { return attempt(t, r, contract.VerbBootstrap, bootstrapRequest()) },
 			func() bool {
-				// The certificate for the request of the previous call.
+				// This gets the certificate request of the previous call.
 				request := bootstrapRequest()
 				request.BootstrapKubeconfig = nil
 				life := r.life.Swap(nil)

@@ -9,7 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// VMware Tools omit interfaces named vEthernet* by default, and HNS moves the host's address to such an interface.
+// VMware Tools ignore interfaces named vEthernet* by default, and HNS moves the host's address to such an interface.
+// So vSphere would no longer see the address.
 func TestA43_PreflightTellsThatVMwareToolsWillHideTheHostsAddress(t *testing.T) {
 	t.Parallel()
 	const dir = `C:\ProgramData\VMware\VMware Tools`
@@ -55,7 +56,7 @@ func TestA43_PreflightTellsThatVMwareToolsWillHideTheHostsAddress(t *testing.T) 
 			}
 			found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask))
 			if len(found.Problems) != len(c.want) || len(c.want) > 0 && found.Problems[0].Reason != c.want[0] {
-				t.Errorf("preflight tells %v", found.Problems)
+				t.Errorf("preflight reports %v", found.Problems)
 			}
 		})
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// join makes a machine a node, as the operator does.
+// join makes the machine a node, as the operator does.
 func join(t *testing.T, r *rig) {
 	t.Helper()
 	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
@@ -29,12 +29,12 @@ func join(t *testing.T, r *rig) {
 		got := must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive,
 			send(t, r.Host().Files, r.Home(), found.Missing)))
 		if len(got.Missing) > 0 {
-			t.Fatalf("missing after receive: %v", got.Missing)
+			t.Fatalf("after receive, these blobs are missing: %v", got.Missing)
 		}
 	}
 	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
 	if made.NodeName != "win-a" {
-		t.Fatalf("the host calls itself %q", made.NodeName)
+		t.Fatalf("the host's node name is %q", made.NodeName)
 	}
 	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, r.handoverRequest(t, made.DaemonCSR)))
 	if service(t, r, contract.ServiceDaemon).State != winos.ServiceRunning {
@@ -51,7 +51,7 @@ func service(t *testing.T, r *rig, name string) winos.Service {
 	return s
 }
 
-// eventually waits until ready, which asks the machine.
+// eventually waits until ready returns true.
 func eventually(t *testing.T, what string, ready func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -132,7 +132,7 @@ func TestASecondJoinLeavesWhatRunsAlone(t *testing.T) {
 	}
 }
 
-// A hardening script disables services; all runs on until the host reboots.
+// A hardening script disables services. They keep running until the host reboots, and would not start again.
 func TestAJoinPutsDisabledServicesRight(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -162,7 +162,7 @@ func TestAJoinPutsDisabledServicesRight(t *testing.T) {
 	}
 }
 
-// The operator repeats a handover whose answer was lost.
+// The answer of a handover was lost, so the operator repeats the call.
 func TestARepeatedHandoverPutsTheStartTypeOfTheDaemonRight(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -193,7 +193,7 @@ func TestKubeletStartsAnewWhenItsNodeIsGone(t *testing.T) {
 	}
 }
 
-// A host whose daemon is suspended is joined again, and must not be lost to it.
+// A join must end and replace a suspended daemon. Otherwise the operator would lose the host.
 func TestAJoinEndsADaemonThatIsFrozen(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{Costs: sim.Costs{ServiceControl: 10 * time.Millisecond}})
@@ -204,10 +204,10 @@ func TestAJoinEndsADaemonThatIsFrozen(t *testing.T) {
 	}
 	join(t, r)
 	if s := service(t, r, contract.ServiceDaemon); s.State != winos.ServiceRunning || s.PID == frozen {
-		t.Errorf("the daemon is %s in process %d, as before", s.State, s.PID)
+		t.Errorf("the daemon is %s, still in process %d", s.State, s.PID)
 	}
 	if slices.ContainsFunc(r.Processes(), func(p sim.ProcessInfo) bool { return p.PID == frozen }) {
-		t.Error("its old process is still there")
+		t.Error("the old process still exists")
 	}
 }
 
@@ -218,7 +218,7 @@ func TestBootstrapGivesTheSameKeyAgain(t *testing.T) {
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing)))
 	first := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
 	second := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
-	// A certificate for the first request fits after the second.
+	// A certificate for the first request must still match the key after the second request.
 	_ = second
 	request := r.handoverRequest(t, first.DaemonCSR)
 	for range 2 {
@@ -228,7 +228,7 @@ func TestBootstrapGivesTheSameKeyAgain(t *testing.T) {
 	join(t, another)
 	answer := call[contract.HandoverAnswer](t, another, contract.VerbHandover, r.handoverRequest(t, first.DaemonCSR))
 	if answer.Problem == nil || !strings.Contains(answer.Problem.Detail, "key that this host does not have") {
-		t.Errorf("a certificate of another host's key: %v", answer.Problem)
+		t.Errorf("with a certificate for another host's key: %v", answer.Problem)
 	}
 }
 
@@ -247,10 +247,10 @@ func TestATruncatedStreamIsResumedWithTheRest(t *testing.T) {
 	}
 	answer := call[contract.ReceiveAnswer](t, r, contract.VerbReceive, request)
 	if answer.Problem == nil || len(answer.Result.Missing) == 0 {
-		t.Fatalf("a truncated stream was taken: %+v", answer)
+		t.Fatalf("a truncated stream was accepted: %+v", answer)
 	}
 	if there, _ := winos.Exists(files, path); there {
-		t.Error("the stream was left behind")
+		t.Error("the stream was not deleted")
 	}
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, files, r.Home(), answer.Result.Missing)))
 	if found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight,
@@ -262,14 +262,14 @@ func TestATruncatedStreamIsResumedWithTheRest(t *testing.T) {
 // silent is a payload server that accepts connections but doesn't respond.
 type silent struct{ asked chan struct{} }
 
-// Open is payload.Source.
+// Open implements payload.Source.
 func (s silent) Open(ctx context.Context, _ string, _ int64) (io.ReadCloser, error) {
 	s.asked <- struct{}{}
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-// The operator sends what a node can't fetch, while the daemon is still trying.
+// A daemon is still trying to fetch payload. In the meantime, the operator must be able to send it over SSH.
 func TestWhatTheDaemonWaitsForCanBeSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -285,7 +285,7 @@ func TestWhatTheDaemonWaitsForCanBeSent(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = fetcher.Fetch(ctx, request.Blobs) // it brings nothing
+		_, _ = fetcher.Fetch(ctx, request.Blobs) // this fetch never succeeds
 	}()
 	<-source.asked
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, request))
@@ -296,7 +296,7 @@ func TestWhatTheDaemonWaitsForCanBeSent(t *testing.T) {
 	}
 }
 
-// No revision is at fault for what is the matter with the store.
+// A fault of the store must be reported as such. It must not count as a failure of the revision.
 func TestABlobThatCanNotBeStoredIsIncomplete(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -325,7 +325,7 @@ func TestADamagedBlobIsFoundWhenItIsUsed(t *testing.T) {
 	}
 	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
 	if len(found.Missing) != 1 || found.Missing[0] != damaged {
-		t.Fatalf("only the damaged blob should be asked for again: %v", found.Missing)
+		t.Fatalf("only the damaged blob should be missing: %v", found.Missing)
 	}
 	join(t, r)
 }
@@ -370,11 +370,11 @@ func TestPrepareRenamesAndRebootsAndIsThenContent(t *testing.T) {
 	}
 	if answer = must(t, call[contract.PrepareAnswer](t, r, contract.VerbPrepare,
 		contract.PrepareRequest{Hostname: "win-a"})); answer.Rebooting {
-		t.Error("it reboots again")
+		t.Error("the host reboots again")
 	}
 	stateFile, err := state.Read(r.Host().Files)
 	if err != nil || stateFile.HostnameBefore != "WIN-OLD" || len(stateFile.Features) != 1 {
-		t.Errorf("the state file says %+v, %v", stateFile, err)
+		t.Errorf("the state file has %+v, %v", stateFile, err)
 	}
 }
 
@@ -388,7 +388,7 @@ func TestANewDaemonReplacesTheOne(t *testing.T) {
 	join(t, r)
 	content, err := winos.ReadFile(r.Host().Files, contract.PathDaemon)
 	if err != nil || string(content) != r.exe {
-		t.Errorf("installed is %q, %v", content, err)
+		t.Errorf("the installed program is %q, %v", content, err)
 	}
 	if now := service(t, r, contract.ServiceDaemon).PID; now == before {
 		t.Error("the old daemon still runs")
@@ -411,18 +411,18 @@ func TestTheDaemonSpeaksForItself(t *testing.T) {
 	for _, verb := range []string{"preflight", "prepare", "receive", "bootstrap", "handover", "cleanup", "controller",
 		"--kubeconfig", "--namespace"} {
 		if code != 0 || !strings.Contains(out, verb) {
-			t.Errorf("help does not tell of %s:\n%s", verb, out)
+			t.Errorf("the help text lacks %s:\n%s", verb, out)
 		}
 	}
 	out, code = run("controller --help")
 	for _, flag := range []string{"--windows-service", "--log-dir", "--log-file-max-size", "--ca-bundle", "--cert-dir",
 		"--cert-duration"} {
 		if code != 0 || !strings.Contains(out, flag) {
-			t.Errorf("help of the service does not tell of %s:\n%s", flag, out)
+			t.Errorf("the help text of the service lacks %s:\n%s", flag, out)
 		}
 	}
 	if out, code = run("preflight"); code != 0 || !strings.Contains(out, `"hostname":"win-a"`) {
-		t.Errorf("preflight for people: %q, %d", out, code)
+		t.Errorf("the output of preflight for people is %q, %d", out, code)
 	}
 	for _, wrong := range []string{"nonsense", "preflight --rpc ..\\x", "preflight --rpc nothing-there",
 		"preflight extra", "controller"} {

@@ -19,22 +19,22 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// kept are the logs that cleanup promises to keep, and the RPC directory, which the operator
-// removes.
+// kept returns the paths that remain after a cleanup: the logs, as documented, and the RPC directory, which the
+// operator removes.
 func kept(r *rig) []string { return []string{contract.DirLog, r.Home()} }
 
-// cleanUp cleans and expects nothing to be left.
+// cleanUp cleans the host, and expects that nothing is left.
 func cleanUp(t *testing.T, r *rig) contract.CleanupAnswer {
 	t.Helper()
 	return cleanUpFor(t, r, contract.CleanupRequest{})
 }
 
-// cleanUpFor is cleanUp by a request.
+// cleanUpFor is like cleanUp, with a given request.
 func cleanUpFor(t *testing.T, r *rig, request contract.CleanupRequest) contract.CleanupAnswer {
 	t.Helper()
-	if len(r.HNSNetworks()) > 0 { // their removal cuts the first call off
+	if len(r.HNSNetworks()) > 0 { // the removal of the networks ends the SSH connection of the first call
 		attempt(t, r, contract.VerbCleanup, request)
-		// It goes on without the connection.
+		// The cleanup continues without the connection.
 		eventually(t, "the end of the cleanup", func() bool { return !hasProcess(r, string(contract.VerbCleanup)) })
 	}
 	answer := must(t, call[contract.CleanupAnswer](t, r, contract.VerbCleanup, request))
@@ -87,7 +87,7 @@ func TestA32_CleanupGivesTheHostBackAsItWas(t *testing.T) {
 				t.Errorf("a second cleanup removed %q", again.Removed)
 			}
 			r.upload(t)
-			join(t, r) // re-adding works
+			join(t, r) // the host can join again
 		})
 	}
 }
@@ -101,12 +101,14 @@ func hasFile(s sim.Snapshot, name string) bool {
 	return false
 }
 
-// The daemon died, or HNS was down, before the network of an earlier revision was removed.
+// The network of an earlier revision still exists, because the daemon crashed or HNS was down. Cleanup must remove
+// it.
 func TestCleanupRemovesTheNetworksOfEarlierRevisions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
 	join(t, r)
-	if err := r.Host().Services.Stop(t.Context(), contract.ServiceDaemon); err != nil { // it writes the state, too
+	// The daemon writes the state file as well.
+	if err := r.Host().Services.Stop(t.Context(), contract.ServiceDaemon); err != nil {
 		t.Fatal(err)
 	}
 	for name, subnet := range map[string]string{"flannel.4096": "10.244.3.0/24", "nat": "172.20.0.0/16"} {
@@ -139,7 +141,8 @@ func TestCleanupOfAHostThatNeverJoinedDoesNothing(t *testing.T) {
 	}
 }
 
-// Clones of a disk show one SSH host key, so the operator may have dialled another machine than it means to.
+// Clones of a disk have the same SSH host key, so the operator may have dialled the wrong machine. A cleanup must not
+// change that machine.
 func TestAHostThatIsNotTheOneToBeRemovedStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	machineID := func(r *rig) string {
@@ -196,14 +199,14 @@ func TestAHostThatIsNotTheOneToBeRemovedStaysAsItIs(t *testing.T) {
 				join(t, r)
 			}
 			if c.change != nil {
-				stop(t, r, contract.ServiceDaemon) // it would write its state file again
+				stop(t, r, contract.ServiceDaemon) // otherwise it would write its state file again
 				c.change(t, r)
 			}
 			if !c.refused && c.isNode {
 				cleanUpFor(t, r, c.request(r))
 				_, err := r.Host().Services.Get(t.Context(), contract.ServiceKubelet)
 				if !errors.Is(err, winos.ErrNotFound) {
-					t.Errorf("kubelet is left: %v", err)
+					t.Errorf("kubelet is still there: %v", err)
 				}
 				return
 			}
@@ -214,7 +217,7 @@ func TestAHostThatIsNotTheOneToBeRemovedStaysAsItIs(t *testing.T) {
 				!strings.Contains(problem.Detail, `"win-`)) || !c.refused && problem != nil {
 				t.Errorf("answered %v", problem)
 			}
-			after := r.Snapshot() // the daemon continues, and writes and removes its own files
+			after := r.Snapshot() // the daemon keeps running, and writes and removes its own files
 			for key := range before {
 				if _, there := after[key]; !there && !strings.Contains(strings.ToLower(key), `\bootstrap-kubeconfig`) {
 					t.Errorf("%s is gone", key)
@@ -224,10 +227,10 @@ func TestAHostThatIsNotTheOneToBeRemovedStaysAsItIs(t *testing.T) {
 	}
 }
 
-// unlisted is a service manager that does not say which services there are.
+// unlisted is a service manager that refuses to list its services.
 type unlisted struct{ winos.Services }
 
-// List is winos.Services.
+// List implements winos.Services.
 func (unlisted) List(context.Context) ([]string, error) { return nil, winos.ErrDenied }
 
 func TestAMachineThatMayBeAnothersIsNotCleanedWhileItsServicesAreUnknown(t *testing.T) {
@@ -270,7 +273,7 @@ func TestCleanupWithoutAStateFile(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, sim.Options{})
 			join(t, r)
-			stop(t, r, contract.ServiceDaemon) // it would write its state file again
+			stop(t, r, contract.ServiceDaemon) // otherwise it would write its state file again
 			c(t, r)
 			write(t, r, contract.DirKubeletPKI+`\kubelet-client-current.pem`, "a key", winos.AccessAdministrators)
 			cleanUp(t, r)
@@ -285,7 +288,8 @@ func TestCleanupWithoutAStateFile(t *testing.T) {
 	}
 }
 
-// It was reported as done, and the daemon's key stayed.
+// If the state file is lost, cleanup must still find the daemon's files. It once reported success, but left the
+// daemon's key.
 func TestAHostWhoseStateFileWasLostIsCleanedByKnownNames(t *testing.T) {
 	t.Parallel()
 	const theirs = contract.DirK + `\my-script.ps1`
@@ -307,7 +311,7 @@ func TestAHostWhoseStateFileWasLostIsCleanedByKnownNames(t *testing.T) {
 				keeps = []string{theirs}
 			}
 			if answer := cleanUp(t, r); !slices.Equal(answer.Kept, keeps) {
-				t.Errorf("it names %q, and not %q", answer.Kept, keeps)
+				t.Errorf("the answer names %q, want %q", answer.Kept, keeps)
 			}
 			for _, line := range sim.Diff(r.fresh, r.Snapshot(), slices.Concat(kept(r), data, keeps)...) {
 				if !strings.HasPrefix(line, "+ environment HTTP_PROXY") {
@@ -346,7 +350,7 @@ func TestCleanupSaysWhatIsLeftAndFinishesLater(t *testing.T) {
 		t.Fatalf("got %+v", answer)
 	}
 	if slices.ContainsFunc(answer.Removed, func(s string) bool { return strings.HasSuffix(s, contract.DirK) }) {
-		t.Error("it says that C:\\k is gone")
+		t.Error("the answer says that C:\\k was removed")
 	}
 	r.SetPathFault(contract.DirContainerd+`\busy.txt`, nil)
 	r.SetPathFault(contract.PathContainerdShim, nil)
@@ -375,7 +379,7 @@ func TestAnOrdinaryUsersDirectoryIsNotTrusted(t *testing.T) {
 	}
 }
 
-// kubelet uses an existing private key. A user who created this key could use the node's identity.
+// kubelet uses an existing private key. If a user created this key, the user could take over the node's identity.
 func TestA50_AKeyThatAnOrdinaryUserLeftForKubeletIsNotUsed(t *testing.T) {
 	t.Parallel()
 	for name, key := range map[string]string{"a key lies there": "a key that a user has", "the directory is empty": ""} {
@@ -389,7 +393,7 @@ func TestA50_AKeyThatAnOrdinaryUserLeftForKubeletIsNotUsed(t *testing.T) {
 			if key != "" {
 				write(t, r, theirs, key, winos.AccessInherit)
 			}
-			r.unapproved.Store(true) // kubelet's own key would lie there only while it waits
+			r.unapproved.Store(true) // kubelet's own key would be there only while its request waits
 			join(t, r)
 			info, err := r.Host().Files.Stat(contract.DirKubeletPKI)
 			if err != nil || info.Access != winos.AccessAdministrators {
@@ -397,17 +401,17 @@ func TestA50_AKeyThatAnOrdinaryUserLeftForKubeletIsNotUsed(t *testing.T) {
 			}
 			stop(t, r, contract.ServiceKubelet)
 			if content, err := winos.ReadFile(r.Host().Files, theirs); err == nil && string(content) == "a key that a user has" {
-				t.Error("the user's key is still there")
+				t.Error("the user's key still exists")
 			}
 			stateFile, err := state.Read(r.Host().Files)
 			if err != nil || !stateFile.Directories.Has(contract.DirKubeletPKI) {
-				t.Errorf("the state file does not say that it was made, %v", err)
+				t.Errorf("the state file lacks the directory, %v", err)
 			}
 		})
 	}
 }
 
-// Whoever owns a directory may replace what lies in it, also what lies deeper and is not his.
+// The owner of a directory may replace everything in it, at any depth, even files of other owners.
 func TestA50_ADirectoryAboveKubeletsKeysThatAUserOwnsIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{`C:\var`, `C:\var\lib`, `C:\var\lib\kubelet`, contract.DirLog,
@@ -439,8 +443,8 @@ func TestA50_ADirectoryAboveKubeletsKeysThatAUserOwnsIsRefused(t *testing.T) {
 	}
 }
 
-// On some volumes, directories inherit from C:\ that users may rename their content. Users must still get no rights
-// to our files.
+// On some volumes, directories inherit from C:\ that users may rename their content. Even then, users must get no
+// rights to the daemon's files.
 func TestAMachineJoinsWhoseUsersMayRenameWhatIsMadeInC(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -449,14 +453,14 @@ func TestAMachineJoinsWhoseUsersMayRenameWhatIsMadeInC(t *testing.T) {
 	awaitReconciled(t, r)
 	for _, path := range []string{`C:\var`, contract.DirLog + `\kubelet`, contract.DirKubelet} {
 		info, err := r.Host().Files.Stat(path)
-		if err != nil || info.Foreign || info.Access != winos.AccessInherit { // programs in pods read their logs
+		if err != nil || info.Foreign || info.Access != winos.AccessInherit { // programs in pods read these logs
 			t.Errorf("%s: %+v, %v", path, info, err)
 		}
 	}
 	join(t, r)
 }
 
-// On an external network containerd reads what others put there, and runs it.
+// With an external network plugin, containerd reads files from this directory and runs programs from it.
 func TestA50_ACNIDirectoryThatAUserOwnsIsRefusedOnAnExternalNetwork(t *testing.T) {
 	t.Parallel()
 	const config, plugin = contract.DirExternalCNIConfig + `\00-x.conflist`, contract.DirExternalCNI + `\x.exe`
@@ -469,7 +473,7 @@ func TestA50_ACNIDirectoryThatAUserOwnsIsRefusedOnAnExternalNetwork(t *testing.T
 			problems[0] += string(problem.Reason) + " " + problem.Detail
 		}
 		problem := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, second).Problem
-		if problem != nil && problem.Reason != contract.ReasonPayloadIncomplete { // which it looks at afterwards
+		if problem != nil && problem.Reason != contract.ReasonPayloadIncomplete { // the payload is checked later
 			problems[1] = string(problem.Reason) + " " + problem.Detail
 		}
 		return problems
@@ -490,11 +494,11 @@ func TestA50_ACNIDirectoryThatAUserOwnsIsRefusedOnAnExternalNetwork(t *testing.T
 				}
 			}
 			if problems := ask(t, r, false); problems != [2]string{} {
-				t.Errorf("on another network, where nothing reads them: %q", problems)
+				t.Errorf("without an external network plugin, these directories are not used: %q", problems)
 			}
 		})
 	}
-	t.Run("an administrator's", func(t *testing.T) {
+	t.Run("the directories belong to an administrator", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, sim.Options{})
 		write(t, r, config, "{}", winos.AccessInherit)
@@ -503,7 +507,7 @@ func TestA50_ACNIDirectoryThatAUserOwnsIsRefusedOnAnExternalNetwork(t *testing.T
 			t.Errorf("it says %q", problems)
 		}
 	})
-	t.Run("none", func(t *testing.T) {
+	t.Run("the directories are missing", func(t *testing.T) {
 		t.Parallel()
 		if problems := ask(t, newRig(t, sim.Options{}), true); problems != [2]string{} {
 			t.Errorf("it says %q", problems)
@@ -550,7 +554,7 @@ func TestCleanupGivesTheHostItsNameBack(t *testing.T) {
 	}
 	join(t, r)
 	if answer := cleanUp(t, r); !answer.RebootAdvised {
-		t.Error("it does not say that the name comes back with the next boot")
+		t.Error("the answer does not say that the next boot restores the name")
 	}
 	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
 		t.Error(line)

@@ -31,15 +31,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/program"
 )
 
-// world is a real control plane with the rights that we ship, a payload of stand-ins, and one
-// machine.
+// world is a real control plane with our RBAC manifests, a payload of small test programs, and one simulated machine.
 type world struct {
 	*cluster.Cluster
 	*rig
 	admin   kubernetes.Interface
 	payload *payload.Dir
 	desired blueprint.Desired
-	// published are the names of what daemons may read.
+	// published are the names of the objects that daemons may read.
 	published []string
 }
 
@@ -58,7 +57,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// install makes the namespaces, identities, rights and policies.
+// install creates the namespaces, identities, rights and policies.
 func (w *world) install(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{contract.OperatorNamespace, contract.MachineConfigNamespace} {
@@ -107,7 +106,7 @@ func (w *world) render(t *testing.T) {
 	}
 }
 
-// publish makes a revision readable for daemons, and only the revisions that were published so.
+// publish creates the objects of a revision, and lets daemons read only the published revisions.
 func (w *world) publish(t *testing.T, version string, m contract.Manifest, c contract.Confidential) {
 	t.Helper()
 	data, err := m.Data()
@@ -116,7 +115,7 @@ func (w *world) publish(t *testing.T, version string, m contract.Manifest, c con
 	}
 	plain, digest, err := c.Encode()
 	if err != nil || digest != m.Confidential {
-		t.Fatalf("the confidential part has %s, and the manifest names %s, %v", digest, m.Confidential, err)
+		t.Fatalf("the digest of the confidential part is %s, the manifest has %s, %v", digest, m.Confidential, err)
 	}
 	packed, err := contract.PackConfidential(plain)
 	if err != nil {
@@ -156,7 +155,7 @@ func (w *world) publish(t *testing.T, version string, m contract.Manifest, c con
 	}
 }
 
-// want publishes a desired state and lets the Node ask for it.
+// want publishes a desired state, and sets it as the Node's desired revision.
 func (w *world) want(t *testing.T, m contract.Manifest, c contract.Confidential) (version string) {
 	t.Helper()
 	_, digest, err := c.Encode()
@@ -173,8 +172,7 @@ func (w *world) want(t *testing.T, m contract.Manifest, c contract.Confidential)
 	return version
 }
 
-// approve approves every certificate request until the test ends; which ones deserve it is tested
-// elsewhere.
+// approve approves all certificate requests until the test ends. Other tests check which requests may be approved.
 func (w *world) approve(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -201,14 +199,14 @@ func (w *world) approve(t *testing.T) {
 				}
 				csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
 					{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"}}
-				// tried again on the next tick
+				// After an error, the next tick tries again.
 				_, _ = requests.UpdateApproval(ctx, csr.Name, &csr, metav1.UpdateOptions{})
 			}
 		}
 	}()
 }
 
-// sign has the cluster sign the daemon's first request.
+// sign gets a certificate from the cluster for the daemon's first request.
 func (w *world) sign(t *testing.T, request []byte) []byte {
 	t.Helper()
 	seconds := int32(14 * 24 * 3600)
@@ -307,7 +305,7 @@ func (w *world) join(t *testing.T) {
 	}
 }
 
-// joinedWorld is a world whose machine is a node, and holds what is desired.
+// joinedWorld returns a world whose machine is a node and holds the desired revision.
 func joinedWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -338,7 +336,7 @@ func (w *world) holds(t *testing.T, version string) {
 	})
 }
 
-// requests lists what a user asked the API server for.
+// requests returns a user's requests to the API server.
 func (w *world) requests(t *testing.T, user string) (lines []string) {
 	t.Helper()
 	for r, err := range cluster.Requests(w.AuditLog) {
@@ -352,8 +350,8 @@ func (w *world) requests(t *testing.T, user string) (lines []string) {
 	return lines
 }
 
-// logged waits until the audit log has what was answered so far: a request is written there a
-// moment after its effect can be seen.
+// logged waits until the audit log has all requests that were answered before. The API server writes a request to the
+// log shortly after its effect is visible.
 func (w *world) logged(t *testing.T, mark string) {
 	t.Helper()
 	_, _ = w.admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Get(t.Context(), "mark-"+mark, metav1.GetOptions{})
@@ -367,7 +365,7 @@ func (w *world) logged(t *testing.T, mark string) {
 	})
 }
 
-// settled waits until a user has asked for nothing between two marks, a second apart, and lists what it asked for.
+// settled waits until a user makes no requests for a second, and returns all requests of the user.
 func (w *world) settled(t *testing.T, user string) (lines []string) {
 	t.Helper()
 	marks := 0
@@ -403,13 +401,13 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		})
 	})
 
-	t.Run("an idle daemon asks for nothing", func(t *testing.T) {
+	t.Run("an idle daemon makes no requests", func(t *testing.T) {
 		const user = contract.DaemonUserPrefix + "win-a"
 		before := w.settled(t, user)
 		starts := w.Starts()
 		pause(t, 5*time.Second)
 		if now := w.requests(t, user); len(now) != len(before) {
-			t.Errorf("asked for %v", now[len(before):])
+			t.Errorf("the idle daemon requested %v", now[len(before):])
 		}
 		if now := w.Starts(); now != starts {
 			t.Errorf("processes were started: %+v, before %+v", now, starts)
@@ -417,7 +415,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		t.Logf("requests of the daemon: %v", before)
 	})
 
-	t.Run("A15: the version comes back", func(t *testing.T) {
+	t.Run("A15: the Node reports the revision again", func(t *testing.T) {
 		w.annotate(t, fmt.Sprintf("%q:null", contract.RevisionAnnotation))
 		w.holds(t, w.desired.Revision)
 	})
@@ -442,7 +440,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		next = w.want(t, less, w.desired.Confidential)
 		w.holds(t, next)
 		if _, err := w.Host().Services.Get(t.Context(), contract.ServiceCSIProxy); err == nil {
-			t.Error("csi-proxy is still there")
+			t.Error("csi-proxy still exists")
 		}
 	})
 
@@ -462,7 +460,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 			Identity: apiclient.Daemon(files, "win-a"), Client: l.Client, Lifetime: 14 * 24 * time.Hour, Spread: func() float64 { return 0 },
 			Clock: clocktesting.NewFakeClock(before.NotBefore.Add(before.NotAfter.Sub(before.NotBefore) * 3 / 4)),
 			Renewed: func() error {
-				defer cancel() // once is enough
+				defer cancel() // one renewal is enough
 				err := l.Reload()
 				reloaded <- err
 				return err
@@ -484,10 +482,10 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if l.Certificate().Leaf.Equal(before) {
-			t.Error("the link shows the old certificate")
+			t.Error("the link leads to the old certificate")
 		}
 		if life := time.Until(l.Certificate().Leaf.NotAfter); life < 13*24*time.Hour || life > 15*24*time.Hour {
-			t.Errorf("it lives for %s", life)
+			t.Errorf("the certificate is valid for %s", life)
 		}
 		stop(t, w.rig, contract.ServiceDaemon)
 		if err = w.Host().Services.Start(t.Context(), contract.ServiceDaemon); err != nil {
@@ -511,7 +509,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		w.holds(t, next)
 	})
 
-	t.Run("a change of day 2 costs a handful of requests and no restart", func(t *testing.T) {
+	t.Run("a change of day 2 needs a few requests and no restart", func(t *testing.T) {
 		const user = contract.DaemonUserPrefix + "win-a"
 		pids := map[string]uint32{}
 		for _, s := range w.desired.Manifest.Services {
@@ -550,17 +548,17 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 		_ = conn.Close()
 		for _, text := range []string{journal(t, w.rig), strings.Join(w.CommandLines(), "\n"), fmt.Sprint(w.node(t))} {
 			if strings.Contains(text, "hunter2") || strings.Contains(text, "dTpodW50ZXIy") {
-				t.Error("a secret shows")
+				t.Error("a secret is visible")
 			}
 		}
 		w.annotate(t, fmt.Sprintf("%q:%q", contract.DesiredRevisionAnnotation, next))
 		w.holds(t, next)
 		if there, err := winos.Exists(w.Host().Files, contract.PathHosts); err != nil || there {
-			t.Errorf("withdrawn rules stay: %v, %v", there, err)
+			t.Errorf("withdrawn rules still exist: %v, %v", there, err)
 		}
 	})
 
-	t.Run("A32: the host is given back", func(t *testing.T) {
+	t.Run("A32: the host is cleaned", func(t *testing.T) {
 		cleanUp(t, w.rig)
 		for _, line := range sim.Diff(w.fresh, w.Snapshot(), kept(w.rig)...) {
 			t.Error(line)
@@ -568,7 +566,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 	})
 }
 
-// pause lets real time pass: what is tested is that nothing happens.
+// pause lets real time pass, in which nothing must happen.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)

@@ -11,23 +11,23 @@ import (
 	"github.com/windows-nodes/wmco/test/winostest"
 )
 
-// mortal is a process that may be killed at a call to the operating system.
+// mortal simulates a process that may be killed at a call to the operating system.
 type mortal struct {
-	// at is the number of the call, from 1; 0 lives on.
+	// at is the number of the call, counted from 1. If it is 0, the process is never killed.
 	at int64
-	// late lets that call take effect before the process dies.
+	// late lets the call take effect before the process is killed.
 	late  bool
 	calls atomic.Int64
 	kill  func()
-	// hold, if set, is called in place of a death; ctx ends with the process.
+	// hold, if set, is called instead of killing the process. ctx ends with the process.
 	hold func(ctx context.Context)
-	// stopped, if set, is called when the daemon's service has been stopped.
+	// stopped, if set, is called after the daemon's service was stopped.
 	stopped func(ctx context.Context)
 	// deleting, if set, is called before a service is deleted.
 	deleting func(name string)
 }
 
-// step is called at both ends of each call.
+// step is called at the beginning of each call, and end at its end.
 func (m *mortal) step() (end func()) {
 	n := m.calls.Add(1)
 	if n == m.at && !m.late {

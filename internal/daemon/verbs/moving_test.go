@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// It leaves kubelet's directory behind, which every user may read, and that was refused.
+// The other operator's cleanup leaves kubelet's directory, which every user may read. The join once refused such a
+// host.
 func TestA84_AHostThatAnotherOperatorCleanedJoinsWithKeysOfItsOwn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -28,16 +29,16 @@ func TestA84_AHostThatAnotherOperatorCleanedJoinsWithKeysOfItsOwn(t *testing.T) 
 		t.Fatalf("preflight: %v", found.Problems)
 	}
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), wanted())))
-	for _, cleared := range []bool{true, false} { // reported once
+	for _, cleared := range []bool{true, false} { // the deletion is reported once
 		answer := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
 		if answer.ClearedKeys != cleared {
-			t.Errorf("bootstrap says that it deleted keys: %t", answer.ClearedKeys)
+			t.Errorf("bootstrap reports deleted keys: %t", answer.ClearedKeys)
 		}
 	}
 	join(t, r)
 	awaitReconciled(t, r)
 	if info, err := r.Host().Files.Stat(contract.DirKubeletPKI); err != nil || info.Access != winos.AccessAdministrators {
-		t.Errorf("the directory of its keys is %+v, %v", info, err)
+		t.Errorf("the directory of kubelet's keys is %+v, %v", info, err)
 	}
 	for key := range r.Snapshot() {
 		if strings.Contains(strings.ToLower(key), `\pki\kubelet.key`) || strings.Contains(key, `\pki\link`) {
@@ -45,7 +46,7 @@ func TestA84_AHostThatAnotherOperatorCleanedJoinsWithKeysOfItsOwn(t *testing.T) 
 		}
 	}
 	if got := read(t, r, theirs); got != "theirs" {
-		t.Errorf("where the link leads there is %q", got)
+		t.Errorf("the file in the link's target is %q", got)
 	}
 	cleanUp(t, r)
 	for _, line := range sim.Diff(before, r.Snapshot(), append(kept(r), contract.DirKubeletPKI)...) {
@@ -94,9 +95,9 @@ func TestA84_AHostThatAnotherOperatorDidNotCleanIsRefusedAndStaysAsItIs(t *testi
 				}
 			}
 			if found.Joined || found.Running {
-				t.Error("preflight takes it for a node of ours")
+				t.Error("preflight takes the host for one of our nodes")
 			}
-			if c.names != nil { // what comes after preflight refuses it as well
+			if c.names != nil { // the verbs after preflight refuse the host as well
 				if p := call[contract.ReceiveAnswer](t, r, contract.VerbReceive,
 					send(t, r.Host().Files, r.Home(), wanted())).Problem; p == nil || p.Reason != contract.ReasonConflictingSoftware {
 					t.Errorf("receive: %v", p)
@@ -106,7 +107,7 @@ func TestA84_AHostThatAnotherOperatorDidNotCleanIsRefusedAndStaysAsItIs(t *testi
 					t.Errorf("prepare: %v", p)
 				}
 			}
-			// The refused entry is taken off the list again.
+			// The refused host is removed from the list again, so it must not be changed.
 			facts, err := r.Host().System.Facts(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -128,12 +129,12 @@ func TestA84_AHostThatAnotherOperatorDidNotCleanIsRefusedAndStaysAsItIs(t *testi
 	}
 }
 
-// A cleanup without its state file, or without C:\k, still removes a node of ours.
+// A cleanup must recognize a node of this operator even if its state file, or all of C:\k, is missing.
 func TestANodeOfOursIsCleanedAlthoughNothingInCkSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
 	join(t, r)
-	stop(t, r, contract.ServiceDaemon) // it would write its state file again
+	stop(t, r, contract.ServiceDaemon) // otherwise it would write its state file again
 	for _, path := range []string{contract.PathState, contract.DirStore} {
 		if err := r.Host().Files.RemoveAll(path); err != nil {
 			t.Fatal(err)

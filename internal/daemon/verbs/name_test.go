@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// google answers as Google's metadata service does.
+// google simulates Google's metadata service.
 func google(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Metadata-Flavor", "Google")
@@ -20,7 +20,7 @@ func google(name string) http.Handler {
 	})
 }
 
-// inCloud is a request to join by the name that the cloud gave.
+// inCloud returns a request to join with the name that the cloud gives the host.
 func inCloud(name string) contract.BootstrapRequest {
 	request := bootstrapRequest()
 	m := request.Manifest
@@ -45,7 +45,7 @@ func TestANodeIsNamedByItsCloudWhereTheManifestSaysSo(t *testing.T) {
 	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap,
 		inCloud("win-a")); answer.Problem == nil || answer.Problem.Reason != contract.ReasonHostnameInvalid ||
 		answer.Result.NodeName != name {
-		t.Errorf("by another name: %+v", answer)
+		t.Errorf("a join with another name: %+v", answer)
 	}
 	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, inCloud(name)))
 	if made.NodeName != name || !strings.HasSuffix(service(t, r, "kubelet").Command, "--hostname-override="+name) {
@@ -53,12 +53,12 @@ func TestANodeIsNamedByItsCloudWhereTheManifestSaysSo(t *testing.T) {
 	}
 	stateFile, err := state.Read(r.Host().Files)
 	if err != nil || stateFile.NodeName != name || stateFile.HostValues[contract.FactGCPHostname] != name {
-		t.Errorf("the state file says %q, %v, %v", stateFile.NodeName, stateFile.HostValues, err)
+		t.Errorf("the state file has %q, %v, %v", stateFile.NodeName, stateFile.HostValues, err)
 	}
 	r.SetMetadata(nil, false)
 	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, inCloud(name)); answer.Problem == nil ||
 		answer.Problem.Reason != contract.ReasonMetadataUnavailable {
-		t.Errorf("without the metadata service: %v", answer.Problem)
+		t.Errorf("a join without the metadata service: %v", answer.Problem)
 	}
 	if found = must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask)); len(found.Problems) != 1 ||
 		found.Problems[0].Reason != contract.ReasonMetadataUnavailable {
@@ -66,7 +66,8 @@ func TestANodeIsNamedByItsCloudWhereTheManifestSaysSo(t *testing.T) {
 	}
 }
 
-// vSphere's cloud provider finds a machine by the name in full that its guest tools report, letter by letter.
+// vSphere's cloud provider finds a machine by the full name that its guest tools report. The comparison is
+// case-sensitive.
 func TestOnVSphereANodeIsCalledByItsHostsFullName(t *testing.T) {
 	t.Parallel()
 	const name = "win-a.corp.example"
@@ -91,7 +92,7 @@ func TestOnVSphereANodeIsCalledByItsHostsFullName(t *testing.T) {
 	ask.Hostname = "win-b"
 	if found = must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, ask)); found.Facts.NodeName !=
 		"win-b.corp.example" {
-		t.Errorf("after it was renamed, its node is to be called %s", found.Facts.NodeName)
+		t.Errorf("after the host was renamed, its node name is %s", found.Facts.NodeName)
 	}
 }
 
@@ -117,7 +118,7 @@ func TestANodeHasTheAddressThatItsInstanceNames(t *testing.T) {
 			t.Errorf("%q: %v", address, found.Problems)
 		}
 		if address == "127.0.0.1" && found.Facts.NodeIP != address {
-			t.Errorf("%q: the node would have %s", address, found.Facts.NodeIP)
+			t.Errorf("%q: the node's address would be %s", address, found.Facts.NodeIP)
 		}
 	}
 	ask.NodeIP = ""
@@ -128,18 +129,18 @@ func TestANodeHasTheAddressThatItsInstanceNames(t *testing.T) {
 		request.NodeIP = address
 		must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request))
 		if got := service(t, r, "kubelet").Command; !strings.HasSuffix(got, " --node-ip="+want) {
-			t.Errorf("%q: kubelet is %q", address, got)
+			t.Errorf("%q: kubelet's command is %q", address, got)
 		}
 	}
 	request := bootstrapRequest()
 	request.NodeIP = "10.9.9.9"
 	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request); answer.Problem == nil ||
 		answer.Problem.Reason != contract.ReasonNodeIPMissing {
-		t.Errorf("an address that it lacks: %v", answer.Problem)
+		t.Errorf("with an address that the host doesn't have: %v", answer.Problem)
 	}
 }
 
-// amazon answers as the metadata service of AWS does, in its second version.
+// amazon simulates version 2 of the AWS metadata service.
 func amazon(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPut {
@@ -150,8 +151,8 @@ func amazon(name string) http.Handler {
 	})
 }
 
-// Making the HNS network dropped the host's route to the metadata service, cleaning up removed the
-// daemon's, and the host was refused (W309) until its next boot.
+// When HNS created the network, the host lost its own route to the metadata service, and cleanup removed the daemon's
+// route. So the host could not join again until its next boot (W309).
 func TestAHostOnAWSThatLeavesCanJoinAgain(t *testing.T) {
 	t.Parallel()
 	const name = "ip-10-0-0-1.ec2.internal"
@@ -168,7 +169,7 @@ func TestAHostOnAWSThatLeavesCanJoinAgain(t *testing.T) {
 	}
 	preflight("at first")
 	join(t, r)
-	r.LoseRoutes() // the network was made
+	r.LoseRoutes() // this happens when HNS creates the network
 	stop(t, r, contract.ServiceDaemon)
 	stateFile, err := state.Open(r.Host().Files)
 	if err != nil {
@@ -183,7 +184,7 @@ func TestAHostOnAWSThatLeavesCanJoinAgain(t *testing.T) {
 	}
 	cleanUp(t, r)
 	if !r.Routes()[to] {
-		t.Error("the host had a route to the metadata service, and has none any more")
+		t.Error("the host lost its route to the metadata service")
 	}
 	r.LoseRoutes()
 	r.upload(t)

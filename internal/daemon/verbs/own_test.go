@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// withDaemon is the manifest with the daemon's own program.
+// withDaemon adds the daemon's own program to the manifest.
 func withDaemon(exe string) contract.Manifest {
 	m := manifest()
 	m.Files = append(m.Files, contract.File{Path: contract.PathDaemon, Digest: digestOf(exe), Size: int64(len(exe))})
@@ -24,7 +24,7 @@ func TestTheDaemonsProgramTravelsOnce(t *testing.T) {
 	request.Blobs = append(request.Blobs, blobOf(firstDaemon))
 	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, request))
 	if len(found.Missing) != len(wanted()) || slices.Contains(found.Missing, blobOf(firstDaemon)) {
-		t.Errorf("to be sent are %v", found.Missing)
+		t.Errorf("the missing blobs are %v", found.Missing)
 	}
 	if there, _ := winos.Exists(r.Host().Files, contract.DirStore); there {
 		t.Error("preflight has changed the machine")
@@ -50,7 +50,7 @@ func TestTheDaemonsProgramTravelsOnce(t *testing.T) {
 		t.Errorf("still missing: %v", found.Missing)
 	}
 	if now := service(t, r, contract.ServiceDaemon).PID; now != pid {
-		t.Error("the daemon was restarted, although it is the one of the manifest")
+		t.Error("the daemon was restarted, although its program is already the manifest's")
 	}
 }
 
@@ -61,19 +61,19 @@ func TestAProgramThatIsNotTheUploadedOneIsSent(t *testing.T) {
 	request.Blobs = append(request.Blobs, blobOf("MZ wicd of another release"))
 	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, request))
 	if !slices.Contains(found.Missing, blobOf("MZ wicd of another release")) {
-		t.Errorf("to be sent are %v", found.Missing)
+		t.Errorf("the missing blobs are %v", found.Missing)
 	}
 }
 
 func TestAFileOfTheHostIsTakenIntoTheStoreOnlyWhenItIsWanted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
-	bootstrap := bootstrapRequest() // its manifest has no daemon
+	bootstrap := bootstrapRequest() // the manifest has no daemon program
 	found := must(t, call[contract.PreflightAnswer](t, r, contract.VerbPreflight, preflightRequest(r)))
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), found.Missing)))
 	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrap))
 	if there, _ := winos.Exists(r.Host().Files, contract.DirStore+`\`+r.digest); there {
-		t.Error("the daemon is in the store")
+		t.Error("the daemon's program is in the store")
 	}
 	entries, err := r.Host().Files.List(contract.DirStore)
 	if err != nil || slices.ContainsFunc(entries,

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// fit is a host without any problem.
+// fit returns a host without any problem.
 func fit() (findings, contract.PreflightRequest) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	return findings{
@@ -229,7 +229,7 @@ func TestA43_PreflightTellsWhatTheNetworkNeeds(t *testing.T) {
 				got = append(got, p.Reason)
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("found %v and should find %v", got, c.want)
+				t.Errorf("found %v, want %v", got, c.want)
 			}
 		})
 	}

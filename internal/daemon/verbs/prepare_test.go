@@ -83,7 +83,8 @@ func TestAFeatureThatCanNotBeSwitchedOnIsNamed(t *testing.T) {
 	}
 }
 
-// A host name that does not hold over a boot gave twelve reboots in two minutes, without an end.
+// An image can undo a change at each boot, such as the host name. Without a limit, such a host once rebooted twelve
+// times in two minutes, and did not stop.
 func TestAHostThatForgetsWhatARebootWasForIsNotRebootedForEver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -116,7 +117,7 @@ func TestAHostThatForgetsWhatARebootWasForIsNotRebootedForEver(t *testing.T) {
 						}
 						count++
 						if again, err := prepare(); err != nil || !again.Rebooting {
-							t.Fatalf("called again before the boot: %+v, %v", again, err)
+							t.Fatalf("a second call before the reboot: %+v, %v", again, err)
 						}
 						synctest.Wait()
 					}
@@ -128,11 +129,12 @@ func TestAHostThatForgetsWhatARebootWasForIsNotRebootedForEver(t *testing.T) {
 					t.Errorf("%d reboots within an hour, then %v", count, err)
 				}
 				if count, _ = reboots(24 * time.Hour); count == 0 || count > 24 {
-					t.Errorf("%d reboots in the day after: what was mended must show, and no more", count)
+					t.Errorf("%d reboots on the next day; a repair must be noticed, with at most one reboot per hour",
+						count)
 				}
 				m.SetForgetful(false)
 				if count, err = reboots(3 * time.Hour); count != 1 || err != nil {
-					t.Errorf("mended, it was rebooted %d times, %v", count, err)
+					t.Errorf("after the repair: %d reboots, %v", count, err)
 				}
 			})
 		})
@@ -150,7 +152,7 @@ func TestAPreparationStopsTheDaemonWhichWouldOverwriteItsRecord(t *testing.T) {
 			t.Fatalf("%+v, %v", answer, err)
 		}
 		if s := service(t, r, contract.ServiceDaemon); s.State == winos.ServiceRunning {
-			t.Error("the daemon runs, and writes its own copy of the state file")
+			t.Error("the daemon still runs, and would overwrite the state file")
 		}
 		stateFile, err := state.Read(r.Host().Files)
 		if err != nil || stateFile.HostnameSet != "win-b" || stateFile.Reboots == nil {
@@ -162,7 +164,7 @@ func TestAPreparationStopsTheDaemonWhichWouldOverwriteItsRecord(t *testing.T) {
 // renamed is a system whose image gives the host another name at each boot.
 type renamed struct{ winos.System }
 
-// Facts is winos.System.
+// Facts implements winos.System.
 func (r renamed) Facts(ctx context.Context) (winos.Facts, error) {
 	facts, err := r.System.Facts(ctx)
 	facts.Hostname = "WIN-" + facts.BootID
@@ -194,20 +196,20 @@ func TestAHostThatHasAnotherNameAtEachBootIsNotRebootedForEver(t *testing.T) {
 	})
 }
 
-// counted is a system whose boots have the names given.
+// counted is a system with a given boot ID.
 type counted struct {
 	winos.System
 	boot string
 }
 
-// Facts is winos.System.
+// Facts implements winos.System.
 func (c counted) Facts(ctx context.Context) (winos.Facts, error) {
 	facts, err := c.System.Facts(ctx)
 	facts.BootID = c.boot
 	return facts, err
 }
 
-// An update of the daemon that names boots otherwise counted one reboot twice.
+// A later daemon uses a longer boot ID. It must not count the same reboot twice.
 func TestARebootIsCountedOnceAlthoughTheBootHasALongerName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -224,7 +226,7 @@ func TestARebootIsCountedOnceAlthoughTheBootHasALongerName(t *testing.T) {
 			<-time.After(5 * time.Minute)
 			return err
 		}
-		// One reboot that is refused in the same boot, and two more.
+		// Windows refuses the first reboot, so boot-a is seen twice. Two more reboots follow.
 		for _, boot := range []string{"boot-a", "boot-a", "boot-b", "boot-c"} {
 			if err := prepare(boot); err != nil {
 				t.Fatalf("in %s: %v", boot, err)

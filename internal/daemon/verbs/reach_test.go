@@ -22,13 +22,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/port"
 )
 
-// The server that the host finds at the address for its kubelet.
+// Preflight tests the server at the address that kubelet would use.
 func TestA08_PreflightTellsThatTheAPIServerCanNotBeReached(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // nothing is ever accepted
+	// This server never accepts a connection.
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,8 +44,8 @@ func TestA08_PreflightTellsThatTheAPIServerCanNotBeReached(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		request contract.PreflightRequest
-		clock   time.Time     // zero: now
-		limit   time.Duration // for what does not answer; 0: as long as reach waits
+		clock   time.Time     // zero means now
+		limit   time.Duration // the timeout for a silent server; 0 means the default
 		wants   string        // a regular expression
 	}{
 		"it answers":      {request: at(server.URL, ca)},
@@ -79,7 +80,7 @@ func TestA08_PreflightTellsThatTheAPIServerCanNotBeReached(t *testing.T) {
 	}
 }
 
-// another is the certificate of a CA that is not the API server's.
+// another returns the certificate of another CA than the API server's.
 func another(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -18,8 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// etcd was restored from before a rotation of signers: the certificate is good for days, and the
-// API server takes it no more.
+// etcd was restored to a state before a rotation of the signers. kubelet's certificate is valid for days, but the API
+// server refuses it.
 func TestAKubeletWhoseCertificateIsRefusedGetsAnotherWhenItJoinsAgain(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -57,12 +57,12 @@ func TestAKubeletWhoseCertificateIsRefusedGetsAnotherWhenItJoinsAgain(t *testing
 	awaitReconciled(t, r)
 	join(t, r)
 	if n := r.kubelets.Load() - kubelets; n != 1 {
-		t.Errorf("kubelet was started %d times, and once was needed", n)
+		t.Errorf("kubelet was started %d times, want once", n)
 	}
 }
 
-// A credential is good for one key. The operator bootstraps again with the same one while the API server can't be
-// asked, say, and by then a certificate may be approved for the key of the request.
+// A bootstrap credential is valid for one key. If the operator repeats the bootstrap with the same credential,
+// kubelet must keep its key: a certificate for its request may already be approved.
 func TestAKubeletThatWaitsForItsCertificateKeepsItsRequestWithTheSameCredential(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -75,17 +75,17 @@ func TestAKubeletThatWaitsForItsCertificateKeepsItsRequestWithTheSameCredential(
 	asked, kubelets, again := read(t, r, pathRequestedKey), r.kubelets.Load(), bootstrapRequest()
 	again.Register = true
 	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, again))
-	if n := r.kubelets.Load() - kubelets; n != 0 { // a kubelet that renews its certificate has the key in memory only
-		t.Errorf("kubelet was started again, %d times", n)
+	if n := r.kubelets.Load() - kubelets; n != 0 { // a kubelet that renews its certificate has the key only in memory
+		t.Errorf("kubelet was restarted %d times", n)
 	}
 	if got := read(t, r, pathRequestedKey); got != asked {
-		t.Errorf("kubelet asks for a certificate of %q, and did so for %q", got, asked)
+		t.Errorf("kubelet requests a certificate for key %q, before for key %q", got, asked)
 	}
 }
 
-// The API server knows the credential of kubelet's first request. If the request was made with an invalid
-// credential, for example of an instance that was removed by force, it stays pending for a day. kubelet requests
-// its certificate with the same key, and so with the same request, as long as it has that key.
+// The API server knows the credential of kubelet's first request. A request with an invalid credential, for example
+// of an instance that was removed by force, stays pending for a day. kubelet repeats this request as long as it has
+// the same key. So a join with another credential must replace the key.
 func TestAKubeletThatWaitsForItsCertificateAsksAnewWhenItsHostJoinsAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -105,7 +105,7 @@ func TestAKubeletThatWaitsForItsCertificateAsksAnewWhenItsHostJoinsAgain(t *test
 	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, again))
 	eventually(t, "another request", func() bool { return key() != asked })
 	if n := r.kubelets.Load() - kubelets; n != 1 {
-		t.Errorf("kubelet was started %d times, and once was needed", n)
+		t.Errorf("kubelet was started %d times, want once", n)
 	}
 	r.unapproved.Store(false)
 	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
@@ -113,11 +113,11 @@ func TestAKubeletThatWaitsForItsCertificateAsksAnewWhenItsHostJoinsAgain(t *test
 		own, err := winos.Exists(r.Host().Files, contract.PathKubeconfig)
 		return err == nil && own
 	})
-	// If kubelet has its certificate but failed to remove this file, the daemon doesn't restart it.
+	// kubelet has its certificate, but could not remove this file. It must not be restarted because of that.
 	write(t, r, pathRequestedKey, "left", winos.AccessAdministrators)
 	kubelets = r.kubelets.Load()
 	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))
 	if n := r.kubelets.Load() - kubelets; n != 0 {
-		t.Errorf("a kubelet with a certificate was started again, %d times", n)
+		t.Errorf("a kubelet with a certificate was restarted %d times", n)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// release marks the Node as the operator does.
+// release marks the Node as released, as the operator does.
 func (w *world) release(t *testing.T) {
 	t.Helper()
 	w.mark(t, fmt.Sprintf("%q", w.node(t).Annotations[contract.CertificateEndAnnotation]))
@@ -40,8 +40,8 @@ func (w *world) mark(t *testing.T, value string) {
 	}
 }
 
-// A host whose removal was forced while it was off comes back: its Node was deleted, and kubelet
-// registers it again.
+// A host was off when its removal was forced, and its Node was deleted. When the host is on again, kubelet registers
+// the Node again. Then the host must clean itself.
 func TestAHostThatWasLetGoByForceCleansItselfWhenItComesBack(t *testing.T) {
 	t.Parallel()
 	w := joinedWorld(t)
@@ -54,7 +54,7 @@ func TestAHostThatWasLetGoByForceCleansItselfWhenItComesBack(t *testing.T) {
 		node := w.node(t)
 		return node != nil && node.Annotations[contract.CertificateEndAnnotation] != ""
 	})
-	// The one-shot service dies the first time.
+	// The service that cleans the host is killed at its first start.
 	w.life.Store(&mortal{at: 3})
 	w.release(t)
 	eventually(t, "beginning to clean", func() bool { return w.life.Load().calls.Load() >= 3 })
@@ -70,11 +70,11 @@ func TestAHostThatWasLetGoByForceCleansItselfWhenItComesBack(t *testing.T) {
 		t.Error(line)
 	}
 	if there, err := winos.Exists(w.Host().Files, w.uploaded); err != nil || there {
-		t.Errorf("the copy of the daemon stays: %t, %v", there, err)
+		t.Errorf("the copy of the daemon still exists: %t, %v", there, err)
 	}
 }
 
-// beginCleaning has the daemon let its host be cleaned by a one-shot service that does not get on.
+// beginCleaning releases a host. Its daemon starts the service that cleans the host, but this service hangs.
 func (w *world) beginCleaning(t *testing.T) {
 	t.Helper()
 	began := make(chan struct{})
@@ -89,13 +89,13 @@ func (w *world) beginCleaning(t *testing.T) {
 
 const takenAway = "another call has ended the cleaning of this host"
 
-// A verb takes the cleaning away from a host that is wanted again.
+// If the host is wanted again, a verb ends the cleaning. The daemon must then continue its work.
 func TestADaemonHoldsItsHostAgainWhenItsCleaningWasTakenAway(t *testing.T) {
 	t.Parallel()
 	w := joinedWorld(t)
 	w.beginCleaning(t)
 	w.mark(t, "null")
-	// The daemon looks between the service's end and its deletion.
+	// The daemon checks the service after it was stopped and before it is deleted.
 	w.life.Store(&mortal{deleting: func(name string) {
 		eventually(t, "the daemon to look", func() bool {
 			found, err := w.Host().Services.Get(t.Context(), name)
@@ -107,11 +107,12 @@ func TestADaemonHoldsItsHostAgainWhenItsCleaningWasTakenAway(t *testing.T) {
 	w.holds(t, w.desired.Revision)
 	_, err := w.Host().Services.Get(t.Context(), contract.ServiceCleanup)
 	if !errors.Is(err, winos.ErrNotFound) {
-		t.Errorf("the cleaning was begun again: %v", err)
+		t.Errorf("the cleaning was started again: %v", err)
 	}
 }
 
-// The operator forgets the host, and its Node is deleted. So no later request would reach the daemon.
+// The operator has forgotten the host, and its Node is deleted, so the daemon gets no further request. If the
+// cleaning can't be started, the daemon must try again.
 func TestAReleasedHostIsCleanedAlthoughItsCleaningCouldNotBeStartedForAWhile(t *testing.T) {
 	t.Parallel()
 	w := joinedWorld(t)
@@ -132,6 +133,6 @@ func TestAReleasedHostIsCleanedAlthoughItsCleaningCouldNotBeStartedForAWhile(t *
 		return err == nil && !there
 	})
 	if strings.Contains(journal(t, w.rig), takenAway) {
-		t.Error("the daemon took a start that failed for the doing of a verb")
+		t.Error("the daemon mistook a failed start for a verb that ended the cleaning")
 	}
 }

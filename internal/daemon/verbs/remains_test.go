@@ -20,7 +20,7 @@ func TestA41_AHostWhoseProgramsStillRunIsCleanedAllTheSame(t *testing.T) {
 	r := newRig(t, sim.Options{})
 	join(t, r)
 	write(t, r, contract.PathContainerdShim, "MZ", winos.AccessInherit)
-	for range 2 { // a DaemonSet's containers, which no drain takes away
+	for range 2 { // a drain does not evict containers of a DaemonSet
 		if _, err := r.StartProgram(contract.PathContainerdShim); err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func TestA41_AHostWhoseProgramsStillRunIsCleanedAllTheSame(t *testing.T) {
 	r.StopLinger(contract.ServiceHybridOverlay, 24*time.Hour)
 	answer := cleanUp(t, r)
 	if answer.RebootAdvised {
-		t.Error("it asks for a reboot that nothing waits for")
+		t.Error("the answer advises a needless reboot")
 	}
 	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
 		t.Error(line)
@@ -46,18 +46,18 @@ func TestA41_AProgramThatCannotBeEndedGoesWithTheNextBootAndThatIsToldOnce(t *te
 	r := newRig(t, sim.Options{})
 	join(t, r)
 	write(t, r, contract.PathContainerdShim, "MZ", winos.AccessInherit)
-	r.SetUnkillable(contract.PathContainerdShim, true) // as if it hung in a driver
+	r.SetUnkillable(contract.PathContainerdShim, true) // as if a driver blocked it
 	if _, err := r.StartProgram(contract.PathContainerdShim); err != nil {
 		t.Fatal(err)
 	}
 	if answer := cleanUp(t, r); !answer.RebootAdvised {
-		t.Error("it does not say that something waits for a reboot")
+		t.Error("the answer does not advise a reboot")
 	}
 	if there, err := winos.Exists(r.Host().Files, contract.DirK); err != nil || there {
-		t.Errorf(`C:\k is still there: %v`, err)
+		t.Errorf(`C:\k still exists: %v`, err)
 	}
 	if answer := cleanUp(t, r); answer.RebootAdvised || len(answer.Removed) > 0 {
-		t.Errorf("it says so again: %+v", answer)
+		t.Errorf("the second answer advises a reboot again: %+v", answer)
 	}
 	r.PowerCut()
 	r.PowerOn()
@@ -66,7 +66,8 @@ func TestA41_AProgramThatCannotBeEndedGoesWithTheNextBootAndThatIsToldOnce(t *te
 	}
 }
 
-// Volumes of pods and images stayed on a host that left: they may hold secrets.
+// Volumes of pods, and images, may contain secrets. So cleanup must remove them, except those that were there before
+// the join.
 func TestA32_VolumesAndImagesOfOursGoAndThoseThatWereThereBeforeStay(t *testing.T) {
 	t.Parallel()
 	const (
@@ -74,11 +75,12 @@ func TestA32_VolumesAndImagesOfOursGoAndThoseThatWereThereBeforeStay(t *testing.
 		layers = `C:\ProgramData\containerd\root\io.containerd.snapshotter.v1.windows\snapshots`
 		blob   = `C:\ProgramData\containerd\root\io.containerd.content.v1.content\blobs\sha256\aa`
 	)
-	use := func(t *testing.T, r *rig) { // as kubelet and containerd do
+	use := func(t *testing.T, r *rig) { // kubelet and containerd create these files
 		write(t, r, volume, "hunter2", winos.AccessInherit)
 		write(t, r, blob, "a layer", winos.AccessInherit)
 		write(t, r, layers+`\1\Files\Windows\System32\kernel32.dll`, "MZ", winos.AccessInherit)
-		r.SetPathFault(layers+`\1\Files\Windows\System32\kernel32.dll`, winos.ErrDenied) // TrustedInstaller's
+		// The file belongs to TrustedInstaller.
+		r.SetPathFault(layers+`\1\Files\Windows\System32\kernel32.dll`, winos.ErrDenied)
 	}
 	t.Run("ours", func(t *testing.T) {
 		t.Parallel()
@@ -94,7 +96,7 @@ func TestA32_VolumesAndImagesOfOursGoAndThoseThatWereThereBeforeStay(t *testing.
 		r.upload(t)
 		join(t, r)
 	})
-	t.Run("those of another kubelet and containerd", func(t *testing.T) {
+	t.Run("data of another kubelet and containerd", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, sim.Options{})
 		use(t, r)
@@ -105,7 +107,7 @@ func TestA32_VolumesAndImagesOfOursGoAndThoseThatWereThereBeforeStay(t *testing.
 			t.Error(line)
 		}
 	})
-	t.Run("what somebody holds is named and keeps no host", func(t *testing.T) {
+	t.Run("a file that is in use is named, and the cleanup succeeds", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, sim.Options{})
 		join(t, r)
@@ -122,12 +124,12 @@ func TestA32_VolumesAndImagesOfOursGoAndThoseThatWereThereBeforeStay(t *testing.
 			t.Fatal(err)
 		}
 		if there, err := winos.Exists(r.Host().Files, contract.DirK); err != nil || there {
-			t.Errorf(`C:\k is still there: %v`, err)
+			t.Errorf(`C:\k still exists: %v`, err)
 		}
 	})
 }
 
-// An administrator's own files were deleted without a word.
+// If an administrator stored files in the daemon's directory, cleanup must keep them and name them in its answer.
 func TestFilesOfOthersInOurDirectoryStayAndAreNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -136,7 +138,7 @@ func TestFilesOfOthersInOurDirectoryStayAndAreNamed(t *testing.T) {
 	write(t, r, theirs, "theirs", winos.AccessInherit)
 	answer := cleanUp(t, r)
 	if content, err := winos.ReadFile(r.Host().Files, theirs); err != nil || string(content) != "theirs" {
-		t.Errorf("the file of somebody else holds %q, %v", content, err)
+		t.Errorf("the administrator's file has %q, %v", content, err)
 	}
 	if len(answer.Kept) != 1 || answer.Kept[0] != theirs {
 		t.Errorf("it names %q", answer.Kept)
@@ -156,33 +158,34 @@ func TestA45_CleanupGoesOnWithoutTheConnectionThatItCuts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if attempt(t, r, contract.VerbCleanup, contract.CleanupRequest{}) {
-		t.Fatal("the connection outlived the network: this shows nothing")
+		t.Fatal("the connection survived the removal of the network, so the test shows nothing")
 	}
 	eventually(t, "the end of the cleanup", func() bool { return !hasProcess(r, "cleanup") })
 	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
 		if !strings.Contains(line, contract.ServiceCleanup) {
-			t.Error("with nobody asking again:", line)
+			t.Error("without another call:", line)
 		}
 	}
 	starts := r.Starts().Processes
 	answer := must(t, call[contract.CleanupAnswer](t, r, contract.VerbCleanup, contract.CleanupRequest{}))
 	if len(answer.Left) > 0 || len(answer.Removed) < 10 {
-		t.Errorf("the next call does not tell what the first did: %+v", answer)
+		t.Errorf("the second answer lacks the result of the first call: %+v", answer)
 	}
-	if now := r.Starts().Processes; now > starts+3 { // shell, verb, at most one more
-		t.Errorf("the next call started %d processes", now-starts)
+	if now := r.Starts().Processes; now > starts+3 { // the shell, the verb, and at most one more
+		t.Errorf("the second call started %d processes", now-starts)
 	}
 	for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
 		t.Error(line)
 	}
 	if answer = cleanUp(t, r); len(answer.Removed) > 0 {
-		t.Errorf("a third call removed %q", answer.Removed)
+		t.Errorf("the third call removed %q", answer.Removed)
 	}
 	r.upload(t)
 	join(t, r)
 }
 
-// OpenSSH for Windows does not end a command in all of its versions when its connection breaks.
+// Some versions of OpenSSH for Windows don't end a command when its connection breaks. So cleanup must end verbs that
+// still run.
 func TestAVerbThatIsStillAtWorkIsEndedBeforeTheHostIsCleaned(t *testing.T) {
 	t.Parallel()
 	for name, clean := range map[string]func(t *testing.T, r *rig){
@@ -218,12 +221,12 @@ func TestAVerbThatIsStillAtWorkIsEndedBeforeTheHostIsCleaned(t *testing.T) {
 	}
 }
 
-// holdBootstrap has a bootstrap stop in the midst of its work until it is ended.
+// holdBootstrap starts a bootstrap that hangs in the middle of its work until it is killed.
 func holdBootstrap(t *testing.T, r *rig) (held <-chan struct{}, ended func()) {
 	t.Helper()
 	must(t, call[contract.ReceiveAnswer](t, r, contract.VerbReceive, send(t, r.Host().Files, r.Home(), wanted())))
 	begun := make(chan struct{})
-	// The 60th call writes the state file, which stays open as long as the process lives.
+	// The 60th call writes the state file, which stays open as long as the process exists.
 	r.life.Store(&mortal{at: 60, hold: func(ctx context.Context) { close(begun); <-ctx.Done() }})
 	content, err := json.Marshal(bootstrapRequest())
 	if err != nil {

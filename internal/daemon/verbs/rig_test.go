@@ -31,28 +31,27 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// rig is a simulated machine with the real daemon and small stand-ins, and what an operator would
-// have.
+// rig is a simulated machine with the real daemon and small test programs. It also has what the operator would have.
 type rig struct {
 	*sim.Machine
 	ca *signingCA
-	// uploaded is the path of the daemon as the operator sent it, digest its SHA-256.
+	// uploaded is the path of the daemon's program as the operator sent it. digest is its SHA-256.
 	exe, uploaded, digest string
-	// fresh is the machine before anything happened.
+	// fresh is the machine's state before the test.
 	fresh sim.Snapshot
-	// life, if set, may end verbs early.
+	// life, if set, may kill verbs.
 	life atomic.Pointer[mortal]
-	// files, if set, stands between the daemon's service and its files.
+	// files, if set, wraps the files that the daemon's service sees.
 	files func(winos.Files) winos.Files
 	// kubelets counts the starts of kubelet.
 	kubelets atomic.Int64
-	// unapproved leaves what kubelet asks for undecided.
+	// unapproved leaves kubelet's certificate requests pending.
 	unapproved atomic.Bool
 }
 
 const firstDaemon = "MZ wicd"
 
-// newRig makes a machine that lives as long as the test.
+// newRig creates a machine that exists until the end of the test.
 func newRig(t *testing.T, options sim.Options) *rig {
 	t.Helper()
 	if options.Hostname == "" {
@@ -82,7 +81,7 @@ func newRig(t *testing.T, options sim.Options) *rig {
 	return r
 }
 
-// upload leaves the daemon in the RPC directory, as the operator does.
+// upload puts the daemon's program into the RPC directory, as the operator does.
 func (r *rig) upload(t *testing.T) {
 	t.Helper()
 	dir := r.Home() + `\` + contract.RPCDir
@@ -97,8 +96,7 @@ func (r *rig) upload(t *testing.T) {
 	}
 }
 
-// call runs a verb as a process of the machine, through the RPC directory, and gives its
-// answer.
+// call runs a verb as a process of the machine, with its files in the RPC directory, and returns its answer.
 func call[Result any](t *testing.T, r *rig, verb contract.Verb, request any) contract.Answer[Result] {
 	t.Helper()
 	const id = "call-1"
@@ -118,7 +116,7 @@ func call[Result any](t *testing.T, r *rig, verb contract.Verb, request any) con
 		t.Fatalf("%s ended with %d: %s", verb, code, stderr.String())
 	}
 	if there, _ := winos.Exists(files, dir+contract.RequestName(id)); there {
-		t.Errorf("%s left its request behind", verb)
+		t.Errorf("%s did not delete its request", verb)
 	}
 	return readAnswer[Result](t, files, dir+contract.AnswerName(id))
 }
@@ -130,7 +128,7 @@ func readAnswer[Result any](t *testing.T, files winos.Files, path string) (answe
 		t.Fatal(err)
 	}
 	if info.Access != winos.AccessAdministrators {
-		t.Error("others than Administrators may read the answer")
+		t.Error("users other than administrators may read the answer")
 	}
 	content, err := winos.ReadFile(files, path)
 	if err != nil {
@@ -142,7 +140,7 @@ func readAnswer[Result any](t *testing.T, files winos.Files, path string) (answe
 	return answer
 }
 
-// must gives the result of an answer without a problem.
+// must returns the result of an answer without a problem.
 func must[Result any](t *testing.T, answer contract.Answer[Result]) Result {
 	t.Helper()
 	if answer.Problem != nil {
@@ -151,10 +149,10 @@ func must[Result any](t *testing.T, answer contract.Answer[Result]) Result {
 	return answer.Result
 }
 
-// daemon is the real program in the machine.
+// daemon runs the real program in the machine.
 func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 	host := p.Host
-	// In a cleanup, the process that does the work is killed.
+	// In a cleanup, only the process that does the work is killed.
 	if life := r.life.Load(); life != nil && p.Args[1] != "controller" && p.Args[1] != string(contract.VerbCleanup) {
 		life.kill = func() {
 			if life.hold != nil {
@@ -186,8 +184,8 @@ func (r *rig) daemon(ctx context.Context, p *sim.Process) int {
 // pathRequestedKey is the key that kubelet uses to request its first certificate.
 const pathRequestedKey = contract.DirKubeletPKI + `\kubelet-client.key.tmp`
 
-// kubelet simulates kubelet: with its bootstrap credential, it gets a kubeconfig and a certificate. While its
-// request is not approved, it waits, and after a restart it uses the same key.
+// kubelet simulates kubelet. With its bootstrap credential, it gets a kubeconfig and a certificate. While its request
+// is pending, it waits. After a restart it uses the same key.
 func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 	r.kubelets.Add(1)
 	files := p.Host.Files
@@ -215,7 +213,7 @@ func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 	if err != nil {
 		return 1
 	}
-	if !own && stored && !expired { // a certificate in its store counts before the bootstrap credential
+	if !own && stored && !expired { // a certificate in the store is used before the bootstrap credential
 		if err = winos.WriteFile(files, contract.PathKubeconfig, strings.NewReader(kubeconfigOf(firstServer, firstCA)),
 			winos.AccessAdministrators); err != nil {
 			return 1
@@ -234,10 +232,10 @@ func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// kubelet's data about the API server since its first join.
+// firstServer and firstCA are kubelet's data about the API server since its first join.
 const firstServer, firstCA = "https://127.0.0.1:1", "the CA of the first join"
 
-// kubeconfigOf is a kubeconfig as kubelet writes it.
+// kubeconfigOf returns a kubeconfig as kubelet writes it.
 func kubeconfigOf(server, ca string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c",
 "contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],"users":[{"name":"u","user":{"client-certificate":%q}}],
@@ -245,7 +243,7 @@ func kubeconfigOf(server, ca string) string {
 		contract.DirKubeletPKI+`\kubelet-client-current.pem`, server, base64.StdEncoding.EncodeToString([]byte(ca)))
 }
 
-// overlay makes the network.
+// overlay creates the pod network.
 func overlay(ctx context.Context, p *sim.Process) int {
 	_, err := p.Machine.CreateHNSNetwork(winos.HNSNetwork{
 		Name: contract.HybridOverlayNetwork, Subnet: netip.MustParsePrefix("10.132.1.0/24"),
@@ -259,7 +257,7 @@ func overlay(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// blobs are the payload: content by name.
+// blobs returns the payload: the content of each program by its name.
 func blobs() map[string]string {
 	return map[string]string{
 		contract.PathKubelet: "MZ kubelet", contract.PathKubeLogRunner: "MZ runner",
@@ -320,7 +318,7 @@ func manifest() contract.Manifest {
 	return m
 }
 
-// versionOf names a manifest as the operator does.
+// versionOf returns the name of a manifest's revision, as the operator computes it.
 func versionOf(m contract.Manifest) string { return "1-" + m.Digest()[:contract.RevisionDigits] }
 
 func preflightRequest(r *rig) contract.PreflightRequest {
@@ -358,7 +356,7 @@ func (r *rig) handoverRequest(t *testing.T, csr []byte) contract.HandoverRequest
 	}
 }
 
-// signingCA signs as kube-controller-manager does.
+// signingCA signs requests, as kube-controller-manager does.
 type signingCA struct {
 	key         *ecdsa.PrivateKey
 	certificate *x509.Certificate
@@ -391,7 +389,7 @@ func (a *signingCA) sign(t *testing.T, request []byte, now time.Time) []byte {
 	t.Helper()
 	block, _ := pem.Decode(request)
 	if block == nil {
-		t.Fatalf("no request in %q", request)
+		t.Fatalf("no certificate request in %q", request)
 	}
 	csr, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {

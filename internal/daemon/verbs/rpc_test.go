@@ -32,7 +32,7 @@ func serve(t *testing.T, in string, run func(context.Context, request) (string, 
 			t.Fatalf("the answer is %q: %v", out.String(), err)
 		}
 	} else if out.Len() > 0 {
-		t.Errorf("an error, and an answer %q", out.String())
+		t.Errorf("an error was returned together with an answer %q", out.String())
 	}
 	return answer, err
 }
@@ -69,7 +69,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// scanned are files. From the first attempt to open or remove a file, a virus scanner has it open for a moment.
+// scanned simulates a virus scanner: after the first attempt to open or remove a file, it holds the file open for a
+// moment.
 type scanned struct {
 	winos.Files
 	dir   string
@@ -89,7 +90,7 @@ func (s scanned) hold(doing, path string) error {
 	return nil
 }
 
-// Open is winos.Files.
+// Open implements winos.Files.
 func (s scanned) Open(path string) (io.ReadCloser, error) {
 	if err := s.hold("opening", path); err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func (s scanned) Open(path string) (io.ReadCloser, error) {
 	return s.Files.Open(path)
 }
 
-// Remove is winos.Files.
+// Remove implements winos.Files.
 func (s scanned) Remove(path string) error {
 	if err := s.hold("removing", path); err != nil {
 		return err
@@ -124,10 +125,10 @@ func TestWhatWasSentIsTakenAsSoonAsAScannerHasClosedIt(t *testing.T) {
 		t.Errorf("the request is %q, %v", content, err)
 	}
 	if answer, err := verbs.Receive(t.Context(), host, r.Home(), stream); err != nil || len(answer.Missing) > 0 {
-		t.Errorf("of what was sent %v is missing: %v", answer.Missing, err)
+		t.Errorf("after the transfer, %v is missing: %v", answer.Missing, err)
 	}
 	if there, err := winos.Exists(host.Files, dir+`\`+stream.Stream); there || err != nil {
-		t.Errorf("the stream is left: %v", err)
+		t.Errorf("the stream still exists: %v", err)
 	}
 }
 
@@ -135,11 +136,11 @@ func TestARequestThatIsNotUnderstoodHasNoAnswer(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{"{", `{"colour":"red"}`, "hello"} {
 		_, err := serve(t, in, func(context.Context, request) (string, error) {
-			t.Error("the verb was run")
+			t.Error("the verb was executed")
 			return "", nil
 		})
 		if err == nil {
-			t.Errorf("%q was understood", in)
+			t.Errorf("the request %q was accepted", in)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 const pathKubeletCertificate = contract.DirKubeletPKI + `\kubelet-client-current.pem`
 
-// joinWith joins again with another bootstrap credential.
+// joinWith joins the host again with another bootstrap credential.
 func joinWith(t *testing.T, r *rig, kubeconfig string) {
 	t.Helper()
 	request := bootstrapRequest()
@@ -27,7 +27,7 @@ func joinWith(t *testing.T, r *rig, kubeconfig string) {
 	eventually(t, "kubelet", func() bool { return service(t, r, "kubelet").State == winos.ServiceRunning })
 }
 
-// proxied starts kube-proxy, because the daemon of this host has too little data about the Node.
+// proxied starts kube-proxy, which the daemon of this host doesn't start because it lacks data about the Node.
 func proxied(t *testing.T, r *rig) {
 	t.Helper()
 	services := r.Host().Services
@@ -38,8 +38,8 @@ func proxied(t *testing.T, r *rig) {
 	}
 }
 
-// The CA of the API server was rotated, or spec.apiServer changed. kubelet's kubeconfig, which kube-proxy also
-// reads, contains the data of the first join, and only kubelet ever wrote it.
+// The CA of the API server was rotated, or spec.apiServer changed. kubelet's kubeconfig still has the data of the
+// first join, because only kubelet writes it. kube-proxy reads it as well. A join must update it.
 func TestKubeletFindsTheAPIServerWhereItIsNowWhenItsHostJoinsAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -77,17 +77,17 @@ func TestKubeletFindsTheAPIServerWhereItIsNowWhenItsHostJoinsAgain(t *testing.T)
 					t.Errorf("%s has %+v", path, k)
 				}
 				if u := config.AuthInfos["u"]; u == nil || u.ClientCertificate != pathKubeletCertificate {
-					t.Errorf("%s has the user %+v", path, u)
+					t.Errorf("the user in %s is %+v", path, u)
 				}
 			}
 			if kept := read(t, r, pathKubeletCertificate) == certificate; kept != c.kept {
-				t.Errorf("kubelet has the certificate of before: %t", kept)
+				t.Errorf("kubelet kept its certificate: %t", kept)
 			}
 			if n := r.kubelets.Load() - kubelets; n != 1 {
-				t.Errorf("kubelet was started %d times, and once was needed", n)
+				t.Errorf("kubelet was started %d times, want once", n)
 			}
 			if service(t, r, "kube-proxy").State != winos.ServiceStopped {
-				t.Error("kube-proxy runs on with what it read before")
+				t.Error("kube-proxy was not restarted, so it still uses the old data")
 			}
 			if !c.kept {
 				return
@@ -96,13 +96,13 @@ func TestKubeletFindsTheAPIServerWhereItIsNowWhenItsHostJoinsAgain(t *testing.T)
 			kubelets = r.kubelets.Load()
 			joinWith(t, r, kubeconfigOf(server.URL, ca))
 			if r.kubelets.Load() != kubelets || service(t, r, "kube-proxy").State != winos.ServiceRunning {
-				t.Error("services were started again, and nothing had changed")
+				t.Error("services were restarted without a change")
 			}
 		})
 	}
 }
 
-// Windows stops what needs kubelet along with it.
+// If kubelet is stopped, Windows also stops the services that depend on it. They must run again after the join.
 func TestServicesOfOthersThatNeedKubeletRunAgainWhenItsHostHasJoinedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -137,16 +137,16 @@ func TestServicesOfOthersThatNeedKubeletRunAgainWhenItsHostHasJoinedAgain(t *tes
 			c.change(&request)
 			must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request))
 			if r.kubelets.Load() == kubelets {
-				t.Error("kubelet was not started again")
+				t.Error("kubelet was not restarted")
 			}
-			if s := service(t, r, "agent").State; s != winos.ServiceRunning { // and no daemon runs yet
+			if s := service(t, r, "agent").State; s != winos.ServiceRunning { // no daemon runs yet
 				t.Errorf("the agent is %s", s)
 			}
 		})
 	}
 }
 
-// kubelet writes its kubeconfig without a flush: a power cut within seconds leaves zeros.
+// kubelet writes its kubeconfig without a flush, so a power cut within seconds leaves zeros.
 func TestAKubeletWithAZeroedKubeconfigGetsAnotherWhenItsHostJoinsAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -157,6 +157,6 @@ func TestAKubeletWithAZeroedKubeconfigGetsAnotherWhenItsHostJoinsAgain(t *testin
 	join(t, r)
 	awaitReconciled(t, r)
 	if read(t, r, contract.PathKubeconfig) == zeros {
-		t.Error("kubelet's kubeconfig still is zeros")
+		t.Error("kubelet's kubeconfig still has only zeros")
 	}
 }

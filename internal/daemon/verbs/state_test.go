@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// A power cut can leave a file of zeros.
+// A power cut can leave a state file that has only zeros.
 func TestADaemonWhoseStateFileIsLostChangesNothingUntilItsHostJoinsAgain(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{
@@ -29,7 +29,8 @@ func TestADaemonWhoseStateFileIsLostChangesNothingUntilItsHostJoinsAgain(t *test
 				}
 			}
 			before := r.Snapshot()
-			_ = r.Host().Services.Start(t.Context(), contract.ServiceDaemon) // it may end before it counts as started
+			// The service may end before it counts as started.
+			_ = r.Host().Services.Start(t.Context(), contract.ServiceDaemon)
 			eventually(t, "the end of the daemon", func() bool {
 				log, err := winos.ReadFile(r.Host().Files, contract.PathDaemonLog)
 				return err == nil && strings.Contains(string(log), string(contract.ReasonStateLost))
@@ -45,7 +46,7 @@ func TestADaemonWhoseStateFileIsLostChangesNothingUntilItsHostJoinsAgain(t *test
 			}
 			found, err := state.Read(r.Host().Files)
 			if err != nil || found.NodeName != "win-a" || found.Revision.Name == "" {
-				t.Errorf("the state file names node %q and revision %q, %v", found.NodeName, found.Revision.Name, err)
+				t.Errorf("the state file has node %q and revision %q, %v", found.NodeName, found.Revision.Name, err)
 			}
 		})
 	}

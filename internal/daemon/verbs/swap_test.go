@@ -11,10 +11,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// swapping is the file system of a host where an ordinary user watches and interferes.
+// swapping is a file system that an ordinary user changes while cleanup runs.
 type swapping struct {
 	winos.Files
-	// dir is the user's directory, and swap the user's change as soon as a program has listed it.
+	// dir is the user's directory. swap is called once, as soon as a program has listed dir.
 	dir  string
 	swap func()
 }
@@ -36,8 +36,8 @@ func (s *swapping) RemoveAll(path string) error {
 	return s.Files.RemoveAll(path)
 }
 
-// A user could have SYSTEM delete or move any file: C:\var\lib\kubelet is not closed, so he may have a
-// directory in it.
+// C:\var\lib\kubelet is not protected, so a user may own a directory in it. If the user replaces it by a link during
+// a cleanup, SYSTEM could delete or move any file. Cleanup must not follow the link.
 func TestCleanupFollowsNoLinkThatAUserPutsInThePlaceOfADirectory(t *testing.T) {
 	t.Parallel()
 	const theirs, away = contract.DirKubelet + `\x`, `C:\Users\mallory\x`
@@ -70,16 +70,17 @@ func TestCleanupFollowsNoLinkThatAUserPutsInThePlaceOfADirectory(t *testing.T) {
 				t.Errorf("it answers %+v, %v", answer, err)
 			}
 			if content := read(t, r, system+`\SAM`); content != "MZ accounts" {
-				t.Errorf("what the junction leads to holds %q", content)
+				t.Errorf("the file in the junction's target has %q", content)
 			}
 			if there, err := winos.Exists(r.Host().Files, contract.DirKubelet); err != nil || there {
-				t.Errorf("the junction and what is above it stay: %v", err)
+				t.Errorf("the junction or its parent directory still exists: %v", err)
 			}
 		})
 	}
 }
 
-// The owner of a parent directory could replace everything that cleanup checks.
+// If a user owns a parent directory, the user could replace everything that cleanup checks. So cleanup leaves the
+// data below it, and names it.
 func TestCleanupLeavesDataBelowAUsersDirectoryAndNamesIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -95,14 +96,14 @@ func TestCleanupLeavesDataBelowAUsersDirectoryAndNamesIt(t *testing.T) {
 		t.Errorf("it keeps %q, want %q", answer.Kept, want)
 	}
 	if content := read(t, r, volume); content != "hunter2" {
-		t.Errorf("a volume holds %q", content)
+		t.Errorf("the volume has %q", content)
 	}
 	if there, err := winos.Exists(r.Host().Files, contract.DirK); err != nil || there {
-		t.Errorf(`C:\k is still there: %v`, err)
+		t.Errorf(`C:\k still exists: %v`, err)
 	}
 }
 
-// If a directory existed before, our objects in it are removed one by one.
+// If a directory existed before the join, cleanup removes the daemon's files in it one by one.
 func TestCleanupLeavesKeysAndFilesBelowAUsersDirectoryAndNamesThem(t *testing.T) {
 	t.Parallel()
 	const key, file = contract.DirKubeletPKI + `\kubelet-client-current.pem`, contract.DirTemp + `\readme.txt`

@@ -36,7 +36,7 @@ func read(t *testing.T, r *rig, path string) string {
 	return string(content)
 }
 
-// journal is everything that the daemon logged.
+// journal returns everything that the daemon logged.
 func journal(t *testing.T, r *rig) string {
 	t.Helper()
 	const dir = contract.DirLog + `\wicd`
@@ -53,7 +53,7 @@ func journal(t *testing.T, r *rig) string {
 	return all.String()
 }
 
-// awaitReconciled waits until the daemon has made a pass: it deletes kubelet's bootstrap credential when it
+// awaitReconciled waits until the daemon has finished a pass. The pass deletes kubelet's bootstrap credential, which
 // is no longer needed.
 func awaitReconciled(t *testing.T, r *rig) {
 	t.Helper()
@@ -67,7 +67,7 @@ func expires(t *testing.T, text string) time.Time {
 	t.Helper()
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {
-		t.Fatal("there is no certificate")
+		t.Fatal("the text has no certificate")
 	}
 	leaf, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -90,7 +90,7 @@ func TestADaemonWhoseLogCanNotBeWrittenHoldsItsHostAndSaysSoLater(t *testing.T) 
 	t.Parallel()
 	for name, c := range map[string]struct {
 		spoil, mend func(t *testing.T, r *rig)
-		// want is in the log afterwards.
+		// want is a text that the log must have afterwards.
 		want string
 	}{
 		"its directory was removed": {func(t *testing.T, r *rig) {
@@ -120,7 +120,7 @@ func TestADaemonWhoseLogCanNotBeWrittenHoldsItsHostAndSaysSoLater(t *testing.T) 
 			if err := r.Host().Services.Start(t.Context(), contract.ServiceDaemon); err != nil {
 				t.Fatal(err)
 			}
-			// No program runs from this file: only the daemon opens it, to compare.
+			// No program runs from this file. Only the daemon opens it, to compare its content.
 			const file = contract.DirTemp + `\readme.txt`
 			for _, mend := range []func(*testing.T, *rig){func(*testing.T, *rig) {}, c.mend} {
 				mend(t, r)
@@ -135,7 +135,8 @@ func TestADaemonWhoseLogCanNotBeWrittenHoldsItsHostAndSaysSoLater(t *testing.T) 
 	}
 }
 
-// The service manager starts a daemon that crashed a second later, also when a bootstrap has stopped it since.
+// The daemon crashed just before a bootstrap. A second later, the service manager starts it again, even if the
+// bootstrap has stopped it since. The daemon must then use the result of the bootstrap.
 func TestA11_ADaemonThatComesUpDuringABootstrapGoesByWhatThatLeaves(t *testing.T) {
 	t.Parallel()
 	const file = contract.DirTemp + `\readme.txt`
@@ -172,10 +173,10 @@ func TestA11_ADaemonThatComesUpDuringABootstrapGoesByWhatThatLeaves(t *testing.T
 	write(t, r, file, "damaged", winos.AccessAdministrators)
 	eventually(t, "holding the host", func() bool { return read(t, r, file) != "damaged" })
 	if got := read(t, r, file); got != "new" {
-		t.Errorf("the daemon holds the host at what was before: %q", got)
+		t.Errorf("the daemon restored the old content: %q", got)
 	}
 	if got := read(t, r, contract.PathState); !strings.Contains(got, request.Revision) {
-		t.Error("the state of before was written over that of the bootstrap")
+		t.Error("the daemon overwrote the bootstrap's state file")
 	}
 }
 
@@ -192,7 +193,7 @@ func TestAHostThatWasOffForAWeekNeedsNobody(t *testing.T) {
 	stop(t, r, "containerd")
 	eventually(t, "kubelet to run", func() bool { return service(t, r, "kubelet").State == winos.ServiceRunning })
 	if strings.Contains(journal(t, r), "expired") || read(t, r, contract.PathDaemonCertificate) != before {
-		t.Error("the certificate does not hold for a week")
+		t.Error("the certificate is not valid for a week")
 	}
 }
 
@@ -208,7 +209,8 @@ func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
 		return strings.Contains(journal(t, r),
 			"the certificate has expired")
 	})
-	// The host is held at what was last known. No program runs from this file: only the daemon opens it, to compare.
+	// The daemon keeps applying the last known revision. No program runs from this file. Only the daemon opens it, to
+	// compare its content.
 	const file = contract.DirTemp + `\readme.txt`
 	write(t, r, file, "damaged", winos.AccessAdministrators)
 	eventually(t, "reconciling without an identity", func() bool { return read(t, r, file) == "ours" })
@@ -219,7 +221,7 @@ func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
 		t.Errorf("the certificate expires at %s", expires(t, fresh))
 	}
 	if service(t, r, contract.ServiceDaemon).PID == daemon {
-		t.Error("the daemon goes on with its expired certificate")
+		t.Error("the daemon still runs with its expired certificate")
 	}
 	if kubelet := read(t, r, contract.DirKubeletPKI+`\kubelet-client-current.pem`); !expires(t,
 		kubelet).After(r.Host().System.Now()) {
@@ -229,7 +231,7 @@ func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
 	awaitReconciled(t, r)
 	join(t, r)
 	if n := r.kubelets.Load() - kubelets; n != 1 {
-		t.Errorf("kubelet was started %d times, and once was needed", n)
+		t.Errorf("kubelet was started %d times, want once", n)
 	}
 }
 
@@ -256,7 +258,7 @@ func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
 	spoilt.Confidential = append(bytes.Clone(data[:len(data)-1]), ' ', '}')
 	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, spoilt); answer.Problem == nil ||
 		answer.Problem.Reason != contract.ReasonManifestInvalid || strings.Contains(answer.Problem.Detail, "hunter2") {
-		t.Fatalf("another confidential part: %v", answer.Problem)
+		t.Fatalf("with another confidential part: %v", answer.Problem)
 	}
 	spoilt.Confidential = nil
 	if answer := call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, spoilt); answer.Problem == nil ||
@@ -265,7 +267,7 @@ func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
 	}
 	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, request))
 	if s := service(t, r, "kubelet"); s.Environment["HTTPS_PROXY"] != proxy {
-		t.Errorf("kubelet has %v", s.Environment)
+		t.Errorf("kubelet's environment is %v", s.Environment)
 	}
 	kubelet := service(t, r, "kubelet").PID
 	handover := r.handoverRequest(t, made.DaemonCSR)
@@ -273,7 +275,7 @@ func TestTheConfidentialPartComesWithBootstrap(t *testing.T) {
 	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, handover))
 	awaitReconciled(t, r)
 	if service(t, r, "kubelet").PID != kubelet {
-		t.Error("kubelet was restarted by the service, which should know what bootstrap knew")
+		t.Error("the daemon restarted kubelet, although bootstrap had already applied everything")
 	}
 	if got := read(t, r, `C:\k\tls\certs\tls.key`); got != "the key" {
 		t.Errorf("the key is %q", got)

@@ -23,7 +23,7 @@ import (
 // shelf is payload by digest.
 type shelf map[string]string
 
-// Blob is payloadserver.Blobs.
+// Blob implements payloadserver.Blobs.
 func (s shelf) Blob(digest string) (payload.Blob, bool) {
 	content, ok := s[digest]
 	return payload.Blob{Blob: contract.Blob{Digest: digest, Size: int64(len(content))},
@@ -32,13 +32,13 @@ func (s shelf) Blob(digest string) (payload.Blob, bool) {
 		}}, ok
 }
 
-// blobFile is a blob that can be read from any place, as a file can.
+// blobFile is a blob that can be read at any offset, like a file.
 type blobFile struct{ *strings.Reader }
 
-// Close is io.Closer.
+// Close implements io.Closer.
 func (blobFile) Close() error { return nil }
 
-// payload server serves payload as the operator does, and tells daemons where.
+// payloadServer serves payload as the operator does, and publishes its address.
 func (w *world) payloadServer(t *testing.T, blobs shelf) {
 	t.Helper()
 	d, err := payloadserver.New(payloadserver.Options{
@@ -71,7 +71,7 @@ func (w *world) payloadServer(t *testing.T, blobs shelf) {
 	}
 }
 
-// replaced is a manifest with other programs at some paths.
+// replaced returns a manifest with other programs at some paths.
 func replaced(m contract.Manifest, programs map[string]string) contract.Manifest {
 	files := make([]contract.File, 0, len(m.Files))
 	for _, f := range m.Files {
@@ -84,8 +84,8 @@ func replaced(m contract.Manifest, programs map[string]string) contract.Manifest
 	return m
 }
 
-// The daemon, the payload server, the service manager, the API server with its policies: all but
-// Windows is real here.
+// Everything except Windows is real in this test: the daemon, the payload server, and the API server with its
+// policies.
 func TestA29_ANodeIsStagedSwitchedAndComesBackWithAnotherDaemon(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -101,12 +101,12 @@ func TestA29_ANodeIsStagedSwitchedAndComesBackWithAnotherDaemon(t *testing.T) {
 	w.annotate(t, fmt.Sprintf("%q:%q", contract.StageAnnotation, version))
 	eventually(t, "staging", func() bool { return w.node(t).Annotations[contract.StagedAnnotation] == version })
 	if got := w.node(t).Annotations[contract.StagedBytesAnnotation]; got != strconv.Itoa(len(proxy)+len(daemon)) {
-		t.Errorf("%s bytes came", got)
+		t.Errorf("%s bytes were transferred", got)
 	}
 	for _, path := range []string{contract.PathKubeProxy, contract.PathDaemon} {
 		key := "file " + strings.ToUpper(path)
 		if w.rig.Snapshot()[key] != before[key] {
-			t.Errorf("%s has changed before it was desired", path)
+			t.Errorf("%s was changed before the switch was requested", path)
 		}
 	}
 	pids := map[string]uint32{}
@@ -124,7 +124,7 @@ func TestA29_ANodeIsStagedSwitchedAndComesBackWithAnotherDaemon(t *testing.T) {
 	}
 	for name, pid := range pids {
 		if now := service(t, w.rig, name).PID; (now != pid) != (name == contract.ServiceKubeProxy) {
-			t.Errorf("%s had process %d and has %d", name, pid, now)
+			t.Errorf("the process of %s was %d and is %d", name, pid, now)
 		}
 	}
 	t.Run("A30: the host reboots once its boot is approved", func(t *testing.T) {
