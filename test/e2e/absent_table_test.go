@@ -28,7 +28,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/cloud"
 )
 
-// noFacts are resources that the operator may read, and that hold neither settings nor facts, with the reason.
+// noFacts returns the resources that the operator may read but that hold neither settings nor facts, each with the
+// reason.
 func noFacts() map[string]string {
 	return map[string]string{
 		"nodes": "the subject", "windowsinstances": "the subject; its deletion is a removal",
@@ -40,12 +41,12 @@ func noFacts() map[string]string {
 	}
 }
 
-// removals are lists that are read completely: an item that is missing was removed (A80).
+// removals returns the lists in which a missing item counts as removed (A80). The operator reads them completely.
 func removals() []string {
 	return []string{"imagedigestmirrorsets", "imagetagmirrorsets", "imagecontentsourcepolicies"}
 }
 
-// row is an object that the operator may read.
+// row is one object that the operator may read. The test deletes and garbles it.
 type row struct {
 	resource string
 	object   *unstructured.Unstructured
@@ -82,7 +83,8 @@ func table(t *testing.T, s *stage, admin client.Client) (rows []row) {
 			}
 		}
 		if !found {
-			t.Errorf("the scene has no %s %s in %q, which the operator may %s: create one, so that it has its row",
+			t.Errorf("the scene has no %s %s in %q, but the operator may %s it: "+
+				"create one in the scene, so that this test covers it",
 				r.resource, r.name, r.namespace, r.verb)
 		}
 	}
@@ -90,7 +92,8 @@ func table(t *testing.T, s *stage, admin client.Client) (rows []row) {
 	return rows
 }
 
-// garbled gives an object with content that the API server accepts, and that can't be parsed; nil if there is none.
+// garbled returns the object with content that the API server accepts but that can't be parsed. If the object has no
+// such content, garbled returns nil.
 func garbled(r row) *unstructured.Unstructured {
 	const garbage = "garbage: [\x01"
 	o := r.object.DeepCopy()
@@ -134,7 +137,7 @@ func garbled(r row) *unstructured.Unstructured {
 		set("", "status", "configuration", "name")
 	case "machineconfigs":
 		set(map[string]any{"ignition": garbage}, "spec", "config")
-	case "imagecontentsourcepolicies": // the API server checks the sources of the other kinds
+	case "imagecontentsourcepolicies": // the API server validates the sources of the other mirror kinds
 		rules, _, _ := unstructured.NestedSlice(o.Object, "spec", "repositoryDigestMirrors")
 		set(append(rules, map[string]any{"source": "no host/x"}), "spec", "repositoryDigestMirrors")
 	case "roles":
@@ -145,7 +148,7 @@ func garbled(r row) *unstructured.Unstructured {
 	return o
 }
 
-// inBinaryData gives a ConfigMap whose content is in binaryData; nil for what has none.
+// inBinaryData returns a ConfigMap whose content is in binaryData. For other objects, it returns nil.
 func inBinaryData(r row) *unstructured.Unstructured {
 	o := r.object.DeepCopy()
 	data, _, _ := unstructured.NestedStringMap(o.Object, "data")
@@ -161,7 +164,7 @@ func inBinaryData(r row) *unstructured.Unstructured {
 	return o
 }
 
-// observer notes what happens to Nodes and Machines.
+// observer records disruptions of Nodes and Machines.
 type observer struct {
 	mu    sync.Mutex
 	notes []string
@@ -174,7 +177,7 @@ func (o *observer) take() (notes []string) {
 	return notes
 }
 
-// observeNodes begins to note each Node that is cordoned, told another revision, or deleted.
+// observeNodes starts to record every Node that is cordoned, deleted or gets another desired revision.
 func observeNodes(t *testing.T, admin client.WithWatch) *observer {
 	t.Helper()
 	o, nodes := &observer{}, &corev1.NodeList{}
@@ -211,7 +214,7 @@ func observeNodes(t *testing.T, admin client.WithWatch) *observer {
 	return o
 }
 
-// put creates an object, or updates it.
+// put creates or updates an object.
 func put(ctx context.Context, admin client.Client, want *unstructured.Unstructured) error {
 	object, now := want.DeepCopy(), want.DeepCopy()
 	err := admin.Get(ctx, client.ObjectKeyFromObject(want), now)
@@ -227,12 +230,12 @@ func put(ctx context.Context, admin client.Client, want *unstructured.Unstructur
 	}
 	if status, has := want.Object["status"]; has && err == nil && want.GetKind() != "WindowsMachineConfig" {
 		object.Object["status"] = status
-		err = client.IgnoreNotFound(admin.Status().Update(ctx, object)) // most kinds have no such subresource
+		err = client.IgnoreNotFound(admin.Status().Update(ctx, object)) // most kinds have no status subresource
 	}
 	return err
 }
 
-// wrong are what the settings' status says that is wrong.
+// wrong returns the messages in the settings' status that report a problem.
 func wrong(config *v1alpha1.WindowsMachineConfig) (texts []string) {
 	for _, c := range config.Status.Conditions {
 		isBad := (c.Type == v1alpha1.ConditionDegraded) == (c.Status == metav1.ConditionTrue)
@@ -249,8 +252,8 @@ func wrong(config *v1alpha1.WindowsMachineConfig) (texts []string) {
 	return texts
 }
 
-// names reports whether a condition, a rejected setting or entry, or an event that came since then names an object.
-// Many objects have the name cluster.
+// names reports whether a condition, a rejected setting, a rejected entry or a new event names an object. Many objects
+// have the name "cluster", so their kind must be named as well.
 func (s *stage) names(ctx context.Context, r row, since time.Time) (bool, string, error) {
 	names := []string{r.object.GetName()}
 	if names[0] == "cluster" {
@@ -281,7 +284,7 @@ func (s *stage) names(ctx context.Context, r row, since time.Time) (bool, string
 	return false, strings.Join(texts, "; "), err
 }
 
-// quiet returns rows that no status or event mentions, with the reason.
+// quiet returns the rows that no status and no event mentions, each with the reason.
 func quiet() map[string]string {
 	const unread = "nothing names it, so nothing of it is read"
 	const next = "whoever needs it next writes it again"
@@ -301,20 +304,21 @@ func ours(resource, name string) string {
 	return contract.OperatorNamespace + "/" + resource + "/" + name
 }
 
-// Whatever happens to any object that the operator reads, no node is cordoned, told another revision or removed, and a
-// condition or an event names the object, or the operator writes it again. The rows are what the operator has the right
-// to read.
+// For each object that the operator may read, the test deletes it, and then makes its content unreadable. No node may
+// be cordoned, removed or get another desired revision. A condition or an event must name the object, or the operator
+// must write the object again. The operator's RBAC rights define the list of objects.
 func TestA80_NoObjectThatIsDeletedOrGarbledDisruptsANode(t *testing.T) {
 	t.Parallel()
 	o := cloudOptions(1)
 	o.Settings.Trust.AdditionalCA = "windows-cas"
-	o.Settings.Logging.Debug = true // which is not the default
+	o.Settings.Logging.Debug = true // true is not the default
 	s := own(t, o)
 	admin, err := client.NewWithWatch(s.Cluster.Admin(), client.Options{})
 	must(t, err)
 	furnish(t, admin)
 	s.join(t, s.hosts(t, 1)...)
-	s.Cloud.Spoil("table", cloud.FaultWrongKey, 1) // its replacement takes a place, and is counted
+	// The set creates a replacement Machine, which takes a slot and is counted.
+	s.Cloud.Spoil("table", cloud.FaultWrongKey, 1)
 	s.set(t, "table", 1)
 	s.running(t, "table", 1)
 	desired := s.config(t).Status.DesiredRevision
@@ -327,7 +331,8 @@ func TestA80_NoObjectThatIsDeletedOrGarbledDisruptsANode(t *testing.T) {
 		t.Run(r.String(), func(t *testing.T) {
 			if !slices.Contains(removals(), r.resource) {
 				s.suffers(t, admin, r, "deleted", func() error { return admin.Delete(t.Context(), r.object.DeepCopy()) })
-				must(t, client.IgnoreNotFound(admin.Delete(t.Context(), r.object.DeepCopy()))) // and created at once
+				// It is created again at once.
+				must(t, client.IgnoreNotFound(admin.Delete(t.Context(), r.object.DeepCopy())))
 				s.putBack(t, admin, r.object)
 			}
 			for what, bad := range map[string]*unstructured.Unstructured{"garbage": garbled(r),
@@ -343,28 +348,28 @@ func TestA80_NoObjectThatIsDeletedOrGarbledDisruptsANode(t *testing.T) {
 			}
 		})
 	}
-	s.await(t, "the operator to find nothing wrong", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the operator to report no problem", func(ctx context.Context) (bool, string, error) {
 		config := &v1alpha1.WindowsMachineConfig{}
 		err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
 		return len(wrong(config)) == 0, strings.Join(wrong(config), "; "), err
 	})
 	for _, note := range nodes.take() {
-		t.Errorf("in the end: %s", note)
+		t.Errorf("after all rows: %s", note)
 	}
 }
 
-// suffers changes an object, waits until a status or event names it or the operator writes it again, and restores
-// it.
+// suffers changes an object. It waits until a status or an event names the object, or until the operator writes it
+// again. Then it restores the object.
 func (s *stage) suffers(t *testing.T, admin client.Client, r row, what string, happens func() error) {
 	t.Helper()
 	began := time.Now().Add(-time.Second)
 	if err := happens(); apierrors.IsInvalid(err) {
-		return // a revision can't be changed
+		return // revisions are immutable
 	} else if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 	s.poke(t, r)
-	bundles := []string{"windows-cas", "user-ca", "registry-cas"} // are read from binaryData, too
+	bundles := []string{"windows-cas", "user-ca", "registry-cas"} // the operator also reads these from binaryData
 	_, isQuiet := quiet()[r.String()]
 	if isQuiet || what == "binaryData" && slices.Contains(bundles, r.object.GetName()) {
 		pause(t, time.Second)
@@ -406,13 +411,13 @@ func same(a, b *unstructured.Unstructured) bool {
 	return a.GetKind() == "WindowsMachineConfig" || equality.Semantic.DeepEqual(a.Object["status"], b.Object["status"])
 }
 
-// putBack makes an object what it was. Others may write it at the same time.
+// putBack restores an object. Others may write the object at the same time.
 func (s *stage) putBack(t *testing.T, admin client.Client, want *unstructured.Unstructured) {
 	t.Helper()
-	s.await(t, "the object to be put back", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the object to be restored", func(ctx context.Context) (bool, string, error) {
 		err := put(ctx, admin, want)
 		if apierrors.IsInvalid(err) {
-			return true, "", nil // the operator has written another one, which can't be changed
+			return true, "", nil // the operator has written a new object, which is immutable
 		}
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 			return false, err.Error(), nil
@@ -421,7 +426,7 @@ func (s *stage) putBack(t *testing.T, admin client.Client, want *unstructured.Un
 	})
 }
 
-// poke has the operator read again what it doesn't watch.
+// poke makes the operator read the objects that it doesn't watch.
 func (s *stage) poke(t *testing.T, r row) {
 	t.Helper()
 	if r.resource == "windowsmachineconfigs" {

@@ -19,7 +19,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// The spec asks for another revision than the defaults do, so defaults would drain the node.
+// A node joins with settings that differ from the defaults. The settings are replaced or deleted. The node must keep
+// its revision. If the operator used the defaults, it would drain the node.
 func TestA80_SettingsThatAreReplacedOrDeletedStayInForce(t *testing.T) {
 	t.Parallel()
 	o := options(1)
@@ -44,7 +45,7 @@ func TestA80_SettingsThatAreReplacedOrDeletedStayInForce(t *testing.T) {
 		return err == nil && config.UID != again.UID && config.DeletionTimestamp.IsZero(), "", client.IgnoreNotFound(err)
 	})
 	if after := s.config(t); !equality.Semantic.DeepEqual(after.Spec, before.Spec) {
-		t.Errorf("the settings are restored as %+v, and were %+v", after.Spec, before.Spec)
+		t.Errorf("after the replacement, the settings are %+v, want %+v", after.Spec, before.Spec)
 	}
 	s.await(t, "an event about it", func(ctx context.Context) (bool, string, error) {
 		list := &eventsv1.EventList{}
@@ -59,7 +60,7 @@ func TestA80_SettingsThatAreReplacedOrDeletedStayInForce(t *testing.T) {
 	s.unchanged(t, h, revision)
 }
 
-// unchanged checks that a node serves at its revision.
+// unchanged checks that a node still serves at its revision.
 func (s *stage) unchanged(t *testing.T, h *fleet.Host, revision string) {
 	t.Helper()
 	if node := s.node(t, h); node.Spec.Unschedulable || node.Annotations[contract.DesiredRevisionAnnotation] != revision {
@@ -68,7 +69,8 @@ func (s *stage) unchanged(t *testing.T, h *fleet.Host, revision string) {
 	}
 }
 
-// kubectl puts a file that isn't UTF-8 into binaryData, and Windows PowerShell writes UTF-16.
+// A user writes windows-instances from a file in UTF-16, as Windows PowerShell does. kubectl puts such a file into
+// binaryData, so no entry can be read. The host must stay a node.
 func TestA80_AnEntryThatIsWrittenInUTF16KeepsItsNode(t *testing.T) {
 	s := sharedStage(t)
 	h := s.hosts(t, 1)[0]
@@ -99,6 +101,6 @@ func TestA80_AnEntryThatIsWrittenInUTF16KeepsItsNode(t *testing.T) {
 		return false, "", err
 	})
 	if i := s.instance(t, h); i.UID != uid || !i.DeletionTimestamp.IsZero() {
-		t.Error("the host leaves because its entry can't be read")
+		t.Error("the operator removes the host although its entry is only unreadable")
 	}
 }

@@ -30,11 +30,11 @@ import (
 	"github.com/windows-nodes/wmco/test/acceptance"
 )
 
-// noContainer is why rows with containers can't be shown on the lab's hosts.
+// noContainer is the reason why rows with containers can't be shown in the lab.
 const noContainer = "no container starts on simulated hosts"
 
-// acceptance is how the list runs on a stage: by the stage's kubeconfig, with hosts that it lists
-// itself, as on a cluster of a user's.
+// acceptance returns the options for a run of the acceptance list on a stage. The run uses the stage's kubeconfig and
+// lists its own hosts, as on a user's cluster.
 func (s *stage) acceptance(hosts ...*fleet.Host) acceptance.Options {
 	o := acceptance.Options{Config: s.Cluster.Admin(), Progress: os.Stderr, JoinTimeout: soon, LeaveTimeout: soon,
 		Timeout: soon, Pace: 200 * time.Millisecond, Alive: 2 * time.Second, Lacks: map[acceptance.Need]string{
@@ -46,7 +46,7 @@ func (s *stage) acceptance(hosts ...*fleet.Host) acceptance.Options {
 	return o
 }
 
-// verdicts checks that rows have a verdict, and that no other row failed.
+// verdicts checks that the given rows are shown, and that no row failed.
 func verdicts(t *testing.T, report acceptance.Report, shown ...string) {
 	t.Helper()
 	for _, result := range report.Results {
@@ -54,9 +54,9 @@ func verdicts(t *testing.T, report acceptance.Report, shown ...string) {
 		case result.Verdict == acceptance.Failed:
 			t.Errorf("%s failed: %s", result.Number, result.Reason)
 		case result.Verdict == acceptance.Unshown && result.Reason == "":
-			t.Errorf("%s can't be shown, for no reason", result.Number)
+			t.Errorf("%s can't be shown, but the result has no reason", result.Number)
 		case (result.Verdict == acceptance.Shown) != slices.Contains(shown, result.Number):
-			t.Errorf("%s: %s %s", result.Number, result.Verdict, result.Reason)
+			t.Errorf("row %s: %s %s, want it shown", result.Number, result.Verdict, result.Reason)
 		}
 	}
 	if report.Leftover != "" {
@@ -67,7 +67,7 @@ func verdicts(t *testing.T, report acceptance.Report, shown ...string) {
 	}
 }
 
-// lists runs only these rows of the list, on the nodes that are there, and wants them all shown.
+// lists tests only the given rows of the acceptance list on the existing nodes. All of them must be shown.
 func (s *stage) lists(t *testing.T, rows ...string) {
 	t.Helper()
 	run := s.acceptance()
@@ -79,7 +79,7 @@ func (s *stage) lists(t *testing.T, rows ...string) {
 	verdicts(t, report, rows...)
 }
 
-// program is wmco-e2e, as a user runs it.
+// program prepares a run of wmco-e2e as a user runs it.
 func (s *stage) program(t *testing.T, args ...string) (c *exec.Cmd, output *bytes.Buffer) {
 	t.Helper()
 	path := filepath.Join(s.Dir, "wmco-e2e")
@@ -100,7 +100,7 @@ func (s *stage) program(t *testing.T, args ...string) (c *exec.Cmd, output *byte
 	return c, output
 }
 
-// hostFlag names a host to the program.
+// hostFlag returns the value of the flag --host for a host.
 func hostFlag(h *fleet.Host) string {
 	address, settings := h.Entry()
 	return "--host=" + address + "=" + settings
@@ -109,7 +109,7 @@ func hostFlag(h *fleet.Host) string {
 func TestA76_TheProgramRunsTheListAndTouchesNothingOfTheUser(t *testing.T) {
 	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
-	s.join(t, hosts[0]) // the user's
+	s.join(t, hosts[0]) // this node belongs to the user
 	users, before := s.listedNow(t), s.node(t, hosts[0])
 	dir := t.TempDir()
 	program, output := s.program(t, hostFlag(hosts[1]), "--first-hour", "--results", dir,
@@ -120,7 +120,7 @@ func TestA76_TheProgramRunsTheListAndTouchesNothingOfTheUser(t *testing.T) {
 	s.gone(t, hosts[1])
 	s.nothingOfTheListIsLeft(t)
 	if now := s.listedNow(t); !maps.Equal(now, users) {
-		t.Errorf("windows-instances has %v, and had %v", now, users)
+		t.Errorf("after the run, windows-instances has %v, want %v", now, users)
 	}
 	if after := s.node(t, hosts[0]); after.UID != before.UID || after.Spec.Unschedulable {
 		t.Errorf("the user's node was touched: %+v", after.Spec)
@@ -128,7 +128,7 @@ func TestA76_TheProgramRunsTheListAndTouchesNothingOfTheUser(t *testing.T) {
 	shown := junitRows(t, filepath.Join(dir, "junit.xml"))
 	for _, row := range []string{"A02", "A04", "A05", "A07", "A12", "A32", "A76", "H05"} {
 		if why, ok := shown[row]; !ok || why != "" {
-			t.Errorf("%s: %q; %s", row, why, output)
+			t.Errorf("row %s has the reason %q; output: %s", row, why, output)
 		}
 	}
 	if shown["A39"] != noContainer || shown["H08"] != noContainer || !strings.HasPrefix(shown["H07"], "by hand") {
@@ -138,18 +138,18 @@ func TestA76_TheProgramRunsTheListAndTouchesNothingOfTheUser(t *testing.T) {
 	for _, part := range []string{"bundle/index.html", "bundle/status.txt", "bundle/objects/windowsinstances.yaml",
 		"bundle/results/junit.xml", "bundle/results/index.html"} {
 		if len(evidence[part]) == 0 {
-			t.Errorf("the evidence has no %s", part)
+			t.Errorf("the archive has no file %s", part)
 		}
 	}
 	if text := evidence["bundle/status.txt"]; !strings.Contains(text, hosts[1].Name) {
-		t.Errorf("the evidence was collected when the host was no node: %s", text)
+		t.Errorf("the evidence was collected when the host was no longer a node: %s", text)
 	}
 	if page, err := os.ReadFile(filepath.Join(dir, "index.html")); err != nil || !bytes.Contains(page, []byte("A02")) {
-		t.Errorf("the page: %v: %s", err, page)
+		t.Errorf("the HTML report: %v: %s", err, page)
 	}
 }
 
-// evidenceIn are the files of the archive of a first hour.
+// evidenceIn returns the files in the archive of a first run.
 func evidenceIn(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	archives, err := filepath.Glob(filepath.Join(dir, "first-hour-*.tar.gz"))
@@ -208,7 +208,7 @@ func junitRows(t *testing.T, path string) map[string]string {
 func TestA76_WhatAKilledRunLeftIsRemovedAndTheUsersEntriesStay(t *testing.T) {
 	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
-	s.join(t, hosts[0]) // the user's
+	s.join(t, hosts[0]) // this node belongs to the user
 	users := s.listedNow(t)
 	program, output := s.program(t, hostFlag(hosts[1]), "--results", t.TempDir())
 	must(t, program.Start())
@@ -227,13 +227,13 @@ func TestA76_WhatAKilledRunLeftIsRemovedAndTheUsersEntriesStay(t *testing.T) {
 	}
 	key, _ := hosts[1].Entry()
 	if !slices.Contains(cleaned, "entry "+key+" of windows-instances") {
-		t.Errorf("removed: %v", cleaned)
+		t.Errorf("the clean-up removed %v", cleaned)
 	}
 	s.nothingOfTheListIsLeft(t)
 	s.gone(t, hosts[1])
 	s.ready(t, hosts[0])
 	if now := s.listedNow(t); !maps.Equal(now, users) {
-		t.Errorf("windows-instances has %v, and had %v", now, users)
+		t.Errorf("after the clean-up, windows-instances has %v, want %v", now, users)
 	}
 }
 
@@ -257,10 +257,10 @@ func TestA76_AHostThatTheUserListedIsNotTaken(t *testing.T) {
 		}
 	}
 	if now := s.listedNow(t); !maps.Equal(now, users) {
-		t.Errorf("windows-instances has %v, and had %v", now, users)
+		t.Errorf("after the run, windows-instances has %v, want %v", now, users)
 	}
 	if after := s.node(t, hosts[0]); after.UID != node.UID {
-		t.Error("the user's node is another one now")
+		t.Error("the user's Node was deleted and created again")
 	}
 }
 
@@ -286,17 +286,17 @@ func TestA76_TheListRunsOnAPlainCluster(t *testing.T) {
 	verdicts(t, report, "A02", "A04", "A05", "A07", "A08", "A10", "A12", "A15", "A20", "A22", "A25", "A30", "A32",
 		"A34", "A35", "A60", "A61", "A62", "A63", "A72", "A76")
 	if after := s.config(t); !equality.Semantic.DeepEqual(before.Spec, after.Spec) {
-		t.Errorf("the settings are %+v, and were %+v", after.Spec, before.Spec)
+		t.Errorf("after the run, the settings are %+v, want %+v", after.Spec, before.Spec)
 	}
 	s.gone(t, hosts...)
 	list := &corev1.ConfigMap{}
 	if err = s.Client.Get(t.Context(), client.ObjectKey{Namespace: o.Namespace, Name: contract.InstancesConfigMap},
 		list); !apierrors.IsNotFound(err) {
-		t.Errorf("windows-instances, which the run created, is there: %v, %v", list.Data, err)
+		t.Errorf("the run created windows-instances and did not delete it: %v, %v", list.Data, err)
 	}
 }
 
-// config is the WindowsMachineConfig.
+// config reads the WindowsMachineConfig.
 func (s *stage) config(t *testing.T) *v1alpha1.WindowsMachineConfig {
 	t.Helper()
 	config := &v1alpha1.WindowsMachineConfig{}
@@ -304,7 +304,7 @@ func (s *stage) config(t *testing.T) *v1alpha1.WindowsMachineConfig {
 	return config
 }
 
-// listedNow is the data of windows-instances.
+// listedNow returns the data of windows-instances.
 func (s *stage) listedNow(t *testing.T) map[string]string {
 	t.Helper()
 	list := &corev1.ConfigMap{}
@@ -322,12 +322,12 @@ func (s *stage) nothingOfTheListIsLeft(t *testing.T) {
 		text, err := json.Marshal(o.ObjectMeta)
 		must(t, err)
 		if strings.Contains(string(text), "wmco-e2e") || strings.Contains(string(text), "e2e-entries") {
-			t.Errorf("left: ConfigMap %s: %s", o.Name, text)
+			t.Errorf("ConfigMap %s was not cleaned up: %s", o.Name, text)
 		}
 	}
 }
 
-// begun starts wmco-e2e with a host, and waits until the host is at work.
+// begun starts wmco-e2e with a host, and waits until the operator works on the host.
 func (s *stage) begun(t *testing.T, h *fleet.Host, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	program, output := s.program(t, append(args, hostFlag(h))...)
@@ -346,7 +346,7 @@ func TestA76_AnInterruptedRunCleansUpAndSaysWhatItFound(t *testing.T) {
 	must(t, program.Process.Signal(os.Interrupt))
 	_ = program.Wait()
 	if code := program.ProcessState.ExitCode(); code != 4 {
-		t.Errorf("it ends with %d: %s", code, output)
+		t.Errorf("the program ended with exit code %d: %s", code, output)
 	}
 	rows := junitRows(t, filepath.Join(dir, "junit.xml"))
 	if !strings.Contains(rows["A02"], "interrupted meanwhile") || !strings.Contains(rows["A04"], "interrupted before") {
@@ -368,7 +368,7 @@ func TestA76_ARunOutlivesAnAPIServerThatGoesAway(t *testing.T) {
 	}
 	for _, row := range []string{"A02", "A04", "A32"} {
 		if why, ok := junitRows(t, filepath.Join(dir, "junit.xml"))[row]; !ok || why != "" {
-			t.Errorf("%s: %q; %s", row, why, output)
+			t.Errorf("row %s has the reason %q; output: %s", row, why, output)
 		}
 	}
 	s.nothingOfTheListIsLeft(t)

@@ -32,16 +32,16 @@ import (
 )
 
 const (
-	// longestHold is what the longest duration of each alert is here: Prometheus looks each second, and
-	// counters of pulls are written each 15.
+	// longestHold is how long the longest "for" of an alert takes in this test. Prometheus scrapes every second, and
+	// the daemon writes its pull counters every 15 seconds.
 	longestHold = 24 * time.Second
-	// shortLife of a certificate is below the two hours of the alerts. laterOn is when it is renewed at the
-	// latest: kubelet does so at nine tenths of a life that began five minutes before.
+	// shortLife is a certificate lifetime below the alerts' limit of two hours. laterOn is the latest time of the
+	// renewal: kubelet renews after nine tenths of the lifetime, which begins five minutes in the past.
 	shortLife, laterOn = 110 * time.Minute, 100 * time.Minute
 	yearLife           = 365 * 24 * time.Hour
 )
 
-// kubelets have their metrics read there by OpenShift itself.
+// kubelets are rights and a ServiceMonitor for kubelets' metrics. OpenShift has them by default.
 const kubelets = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -68,7 +68,7 @@ spec:
     tlsConfig: {caFile: /etc/prometheus/configmaps/kubelet-serving-ca-bundle/ca-bundle.crt}
 `
 
-// expected is an alert that fires: with these labels, and with these words in what it says.
+// expected is an alert that must fire with these labels and with these words in its annotations.
 type expected struct {
 	alert  string
 	labels map[string]string
@@ -89,24 +89,25 @@ func (e expected) is(a prometheus.Alert) bool {
 	return a.State == "firing" && a.Labels["alertname"] == e.alert
 }
 
-// wording is what an alert says at the moment: it is not what the alert is about, and may be another at the next look.
+// wording returns the text of an alert: its summary and description. The text may change with every evaluation.
 func wording(a prometheus.Alert) string {
 	return a.Annotations["summary"] + "\n" + a.Annotations["description"]
 }
 
-// badLab is a lab that Prometheus monitors.
+// badLab is a lab with faults that Prometheus monitors.
 type badLab struct {
 	*stage
 	prometheus *prometheus.Prometheus
 	factors    map[string]float64
 	runbook    string
 	fired      map[string]bool
-	// near is the host that Prometheus reaches; the others are each for one thing.
+	// near is the only host that Prometheus reaches. Each other host has one fault.
 	near, dead, silent, pending, spare, never *fleet.Host
 }
 
-// Each alert of config/monitoring is fired by what its runbook says is behind it, and falls silent when that
-// is mended: the real Prometheus evaluates the rules, with all durations of an alert divided by one number.
+// The test causes the condition that each alert of config/monitoring describes in its runbook. The alert must fire.
+// After the repair, it must stop. A real Prometheus evaluates the rules. All durations are divided by the same number,
+// to save time.
 func TestA70_ALabThatMisbehavesHasEachAlertFireAndFallSilent(t *testing.T) {
 	t.Parallel()
 	l := newBadLab(t)
@@ -151,7 +152,7 @@ func newBadLab(t *testing.T) *badLab {
 	return l
 }
 
-// watch starts Prometheus.
+// watch starts Prometheus with the rules.
 func (l *badLab) watch(t *testing.T) {
 	t.Helper()
 	manifests, _ := l.monitored(t)
@@ -229,19 +230,20 @@ func (l *badLab) badHosts(t *testing.T) {
 	l.near.Machine.FailService(contract.ServiceKubeProxy, false)
 	l.near.Machine.SetDiskFree(facts.DiskFree)
 	l.dead.Machine.PowerOn()
-	l.never.Mend() // repair it soon, because the operator retries less and less often
+	l.never.Mend() // repair it soon, because the operator waits longer after each failure
 	l.enable(t, l.silent)
 	l.later(t)
 }
 
-// badFleet has alerts fire about all hosts, and mends everything.
+// badFleet makes the alerts about the whole fleet fire, and repairs everything.
 func (l *badLab) badFleet(t *testing.T) {
 	t.Helper()
 	bad, good := filepath.Join(l.Dir, "payload-bad"), filepath.Join(l.Dir, "payload-good")
 	must(t, scene.ChangePayload(bad, l.PayloadDir(), scene.Change{Versions: map[string]string{kubeletExe: "v1.36.5"},
 		Failing: []string{kubeletExe}}))
 	must(t, scene.ChangePayload(good, l.PayloadDir(), scene.Change{Versions: map[string]string{kubeletExe: "v1.36.7"}}))
-	// The operator looks for such pods soon after its start, which comes with its payload.
+	// The pod for Linux must exist before the upgrade, because the operator looks for such pods soon after it starts.
+	// The upgrade restarts the operator.
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "linux"},
 		Spec: corev1.PodSpec{NodeName: l.near.Name, OS: &corev1.PodOS{Name: corev1.Linux},
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
@@ -291,13 +293,13 @@ func (l *badLab) without(t *testing.T) {
 	l.quiet(t)
 }
 
-// fire waits until alerts fire that name what is wrong, and where to read what to do.
+// fire waits until the given alerts fire. Each must name the fault and link to its runbook.
 func (l *badLab) fire(t *testing.T, all []expected) {
 	t.Helper()
-	l.await(t, "alerts to fire", func(ctx context.Context) (bool, string, error) {
+	l.await(t, "the expected alerts to fire", func(ctx context.Context) (bool, string, error) {
 		now, err := l.prometheus.Alerts(ctx)
 		if err != nil {
-			return false, err.Error(), nil //nolint:nilerr // it is busy, and asked again
+			return false, err.Error(), nil //nolint:nilerr // Prometheus is busy; ask again
 		}
 		var missing []string
 		for _, e := range all {
@@ -312,11 +314,11 @@ func (l *badLab) fire(t *testing.T, all []expected) {
 				}
 			}
 		}
-		return len(missing) == 0, fmt.Sprintf("%v do not; there are %+v", missing, now), nil
+		return len(missing) == 0, fmt.Sprintf("these alerts do not fire: %v; firing alerts: %+v", missing, now), nil
 	})
 }
 
-// reads checks that who gets an alert knows of what it is, and where the fix is.
+// reads checks that an alert's text names the fault, and that it links to its runbook.
 func (l *badLab) reads(t *testing.T, e expected, a prometheus.Alert) {
 	t.Helper()
 	for _, word := range []string{a.Labels["node"], a.Labels["reason"]} {
@@ -326,7 +328,7 @@ func (l *badLab) reads(t *testing.T, e expected, a prometheus.Alert) {
 	}
 	_, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "docs/alerts.md#")
 	if anchor != strings.ToLower(e.alert) || !strings.Contains(l.runbook, "\n## "+e.alert+"\n") {
-		t.Errorf("%s: its runbook is %s", e.alert, a.Annotations["runbook_url"])
+		t.Errorf("alert %s has the runbook %s", e.alert, a.Annotations["runbook_url"])
 	}
 	t.Logf("%s fires: %s", e.alert, wording(a))
 }
@@ -334,10 +336,10 @@ func (l *badLab) reads(t *testing.T, e expected, a prometheus.Alert) {
 // quiet waits until no alert fires.
 func (l *badLab) quiet(t *testing.T) {
 	t.Helper()
-	l.await(t, "all alerts to be silent", func(ctx context.Context) (bool, string, error) {
+	l.await(t, "no alert to fire", func(ctx context.Context) (bool, string, error) {
 		now, err := l.prometheus.Alerts(ctx)
 		if err != nil {
-			return false, err.Error(), nil //nolint:nilerr // it is busy, and asked again
+			return false, err.Error(), nil //nolint:nilerr // Prometheus is busy; ask again
 		}
 		var firing []string
 		for _, a := range now {
@@ -349,7 +351,7 @@ func (l *badLab) quiet(t *testing.T) {
 	})
 }
 
-// mirrorSet is a set of mirrors that is partly valid.
+// mirrorSet is a set of mirrors with one invalid entry.
 type mirrorSet struct {
 	create, remove func(ctx context.Context) error
 }
@@ -370,11 +372,11 @@ func (l *badLab) mirrors(t *testing.T) mirrorSet {
 	}
 }
 
-// gone is a registry that is not asked, and nothing listens at its mirror.
+// gone is a registry that is never asked. Nothing listens on its mirror.
 const gone = "registry.invalid:5000"
 
-// crashLoop has HNS end again and again as soon as Prometheus has seen it, and pulls images that no
-// registry has, until calm is called.
+// crashLoop starts two faults: it restarts HNS each time Prometheus has seen its new process, and it pulls images that
+// no registry has. Both continue until calm is called.
 func (l *badLab) crashLoop(t *testing.T) (calm func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -393,7 +395,7 @@ func (l *badLab) crashLoop(t *testing.T) (calm func()) {
 	group.Go(func() {
 		_ = wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 			if err := pull(ctx, l.near, gone, "team/app", "sha256:"+strings.Repeat("0", 64)); err == nil {
-				t.Error("nobody has the image, and it was pulled")
+				t.Error("a pull succeeded although no registry has the image")
 			}
 			return false, nil
 		})
@@ -401,7 +403,7 @@ func (l *badLab) crashLoop(t *testing.T) (calm func()) {
 	return func() { cancel(); group.Wait() }
 }
 
-// enable lets a service start again, as the Services console does.
+// enable lets a disabled service start again, and starts it, as an administrator does in the Services console.
 func (l *badLab) enable(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	services := h.Machine.Host().Services
@@ -411,7 +413,7 @@ func (l *badLab) enable(t *testing.T, h *fleet.Host) {
 	must(t, services.Start(t.Context(), contract.ServiceDaemon))
 }
 
-// later has the near host renew its certificates: its clock is ahead for as long as that takes.
+// later makes the near host renew its certificates. Until they are renewed, the host's clock is ahead.
 func (l *badLab) later(t *testing.T) {
 	t.Helper()
 	l.near.Machine.SetClockOffset(laterOn)
@@ -421,7 +423,8 @@ func (l *badLab) later(t *testing.T) {
 	near := fmt.Sprintf(`{node=%q} > 7200`, l.near.Name)
 	l.measured(t, l.prometheus, "kubelet_certificate_manager_client_ttl_seconds"+near)
 	l.measured(t, l.prometheus, "kubelet_certificate_manager_server_ttl_seconds"+near)
-	// The daemon reports this when it next checks its Node, within ten minutes.
+	// The daemon reports the new expiry time when it next checks its Node, within ten minutes. A change of the Node
+	// causes this check at once.
 	query := fmt.Sprintf(`wmco_instance_daemon_certificate_expiry_timestamp_seconds{node=%q} - time() > 7200`, l.near.Name)
 	l.await(t, query, func(ctx context.Context) (bool, string, error) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.near.Name}}

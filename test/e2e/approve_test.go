@@ -33,20 +33,20 @@ const (
 	twoWeeks  = int32(14 * 24 * 3600)
 )
 
-// asking is a request for a certificate.
+// asking describes a request for a certificate.
 type asking struct {
 	as   *rest.Config
 	user string
 	// group is the organization of the subject.
 	group string
-	// names are DNS names and addresses.
+	// names are the DNS names and IP addresses in the request.
 	names  []string
 	signer string
-	// usage in addition to digital signature.
+	// usage is the key usage in addition to digital signature.
 	usage certificatesv1.KeyUsage
-	// life in seconds; 0 asks for none.
+	// life is the requested lifetime in seconds. 0 requests no lifetime.
 	life int32
-	// instance that the operator's own requests are about.
+	// instance is the WindowsInstance that the operator's own requests name.
 	instance string
 }
 
@@ -65,13 +65,13 @@ func daemonClient(as *rest.Config, node string) asking {
 		signer: certificatesv1.KubeAPIServerClientSignerName, usage: certificatesv1.UsageClientAuth, life: twoWeeks}
 }
 
-// but is the same request with a change.
+// but returns a copy of the request with a change.
 func (a asking) but(change func(a *asking)) asking {
 	change(&a)
 	return a
 }
 
-// ask submits a request with a new key, and removes it when the test ends.
+// ask submits a request with a new key. When the test ends, it deletes the request.
 func (s *stage) ask(t *testing.T, name string, a asking) error {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -113,7 +113,7 @@ func (s *stage) ask(t *testing.T, name string, a asking) error {
 // spoof is a request that must not be signed.
 type spoof struct {
 	asking
-	// reason of the operator's decision; empty when the API server does not even take the request.
+	// reason is the reason of the operator's decision. It is empty if the API server rejects the request.
 	reason string
 	denied bool
 }
@@ -200,7 +200,7 @@ func TestA07_SpoofedRequestsAreNotApproved(t *testing.T) {
 		err := s.ask(t, name, spoof.asking)
 		switch {
 		case spoof.reason == "" && !apierrors.IsForbidden(err):
-			t.Errorf("%s: the API server took it: %v", what, err)
+			t.Errorf("%s: the API server accepted the request: %v", what, err)
 		case spoof.reason != "" && err != nil:
 			t.Errorf("%s: %v", what, err)
 		case spoof.reason != "":
@@ -210,7 +210,8 @@ func TestA07_SpoofedRequestsAreNotApproved(t *testing.T) {
 	for name, spoof := range asked {
 		s.looked(t, name, spoof.reason)
 	}
-	// Valid requests are still approved, so the operator was running when it left the others pending.
+	// Finally, a valid request must still be approved. This shows that the operator was running when it did not approve
+	// the others.
 	s.approved(t, "honest-kubelet", kubeletClient(kubelet, a), "WMCOApprove")
 	s.approved(t, "honest-serving", kubeletServing(kubelet, a, a, hosts[0].Address().Addr().String()), "WMCOApprove")
 	s.approved(t, "honest-daemon", daemonClient(daemon, a), "WICDAutoApproved")
@@ -238,7 +239,7 @@ func letters(r rune) rune {
 	return -1
 }
 
-// put makes an object that goes when the test ends.
+// put creates an object, and deletes it when the test ends.
 func (s *stage) put(t *testing.T, object client.Object) {
 	t.Helper()
 	if err := s.Client.Create(t.Context(), object); err != nil {
@@ -247,7 +248,7 @@ func (s *stage) put(t *testing.T, object client.Object) {
 	t.Cleanup(func() { _ = s.Client.Delete(context.WithoutCancel(t.Context()), object) })
 }
 
-// asker makes a service account that may submit requests, as many may, and acts as it.
+// asker creates a service account that may submit requests, and returns a configuration for it.
 func (s *stage) asker(t *testing.T, name string) *rest.Config {
 	t.Helper()
 	s.put(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}})
@@ -259,10 +260,10 @@ func (s *stage) asker(t *testing.T, name string) *rest.Config {
 	return s.account(t, metav1.NamespaceDefault, name)
 }
 
-// looked waits until the operator has said what it thinks of a request, and sees that it is this.
+// looked waits until the operator's last log line about a request gives this reason.
 func (s *stage) looked(t *testing.T, request, reason string) {
 	t.Helper()
-	s.await(t, fmt.Sprintf("the operator to say %s about %s", reason, request),
+	s.await(t, fmt.Sprintf("the operator to log the reason %s for %s", reason, request),
 		func(context.Context) (bool, string, error) {
 			log, err := os.ReadFile(s.Operator.Log)
 			if err != nil {
@@ -279,7 +280,7 @@ func (s *stage) looked(t *testing.T, request, reason string) {
 		})
 }
 
-// approved asks, and waits until the certificate is there.
+// approved submits a request and waits until it has a certificate.
 func (s *stage) approved(t *testing.T, name string, a asking, reason string) {
 	t.Helper()
 	if err := s.ask(t, name, a); err != nil {

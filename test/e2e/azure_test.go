@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cloud"
 )
 
-// On Azure, only the node manager on the host initialises a Node: neither the lab's cloud nor kubelet does.
+// On Azure, the node manager on the host must initialise the Node. Neither the lab's cloud nor kubelet does this.
 func TestA40_OnAzureNodesAreInitialisedByTheirHosts(t *testing.T) {
 	t.Parallel()
 	o := options(1)
@@ -32,7 +32,8 @@ func TestA40_OnAzureNodesAreInitialisedByTheirHosts(t *testing.T) {
 	s.initialised(t, listed[0].Name)
 	first := s.initialised(t, node.Name)
 	if first.Spec.ProviderID != *m.Spec.ProviderID {
-		t.Errorf("the node's provider ID is %s, the machine's %s", first.Spec.ProviderID, *m.Spec.ProviderID)
+		t.Errorf("the Node's provider ID is %s, want that of its Machine, %s", first.Spec.ProviderID,
+			*m.Spec.ProviderID)
 	}
 	s.lists(t, "A03", "A40")
 
@@ -41,11 +42,11 @@ func TestA40_OnAzureNodesAreInitialisedByTheirHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again := s.initialised(t, node.Name); again.UID == first.UID {
-		t.Error("the Node is still the same")
+		t.Error("the Node was not replaced")
 	}
 }
 
-// initialised waits for a Node that was initialised by its host.
+// initialised waits until the node manager on the host has initialised a Node.
 func (s *stage) initialised(t *testing.T, name string) *corev1.Node {
 	t.Helper()
 	node := &corev1.Node{}

@@ -17,17 +17,18 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// comes runs the command of an instance on a host. While the download fails, it tries again, as the command does.
+// comes runs the join command of a WindowsInstance on a host. If the download fails, it runs the command again.
 func (s *stage) comes(t *testing.T, host *fleet.Host, command string) {
 	t.Helper()
-	s.await(t, "the command on "+host.Name, func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the join command to succeed on "+host.Name, func(ctx context.Context) (bool, string, error) {
 		output, err := fleet.RunJoinCommand(ctx, host.Machine, command)
 		return err == nil, fmt.Sprint(err, output), nil
 	})
 }
 
-// TestA85_AJoinByItselfSurvivesWhatFailsMeanwhile disrupts four joins: one host loses power, the operator is killed
-// again and again, and the API server is away for a while.
+// TestA85_AJoinByItselfSurvivesWhatFailsMeanwhile joins four hosts by their commands. During the joins, one host loses
+// power, the operator is killed several times, and the API server is down for a while. All four hosts must become
+// nodes.
 func TestA85_AJoinByItselfSurvivesWhatFailsMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := byItselfIn(t, 4, alone)
@@ -47,11 +48,11 @@ func TestA85_AJoinByItselfSurvivesWhatFailsMeanwhile(t *testing.T) {
 	hosts[0].Machine.PowerOn()
 	pause(t, 8*time.Second)
 	must(t, s.Cluster.StartAPIServer(t.Context()))
-	s.comes(t, hosts[1], commands[1]) // the administrator is impatient
+	s.comes(t, hosts[1], commands[1]) // the administrator runs the command a second time
 	for i, instance := range instances {
 		s.joined(t, instance)
 		if instance.Status.NodeName != hosts[i].Name {
-			t.Errorf("%s is the node %s, want %s", instance.Name, instance.Status.NodeName, hosts[i].Name)
+			t.Errorf("instance %s has the node %s, want %s", instance.Name, instance.Status.NodeName, hosts[i].Name)
 		}
 	}
 }

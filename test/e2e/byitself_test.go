@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// byItself is a scene with hosts that join by themselves.
+// byItself starts a scene whose hosts join by their own command, without SSH.
 func byItself(t *testing.T, hosts int) *stage {
 	t.Helper()
 	return byItselfIn(t, hosts, own)
@@ -24,11 +24,11 @@ func byItself(t *testing.T, hosts int) *stage {
 func byItselfIn(t *testing.T, hosts int, start func(*testing.T, scene.Options) *stage) *stage {
 	t.Helper()
 	o := options(hosts)
-	o.ByItself, o.Hosts.Edit = true, nil // the shell of SSH logins
+	o.ByItself, o.Hosts.Edit = true, nil // without Edit, which only sets up the shell for SSH logins
 	return start(t, o)
 }
 
-// invite creates the WindowsInstance of a host and returns the command for it.
+// invite creates the WindowsInstance of a host and returns the host's join command.
 func (s *stage) invite(t *testing.T, name string) (instance *v1alpha1.WindowsInstance, command string) {
 	t.Helper()
 	instance, command, err := s.Invite(t.Context(), name)
@@ -38,17 +38,17 @@ func (s *stage) invite(t *testing.T, name string) (instance *v1alpha1.WindowsIns
 	return instance, command
 }
 
-// invitation invites a host that never comes.
+// invitation creates a WindowsInstance for a host that never joins, and deletes it.
 func (s *stage) invitation(t *testing.T) {
 	instance, _ := s.invite(t, "win-never")
 	must(t, s.Client.Delete(t.Context(), instance))
-	s.await(t, "the instance to be gone", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the instance to be deleted", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(instance), instance)
 		return err != nil, instance.Status.Message, client.IgnoreNotFound(err)
 	})
 }
 
-// joined waits until a host that joins by itself is a Ready node.
+// joined waits until a host that joins by its own command is a Ready node.
 func (s *stage) joined(t *testing.T, instance *v1alpha1.WindowsInstance) {
 	t.Helper()
 	s.await(t, "the node of "+instance.Name, func(ctx context.Context) (bool, string, error) {
@@ -72,12 +72,12 @@ func TestA85_AHostWithoutSSHBecomesANodeWithOneCommand(t *testing.T) {
 	}
 	s.joined(t, instance)
 	if instance.Status.NodeName != hosts[0].Name {
-		t.Errorf("the node is %s, want %s", instance.Status.NodeName, hosts[0].Name)
+		t.Errorf("the WindowsInstance has the node %s, want %s", instance.Status.NodeName, hosts[0].Name)
 	}
-	// The token is worth nothing now, for this host's name and for another's.
+	// After the join, the token must be worthless, both for this host's name and for other names.
 	for _, thief := range hosts[1:] {
 		if output, err := fleet.RunJoinCommand(t.Context(), thief.Machine, command); err == nil {
-			t.Errorf("the command of %s ran on %s as well:\n%s", hosts[0].Name, thief.Name, output)
+			t.Errorf("the join command of %s also worked on %s:\n%s", hosts[0].Name, thief.Name, output)
 		}
 	}
 	other, _ := s.invite(t, "win-b")
@@ -87,11 +87,11 @@ func TestA85_AHostWithoutSSHBecomesANodeWithOneCommand(t *testing.T) {
 	}
 }
 
-// leaves removes a host that joined by itself, and checks that nothing of it is left.
+// leaves removes a host that joined by its own command, and checks that nothing is left on the host and in the cluster.
 func (s *stage) leaves(t *testing.T, host *fleet.Host, instance *v1alpha1.WindowsInstance) {
 	t.Helper()
 	if len(scene.Left(host)) == 0 {
-		t.Fatal("joining changed nothing, so this test could not fail")
+		t.Fatal("joining did not change the host, so this test can't fail")
 	}
 	if err := s.Client.Delete(t.Context(), instance); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func (s *stage) leaves(t *testing.T, host *fleet.Host, instance *v1alpha1.Window
 		err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace,
 			Name: name + string(instance.UID)}, secret)
 		if client.IgnoreNotFound(err) != nil || err == nil {
-			t.Errorf("secret %s%s: %v", name, instance.UID, err)
+			t.Errorf("secret %s%s was not deleted: %v", name, instance.UID, err)
 		}
 	}
 }

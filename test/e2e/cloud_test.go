@@ -26,33 +26,32 @@ import (
 )
 
 const (
-	// platform of the scene with Machines: the one whose hosts are named by a metadata service and
-	// get their host key from user data.
+	// platform of the scene with Machines. On AWS, the metadata service names the hosts, and the user data installs
+	// their host keys.
 	platform = configv1.AWSPlatformType
-	// cloudHosts is how many listed hosts that scene has.
+	// cloudHosts is the number of listed hosts in the scene with Machines.
 	cloudHosts = 8
 )
 
-// operatorCondition is the name that OLM gives to the object for this operator.
+// operatorCondition is the name of the OperatorCondition that OLM creates for this operator.
 const operatorCondition = "windows-machine-config-operator.v0.1.0"
 
-// theCloud is the second scene that tests share: it has Machines. It starts with the first test
-// that wants it.
+// theCloud is the second shared scene. It has Machines. The first test that needs it starts it.
 var theCloud = struct {
 	sync.Mutex
 	stage *stage
 	line  line
 }{line: line{name: "stage with a cloud"}}
 
-// cloudStage gives the scene with Machines, when it is the test's turn. Its tests run one after the other, and
-// each takes its Machines away at its end.
+// cloudStage waits for the test's turn and returns the scene with Machines. Its tests run one after the other. At its
+// end, each test deletes its Machines.
 func cloudStage(t *testing.T) *stage {
 	t.Helper()
 	inLine(t, &theCloud.line)()
 	return startedCloud(t)
 }
 
-// startedCloud gives the scene with Machines to who need not wait for it.
+// startedCloud returns the scene with Machines without waiting for a turn.
 func startedCloud(t *testing.T) *stage {
 	t.Helper()
 	theCloud.Lock()
@@ -72,8 +71,8 @@ func startedCloud(t *testing.T) *stage {
 	return theCloud.stage
 }
 
-// age makes the host key of the user data look as if it had been there for an hour: hosts are
-// expected to have it that were made a minute later.
+// age backdates the publication of the host key in the user data by an hour. The operator requires this key only of
+// hosts that were created at least a minute after the publication.
 func (s *stage) age(t *testing.T) {
 	t.Helper()
 	secret := &corev1.Secret{}
@@ -98,18 +97,18 @@ func closeCloud() error {
 	return theCloud.stage.Close()
 }
 
-// cloudOptions are what scenes with Machines have in common.
+// cloudOptions returns the options that all scenes with Machines have.
 func cloudOptions(hosts int) scene.Options {
 	o := options(hosts)
 	o.Platform = platform
 	o.OLM = operatorCondition
 	o.Cloud = cloud.Options{Provision: 200 * time.Millisecond}
-	// The default of minutes gives real hosts time to run their user data.
+	// The default is minutes, so that a real host has time to run its user data.
 	o.Arguments = append(o.Arguments, "--machine-refusal-timeout", "2s")
 	return o
 }
 
-// set makes a MachineSet that goes with the test.
+// set creates a MachineSet, and deletes it when the test ends.
 func (s *stage) set(t *testing.T, name string, replicas int32,
 	edits ...func(*machinev1beta1.MachineSet)) *machinev1beta1.MachineSet {
 	t.Helper()
@@ -131,7 +130,7 @@ func (s *stage) set(t *testing.T, name string, replicas int32,
 	return set
 }
 
-// clear removes a set with all its Machines, and waits until nothing of them is left.
+// clear deletes a set with all its Machines, and waits until none of their objects is left.
 func (s *stage) clear(ctx context.Context, set *machinev1beta1.MachineSet) error {
 	machines, err := s.Machines(ctx, set.Name)
 	if err != nil {
@@ -148,7 +147,7 @@ func (s *stage) clear(ctx context.Context, set *machinev1beta1.MachineSet) error
 	return nil
 }
 
-// machines of a set that are to stay.
+// machines returns the Machines of a set that are not being deleted.
 func (s *stage) machines(t *testing.T, set string) []machinev1beta1.Machine {
 	t.Helper()
 	all, err := s.Machines(t.Context(), set)
@@ -158,8 +157,7 @@ func (s *stage) machines(t *testing.T, set string) []machinev1beta1.Machine {
 	return slices.DeleteFunc(all, func(m machinev1beta1.Machine) bool { return !m.DeletionTimestamp.IsZero() })
 }
 
-// running waits until a set has its Machines, and all of them are Ready nodes that the cloud knows,
-// too.
+// running waits until a set has all its Machines, and each has a Ready node and a host in the cloud.
 func (s *stage) running(t *testing.T, set string, count int) []machinev1beta1.Machine {
 	t.Helper()
 	if err := s.awaitRunning(t.Context(), soon, set, count); err != nil {
@@ -194,7 +192,7 @@ func (s *stage) awaitRunning(ctx context.Context, limit time.Duration, set strin
 		})
 }
 
-// host of a Machine.
+// host returns the host of a Machine.
 func (s *stage) host(t *testing.T, machine *machinev1beta1.Machine) *fleet.Host {
 	t.Helper()
 	host, ok := s.Cloud.Host(machine.Name)
@@ -220,7 +218,7 @@ func (s *stage) booted(t *testing.T, set string, count int) []machinev1beta1.Mac
 	return s.machines(t, set)
 }
 
-// named reads the instance of a Machine.
+// named reads the WindowsInstance of a Machine.
 func (s *stage) named(t *testing.T, machine *machinev1beta1.Machine) *v1alpha1.WindowsInstance {
 	t.Helper()
 	i, err := s.InstanceNamed(t.Context(), machine.Name)
@@ -230,7 +228,7 @@ func (s *stage) named(t *testing.T, machine *machinev1beta1.Machine) *v1alpha1.W
 	return i
 }
 
-// reason waits until the instance of a Machine has a reason.
+// reason waits until the WindowsInstance of a Machine has a given reason.
 func (s *stage) reason(t *testing.T, machine *machinev1beta1.Machine, want contract.Reason) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("machine %s to have the reason %s", machine.Name, want),
@@ -243,7 +241,7 @@ func (s *stage) reason(t *testing.T, machine *machinev1beta1.Machine, want contr
 		})
 }
 
-// told waits for an event about a Machine whose note holds a text.
+// told waits for an event about a Machine whose note contains a text.
 func (s *stage) told(t *testing.T, machine *machinev1beta1.Machine, reason, text string) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("an event %s about machine %s", reason, machine.Name),
@@ -276,7 +274,7 @@ func (s *stage) nodeOf(t *testing.T, machine *machinev1beta1.Machine) *corev1.No
 	return node
 }
 
-// lone makes a Machine that no MachineSet has, and that goes with the test.
+// lone creates a Machine without a MachineSet, and deletes it when the test ends.
 func (s *stage) lone(t *testing.T, name string, edits ...func(*machinev1beta1.Machine)) *machinev1beta1.Machine {
 	t.Helper()
 	if err := s.WaitUserData(t.Context(), soon); err != nil {

@@ -46,7 +46,7 @@ type management struct {
 	version  string // of Kubernetes in the workload cluster
 }
 
-// manage makes lab the management cluster of a stage.
+// manage turns a cluster of the lab into the management cluster of a stage.
 func manage(t *testing.T, workload *stage, lab *cluster.Cluster, hosts int) *management {
 	t.Helper()
 	dir, ctx := t.TempDir(), t.Context()
@@ -206,7 +206,7 @@ func isTrue(conditions []any, kind string) bool {
 	})
 }
 
-// left lists what Machines have left in both clusters.
+// left lists the objects that Machines have left in both clusters.
 func (m *management) left(ctx context.Context) (names []string, err error) {
 	for _, kind := range [][3]string{{clusterAPIGroup, "v1beta2", "Machine"}, {clusterAPIGroup, "v1beta2", "MachineSet"},
 		{bootstrapGroup, "v1alpha1", "WindowsConfig"}, {capi.InfrastructureGroup, "v1", "LabMachine"}} {
@@ -237,7 +237,7 @@ func (m *management) left(ctx context.Context) (names []string, err error) {
 	err = m.workload.Client.List(ctx, own, client.InNamespace(contract.OperatorNamespace))
 	for i := range own.Items {
 		for _, prefix := range []string{contract.CallSecretPrefix, contract.JoinSecretPrefix} {
-			// The token for Machines of OpenShift belongs to no Machine.
+			// The token for Machines of OpenShift doesn't belong to a Machine of Cluster API.
 			if name := own.Items[i].Name; strings.HasPrefix(name, prefix) && name != contract.MachinesJoinSecret {
 				names = append(names, "Secret "+own.Items[i].Name)
 			}
@@ -248,7 +248,7 @@ func (m *management) left(ctx context.Context) (names []string, err error) {
 
 func (m *management) nothingLeft(t *testing.T) {
 	t.Helper()
-	m.workload.await(t, "nothing to be left of the Machines", func(ctx context.Context) (bool, string, error) {
+	m.workload.await(t, "all objects of the Machines to be deleted", func(ctx context.Context) (bool, string, error) {
 		names, err := m.left(ctx)
 		return len(names) == 0, strings.Join(names, ", "), err
 	})
@@ -260,8 +260,8 @@ func (m *management) patch(t *testing.T, kind, name, patch string) {
 	must(t, m.api.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-// taints follows the taint of Cluster API on all Windows Nodes until check, which wants each Node to have had it
-// before pods could be scheduled there.
+// taints records when Cluster API's taint is on each Windows Node. check fails if pods could be scheduled on a Node
+// before it had the taint.
 func (m *management) taints(t *testing.T) (check func()) {
 	t.Helper()
 	api, err := client.NewWithWatch(m.workload.Cluster.Admin(), client.Options{})
@@ -286,7 +286,7 @@ func (m *management) taints(t *testing.T) (check func()) {
 		w.Stop()
 		<-ended
 		if len(had) == 0 || len(early) > 0 {
-			t.Errorf("of %d Nodes, pods could be scheduled on %v before the taint", len(had), early)
+			t.Errorf("of %d Nodes, these were schedulable before they had the taint: %v", len(had), early)
 		}
 	}
 }
@@ -298,7 +298,7 @@ func isTainted(node *corev1.Node) bool {
 func TestA87_AMachineDeploymentOfClusterAPIScalesRollsAndGoes(t *testing.T) {
 	t.Parallel()
 	s := byItselfIn(t, 4, alone)
-	m := manage(t, s, s.Cluster, 4) // a cluster that manages itself
+	m := manage(t, s, s.Cluster, 4) // the cluster manages itself
 	m.template(t, "init", "cloudbase-init")
 	m.template(t, "launch", "ec2launch")
 	m.create(t, capi.InfrastructureGroup, "v1", "LabMachineTemplate", "win",
@@ -329,7 +329,8 @@ func TestA87_AMachineThatNeverBootsIsReplacedFromAnotherCluster(t *testing.T) {
 		"checks":   map[string]any{"nodeStartupTimeoutSeconds": int64(30)}})
 	m.deployment(t, "win", "init", 1)
 	dead := ""
-	s.await(t, "a reason for waiting at the WindowsConfig", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the WindowsConfig's status to name the reason for waiting", func(ctx context.Context) (bool, string,
+		error) {
 		configs, err := m.list(ctx, bootstrapGroup, "v1alpha1", "WindowsConfig")
 		if err != nil || len(configs) != 1 {
 			return false, fmt.Sprint(len(configs), " WindowsConfigs"), err
@@ -344,7 +345,7 @@ func TestA87_AMachineThatNeverBootsIsReplacedFromAnotherCluster(t *testing.T) {
 	m.running(t, 1, "init")
 	if machines, err := m.list(t.Context(), clusterAPIGroup, "v1beta2", "Machine"); err != nil ||
 		machines[0].GetName() == dead {
-		t.Errorf("Machine %s is the one that never booted, %v", dead, err)
+		t.Errorf("Machine %s, which never booted, was not replaced: %v", dead, err)
 	}
 	must(t, m.api.Delete(t.Context(), capi.Object(clusterAPIGroup, "v1beta2", "MachineDeployment", team, "win")))
 	m.nothingLeft(t)

@@ -27,7 +27,8 @@ func TestA11_TheOperatorIsKilledAgainAndAgainDuringJoins(t *testing.T) {
 	s.joinsAndLeavesKilled(t, hosts, random, 10, 4)
 }
 
-// joinsAndLeavesKilled has hosts join and leave while the operator is killed so many times.
+// joinsAndLeavesKilled joins hosts and removes them. Meanwhile, it kills the operator the given number of times. No
+// host may be rebooted or stay cordoned, and every host must be clean afterwards.
 func (s *stage) joinsAndLeavesKilled(t *testing.T, hosts []*fleet.Host, random *rand.Rand, joining, leaving int) {
 	t.Helper()
 	boots := map[string]string{}
@@ -51,7 +52,7 @@ func (s *stage) joinsAndLeavesKilled(t *testing.T, hosts []*fleet.Host, random *
 	s.clean(t, hosts...)
 }
 
-// killed kills the operator so many times, each after some time, and starts it again.
+// killed kills the operator and starts it again, the given number of times. It waits between two kills.
 func (s *stage) killed(t *testing.T, times int, after func() time.Duration) {
 	t.Helper()
 	for range times {
@@ -71,9 +72,9 @@ func TestTheAPIServerIsAwayForAWhile(t *testing.T) {
 	if err := s.Cluster.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	// This is long enough for every watch and lease to fail several times, and shorter than the longest pause
-	// between two attempts of a daemon (30 s), which would only make the test slower. The tests of the daemon's
-	// loop cover a longer outage with a fake clock.
+	// This outage is long enough that every watch and lease fails several times. A longer outage would only make the
+	// test slower, because a daemon waits at most 30 s between two attempts. The tests of the daemon's loop cover a
+	// longer outage with a fake clock.
 	pause(t, 12*time.Second)
 	if err := s.Cluster.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
@@ -92,7 +93,7 @@ func TestTheAPIServerIsAwayForAWhile(t *testing.T) {
 	}
 	select {
 	case err := <-s.Operator.Ended():
-		t.Errorf("the operator gave up: %v", err)
+		t.Errorf("the operator exited by itself: %v", err)
 	default:
 	}
 }
@@ -105,7 +106,7 @@ func TestAnOperatorRestartCostsNoConnection(t *testing.T) {
 	s.restartCostsNothing(t, hosts...)
 }
 
-// restartCostsNothing restarts the operator, and sees that hosts which joined don't feel it.
+// restartCostsNothing restarts the operator, and checks that it opens no connection to hosts that have joined.
 func (s *stage) restartCostsNothing(t *testing.T, hosts ...*fleet.Host) {
 	t.Helper()
 	s.killed(t, 1, func() time.Duration { return 0 })
@@ -118,12 +119,12 @@ func (s *stage) restartCostsNothing(t *testing.T, hosts ...*fleet.Host) {
 	pause(t, 5*time.Second)
 	for _, h := range hosts {
 		if c := h.Server.Counters(); c.Connections != 1 {
-			t.Errorf("%s: %d connections, want the one of its join", h.Name, c.Connections)
+			t.Errorf("%s: %d connections, want only the connection of its join", h.Name, c.Connections)
 		}
 	}
 }
 
-// pause lets real processes go on for a while; they have no clock that a test could turn.
+// pause waits in real time, because the real processes under test have no fake clock.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {

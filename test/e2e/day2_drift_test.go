@@ -19,7 +19,8 @@ func TestA13_DriftIsRepairedWithoutTheOperator(t *testing.T) {
 	driftIsRepaired(t, dayTwo(t), func(drift) bool { return true })
 }
 
-// driftIsRepaired changes hosts while the operator is stopped: one thing on each host at a time.
+// driftIsRepaired stops the operator. Then it makes one unwanted change on each host, until all changes that takes
+// selects are tested. The daemon must repair every change without the operator.
 func driftIsRepaired(t *testing.T, c *crew, takes func(d drift) bool) {
 	t.Helper()
 	ca := newCA(t, "one that somebody removes")
@@ -50,7 +51,7 @@ func driftIsRepaired(t *testing.T, c *crew, takes func(d drift) bool) {
 		for i, d := range now {
 			d.drift(t, c.hosts[i])
 			if picture(t, c.hosts[i]) == want[c.hosts[i].Name] {
-				t.Fatalf("%s changed nothing", d.name)
+				t.Fatalf("the change %q has no effect on the host", d.name)
 			}
 		}
 		for i, d := range now {
@@ -69,7 +70,7 @@ func driftIsRepaired(t *testing.T, c *crew, takes func(d drift) bool) {
 // drift is a change that a person makes on a host.
 type drift struct {
 	name string
-	// network says that the services or files of the network have a part in it.
+	// network: the change affects a service or file of the network.
 	network bool
 	drift   func(t *testing.T, h *fleet.Host)
 }
@@ -88,7 +89,8 @@ func drifts(ca []byte) []drift {
 			must(t, winos.WriteFile(files, contract.PathKubeletConfig, strings.NewReader("oops"),
 				winos.AccessAdministrators))
 			deleted := contract.PathCNIConfig
-			if there, err := winos.Exists(files, deleted); err != nil || !there { // the network is not the operator's
+			// The operator doesn't install this network's services.
+			if there, err := winos.Exists(files, deleted); err != nil || !there {
 				deleted = contract.PathKubeletCA
 			}
 			must(t, files.Remove(deleted))
@@ -115,7 +117,7 @@ func drifts(ca []byte) []drift {
 	}
 }
 
-// servicesDeleted deletes those that are there of some that others don't depend on.
+// servicesDeleted deletes the existing services among those that no other service depends on.
 func servicesDeleted(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	services, there := h.Machine.Host().Services, managed(t, h)
@@ -127,7 +129,7 @@ func servicesDeleted(t *testing.T, h *fleet.Host) {
 	}
 }
 
-// commandLineChanged changes what others depend on.
+// commandLineChanged changes the command line of a service that other services depend on.
 func commandLineChanged(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	services := h.Machine.Host().Services
@@ -137,8 +139,7 @@ func commandLineChanged(t *testing.T, h *fleet.Host) {
 	must(t, services.Apply(t.Context(), service.ServiceConfig))
 }
 
-// picture is what a host's managed services, their processes and files are like, without what
-// differs from start to start.
+// picture describes a host's managed services, their processes and files. It omits values that change with every start.
 func picture(t *testing.T, h *fleet.Host) string {
 	t.Helper()
 	running := map[uint32]string{}

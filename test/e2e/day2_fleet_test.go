@@ -17,19 +17,20 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// The number of API requests that one change may cost for one node. Its daemon reads a ConfigMap, watches it, reads
-// a Secret and writes its Node. If an object doesn't exist at once, the daemon tries once more. The operator writes
-// the Node, and the instance's status in between and at the end. If the change affects pods, the operator also
-// requests and takes a slot in the rollout budget, cordons, drains, verifies and releases the slot. At each of
-// these steps, it reads the instance, the Node and the list of slots from the API server.
+// The number of API requests that one change may cause for one node. A daemon reads a ConfigMap, watches it, reads a
+// Secret and writes its Node. If an object doesn't exist yet, the daemon tries once more. The operator writes the Node,
+// and it writes the WindowsInstance's status during the change and at its end. If the change affects pods, the operator
+// also requests a slot of the rollout budget, cordons, drains, verifies and releases the slot. At each of these steps,
+// it reads the WindowsInstance, the Node and the list of slots from the API server.
 const (
 	daemonRequests     = 8
 	operatorRequests   = 8
 	disruptionRequests = 14
 )
 
-// make bench-config measures the time of a change with hundreds of nodes. This test counts requests, because counts
-// don't depend on the load of the machine. Every row of day 2 asserts that no host sees SSH or a reboot.
+// Each change of the cluster's settings may cause only a few API requests per node, so that large clusters work. This
+// test counts requests, because counts don't depend on the load of the machine. make bench-config measures the time
+// with hundreds of nodes. Every row of day 2 asserts that no host sees SSH or a reboot.
 func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 	c := dayTwo(t)
 	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) {
@@ -47,9 +48,9 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 	for _, change := range []struct {
 		name string
 		make func(t *testing.T)
-		// stays says that the change is not taken back when its row ends.
+		// stays: the change is not undone when its row ends.
 		stays bool
-		// felt says that pods feel it.
+		// felt: the change affects pods.
 		felt bool
 	}{
 		{name: "A21 kubelet's client CA", make: func(t *testing.T) {
@@ -93,12 +94,13 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 		}, stays: true},
 	} {
 		t.Run(change.name, func(t *testing.T) {
-			// Only once the change before was taken back everywhere does a count begin.
+			// Count only after the previous change is undone on every node.
 			was, err := c.settle(t.Context(), base)
 			must(t, err)
 			began := time.Now()
 			change.make(t)
-			c.everywhere(t, "another version to hold", func(h *fleet.Host) error { return moved(c.node(t, h), was) })
+			c.everywhere(t, "every node to leave the old revision", func(h *fleet.Host) error { return moved(c.node(t,
+				h), was) })
 			if now := c.settled(t); change.stays {
 				base = now
 			}
@@ -120,8 +122,8 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 	}
 }
 
-// requests counts what was asked of the API server since a moment, by host: by its daemon, and by
-// the operator about its Node and instance.
+// requests counts the API requests for each host since a time: those of its daemon, and those of the operator about its
+// Node and WindowsInstance.
 func (c *crew) requests(t *testing.T, since time.Time) (daemon, operator map[string]int) {
 	t.Helper()
 	daemon, operator = map[string]int{}, map[string]int{}
@@ -144,19 +146,19 @@ func (c *crew) requests(t *testing.T, since time.Time) (daemon, operator map[str
 	return daemon, operator
 }
 
-// moved says why a node is still where it was.
+// moved returns an error if a node still has its previous version.
 func moved(node *corev1.Node, was string) error {
 	if version := node.Annotations[contract.RevisionAnnotation]; version == was {
-		return errors.New("it is at " + version)
+		return errors.New("the node is still at " + version)
 	}
 	return nil
 }
 
-// trustsOnce says why a host does not trust a CA.
+// trustsOnce returns an error unless a host's root store has a CA exactly once.
 func trustsOnce(t *testing.T, h *fleet.Host, certificate string) error {
 	t.Helper()
 	if n := occurrences(roots(t, h), der(t, []byte(certificate))); n != 1 {
-		return fmt.Errorf("it is there %d times", n)
+		return fmt.Errorf("the CA is in the root store %d times", n)
 	}
 	return nil
 }

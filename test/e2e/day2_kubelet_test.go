@@ -27,7 +27,7 @@ func TestDayTwo_KubeletsConfigurationReachesItAndRestartsOnlyThoseThatNeedIt(t *
 		}
 		var config struct{ MaxPods int }
 		if err = json.Unmarshal(content, &config); err != nil || config.MaxPods != 42 {
-			return fmt.Errorf("it has %d pods at most, %w", config.MaxPods, err)
+			return fmt.Errorf("kubelet's maximum is %d pods, %w", config.MaxPods, err)
 		}
 		return nil
 	})

@@ -17,8 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// logLimit is the size that a log may have in these tests, in bytes, and logFiles how many older
-// files are kept.
+// logLimit is the size limit of a log in these tests, in bytes. logFiles is the number of older files that are kept.
 const (
 	logLimit = 1 << 20
 	logFiles = 2
@@ -43,12 +42,12 @@ func TestA16_LimitsOfLogsHoldForEveryManagedService(t *testing.T) {
 		contract.ServiceKubelet: runner, contract.ServiceKubeProxy: runner,
 		contract.ServiceHybridOverlay: {"--logfile-maxsize=1", "--logfile-maxbackups=2", "--logfile-maxage=2"},
 	}
-	c.everywhere(t, "those that keep their logs by themselves to be told the limits", func(h *fleet.Host) error {
+	c.everywhere(t, "the programs that rotate their own logs to get the limits", func(h *fleet.Host) error {
 		services := managed(t, h)
 		for name, flags := range told {
 			for _, flag := range flags {
 				if s := services[name]; !strings.Contains(s.Command+" ", flag+" ") || s.State != winos.ServiceRunning {
-					return fmt.Errorf("%s %s lacks %s: %s", s.State, name, flag, s.Command)
+					return fmt.Errorf("service in state %s: %s lacks the flag %s: %s", s.State, name, flag, s.Command)
 				}
 			}
 		}
@@ -60,18 +59,19 @@ func TestA16_LimitsOfLogsHoldForEveryManagedService(t *testing.T) {
 	logs := logsOf(t, h)
 	for name := range managed(t, h) {
 		if logs[name] == "" {
-			t.Errorf("%s has no log", name)
+			t.Errorf("service %s has no log", name)
 		}
 	}
 	for name, path := range logs {
-		// Only the daemon writes its own log. The stand-in for a program that rotates its own log doesn't rotate.
+		// Skip two services whose logs the daemon doesn't rotate: the daemon itself, and the hybrid overlay, whose
+		// stand-in doesn't rotate its own log.
 		if name == contract.ServiceHybridOverlay || name == contract.ServiceDaemon {
 			delete(logs, name)
 			continue
 		}
 		overfill(t, h, path)
 	}
-	c.on(t, c.hosts[:1], "the daemon to rotate the others", func(h *fleet.Host) error {
+	c.on(t, c.hosts[:1], "the daemon to rotate the other logs", func(h *fleet.Host) error {
 		for name, path := range logs {
 			info, err := h.Machine.Host().Files.Stat(path)
 			if err != nil {
@@ -83,17 +83,17 @@ func TestA16_LimitsOfLogsHoldForEveryManagedService(t *testing.T) {
 		}
 		return nil
 	})
-	c.on(t, c.hosts[:1], "no more than the newest older files to be left of any", func(h *fleet.Host) error {
+	c.on(t, c.hosts[:1], "the deletion of all but the newest older files of each log", func(h *fleet.Host) error {
 		for name, path := range logsOf(t, h) {
 			if older := olderLogs(t, h, path); len(older) > logFiles {
-				return fmt.Errorf("%s keeps %v", name, older)
+				return fmt.Errorf("the log of %s keeps the older files %v", name, older)
 			}
 		}
 		return nil
 	})
 }
 
-// logsOf are the logs of a host's managed services, by service.
+// logsOf returns the paths of the logs of a host's managed services, by service.
 func logsOf(t *testing.T, h *fleet.Host) map[string]string {
 	t.Helper()
 	logs := map[string]string{}
@@ -109,7 +109,7 @@ func logsOf(t *testing.T, h *fleet.Host) map[string]string {
 	return logs
 }
 
-// age creates more old files of a log than the limit.
+// age creates more old files of a log than may be kept.
 func age(t *testing.T, h *fleet.Host, path string) {
 	t.Helper()
 	for i := range logFiles + 2 {
@@ -119,7 +119,7 @@ func age(t *testing.T, h *fleet.Host, path string) {
 	}
 }
 
-// overfill makes a log longer than it may be, as its service would.
+// overfill appends to a log until it exceeds the limit, as its service would.
 func overfill(t *testing.T, h *fleet.Host, path string) {
 	t.Helper()
 	log, err := h.Machine.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND)
@@ -129,7 +129,7 @@ func overfill(t *testing.T, h *fleet.Host, path string) {
 	must(t, log.Close())
 }
 
-// olderLogs are the older files of a log.
+// olderLogs returns the names of the older files of a log.
 func olderLogs(t *testing.T, h *fleet.Host, path string) (names []string) {
 	t.Helper()
 	dir, base := path[:strings.LastIndex(path, `\`)], path[strings.LastIndex(path, `\`)+1:]

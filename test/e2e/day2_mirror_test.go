@@ -23,8 +23,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/registry"
 )
 
-// Every pull here goes from a host's hosts.toml through the resolver in that host's daemon to a
-// real registry, over TLS.
+// Mirrors are added, changed and removed. Every pull of this test goes from the host's hosts.toml through the resolver
+// in that host's daemon to a real registry, over TLS.
 func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 	c := dayTwo(t)
 	before := pids(t, c.hosts...)
@@ -41,7 +41,7 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 			copies.Asked()
 			err := pull(t.Context(), h, source.Host, "team/app", reference)
 			if err == nil && len(d.Asked()) == 0 {
-				err = errors.New("it came from elsewhere")
+				err = errors.New("the image came from another registry")
 			}
 			return err
 		}
@@ -59,22 +59,22 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 		}}
 	c.put(t, digests)
 	t.Run("created, for digests", func(t *testing.T) {
-		c.everywhere(t, "the mirror to be pulled from", from(copies, mirrored.Digest()))
+		c.everywhere(t, "a pull from the mirror", from(copies, mirrored.Digest()))
 		for _, h := range c.hosts {
 			if err := from(copies, "1")(h); err == nil {
-				t.Errorf("%s pulled a tag from a mirror for digests", h.Name)
+				t.Errorf("%s pulled by tag from a mirror that is only for digests", h.Name)
 			}
-			// the source has what the mirror lacks
+			// the mirror lacks this image, so the pull must fall back to the source
 			must(t, pull(t.Context(), h, source.Host, "team/public", only.Digest()))
 		}
 	})
-	c.await(t, "an administrator to be told that the mirror lacks something",
+	c.await(t, "an event to report that the mirror lacks an image",
 		func(ctx context.Context) (bool, string, error) {
 			return c.told(ctx, nodemirror.ReasonFallback, copies.Host)
 		})
 	c.put(t, tags)
 	t.Run("created, for tags", func(t *testing.T) {
-		c.everywhere(t, "a tag to be pulled from the mirror", from(copies, "1"))
+		c.everywhere(t, "a pull by tag from the mirror", from(copies, "1"))
 	})
 	t.Run("changed: a dead mirror comes first, and the source is forbidden", func(t *testing.T) {
 		edit(t, c, digests, func(o *configv1.ImageDigestMirrorSet) {
@@ -82,25 +82,25 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 			rule.Mirrors = append([]configv1.ImageMirror{configv1.ImageMirror(dead.Host + "/x")}, rule.Mirrors...)
 			rule.MirrorSourcePolicy = configv1.NeverContactSource
 		})
-		c.everywhere(t, "the source to be left alone", func(h *fleet.Host) error {
+		c.everywhere(t, "the nodes not to contact the source", func(h *fleet.Host) error {
 			source.Asked()
 			if err := pull(t.Context(), h, source.Host, "team/public", only.Digest()); err == nil ||
 				len(source.Asked()) > 0 {
-				return fmt.Errorf("the source was asked: %w", err)
+				return fmt.Errorf("the daemon contacted the source: %w", err)
 			}
 			return nil
 		})
 		for _, h := range c.hosts {
 			must(t, from(copies, mirrored.Digest())(h))
 		}
-		c.await(t, "an administrator to be told of it", func(ctx context.Context) (bool, string, error) {
+		c.await(t, "the status to report it to the administrator", func(ctx context.Context) (bool, string, error) {
 			return c.told(ctx, nodemirror.ReasonUnavailable, dead.Host)
 		})
-		c.everywhere(t, "it to be counted", func(h *fleet.Host) error {
+		c.everywhere(t, "the pull to be counted", func(h *fleet.Host) error {
 			content, err := winos.ReadFile(h.Machine.Host().Files, contract.PathMetrics)
 			skipped := regexp.MustCompile(`wicd_resolver_skipped_total\{reason="\w+",registry="` + dead.Host + `"\}`)
 			if err == nil && !skipped.Match(content) {
-				err = fmt.Errorf("the metrics are %s", content)
+				err = fmt.Errorf("the counters of pulls are wrong: %s", content)
 			}
 			return err
 		})
@@ -108,12 +108,12 @@ func TestA22_MirrorsAreFollowedByEveryNode(t *testing.T) {
 	t.Run("deleted", func(t *testing.T) {
 		c.take(t, digests)
 		c.take(t, tags)
-		c.everywhere(t, "the source to be pulled from, and nothing else", func(h *fleet.Host) error {
+		c.everywhere(t, "a pull from the source only", func(h *fleet.Host) error {
 			copies.Asked()
 			err := pull(t.Context(), h, source.Host, "team/public", only.Digest())
 			if err == nil && (pull(t.Context(), h, source.Host, "team/app", mirrored.Digest()) == nil ||
 				len(copies.Asked()) > 0) {
-				err = errors.New("the mirror is still asked")
+				err = errors.New("the daemon still contacts the mirror")
 			}
 			return err
 		})
@@ -129,7 +129,8 @@ func TestA22A24A25_AMirrorAProxyAndACAReachNodesTogether(t *testing.T) {
 
 func TestA23_TheNextPullUsesTheChangedPullSecret(t *testing.T) { pullSecretChanges(t, dayTwo(t)) }
 
-// pullSecretChanges has hosts pull with the credentials of the pull secret, which then are others.
+// pullSecretChanges pulls an image with the credentials of the pull secret. Then the registry's password and the pull
+// secret change. The next pull must use the new password.
 func pullSecretChanges(t *testing.T, c *crew) {
 	t.Helper()
 	before := pids(t, c.hosts...)
@@ -155,7 +156,7 @@ func pullSecretChanges(t *testing.T, c *crew) {
 	private.Lock("robot:second")
 	for _, h := range c.hosts {
 		if pulls(h) == nil {
-			t.Errorf("%s pulled with credentials that are not right any more", h.Name)
+			t.Errorf("%s pulled with the old password", h.Name)
 		}
 	}
 	logIn(login("robot:second"))
@@ -166,7 +167,7 @@ func pullSecretChanges(t *testing.T, c *crew) {
 	logIn([]byte(`{"auths":{}}`))
 	c.everywhere(t, "pulls without credentials to be refused", func(h *fleet.Host) error {
 		if err := pulls(h); err == nil {
-			return errors.New("it was pulled")
+			return errors.New("the pull succeeded, but it must fail")
 		}
 		return nil
 	})
@@ -215,36 +216,37 @@ func TestA22_RegistriesThatAreBlockedAllowedOrInsecure(t *testing.T) {
 			d.Asked()
 			err := pull(t.Context(), h, d.Host, "team/app", app.Digest())
 			if err == nil || len(d.Asked()) > 0 || !strings.Contains(err.Error(), "of the Image object cluster") {
-				return fmt.Errorf("it was asked, or nobody says why not: %w", err)
+				return fmt.Errorf("the daemon contacted the registry, or the error doesn't name the reason: %w", err)
 			}
 			return nil
 		}
 	}
-	c.everywhere(t, "a registry with a strange certificate to be pulled from", pulls)
+	c.everywhere(t, "a pull from an insecure registry", pulls)
 	edit(t, c, image, func(o *configv1.Image) {
 		o.Spec.RegistrySources.BlockedRegistries = []string{strange.Host +
 			"/team"}
 	})
-	c.everywhere(t, "a blocked registry to be left alone", refused(strange))
-	c.await(t, "an administrator to be told of it", func(ctx context.Context) (bool, string, error) {
+	c.everywhere(t, "the nodes not to contact a blocked registry", refused(strange))
+	c.await(t, "the status to report it to the administrator", func(ctx context.Context) (bool, string, error) {
 		return c.told(ctx, nodemirror.ReasonRefused, strange.Host)
 	})
 	edit(t, c, image, func(o *configv1.Image) {
 		o.Spec.RegistrySources.BlockedRegistries, o.Spec.RegistrySources.AllowedRegistries = nil,
 			[]string{strange.Host + "/team", other.Host + "/else"}
 	})
-	c.everywhere(t, "an allowed registry to be pulled from again", pulls)
-	c.everywhere(t, "others to be left alone", refused(other))
+	c.everywhere(t, "a pull from the registry, which is allowed again", pulls)
+	c.everywhere(t, "the nodes not to contact other registries", refused(other))
 	for _, h := range c.hosts {
 		if content, err := hostsFile(h); err != nil || strings.Contains(content, "https://") {
-			t.Errorf("%s: with the resolver down, containerd goes around it: %s, %v", h.Name, content, err)
+			t.Errorf("%s: while the resolver is down, containerd must not pull without it: %s, %v", h.Name, content,
+				err)
 		}
 	}
 	c.settled(t)
 	undisrupted(t, before, c.hosts...)
 }
 
-// trustRegistries lets the cluster's nodes trust registries.
+// trustRegistries makes the nodes trust the CA of registries.
 func (c *crew) trustRegistries(t *testing.T, signer *registry.CA, registries ...*registry.Registry) {
 	t.Helper()
 	cas := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,

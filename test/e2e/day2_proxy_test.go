@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// proxyPassword is nowhere to be read but where an administrator wrote it, and on nodes where only
-// administrators look.
+// proxyPassword may appear only where the administrator wrote it, and in places on nodes that only administrators can
+// read.
 const proxyPassword = "axolotl-7"
 
 func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
@@ -29,7 +29,7 @@ func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 	trusted := func(times int) func(h *fleet.Host) error {
 		return func(h *fleet.Host) error {
 			if n := occurrences(roots(t, h), der(t, ca)); n != times {
-				return fmt.Errorf("the proxy's CA is there %d times", n)
+				return fmt.Errorf("the proxy's CA is in the root store %d times", n)
 			}
 			return nil
 		}
@@ -45,7 +45,7 @@ func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 		"HTTPS_PROXY": "http://proxy.invalid:3129"}
 	c.everywhere(t, "the proxy in the system and in every service",
 		func(h *fleet.Host) error { return proxied(t, h, want, "inside.invalid") })
-	c.everywhere(t, "its CA", trusted(1))
+	c.everywhere(t, "the proxy's CA in the root store", trusted(1))
 	c.settled(t)
 	restarted(t, before, c.hosts, readers()...)
 	before = pids(t, c.hosts...)
@@ -53,7 +53,7 @@ func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 	want["HTTPS_PROXY"] = "http://other.invalid:3129"
 	c.everywhere(t, "the change", func(h *fleet.Host) error {
 		if strings.Contains(systemVariable(t, h, "NO_PROXY"), "inside.invalid") {
-			return errors.New("NO_PROXY is the old one")
+			return errors.New("NO_PROXY still has its old value")
 		}
 		return proxied(t, h, want, ".cluster.local")
 	})
@@ -62,25 +62,25 @@ func TestA24_TheProxyIsInEveryServiceAndLeavesIt(t *testing.T) {
 	before = pids(t, c.hosts...)
 	c.secrets(t, proxyPassword)
 	edit(t, c, proxy, func(o *configv1.Proxy) { o.Spec = configv1.ProxySpec{} })
-	c.everywhere(t, "no proxy any more", func(h *fleet.Host) error {
+	c.everywhere(t, "the removal of the proxy", func(h *fleet.Host) error {
 		return proxied(t, h, map[string]string{"HTTP_PROXY": "", "HTTPS_PROXY": "", "NO_PROXY": ""}, "")
 	})
-	c.everywhere(t, "no CA of it any more", trusted(0))
+	c.everywhere(t, "the removal of the proxy's CA", trusted(0))
 	c.settled(t)
 	restarted(t, before, c.hosts, readers()...)
 }
 
-// proxied returns an error if a host's system, or the process of a managed service, does not have exactly these
-// variables and a word in NO_PROXY.
+// proxied returns an error unless the host's system environment and the process of every managed service have exactly
+// these variables and a word in NO_PROXY.
 func proxied(t *testing.T, h *fleet.Host, want map[string]string, exception string) error {
 	t.Helper()
 	for name, value := range want {
 		if have := systemVariable(t, h, name); have != value {
-			return fmt.Errorf("the system's %s is %q", name, have)
+			return fmt.Errorf("the system variable %s is %q", name, have)
 		}
 	}
 	if none := systemVariable(t, h, "NO_PROXY"); !strings.Contains(none, exception) {
-		return fmt.Errorf("the system's NO_PROXY is %q", none)
+		return fmt.Errorf("the system variable NO_PROXY is %q", none)
 	}
 	running := map[uint32]map[string]string{}
 	children := map[uint32]map[string]string{}
@@ -89,26 +89,26 @@ func proxied(t *testing.T, h *fleet.Host, want map[string]string, exception stri
 	}
 	for name, service := range managed(t, h) {
 		if name == contract.ServiceDaemon {
-			continue // it follows the variables without a restart of itself
+			continue // the daemon applies the variables without a restart
 		}
 		if service.State != winos.ServiceRunning || running[service.PID] == nil {
-			return fmt.Errorf("%s is %s", name, service.State)
+			return fmt.Errorf("service %s is %s", name, service.State)
 		}
 		for _, environment := range []map[string]string{running[service.PID], children[service.PID]} {
 			for key, value := range want {
 				if environment != nil && environment[key] != value {
-					return fmt.Errorf("%s has %s=%q", name, key, environment[key])
+					return fmt.Errorf("service %s has %s=%q", name, key, environment[key])
 				}
 			}
 			if environment != nil && !strings.Contains(environment["NO_PROXY"], exception) {
-				return fmt.Errorf("%s has NO_PROXY=%q", name, environment["NO_PROXY"])
+				return fmt.Errorf("service %s has NO_PROXY=%q", name, environment["NO_PROXY"])
 			}
 		}
 	}
 	return nil
 }
 
-// systemVariable returns a variable of the system's environment.
+// systemVariable returns a variable of the host's system environment.
 func systemVariable(t *testing.T, h *fleet.Host, name string) string {
 	t.Helper()
 	all, err := h.Machine.Host().Environment.All(t.Context())

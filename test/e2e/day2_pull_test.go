@@ -19,8 +19,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/registry"
 )
 
-// pull pulls an image as containerd on a host does: it follows hosts.toml to the resolver, and
-// takes the manifest and all that it names.
+// pull pulls an image as containerd on a host does: it follows hosts.toml to the resolver, and downloads the manifest
+// and every blob that the manifest names.
 func pull(ctx context.Context, h *fleet.Host, host, repository, reference string) error {
 	token, err := resolverToken(h)
 	if err != nil {
@@ -57,7 +57,7 @@ func pull(ctx context.Context, h *fleet.Host, host, repository, reference string
 		}
 		if digest := registry.Digest(content); err == nil && strings.HasPrefix(reference, "sha256:") &&
 			digest != reference {
-			err = fmt.Errorf("%s is %s", reference, digest)
+			err = fmt.Errorf("%s has the digest %s", reference, digest)
 		}
 		return content, err
 	}
@@ -80,7 +80,8 @@ func pull(ctx context.Context, h *fleet.Host, host, repository, reference string
 	return nil
 }
 
-// follows returns an error unless a host's resolver asks a mirror for an image of a registry. Nobody has the image.
+// follows returns an error unless a host's resolver contacts a mirror for an image of a registry. No registry has the
+// image.
 func follows(ctx context.Context, h *fleet.Host, source, mirror string) error {
 	if err := pull(ctx, h, source, "good/app", registry.Digest(nil)); err == nil || !strings.Contains(err.Error(), mirror) {
 		return fmt.Errorf("%s does not ask %s for an image of %s: %w", h.Name, mirror, source, err)
@@ -88,7 +89,7 @@ func follows(ctx context.Context, h *fleet.Host, source, mirror string) error {
 	return nil
 }
 
-// hostsFile is what containerd on a host reads about every registry.
+// hostsFile returns the hosts.toml of a host that applies to every registry.
 func hostsFile(h *fleet.Host) (string, error) {
 	content, err := winos.ReadFile(h.Machine.Host().Files, contract.PathHosts)
 	return string(content), err

@@ -22,32 +22,31 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// crewHosts is how many hosts the rows of day 2 share. Some speak PowerShell.
+// crewHosts is the number of hosts that the rows of day 2 share. Some of these hosts use PowerShell as their SSH shell.
 const crewHosts = 7
 
-// crew are hosts of the shared stage that joined once, for all rows of day 2: what those change is
-// the cluster's, so no two rows may run at once (each waits for its turn on the shared stage), and each
-// row puts back what it changed.
+// crew are hosts of the shared stage that all rows of day 2 use. The hosts join once. The rows change settings of the
+// cluster, so they run one after the other, and each row restores its changes.
 type crew struct {
 	*stage
 	hosts []*fleet.Host
-	// admin speaks of OpenShift's objects too.
+	// admin is a client that also knows OpenShift's kinds.
 	admin client.Client
 	// settings are the stage's settings. Each row restores them.
 	settings v1alpha1.WindowsMachineConfigSpec
 	means
-	// version is what was desired when the present row began, and is again when it is over: the
-	// same content has the same version.
+	// version is the desired revision at the beginning of the current row. At the end of the row, it must be desired
+	// again, because the same content has the same revision.
 	version string
 }
 
-// joined makes the crew, for the first row that asks.
+// joined holds the crew. The first row that needs the crew creates it.
 var joined struct {
 	sync.Mutex
 	crew *crew
 }
 
-// dayTwo gives the crew to a row.
+// dayTwo returns the crew for a row.
 func dayTwo(t *testing.T) *crew {
 	t.Helper()
 	s := sharedStage(t)
@@ -63,7 +62,7 @@ func dayTwo(t *testing.T) *crew {
 	return c
 }
 
-// newCrew makes a crew of hosts of a stage with these settings.
+// newCrew joins all hosts of a stage with these settings as a crew.
 func newCrew(t *testing.T, s *stage, settings v1alpha1.WindowsMachineConfigSpec, m means,
 	hosts ...*fleet.Host) *crew {
 	t.Helper()
@@ -72,7 +71,7 @@ func newCrew(t *testing.T, s *stage, settings v1alpha1.WindowsMachineConfigSpec,
 	return &crew{stage: s, hosts: hosts, admin: admin, settings: settings, means: m}
 }
 
-// row begins one. When it is over, no host may have seen SSH or a reboot in between.
+// row begins a row. When the row ends, row checks that no host had an SSH connection or a reboot.
 func (c *crew) row(t *testing.T) {
 	t.Helper()
 	c.version = c.settled(t)
@@ -87,7 +86,7 @@ func (c *crew) row(t *testing.T) {
 		}
 		for _, h := range c.hosts {
 			if now := c.contacts(t, h); now != before[h.Name] {
-				t.Errorf("%s was contacted or rebooted: before %s; after %s", h.Name, before[h.Name], now)
+				t.Errorf("%s was contacted over SSH or rebooted: before %s; after %s", h.Name, before[h.Name], now)
 			}
 		}
 		if t.Failed() {
@@ -96,7 +95,7 @@ func (c *crew) row(t *testing.T) {
 	})
 }
 
-// contacts says how often a host was reached over SSH, and which boot it runs in.
+// contacts describes how often a host was reached over SSH, and its current boot.
 func (c *crew) contacts(t *testing.T, h *fleet.Host) string {
 	t.Helper()
 	facts, err := h.Machine.Host().System.Facts(context.WithoutCancel(t.Context()))
@@ -106,17 +105,17 @@ func (c *crew) contacts(t *testing.T, h *fleet.Host) string {
 	return fmt.Sprintf("%d SSH connections, boot %s", h.Server.Counters().Connections, facts.BootID)
 }
 
-// lookEvery is how often a host's state is looked at. Looking costs no request.
+// lookEvery is the interval between two checks of a host's state. A check sends no API request.
 const lookEvery = 25 * time.Millisecond
 
-// everywhere waits until something holds on every host of the crew. The error says why it does not
-// yet.
+// everywhere waits until a condition holds on every host of the crew. The function returns an error that says why the
+// condition doesn't hold yet.
 func (c *crew) everywhere(t *testing.T, what string, holds func(h *fleet.Host) error) {
 	t.Helper()
 	c.on(t, c.hosts, what, holds)
 }
 
-// on waits until something holds on hosts.
+// on waits until a condition holds on the given hosts.
 func (c *crew) on(t *testing.T, hosts []*fleet.Host, what string, holds func(h *fleet.Host) error) {
 	t.Helper()
 	began, deadline := time.Now(), time.Now().Add(soon)
@@ -141,7 +140,7 @@ func (c *crew) on(t *testing.T, hosts []*fleet.Host, what string, holds func(h *
 	t.Logf("%s: after %s", what, time.Since(began).Round(time.Millisecond))
 }
 
-// state is how a host's Node and daemon say that they are.
+// state describes a host's Node and the end of its daemon's log.
 func (c *crew) state(h *fleet.Host) string {
 	node := &corev1.Node{}
 	if err := c.Client.Get(context.Background(), client.ObjectKey{Name: h.Name}, node); err != nil {
@@ -154,8 +153,7 @@ func (c *crew) state(h *fleet.Host) string {
 	return fmt.Sprintf("annotations %v; its daemon says: %s", node.Annotations, log[max(0, len(log)-3000):])
 }
 
-// settled waits until every host of the crew is Ready at the version that is desired now, and gives
-// that.
+// settled waits until every host of the crew is Ready at the desired revision, and returns this revision.
 func (c *crew) settled(t *testing.T) (version string) {
 	t.Helper()
 	version, err := c.settle(t.Context(), "")
@@ -163,8 +161,8 @@ func (c *crew) settled(t *testing.T) (version string) {
 	return version
 }
 
-// settle waits until every host of the crew is Ready at the version that is desired now, which must
-// be the given one if that is not empty.
+// settle waits until every host of the crew is Ready at the desired revision. If wanted is not empty, it must be the
+// desired revision.
 func (c *crew) settle(ctx context.Context, wanted string) (version string, err error) {
 	err = c.Await(ctx, soon, "the crew to be Ready at the desired version",
 		func(ctx context.Context) (bool, string, error) {
@@ -192,7 +190,7 @@ func (c *crew) settle(ctx context.Context, wanted string) (version string, err e
 	return version, err
 }
 
-// lendSettings changes the stage's settings until the row is over. If this restarts services, they restart on all
+// lendSettings changes the stage's settings until the row ends. If the change restarts services, they restart on all
 // nodes at once.
 func (c *crew) lendSettings(t *testing.T, edit func(spec *v1alpha1.WindowsMachineConfigSpec)) {
 	t.Helper()
@@ -216,14 +214,13 @@ func (c *crew) lendSettings(t *testing.T, edit func(spec *v1alpha1.WindowsMachin
 	})
 }
 
-// allAtOnce lets changes that restart services reach all nodes at once, and lets them be verified
-// quickly.
+// allAtOnce permits a change that restarts services to reach all nodes at once, and shortens the verification.
 func allAtOnce(spec *v1alpha1.WindowsMachineConfigSpec) {
 	all := intstr.FromString("100%")
 	spec.Rollout.MaxUnavailable, spec.Rollout.SettleTime = &all, &metav1.Duration{Duration: time.Second}
 }
 
-// put makes an object, which goes when the row is over.
+// put creates an object, and deletes it when the row ends.
 func (c *crew) put(t *testing.T, object client.Object) {
 	t.Helper()
 	if err := c.admin.Create(t.Context(), object); err != nil {
@@ -236,7 +233,7 @@ func (c *crew) put(t *testing.T, object client.Object) {
 	})
 }
 
-// take removes an object.
+// take deletes an object.
 func (c *crew) take(t *testing.T, object client.Object) {
 	t.Helper()
 	if err := c.admin.Delete(t.Context(), object); err != nil {
@@ -244,7 +241,7 @@ func (c *crew) take(t *testing.T, object client.Object) {
 	}
 }
 
-// edit changes an object that is there.
+// edit changes an existing object.
 func edit[T client.Object](t *testing.T, c *crew, object T, change func(T)) {
 	t.Helper()
 	if err := c.edit(t.Context(), object, func() { change(object) }); err != nil {
@@ -252,7 +249,7 @@ func edit[T client.Object](t *testing.T, c *crew, object T, change func(T)) {
 	}
 }
 
-// lend changes an object that is there, and puts back what change returns when the row is over.
+// lend changes an existing object. When the row ends, it restores the object with the function that change returns.
 func lend[T client.Object](t *testing.T, c *crew, object T, change func(T) (undo func(T))) {
 	t.Helper()
 	var undo func(T)
@@ -270,13 +267,13 @@ func (c *crew) edit(ctx context.Context, object client.Object, change func()) er
 	}
 	before, ok := object.DeepCopyObject().(client.Object)
 	if !ok {
-		return errors.New("an object that is none")
+		return errors.New("the object is nil")
 	}
 	change()
 	return c.admin.Patch(ctx, object, client.MergeFrom(before))
 }
 
-// rejected waits until the settings name a reason as what is not followed, and gives what they say.
+// rejected waits until the settings' status rejects a setting with a reason, and returns the message.
 func (c *crew) rejected(t *testing.T, reason contract.Reason) (messages string) {
 	t.Helper()
 	code := fmt.Sprintf("W%d", reason.Number())
@@ -293,7 +290,7 @@ func (c *crew) rejected(t *testing.T, reason contract.Reason) (messages string) 
 	return messages
 }
 
-// managed are the managed services of a host with their processes.
+// managed returns the managed services of a host with their processes.
 func managed(t *testing.T, h *fleet.Host) map[string]winos.Service {
 	t.Helper()
 	all, host := map[string]winos.Service{}, h.Machine.Host()
@@ -313,7 +310,7 @@ func managed(t *testing.T, h *fleet.Host) map[string]winos.Service {
 	return all
 }
 
-// pids are the ids of the services' processes.
+// pids returns the process ids of the managed services, by host and service.
 func pids(t *testing.T, hosts ...*fleet.Host) map[string]uint32 {
 	t.Helper()
 	all := map[string]uint32{}
@@ -325,8 +322,7 @@ func pids(t *testing.T, hosts ...*fleet.Host) map[string]uint32 {
 	return all
 }
 
-// restarted sees that just these services have another process, the daemon aside, and that each has
-// one.
+// restarted checks that exactly these services have a new process. It ignores the daemon.
 func restarted(t *testing.T, before map[string]uint32, hosts []*fleet.Host, names ...string) {
 	t.Helper()
 	for _, h := range hosts {
@@ -336,13 +332,14 @@ func restarted(t *testing.T, before map[string]uint32, hosts []*fleet.Host, name
 				t.Errorf("%s: %s does not run", h.Name, name)
 			}
 			if name != contract.ServiceDaemon && (was != s.PID) != slices.Contains(names, name) {
-				t.Errorf("%s: was %s restarted? It is %d and was %d", h.Name, name, s.PID, was)
+				t.Errorf("%s: service %s has process %d and had process %d; "+
+					"it must be restarted only if the change affects it", h.Name, name, s.PID, was)
 			}
 		}
 	}
 }
 
-// readers are all managed services: each reads its environment when it starts.
+// readers returns all managed services, because each reads its environment when it starts.
 func readers() []string {
 	return []string{
 		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceHybridOverlay, contract.ServiceKubeProxy,
@@ -350,8 +347,8 @@ func readers() []string {
 	}
 }
 
-// secrets checks that texts are only where only administrators look: not in what the cluster shows, not in a command
-// line or a log, and not in a file of a host that others may read.
+// secrets checks that texts appear only in places that only administrators can read. They must not appear in the
+// cluster's objects, in command lines, in logs, or in files of a host that other users may read.
 func (c *crew) secrets(t *testing.T, texts ...string) {
 	t.Helper()
 	told := c.said(t)
@@ -366,19 +363,20 @@ func (c *crew) secrets(t *testing.T, texts ...string) {
 	for place, text := range told {
 		for _, secret := range texts {
 			if strings.Contains(text, secret) {
-				t.Errorf("%s stands in %s", secret, place)
+				t.Errorf("the secret %s appears in %s", secret, place)
 			}
 		}
 	}
 }
 
-// undisrupted sees that no service was restarted.
+// undisrupted checks that no service was restarted.
 func undisrupted(t *testing.T, before map[string]uint32, hosts ...*fleet.Host) {
 	t.Helper()
 	now := pids(t, hosts...)
-	for name, pid := range before { // after a join, the Windows exporter starts when it has a certificate
+	// The exporter may be new in now: after a join, it starts only when it has a certificate.
+	for name, pid := range before {
 		if now[name] != pid {
-			t.Errorf("%s was %d, and is %d", name, pid, now[name])
+			t.Errorf("service %s was restarted: its process was %d, and is %d", name, pid, now[name])
 		}
 	}
 }

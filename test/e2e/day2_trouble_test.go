@@ -43,8 +43,8 @@ func TestDayTwo_WhatIsWrongIsNamedAndHoldsNothingElseUp(t *testing.T) {
 		Name: contract.PullSecret}}
 	lend(t, c, secret, func(o *corev1.Secret) func(*corev1.Secret) {
 		old := o.Data
-		// The type of the Secret has the API server refuse what is no JSON at all. This is, and no
-		// pull secret.
+		// The pull secret is valid JSON but no valid pull secret. Invalid JSON can't occur, because the API server
+		// refuses it for a Secret of this type.
 		o.Data = map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":["hunter2"]}`)}
 		return func(o *corev1.Secret) { o.Data = old }
 	})
@@ -58,15 +58,15 @@ func TestDayTwo_WhatIsWrongIsNamedAndHoldsNothingElseUp(t *testing.T) {
 		contract.ReasonPullSecretInvalid: contract.PullSecret, contract.ReasonProxyInvalid: "HTTP_PROXY",
 	} {
 		if message := c.rejected(t, reason); !strings.Contains(message, names) || strings.Contains(message, "hunter2") {
-			t.Errorf("%s does not name %s, or tells too much: %s", reason, names, message)
+			t.Errorf("the message for %s does not name %s, or it contains a secret: %s", reason, names, message)
 		}
 	}
-	c.everywhere(t, "what is right to be followed", func(h *fleet.Host) error {
+	c.everywhere(t, "the valid settings to be applied", func(h *fleet.Host) error {
 		if n := occurrences(roots(t, h), der(t, ours)); n != 1 {
-			return fmt.Errorf("the good CA is there %d times", n)
+			return fmt.Errorf("the valid CA is in the root store %d times", n)
 		}
 		if systemVariable(t, h, "HTTP_PROXY")+systemVariable(t, h, "HTTPS_PROXY") != "" {
-			return errors.New("there is a proxy")
+			return errors.New("a proxy is set")
 		}
 		return follows(t.Context(), h, "registry.invalid:5000", "mirror.invalid:5000/good/app")
 	})
@@ -88,16 +88,17 @@ func TestDayTwo_OfChangesInQuickSuccessionTheLastOneHolds(t *testing.T) {
 	const last = 12
 	for n := range last {
 		edit(t, c, rules, func(*configv1.ImageDigestMirrorSet) { set(n + 1) })
-		pause(t, time.Duration(n*n)*4*time.Millisecond) // closer than a node follows, and further apart
+		// The pauses grow from shorter to longer than a node needs to follow a change.
+		pause(t, time.Duration(n*n)*4*time.Millisecond)
 	}
-	c.everywhere(t, "the last of them", func(h *fleet.Host) error {
+	c.everywhere(t, "the last rule", func(h *fleet.Host) error {
 		return follows(t.Context(), h, source(last), "mirror.invalid/x")
 	})
 	c.settled(t)
 	for _, h := range c.hosts {
 		for n := range last {
 			if follows(t.Context(), h, source(n), "mirror.invalid/x") == nil {
-				t.Errorf("%s follows rule %d of %d, too", h.Name, n, last)
+				t.Errorf("%s still follows rule %d, but only rule %d is valid", h.Name, n, last)
 			}
 		}
 	}
@@ -113,15 +114,15 @@ func TestDayTwo_AChangeWhileTheAPIServerIsAwayReachesEveryNodeAfterwards(t *test
 		Data:       map[string]string{"bundle": string(ours)},
 	})
 	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-cas" })
-	// some hosts may have heard of it, and the operator and its daemons hang in the middle of what
-	// they say
+	// The API server hangs after some hosts may have seen the change, and while requests of the operator and the
+	// daemons are open.
 	must(t, c.Cluster.PauseAPIServer())
 	t.Cleanup(func() { _ = c.Cluster.ResumeAPIServer() })
 	pause(t, time.Second)
 	must(t, c.Cluster.ResumeAPIServer())
 	c.everywhere(t, "the CA after the outage", func(h *fleet.Host) error {
 		if n := occurrences(roots(t, h), der(t, ours)); n != 1 {
-			return fmt.Errorf("it is there %d times", n)
+			return fmt.Errorf("the CA is in the root store %d times", n)
 		}
 		return nil
 	})

@@ -27,19 +27,19 @@ func TestA21_AnotherClientCAOfKubeletReachesEveryNodeWithoutARestart(t *testing.
 	clientCAChanges(t, dayTwo(t))
 }
 
-// clientCAChanges adds a CA to the CA of kubelets' clients.
+// clientCAChanges adds a CA for kubelet's clients. Every node must trust both CAs without a restart of a service.
 func clientCAChanges(t *testing.T, c *crew) {
 	t.Helper()
 	before, added := pids(t, c.hosts...), newCA(t, "the next client CA")
 	old := c.addClientCA(t, c, added)
-	c.everywhere(t, "the next CA beside the old one", func(h *fleet.Host) error {
+	c.everywhere(t, "the next CA next to the old CA", func(h *fleet.Host) error {
 		content, err := winos.ReadFile(h.Machine.Host().Files, contract.PathKubeletCA)
 		if err != nil {
 			return err
 		}
 		if n := bytes.Count(content, bytes.TrimSpace(added)); n != 1 ||
 			!bytes.Contains(content, bytes.TrimSpace(old)) {
-			return fmt.Errorf("the new CA is there %d times in %d bytes", n, len(content))
+			return fmt.Errorf("the file has the new CA %d times (%d bytes)", n, len(content))
 		}
 		return nil
 	})
@@ -61,7 +61,8 @@ func TestA25_CAsAreInTheRootStoreOnceAndLeaveItAgain(t *testing.T) {
 			all := roots(t, h)
 			if mine, his := occurrences(all, der(t, ours)), occurrences(all, der(t, theirs)); mine != wanted ||
 				his != 1 || len(all) != others[h.Name]+extra {
-				return fmt.Errorf("ours is there %d times, theirs %d times, of %d", mine, his, len(all))
+				return fmt.Errorf("the root store has the operator's CA %d times and the foreign CA %d times, "+
+					"of %d CAs", mine, his, len(all))
 			}
 			return nil
 		}
@@ -71,9 +72,9 @@ func TestA25_CAsAreInTheRootStoreOnceAndLeaveItAgain(t *testing.T) {
 		Data:       map[string]string{"one": string(ours) + string(theirs), "other": "# again\n" + string(ours)},
 	})
 	c.lendSettings(t, func(spec *v1alpha1.WindowsMachineConfigSpec) { spec.Trust.AdditionalCA = "windows-cas" })
-	c.everywhere(t, "the CA, once", count(1, 1))
+	c.everywhere(t, "the CA exactly once in the root store", count(1, 1))
 	must(t, c.Configure(t.Context(), c.settings))
-	c.everywhere(t, "the CA to be gone, and nothing else", count(0, 0))
+	c.everywhere(t, "the removal of exactly this CA", count(0, 0))
 	c.settled(t)
 	undisrupted(t, before, c.hosts...)
 	for _, h := range c.hosts {
@@ -119,7 +120,8 @@ func TestA26_TheExporterServesTheCertificateThatKubeletGotLast(t *testing.T) {
 	}
 }
 
-// Whoever has everything that one node has can't answer for the metrics of another.
+// An attacker takes every credential from one node, and tries to answer for another node's exporter. Prometheus must
+// not accept the certificate.
 func TestA53_ANodesExporterShowsACertificateForThatNodeOnly(t *testing.T) {
 	c := dayTwo(t)
 	cluster := x509.NewCertPool()
@@ -127,7 +129,7 @@ func TestA53_ANodesExporterShowsACertificateForThatNodeOnly(t *testing.T) {
 	keys := map[string]string{}
 	for i, h := range c.hosts {
 		other := c.hosts[(i+1)%len(c.hosts)]
-		c.on(t, []*fleet.Host{h}, "its exporter to show a certificate for it", func(h *fleet.Host) error {
+		c.on(t, []*fleet.Host{h}, "the exporter to show a certificate for its own host", func(h *fleet.Host) error {
 			return handshake(t.Context(), h, cluster, h.Machine.Address().String())
 		})
 		if err := handshake(t.Context(), h, cluster, other.Machine.Address().String()); !errors.As(err,
@@ -143,7 +145,7 @@ func TestA53_ANodesExporterShowsACertificateForThatNodeOnly(t *testing.T) {
 	}
 }
 
-// handshake speaks TLS to the exporter of a host, and expects a certificate for a name or address.
+// handshake opens a TLS connection to a host's exporter, and verifies the certificate for a name or address.
 func handshake(ctx context.Context, h *fleet.Host, pool *x509.CertPool, name string) error {
 	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: name,
 		MinVersion: tls.VersionTLS12}}
@@ -155,7 +157,7 @@ func handshake(ctx context.Context, h *fleet.Host, pool *x509.CertPool, name str
 	return conn.Close()
 }
 
-// newCA makes a CA that signs nothing here, in PEM.
+// newCA returns the certificate of a new CA in PEM. The CA signs nothing in these tests.
 func newCA(t *testing.T, name string) []byte {
 	t.Helper()
 	certificate, err := clustertest.Certificate(name)

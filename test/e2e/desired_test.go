@@ -26,10 +26,10 @@ func TestA12_TheManifestIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first.Immutable == nil || !*first.Immutable {
-		t.Error("it is not immutable")
+		t.Error("the manifest is not immutable")
 	}
 	if _, err := contract.ManifestFromConfigMap(first.Data); err != nil {
-		t.Errorf("it does not parse: %v", err)
+		t.Errorf("the manifest can't be parsed: %v", err)
 	}
 	if err := s.Client.Delete(t.Context(), first); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNodes(t *testing.T) {
 	s.join(t, hosts...)
 	services := hosts[0].Machine.Host().Services
 	if _, err := services.Get(t.Context(), contract.ServiceCSIProxy); err != nil {
-		t.Fatalf("csi-proxy was never there: %v", err)
+		t.Fatalf("csi-proxy was not installed, so this test can't fail: %v", err)
 	}
 	old := s.instance(t, hosts[0]).Status.Revision
 	if err := s.Operator.Stop(); err != nil {
@@ -84,11 +84,11 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNodes(t *testing.T) {
 		}
 		for _, name := range names {
 			if name == contract.ServiceCSIProxy {
-				t.Errorf("%s: csi-proxy stayed", h.Name)
+				t.Errorf("%s: csi-proxy was not removed", h.Name)
 			}
 		}
 	}
-	s.await(t, "the old manifest to go", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the operator to delete the old manifest", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,
 			Name: contract.ServicesConfigMapPrefix + old}, &corev1.ConfigMap{})
 		return apierrors.IsNotFound(err), "", client.IgnoreNotFound(err)
@@ -117,11 +117,11 @@ func TestASettingReachesNodesWithoutSSH(t *testing.T) {
 				i.Status.Revision + " " + i.Status.Reason + " " + i.Status.Message, nil
 		})
 		if c := h.Server.Counters(); c.Connections != 1 {
-			t.Errorf("%s: %d SSH connections, want the one of its join", h.Name, c.Connections)
+			t.Errorf("%s: %d SSH connections, want only the connection of its join", h.Name, c.Connections)
 		}
 		kubelet, err := h.Machine.Host().Services.Get(t.Context(), contract.ServiceKubelet)
 		if err != nil || !strings.Contains(kubelet.Command, "--v=4") || kubelet.State != winos.ServiceRunning {
-			t.Errorf("%s: kubelet %s: %s, %v", h.Name, kubelet.State, kubelet.Command, err)
+			t.Errorf("%s: kubelet is %s with the command %s, error %v", h.Name, kubelet.State, kubelet.Command, err)
 		}
 	}
 }
@@ -154,6 +154,6 @@ func TestA15_TheVersionAnnotationComesBack(t *testing.T) {
 	again := &corev1.Pod{}
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), again); err != nil || again.UID != pod.UID ||
 		again.Status.Phase != corev1.PodRunning {
-		t.Errorf("the pod did not survive: %v", err)
+		t.Errorf("the pod was evicted or deleted: %v", err)
 	}
 }

@@ -26,9 +26,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// Everything is made by the project's own commands, pushed to a registry, and copied to another one as
-// mirrors do: the catalog, and what it names. The first registry is gone when the rest is installed
-// out of the copies.
+// The project's own commands create the catalog, the bundle and the operator's image, and push them to a registry. The
+// catalog and every image that it names are copied to a second registry, as a mirroring tool does. Then the first
+// registry is closed. The installation must work with the copies alone, and hosts must join.
 func TestA67_FromCopiesOfWhatTheBundleNamesEverythingInstallsAndHostsJoin(t *testing.T) {
 	t.Parallel()
 	ca := registry.NewCA(t, "registries")
@@ -43,13 +43,13 @@ func TestA67_FromCopiesOfWhatTheBundleNamesEverythingInstallsAndHostsJoin(t *tes
 	}
 	source.Close()
 
-	// OLM: from the catalog to the bundle, from the bundle to the operator, each by its digest.
+	// As OLM does, go from the catalog to the bundle and from the bundle to the operator's image, each by digest.
 	pull := func(image string) string {
 		return unpacked(t, reach, strings.Replace(image, source.Host, copies.Host, 1))
 	}
 	images := related(t, pull(catalog))
 	if len(images) != 2 {
-		t.Fatalf("the catalog names %v", images)
+		t.Fatalf("the catalog names the images %v, want the bundle and the operator", images)
 	}
 	operator := pull(images[1])
 	o := options(1)
@@ -63,7 +63,7 @@ func TestA67_FromCopiesOfWhatTheBundleNamesEverythingInstallsAndHostsJoin(t *tes
 	s.gone(t, hosts...)
 }
 
-// publish makes all images and pushes them to a repository, as docs/install.md says.
+// publish builds all images and pushes them to a repository, as docs/install.md describes.
 func publish(t *testing.T, ca *registry.CA, repository string) {
 	t.Helper()
 	root, err := cluster.ModuleRoot()
@@ -94,14 +94,14 @@ func publish(t *testing.T, ca *registry.CA, repository string) {
 	do("make", "bundle", "OUT="+out, "PUSH="+repository, "VERSION=0.1.0")
 }
 
-// trusting reaches registries of a CA.
+// trusting returns an option to reach registries whose certificates a CA has signed.
 func trusting(ca *registry.CA) remote.Option {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca.PEM)
 	return remote.WithTransport(&http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}})
 }
 
-// copyImage copies an image from one registry to the same name in another.
+// copyImage copies an image to another registry under the same name.
 func copyImage(t *testing.T, reach remote.Option, image, from, to string) {
 	t.Helper()
 	source, err := name.ParseReference(image)
@@ -132,12 +132,12 @@ func copyImage(t *testing.T, reach remote.Option, image, from, to string) {
 	}
 }
 
-// related are the images that a catalog names: the bundle's, then the operator's.
+// related returns the images that a catalog names: first the bundle, then the operator.
 func related(t *testing.T, catalog string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(catalog, "configs", "*", "catalog.yaml"))
 	if err != nil || len(paths) != 1 {
-		t.Fatalf("catalogs: %v, %v", paths, err)
+		t.Fatalf("the catalog files are %v, %v", paths, err)
 	}
 	data, err := os.ReadFile(paths[0])
 	if err != nil {
@@ -159,7 +159,7 @@ func related(t *testing.T, catalog string) []string {
 	return all
 }
 
-// unpacked pulls an image for this machine and unpacks it into a directory.
+// unpacked pulls an image for this machine's platform and unpacks it into a directory.
 func unpacked(t *testing.T, reach remote.Option, image string) string {
 	t.Helper()
 	ref, err := name.ParseReference(image)

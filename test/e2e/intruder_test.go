@@ -11,14 +11,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// intruder is the user agent of tests that use another client's credential, so that their requests aren't counted
-// for its owner.
+// intruder is a separate user agent for tests that use a stolen credential, so that their requests don't count as
+// requests of the credential's owner.
 const intruder = "intruder"
 
-// kubeletCredential is where kubelet keeps its certificate and key.
+// kubeletCredential is the file with kubelet's certificate and key.
 const kubeletCredential = contract.DirKubeletPKI + `\kubelet-client-current.pem`
 
-// stolen acts with the certificate and key that lie in a file of a host.
+// stolen returns a configuration that uses the certificate and key in a file of a host.
 func (s *stage) stolen(t *testing.T, h *fleet.Host, path string) *rest.Config {
 	t.Helper()
 	config := rest.AnonymousClientConfig(s.Cluster.Admin())
@@ -27,7 +27,7 @@ func (s *stage) stolen(t *testing.T, h *fleet.Host, path string) *rest.Config {
 	return config
 }
 
-// account returns a configuration for a service account, with its own token.
+// account returns a configuration that uses a new token of a service account.
 func (s *stage) account(t *testing.T, namespace, name string) *rest.Config {
 	t.Helper()
 	config, _, err := s.Cluster.ServiceAccountConfig(t.Context(), namespace, name, tokenLife)

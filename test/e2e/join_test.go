@@ -32,7 +32,7 @@ func TestA01_TheOperatorIsAvailableBeforeTheKeyIsAndSaysSo(t *testing.T) {
 	s := own(t, o) // Start waits until the operator is healthy
 	hosts := s.hosts(t, 1)
 	s.add(t, hosts...)
-	s.await(t, "the missing key to be named", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the status to name the missing key", func(ctx context.Context) (bool, string, error) {
 		config := &v1alpha1.WindowsMachineConfig{}
 		if err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
 			return false, "", client.IgnoreNotFound(err)
@@ -52,7 +52,7 @@ func TestA01_TheOperatorIsAvailableBeforeTheKeyIsAndSaysSo(t *testing.T) {
 		return i.Status.Reason == string(contract.ReasonPrivateKeyMissing), i.Status.Reason, nil
 	})
 	if connections := hosts[0].Server.Counters().Connections; connections != 0 {
-		t.Errorf("%d SSH connections without a key", connections)
+		t.Errorf("without an SSH key, the operator made %d SSH connections", connections)
 	}
 	if err := s.PutKey(t.Context(), s.Key); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestA02_EachEntryBecomesANode(t *testing.T) {
 	o.Hosts.Edit = func(i int, o *sim.Options) {
 		switch i {
 		case 0:
-			o.Address = netip.MustParseAddr("127.0.0.1") // what the DNS name localhost resolves to
+			o.Address = netip.MustParseAddr("127.0.0.1") // the DNS name localhost resolves to this address
 		case 1:
 			o.Shell = sim.ShellPowerShell
 		}
@@ -91,12 +91,12 @@ func TestA02_EachEntryBecomesANode(t *testing.T) {
 	cheaplyJoined(t, hosts...)
 	for i, h := range hosts {
 		if c := h.Server.Counters(); i != 1 && c.PowerShellStarts != 0 {
-			t.Errorf("%s: %d PowerShell starts", h.Name, c.PowerShellStarts)
+			t.Errorf("%s: PowerShell was started %d times", h.Name, c.PowerShellStarts)
 		}
 	}
 }
 
-// cheaplyJoined checks what the joins of hosts cost.
+// cheaplyJoined checks the number of connections and commands that joins needed.
 func cheaplyJoined(t *testing.T, hosts ...*fleet.Host) {
 	t.Helper()
 	for _, h := range hosts {
@@ -114,7 +114,7 @@ func TestA04_NodesAreWhole(t *testing.T) {
 	s.whole(t, hosts...)
 }
 
-// whole checks that nodes have all that pods and people expect of them.
+// whole checks that nodes have all labels, taints and services that pods and users expect.
 func (s *stage) whole(t *testing.T, hosts ...*fleet.Host) {
 	t.Helper()
 	for _, h := range hosts {
@@ -139,7 +139,7 @@ func (s *stage) whole(t *testing.T, hosts ...*fleet.Host) {
 			t.Errorf("%s: allocatable %v", h.Name, node.Status.Allocatable)
 		}
 		if node.Status.NodeInfo.KubeletVersion != "v1.36.3" {
-			t.Errorf("%s: kubelet %s, want the payload's", h.Name, node.Status.NodeInfo.KubeletVersion)
+			t.Errorf("%s has kubelet %s, want the version of the payload", h.Name, node.Status.NodeInfo.KubeletVersion)
 		}
 	}
 }
@@ -159,12 +159,12 @@ func TestA04_LinuxNodesCarryNoneOfOurMarks(t *testing.T) {
 	}
 	for key := range linux.Labels {
 		if strings.HasPrefix(key, contract.Prefix) || key == contract.WorkerLabel {
-			t.Errorf("label %s on a Linux node", key)
+			t.Errorf("a Linux node has the label %s", key)
 		}
 	}
 	for key := range linux.Annotations {
 		if strings.HasPrefix(key, contract.Prefix) {
-			t.Errorf("annotation %s on a Linux node", key)
+			t.Errorf("a Linux node has the annotation %s", key)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func TestA05_AnnotationsOfTheContractAreRight(t *testing.T) {
 	s.annotated(t, hosts[0])
 }
 
-// annotated checks the annotations of a node, and that its version names a manifest.
+// annotated checks the annotations of a node, and that the manifest of its revision exists.
 func (s *stage) annotated(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	node, instance := s.node(t, h), s.instance(t, h)
@@ -200,7 +200,7 @@ func (s *stage) annotated(t *testing.T, h *fleet.Host) {
 	name := contract.ServicesConfigMapPrefix + instance.Status.Revision
 	if err = s.Client.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: name},
 		manifest); err != nil {
-		t.Errorf("the version names no manifest: %v", err)
+		t.Errorf("there is no manifest of the node's revision: %v", err)
 	}
 }
 
@@ -211,14 +211,14 @@ func TestA06_ExpectedServicesRunAndNoOthers(t *testing.T) {
 	s.runsExactly(t, hosts[0], append(everywhereServices(), contract.ServiceHybridOverlay, contract.ServiceKubeProxy))
 }
 
-// everywhereServices are those that nodes have whatever their network.
+// everywhereServices returns the managed services that every node has, with any network.
 func everywhereServices() []string {
 	return []string{contract.ServiceContainerd, contract.ServiceCSIProxy, contract.ServiceKubelet,
 		contract.ServiceDaemon, contract.ServiceExporter}
 }
 
-// runsExactly checks which managed services a host has, and that all run. The exporter, which serves with
-// kubelet's certificate, may follow after the Node is Ready.
+// runsExactly checks that a host has exactly these managed services and that all run. The exporter may start after the
+// Node is Ready, because it needs kubelet's certificate.
 func (s *stage) runsExactly(t *testing.T, h *fleet.Host, want []string) {
 	t.Helper()
 	s.await(t, "the services", func(context.Context) (bool, string, error) {
@@ -262,7 +262,8 @@ func TestA07_AllRequestsOfOurNodesAreApprovedByUs(t *testing.T) {
 	})
 }
 
-// The request is made with kubelet's certificate, for the signer of daemons' certificates.
+// The request is made with kubelet's certificate, and it is for the signer of daemons' certificates. OVN-Kubernetes
+// approves the overlay's requests, so the operator must neither approve nor deny it.
 func TestA07_TheRequestOfANodesHybridOverlayIsDecidedByTheNetworkOnly(t *testing.T) {
 	s := sharedStage(t)
 	hosts := s.hosts(t, 1)
@@ -282,14 +283,14 @@ func TestA07_TheRequestOfANodesHybridOverlayIsDecidedByTheNetworkOnly(t *testing
 	if len(requests) != 1 || len(requests[0].Status.Conditions) != 1 ||
 		requests[0].Status.Conditions[0].Reason != openshift.OverlayApproved ||
 		requests[0].Spec.Username != contract.KubeletUserPrefix+hosts[0].Name {
-		t.Errorf("the overlay's requests are %+v", requests)
+		t.Errorf("the certificate requests of the overlay are %+v", requests)
 	}
 }
 
-// overlayUser is what OVN-Kubernetes calls its part on a node, before the node's name.
+// overlayUser is the prefix of the user name of OVN-Kubernetes' node component. The node's name follows.
 const overlayUser = "system:ovn-node:"
 
-// about reports whether a request is for a node's identity, so that the operator decides about it.
+// about reports whether a request is for a node's identity. If so, the operator decides about it.
 func about(csr certificatesv1.CertificateSigningRequest, node string) bool {
 	if commonName(csr) == overlayUser+node {
 		return false
@@ -316,7 +317,7 @@ func (s *stage) node(t *testing.T, h *fleet.Host) *corev1.Node {
 	return node
 }
 
-// commonName of a request.
+// commonName returns the common name in a request.
 func commonName(csr certificatesv1.CertificateSigningRequest) string {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil {

@@ -28,12 +28,13 @@ func (c *crew) external(t *testing.T) {
 	for _, h := range c.hosts {
 		if files, err := h.Machine.Host().Files.List(contract.DirCNI); err == nil &&
 			slices.ContainsFunc(files, func(f winos.FileInfo) bool { return !f.Dir }) {
-			t.Errorf("%s has CNI plugins of the operator's", h.Name)
+			t.Errorf("%s has CNI plugins that the operator installed", h.Name)
 		}
 	}
 }
 
-// flannel checks that each host has its own part of flannel's network, and gets the same part again.
+// flannel checks that each host has its own subnet of flannel's network, and that it keeps this subnet after it leaves
+// and joins again.
 func (c *crew) flannel(t *testing.T) {
 	t.Helper()
 	subnets := map[string]bool{}
@@ -41,7 +42,7 @@ func (c *crew) flannel(t *testing.T) {
 		subnets[c.onFlannel(t, h)] = true
 	}
 	if len(subnets) != len(c.hosts) {
-		t.Errorf("%d hosts have the subnets %v", len(c.hosts), subnets)
+		t.Errorf("%d hosts have the subnets %v, want a different one for each", len(c.hosts), subnets)
 	}
 	t.Log("flanneld ends, and its network goes, as in a boot")
 	h := c.hosts[0]
@@ -50,10 +51,10 @@ func (c *crew) flannel(t *testing.T) {
 		host.Services.Stop(t.Context(), contract.ServiceFlannel)); err != nil {
 		t.Fatal(err)
 	}
-	c.await(t, "flannel's network and kube-proxy are back", func(ctx context.Context) (bool, string, error) {
+	c.await(t, "flannel's network and kube-proxy to be back", func(ctx context.Context) (bool, string, error) {
 		_, err := host.Network.HNSNetwork(ctx, flannelNetwork)
 		if err != nil {
-			return false, err.Error(), nil //nolint:nilerr // it is waited for
+			return false, err.Error(), nil //nolint:nilerr // not joined yet
 		}
 		proxy, err := host.Services.Get(ctx, contract.ServiceKubeProxy)
 		return proxy.State == winos.ServiceRunning, "kube-proxy, which depends on flanneld", err
@@ -62,10 +63,10 @@ func (c *crew) flannel(t *testing.T) {
 	c.onFlannel(t, h)
 }
 
-// flannelNetwork is the HNS network of the lab's flannel.
+// flannelNetwork is the name of flannel's HNS network in the lab.
 const flannelNetwork = "flannel.4096"
 
-// onFlannel checks that a node takes part in flannel's network, and gives its part.
+// onFlannel checks that a node is in flannel's network, and returns its subnet.
 func (s *stage) onFlannel(t *testing.T, h *fleet.Host) (subnet string) {
 	t.Helper()
 	services := managed(t, h)
@@ -120,14 +121,14 @@ func TestA63_TheOperatorLivesInAnyNamespace(t *testing.T) {
 	namespace := &corev1.Namespace{}
 	if err := s.Client.Get(t.Context(), client.ObjectKey{Name: contract.OperatorNamespace},
 		namespace); client.IgnoreNotFound(err) != nil || err == nil {
-		t.Errorf("the namespace %s is there: %v", contract.OperatorNamespace, err)
+		t.Errorf("the namespace %s must not exist: %v", contract.OperatorNamespace, err)
 	}
 	s.drop(t, hosts...)
 	s.gone(t, hosts...)
 	s.nothingRefused(t, o.Namespace)
 }
 
-// nothingOfOpenShift checks that the cluster is what it says.
+// nothingOfOpenShift checks that the cluster has no namespace of OpenShift, and that no condition mentions it.
 func (s *stage) nothingOfOpenShift(t *testing.T) {
 	t.Helper()
 	namespaces := &corev1.NamespaceList{}
@@ -136,7 +137,7 @@ func (s *stage) nothingOfOpenShift(t *testing.T) {
 	}
 	for _, n := range namespaces.Items {
 		if strings.HasPrefix(n.Name, "openshift-") && n.Name != contract.OperatorNamespace {
-			t.Errorf("there is a namespace %s", n.Name)
+			t.Errorf("the namespace %s exists", n.Name)
 		}
 	}
 	config := &v1alpha1.WindowsMachineConfig{}
@@ -145,13 +146,13 @@ func (s *stage) nothingOfOpenShift(t *testing.T) {
 	}
 	for _, c := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionAccepted} {
 		if !meta.IsStatusConditionTrue(config.Status.Conditions, c) {
-			t.Errorf("%s: %+v", c, meta.FindStatusCondition(config.Status.Conditions, c))
+			t.Errorf("condition %s is %+v", c, meta.FindStatusCondition(config.Status.Conditions, c))
 		}
 	}
 }
 
-// letInByTheOperator checks that each certificate of a host was approved by the operator's rules, with
-// the controller at work that approves for kubeadm.
+// letInByTheOperator checks that the operator approved every certificate of the hosts, although kubeadm's own approving
+// controller runs as well.
 func (s *stage) letInByTheOperator(t *testing.T, hosts []*fleet.Host) {
 	t.Helper()
 	list := &certificatesv1.CertificateSigningRequestList{}
@@ -162,7 +163,8 @@ func (s *stage) letInByTheOperator(t *testing.T, hosts []*fleet.Host) {
 	for _, request := range list.Items {
 		for _, c := range request.Status.Conditions {
 			if c.Type == certificatesv1.CertificateApproved && strings.HasPrefix(c.Reason, "AutoApproved") {
-				t.Errorf("%s of %s was approved past the operator: %s", request.Name, request.Spec.Username, c.Message)
+				t.Errorf("request %s of %s was approved by someone other than the operator: %s", request.Name,
+					request.Spec.Username, c.Message)
 			}
 		}
 		if len(request.Status.Certificate) > 0 {
@@ -172,12 +174,12 @@ func (s *stage) letInByTheOperator(t *testing.T, hosts []*fleet.Host) {
 	for _, signer := range []string{certificatesv1.KubeAPIServerClientSignerName,
 		certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName} {
 		if signers[signer] != len(hosts) {
-			t.Errorf("%d certificates of %s", signers[signer], signer)
+			t.Errorf("%d certificates of the signer %s", signers[signer], signer)
 		}
 	}
 }
 
-// settingsReach sets a proxy and a mirror, and waits until hosts follow.
+// settingsReach sets a proxy and a mirror, and waits until the hosts have them.
 func settingsReach(t *testing.T, c *crew) {
 	t.Helper()
 	ca := registry.NewCA(t, "registries")
@@ -197,8 +199,8 @@ func settingsReach(t *testing.T, c *crew) {
 	c.settled(t)
 }
 
-// nothingRefused checks that the operator had all rights that it needed. It ignores the dry run that must be
-// refused, because this shows the operator that policies are enforced.
+// nothingRefused checks that the API server refused no request of the operator. Exception: one dry run must be refused,
+// because it shows the operator that policies are enforced.
 func (s *stage) nothingRefused(t *testing.T, namespace string) {
 	t.Helper()
 	for r, err := range s.Requests() {

@@ -20,7 +20,7 @@ import (
 func TestA32_AHostThatIsTakenOffTheListIsAsItWasBefore(t *testing.T) {
 	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
-	// Objects that existed before must exist afterwards.
+	// These objects exist before the join. They must still exist after the removal.
 	environment := hosts[0].Machine.Host().Environment
 	if err := environment.Set(t.Context(), "HTTP_PROXY", "http://before.example"); err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestA32_AHostThatIsTakenOffTheListIsAsItWasBefore(t *testing.T) {
 	hosts[0].Before = hosts[0].Machine.Snapshot()
 	s.join(t, hosts...)
 	if left := scene.Left(hosts[0]); len(left) == 0 {
-		t.Fatal("joining changed nothing, so this test could not fail")
+		t.Fatal("joining did not change the host, so this test can't fail")
 	}
 	s.drop(t, hosts[0])
 	s.gone(t, hosts[0])
@@ -43,14 +43,15 @@ func TestA32_AHostThatIsTakenOffTheListIsAsItWasBefore(t *testing.T) {
 	if err := s.Client.List(t.Context(), &events); err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range events.Items { // W405 would send the administrator to look for a virus scanner
+	// A removal without a problem must not report W405, which makes the administrator look for a virus scanner.
+	for _, e := range events.Items {
 		if e.Type == corev1.EventTypeWarning &&
 			strings.Contains(e.InvolvedObject.Name+e.Message, hosts[0].Address().Addr().String()) {
-			t.Errorf("a removal without trouble warns: %s: %s", e.Reason, e.Message)
+			t.Errorf("a removal without a problem has a warning: %s: %s", e.Reason, e.Message)
 		}
 	}
 	s.ready(t, hosts[1])
-	// Its key is forgotten: the host may come back reinstalled.
+	// After the removal, the host's key must be forgotten, because the host may be reinstalled with a new key.
 	other, err := sshd.NewHostKey()
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +70,7 @@ func TestA32_TheListIsDeleted(t *testing.T) {
 	s.clean(t, hosts...)
 }
 
-// clean checks that hosts which left are as they were before.
+// clean checks that hosts that have left are in the same state as before they joined.
 func (s *stage) clean(t *testing.T, hosts ...*fleet.Host) {
 	t.Helper()
 	for _, h := range hosts {
@@ -84,7 +85,7 @@ func TestA32_AHostLeavesInMidJoin(t *testing.T) {
 	hosts := s.hosts(t, 1)
 	hosts[0].Server.Change(func(o *sshd.Settings) { o.Latency = 100 * time.Millisecond })
 	s.add(t, hosts...)
-	s.await(t, "the join to be under way", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the host to be joining", func(ctx context.Context) (bool, string, error) {
 		i, err := s.Instance(ctx, hosts[0])
 		if err != nil {
 			return false, "", client.IgnoreNotFound(err)
@@ -107,11 +108,11 @@ func TestA32_PodsGetTheirGracePeriod(t *testing.T) {
 	s.drop(t, hosts...)
 	s.gone(t, hosts...)
 	if took := time.Since(began); took < 4*time.Second {
-		t.Errorf("the host left after %s, and its pod has a grace period of 4 s", took)
+		t.Errorf("the host left after %s, but its pod has a grace period of 4 s", took)
 	}
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); client.IgnoreNotFound(err) != nil ||
 		err == nil {
-		t.Errorf("the pod is still there: %v", err)
+		t.Errorf("the pod was not deleted: %v", err)
 	}
 }
 
@@ -123,7 +124,7 @@ func TestA33_AHostThatIsGoneForGoodIsRemovedOnTheUsersWord(t *testing.T) {
 	hosts[0].Machine.HoldOff(true)
 	hosts[0].Machine.PowerCut()
 	s.drop(t, hosts[0])
-	s.await(t, "the fix to be named", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the status to name the fix", func(ctx context.Context) (bool, string, error) {
 		i, err := s.Instance(ctx, hosts[0])
 		if err != nil {
 			return false, "", err
@@ -132,9 +133,9 @@ func TestA33_AHostThatIsGoneForGoodIsRemovedOnTheUsersWord(t *testing.T) {
 			strings.Contains(i.Status.Fix, `"removalPolicy":"Force"`), i.Status.Reason + " " + i.Status.Fix, nil
 	})
 	if node := s.node(t, hosts[0]); !node.Spec.Unschedulable {
-		t.Error("pods may still be scheduled to a host that is to leave")
+		t.Error("a host that is about to leave is still schedulable")
 	}
-	// Nothing else waits for it.
+	// Other hosts must still be able to join meanwhile.
 	other := s.hosts(t, 1)
 	s.join(t, other...)
 	s.drop(t, hosts[1])
@@ -148,7 +149,7 @@ func TestA33_AHostThatIsGoneForGoodIsRemovedOnTheUsersWord(t *testing.T) {
 	s.gone(t, hosts[0])
 }
 
-// pod puts a pod on a host, and waits until it runs.
+// pod creates a pod on a host, and waits until it runs.
 func (s *stage) pod(t *testing.T, h *fleet.Host, grace int64) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{

@@ -27,11 +27,12 @@ func TestA03_MachinesBecomeNodes(t *testing.T) {
 	for _, m := range s.running(t, "nodes", 2) {
 		node, instance, host := s.nodeOf(t, &m), s.named(t, &m), s.host(t, &m)
 		if node.Name != host.Name || instance.Status.NodeName != host.Name {
-			t.Errorf("%s: node %s, and its instance says %s; want %s", m.Name, node.Name, instance.Status.NodeName,
+			t.Errorf("machine %s has the node %s, its instance has the node %s; want %s", m.Name, node.Name,
+				instance.Status.NodeName,
 				host.Name)
 		}
 		if node.Spec.ProviderID != *m.Spec.ProviderID || instance.Spec.ProviderID != *m.Spec.ProviderID {
-			t.Errorf("%s: provider ID %s, of its node %s, of its instance %s", m.Name, *m.Spec.ProviderID,
+			t.Errorf("machine %s has the provider ID %s, its node %s, its instance %s", m.Name, *m.Spec.ProviderID,
 				node.Spec.ProviderID, instance.Spec.ProviderID)
 		}
 		if node.Spec.Unschedulable {
@@ -52,16 +53,16 @@ func TestA03_MachinesBecomeNodes(t *testing.T) {
 		}
 		if source := instance.Spec.Source; source == nil || source.Kind != v1alpha1.SourceMachine ||
 			source.Name != m.Name || source.UID != m.UID {
-			t.Errorf("%s: its instance was made from %+v", m.Name, source)
+			t.Errorf("%s: its instance has the source %+v", m.Name, source)
 		}
 		if c := host.Server.Counters(); c.Connections != 1 || c.Commands > 4 || c.SFTPSessions > 1 ||
 			c.PowerShellStarts != 0 {
-			t.Errorf("%s: %+v; want one connection, four commands, one SFTP session and no PowerShell at most", m.Name,
+			t.Errorf("%s: %+v; want at most one connection, four commands, one SFTP session and no PowerShell", m.Name,
 				c)
 		}
 		s.told(t, &m, "MachineSetup", "")
 	}
-	s.await(t, "the set to count them", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the MachineSet to count its Machines", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(set), set)
 		return set.Status.ReadyReplicas == 2 && set.Status.AvailableReplicas == 2, "", err
 	})
@@ -94,7 +95,7 @@ func TestA03_AMachineLeavesWhileTheOperatorIsDown(t *testing.T) {
 	if err := s.Scale(t.Context(), &machines[0], "left", -1); err != nil {
 		t.Fatal(err)
 	}
-	s.await(t, "the machine to be gone", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the Machine to be deleted", func(ctx context.Context) (bool, string, error) {
 		left, err := s.Machines(ctx, "left")
 		return len(left) == 1, "", err
 	})
@@ -117,17 +118,17 @@ func TestA03_MachinesThatAreNotOursAreLeftAlone(t *testing.T) {
 			m.Annotations[cloud.FaultAnnotation] = string(cloud.FaultNoAddress)
 		})
 	s.set(t, "beside", 1)
-	s.running(t, "beside", 1) // whatever the operator would have done with the others, it had the time
+	s.running(t, "beside", 1) // after this join, the operator has had enough time to contact the other Machines
 	for _, m := range []*machinev1beta1.Machine{ignored, linux, silent} {
 		s.await(t, m.Name+" to be provisioned", func(ctx context.Context) (bool, string, error) {
 			err := s.Client.Get(ctx, client.ObjectKeyFromObject(m), m)
 			return ptr.Deref(m.Status.Phase, "") == machinev1beta1.PhaseProvisioned, ptr.Deref(m.Status.Phase, ""), err
 		})
 		if i, err := s.InstanceNamed(t.Context(), m.Name); err == nil {
-			t.Errorf("machine %s has an instance: %s", m.Name, i.Status.Message)
+			t.Errorf("the ignored machine %s has an instance: %s", m.Name, i.Status.Message)
 		}
 		if h, ok := s.Cloud.Host(m.Name); ok && h.Server.Counters().Connections > 0 {
-			t.Errorf("machine %s was contacted", m.Name)
+			t.Errorf("the ignored machine %s was contacted", m.Name)
 		}
 	}
 	// A Machine that is no longer ignored becomes a node.
@@ -169,7 +170,7 @@ func TestA05_NodesOfMachinesHaveTheAnnotationsOfTheContract(t *testing.T) {
 		}
 	}
 	if instance.Status.PublicKeyHash != key.Hash {
-		t.Errorf("the instance says that the key %s was accepted, want %s", instance.Status.PublicKeyHash, key.Hash)
+		t.Errorf("the instance reports the accepted key %s, want %s", instance.Status.PublicKeyHash, key.Hash)
 	}
 }
 
@@ -207,19 +208,18 @@ func TestA09_AMachineShowsTheHostKeyOfItsUserDataAtFirst(t *testing.T) {
 	impostor := s.booted(t, "impostor", 1)[0]
 	s.reason(t, &impostor, contract.ReasonHostKeyMismatch)
 	if c := s.host(t, &impostor).Server.Counters(); c.Authenticated != 0 {
-		t.Error("the operator logged in to a host that shows another key than it was made with")
+		t.Error("the operator logged in to a host whose host key is not the key of its user data")
 	}
-	// The key that it has pinned since is the host's own key. No workload can read this key from the metadata
-	// service.
+	// Meanwhile, the operator has pinned the host's own key. No workload can read this key from the metadata service.
 	setup, err := cloud.Evaluate(platform, s.userData(t, contract.MachineAPINamespace), nil)
 	if err != nil || setup.HostKey == nil {
-		t.Fatalf("the user data brings no host key: %v", err)
+		t.Fatalf("the user data contains no host key: %v", err)
 	}
 	shared := string(bytes.TrimSpace(authorized(setup.HostKey.PublicKey())))
 	if pinned := s.named(t, &honest).Status.HostKey; pinned == shared || pinned == "" {
-		t.Errorf("pinned is %q, the key of the user data that all hosts share", pinned)
+		t.Errorf("the operator pinned %q, which is the shared key of the user data", pinned)
 	}
-	// It holds from then on, also when the host joins again.
+	// From now on, the pinned key is required, even when the host joins again.
 	host := s.host(t, &honest)
 	node := s.nodeOf(t, &honest)
 	before := host.Server.Counters().Connections

@@ -27,11 +27,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// clusterAPI is the namespace of the other API for Machines, which has the user data where it
-// exists.
+// clusterAPI is the namespace of Cluster API. If it exists, the operator publishes the user data there as well.
 const clusterAPI = "openshift-cluster-api"
 
-// userData reads the script that Machines boot with.
+// userData reads the script that Machines run at their first boot.
 func (s *stage) userData(t *testing.T, namespace string) string {
 	t.Helper()
 	return string(s.userDataSecret(t, namespace).Data["userData"])
@@ -47,7 +46,7 @@ func (s *stage) userDataSecret(t *testing.T, namespace string) *corev1.Secret {
 	return secret
 }
 
-// hashOf returns the hash of a key, as in annotations and status.
+// hashOf returns the hash of a key, in the form used in annotations and status.
 func hashOf(t *testing.T, key *scene.Key) string {
 	t.Helper()
 	parsed, err := sshhost.ParseKey(key.PEM)
@@ -59,7 +58,7 @@ func hashOf(t *testing.T, key *scene.Key) string {
 
 func authorized(key ssh.PublicKey) []byte { return ssh.MarshalAuthorizedKey(key) }
 
-// letsIn waits until the user data of a namespace lets exactly a key in.
+// letsIn waits until the user data of a namespace authorizes exactly one key.
 func (s *stage) letsIn(t *testing.T, namespace string, key *scene.Key) {
 	t.Helper()
 	s.await(t, "the user data of "+namespace+" to have the key", func(ctx context.Context) (bool, string, error) {
@@ -70,7 +69,7 @@ func (s *stage) letsIn(t *testing.T, namespace string, key *scene.Key) {
 		}
 		setup, err := cloud.Evaluate(platform, string(secret.Data["userData"]), nil)
 		if err != nil {
-			return false, err.Error(), nil //nolint:nilerr // it may be what a test put there
+			return false, err.Error(), nil //nolint:nilerr // the test may have written invalid user data
 		}
 		return len(setup.Keys) == 1 && bytes.Equal(setup.Keys[0].Marshal(), key.Public.Marshal()),
 			fmt.Sprintf("%d keys", len(setup.Keys)), nil
@@ -95,10 +94,10 @@ func TestA17_TheUserDataIsRestored(t *testing.T) {
 		s.letsIn(t, namespace, s.Key)
 		again := s.userDataSecret(t, namespace)
 		if again.UID == first.UID {
-			t.Errorf("%s: it was never gone", namespace)
+			t.Errorf("%s: the user data was not deleted", namespace)
 		}
 		if string(again.Data["userData"]) != string(first.Data["userData"]) {
-			t.Errorf("%s: it is another one now", namespace)
+			t.Errorf("%s: the user data was deleted and created again", namespace)
 		}
 		for what, edit := range map[string]func(*corev1.Secret){
 			"another script": func(s *corev1.Secret) { s.Data["userData"] = []byte("<powershell>\n</powershell>") },
@@ -155,7 +154,7 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 					c.Reason == string(contract.ReasonUserDataForeign), fmt.Sprint(c), err
 			})
 			if got := s.userData(t, contract.MachineAPINamespace); got != theirs {
-				t.Errorf("it was overwritten: %.80q", got)
+				t.Errorf("the operator overwrote the user data of someone else: %.80q", got)
 			}
 			if err := s.Client.Delete(t.Context(), mine); err != nil {
 				t.Fatal(err)
@@ -178,7 +177,7 @@ func (s *stage) same(t *testing.T, set string, before []machinev1beta1.Machine) 
 			continue
 		}
 		if c := s.host(t, &m).Server.Counters(); c.Connections != 1 {
-			t.Errorf("machine %s: %d connections, want the one of its join", m.Name, c.Connections)
+			t.Errorf("machine %s: %d connections, want only the connection of its join", m.Name, c.Connections)
 		}
 	}
 }
@@ -205,7 +204,8 @@ func TestA18_TheKeyIsReplacedForthAndBack(t *testing.T) {
 	for _, h := range own {
 		s.keyIs(t, h, metav1.ConditionFalse, contract.ReasonKeyNotAuthorized)
 	}
-	// The user follows; nothing else changes at these hosts.
+	// When the user authorizes the new key on the listed hosts, the status reports this. Nothing else changes on these
+	// hosts.
 	for _, h := range own {
 		if err := sshd.Authorize(h.Machine.Host().Files, other.Public); err != nil {
 			t.Fatal(err)
@@ -214,7 +214,7 @@ func TestA18_TheKeyIsReplacedForthAndBack(t *testing.T) {
 		s.keyIs(t, h, metav1.ConditionTrue, "")
 	}
 
-	// Back again, and the operator dies in between.
+	// The old key is restored. Meanwhile, the operator is killed several times.
 	s.replaceKey(t, s.Key)
 	for range 3 {
 		pause(t, 1500*time.Millisecond)
@@ -248,7 +248,7 @@ func newKey(t *testing.T) *scene.Key {
 	return key
 }
 
-// settle makes the scene's own key the private key again, for the tests that follow.
+// settle makes the scene's own key the private key again, because the next tests need it.
 func (s *stage) settle(t *testing.T) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -271,7 +271,7 @@ func (s *stage) settle(t *testing.T) {
 	}
 }
 
-// replaceKey writes the secret with another private key. Listed hosts still accept the scene's own key.
+// replaceKey stores another private key in the secret. Listed hosts still accept the scene's own key.
 func (s *stage) replaceKey(t *testing.T, key *scene.Key) {
 	t.Helper()
 	if err := s.PutKey(t.Context(), key); err != nil {
@@ -279,7 +279,7 @@ func (s *stage) replaceKey(t *testing.T, key *scene.Key) {
 	}
 }
 
-// replaced waits until a set has others in the place of its Machines, and all run.
+// replaced waits until new Machines have replaced all old Machines of a set, and all of them run.
 func (s *stage) replaced(t *testing.T, set string, old []machinev1beta1.Machine) []machinev1beta1.Machine {
 	t.Helper()
 	return s.replacedBy(t, set, old, len(old))
@@ -301,7 +301,7 @@ func (s *stage) replacedBy(t *testing.T, set string, old []machinev1beta1.Machin
 				}
 			}
 			return len(left) == 0 && len(machines) == count,
-				fmt.Sprintf("%d machines, of them old: %s", len(machines), strings.Join(left, " ")), err
+				fmt.Sprintf("%d machines; old machines: %s", len(machines), strings.Join(left, " ")), err
 		})
 	if err != nil {
 		t.Fatalf("%v; %s", err, s.Operator.Tail(3000))
@@ -309,10 +309,10 @@ func (s *stage) replacedBy(t *testing.T, set string, old []machinev1beta1.Machin
 	return s.running(t, set, count)
 }
 
-// keyIs waits until the instance of a listed host says how the present key is taken.
+// keyIs waits until the instance of a listed host reports whether the host accepts the current key.
 func (s *stage) keyIs(t *testing.T, h *fleet.Host, status metav1.ConditionStatus, reason contract.Reason) {
 	t.Helper()
-	s.await(t, fmt.Sprintf("%s to say that the key is authorized: %s", h.Name, status),
+	s.await(t, fmt.Sprintf("%s to report that the key is authorized: %s", h.Name, status),
 		func(ctx context.Context) (bool, string, error) {
 			i, err := s.Instance(ctx, h)
 			if err != nil {
@@ -327,9 +327,9 @@ func (s *stage) keyIs(t *testing.T, h *fleet.Host, status metav1.ConditionStatus
 		})
 }
 
-// watchNodes counts, until the function that it gives is called, how many Windows nodes are
-// unavailable at once: of Machines one at most, which is the rollout budget's default, and of
-// listed hosts none.
+// watchNodes records how many Windows nodes are unavailable at the same time, until the returned function is called. Of
+// Machines, at most one may be unavailable, which is the default of the rollout budget. Listed hosts must always be
+// available.
 func (s *stage) watchNodes(t *testing.T, set string, count int, listed ...*fleet.Host) (end func(t *testing.T)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -369,8 +369,8 @@ func (s *stage) watchNodes(t *testing.T, set string, count int, listed ...*fleet
 		cancel()
 		group.Wait()
 		if fewest < count-1 {
-			t.Errorf("only %d of %d nodes of machines were available at some time, and the budget allows one to be "+
-				"missing", fewest, count)
+			t.Errorf("only %d of %d nodes of machines were available at one time, "+
+				"but the budget allows only one to be missing", fewest, count)
 		}
 		for name := range lost {
 			t.Errorf("node %s of a listed host was unavailable at some time", name)

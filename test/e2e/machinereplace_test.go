@@ -26,7 +26,7 @@ func TestA19_AMachineThatRefusesTheKeyIsReplaced(t *testing.T) {
 		}
 	}
 	if len(bad) != 2 {
-		t.Fatalf("%d machines have the fault", len(bad))
+		t.Fatalf("%d machines have the fault, want 1", len(bad))
 	}
 	err := s.Await(t.Context(), 2*soon, "the refusing machines to be replaced",
 		func(ctx context.Context) (bool, string, error) {
@@ -56,11 +56,11 @@ func TestA19_AMachineWithoutOwnerIsNeverReplaced(t *testing.T) {
 	s.reason(t, m, contract.ReasonKeyRefused)
 	s.refusedAgain(t, m)
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil || !m.DeletionTimestamp.IsZero() {
-		t.Errorf("a machine that nobody makes anew was deleted: %v", err)
+		t.Errorf("a machine without a set, which no one replaces, was deleted: %v", err)
 	}
 }
 
-// refusedAgain waits until the operator has met the same refusal several times.
+// refusedAgain waits until a host has refused the operator's key several more times.
 func (s *stage) refusedAgain(t *testing.T, m *machinev1beta1.Machine) {
 	t.Helper()
 	const often = 3
@@ -94,10 +94,10 @@ func TestA19_AnOwnerKeepsItsMinimum(t *testing.T) {
 	for _, m := range before {
 		if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(&m), &m); err != nil ||
 			!m.DeletionTimestamp.IsZero() {
-			t.Errorf("machine %s was taken from a set that must keep it: %v", m.Name, err)
+			t.Errorf("machine %s was deleted although its set must keep it: %v", m.Name, err)
 		}
 	}
-	// With one more there is one to spare.
+	// With one more Machine, the set may lose one.
 	if err := s.Scale(t.Context(), nil, "minimum", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +119,6 @@ func TestAHostThatNeverAnswersIsReportedAndNotReplaced(t *testing.T) {
 	s.reason(t, &m, contract.ReasonUnreachable)
 	s.refusedAgain(t, &m)
 	if now := s.machines(t, "silent"); len(now) != 1 || now[0].UID != m.UID {
-		t.Error("a host that does not answer was replaced behind its owner's back")
+		t.Error("a host that only does not answer was replaced")
 	}
 }

@@ -42,7 +42,7 @@ func TestA88_AMachineSetJoinsWithoutAPrivateKey(t *testing.T) {
 		instance, host := s.named(t, &machines[i]), s.host(t, &machines[i])
 		if node := s.nodeOf(t, &machines[i]); instance.Spec.ByItself == nil || host.Server != nil ||
 			node.Spec.ProviderID != *machines[i].Spec.ProviderID || node.Name != host.Name {
-			t.Errorf("%s: by itself %v, an SSH server %v, node %s, provider ID %s", machines[i].Name,
+			t.Errorf("%s: joins by itself: %v, has an SSH server: %v, node %s, provider ID %s", machines[i].Name,
 				instance.Spec.ByItself, host.Server, node.Name, node.Spec.ProviderID)
 		}
 	}
@@ -62,7 +62,7 @@ func TestA88_AMachineSetJoinsWithoutAPrivateKey(t *testing.T) {
 	for _, m := range s.running(t, "windows", 3) {
 		isOld := m.Name == before[0].Name || m.Name == before[1].Name
 		if instance := s.named(t, &m); (instance.Spec.ByItself != nil) != isOld {
-			t.Errorf("%s joined by itself: %v", m.Name, instance.Spec.ByItself)
+			t.Errorf("%s: spec.byItself is %v", m.Name, instance.Spec.ByItself)
 		}
 	}
 
@@ -87,13 +87,14 @@ func TestA88_AMachineSetJoinsWithoutAPrivateKey(t *testing.T) {
 				itself++
 			}
 		}
-		return nodes == 4 && itself == 3, fmt.Sprintf("%d with a Node, %d by itself", nodes, itself), err
+		return nodes == 4 && itself == 3, fmt.Sprintf("%d machines have a Node, %d join by themselves", nodes, itself),
+			err
 	})
 }
 
 var userDataToken = regexp.MustCompile(`"token":"([^"]+)"`)
 
-// thief tries what the token of the user data is worth.
+// thief tries to use the token in the user data for other purposes than joining.
 func (s *stage) thief(t *testing.T, victim *machinev1beta1.Machine) {
 	t.Helper()
 	found := userDataToken.FindStringSubmatch(s.userData(t, contract.MachineAPINamespace))
@@ -107,7 +108,7 @@ func (s *stage) thief(t *testing.T, victim *machinev1beta1.Machine) {
 	must(t, err)
 	for _, list := range []client.ObjectList{&corev1.SecretList{}, &corev1.NodeList{}, &corev1.ConfigMapList{}} {
 		if err = api.List(t.Context(), list, client.InNamespace(contract.OperatorNamespace)); !apierrors.IsForbidden(err) {
-			t.Errorf("the token lists %T: %v", list, err)
+			t.Errorf("with the token, a client can list %T: %v", list, err)
 		}
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

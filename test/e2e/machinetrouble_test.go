@@ -46,7 +46,7 @@ func TestTwoMachinesHaveOneAddress(t *testing.T) {
 		t.Errorf("the second machine has an instance: %s", i.Status.Message)
 	}
 	s.same(t, "first", []machinev1beta1.Machine{first})
-	// Its deletion has no effect.
+	// Deleting the second Machine must not affect the first.
 	if err := s.Client.Delete(t.Context(), &second); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestTwoMachinesHaveOneAddress(t *testing.T) {
 	s.same(t, "first", []machinev1beta1.Machine{first})
 }
 
-// A user writes an invalid annotation again and again: there is one event, with a count, and the node stays.
+// A user writes an invalid annotation several times. There must be one event with a count, and the node must stay.
 func TestAMachinesAnnotationIsNotUnderstood(t *testing.T) {
 	s := cloudStage(t)
 	s.set(t, "mistaken", 1)
@@ -103,7 +103,7 @@ func TestAMachineAnswersAsAnotherHost(t *testing.T) {
 				m.Annotations[cloud.HostnameAnnotation], m.Annotations[cloud.MachineIDAnnotation] = test.hostname,
 					test.machineID
 			})
-			s.await(t, "it to be found out", func(ctx context.Context) (bool, string, error) {
+			s.await(t, "the operator to detect the fake Machine", func(ctx context.Context) (bool, string, error) {
 				i, err := s.InstanceNamed(ctx, m.Name)
 				if err != nil {
 					return false, "no instance", client.IgnoreNotFound(errors.Unwrap(err))
@@ -117,11 +117,11 @@ func TestAMachineAnswersAsAnotherHost(t *testing.T) {
 	again := &corev1.Node{}
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(linux), again); err != nil ||
 		again.UID != linux.UID || again.Spec.Unschedulable {
-		t.Errorf("the control plane's node is %+v, %v", again, err)
+		t.Errorf("the control plane's Node was changed: %+v, %v", again, err)
 	}
 	for key := range again.Annotations {
 		if strings.HasPrefix(key, contract.Prefix) {
-			t.Errorf("annotation %s on the control plane's node", key)
+			t.Errorf("the control plane's Node has the annotation %s", key)
 		}
 	}
 	list := &certificatesv1.CertificateSigningRequestList{}
@@ -130,7 +130,7 @@ func TestAMachineAnswersAsAnotherHost(t *testing.T) {
 	}
 	for _, csr := range list.Items {
 		if about(csr, linux.Name) && len(csr.Status.Certificate) > 0 {
-			t.Errorf("request %s of the pretender was signed", csr.Name)
+			t.Errorf("the request %s of a machine that uses the control plane's name was signed", csr.Name)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestAMachineSetIsScaledToZeroInMidJoin(t *testing.T) {
 	for _, m := range machines {
 		s.host(t, &m).Server.Change(func(o *sshd.Settings) { o.Latency = 100 * time.Millisecond })
 	}
-	s.await(t, "joins to be under way", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "some hosts to be joining", func(ctx context.Context) (bool, string, error) {
 		under := 0
 		for _, m := range machines {
 			i, err := s.InstanceNamed(ctx, m.Name)
@@ -155,7 +155,7 @@ func TestAMachineSetIsScaledToZeroInMidJoin(t *testing.T) {
 		}
 		return under > 0, fmt.Sprintf("%d joins are under way", under), nil
 	})
-	machines = s.machines(t, "zero") // their addresses are known later than their hosts are up
+	machines = s.machines(t, "zero") // read them again: a Machine gets its address later than its host boots
 	began := time.Now()
 	if err := s.Scale(t.Context(), nil, "zero", -4); err != nil {
 		t.Fatal(err)
@@ -165,9 +165,10 @@ func TestAMachineSetIsScaledToZeroInMidJoin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("all were gone after %s", time.Since(began).Round(time.Millisecond))
+	t.Logf("all machines were gone after %s", time.Since(began).Round(time.Millisecond))
 	nodes := &corev1.NodeList{}
-	// If a Node was registered after its instance was deleted, it is deleted when it has not been Ready for long.
+	// If a Node was registered after its WindowsInstance was deleted, the operator deletes the Node after it has not
+	// been Ready for a while.
 	limit := soon + 2*policy.OrphanGrace
 	err := s.Await(t.Context(), limit, "their nodes to be gone", func(ctx context.Context) (bool, string, error) {
 		if err := s.Client.List(ctx, nodes); err != nil {
@@ -175,7 +176,7 @@ func TestAMachineSetIsScaledToZeroInMidJoin(t *testing.T) {
 		}
 		left := []string{}
 		for _, n := range nodes.Items {
-			for _, m := range machines { // one without an address was never joined
+			for _, m := range machines { // a Machine without an address has never joined
 				if len(n.Status.Addresses) > 0 && len(m.Status.Addresses) > 0 &&
 					n.Status.Addresses[0].Address == m.Status.Addresses[0].Address {
 					left = append(left, n.Name)
@@ -187,7 +188,7 @@ func TestAMachineSetIsScaledToZeroInMidJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Their slots are free again.
+	// The slots of the deleted Machines must be free again.
 	s.set(t, "after", 1)
 	s.running(t, "after", 1)
 }
@@ -217,7 +218,7 @@ func TestThePrivateKeyIsMissingForAWhile(t *testing.T) {
 			}
 			s.available(t, metav1.ConditionFalse, edit.reason)
 			if s.userData(t, contract.MachineAPINamespace) != text {
-				t.Error("the user data changed, and there is no key that it could have")
+				t.Error("the user data changed although there is no new key")
 			}
 			s.same(t, "patient", before)
 			if err := s.PutKey(t.Context(), s.Key); err != nil {
@@ -237,11 +238,12 @@ func TestManyMachinesAtOnce(t *testing.T) {
 	}
 	began := time.Now()
 	s.set(t, "many", int32(many))
-	// Each takes more than a second of processor time, and other tests have the same two cores.
+	// The limit is long, because each join takes more than a second of processor time, and other tests use the same
+	// processor.
 	if err := s.awaitRunning(t.Context(), 30*time.Minute, "many", many); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d machines were nodes after %s", many, time.Since(began).Round(time.Second))
+	t.Logf("%d machines became nodes within %s", many, time.Since(began).Round(time.Second))
 	for _, m := range s.machines(t, "many") {
 		if c := s.host(t, &m).Server.Counters(); c.Connections != 1 {
 			t.Errorf("machine %s: %d connections", m.Name, c.Connections)
@@ -249,7 +251,7 @@ func TestManyMachinesAtOnce(t *testing.T) {
 	}
 }
 
-// available waits until the operator says that it is, or why not.
+// available waits until the condition Available has a status and a reason.
 func (s *stage) available(t *testing.T, status metav1.ConditionStatus, reason contract.Reason) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("Available to be %s %s", status, reason), func(ctx context.Context) (bool, string, error) {

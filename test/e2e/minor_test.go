@@ -29,7 +29,7 @@ import (
 
 const kubeProxyExe = "kube-proxy.exe"
 
-// minorHosts is how many nodes go up a minor version; WMCO_MINOR_NODES takes more of them.
+// minorHosts is the number of nodes in the minor upgrade. WMCO_MINOR_NODES sets a larger number.
 func minorHosts(t *testing.T) int {
 	t.Helper()
 	text := cmp.Or(os.Getenv("WMCO_MINOR_NODES"), "2")
@@ -38,8 +38,9 @@ func minorHosts(t *testing.T) int {
 	return n
 }
 
-// The payload has a kubelet that is newer than the API server in both steps, and a kubelet of the API server's
-// minor version in the second step.
+// A payload has several minor versions of kubelet. The nodes must run the newest version that the API server permits.
+// In both steps, the payload also has a kubelet that is newer than the API server. In the second step, it has a kubelet
+// of the API server's own minor version.
 func TestA61_APlainClusterGetsTheKubeletThatFitsItOfSeveralMinors(t *testing.T) {
 	t.Parallel()
 	hosts := minorHosts(t)
@@ -60,7 +61,7 @@ func TestA61_APlainClusterGetsTheKubeletThatFitsItOfSeveralMinors(t *testing.T) 
 	for _, h := range v.hosts {
 		running[h.Name] = process(t, h, contract.ServiceContainerd)
 		if now := v.node(t, h).Status.NodeInfo.KubeletVersion; now != "v1.34.8" {
-			t.Fatalf("%s begins with kubelet %s", h.Name, now)
+			t.Fatalf("%s starts with kubelet %s", h.Name, now)
 		}
 	}
 	must(t, v.Upgrade(t.Context(), "", more))
@@ -72,15 +73,15 @@ func TestA61_APlainClusterGetsTheKubeletThatFitsItOfSeveralMinors(t *testing.T) 
 			t.Errorf("%s has kubelet %s", h.Name, now)
 		}
 		if process(t, h, contract.ServiceContainerd) != running[h.Name] {
-			t.Errorf("%s: containerd, which is the same, was restarted", h.Name)
+			t.Errorf("%s: containerd was restarted although it did not change", h.Name)
 		}
 	}
 	t.Run("the control plane goes up a minor", func(t *testing.T) { v.goesUpAMinor(t, o, server, more, running) })
 	v.nothingRefused(t, contract.OperatorNamespace)
 }
 
-// goesUpAMinor has the API server say the next minor version: nodes follow in an ordinary rollout, and get what
-// differs and nothing else.
+// goesUpAMinor raises the minor version that the API server reports. The nodes must be updated in an ordinary rollout,
+// and must download only the files that changed.
 func (v *trip) goesUpAMinor(t *testing.T, o scene.Options, server *claim, dir string, running map[string]uint32) {
 	t.Helper()
 	v.from = v.instance(t, v.hosts[0]).Status.Revision
@@ -98,23 +99,23 @@ func (v *trip) goesUpAMinor(t *testing.T, o scene.Options, server *claim, dir st
 			fresh += f.Size
 		}
 	}
-	t.Logf("%d nodes: %d bytes to each, of a payload of %d", len(v.hosts), fresh, whole)
+	t.Logf("%d nodes: each downloads %d of the payload's %d bytes", len(v.hosts), fresh, whole)
 	for _, n := range v.Nodes() {
 		if n.StagedBytes != fresh || fresh == 0 {
-			t.Errorf("%s was sent %d bytes, and %d are new", n.Node, n.StagedBytes, fresh)
+			t.Errorf("%s downloaded %d bytes, but the new files have %d bytes", n.Node, n.StagedBytes, fresh)
 		}
 	}
 	v.runs(t, slices.Repeat([]string{minor}, len(v.hosts))...)
 	for _, h := range v.hosts {
 		v.onFlannel(t, h)
 		if process(t, h, contract.ServiceContainerd) != running[h.Name] {
-			t.Errorf("%s: containerd, which is the same, was restarted", h.Name)
+			t.Errorf("%s: containerd was restarted although it did not change", h.Name)
 		}
 	}
 }
 
-// look has the operator read the facts of the cluster now, by another drain timeout, which is no part of a revision.
-// Otherwise it does every ten minutes.
+// look makes the operator read the cluster's facts at once, by a change of the drain timeout. The drain timeout is not
+// part of a revision. Without this change, the operator reads the facts every ten minutes.
 func (s *stage) look(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, timeout time.Duration) error {
 	spec.Rollout.DrainTimeout = &metav1.Duration{Duration: timeout}
 	return s.Configure(ctx, spec)
@@ -136,7 +137,7 @@ func newClaim(t *testing.T, version string) *claim {
 
 func (c *claim) claims(version string) { c.version.Store(&version) }
 
-// front is for scene.Options.
+// front implements scene.Options.Front.
 func (c *claim) front(config *rest.Config) *rest.Config {
 	target, err := url.Parse(config.Host)
 	must(c.t, err)

@@ -24,8 +24,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/prometheus"
 )
 
-// ofOpenShift holds the objects of OpenShift's Prometheus in addition to config/monitoring: an identity, and the
-// rights to see nodes and the objects in kube-system.
+// ofOpenShift contains the objects that OpenShift's Prometheus has in addition to config/monitoring: a service account,
+// and rights to read nodes and objects in kube-system.
 const ofOpenShift = `
 apiVersion: v1
 kind: Namespace
@@ -61,8 +61,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: prometheus-k8s}
 subjects: [{kind: ServiceAccount, namespace: openshift-monitoring, name: prometheus-k8s}]
 `
 
-// endpoints are what the cluster makes of the operator's pod; it runs as a process here. The pod is the ReplicaSet's,
-// which adopts it.
+// endpoints are the objects that the cluster creates for the operator's pod. In the lab, the operator runs as a process
+// instead of a pod. The pod names a ReplicaSet, which adopts it.
 const endpoints = `
 apiVersion: v1
 kind: Pod
@@ -98,8 +98,8 @@ subsets:
   ports: [{name: https, port: %[3]s}]
 `
 
-// A real Prometheus, configured by the Prometheus operator's own code from config/monitoring, finds its
-// targets at the real API server with the rights that config/monitoring gives it.
+// A real Prometheus must scrape the operator and the nodes, and evaluate all rules. The Prometheus operator's own code
+// configures it from config/monitoring. It uses only the rights that config/monitoring grants.
 func TestA37_NodesAndTheOperatorAreScrapedAndTheRulesEvaluate(t *testing.T) {
 	t.Parallel()
 	s, h := reachable(t)
@@ -145,10 +145,11 @@ func TestA37_NodesAndTheOperatorAreScrapedAndTheRulesEvaluate(t *testing.T) {
 	s.alerts(t, p, h)
 }
 
-// alerts has an alert fire and fall silent.
+// alerts makes an alert fire and waits until it stops.
 func (s *stage) alerts(t *testing.T, p *prometheus.Prometheus, h *fleet.Host) {
 	t.Helper()
-	// That alert looks back ten minutes, longer than this Prometheus has run. A70 makes it fire, and end.
+	// Ignore this alert: it looks back ten minutes, which is longer than this Prometheus has run. A70 makes this alert
+	// fire and end.
 	const firing = `ALERTS{alertstate="firing",alertname!="WindowsOperatorDown"}`
 	s.silent(t, p, firing)
 	facts, err := h.Machine.Host().System.Facts(t.Context())
@@ -159,7 +160,7 @@ func (s *stage) alerts(t *testing.T, p *prometheus.Prometheus, h *fleet.Host) {
 	s.silent(t, p, firing)
 }
 
-// measured waits until a query has a result, and silent until it has none.
+// measured waits until a query has a result. silent waits until a query has no result.
 func (s *stage) measured(t *testing.T, p *prometheus.Prometheus, query string) {
 	t.Helper()
 	s.await(t, query, func(ctx context.Context) (bool, string, error) {
@@ -176,8 +177,8 @@ func (s *stage) silent(t *testing.T, p *prometheus.Prometheus, query string) {
 	})
 }
 
-// monitored applies config/monitoring and the operator's Services, except the kinds of the Prometheus operator. It
-// returns their manifests and their rules.
+// monitored applies config/monitoring and the operator's Services, except objects of the Prometheus operator's kinds.
+// It returns the manifests and the rules.
 func (s *stage) monitored(t *testing.T) (manifests []byte, rules []monitoringv1.Rule) {
 	t.Helper()
 	root, err := cluster.ModuleRoot()
@@ -214,7 +215,7 @@ func (s *stage) apply(t *testing.T, manifests string) {
 	}
 }
 
-// kubeState serves the metrics of kube-state-metrics about pods that our rules read.
+// kubeState serves the metrics of kube-state-metrics about pods that this project's rules use.
 func (s *stage) kubeState(w http.ResponseWriter, r *http.Request) {
 	pods := &corev1.PodList{}
 	if err := s.Client.List(r.Context(), pods); err != nil {

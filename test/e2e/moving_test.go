@@ -41,9 +41,9 @@ func TestA84_AHostThatAnotherOperatorCleanedJoinsWithoutAVisit(t *testing.T) {
 	s.drop(t, host)
 	s.gone(t, host)
 	for _, line := range sim.Diff(before, host.Machine.Snapshot(), contract.DirLog, contract.DirKubeletPKI) {
-		// Images stay in a directory that was there before.
+		// Pulled images stay, because their directory existed before the join.
 		if !strings.HasPrefix(strings.ToLower(line), `+ file `+strings.ToLower(contract.DirContainerdData)) {
-			t.Error("left behind:", line)
+			t.Error("not removed from the host:", line)
 		}
 	}
 }
@@ -71,10 +71,10 @@ func TestA84_AHostThatAnotherOperatorDidNotCleanIsRefusedAndStaysAsItIs(t *testi
 		})
 		s.untouched(t, h, before[h], nodes[h])
 	}
-	// The entry is a mistake, and is taken back.
+	// The user deletes the mistaken entries.
 	s.drop(t, hosts...)
 	for _, h := range hosts {
-		s.await(t, "the instance to be gone", func(ctx context.Context) (bool, string, error) {
+		s.await(t, "the instance to be deleted", func(ctx context.Context) (bool, string, error) {
 			i, err := s.Instance(ctx, h)
 			if apierrors.IsNotFound(err) {
 				return true, "", nil
@@ -85,7 +85,7 @@ func TestA84_AHostThatAnotherOperatorDidNotCleanIsRefusedAndStaysAsItIs(t *testi
 	}
 }
 
-// predecessor makes the Node that another operator has of a host, with a pod.
+// predecessor creates the Node that another operator has created for a host, with a pod.
 func (s *stage) predecessor(t *testing.T, h *fleet.Host) *corev1.Node {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Name,
@@ -120,11 +120,11 @@ func (s *stage) predecessor(t *testing.T, h *fleet.Host) *corev1.Node {
 	return node
 }
 
-// untouched checks that a host, its Node and its pod are as they were.
+// untouched checks that a host, its Node and its pod did not change.
 func (s *stage) untouched(t *testing.T, h *fleet.Host, before sim.Snapshot, node *corev1.Node) {
 	t.Helper()
-	// The upload goes with the attempt, and another attempt may be under way.
-	s.await(t, "the host to be as it was", func(context.Context) (bool, string, error) {
+	// Wait, because a try uploads files to the host and deletes them again, and a try may be running.
+	s.await(t, "the host to be unchanged", func(context.Context) (bool, string, error) {
 		left := sim.Diff(before, h.Machine.Snapshot())
 		return len(left) == 0, strings.Join(left, "\n"), nil
 	})
@@ -138,11 +138,11 @@ func (s *stage) untouched(t *testing.T, h *fleet.Host, before sim.Snapshot, node
 	if now.UID != node.UID || now.Spec.Unschedulable || !now.DeletionTimestamp.IsZero() ||
 		now.Labels[contract.UpgradingLabel] != "" || now.Annotations[contract.InstanceAnnotation] != "" ||
 		now.Annotations[contract.DesiredRevisionAnnotation] != node.Annotations[contract.DesiredRevisionAnnotation] {
-		t.Errorf("its Node was changed: %v %v", now.ObjectMeta, now.Spec)
+		t.Errorf("the other operator's Node was changed: %v %v", now.ObjectMeta, now.Spec)
 	}
 	pod := &corev1.Pod{}
 	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "theirs-" + h.Name},
 		pod); err != nil || !pod.DeletionTimestamp.IsZero() {
-		t.Errorf("its pod was evicted: %v %v", pod.DeletionTimestamp, err)
+		t.Errorf("the pod on the other operator's Node was evicted: %v %v", pod.DeletionTimestamp, err)
 	}
 }

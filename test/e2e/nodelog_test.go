@@ -17,8 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// reachable starts a scene with one host at the address of this computer, where the API server and
-// endpoints can name it.
+// reachable starts a scene with one host that has an address of this computer. The API server and Endpoints need such
+// an address.
 func reachable(t *testing.T) (*stage, *fleet.Host) {
 	t.Helper()
 	lease, err := fleet.TakeOwn(t.Context())
@@ -36,11 +36,12 @@ func reachable(t *testing.T) (*stage, *fleet.Host) {
 	return s, h
 }
 
-// operatorMetricsPort is another one than the exporter's, as both have one address here.
+// operatorMetricsPort differs from the exporter's port, because both have the same address in this test.
 const operatorMetricsPort = "9443"
 
-// The real API server asks the stand-in of kubelet, which serves what the configuration says that the
-// daemon wrote, with the certificate that the operator approved, to whom the API server lets.
+// A user reads logs of a node with kubectl. The request goes through the real API server to the stand-in of kubelet.
+// The stand-in uses the configuration that the daemon wrote and the certificate that the operator approved, and it
+// authorizes requests as the API server decides.
 func TestA38_LogsOfANodeAreReadThroughTheAPIServer(t *testing.T) {
 	t.Parallel()
 	s, h := reachable(t)
@@ -65,19 +66,19 @@ func TestA38_LogsOfANodeAreReadThroughTheAPIServer(t *testing.T) {
 	}
 	whole := s.shell(t.Context(), t, "kubectl get --raw '/api/v1/nodes/"+h.Name+"/proxy/logs/?query=kubelet'")
 	if !bytes.Contains(whole, []byte("successfully registered node")) {
-		t.Errorf("the log query answers %q", whole)
+		t.Errorf("the answer to the log query is %q", whole)
 	}
 	for _, page := range []string{"nodes.md", "mirrors.md", "alerts.md", "troubleshooting.md"} {
 		for _, command := range logCommands(t, page) {
 			if answer := s.shell(t.Context(), t, strings.ReplaceAll(command, "<node>", h.Name)); len(answer) == 0 {
-				t.Errorf("%s: nothing is answered to %s", page, command)
+				t.Errorf("the command on %s has no output: %s", page, command)
 			}
 		}
 	}
 	s.lists(t, "A38")
 }
 
-// logCommands are the commands of a page that read logs of a node.
+// logCommands returns the commands on a page that read logs of a node.
 func logCommands(t *testing.T, page string) (commands []string) {
 	t.Helper()
 	root, err := cluster.ModuleRoot()
@@ -93,7 +94,7 @@ func logCommands(t *testing.T, page string) (commands []string) {
 	return slices.Clip(commands)
 }
 
-// shell runs a command line as an administrator of the cluster types it, and gives what it prints.
+// shell runs a command line as an administrator of the cluster, and returns its output.
 func (s *stage) shell(ctx context.Context, t *testing.T, line string) []byte {
 	t.Helper()
 	c := exec.CommandContext(ctx, "sh", "-c", line)

@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// bundle makes the bundle of a version.
+// bundle creates the bundle of a version.
 func bundle(t *testing.T, version, replaces string) string {
 	t.Helper()
 	root, err := cluster.ModuleRoot()
@@ -33,7 +33,7 @@ func bundle(t *testing.T, version, replaces string) string {
 	c := exec.CommandContext(t.Context(), "go", "run", "-C", filepath.Join(root, "tools", "olm"), ".", "--root", root,
 		"--payload", programs, "--out", out, "--version", version, "--replaces", replaces)
 	if output, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("making the bundle: %v: %s", err, output)
+		t.Fatalf("creating the bundle: %v: %s", err, output)
 	}
 	return filepath.Join(out, "bundle")
 }
@@ -92,7 +92,7 @@ func TestA66_HostsJoinAndLeaveUnderTheRightsThatOLMLeaves(t *testing.T) {
 	s.nothingRefused(t, contract.OperatorNamespace)
 }
 
-// guarded checks that all policies of an ordinary installation exist, and that no Role of the operator is in
+// guarded checks that all admission policies of an ordinary installation exist, and that the operator has no Role in
 // another namespace.
 func (s *stage) guarded(t *testing.T) {
 	t.Helper()
@@ -129,12 +129,12 @@ func (s *stage) guarded(t *testing.T) {
 	}
 	for _, r := range roles.Items {
 		if r.Namespace != contract.OperatorNamespace && strings.HasPrefix(r.Name, "windows-") {
-			t.Errorf("the Role %s/%s is none that OLM makes", r.Namespace, r.Name)
+			t.Errorf("OLM does not create the Role %s/%s", r.Namespace, r.Name)
 		}
 	}
 }
 
-// revisions are what hosts run now, by name.
+// revisions returns the current revisions of hosts, by name.
 func (s *stage) revisions(t *testing.T, hosts []*fleet.Host) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -144,7 +144,7 @@ func (s *stage) revisions(t *testing.T, hosts []*fleet.Host) map[string]string {
 	return all
 }
 
-// moved waits until hosts run another revision than they did.
+// moved waits until every host has a new revision.
 func (s *stage) moved(t *testing.T, hosts []*fleet.Host, from map[string]string) {
 	t.Helper()
 	for _, h := range hosts {

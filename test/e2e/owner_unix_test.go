@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// owner is the user whose file it is.
+// owner returns the user id of a file's owner.
 func owner(info fs.FileInfo) uint32 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return stat.Uid

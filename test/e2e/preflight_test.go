@@ -20,14 +20,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// checked is what the plugin prints of a host.
+// checked is the plugin's output for one host.
 type checked struct {
 	Fits    bool
 	Reason  string
 	Message string
 }
 
-// preflight has the plugin check one host.
+// preflight runs the plugin's check on one host.
 func (s *stage) preflight(t *testing.T, h *fleet.Host) (code int, one checked) {
 	t.Helper()
 	address, value := h.Entry()
@@ -51,7 +51,7 @@ func (s *stage) preflight(t *testing.T, h *fleet.Host) (code int, one checked) {
 		genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &out, ErrOut: &problems})
 	var all []checked
 	if err := json.Unmarshal(out.Bytes(), &all); err != nil || len(all) != 1 {
-		t.Fatalf("%d %v: %s%s", code, err, out.String(), problems.String())
+		t.Fatalf("exit code %d, error %v, output: %s%s", code, err, out.String(), problems.String())
 	}
 	return code, all[0]
 }
@@ -73,7 +73,7 @@ func TestA75_AHostIsCheckedWithoutJoining(t *testing.T) {
 		fits := c.host == good
 		code, one := s.preflight(t, c.host)
 		if one.Fits != fits || one.Reason != string(c.want) || code != map[bool]int{true: 0, false: 2}[fits] {
-			t.Errorf("%s: %d %+v, want %s", c.host.Name, code, one, c.want)
+			t.Errorf("%s: exit code %d, result %+v, want %s", c.host.Name, code, one, c.want)
 		}
 		if c.host == joined {
 			continue
@@ -88,10 +88,10 @@ func TestA75_AHostIsCheckedWithoutJoining(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(nodes.Items) != 1 {
-		t.Errorf("there are %d Windows nodes, want the one that joined", len(nodes.Items))
+		t.Errorf("there are %d Windows nodes, want only the host that joined", len(nodes.Items))
 	}
 	s.ready(t, joined)
-	// A host that was checked can join: nothing of the check holds its name.
+	// A host that was checked can still join under its name.
 	s.join(t, good)
 	var instances v1alpha1.WindowsInstanceList
 	if err := s.Client.List(t.Context(), &instances, client.InNamespace(contract.OperatorNamespace)); err != nil {
@@ -99,13 +99,13 @@ func TestA75_AHostIsCheckedWithoutJoining(t *testing.T) {
 	}
 	for _, i := range instances.Items {
 		if i.Spec.PreflightOnly && i.DeletionTimestamp.IsZero() {
-			t.Errorf("instance %s is left", i.Name)
+			t.Errorf("the WindowsInstance %s was not deleted", i.Name)
 		}
 	}
 }
 
-// onlyRequests checks that all certificate requests belong to a joined host: requests of its daemon, and of its
-// kubelet, with the first credentials or as its node.
+// onlyRequests checks that all certificate requests belong to the joined host: those of its daemon, and those of its
+// kubelet, either with the bootstrap credential or as its node.
 func (s *stage) onlyRequests(t *testing.T, joined *fleet.Host) {
 	t.Helper()
 	var requests certificatesv1.CertificateSigningRequestList
@@ -114,7 +114,7 @@ func (s *stage) onlyRequests(t *testing.T, joined *fleet.Host) {
 	}
 	for _, r := range requests.Items {
 		if name := commonName(r); !strings.HasSuffix(name, ":"+joined.Name) {
-			t.Errorf("somebody asked for a certificate for %s", name)
+			t.Errorf("there is a certificate request for %s, which did not join", name)
 		}
 	}
 }

@@ -26,9 +26,10 @@ import (
 // quickStart is a page whose commands a test runs.
 type quickStart struct {
 	page string
-	// here replaces what the page has for the reader's cluster by what is in the lab.
+	// here replaces the page's example values with values of the lab.
 	here *strings.Replacer
-	// kubeconfig and kubectl are the lab's. readers is a kubeconfig with the namespace of a reader's kubeconfig.
+	// kubeconfig and kubectl belong to the lab. readers is a kubeconfig that has a namespace, as a reader's kubeconfig
+	// may have.
 	kubeconfig, kubectl, readers string
 }
 
@@ -57,7 +58,7 @@ func (s *stage) quickStart(t *testing.T, file, address string) *quickStart {
 		kubeconfig: s.Cluster.Kubeconfig, kubectl: s.Cluster.Binaries.Kubectl, readers: readers}
 }
 
-// command finds the command of the page that begins in this way.
+// command returns the command of the page that begins with a text.
 func (q *quickStart) command(t *testing.T, beginning string) string {
 	t.Helper()
 	text, err := page.Command(q.page, beginning)
@@ -67,7 +68,7 @@ func (q *quickStart) command(t *testing.T, beginning string) string {
 	return q.here.Replace(text)
 }
 
-// run runs a command of the page. The plugin gets further arguments, such as the port that a host has in the lab.
+// run runs a command of the page. further are additional arguments for the plugin, such as a host's port in the lab.
 func (q *quickStart) run(t *testing.T, beginning string, further ...string) string {
 	t.Helper()
 	text := q.command(t, beginning)
@@ -91,8 +92,8 @@ func (q *quickStart) run(t *testing.T, beginning string, further ...string) stri
 	return string(output)
 }
 
-// The page's own commands add a host, run the web server on it, and remove both. This test doesn't show that the
-// server answers.
+// The test runs the page's commands: they add a host, run the web server on it, and remove both. It doesn't show that
+// the web server answers, because the lab runs no containers.
 func TestA91_TheCommandsOfTheQuickStartAddAHostRunTheWebServerAndRemoveBoth(t *testing.T) {
 	t.Parallel()
 	o := options(1)
@@ -103,16 +104,16 @@ func TestA91_TheCommandsOfTheQuickStartAddAHostRunTheWebServerAndRemoveBoth(t *t
 	q := s.quickStart(t, "quickstart-flannel.md", address)
 
 	if out := q.run(t, "kubectl apply --server-side -f - <<EOF"); !strings.Contains(out, "serverside-applied") {
-		t.Errorf("choosing the network: %s", out)
+		t.Errorf("the output of the command that sets the network: %s", out)
 	}
 	if out := q.run(t, "kubectl windows preflight ", "--port", port); !regexp.MustCompile(
 		regexp.QuoteMeta(address) + ` +yes`).MatchString(out) {
-		t.Errorf("the check of the host: %s", out)
+		t.Errorf("the output of the host check: %s", out)
 	}
 	q.run(t, "kubectl windows add ", "--port", port)
 	s.ready(t, h)
 	if out := q.run(t, "kubectl windows status --watch"); !strings.Contains(out, "1 host: 1 Ready") {
-		t.Errorf("the status: %s", out)
+		t.Errorf("the output of the status: %s", out)
 	}
 
 	q.run(t, "kubectl apply -f - <<EOF")
@@ -122,10 +123,10 @@ func TestA91_TheCommandsOfTheQuickStartAddAHostRunTheWebServerAndRemoveBoth(t *t
 	}
 	s.placed(t, web, h.Name)
 	if out := q.run(t, "kubectl get pods -l app=web"); !strings.Contains(out, h.Name) {
-		t.Errorf("the pods: %s", out)
+		t.Errorf("the list of pods: %s", out)
 	}
 	if out := q.run(t, "kubectl get service web"); !strings.Contains(out, "80:") {
-		t.Errorf("the Service: %s", out)
+		t.Errorf("the output for the Service: %s", out)
 	}
 
 	q.run(t, "kubectl delete deployment,service web")

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// ask annotates a node.
+// ask sets an annotation that requests a reboot of a node.
 func (v *trip) ask(t *testing.T, h *fleet.Host, annotation string) {
 	t.Helper()
 	node := &corev1.Node{}
@@ -26,8 +26,7 @@ func (v *trip) ask(t *testing.T, h *fleet.Host, annotation string) {
 	must(t, v.Client.Patch(t.Context(), node, merge(`{"metadata":{"annotations":{"`+annotation+`":""}}}`)))
 }
 
-// rebooted waits until a node ran another boot than before, has forgotten who asked for it, and
-// holds no place.
+// rebooted waits until a node has a new boot ID, no reboot request and no slot.
 func (v *trip) rebooted(t *testing.T, h *fleet.Host, before string) {
 	t.Helper()
 	v.until(t, h.Name+" to have rebooted", func(ctx context.Context) (bool, string, error) {
@@ -48,7 +47,7 @@ func (v *trip) rebooted(t *testing.T, h *fleet.Host, before string) {
 		boot := node.Annotations[contract.BootIDAnnotation]
 		done := boot != before && boot == bootID(t, h) && !asked && policy.IsReady(node) && i.Status.Reboot() == nil &&
 			!i.Status.HasSlot()
-		return done, fmt.Sprintf("%s %s: %s; boot %s, asked: %v, %+v", i.Status.Phase, i.Status.Reason,
+		return done, fmt.Sprintf("%s %s: %s; boot %s, reboot requested: %v, slot %+v", i.Status.Phase, i.Status.Reason,
 			i.Status.Message, boot, asked, i.Status.Reboot()), nil
 	})
 }
@@ -67,13 +66,13 @@ func TestA30_AHostIsRebootedWhenAskedAndOnlyOurCordonIsLifted(t *testing.T) {
 	v.ask(t, last, contract.RebootRequestedAnnotation)
 	v.rebooted(t, last, before)
 	if node := v.node(t, last); !node.Spec.Unschedulable {
-		t.Error("the administrator's cordon was lifted")
+		t.Error("the operator removed the administrator's cordon")
 	}
 	v.well(t)
 	v.drained(t, last)
 }
 
-// rebootsWhenAsked requests reboots of nodes, by the user and by the daemon in turn.
+// rebootsWhenAsked reboots nodes. The user and the daemon request the reboots in turn.
 func (v *trip) rebootsWhenAsked(t *testing.T, hosts ...*fleet.Host) {
 	t.Helper()
 	boots := map[string]string{}
@@ -95,14 +94,14 @@ func (v *trip) rebootsWhenAsked(t *testing.T, hosts ...*fleet.Host) {
 	v.well(t)
 }
 
-// drains puts a pod on a node, which a drain ends.
+// drains creates a pod on a node. A drain must evict it.
 func (v *trip) drains(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	pod := v.pod(t, h, 1)
 	t.Cleanup(func() { _ = client.IgnoreNotFound(v.Client.Delete(context.WithoutCancel(t.Context()), pod)) })
 }
 
-// drained sees that such pods are gone.
+// drained checks that the pods that drains created are gone.
 func (v *trip) drained(t *testing.T, hosts ...*fleet.Host) {
 	t.Helper()
 	for _, h := range hosts {
@@ -121,7 +120,8 @@ func TestA30_AHostThatDoesNotComeBackHoldsOnePlace(t *testing.T) {
 	boots := map[*fleet.Host]string{away: bootID(t, away), other: bootID(t, other)}
 	away.Machine.HoldOff(true)
 	v.ask(t, away, contract.RebootRequestedAnnotation)
-	v.until(t, "the host to be away, and its node to say so", func(ctx context.Context) (bool, string, error) {
+	v.until(t, "the host to be down, and its instance to report the reboot", func(ctx context.Context) (bool, string,
+		error) {
 		i, err := v.Instance(ctx, away)
 		if err != nil {
 			return false, "", err
@@ -138,7 +138,7 @@ func TestA30_AHostThatDoesNotComeBackHoldsOnePlace(t *testing.T) {
 	v.rebooted(t, other, boots[other])
 	v.inService(t, other)
 	if i := v.instance(t, away); !i.Status.HasSlot() || i.Status.Reason != string(contract.ReasonRebooting) {
-		t.Errorf("the host that is away holds %+v: %s", i.Status.Slot, i.Status.Reason)
+		t.Errorf("the host that is down has the slot %+v and the reason %s", i.Status.Slot, i.Status.Reason)
 	}
 	away.Machine.HoldOff(false)
 	away.Machine.PowerOn()
@@ -154,31 +154,31 @@ func TestA30_OnAWSTheMetadataRouteWorksAfterAReboot(t *testing.T) {
 	h := s.host(t, &m)
 	metadata := netip.MustParseAddr("169.254.169.254")
 	if !h.Machine.Routes()[metadata] {
-		t.Fatal("there was no such route before, so this proves nothing")
+		t.Fatal("the host had no metadata route before the reboot, so this test can't fail")
 	}
 	before, connections := bootID(t, h), h.Server.Counters().Connections
 	node := s.nodeOf(t, &m)
 	must(t, s.Client.Patch(t.Context(), node,
 		merge(`{"metadata":{"annotations":{"`+contract.RebootRequestedAnnotation+`":""}}}`)))
-	// A boot takes routes of this kind away, as it does where a network card is reset.
+	// A reboot deletes routes of this kind, as a reset of the network card does.
 	s.await(t, "the node to be back, with its route", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(node), node)
 		_, asked := node.Annotations[contract.RebootRequestedAnnotation]
 		done := !asked && policy.IsReady(node) && !node.Spec.Unschedulable &&
 			node.Annotations[contract.BootIDAnnotation] == bootID(t, h)
 		return done && h.Machine.Routes()[metadata],
-			fmt.Sprintf("asked: %v, route: %v", asked, h.Machine.Routes()[metadata]), err
+			fmt.Sprintf("reboot requested: %v, route exists: %v", asked, h.Machine.Routes()[metadata]), err
 	})
 	if bootID(t, h) == before {
-		t.Error("it was not rebooted")
+		t.Error("the host was not rebooted")
 	}
 	if n := h.Server.Counters().Connections - connections; n > 0 {
-		t.Errorf("%d SSH connections", n)
+		t.Errorf("the reboot needed %d SSH connections, want none", n)
 	}
 }
 
-// Creating and removing the HNS network deletes the route to the metadata service, which a host needs to learn its
-// name. Without a fix, a removed host could never join again.
+// Creating or deleting an HNS network deletes the route to the metadata service. A host needs this route to learn its
+// name. Without the route, a host that was removed could never join again.
 func TestOnAWSAHostThatLeavesAndIsListedAgainJoins(t *testing.T) {
 	t.Parallel()
 	o := options(1)

@@ -14,7 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// On vSphere a host is called like its Machine, and the names of this MachineSet's Machines are too long for Windows.
+// On vSphere, a host must have its Machine's name. The names of this MachineSet's Machines are too long for Windows, so
+// its hosts can never join. The rollout of the other nodes must continue.
 func TestA83_AMachineThatCanNeverJoinHoldsNoRollout(t *testing.T) {
 	t.Parallel()
 	o := rolling(2, 1)

@@ -23,7 +23,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// This is what an attacker can do with the daemon's credential from a host.
+// An attacker on a host has the daemon's credential. The test tries what the attacker can do with it: only changes of
+// its own Node may succeed.
 func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 	s := sharedStage(t)
 	hosts := s.hosts(t, 2)
@@ -95,7 +96,7 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 		err := daemon.List(t.Context(), list, client.InNamespace(manifest.Namespace),
 			client.MatchingFields{metav1.ObjectNameField: manifest.Name})
 		if err != nil || len(list.Items) != 1 {
-			t.Errorf("its manifest: %d of them, %v", len(list.Items), err)
+			t.Errorf("the daemon sees %d manifests of its revision, error %v", len(list.Items), err)
 		}
 		refused(t, contract.InstancesConfigMap,
 			daemon.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace,
@@ -149,7 +150,7 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 		s.looked(t, name, "CSRRequesterWrong")
 		if err := s.Client.Get(t.Context(), client.ObjectKey{Name: name}, csr); err != nil ||
 			len(csr.Status.Certificate) > 0 {
-			t.Errorf("the daemon of %s was given the certificate of %s, %v", hosts[0].Name, hosts[1].Name, err)
+			t.Errorf("the daemon of %s got a certificate for %s, %v", hosts[0].Name, hosts[1].Name, err)
 		}
 	})
 	now := s.node(t, hosts[1])
@@ -159,14 +160,14 @@ func TestA34_TheDaemonsCredentialIsGoodForItsOwnNodeOnly(t *testing.T) {
 	}
 }
 
-// annotated is a patch that sets an annotation.
+// annotated returns a patch that sets an annotation.
 func annotated(name, value string) string {
 	return fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, name, value)
 }
 
 func merge(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }
 
-// refused wants the API server to have refused something.
+// refused checks that the API server has refused a request.
 func refused(t *testing.T, what string, err error) {
 	t.Helper()
 	if !apierrors.IsForbidden(err) {
@@ -178,15 +179,15 @@ func tokenRequest() *authenticationv1.TokenRequest {
 	return &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{}}
 }
 
-// The container's root file system is read-only, and its user is not root. A test can't create the former, but can
-// check that the process doesn't need it: it finds no directory that it may write to, and has written to no
-// directory where every user may write.
+// In a cluster, the container's root file system is read-only, and its user is not root. The lab can't make the file
+// system read-only. Instead, the test checks that the process finds no writable directory, and that it writes no file
+// in directories where every user may write.
 func TestA36_TheOperatorIsNotRootAndWritesNoFile(t *testing.T) {
 	s := sharedStage(t)
 	s.join(t, s.hosts(t, 1)...)
 	pid := s.Operator.PID()
 	if pid == 0 {
-		t.Fatal("the operator does not run")
+		t.Fatal("the operator is not running")
 	}
 	if os.Geteuid() == 0 {
 		for field, want := range map[string]string{
@@ -194,7 +195,7 @@ func TestA36_TheOperatorIsNotRootAndWritesNoFile(t *testing.T) {
 			"CapEff": "0000000000000000", "CapPrm": "0000000000000000",
 		} {
 			if got := processStatus(t, pid, field); strings.TrimSpace(got) != strings.TrimSpace(want) {
-				t.Errorf("%s of the operator is %q, want %q", field, got, want)
+				t.Errorf("the operator process has %s %q, want %q", field, got, want)
 			}
 		}
 		everybodys := []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"}
@@ -205,15 +206,15 @@ func TestA36_TheOperatorIsNotRootAndWritesNoFile(t *testing.T) {
 	}
 	for _, path := range openForWriting(t, pid) {
 		if path != s.Operator.Log {
-			t.Errorf("the operator writes to %s", path)
+			t.Errorf("the operator has the file %s open for writing", path)
 		}
 	}
 	if left, err := os.ReadDir(filepath.Join(s.Dir, "sealed")); err != nil || len(left) > 0 {
-		t.Errorf("its directory was written to: %v %v", left, err)
+		t.Errorf("the operator wrote to its directory: %v %v", left, err)
 	}
 }
 
-// processStatus reads a field of Linux' status of a process, with single spaces.
+// processStatus returns a field of /proc/PID/status. It replaces runs of white space by a space.
 func processStatus(t *testing.T, pid int, field string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
@@ -229,21 +230,21 @@ func processStatus(t *testing.T, pid int, field string) string {
 	return ""
 }
 
-// ownedBy complains about what a user owns below a directory.
+// ownedBy reports an error for every file below a directory that a user owns.
 func ownedBy(t *testing.T, dir string, user uint32) {
 	t.Helper()
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return nil //nolint:nilerr // others make and remove files there all the time
+			return nil //nolint:nilerr // other processes create and delete files there all the time
 		}
 		if info, err := entry.Info(); err == nil && owner(info) == user {
-			t.Errorf("the operator made %s", path)
+			t.Errorf("the operator created %s", path)
 		}
 		return nil
 	})
 }
 
-// openForWriting lists the files that a process may write to.
+// openForWriting lists the files that a process has open for writing.
 func openForWriting(t *testing.T, pid int) (paths []string) {
 	t.Helper()
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
@@ -254,10 +255,10 @@ func openForWriting(t *testing.T, pid int) (paths []string) {
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if err != nil || !strings.HasPrefix(target, "/") || strings.HasPrefix(target, "/dev/") {
-			continue // closed in the meantime, or no file: sockets and pipes have other names
+			continue // the file was closed meanwhile, or it is a socket or a pipe
 		}
 		link, err := os.Lstat(filepath.Join(dir, e.Name()))
-		if err == nil && link.Mode().Perm()&0o200 != 0 { // Linux shows there how it was opened
+		if err == nil && link.Mode().Perm()&0o200 != 0 { // on Linux, the mode of the link shows how the file was opened
 			paths = append(paths, target)
 		}
 	}

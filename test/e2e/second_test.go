@@ -27,8 +27,8 @@ import (
 // elsewhere is the namespace of a second operator.
 const elsewhere = "elsewhere"
 
-// second prepares an operator in another namespace, that may do anything, and returns what runs it: its
-// process ends with ctx, or by itself, and what it wrote is returned.
+// second prepares a second operator in another namespace, with all rights. The returned function runs it until ctx ends
+// or the operator exits by itself, and returns its output.
 func (s *stage) second(t *testing.T) func(ctx context.Context) (string, error) {
 	t.Helper()
 	account := metav1.ObjectMeta{Namespace: elsewhere, Name: contract.OperatorServiceAccount}
@@ -67,7 +67,7 @@ func (s *stage) second(t *testing.T) func(ctx context.Context) (string, error) {
 	}
 }
 
-// owner is the namespace of the operator that the nodes belong to.
+// owner returns the namespace of the operator that owns the nodes.
 func (s *stage) owner(t *testing.T) string {
 	t.Helper()
 	config := &v1alpha1.WindowsMachineConfig{}
@@ -92,11 +92,11 @@ func TestA63_ASecondOperatorInAnotherNamespaceDoesNothingAndSaysWhy(t *testing.T
 	defer cancel()
 	output, err := run(ctx)
 	if err == nil || ctx.Err() != nil {
-		t.Fatalf("it did not end by itself: %v\n%s", err, output)
+		t.Fatalf("the second operator did not exit by itself: %v\n%s", err, output)
 	}
 	if !strings.Contains(output, contract.OperatorNamespace) || !strings.Contains(output, "W934") ||
 		!strings.Contains(output, contract.ReasonAnotherOperator.Fix()) {
-		t.Errorf("it does not say why it ends: %s", output)
+		t.Errorf("the second operator does not say why it exits: %s", output)
 	}
 	s.reportsIt(t)
 	s.didNothing(t)
@@ -120,7 +120,8 @@ func TestA63_ASecondOperatorInAnotherNamespaceDoesNothingAndSaysWhy(t *testing.T
 		if err := s.Operator.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		s.owned(t, contract.OperatorNamespace, time.Now().Add(-time.Hour)) // as if it had ended an hour ago
+		// As if the first operator had ended an hour ago.
+		s.owned(t, contract.OperatorNamespace, time.Now().Add(-time.Hour))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan string, 1)
 		go func() {
@@ -132,18 +133,18 @@ func TestA63_ASecondOperatorInAnotherNamespaceDoesNothingAndSaysWhy(t *testing.T
 		owner := s.owner(t)
 		cancel()
 		if output := <-ended; took != nil || owner != elsewhere {
-			t.Fatalf("%v: the nodes belong to %s: %s", took, owner, output)
+			t.Fatalf("took over: %v: the nodes belong to %s: %s", took, owner, output)
 		}
 	})
 	t.Run("then the first one does nothing", func(t *testing.T) {
 		err := s.Operator.Start(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "belong to the operator in namespace elsewhere") {
-			t.Errorf("it works on: %v", err)
+			t.Errorf("the first operator continues although it no longer owns the nodes: %v", err)
 		}
 	})
 }
 
-// reportsIt looks for the second operator's event.
+// reportsIt checks that there is an event about the second operator.
 func (s *stage) reportsIt(t *testing.T) {
 	t.Helper()
 	events := &eventsv1.EventList{}
@@ -156,10 +157,10 @@ func (s *stage) reportsIt(t *testing.T) {
 			return
 		}
 	}
-	t.Error("there is no event about it")
+	t.Error("there is no event about the second operator")
 }
 
-// didNothing checks that the second operator left nothing in its namespace.
+// didNothing checks that the second operator created no object in its namespace.
 func (s *stage) didNothing(t *testing.T) {
 	t.Helper()
 	instances := &v1alpha1.WindowsInstanceList{}
@@ -167,16 +168,16 @@ func (s *stage) didNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(instances.Items) > 0 {
-		t.Errorf("it made %d instances", len(instances.Items))
+		t.Errorf("the second operator created %d instances", len(instances.Items))
 	}
 	err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: elsewhere, Name: contract.LeaderLease},
 		&coordinationv1.Lease{})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("it has a lease: %v", err)
+		t.Errorf("the second operator has a lease: %v", err)
 	}
 }
 
-// owned writes whose the nodes are.
+// owned writes which operator owns the nodes, and since when.
 func (s *stage) owned(t *testing.T, namespace string, since time.Time) {
 	t.Helper()
 	config := &v1alpha1.WindowsMachineConfig{}

@@ -26,8 +26,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// secretUser is a name that means nothing else, so that it is found where the operator tells it. On
-// the host it is no secret.
+// secretUser is the hosts' user name. It is a rare word, so that a search finds only this name in the operator's
+// output. On the host, the name is no secret.
 const secretUser = "quetzal"
 
 func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
@@ -54,7 +54,8 @@ func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
 	s.retryNow(t, whole[1])
 	s.ready(t, whole...)
 	for _, h := range whole {
-		s.await(t, "kubelet's first credential to be gone from "+h.Name, func(context.Context) (bool, string, error) {
+		s.await(t, "kubelet's bootstrap credential to be deleted from "+h.Name, func(context.Context) (bool, string,
+			error) {
 			there, err := winos.Exists(h.Machine.Host().Files, contract.PathBootstrapKubeconfig)
 			return !there, "", err
 		})
@@ -67,7 +68,7 @@ func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
 	said := s.said(t)
 	for place, text := range said {
 		if strings.Contains(text, secretUser) {
-			t.Errorf("the name of the hosts' user stands in %s", place)
+			t.Errorf("the user name of the hosts appears in %s", place)
 		}
 	}
 	for _, h := range hosts {
@@ -78,22 +79,22 @@ func TestA35_SecretsAreNowhereToBeRead(t *testing.T) {
 		})
 	}
 	if len(said) < 20 {
-		t.Errorf("only %d places were searched", len(said))
+		t.Errorf("the test searched only %d places", len(said))
 	}
 	for place, text := range said {
 		for what, secret := range secrets {
 			if at := strings.Index(text, secret); at >= 0 {
-				t.Errorf("%s stands in %s: …%.80q…", what, place, text[max(0, at-60):at])
+				t.Errorf("%s appears in %s: …%.80q…", what, place, text[max(0, at-60):at])
 			}
 		}
 	}
 }
 
-// secrets returns texts whose presence shows a leaked secret, by their origin.
+// secrets returns texts that must not appear in any output, by their origin.
 func (s *stage) secrets(t *testing.T, bootstrap *rest.Config, hosts ...*fleet.Host) map[string]string {
 	t.Helper()
 	token := bootstrap.BearerToken
-	header, _, _ := strings.Cut(token, ".") // it names the key that all tokens are signed with, so all begin alike
+	header, _, _ := strings.Cut(token, ".") // the header names the signing key, so all tokens begin alike
 	all := map[string]string{
 		"a bearer token":                  header + ".",
 		"a private key":                   "PRIVATE KEY-----",
@@ -103,13 +104,13 @@ func (s *stage) secrets(t *testing.T, bootstrap *rest.Config, hosts ...*fleet.Ho
 		"a piece of the SSH key":          body(s.Key.PEM),
 		"the password of the pull secret": "bGFiOmxhYg==",
 	}
-	// These would be found where they are.
+	// First, show that the search works: these texts must be found in the files that contain the secrets.
 	kubeconfig, err := os.ReadFile(filepath.Join(s.Dir, "operator.kubeconfig"))
 	if err != nil || !strings.HasPrefix(string(kubeconfig), kubeconfigStart) ||
 		!strings.Contains(string(kubeconfig), all["a bearer token"]) ||
 		!strings.Contains(base64.StdEncoding.EncodeToString(kubeconfig), all["an encoded kubeconfig"]) ||
 		!strings.Contains(base64.StdEncoding.EncodeToString(s.Key.PEM), all["an encoded SSH key"]) {
-		t.Fatalf("the operator's own kubeconfig has none of the marks that are searched for: %v", err)
+		t.Fatalf("a search for secrets finds none in the operator's own kubeconfig, so this test can't fail: %v", err)
 	}
 	for _, h := range hosts {
 		all["a piece of the daemon's key of "+h.Name] = body(hostFile(t, h, contract.PathDaemonCertificate))
@@ -118,23 +119,23 @@ func (s *stage) secrets(t *testing.T, bootstrap *rest.Config, hosts ...*fleet.Ho
 	return all
 }
 
-// kubeconfigStart is how the kubeconfigs begin that are made here.
+// kubeconfigStart is the beginning of the kubeconfigs that this project writes.
 const kubeconfigStart = "apiVersion: v1\nclusters:\n- cluster:\n"
 
-// encoded is how whatever begins with a text begins in base64.
+// encoded returns the base64 prefix that every text with this beginning has.
 func encoded(text string) string {
 	return base64.StdEncoding.EncodeToString([]byte(text[:len(text)/3*3]))
 }
 
-// body is a line from the middle of the private key in a PEM text, as it would stand in any
-// encoding of it that keeps lines.
+// body returns a line from the middle of the private key in a PEM text. It finds the key in every format that keeps the
+// lines.
 func body(pem []byte) string {
 	_, key, _ := strings.Cut(string(pem), "PRIVATE KEY-----\n")
 	lines := strings.Split(key, "\n")
 	return lines[1]
 }
 
-// said is everything that the operator tells, by where.
+// said returns all output of the operator, by place: log, process, events, objects.
 func (s *stage) said(t *testing.T) map[string]string {
 	t.Helper()
 	log, err := os.ReadFile(s.Operator.Log)
@@ -177,7 +178,7 @@ func (s *stage) read(t *testing.T, list client.ObjectList) string {
 		t.Fatal(err)
 	}
 	if maps, ok := list.(*corev1.ConfigMapList); ok {
-		// the user's own words
+		// ignore windows-instances, because the user wrote it
 		maps.Items = slices.DeleteFunc(maps.Items,
 			func(c corev1.ConfigMap) bool { return c.Name == contract.InstancesConfigMap })
 	}
@@ -193,8 +194,7 @@ func text(t *testing.T, object any) string {
 	return string(content)
 }
 
-// privateFiles sees that every file of a host that holds a secret is for Administrators only, and
-// that requests are gone.
+// privateFiles checks that on a host only Administrators can read files with secrets, and that no request file is left.
 func privateFiles(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	private := map[string]bool{}
@@ -203,14 +203,14 @@ func privateFiles(t *testing.T, h *fleet.Host) {
 		content := string(hostFile(t, h, path))
 		if secret := strings.Contains(content, "PRIVATE KEY-----") || strings.Contains(content, "eyJhbGciOi"); secret &&
 			!restricted {
-			t.Errorf("%s: %s holds a secret and may be read by others", h.Name, path)
+			t.Errorf("%s: %s contains a secret, and other users can read it", h.Name, path)
 		}
 		if strings.Contains(content, "eyJhbGciOi") {
-			t.Errorf("%s: %s holds a token", h.Name, path)
+			t.Errorf("%s: %s contains a token", h.Name, path)
 		}
 		if strings.Contains(path, contract.RPCDir+`\`) &&
-			strings.Contains(path, ".json") { // a request or an answer, whole or in part
-			t.Errorf("%s: %s was left", h.Name, path)
+			strings.Contains(path, ".json") { // a complete or partial request or answer
+			t.Errorf("%s: %s was not deleted", h.Name, path)
 		}
 	})
 	for _, path := range []string{
@@ -219,15 +219,15 @@ func privateFiles(t *testing.T, h *fleet.Host) {
 		contract.DirKubeletPKI + `\kubelet-server-current.pem`,
 	} {
 		if restricted, there := private[strings.ToLower(path)]; !there || !restricted {
-			t.Errorf("%s: %s: there %v, for Administrators only %v", h.Name, path, there, restricted)
+			t.Errorf("%s: %s: exists: %v, only Administrators can read it: %v", h.Name, path, there, restricted)
 		}
 	}
-	// On real Windows, files of kubelet and other programs inherit the rights of their directory.
+	// On real Windows, files that kubelet and other programs create inherit the rights of their directory.
 	for _, dir := range []string{contract.DirK, contract.DirDaemonCerts, contract.DirTLS, contract.DirCNIConfig,
 		contract.DirKubeletPKI} {
 		info, err := h.Machine.Host().Files.Stat(dir)
 		if err != nil || info.Access != winos.AccessAdministrators {
-			t.Errorf("%s: others may read what is written to %s: %v", h.Name, dir, err)
+			t.Errorf("%s: other users can read new files in %s: %v", h.Name, dir, err)
 		}
 	}
 }

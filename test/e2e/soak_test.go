@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/soak"
 )
 
-// This is the short form of `make soak`: each disruption happens once, and then some of them again. It runs in its
-// own process, so that no other goroutines are counted.
+// This is the short form of `make soak`: each disruption happens once, and some happen several times. All nodes must
+// converge, and no goroutine may leak. The test runs in its own process, so that only its own goroutines are counted.
 func TestNodesThatAreDisruptedConvergeAndNothingLeaks(t *testing.T) {
 	t.Parallel()
 	waitForPlace(t)
@@ -37,6 +37,6 @@ func TestNodesThatAreDisruptedConvergeAndNothingLeaks(t *testing.T) {
 		t.Errorf("with --seed %d: %v, %v", seed, ended, err)
 	}
 	if report.After == nil || len(report.Rounds) != len(soak.Schedule{Hosts: 3}.WarmUp())+1 {
-		t.Errorf("it did not come to its end: %d rounds", len(report.Rounds))
+		t.Errorf("the soak ended early: %d rounds", len(report.Rounds))
 	}
 }

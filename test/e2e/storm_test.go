@@ -23,14 +23,15 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// stormLabel marks the requests of the storm.
+// stormLabel is the label of the storm's requests.
 const stormLabel = "storm"
 
-// It is not parallel, so it is over before the other end-to-end tests begin.
+// Thousands of foreign certificate requests must not delay the requests of nodes. The test is not parallel, so it is
+// over before the other end-to-end tests begin.
 func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 	const (
 		requests = 10_000
-		// overtaking is how many requests of the storm and of the operator may come between one of our requests and
+		// overtaking is the maximum number of requests of the storm and of the operator between a node's request and
 		// its approval.
 		overtaking = 1_000
 	)
@@ -42,9 +43,9 @@ func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 	began := time.Now()
 	s.set(t, "early", 2)
 	s.running(t, "early", 2)
-	t.Logf("machines were nodes %s after the storm began", time.Since(began).Round(time.Millisecond))
+	t.Logf("machines became nodes within %s after the storm began", time.Since(began).Round(time.Millisecond))
 	storm()
-	t.Logf("%d requests were there after %s", requests, time.Since(began).Round(time.Second))
+	t.Logf("%d requests were created within %s", requests, time.Since(began).Round(time.Second))
 	if err := s.Operator.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +55,10 @@ func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 	began = time.Now()
 	s.set(t, "late", 2)
 	s.running(t, "late", 2)
-	t.Logf("machines were nodes %s after a start among all of them", time.Since(began).Round(time.Millisecond))
+	t.Logf("with all foreign requests present, machines became nodes within %s after the operator's start",
+		time.Since(began).Round(time.Millisecond))
 	if now := connections(bystanders); now != before {
-		t.Errorf("foreign requests made %d connections to hosts", now-before)
+		t.Errorf("foreign requests caused %d connections to hosts", now-before)
 	}
 	list := &certificatesv1.CertificateSigningRequestList{}
 	if err := s.Client.List(t.Context(), list); err != nil {
@@ -69,7 +71,7 @@ func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 		}
 	}
 	slowest, who := s.overtaken(t)
-	t.Logf("at most %d requests of the storm and of the operator came between one of ours, %s, and its approval",
+	t.Logf("at most %d requests of the storm and of the operator came between a node's request, %s, and its approval",
 		slowest, who)
 	if slowest > overtaking {
 		t.Errorf("%d requests came before %s was approved", slowest, who)
@@ -81,8 +83,8 @@ func TestAStormOfForeignRequestsDelaysNobody(t *testing.T) {
 	s.gone(t, bystanders...)
 }
 
-// overtaken is how many requests of the storm and of the operator came at most after a request for a certificate and
-// before its approval, and which that was.
+// overtaken returns the largest number of requests of the storm and of the operator between a certificate request and
+// its approval, and the name of this certificate request.
 func (s *stage) overtaken(t *testing.T) (most int, who string) {
 	t.Helper()
 	operator, asked, came := csr.OperatorUser(contract.OperatorNamespace), 0, map[string]int{}
@@ -110,8 +112,7 @@ func connections(hosts []*fleet.Host) (sum int64) {
 	return sum
 }
 
-// storm creates requests for nodes that don't exist and for identities that aren't ours, until the returned
-// function is called.
+// storm creates requests for nodes that don't exist and for foreign identities, until the returned function is called.
 func (s *stage) storm(t *testing.T, count int) (end func()) {
 	t.Helper()
 	config := rest.CopyConfig(s.Cluster.Admin())
@@ -122,7 +123,8 @@ func (s *stage) storm(t *testing.T, count int) (end func()) {
 	}
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		// On a busy machine the API server needs longer for all of them than a request may take, and ends it.
+		// On a busy machine, deleting all requests at once exceeds the API server's time limit, so the deletion is
+		// repeated.
 		must(t, s.Await(ctx, soon, "the requests of the storm to be deleted",
 			func(ctx context.Context) (gone bool, detail string, err error) {
 				refused := c.DeleteAllOf(ctx, &certificatesv1.CertificateSigningRequest{}, client.HasLabels{stormLabel})
@@ -149,8 +151,8 @@ func (s *stage) storm(t *testing.T, count int) (end func()) {
 	}
 }
 
-// foreign request number i: a third each a kubelet's first, a kubelet's for serving, and something
-// else entirely.
+// foreign returns the foreign request number i. In turn, it is a kubelet's first request, a kubelet's serving request,
+// and a request of another kind.
 func foreign(i int, key *ecdsa.PrivateKey) *certificatesv1.CertificateSigningRequest {
 	csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("storm-%05d", i),
 		Labels: map[string]string{stormLabel: "yes"}}}
@@ -170,7 +172,7 @@ func foreign(i int, key *ecdsa.PrivateKey) *certificatesv1.CertificateSigningReq
 	der, err := x509.CreateCertificateRequest(rand.Reader,
 		&x509.CertificateRequest{Subject: subject, DNSNames: []string{"x.example.com"}}, key)
 	if err != nil {
-		panic(err) // the key is good
+		panic(err) // the key is valid
 	}
 	csr.Spec.Request = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 	return csr

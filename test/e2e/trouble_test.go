@@ -57,13 +57,13 @@ func TestA08_EachTroubleHasItsReasonAndDelaysNobody(t *testing.T) {
 		return i.Status.Reason == string(contract.ReasonAddressUnresolvable), i.Status.Reason + " " + i.Status.Message,
 			err
 	})
-	// On a busy machine, the time of healthy hosts shows how much slower everything is.
+	// The limit depends on the time that healthy hosts needed, because on a busy machine everything is slower.
 	if took := time.Since(began); took > max(time.Minute, 10*healthy) {
-		t.Errorf("the reasons took %s, want a minute at most", took)
+		t.Errorf("the operator needed %s to report the reasons, want at most a minute", took)
 	}
 	for _, h := range s.Fleet.Hosts[:len(faults)] {
 		if h.Fault == fleet.FaultHostname {
-			continue // renaming a host is its administrator's business, and takes a reboot
+			continue // only the host's administrator can rename a host, and this needs a reboot
 		}
 		if h.Fault == fleet.FaultHostKey {
 			i := s.instance(t, h)
@@ -86,8 +86,7 @@ func TestA08_EachTroubleHasItsReasonAndDelaysNobody(t *testing.T) {
 	}
 }
 
-// retryNow does the same as a user who has repaired a host and does not want to wait: any change of the spec causes
-// an immediate try.
+// retryNow causes an immediate retry, as a user does who has repaired a host. Any change of the spec has this effect.
 func (s *stage) retryNow(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	i := s.instance(t, h)
@@ -104,14 +103,14 @@ func TestA09_TheHostKeyOfTheFirstContactIsPinned(t *testing.T) {
 	s.join(t, hosts...)
 	pinned := s.instance(t, hosts[0]).Status.HostKey
 	if pinned == "" {
-		t.Fatal("no key was pinned")
+		t.Fatal("the operator did not pin the host's key")
 	}
 	other, err := sshd.NewHostKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	hosts[0].Server.Change(func(o *sshd.Settings) { o.HostKey = other })
-	// A Node that vanishes makes the host join again, and the pin must hold then.
+	// If someone deletes the Node, the host joins again. The pinned key must still be required.
 	if err = s.Client.Delete(t.Context(), s.node(t, hosts[0])); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +131,7 @@ func TestA09_TheHostKeyOfTheFirstContactIsPinned(t *testing.T) {
 	}
 	s.ready(t, hosts...)
 	if now := s.instance(t, hosts[0]).Status.HostKey; now == pinned {
-		t.Error("the new key was not pinned")
+		t.Error("the operator did not pin the new key")
 	}
 }
 
@@ -187,7 +186,7 @@ func TestA10_AnEntryThatBecomesUnreadableKeepsItsNode(t *testing.T) {
 		return false, "", err
 	})
 	if i := s.instance(t, hosts[0]); i.UID != uid || !i.DeletionTimestamp.IsZero() {
-		t.Error("a typing error removed a node")
+		t.Error("a typing error in the entry removed the node")
 	}
 	s.add(t, hosts...)
 }
@@ -198,7 +197,7 @@ func TestA10_OneHostUnderTwoNamesIsJoinedOnce(t *testing.T) {
 	s := own(t, o)
 	hosts := s.hosts(t, 1)
 	s.join(t, hosts...)
-	// The same host, named directly by a user under its second address.
+	// The user adds the same host directly, under its second address.
 	double := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "double"},
 		Spec: v1alpha1.WindowsInstanceSpec{Address: hosts[0].Address().Addr().String(),
@@ -207,7 +206,7 @@ func TestA10_OneHostUnderTwoNamesIsJoinedOnce(t *testing.T) {
 	if err := s.Client.Create(t.Context(), double); err != nil {
 		t.Fatal(err)
 	}
-	s.await(t, "the double to be refused", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the duplicate instance to be refused", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(double), double)
 		return double.Status.Reason == string(contract.ReasonHostDuplicate),
 			double.Status.Reason + " " + double.Status.Message, err
@@ -216,17 +215,17 @@ func TestA10_OneHostUnderTwoNamesIsJoinedOnce(t *testing.T) {
 	if err := s.Client.Delete(t.Context(), double); err != nil {
 		t.Fatal(err)
 	}
-	s.await(t, "the double to be gone", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the duplicate instance to be deleted", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(double), double)
 		return err != nil, double.Status.Reason + " " + double.Status.Message, client.IgnoreNotFound(err)
 	})
 	s.ready(t, hosts...)
 	if node := s.node(t, hosts[0]); node.Spec.Unschedulable {
-		t.Error("removing the double cordoned the node of the other")
+		t.Error("removing the duplicate instance cordoned the host's node")
 	}
 	if state, err := hosts[0].Machine.Host().Services.Get(t.Context(), contract.ServiceKubelet); err != nil ||
 		state.State != "Running" {
-		t.Errorf("removing the double stopped kubelet: %v %v", state.State, err)
+		t.Errorf("removing the duplicate instance stopped kubelet: %v %v", state.State, err)
 	}
 }
 
@@ -255,7 +254,8 @@ func TestAHostThatNeedsAFeatureIsPreparedAndRebooted(t *testing.T) {
 	}
 }
 
-// Every boot leaves the feature pending. More reboots don't help, and the status must report this.
+// On this host, the feature stays pending after every boot. The operator must reboot the host at most three times, and
+// the status must report the problem.
 func TestAHostThatRebootsInVainIsRebootedThreeTimesAndSaysSo(t *testing.T) {
 	s := sharedStage(t)
 	h := s.hosts(t, 1)[0]
@@ -282,13 +282,13 @@ func TestAHostThatRebootsInVainIsRebootedThreeTimesAndSaysSo(t *testing.T) {
 		}), fmt.Sprintf("%d events", len(list.Items)), err
 	})
 	if len(boots) > 4 {
-		t.Errorf("the host was booted %d times", len(boots))
+		t.Errorf("the host was booted %d times, want the first boot and three reboots", len(boots))
 	}
 	s.drop(t, h)
 	s.gone(t, h)
 }
 
-// bootID tells one boot of a host from another.
+// bootID returns the ID of a host's current boot.
 func bootID(t *testing.T, h *fleet.Host) string {
 	t.Helper()
 	facts, err := h.Machine.Host().System.Facts(t.Context())

@@ -43,12 +43,13 @@ func (s *stage) revived(t *testing.T, h *fleet.Host) {
 			return false, "", err
 		}
 		return daemon.State == winos.ServiceRunning,
-			fmt.Sprintf("it is %v; %s %s: %s", daemon.State, i.Status.Phase, i.Status.Reason, i.Status.Message), nil
+			fmt.Sprintf("the daemon is %v; %s %s: %s", daemon.State, i.Status.Phase, i.Status.Reason, i.Status.Message),
+			nil
 	})
 }
 
-// An antivirus program may kill a daemon. When the daemon does not respond, its host is joined again, once. Other
-// hosts are not.
+// An antivirus program may delete or block a daemon. If a daemon doesn't respond, the operator must join its host
+// again, exactly once. It must not contact the other hosts.
 func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 	t.Parallel()
 	s, dead, others := unresponsive(t, 20*time.Second)
@@ -65,7 +66,7 @@ func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 				Mirrors: []configv1.ImageMirror{"mirror.invalid/silent"}}},
 		}}))
 	s.revived(t, dead)
-	s.await(t, "all nodes to follow", func(context.Context) (bool, string, error) {
+	s.await(t, "all nodes to have the new revision", func(context.Context) (bool, string, error) {
 		for _, h := range append(others, dead) {
 			a := s.node(t, h).Annotations
 			if a[contract.RevisionAnnotation] == old ||
@@ -78,30 +79,31 @@ func TestADaemonThatIsDeadWhileItsNodeServesIsBroughtBack(t *testing.T) {
 	})
 	s.ready(t, append(others, dead)...)
 	if now := dead.Server.Counters().Connections; now != before[dead.Name]+1 {
-		t.Errorf("the dead one was reached %d times", now-before[dead.Name])
+		t.Errorf("the host with the dead daemon was contacted %d times", now-before[dead.Name])
 	}
 	for _, h := range others {
 		if now := h.Server.Counters().Connections; now != before[h.Name] {
-			t.Errorf("%s was reached %d times", h.Name, now-before[h.Name])
+			t.Errorf("%s was contacted %d times, want none", h.Name, now-before[h.Name])
 		}
 	}
 	if s.node(t, dead).Spec.Unschedulable {
-		t.Error("it stayed cordoned")
+		t.Error("the node stayed cordoned")
 	}
 }
 
-// A daemon with an expired certificate can't report this, but it has reported the expiry time before.
+// A daemon's certificate expires. The daemon can't report this, but it has reported the expiry time before. The
+// operator must join the host again, so that the daemon gets a new certificate.
 func TestADaemonWhoseCertificateHasEndedIsGivenAnother(t *testing.T) {
 	t.Parallel()
 	s, dead, _ := unresponsive(t, time.Second)
-	// after the time when the host was joined again and got its present certificate
+	// The time is after the host joined again and got its current certificate.
 	ended := time.Now().Add(2 * time.Second).UTC().Format(time.RFC3339)
 	node := s.node(t, dead)
 	before := node.DeepCopy()
 	node.Annotations[contract.CertificateEndAnnotation] = ended
 	must(t, s.Client.Patch(t.Context(), node, client.MergeFrom(before)))
 	s.revived(t, dead)
-	s.await(t, "the daemon to say when its certificate ends", func(context.Context) (bool, string, error) {
+	s.await(t, "the daemon to report when its certificate expires", func(context.Context) (bool, string, error) {
 		says := s.node(t, dead).Annotations[contract.CertificateEndAnnotation]
 		return says != ended, says, nil
 	})

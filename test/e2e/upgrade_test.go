@@ -28,15 +28,15 @@ import (
 )
 
 const (
-	// limit is for what takes several nodes some time each.
+	// limit is the time limit for operations on several nodes.
 	limit = 4 * time.Minute
-	// next is the version of what is new.
+	// next is the version of the new programs.
 	next       = "v1.36.4"
 	kubeletExe = "kubelet.exe"
 	daemonExe  = contract.ServiceDaemon + ".exe"
 )
 
-// nextOperator is the operator of the next release, built once for all tests that want it.
+// nextOperator is the operator of the next release. The first test that needs it builds it.
 var nextOperator struct {
 	once sync.Once
 	path string
@@ -55,8 +55,8 @@ func newerOperator(t *testing.T) string {
 	return nextOperator.path
 }
 
-// rolling are options of a scene whose nodes are taken to other versions: so many hosts, and so
-// many unavailable at once.
+// rolling returns the options of a scene for upgrades, with a number of hosts and the number of nodes that may be
+// unavailable at once.
 func rolling(hosts, budget int, edits ...func(*v1alpha1.RolloutSpec)) scene.Options {
 	o := options(hosts)
 	unavailable := intstr.FromInt(budget)
@@ -69,7 +69,7 @@ func rolling(hosts, budget int, edits ...func(*v1alpha1.RolloutSpec)) scene.Opti
 	return o
 }
 
-// trip is a stage whose nodes are upgraded, with an observer.
+// trip is a stage whose nodes are upgraded while an observer watches them.
 type trip struct {
 	*stage
 	*scene.Observer
@@ -83,13 +83,13 @@ type trip struct {
 	bad string
 }
 
-// depart starts a scene, joins all hosts, and begins to observe.
+// depart starts a scene, joins all hosts, and starts the observer.
 func depart(t *testing.T, o scene.Options, loads ...scene.Workload) *trip {
 	t.Helper()
 	return own(t, o).depart(t, o, loads...)
 }
 
-// depart joins all hosts of a stage, and begins to observe.
+// depart joins all hosts of a stage, and starts the observer.
 func (s *stage) depart(t *testing.T, o scene.Options, loads ...scene.Workload) *trip {
 	t.Helper()
 	hosts := s.hosts(t, o.Hosts.Count)
@@ -97,7 +97,7 @@ func (s *stage) depart(t *testing.T, o scene.Options, loads ...scene.Workload) *
 	return s.observed(t, o, hosts, loads...)
 }
 
-// observed begins to observe nodes.
+// observed starts the observer for joined nodes.
 func (s *stage) observed(t *testing.T, o scene.Options, hosts []*fleet.Host, loads ...scene.Workload) *trip {
 	t.Helper()
 	v := &trip{stage: s, hosts: hosts, budget: o.Settings.Rollout.MaxUnavailable.IntValue(),
@@ -124,7 +124,7 @@ func (s *stage) observed(t *testing.T, o scene.Options, hosts []*fleet.Host, loa
 	return v
 }
 
-// tell says how everything is, for who looks into a failure.
+// tell logs the state of all nodes, to help with a failure of the test.
 func (v *trip) tell(t *testing.T) {
 	t.Helper()
 	for _, n := range v.Nodes() {
@@ -140,7 +140,7 @@ func (v *trip) tell(t *testing.T) {
 	}
 }
 
-// payload makes a payload that differs from the last one.
+// payload creates a payload that differs from the previous one.
 func (v *trip) payload(t *testing.T, change scene.Change) (dir string) {
 	t.Helper()
 	v.payloads++
@@ -149,7 +149,7 @@ func (v *trip) payload(t *testing.T, change scene.Change) (dir string) {
 	return dir
 }
 
-// parts of the payload at dir that the payload at from lacks, in bytes.
+// newBytes returns the size of the files of the payload at dir that the payload at from lacks, in bytes.
 func newBytes(t *testing.T, from, dir string) (sum int64) {
 	t.Helper()
 	old, err := payload.OpenDir(from)
@@ -164,14 +164,14 @@ func newBytes(t *testing.T, from, dir string) (sum int64) {
 	return sum
 }
 
-// rollout reads how far the desired version has come.
+// rollout reads the desired revision and the state of its rollout.
 func (s *stage) rollout(ctx context.Context) (desired string, status v1alpha1.RolloutStatus, err error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	err = s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
 	return config.Status.DesiredRevision, config.Status.Rollout, err
 }
 
-// until waits, for as long as an upgrade may take.
+// until waits for a condition, as long as an upgrade may take.
 func (v *trip) until(t *testing.T, what string, holds func(ctx context.Context) (bool, string, error)) {
 	t.Helper()
 	if err := v.Await(t.Context(), limit, what, holds); err != nil {
@@ -179,7 +179,7 @@ func (v *trip) until(t *testing.T, what string, holds func(ctx context.Context) 
 	}
 }
 
-// some waits until some node is as told.
+// some waits until the condition holds for some node.
 func (v *trip) some(t *testing.T, what string, is func(n scene.Observed) bool) scene.Observed {
 	t.Helper()
 	var found scene.Observed
@@ -194,15 +194,15 @@ func (v *trip) some(t *testing.T, what string, is func(n scene.Observed) bool) s
 	return found
 }
 
-// arrived waits until nodes have a new version and are in service. Without hosts, it waits for all nodes, and the
-// operator must also report this.
+// arrived waits until nodes have the new revision and are in service, and returns the revision. Without hosts, it waits
+// for all nodes, and the operator must also report that the rollout is complete.
 func (v *trip) arrived(t *testing.T, hosts ...*fleet.Host) (version string) {
 	t.Helper()
 	whole := len(hosts) == 0
 	if whole {
 		hosts = v.hosts
 	}
-	v.until(t, "nodes to be at the next version", func(ctx context.Context) (bool, string, error) {
+	v.until(t, "nodes to be at the next revision", func(ctx context.Context) (bool, string, error) {
 		config := &v1alpha1.WindowsMachineConfig{}
 		err := v.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
 		desired, status := config.Status.DesiredRevision, config.Status.Rollout
@@ -219,11 +219,11 @@ func (v *trip) arrived(t *testing.T, hosts ...*fleet.Host) (version string) {
 	return version
 }
 
-// well judges everything that was seen until now.
+// well checks all observations until now: the rollout budget was kept, and no host was contacted over SSH.
 func (v *trip) well(t *testing.T) {
 	t.Helper()
 	if most := v.Most(); len(most) > v.budget {
-		t.Errorf("%v were unavailable at once, and %d may be", most, v.budget)
+		t.Errorf("%v were unavailable at once, but only %d may be", most, v.budget)
 	}
 	for _, what := range v.Wrong() {
 		t.Error(what)
@@ -244,13 +244,13 @@ func (v *trip) inService(t *testing.T, hosts ...*fleet.Host) {
 			t.Errorf("%s is not in service", h.Name)
 		}
 		if _, marked := node.Labels[contract.UpgradingLabel]; marked {
-			t.Errorf("%s still has its turn", h.Name)
+			t.Errorf("%s still has the label of a node that is being upgraded", h.Name)
 		}
 		if _, marked := node.Annotations[contract.CordonedAnnotation]; marked {
-			t.Errorf("%s still says that its cordon is ours", h.Name)
+			t.Errorf("%s still has the annotation that the operator cordoned it", h.Name)
 		}
 		if i := v.instance(t, h); i.Status.HasSlot() {
-			t.Errorf("%s still holds a place: %+v", h.Name, i.Status.Slot)
+			t.Errorf("%s still has a slot: %+v", h.Name, i.Status.Slot)
 		}
 	}
 }
@@ -282,15 +282,15 @@ func TestA28_ANewOperatorVersionReachesEveryNodeWhateverHappensToTheOperator(t *
 	v.well(t)
 	v.inService(t, v.hosts...)
 	if !strings.HasPrefix(version, "0.2.0-") {
-		t.Errorf("they are at %s", version)
+		t.Errorf("the nodes are at %s", version)
 	}
 	for _, n := range v.Nodes() {
 		if n.Absences != 1 {
-			t.Errorf("%s was out of service %d times", n.Node, n.Absences)
+			t.Errorf("%s was out of service %d times, want once", n.Node, n.Absences)
 		}
 	}
 	if v.Ended() == 0 {
-		t.Error("no pod was moved, so this proves nothing about pods")
+		t.Error("no pod was evicted, so this test can't show that pods survive")
 	}
 }
 
@@ -335,7 +335,7 @@ func TestA28_ABlockingDisruptionBudgetDelaysItsNodeOnly(t *testing.T) {
 	again := &corev1.Pod{}
 	if err := v.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), again); err != nil || again.UID != pod.UID ||
 		again.DeletionTimestamp != nil {
-		t.Errorf("the pod was ended against its budget: %v", err)
+		t.Errorf("the pod was evicted against its disruption budget: %v", err)
 	}
 }
 
@@ -345,7 +345,8 @@ func TestA29_OnlyWhatChangedIsSentWhileTheNodeServes(t *testing.T) {
 	v.sendsOnlyWhatChanged(t)
 }
 
-// sendsOnlyWhatChanged gives nodes another kubelet, with one host whose disk is full for a while.
+// sendsOnlyWhatChanged updates kubelet on all nodes. The disk of one host is full for a while. Every node must download
+// only the files that changed.
 func (v *trip) sendsOnlyWhatChanged(t *testing.T) {
 	t.Helper()
 	full := v.hosts[len(v.hosts)-1]
@@ -368,7 +369,7 @@ func (v *trip) sendsOnlyWhatChanged(t *testing.T) {
 			strings.Contains(i.Status.Message, string(contract.ReasonDiskFull)), i.Status.Message, err
 	})
 	if v.absencesOf(full) > absences {
-		t.Error("a node that can't get the payload was taken out of service")
+		t.Error("the operator took a node out of service although the node can't download the payload")
 	}
 	full.Machine.SetDiskFree(facts.DiskFree)
 	v.arrived(t)
@@ -376,16 +377,16 @@ func (v *trip) sendsOnlyWhatChanged(t *testing.T) {
 	v.inService(t, v.hosts...)
 	for _, n := range v.Nodes() {
 		if want := newBytes(t, v.last, dir); n.StagedBytes != want {
-			t.Errorf("%s was sent %d bytes, and %d are new", n.Node, n.StagedBytes, want)
+			t.Errorf("%s downloaded %d bytes, but the new files have %d bytes", n.Node, n.StagedBytes, want)
 		}
 	}
 	for _, h := range v.hosts {
 		if node := v.node(t, h); node.Status.NodeInfo.KubeletVersion != next {
-			t.Errorf("%s: kubelet is %s", h.Name, node.Status.NodeInfo.KubeletVersion)
+			t.Errorf("%s has kubelet %s", h.Name, node.Status.NodeInfo.KubeletVersion)
 		}
 		for _, name := range untouched {
 			if now := process(t, h, name); now != before[h.Name+name] {
-				t.Errorf("%s: %s was restarted, and nothing about it changed", h.Name, name)
+				t.Errorf("%s: %s was restarted although it did not change", h.Name, name)
 			}
 		}
 	}
@@ -414,7 +415,7 @@ func TestA29_AVersionThatFailsIsRolledBackReportedAndHalted(t *testing.T) {
 	}
 }
 
-// passes takes nodes to a version that is good, after those that were not.
+// passes upgrades the nodes to a working version after the failed ones.
 func (v *trip) passes(t *testing.T) {
 	t.Helper()
 	must(t, v.Upgrade(t.Context(), "",
@@ -424,7 +425,8 @@ func (v *trip) passes(t *testing.T) {
 	v.inService(t, v.hosts...)
 }
 
-// halts publishes a bad version: one node fails, and comes back.
+// halts publishes a version that fails. The rollout must halt after one node has failed, and this node must be rolled
+// back.
 func (v *trip) halts(t *testing.T, change scene.Change) {
 	t.Helper()
 	defer v.failsSoon(t)()
@@ -443,16 +445,17 @@ func (v *trip) halts(t *testing.T, change scene.Change) {
 	})
 	v.bad = failed.Revision
 	if failed.Code != "W706" || failed.Message == "" {
-		t.Errorf("it is reported as %+v", failed)
+		t.Errorf("the failure is reported as %+v", failed)
 	}
 	if n := v.absences() - absences; n != 1 {
-		t.Errorf("%d nodes were taken out of service", n)
+		t.Errorf("%d nodes were taken out of service, want 1", n)
 	}
 	i := slices.IndexFunc(v.hosts, func(h *fleet.Host) bool { return h.Name == failed.Node })
 	if i < 0 {
-		t.Fatalf("%q failed", failed.Node)
+		t.Fatalf("the failed node %q is not a host of this test", failed.Node)
 	}
-	v.until(t, "its instance to say so, too", func(ctx context.Context) (bool, string, error) {
+	v.until(t, "the instance of the failed node to report the failure", func(ctx context.Context) (bool, string,
+		error) {
 		instance, err := v.Instance(ctx, v.hosts[i])
 		if err != nil {
 			return false, "", err
@@ -467,14 +470,15 @@ func (v *trip) halts(t *testing.T, change scene.Change) {
 	v.inService(t, v.hosts...)
 }
 
-// failsSoon lets a node that is not verified fail after 15 s, until healthy ones are given their minute back.
+// failsSoon shortens the verify timeout to 15 s, so that a bad version fails soon. The returned function restores the
+// minute that healthy nodes need.
 func (v *trip) failsSoon(t *testing.T) (back func()) {
 	t.Helper()
 	v.setVerifyTimeout(t, 15*time.Second)
 	return func() { v.setVerifyTimeout(t, time.Minute) }
 }
 
-// setVerifyTimeout bounds the time from a switch to its verification from now on.
+// setVerifyTimeout sets the time limit from the switch to a revision until its verification.
 func (s *stage) setVerifyTimeout(t *testing.T, limit time.Duration) {
 	t.Helper()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
@@ -482,7 +486,7 @@ func (s *stage) setVerifyTimeout(t *testing.T, limit time.Duration) {
 		merge(fmt.Sprintf(`{"spec":{"rollout":{"verifyTimeout":%q}}}`, limit))))
 }
 
-// resumes has the last version go on, which then fails on another node.
+// resumes allows the failed version to continue. It must then fail on another node.
 func (v *trip) resumes(t *testing.T) {
 	defer v.failsSoon(t)()
 	desired, before, err := v.rollout(t.Context())
@@ -501,7 +505,7 @@ func (v *trip) resumes(t *testing.T) {
 	v.well(t)
 }
 
-// annotate writes the annotation that resumes the rollout of a revision. An empty version removes it.
+// annotate sets the annotation that resumes the rollout of a revision. An empty version removes the annotation.
 func (v *trip) annotate(t *testing.T, version string) {
 	t.Helper()
 	value := "null"
@@ -513,7 +517,7 @@ func (v *trip) annotate(t *testing.T, version string) {
 		merge(`{"metadata":{"annotations":{"`+contract.ResumeRolloutAnnotation+`":`+value+`}}}`)))
 }
 
-// process returns the process of a service.
+// process returns the process id of a service.
 func process(t *testing.T, h *fleet.Host, service string) uint32 {
 	t.Helper()
 	found, err := h.Machine.Host().Services.Get(t.Context(), service)
@@ -556,7 +560,7 @@ func TestA31_AKubernetesMinorVersionIsSkippedWithoutUninstalling(t *testing.T) {
 		nodes[h.Name] = v.node(t, h)
 		running[h.Name] = process(t, h, contract.ServiceContainerd)
 		if now := nodes[h.Name].Status.NodeInfo.KubeletVersion; now != "v1.34.8" {
-			t.Fatalf("%s begins with kubelet %s", h.Name, now)
+			t.Fatalf("%s starts with kubelet %s", h.Name, now)
 		}
 	}
 	must(t, v.Upgrade(t.Context(), newerOperator(t), base))
@@ -571,7 +575,7 @@ func TestA31_AKubernetesMinorVersionIsSkippedWithoutUninstalling(t *testing.T) {
 				node.Status.NodeInfo.BootID)
 		}
 		if process(t, h, contract.ServiceContainerd) != running[h.Name] {
-			t.Errorf("%s: containerd, which is the same, was restarted", h.Name)
+			t.Errorf("%s: containerd was restarted although it did not change", h.Name)
 		}
 	}
 }
@@ -596,22 +600,22 @@ func TestA29_ANodeWhoseNewDaemonDoesNotComeUpGoesBackByItself(t *testing.T) {
 			fmt.Sprintf("%s %s: %s %+v", status.Phase, desired, status.Message, failures), err
 	})
 	if went := v.absences(); went > v.budget || went < len(failures) {
-		t.Errorf("%d nodes were taken out of service, and %d are said to have failed", went, len(failures))
+		t.Errorf("%d nodes were taken out of service, and %d are reported as failed", went, len(failures))
 	}
 	for _, failed := range failures {
 		if failed.Code != "W706" || !strings.Contains(failed.Message, "went back by itself") ||
 			!strings.Contains(failed.Message, "new daemon") {
-			t.Errorf("it is reported as %+v", failed)
+			t.Errorf("the failure is reported as %+v", failed)
 		}
 	}
 	v.well(t)
 	v.inService(t, v.hosts...)
 	for _, h := range v.hosts {
 		if daemonOn(t, h) != programs[h.Name] {
-			t.Errorf("%s has another daemon", h.Name)
+			t.Errorf("%s was not rolled back to its old daemon", h.Name)
 		}
 		if was, err := state.Read(h.Machine.Host().Files); err != nil || was.Update != nil {
-			t.Errorf("%s still has a program on trial, %v", h.Name, err)
+			t.Errorf("%s still has a new daemon program on trial, %v", h.Name, err)
 		}
 	}
 	must(t, v.Upgrade(t.Context(), "", v.payload(t,
@@ -621,7 +625,7 @@ func TestA29_ANodeWhoseNewDaemonDoesNotComeUpGoesBackByItself(t *testing.T) {
 	v.inService(t, v.hosts...)
 }
 
-// daemonOn is the digest of the daemon's program on a host.
+// daemonOn returns the digest of the daemon's program on a host.
 func daemonOn(t *testing.T, h *fleet.Host) string {
 	t.Helper()
 	digest, err := apply.DigestOf(t.Context(), h.Machine.Host().Files, contract.PathDaemon)

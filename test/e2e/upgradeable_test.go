@@ -20,7 +20,7 @@ import (
 func TestA20_UpgradeableIsFalseWhileAnythingIsInProgress(t *testing.T) {
 	s := cloudStage(t)
 	s.upgradeable(t, metav1.ConditionTrue, "upgradeIsSafe")
-	// A Machine that does not answer is on its way for as long as the test likes.
+	// The host of this Machine never boots, so the Machine stays unfinished until the test deletes it.
 	s.Cloud.Spoil("slow", cloud.FaultNeverBoots, 1)
 	set := s.set(t, "slow", 1)
 	s.upgradeable(t, metav1.ConditionFalse, "upgradeIsNotSafe")
@@ -32,7 +32,7 @@ func TestA20_UpgradeableIsFalseWhileAnythingIsInProgress(t *testing.T) {
 	}
 	s.upgradeable(t, metav1.ConditionFalse, "upgradeIsNotSafe")
 	machines := s.machines(t, set.Name)
-	if err := s.Client.Delete(t.Context(), &machines[0]); err != nil { // its set makes another
+	if err := s.Client.Delete(t.Context(), &machines[0]); err != nil { // its set creates another Machine
 		t.Fatal(err)
 	}
 	s.running(t, set.Name, 1)

@@ -26,7 +26,8 @@ import (
 
 const linuxNode = "linux-worker"
 
-// The real kube-scheduler places the example of docs/workloads.md, as it stands there.
+// The real kube-scheduler must place the example of docs/workloads.md, unchanged, on a Windows node of the matching
+// build. It must place pods for Linux on no Windows node.
 func TestA72_TheWebServerOfThePageGetsToANodeOfItsBuildAndLinuxPodsDoNot(t *testing.T) {
 	t.Parallel()
 	o := options(2)
@@ -57,17 +58,17 @@ func TestA72_TheWebServerOfThePageGetsToANodeOfItsBuildAndLinuxPodsDoNot(t *test
 	s.placed(t, web, hosts[0].Name)
 	s.placed(t, linux, linuxNode)
 
-	// A pod that tells its OS is refused what Windows can't do, when it is made.
+	// If a pod sets its OS, the API server must refuse fields that Windows doesn't support.
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "root"},
 		Spec: *web.Spec.Template.Spec.DeepCopy()}
 	pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64)}
 	if err := s.Client.Create(t.Context(), pod); !apierrors.IsInvalid(err) {
-		t.Errorf("a Windows pod with runAsUser: %v", err)
+		t.Errorf("a Windows pod with runAsUser was not refused: %v", err)
 	}
 }
 
-// The real controllers add the addresses of the pods, whose status the stand-in of kubelet writes, to the Service
-// of the page, and remove them when the node is deleted. This test doesn't show that packets arrive.
+// The real controllers must add the pods' addresses to the page's Service, and remove them when the node is deleted.
+// The stand-in of kubelet writes the pods' status. This test doesn't show that packets arrive.
 func TestA39_TheServiceOfThePageHasTheAddressesOfItsPodsOnTheNodeOfTheirBuild(t *testing.T) {
 	t.Parallel()
 	o := options(1)
@@ -84,7 +85,7 @@ func TestA39_TheServiceOfThePageHasTheAddressesOfItsPodsOnTheNodeOfTheirBuild(t 
 		s.put(t, object)
 	}
 	if service.Spec.ClusterIP == "" || public.Spec.ClusterIP == "" || public.Spec.Ports[0].NodePort == 0 {
-		t.Errorf("the Services have %+v and %+v", service.Spec, public.Spec)
+		t.Errorf("the specs of the Services are %+v and %+v", service.Spec, public.Spec)
 	}
 	for _, name := range []string{service.Name, public.Name} {
 		s.serves(t, name, web, h.Name, 2)
@@ -93,7 +94,7 @@ func TestA39_TheServiceOfThePageHasTheAddressesOfItsPodsOnTheNodeOfTheirBuild(t 
 	s.serves(t, service.Name, web, h.Name, 0)
 }
 
-// serves waits until so many of a Service's endpoints are ready, and are pods of a Deployment on one node.
+// serves waits until a Service has a number of ready endpoints, and all of them are pods of a Deployment on one node.
 func (s *stage) serves(t *testing.T, service string, d *appsv1.Deployment, node string, want int) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("Service %s to have %d endpoints", service, want),
@@ -122,11 +123,11 @@ func (s *stage) serves(t *testing.T, service string, d *appsv1.Deployment, node 
 					}
 				}
 			}
-			return ready == want, fmt.Sprintf("%d are ready of %d pods", ready, len(pods.Items)), nil
+			return ready == want, fmt.Sprintf("%d of %d pods are ready", ready, len(pods.Items)), nil
 		})
 }
 
-// example reads the first block of the page.
+// example reads the first YAML block of the page.
 func (s *stage) example(t *testing.T) (*appsv1.Deployment, *corev1.Service) {
 	t.Helper()
 	root, err := cluster.ModuleRoot()
@@ -151,8 +152,8 @@ func (s *stage) example(t *testing.T) (*appsv1.Deployment, *corev1.Service) {
 	return web, service
 }
 
-// linux makes a node without taints, with the most room, which is where pods go that may go
-// anywhere.
+// linux creates a node without taints and with the most free resources. The scheduler prefers it for every pod that may
+// run anywhere.
 func (s *stage) linux(t *testing.T) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: linuxNode, Labels: map[string]string{
@@ -163,7 +164,7 @@ func (s *stage) linux(t *testing.T) {
 		corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("250")}
 	node.Status = corev1.NodeStatus{Capacity: room, Allocatable: room, Conditions: []corev1.NodeCondition{
 		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}}
-	// A patch: controllers of the cluster write the new Node at the same time.
+	// Use a patch, because controllers write the new Node at the same time.
 	if err := s.Client.Status().Patch(t.Context(), node, before); err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +184,8 @@ func (s *stage) linux(t *testing.T) {
 	}()
 }
 
-// kubelet does what of a kubelet counts here for the node that has none: its heartbeat, and the end of
-// pods that are deleted.
+// kubelet acts as the kubelet of the Linux node, which has no stand-in: it renews the heartbeat, and it finishes the
+// deletion of pods.
 func (s *stage) kubelet(ctx context.Context) error {
 	lease := &coordinationv1.Lease{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: linuxNode}, lease); err != nil {
@@ -203,7 +204,7 @@ func (s *stage) kubelet(ctx context.Context) error {
 	return failed
 }
 
-// placed waits until all pods of a Deployment are on one node.
+// placed waits until all pods of a Deployment are bound to one node.
 func (s *stage) placed(t *testing.T, d *appsv1.Deployment, node string) {
 	t.Helper()
 	s.await(t, "the pods of "+d.Name+" to be on "+node, func(ctx context.Context) (bool, string, error) {
@@ -218,6 +219,6 @@ func (s *stage) placed(t *testing.T, d *appsv1.Deployment, node string) {
 				bound++
 			}
 		}
-		return bound == int(*d.Spec.Replicas), fmt.Sprintf("%d are", bound), err
+		return bound == int(*d.Spec.Replicas), fmt.Sprintf("%d pods are bound", bound), err
 	})
 }

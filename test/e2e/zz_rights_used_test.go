@@ -34,11 +34,12 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// operatorUser is who the operator is to the API server.
+// operatorUser is the operator's user name in the API server.
 const operatorUser = "system:serviceaccount:" + contract.OperatorNamespace + ":" + contract.OperatorServiceAccount
 
-// This file's name sorts last, so its tests are last in the lines for what tests share: they look back at what
-// all others made the operator and the daemons do.
+// The test compares the operator's and the daemons' rights with the requests that they sent during all tests: every
+// right must be used, and no request may be refused. The file's name sorts last, so that this test runs last on the
+// shared stages.
 func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	afterAll := inLine(t, &theShared.line, &theCloud.line)
 	var seen []observed
@@ -67,8 +68,8 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	} else {
 		seen = append(seen, observe(t, startedCloud(t))...)
 	}
-	// Rights in a namespace are created after the namespace, and the operator may check in between. Its right to
-	// see the namespace doesn't change this.
+	// A Role in a namespace can be created only after the namespace. If the operator checks its rights in between, it
+	// is refused. Its right to read the namespace doesn't prevent this.
 	rightsComeLater := func(r observed) bool {
 		return r.Namespace == clusterAPI && r.Resource != "namespaces" && r.User == operatorUser
 	}
@@ -82,12 +83,12 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	}
 	unused := unused(all, seen)
 	if partial() {
-		t.Logf("only a part of the tests ran, so this proves nothing about these rights: %v", unused)
+		t.Logf("only some of the tests ran, so this run can't show whether these rights are needed: %v", unused)
 		return
 	}
 	for _, right := range unused {
-		// A daemon watches for a manifest only if the requested one does not exist. The operator never requests
-		// such a manifest: internal/daemon/reconcile tests this.
+		// A daemon watches for a manifest only if the requested manifest does not exist. The operator never requests
+		// such a manifest. internal/daemon/reconcile tests this case.
 		if right.daemon && right.resource == "configmaps" && right.verb == "watch" {
 			continue
 		}
@@ -95,8 +96,8 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 	}
 }
 
-// oldMirrors creates and deletes an ImageContentSourcePolicy. Before the operator takes its mirrors from the nodes, it
-// looks whether the kind is still there.
+// oldMirrors creates and deletes an ImageContentSourcePolicy. Before the operator removes the mirrors from the nodes,
+// it checks whether the kind still exists.
 func (s *stage) oldMirrors(t *testing.T) {
 	before := s.config(t).Status.DesiredRevision
 	set := &unstructured.Unstructured{Object: map[string]any{
@@ -109,50 +110,50 @@ func (s *stage) oldMirrors(t *testing.T) {
 		return now != before, now, nil
 	})
 	must(t, s.Client.Delete(t.Context(), set))
-	s.await(t, "the mirrors to be taken back", func(context.Context) (bool, string, error) {
+	s.await(t, "the mirrors to be removed", func(context.Context) (bool, string, error) {
 		now := s.config(t).Status.DesiredRevision
 		return now == before, now, nil
 	})
 }
 
-// This checks the operator's output of all tests.
+// The operator's output of all tests must contain no secret.
 func TestA35_NothingThatWasToldIsASecret(t *testing.T) {
 	inLine(t, &theShared.line, &theCloud.line)()
 	for _, s := range []*stage{theShared.stage, theCloud.stage} {
 		if s == nil {
-			continue // only a part of the tests ran, and none with Machines
+			continue // only some of the tests ran, and none of them had Machines
 		}
 		s.nothingToldIsSecret(t, s.account(t, contract.OperatorNamespace, contract.BootstrapServiceAccount))
 	}
 }
 
-// nothingToldIsSecret searches the operator's output. bootstrap is a ServiceAccount whose tokens joins use.
+// nothingToldIsSecret searches the operator's output for secrets. bootstrap is a ServiceAccount whose tokens joins use.
 func (s *stage) nothingToldIsSecret(t *testing.T, bootstrap *rest.Config) {
 	t.Helper()
 	secrets := s.secrets(t, bootstrap)
 	for place, text := range s.said(t) {
 		for what, secret := range secrets {
 			if strings.Contains(text, secret) {
-				t.Errorf("%s stands in %s", what, place)
+				t.Errorf("%s appears in %s", what, place)
 			}
 		}
 	}
 }
 
-// partial says that this is not a run of all tests.
+// partial reports whether only some of the tests run.
 func partial() bool {
 	return slices.ContainsFunc([]string{"test.run", "test.skip"},
 		func(name string) bool { return flag.Lookup(name).Value.String() != "" })
 }
 
-// observed is a request of the operator or of a daemon, or the approval of a signer that is implied
-// in one.
+// observed is one request of the operator or of a daemon. The approval of a certificate request also counts as the
+// implied use of a signer.
 type observed struct {
 	cluster.Request
 	daemon bool
 }
 
-// observe reads what the operator and the daemons of a stage asked of the API server.
+// observe reads the requests of a stage's operator and daemons from the audit log.
 func observe(t *testing.T, s *stage) (all []observed) {
 	t.Helper()
 	signers := map[string]string{}
@@ -167,7 +168,7 @@ func observe(t *testing.T, s *stage) (all []observed) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Tests also act as daemons, and are refused. But only the daemon itself has its user agent.
+		// Tests also act as daemons and are refused. Only the real daemon has its user agent.
 		daemon := strings.HasPrefix(r.User, contract.DaemonUserPrefix) &&
 			strings.HasPrefix(r.UserAgent, contract.ServiceDaemon+"/")
 		if !daemon && (r.User != operatorUser || strings.HasPrefix(r.UserAgent, intruder)) {
@@ -176,12 +177,13 @@ func observe(t *testing.T, s *stage) (all []observed) {
 		all = append(all, observed{Request: r, daemon: daemon})
 		switch {
 		case r.Subresource == "approval":
-			// Admission asks for this right, which no request shows.
+			// Approving a certificate request also needs a right on the signer. The API server's admission checks it,
+			// so the audit log shows no request for it.
 			implied := cluster.Request{User: r.User, Verb: "approve", Group: r.Group, Resource: "signers",
 				Name: signers[r.Name]}
 			all = append(all, observed{Request: implied})
 		case strings.Contains(r.URI, "sendInitialEvents=true"):
-			// If an API server doesn't stream existing objects, a list precedes the same watch.
+			// If an API server doesn't stream existing objects, the watch starts with a list.
 			r.Verb = "list"
 			all = append(all, observed{Request: r, daemon: daemon})
 		}
@@ -189,7 +191,7 @@ func observe(t *testing.T, s *stage) (all []observed) {
 	return all
 }
 
-// right is the smallest part of a rule.
+// right is one verb on one resource.
 type right struct {
 	daemon                                 bool
 	namespace, group, resource, name, verb string
@@ -213,26 +215,26 @@ func (r right) covers(o observed) bool {
 		(r.name == "" || r.name == o.Name) && (r.namespace == "" || r.namespace == o.Namespace)
 }
 
-// shipped reads which rights the operator and the daemons have, as they were applied.
+// shipped reads the rights of the operator and the daemons from the cluster.
 func shipped(t *testing.T, s *stage) (all []right) {
 	t.Helper()
 	all = append(s.rights(t, right{}, contract.OperatorServiceAccount),
 		s.rights(t, right{daemon: true}, "system-wicd-nodes", "windows-daemon-events")...)
 	for _, r := range s.rights(t, right{daemon: true}, contract.ServicesReaderRole) {
-		// One version is like another; and what belongs to a manifest is not read by a host that was
-		// given it when it joined.
+		// Revisions have different names, so only the prefix counts. A host that has just joined doesn't read its
+		// manifest, because the join has already written it.
 		if strings.HasPrefix(r.name, contract.ServicesConfigMapPrefix) {
 			r.name = ""
 		}
 		all = append(all, r)
 	}
 	if len(all) < 20 {
-		t.Fatalf("only %d rights were found: are the roles named otherwise?", len(all))
+		t.Fatalf("only %d rights were found: do the Roles have other names?", len(all))
 	}
 	return all
 }
 
-// rights returns the rights of the Roles and ClusterRoles with some names, as they were applied.
+// rights reads the rights of the Roles and ClusterRoles with the given names from the cluster.
 func (s *stage) rights(t *testing.T, base right, names ...string) (all []right) {
 	t.Helper()
 	cluster, namespaced := &rbacv1.ClusterRoleList{}, &rbacv1.RoleList{}
@@ -253,7 +255,7 @@ func (s *stage) rights(t *testing.T, base right, names ...string) (all []right) 
 	return all
 }
 
-// spread takes rules apart.
+// spread splits rules into single rights.
 func spread(base right, rules []rbacv1.PolicyRule) (all []right) {
 	for _, rule := range rules {
 		names := rule.ResourceNames
@@ -273,7 +275,7 @@ func spread(base right, rules []rbacv1.PolicyRule) (all []right) {
 	return all
 }
 
-// unused are the rights that no request needed.
+// unused returns the rights that no request used.
 func unused(rights []right, seen []observed) (left []right) {
 	for _, r := range rights {
 		if !slices.ContainsFunc(seen, r.covers) {
@@ -283,7 +285,7 @@ func unused(rights []right, seen []observed) (left []right) {
 	return left
 }
 
-// scrape reads the operator's metrics as a user with the right, as a user without it, and without a user.
+// scrape reads the operator's metrics as a user with the right, as a user without the right, and without credentials.
 func (s *stage) scrape(t *testing.T) {
 	s.put(t, &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "scraper"},
@@ -305,7 +307,7 @@ func (s *stage) scrape(t *testing.T) {
 		"who may read them": {s.account(t, metav1.NamespaceDefault, "scraper").BearerToken, http.StatusOK},
 		"somebody else":     {s.account(t, metav1.NamespaceDefault, "passer-by").BearerToken, http.StatusForbidden},
 		"nobody":            {"", http.StatusUnauthorized},
-		// controller-runtime's words for a token that can't be reviewed.
+		// controller-runtime answers 500 to a token that can't be reviewed.
 		"who makes one up": {"eyJhbGciOiJub25lIn0.e30.", http.StatusInternalServerError},
 	} {
 		code, body := s.metrics(t, want.token)
@@ -313,12 +315,12 @@ func (s *stage) scrape(t *testing.T) {
 			t.Errorf("%s gets %d, want %d", who, code, want.code)
 		}
 		if told := strings.Contains(body, "controller_runtime_reconcile_total"); told != (code == http.StatusOK) {
-			t.Errorf("%s is told the metrics: %v", who, told)
+			t.Errorf("%s can read the metrics: %v", who, told)
 		}
 	}
 }
 
-// metrics are what the operator answers to a bearer of a token.
+// metrics requests the operator's metrics with a bearer token.
 func (s *stage) metrics(t *testing.T, token string) (code int, body string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.Operator.Metrics+"/metrics",
@@ -329,9 +331,9 @@ func (s *stage) metrics(t *testing.T, token string) (code int, body string) {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	// The lab has no CA for this certificate.
+	// Don't verify the certificate, because the lab has no CA for it.
 	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // of this machine
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is on this machine
 	defer transport.CloseIdleConnections()
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
@@ -344,7 +346,8 @@ func (s *stage) metrics(t *testing.T, token string) (code int, body string) {
 	return response.StatusCode, string(content)
 }
 
-// renewal lets ten of the fourteen days of a daemon's certificate pass.
+// renewal sets a host's clock ahead by ten of the fourteen days of the daemon's certificate. The daemon must renew its
+// certificate.
 func (s *stage) renewal(t *testing.T) {
 	h := s.Fleet.Hosts[0]
 	services := h.Machine.Host().Services
@@ -354,7 +357,7 @@ func (s *stage) renewal(t *testing.T) {
 		services.Start(t.Context(), contract.ServiceDaemon)); err != nil {
 		t.Fatal(err)
 	}
-	s.await(t, "the certificate to be another", func(context.Context) (bool, string, error) {
+	s.await(t, "the daemon to renew its certificate", func(context.Context) (bool, string, error) {
 		after := hostFile(t, h, contract.PathDaemonCertificate)
 		return !bytes.Equal(before, after), "", nil
 	})
@@ -367,12 +370,13 @@ func (s *stage) renewal(t *testing.T) {
 		return csr.Spec.Username == contract.DaemonUserPrefix+h.Name && len(csr.Status.Certificate) > 0
 	}
 	if !slices.ContainsFunc(list.Items, own) {
-		t.Error("the daemon did not ask for it itself")
+		t.Error("the daemon did not request its new certificate with its own identity")
 	}
 	s.ready(t, h)
 }
 
-// retirement publishes another version, and the operator corrects another client's change of the manifest.
+// retirement publishes a new revision, so that the operator deletes the old manifest. Then it removes the labels of the
+// new manifest, and the operator must restore them.
 func (s *stage) retirement(t *testing.T) {
 	h := s.Fleet.Hosts[0]
 	old := s.instance(t, h).Status.Revision
@@ -388,7 +392,7 @@ func (s *stage) retirement(t *testing.T) {
 		i, err := s.Instance(ctx, h)
 		return err == nil && i.Status.Revision != old && i.Status.Reason == string(contract.ReasonNodeReady), "", err
 	})
-	s.await(t, "the old manifest to be retired", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the operator to delete the old manifest", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,
 			Name: contract.ServicesConfigMapPrefix + old}, &corev1.ConfigMap{})
 		return apierrors.IsNotFound(err), "", client.IgnoreNotFound(err)
@@ -401,15 +405,15 @@ func (s *stage) retirement(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A manifest is immutable, so the operator deletes it and creates it again.
-	s.await(t, "its label to be back", func(ctx context.Context) (bool, string, error) {
+	s.await(t, "the operator to restore the manifest's label", func(ctx context.Context) (bool, string, error) {
 		again := &corev1.ConfigMap{}
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(manifest), again)
 		return len(again.Labels) > 0, "", client.IgnoreNotFound(err)
 	})
 }
 
-// fetches gives the operator another payload, which a daemon fetches from the operator, who looks
-// up whose certificates to accept.
+// fetches gives the operator another payload. A daemon downloads it from the operator. The operator looks up whose
+// client certificates it accepts.
 func (s *stage) fetches(t *testing.T) {
 	h := s.Fleet.Hosts[0]
 	old, dir := s.instance(t, h).Status.Revision, filepath.Join(s.Dir, "payload-next")
@@ -421,8 +425,8 @@ func (s *stage) fetches(t *testing.T) {
 	})
 }
 
-// repeatedEvent makes the operator refuse the same request twice, which is one event that is
-// counted.
+// repeatedEvent makes the operator refuse the same request twice. The operator writes one event and increases its
+// count.
 func (s *stage) repeatedEvent(t *testing.T) {
 	h := s.Fleet.Hosts[0]
 	const name = "refused-twice"
@@ -449,9 +453,10 @@ func (s *stage) repeatedEvent(t *testing.T) {
 	})
 }
 
-// daemonSetPod lets a host leave that has a pod of a DaemonSet, which no drain waits for.
+// daemonSetPod removes a host that has a pod of a DaemonSet. The drain must ignore this pod.
 //
-// It is for Linux, so that the operator reports it at its DaemonSet, soon after it begins to lead.
+// The pod is for Linux, so that the operator reports it in an event about its DaemonSet, soon after the operator
+// becomes the leader.
 func (s *stage) daemonSetPod(t *testing.T) {
 	h := s.Fleet.Hosts[0]
 	labels := map[string]string{"app": "agent"}
@@ -465,7 +470,8 @@ func (s *stage) daemonSetPod(t *testing.T) {
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
-			// Its controller would replace the pod below with a pod that no scheduler assigns to this node.
+			// With another strategy, the DaemonSet's controller would replace the pod below, and no scheduler would
+			// bind the new pod to this node.
 			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType},
 		},
 	}
