@@ -15,7 +15,7 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 	t.Parallel()
 	for _, policy := range find[*admissionregistrationv1.ValidatingAdmissionPolicy](t) {
 		if policy.Name == "windows-workload-daemonset" {
-			// The policy must not block any request, so it must not block when it fails either.
+			// This policy only warns. It must not block requests, even if it can't be evaluated.
 			warns := []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}
 			binding := named[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, policy.Name).Spec
 			if *policy.Spec.FailurePolicy != admissionregistrationv1.Ignore || !slices.Equal(binding.ValidationActions, warns) {
@@ -24,16 +24,18 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 			continue
 		}
 		if policy.Spec.FailurePolicy == nil || *policy.Spec.FailurePolicy != admissionregistrationv1.Fail {
-			t.Errorf("%s lets through what it can't judge", policy.Name)
+			t.Errorf("%s allows requests that it can't evaluate", policy.Name)
 		}
 		binding := named[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, policy.Name).Spec
 		if binding.PolicyName != policy.Name || binding.MatchResources != nil || len(binding.ValidationActions) != 1 ||
 			binding.ValidationActions[0] != admissionregistrationv1.Deny {
-			t.Errorf("%s is bound so: %+v", policy.Name, binding)
+			t.Errorf("the binding of %s is %+v", policy.Name, binding)
 		}
 		if policy.Name == contract.ServicesReaderRole || policy.Name == "windows-node-release" ||
 			policy.Name == "windows-instance-namespace" {
-			continue // they concern any client that writes that role, all clients except the operator, and all clients
+			// These policies apply to all clients that write that role, to all clients except the operator, and to all
+			// clients.
+			continue
 		}
 		if strings.HasPrefix(policy.Name, "windows-operator-") {
 			operator := "request.userInfo.username == '" + csr.OperatorUser(contract.OperatorNamespace) + "'"
@@ -93,7 +95,7 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 	}
 }
 
-// The policy contains the names in CEL. They must equal the annotations that the daemon writes.
+// The policy has the names of annotations in CEL. They must equal the annotations that the daemon writes.
 func TestA34_ThePolicyNamesTheDaemonsAnnotations(t *testing.T) {
 	t.Parallel()
 	policy := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, "windows-daemon-node")

@@ -34,12 +34,13 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// An API server that has what we ship is asked for everything that a daemon must and must not get.
-// Refused means Forbidden, by rights or by policy; anything else, such as an invalid request, would
-// prove nothing.
+// This test sends an API server with the installed manifests all requests that a daemon must be able to make, and
+// requests that it must not be able to make. Refused means Forbidden, by RBAC or by a policy. Any other error, such
+// as an invalid request, would prove nothing.
 func TestA34_ADaemonIsKeptToItsOwnNode(t *testing.T) {
 	t.Parallel()
-	// Its own, as it grants too much, and daemons read by a Role that the operator's tests write.
+	// The test has its own cluster because it grants too many rights, and because the operator's tests change the
+	// Role that lets daemons read.
 	lab := own(t, install, prepare)
 	admin := connect(t, lab.Admin())
 	register(t, admin, metav1.ObjectMeta{Name: "win-a"})
@@ -60,12 +61,12 @@ func TestA34_ADaemonIsKeptToItsOwnNode(t *testing.T) {
 		for name, try := range refusedToDaemons(t) {
 			t.Run(name, func(t *testing.T) {
 				if err := try(t.Context(), daemon); !apierrors.IsForbidden(err) {
-					t.Errorf("was not forbidden but: %v", err)
+					t.Errorf("the request was not forbidden, but returned: %v", err)
 				}
 			})
 		}
 	})
-	t.Run("refused to others of the group", func(t *testing.T) {
+	t.Run("refused to other users in the group", func(t *testing.T) {
 		mallory := as(t, lab, "mallory", contract.DaemonGroup)
 		if err := annotate("win-a", contract.RevisionAnnotation)(t.Context(), mallory); !apierrors.IsForbidden(err) {
 			t.Errorf("a user without a node's name: %v", err)
@@ -80,13 +81,13 @@ func TestA34_ADaemonIsKeptToItsOwnNode(t *testing.T) {
 			}
 		}
 	})
-	t.Run("nothing of it changed a node", func(t *testing.T) {
+	t.Run("the refused requests changed no node", func(t *testing.T) {
 		for _, name := range []string{"win-a", "win-b"} {
 			node, err := admin.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, taint := range node.Spec.Taints { // the controller manager adds its own
+			for _, taint := range node.Spec.Taints { // the controller manager adds its own taints
 				if taint.Key == "a" {
 					t.Errorf("node %s has the taint", name)
 				}
@@ -114,7 +115,7 @@ func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 	}
 	other := patch(a, `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":"ns/another"}}}`)
 	tried := 0
-	until(t, func(ctx context.Context) bool { // the policies hold a moment after they were made
+	until(t, func(ctx context.Context) bool { // the API server enforces policies shortly after they were created
 		tried++
 		return refusedByPolicy(patch(a, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`,
 			contract.StagedAnnotation, tried))(ctx, kubelet))
@@ -144,7 +145,7 @@ func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 			return err
 		},
 	}, refusedByPolicy)
-	// as if no instance had the host any longer and the operator had cordoned its Node
+	// This simulates a Node that belongs to no instance any more, and that the operator has cordoned.
 	if err := patch(a, `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":null}}}`)(t.Context(),
 		admin); err != nil {
 		t.Fatal(err)
@@ -166,7 +167,7 @@ func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 	}
 }
 
-// attempt is something that a daemon tries.
+// attempt is a request that a client makes.
 type attempt func(ctx context.Context, c kubernetes.Interface) error
 
 func allowedToDaemons(t *testing.T) map[string]attempt {
@@ -320,7 +321,7 @@ func refusedToDaemons(t *testing.T) map[string]attempt {
 	return all
 }
 
-// withManaged is a patch that sets managed fields.
+// withManaged returns a patch that sets managed fields.
 func withManaged(load []metav1.ManagedFieldsEntry) string {
 	content, err := json.Marshal(load)
 	if err != nil {
@@ -329,7 +330,8 @@ func withManaged(load []metav1.ManagedFieldsEntry) string {
 	return `{"metadata":{"managedFields":` + string(content) + `}}`
 }
 
-// metadataOfNoRequest fills the memory of whoever watches requests; with finalizers they never go.
+// metadataOfNoRequest returns metadata that certificate requests must not have. It would fill the memory of clients
+// that watch requests. A finalizer would also keep the requests for ever.
 func metadataOfNoRequest() map[string]metav1.ObjectMeta {
 	return map[string]metav1.ObjectMeta{
 		"asks with a finalizer": {Finalizers: []string{"example.com/stay"}},
@@ -343,7 +345,7 @@ func metadataOfNoRequest() map[string]metav1.ObjectMeta {
 	}
 }
 
-// onlyPolicyRefuses returns attempts that grantTooMuch gives the rights for.
+// onlyPolicyRefuses returns requests that RBAC allows after grantTooMuch, so that only a policy can refuse them.
 func onlyPolicyRefuses() map[string]attempt {
 	all := map[string]attempt{
 		"writing its Node's status":     patchStatus("win-a"),
@@ -396,11 +398,11 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 			t.Error(err)
 		}
 		if err := annotate(b, "other")(t.Context(), admin); err != nil {
-			t.Error("the node can't be changed any more:", err)
+			t.Error("the node can no longer be changed:", err)
 		}
 		if err := patch(b, `{"metadata":{"annotations":{"`+contract.ReleasedAnnotation+`":null}}}`)(t.Context(),
 			admin); err != nil {
-			t.Error("the mark can't be removed:", err)
+			t.Error("the annotation can't be removed:", err)
 		}
 	})
 	for name, try := range map[string]attempt{
@@ -460,7 +462,7 @@ func TestTheOperatorHasItsRightsAndNoMore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := try(t.Context(), operator); !apierrors.IsForbidden(err) {
-				t.Errorf("was not forbidden but: %v", err)
+				t.Errorf("the request was not forbidden, but returned: %v", err)
 			}
 		})
 	}
@@ -487,8 +489,8 @@ func windowsLabels() map[string]string {
 	return map[string]string{corev1.LabelOSStable: string(corev1.Windows), "beta.kubernetes.io/os": "windows"}
 }
 
-// waitForPolicies waits until the API server judges by the policies, which follows a moment after
-// they are there.
+// waitForPolicies waits until the API server enforces the policies for daemons. It does so shortly after they were
+// created.
 func waitForPolicies(t *testing.T, daemon kubernetes.Interface) {
 	t.Helper()
 	label := []byte(`{"metadata":{"labels":{"a":"b"}}}`)
@@ -506,8 +508,8 @@ func waitForPolicies(t *testing.T, daemon kubernetes.Interface) {
 	})
 }
 
-// waitForOperatorPolicies waits until the API server judges by the policies about what the operator
-// writes, about a Windows Node for one.
+// waitForOperatorPolicies waits until the API server enforces the policies for the operator. It tests this with a
+// Windows Node.
 func waitForOperatorPolicies(t *testing.T, admin, operator kubernetes.Interface, node string) {
 	t.Helper()
 	until(t, func(ctx context.Context) bool {
@@ -531,7 +533,7 @@ func refusedByPolicy(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
 }
 
-// grantTooMuch gives daemons rights that a careless administrator might.
+// grantTooMuch gives daemons rights that a careless administrator might give.
 func grantTooMuch(t *testing.T, admin, daemon kubernetes.Interface) {
 	t.Helper()
 	_, err := admin.RbacV1().ClusterRoles().Create(t.Context(),
@@ -618,13 +620,13 @@ func listNode(name string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		list, err := c.CoreV1().Nodes().List(ctx, onlyThe(name))
 		if err == nil && len(list.Items) != 1 {
-			return errors.New("it got another number of Nodes than one")
+			return errors.New("the list does not have exactly one Node")
 		}
 		return err
 	}
 }
 
-// readSecret reads a secret in either way: alone, or, as caches do, as a list of one.
+// readSecret reads a Secret by a get, and if this fails, by a list of one object, as caches do.
 func readSecret(namespace, name string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		if _, err := c.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{}); err == nil {
@@ -635,12 +637,12 @@ func readSecret(namespace, name string) attempt {
 	}
 }
 
-// onlyThe lets a list be of one object only.
+// onlyThe returns options for a list of one object.
 func onlyThe(name string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: metav1.ObjectNameField + "=" + name}
 }
 
-// readConfigMap does the same for a ConfigMap.
+// readConfigMap reads a ConfigMap in the same two ways.
 func readConfigMap(namespace, name string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		if _, err := c.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{}); err == nil {
@@ -651,7 +653,7 @@ func readConfigMap(namespace, name string) attempt {
 	}
 }
 
-// listConfigMap lists as the daemon does: one by its name, or all if that is empty.
+// listConfigMap lists ConfigMaps as the daemon does: one by its name, or all if the name is empty.
 func listConfigMap(name string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		options := metav1.ListOptions{}
@@ -660,13 +662,13 @@ func listConfigMap(name string) attempt {
 		}
 		list, err := c.CoreV1().ConfigMaps(contract.OperatorNamespace).List(ctx, options)
 		if err == nil && len(list.Items) != 1 {
-			return errors.New("it got another number of ConfigMaps than one")
+			return errors.New("the list does not have exactly one ConfigMap")
 		}
 		return err
 	}
 }
 
-// listSecret does the same for a Secret.
+// listSecret lists Secrets in the same way.
 func listSecret(name string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		options := metav1.ListOptions{}
@@ -675,7 +677,7 @@ func listSecret(name string) attempt {
 		}
 		list, err := c.CoreV1().Secrets(contract.OperatorNamespace).List(ctx, options)
 		if err == nil && len(list.Items) != 1 {
-			return errors.New("it got another number of Secrets than one")
+			return errors.New("the list does not have exactly one Secret")
 		}
 		return err
 	}
@@ -693,7 +695,7 @@ func writeConfigMap(ctx context.Context, c kubernetes.Interface) error {
 	return err
 }
 
-// letDaemonsRead writes the role that daemons have in our namespace.
+// letDaemonsRead writes the role of the daemons in the operator's namespace.
 func letDaemonsRead(resource, name string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		list, err := c.RbacV1().Roles(contract.OperatorNamespace).List(ctx, onlyThe(contract.ServicesReaderRole))
@@ -725,8 +727,7 @@ func token(namespace, account string) attempt {
 	}
 }
 
-// tellEvent is about an object without a namespace, as the events of Nodes and certificate requests
-// are.
+// tellEvent creates an event about an object without a namespace, such as a Node or a certificate request.
 func tellEvent(node string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		_, err := c.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
@@ -739,14 +740,14 @@ func tellEvent(node string) attempt {
 	}
 }
 
-// ask submits a request and reads it back.
+// ask creates a certificate request and reads it back.
 func ask(ctx context.Context, c kubernetes.Interface, request *certificatesv1.CertificateSigningRequest) error {
 	requests := c.CertificatesV1().CertificateSigningRequests()
 	if _, err := requests.Create(ctx, request, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	if _, err := requests.Get(ctx, request.Name, metav1.GetOptions{}); err == nil {
-		return nil // as the daemon does
+		return nil // the daemon reads it in the same way
 	}
 	_, err := requests.List(ctx, onlyThe(request.Name))
 	return err
@@ -776,7 +777,7 @@ func daemonRequest(t *testing.T, name string) *certificatesv1.CertificateSigning
 	return daemonRequestFor(t, name)
 }
 
-// daemonRequestFor is one with names in addition.
+// daemonRequestFor is like daemonRequest, with additional names in the certificate.
 func daemonRequestFor(t *testing.T, name string, names ...string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

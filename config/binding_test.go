@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Where OLM installs, the operator binds rights. The user here is the operator by name, with every
-// right, so that only the policy can refuse.
+// After an installation with OLM, the operator creates role bindings itself. The user in this test has the operator's
+// name and all rights, so that only the policy can refuse.
 func TestA66_TheOperatorBindsItsOwnRolesOnlyEachAsItIsMeant(t *testing.T) {
 	t.Parallel()
 	lab := common(t)

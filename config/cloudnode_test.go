@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// uninitialized is the taint that Azure's node manager takes away.
+// uninitialized is the taint that Azure's node manager removes.
 const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
 // bound requests a token as a daemon does.
@@ -42,7 +42,7 @@ func requestToken(ctx context.Context, c kubernetes.Interface, account, kind, no
 	return answer.Status.Token, nil
 }
 
-// forAudience requests a token for another service than the API server, otherwise as a daemon does.
+// forAudience requests a token for another service than the API server, and otherwise as a daemon does.
 func forAudience(account, node string, audiences ...string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -92,15 +92,15 @@ func TestA40_ADaemonRequestsTokensForItsOwnNodeOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	manager := withToken(t, lab, token)
-	t.Run("the token is that of its Node", func(t *testing.T) { keptToItsNode(t, admin, manager, a, b) })
-	t.Run("a token of no Node writes nothing", func(t *testing.T) {
+	t.Run("the token gives rights for its Node only", func(t *testing.T) { keptToItsNode(t, admin, manager, a, b) })
+	t.Run("a token without a Node can't write", func(t *testing.T) {
 		free, err := requestToken(t.Context(), admin, account, "", "", 3600)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tries(t, withToken(t, lab, free), map[string]attempt{"a label": patch(a, zone)}, refusedByPolicy)
 	})
-	t.Run("a token ends with its Node", func(t *testing.T) {
+	t.Run("a token becomes invalid when its Node is deleted", func(t *testing.T) {
 		if err := admin.CoreV1().Nodes().Delete(t.Context(), a, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestA40_ADaemonRequestsTokensForItsOwnNodeOnly(t *testing.T) {
 	})
 }
 
-// allowAudience gives daemons the right that the policy's message names.
+// allowAudience grants daemons the right that is named in the policy's message.
 func allowAudience(t *testing.T, admin kubernetes.Interface, audience string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: "windows-token-audience", Namespace: contract.OperatorNamespace}
@@ -140,7 +140,7 @@ func withToken(t *testing.T, lab *cluster.Cluster, token string) kubernetes.Inte
 // zone is a label that Azure's node manager writes.
 const zone = `{"metadata":{"labels":{"topology.kubernetes.io/zone":"eastus-1"}}}`
 
-// keptToItsNode makes the calls of the real node manager of Node a, and others that it must not.
+// keptToItsNode makes the requests of the real node manager on Node a, and requests that it must not be able to make.
 func keptToItsNode(t *testing.T, admin, manager kubernetes.Interface, a, b string) {
 	t.Helper()
 	taint := func(node string) {
@@ -205,7 +205,7 @@ func keptToItsNode(t *testing.T, admin, manager kubernetes.Interface, a, b strin
 	}
 }
 
-// initialise gets a Node and updates it as the node manager does.
+// initialise reads a Node, and updates it as the node manager does.
 func initialise(name string, further func(*corev1.Node)) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		node, err := c.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})

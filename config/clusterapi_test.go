@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// The manifest that is applied separately, because not every cluster has the namespace, must match the generated
-// one.
+// One manifest is applied separately, because its namespace does not exist in every cluster. It must match the
+// generated manifest.
 func TestUserDataMayBeWrittenInBothNamespacesAlike(t *testing.T) {
 	t.Parallel()
 	rules, _ := granted(t)

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Users read the message next to a reason as its explanation.
+// Users read the message as the explanation of the reason in the same row. So both must come from the same condition.
 func TestA75_TheColumnsReasonAndMessageAreOfOneCondition(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("crd/*_*.yaml")

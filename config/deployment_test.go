@@ -17,17 +17,17 @@ func TestA36_TheOperatorRunsWithoutPrivileges(t *testing.T) {
 	t.Parallel()
 	pod := named[*appsv1.Deployment](t, contract.OperatorServiceAccount).Spec.Template.Spec
 	if pod.ServiceAccountName != contract.OperatorServiceAccount {
-		t.Errorf("it runs as %s", pod.ServiceAccountName)
+		t.Errorf("the operator runs as %s", pod.ServiceAccountName)
 	}
 	if pod.HostNetwork || pod.HostPID || pod.HostIPC {
-		t.Error("it shares a namespace with its host")
+		t.Error("the pod shares a namespace with its host")
 	}
 	if s := pod.SecurityContext; s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot ||
 		s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 		t.Errorf("the pod's security context is %+v", pod.SecurityContext)
 	}
 	if v := pod.Volumes; len(v) != 0 {
-		t.Errorf("the operator writes no files, and has the volumes %+v", v)
+		t.Errorf("the operator writes no files, but its pod has the volumes %+v", v)
 	}
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		s := c.SecurityContext
@@ -43,7 +43,7 @@ func TestA36_TheOperatorRunsWithoutPrivileges(t *testing.T) {
 		}
 		for _, port := range c.Ports {
 			if port.HostPort != 0 {
-				t.Errorf("%s takes port %d of its host", c.Name, port.HostPort)
+				t.Errorf("%s uses port %d of its host", c.Name, port.HostPort)
 			}
 		}
 	}
@@ -59,21 +59,21 @@ func TestTheOperatorIsProbedAndBounded(t *testing.T) {
 			pod.PriorityClassName)
 	}
 	if _, selected := pod.NodeSelector["node-role.kubernetes.io/control-plane"]; !selected {
-		t.Errorf("it runs on %v", pod.NodeSelector)
+		t.Errorf("the pod's node selector is %v", pod.NodeSelector)
 	}
 	for _, c := range pod.Containers {
 		if c.LivenessProbe == nil || c.ReadinessProbe == nil {
-			t.Errorf("%s is not probed", c.Name)
+			t.Errorf("%s has no probes", c.Name)
 		}
 		if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() ||
 			c.Resources.Limits.Memory().IsZero() {
-			t.Errorf("%s is not bounded: %+v", c.Name, c.Resources)
+			t.Errorf("%s has no limits: %+v", c.Name, c.Resources)
 		}
 	}
 }
 
-// The API server enforces the Pod Security level for pods, not for the Deployment, so the test creates the pod of its
-// template.
+// The API server checks the Pod Security level of pods, not of Deployments. So this test creates a pod from the
+// Deployment's template.
 func TestA36_TheNamespaceAdmitsTheOperatorsPodAndNoPrivilegedOne(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, common(t).Admin())
@@ -120,20 +120,20 @@ func TestTheNamespaceHasTheLabelsThatUsersKnow(t *testing.T) {
 	}
 }
 
-// A node fetches from the pod that POD_IPS and POD_IP name, or by way of the Service, whose address kubelet
-// tells the pod under a name that follows from the Service's.
+// A node fetches payload from the addresses in the pod's variables POD_IPS and POD_IP, or through the Service.
+// kubelet gives the pod the Service's address in a variable whose name follows from the Service's name.
 func TestNodesReachThePayloadServer(t *testing.T) {
 	t.Parallel()
 	template := named[*appsv1.Deployment](t, contract.OperatorServiceAccount).Spec.Template
 	service := named[*corev1.Service](t, "windows-payload")
 	for key, value := range service.Spec.Selector {
 		if template.Labels[key] != value {
-			t.Errorf("the Service looks for %s=%s", key, value)
+			t.Errorf("the Service selects %s=%s", key, value)
 		}
 	}
 	if service.Namespace != contract.OperatorNamespace || len(service.Spec.Ports) != 1 ||
 		service.Spec.Ports[0].Port != contract.PayloadServerPort {
-		t.Fatalf("the Service has %+v in %s", service.Spec.Ports, service.Namespace)
+		t.Fatalf("the Service has ports %+v in namespace %s", service.Spec.Ports, service.Namespace)
 	}
 	c := template.Spec.Containers[0]
 	if !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool {
@@ -146,21 +146,21 @@ func TestNodesReachThePayloadServer(t *testing.T) {
 			return e.Name == name && e.ValueFrom != nil && e.ValueFrom.FieldRef != nil &&
 				e.ValueFrom.FieldRef.FieldPath == path
 		}) {
-			t.Errorf("the pod is not told its address in %s: %+v", name, c.Env)
+			t.Errorf("the pod does not get its address in %s: %+v", name, c.Env)
 		}
 	}
 	if links := template.Spec.EnableServiceLinks; links != nil && !*links {
-		t.Error("the pod is not told the Service's address")
+		t.Error("the pod does not get the Service's address")
 	}
 }
 
-// The operator's metrics have a port of their name; what monitors it must not take the payload
-// server's for it.
+// Monitoring selects the port of the operator's metrics by its name, so the payload server's port must have another
+// name.
 func TestThePayloadServerIsNotTakenForMetrics(t *testing.T) {
 	t.Parallel()
 	if payloadServer, metrics := named[*corev1.Service](t, "windows-payload"),
 		named[*corev1.Service](
 			t, "windows-machine-config-operator-metrics"); payloadServer.Spec.Ports[0].Name == metrics.Spec.Ports[0].Name {
-		t.Errorf("both have a port %s", payloadServer.Spec.Ports[0].Name)
+		t.Errorf("both Services have a port %s", payloadServer.Spec.Ports[0].Name)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/mirror"
 )
 
-// eventOf is what the daemon of a Node tells about pulls.
+// eventOf returns an event of a Node's daemon about pulls.
 func eventOf(node string) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: node + "."},
@@ -26,7 +26,7 @@ func eventOf(node string) *corev1.Event {
 	}
 }
 
-// tell makes an event of win-a's daemon after a change.
+// tell creates an event of win-a's daemon after a change.
 func tell(change func(*corev1.Event)) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		event := eventOf("win-a")
@@ -40,8 +40,8 @@ func tell(change func(*corev1.Event)) attempt {
 	}
 }
 
-// loads are managed fields that hold no fields of an object. The API server stores them as they are if it knows the
-// version.
+// loads returns large managed fields that own no fields of an object. If the API server knows the version, it stores
+// them unchanged.
 func loads(apiVersion string) map[string][]metav1.ManagedFieldsEntry {
 	entry := func(manager, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion,
@@ -50,8 +50,8 @@ func loads(apiVersion string) map[string][]metav1.ManagedFieldsEntry {
 	all := map[string][]metav1.ManagedFieldsEntry{
 		"one long name": {entry("x", `{"f:`+strings.Repeat("x", 900_000)+`":{}}`)},
 		"one of 70 KiB": {entry("x", `{"f:`+strings.Repeat("x", 70<<10)+`":{}}`)},
-		// Few levels with long names: the API server itself takes half a minute for thousands of levels, or of
-		// managers.
+		// A few levels with long names, because with thousands of levels or managers, the API server itself needs
+		// half a minute.
 		"a deep field": {entry("x", strings.Repeat(`{"f:`+strings.Repeat("x", 1000)+`":`, 100)+"{}"+strings.Repeat("}", 100))},
 	}
 	var fields, managers []string
@@ -66,7 +66,8 @@ func loads(apiVersion string) map[string][]metav1.ManagedFieldsEntry {
 	return all
 }
 
-// The policy's cost grows with what it measures, and an expression that costs too much refuses.
+// Other clients can add many managed fields to a Node. The policy's cost grows with them, and an expression that is
+// too expensive refuses the request. So the daemon must not be blocked.
 func TestA34_ManagedFieldsOfOthersStopNoDaemon(t *testing.T) {
 	t.Parallel()
 	lab := common(t)
@@ -97,7 +98,7 @@ func TestA34_ManagedFieldsOfOthersStopNoDaemon(t *testing.T) {
 	}
 }
 
-// eventsOfDaemons are those that they may make.
+// eventsOfDaemons returns events that daemons may create.
 func eventsOfDaemons() map[string]attempt {
 	all := map[string]attempt{}
 	for _, reason := range []string{mirror.ReasonFallback, mirror.ReasonUnavailable, mirror.ReasonRefused} {
@@ -106,7 +107,7 @@ func eventsOfDaemons() map[string]attempt {
 	return all
 }
 
-// eventsOfNoDaemon are those that none may make, though it may make events.
+// eventsOfNoDaemon returns events that daemons must not create, although they may create events.
 func eventsOfNoDaemon() map[string]attempt {
 	about := func(change func(*corev1.ObjectReference)) attempt {
 		return tell(func(e *corev1.Event) { change(&e.InvolvedObject) })
@@ -150,7 +151,7 @@ func eventsOfNoDaemon() map[string]attempt {
 	}
 }
 
-// rightsThatEventsNeedNot returns attempts that daemons have no right for.
+// rightsThatEventsNeedNot returns requests about events that daemons have no right for.
 func rightsThatEventsNeedNot() map[string]attempt {
 	return map[string]attempt{
 		"tells in our namespace": tell(func(e *corev1.Event) {

@@ -13,12 +13,12 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// lease is what flanneld of a Windows node writes.
+// lease is a patch of the annotations that flanneld writes on a Windows Node.
 const lease = `{"metadata":{"annotations":{"flannel.alpha.coreos.com/backend-type":"vxlan",
 "flannel.alpha.coreos.com/backend-data":"{\"VNI\":4096,\"VtepMAC\":\"00:15:5d:01:02:03\"}",
 "flannel.alpha.coreos.com/public-ip":"10.0.0.5","flannel.alpha.coreos.com/kube-subnet-manager":"true"}}}`
 
-// leaseWith is a lease with other data of the tunnel's end.
+// leaseWith returns such a patch with other data for the tunnel.
 func leaseWith(data string) string {
 	return fmt.Sprintf(`{"metadata":{"annotations":{"flannel.alpha.coreos.com/backend-data":%q}}}`, data)
 }
@@ -47,7 +47,7 @@ func TestA60_FlanneldWritesItsAnnotationsOfItsOwnNodeAndNothingElse(t *testing.T
 	tries(t, flanneld, map[string]attempt{
 		"the lease of another Node":  patch(b, lease, "status"),
 		"its lease, past the status": patch(a, lease),
-		// Linux nodes send to one address what is for one MAC address: the last that claims it gets all.
+		// Linux nodes send all traffic for a MAC address to one node: the last node that claims the MAC address.
 		"A54 the MAC address of a Linux node": patch(a, leaseWith(`{"VNI":4096,"VtepMAC":"ee:8d:cf:69:b3:7c"}`), "status"),
 		"A54 a second MAC address": patch(a, leaseWith(
 			`{"VNI":4096,"VtepMAC":"00:15:5d:01:02:03","VtepMAC":"ee:8d:cf:69:b3:7c"}`), "status"),
@@ -86,8 +86,8 @@ func TestA60_FlanneldWritesItsAnnotationsOfItsOwnNodeAndNothingElse(t *testing.T
 		refusedByPolicy)
 }
 
-// kube-proxy has kubelet's identity on Windows nodes. Its rights don't let a kubelet read all Nodes, or any
-// endpoints except EndpointSlices: the Node authorizer restricts kubelets to their own Node.
+// On Windows nodes, kube-proxy uses kubelet's identity. kube-proxy's rights must not let a kubelet read all Nodes, or
+// endpoints other than EndpointSlices, because the Node authorizer restricts a kubelet to its own Node.
 func TestA54_KubeProxysRightsShowAKubeletNoOtherNode(t *testing.T) {
 	t.Parallel()
 	lab := withFlannel(t)
@@ -123,7 +123,7 @@ func TestA54_KubeProxysRightsShowAKubeletNoOtherNode(t *testing.T) {
 	}, apierrors.IsForbidden)
 }
 
-// applyFlannel gives what nodes on flannel's network need.
+// applyFlannel applies the manifests for nodes on flannel's network.
 func applyFlannel(ctx context.Context, lab *cluster.Cluster) error {
 	if err := offer(ctx, lab, "kube-flannel"); err != nil {
 		return err

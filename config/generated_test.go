@@ -36,7 +36,7 @@ func TestGeneratedFilesAreFresh(t *testing.T) {
 		"provider": "config/bootstrap/rbac", "object-bootstrap": "api/bootstrap/v1alpha1"} {
 		files, err := os.ReadDir(filepath.Join(fresh, generated))
 		if err != nil || len(files) == 0 {
-			t.Fatalf("nothing was generated for %s: %v", committed, err)
+			t.Fatalf("%s has no generated counterpart: %v", committed, err)
 		}
 		for _, file := range files {
 			want, err := os.ReadFile(filepath.Join(fresh, generated, file.Name()))
@@ -45,7 +45,7 @@ func TestGeneratedFilesAreFresh(t *testing.T) {
 			}
 			got, err := os.ReadFile(filepath.Join(root, committed, file.Name()))
 			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%s/%s is not what the code says (%v): run make generate", committed, file.Name(), err)
+				t.Errorf("%s/%s is outdated (%v): run make generate", committed, file.Name(), err)
 			}
 		}
 	}
@@ -56,7 +56,7 @@ func run(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), program, args...)
 	command.Dir = dir
-	command.Env = append(os.Environ(), "CGO_ENABLED=0") // as make has it, though the race detector needs it
+	command.Env = append(os.Environ(), "CGO_ENABLED=0") // as make does; the race detector of the test itself needs cgo
 	output, err := command.CombinedOutput()
 	if err != nil {
 		t.Fatalf("running %s %v: %v\n%s", filepath.Base(program), args, err, output)

@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// write is a merge patch of a Secret in the operator's namespace.
+// write returns a merge patch of a Secret in the operator's namespace.
 func write(name, patch string) attempt {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		_, err := c.CoreV1().Secrets(contract.OperatorNamespace).Patch(ctx, name, types.MergePatchType, []byte(patch),
@@ -38,7 +38,7 @@ func TestA86_AHostWritesItsOwnAnswersOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// More rights than the operator gives, so that the policy decides.
+	// The role gives more rights than the operator would, so that only the policy can refuse.
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: "all-secrets"},
 		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"*"}}}}
 	binding := &rbacv1.RoleBinding{ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName,
@@ -52,7 +52,7 @@ func TestA86_AHostWritesItsOwnAnswersOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := as(t, lab, contract.HostUserPrefix+"one", contract.HostGroup)
-	// The API server sees rights and policies a moment later.
+	// The API server enforces new rights and policies after a moment.
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) { return refusedByPolicy(write(other, `{}`)(ctx, host)), nil })
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/plane"
 )
 
-// Clusters that several tests share. The tests don't change the installed objects, and use unique names for their
+// Several tests share these clusters. The tests don't change the installed objects, and use unique names for their
 // own objects. The first test that needs a cluster starts it, and TestMain stops it.
 var (
 	installedOnce = sync.OnceValues(func() (*cluster.Cluster, error) { return together(install, prepare) })
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// together is start for clusters that last until TestMain ends them.
+// together starts a cluster that runs until TestMain stops it.
 func together(steps ...step) (*cluster.Cluster, error) {
 	lab, err := start(context.Background(), steps...)
 	if err == nil {
@@ -52,13 +52,13 @@ func together(steps ...step) (*cluster.Cluster, error) {
 	return lab, err
 }
 
-// common returns a cluster with our installed manifests, for tests that don't change them.
+// common returns a shared cluster with the installed manifests.
 func common(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	return once(t, installedOnce)
 }
 
-// withFlannel is common with what nodes on flannel's network need.
+// withFlannel returns a shared cluster that also has the manifests for nodes on flannel's network.
 func withFlannel(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	return once(t, flannelOnce)
@@ -74,7 +74,7 @@ func once(t *testing.T, started func() (*cluster.Cluster, error)) *cluster.Clust
 	return lab
 }
 
-// own is a cluster that only this test has, after these steps.
+// own starts a cluster for one test, and runs these steps in it.
 func own(t *testing.T, steps ...step) *cluster.Cluster {
 	t.Helper()
 	plane.SkipIfShort(t)
@@ -90,7 +90,7 @@ func own(t *testing.T, steps ...step) *cluster.Cluster {
 	return lab
 }
 
-// step is something that is done in a new cluster.
+// step is done in a new cluster.
 type step func(ctx context.Context, lab *cluster.Cluster) error
 
 func start(ctx context.Context, steps ...step) (*cluster.Cluster, error) {
@@ -106,7 +106,7 @@ func start(ctx context.Context, steps ...step) (*cluster.Cluster, error) {
 	return lab, nil
 }
 
-// kubectl runs it as an administrator would, in this folder.
+// kubectl runs kubectl in the folder config, as an administrator would.
 func kubectl(ctx context.Context, lab *cluster.Cluster, args ...string) (string, error) {
 	output, err := exec.CommandContext(ctx, lab.Binaries.Kubectl,
 		append([]string{"--kubeconfig", lab.Kubeconfig}, args...)...).CombinedOutput()
@@ -116,7 +116,7 @@ func kubectl(ctx context.Context, lab *cluster.Cluster, args ...string) (string,
 	return string(output), nil
 }
 
-// offer makes namespaces.
+// offer creates namespaces.
 func offer(ctx context.Context, lab *cluster.Cluster, names ...string) error {
 	admin, err := kubernetes.NewForConfig(lab.Admin())
 	if err != nil {
@@ -131,9 +131,9 @@ func offer(ctx context.Context, lab *cluster.Cluster, names ...string) error {
 	return nil
 }
 
-// install applies what an administrator would.
+// install applies the manifests, as an administrator would.
 func install(ctx context.Context, lab *cluster.Cluster) error {
-	// OpenShift's namespaces, next to ours; not every cluster has the Machine API's namespace
+	// OpenShift has these namespaces. The Machine API's namespace is missing here, because not every cluster has it.
 	if err := offer(ctx, lab, contract.MachineConfigNamespace, contract.ConfigNamespace); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func install(ctx context.Context, lab *cluster.Cluster) error {
 	return err
 }
 
-// prepare creates the objects of the attempts, except Windows Nodes, because each test has its own.
+// prepare creates the objects for the requests, except Windows Nodes, because each test has its own.
 func prepare(ctx context.Context, lab *cluster.Cluster) error {
 	admin, err := kubernetes.NewForConfig(lab.Admin())
 	if err != nil {
@@ -211,14 +211,14 @@ func register(t *testing.T, admin kubernetes.Interface, meta metav1.ObjectMeta) 
 	return node.Name
 }
 
-// two are Windows Nodes that no other test has.
+// two creates two Windows Nodes for one test.
 func two(t *testing.T, admin kubernetes.Interface) (a, b string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{GenerateName: "win-"}
 	return register(t, admin, meta), register(t, admin, meta)
 }
 
-// The lab's manifests are part of the installed ones. The samples are tested unchanged.
+// The lab's manifests select from the installed manifests. The samples are tested unchanged.
 func TestTheOtherManifestsFitWhatIsInstalled(t *testing.T) {
 	t.Parallel()
 	lab := common(t)
@@ -230,10 +230,10 @@ func TestTheOtherManifestsFitWhatIsInstalled(t *testing.T) {
 		}
 		return output
 	}
-	do("get", "-k", "lab", "-o", "name") // it fails for what is not there
+	do("get", "-k", "lab", "-o", "name") // the command fails if an object does not exist
 	do("apply", "--server-side", "-k", "lab")
 	if warned := do("apply", "--server-side", "--dry-run=server", "-k", "samples"); strings.Contains(warned, "Warning") {
 		t.Errorf("the samples: %s", warned)
 	}
-	do("kustomize", "monitoring") // the API server does not know its types
+	do("kustomize", "monitoring") // only built, because the API server does not know these types
 }

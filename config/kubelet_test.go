@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// registers has the kubelet of a new Node register it, with what change makes of it.
+// registers lets the kubelet of a new Node register the Node after a change.
 func registers(t *testing.T, lab *cluster.Cluster, change func(*corev1.Node)) attempt {
 	t.Helper()
 	return func(ctx context.Context, _ kubernetes.Interface) error {
@@ -75,8 +75,9 @@ func TestA54_AKubeletDrawsNoTrafficOfOtherNodes(t *testing.T) {
 	}, func(err error) bool { return err == nil })
 }
 
-// A finalizer that exists before the operator has marked the Node stays just as long. If owners of a Node are
-// deleted, the Node is deleted as well, and could be registered again without the operator's cordon.
+// If a Node has a finalizer before the operator has marked it, the finalizer could keep the Node for ever. If a Node
+// has owners and they are deleted, the Node is deleted as well, and could be registered again without the operator's
+// cordon.
 func TestA54_AKubeletDoesNotDecideWhenItsNodeGoes(t *testing.T) {
 	t.Parallel()
 	lab := common(t)
@@ -116,8 +117,8 @@ func requests(t *testing.T, meta metav1.ObjectMeta) attempt {
 	}
 }
 
-// Kubernetes removes requests after a day at most, but not those with a finalizer, and the operator's
-// cache holds all that are there.
+// Kubernetes deletes certificate requests after a day at most, except requests with a finalizer. The operator's cache
+// holds all existing requests.
 func TestA51_NoNodeAndNoHostThatJoinsMakesARequestThatStays(t *testing.T) {
 	t.Parallel()
 	lab := common(t)
@@ -149,8 +150,8 @@ func TestA51_NoNodeAndNoHostThatJoinsMakesARequestThatStays(t *testing.T) {
 		func(err error) bool { return err == nil })
 }
 
-// untilKubeletsAreBound waits until the API server judges by the policy about kubelets, which follows a
-// moment after it is there.
+// untilKubeletsAreBound waits until the API server enforces the policy for kubelets. It does so shortly after the
+// policy was created.
 func untilKubeletsAreBound(t *testing.T, lab *cluster.Cluster) {
 	t.Helper()
 	until(t, func(ctx context.Context) bool {

@@ -18,17 +18,17 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// machineSets is how the files of examples begin, one for each cloud.
+// machineSets is the beginning of the names of the example files, one for each cloud.
 const machineSets = "samples/machineset-"
 
-// suffix is what the MachineSet controller adds to a set's name for each of its Machines.
+// suffix simulates the suffix that the MachineSet controller adds to a set's name for each of its Machines.
 const suffix = "-abcde"
 
-// provider is what a cloud's machine controller reads.
+// provider is the provider spec that a cloud's machine controller reads.
 type provider struct {
 	spec any
 	kind string
-	// group and version of the spec.
+	// version is the API version of the spec.
 	version string
 }
 
@@ -44,7 +44,7 @@ func providers() map[contract.Platform]provider {
 	}
 }
 
-// example reads the MachineSet of a platform.
+// example reads the example MachineSet of a platform.
 func example(t *testing.T, platform contract.Platform) *machinev1beta1.MachineSet {
 	t.Helper()
 	for _, m := range manifests(t) {
@@ -74,7 +74,7 @@ func TestEveryCloudsMachineSetIsWhatItsMachineControllerReads(t *testing.T) {
 				"CredentialsSecret": ""} {
 				secret := spec.FieldByName(field)
 				if secret.IsNil() || want != "" && secret.Elem().FieldByName("Name").String() != want {
-					t.Errorf("%s is not set right", field)
+					t.Errorf("%s has the wrong value", field)
 				}
 			}
 		})
@@ -90,10 +90,10 @@ func TestEveryCloudsMachineSetMakesMachinesThatBecomeNodes(t *testing.T) {
 			labels := set.Spec.Template.Labels
 			if labels[contract.MachineOSLabel] != contract.OSIDWindows ||
 				set.Namespace != contract.MachineAPINamespace {
-				t.Error("its Machines are none of ours")
+				t.Error("the operator would ignore its Machines")
 			}
 			if _, ok := set.Spec.Template.Spec.Labels[contract.WorkerLabel]; !ok {
-				t.Error("its nodes are no workers")
+				t.Error("its nodes are not labelled as workers")
 			}
 			for key, value := range set.Spec.Selector.MatchLabels {
 				if labels[key] != value {
@@ -101,7 +101,7 @@ func TestEveryCloudsMachineSetMakesMachinesThatBecomeNodes(t *testing.T) {
 				}
 			}
 			if labels["machine.openshift.io/cluster-api-machineset"] != set.Name {
-				t.Error("its Machines have another set's name")
+				t.Error("its Machines have the name of another set")
 			}
 			size := set.Annotations
 			if size["machine.openshift.io/vCPU"] == "" || size["machine.openshift.io/memoryMb"] == "" ||
@@ -114,17 +114,16 @@ func TestEveryCloudsMachineSetMakesMachinesThatBecomeNodes(t *testing.T) {
 				Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.7"}},
 			}, platform, nil)
 			if reading.Entry == nil {
-				t.Errorf("a Machine of it becomes no instance: %+v", reading)
+				t.Errorf("a Machine of the set would get no instance: %+v", reading)
 			}
 			if platform == contract.PlatformAzure && len(set.Name+suffix) > 15 {
-				t.Error("Azure does not take so long a name for a Windows machine")
+				t.Error("the name is too long for a Windows machine on Azure")
 			}
 		})
 	}
 }
 
-// The API server, with OpenShift's own definition, also finds errors that a strict decoder can't find, such as
-// values that are not allowed.
+// A real API server with OpenShift's own CRD finds more errors than a strict decoder, such as forbidden values.
 func TestARealAPIServerTakesEveryCloudsMachineSet(t *testing.T) {
 	t.Parallel()
 	lab := own(t)

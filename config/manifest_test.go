@@ -26,14 +26,14 @@ import (
 
 const kustomizationFile = "kustomization.yaml"
 
-// manifest is one object in one file.
+// manifest is an object and its file.
 type manifest struct {
 	file   string
 	object client.Object
 }
 
-// manifests decodes every object of the folder strictly: an unknown field, which kubectl would pass
-// over or report as a warning, fails.
+// manifests decodes every object in the folder strictly. An unknown field is an error here, whereas kubectl would
+// ignore it or only warn.
 func manifests(t *testing.T) []manifest {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -136,9 +136,9 @@ func TestEveryManifestDecodesStrictly(t *testing.T) {
 	for _, m := range manifests(t) {
 		kind := m.object.GetObjectKind().GroupVersionKind()
 		id := strings.Join([]string{kind.Group, kind.Kind, m.object.GetNamespace(), m.object.GetName()}, "/")
-		// each cluster has only the one for its cloud
+		// This is no duplicate, because a cluster gets only the file for its cloud.
 		if other := seen[id]; other != "" && !strings.HasPrefix(m.file, machineSets) {
-			t.Errorf("%s stands in %s and in %s", id, other, m.file)
+			t.Errorf("%s is defined in %s and in %s", id, other, m.file)
 		}
 		seen[id] = m.file
 	}

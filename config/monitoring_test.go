@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Dashboards and other rules know these names.
+// Users' dashboards and rules use these names.
 func TestTheRecordingRulesHaveTheNamesThatUsersKnow(t *testing.T) {
 	t.Parallel()
 	rule := named[*monitoringv1.PrometheusRule](t, "windows-prometheus-k8s-rules")

@@ -26,22 +26,22 @@ func TestA55_OnlyThePayloadAndPrometheusReachTheOperatorsPod(t *testing.T) {
 	} {
 		policy := named[*networkingv1.NetworkPolicy](t, name).Spec
 		if diff := cmp.Diff(policy.PodSelector.MatchLabels, pod.Labels); diff != "" {
-			t.Errorf("%s is not about the operator's pod: %s", name, diff)
+			t.Errorf("%s does not select the operator's pod: %s", name, diff)
 		}
 		if len(policy.PolicyTypes) != 1 || policy.PolicyTypes[0] != networkingv1.PolicyTypeIngress ||
 			len(policy.Ingress) != 1 || len(policy.Ingress[0].Ports) != 1 {
 			t.Fatalf("%s: %+v", name, policy)
 		}
 		if got := policy.Ingress[0].Ports[0].Port.StrVal; got != from.port || ports[got] != from.number {
-			t.Errorf("%s opens %s, which is %d", name, got, ports[got])
+			t.Errorf("%s opens port %s, which is %d", name, got, ports[got])
 		}
 		peers := policy.Ingress[0].From
 		if from.namespace == "" && len(peers) > 0 {
-			t.Errorf("%s: nodes are no peers that a policy can name: %+v", name, peers)
+			t.Errorf("%s: a policy can't select nodes as peers: %+v", name, peers)
 		}
 		if from.namespace != "" && (len(peers) != 1 || peers[0].PodSelector != nil || peers[0].IPBlock != nil ||
 			peers[0].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != from.namespace) {
-			t.Errorf("%s lets in %+v", name, peers)
+			t.Errorf("%s allows the peers %+v", name, peers)
 		}
 	}
 }

@@ -22,10 +22,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// linux is a Node of the control plane.
+// linux is the name of a control-plane Node.
 const linux = "master-0"
 
-// This is what an attacker can do with a stolen token of the operator. Policies limit this as far as they can.
+// An attacker may steal a token of the operator. This test tries what the attacker could do. Policies must limit it.
 func TestA36_AStolenTokenOfTheOperatorIsBoundByPolicies(t *testing.T) {
 	t.Parallel()
 	lab := common(t)
@@ -48,13 +48,13 @@ func TestA36_AStolenTokenOfTheOperatorIsBoundByPolicies(t *testing.T) {
 	}
 }
 
-// tries makes attempts and wants the same of each.
+// tries makes requests, and checks that all have the wanted result.
 func tries(t *testing.T, c kubernetes.Interface, all map[string]attempt, want func(error) bool) {
 	t.Helper()
 	for name, try := range all {
 		t.Run(name, func(t *testing.T) {
 			if err := try(t.Context(), c); !want(err) {
-				t.Errorf("it ended with: %v", err)
+				t.Errorf("the request returned: %v", err)
 			}
 		})
 	}
@@ -115,7 +115,7 @@ func thiefMayNot(t *testing.T, a string) map[string]attempt {
 	return all
 }
 
-// requested submits a daemon's request after a change.
+// requested creates a daemon's certificate request after a change.
 func requested(t *testing.T, name string, change func(*certificatesv1.CertificateSigningRequestSpec)) attempt {
 	t.Helper()
 	request := daemonRequest(t, name)
@@ -125,7 +125,7 @@ func requested(t *testing.T, name string, change func(*certificatesv1.Certificat
 	return func(ctx context.Context, c kubernetes.Interface) error { return ask(ctx, c, request) }
 }
 
-// mint requests a token of the bootstrapper that ends with a Secret, or with none.
+// mint requests a token for the bootstrapper. The token ends with a Secret, or with none.
 func mint(secret string, seconds int64) attempt {
 	return mintIn(contract.OperatorNamespace, secret, seconds)
 }
@@ -143,7 +143,7 @@ func mintIn(namespace, secret string, seconds int64) attempt {
 	}
 }
 
-// approvals tests which requests can be approved with the operator's token.
+// approvals tests which certificate requests can be approved with the operator's token.
 func approvals(t *testing.T, lab *cluster.Cluster, operator kubernetes.Interface) {
 	t.Helper()
 	bootstrapper := contract.BootstrapUser(contract.OperatorNamespace)
@@ -174,7 +174,7 @@ func approvals(t *testing.T, lab *cluster.Cluster, operator kubernetes.Interface
 			request := daemonRequest(t, "")
 			request.GenerateName = "asked-"
 			test.change(&request.Spec)
-			// With every right, as this is about approvals only.
+			// The requester gets all rights, because this test is only about approvals.
 			made, err := as(t, lab, test.requester, "system:masters").CertificatesV1().CertificateSigningRequests().
 				Create(t.Context(), request, metav1.CreateOptions{})
 			if err != nil {
@@ -182,11 +182,11 @@ func approvals(t *testing.T, lab *cluster.Cluster, operator kubernetes.Interface
 			}
 			err = decide(t, operator, made, certificatesv1.CertificateApproved)
 			if test.allowed && err != nil || !test.allowed && !refusedByPolicy(err) {
-				t.Errorf("its approval ended with: %v", err)
+				t.Errorf("the approval returned: %v", err)
 			}
 			if !test.allowed {
 				if err := decide(t, operator, made, certificatesv1.CertificateDenied); err != nil {
-					t.Errorf("its denial ended with: %v", err)
+					t.Errorf("the denial returned: %v", err)
 				}
 			}
 		})
@@ -204,7 +204,7 @@ func decide(t *testing.T, c kubernetes.Interface, request *certificatesv1.Certif
 	return err
 }
 
-// machines tries which Machines may be deleted.
+// machines tests which Machines can be deleted with the operator's token.
 func machines(t *testing.T, lab *cluster.Cluster, config *rest.Config) {
 	t.Helper()
 	dirs, err := cluster.OpenShiftCRDDirs(t.Context(), "machine/v1beta1")
@@ -248,7 +248,7 @@ func machines(t *testing.T, lab *cluster.Cluster, config *rest.Config) {
 			}
 			err := operator.Delete(t.Context(), machine)
 			if test.allowed && err != nil || !test.allowed && !refusedByPolicy(err) {
-				t.Errorf("its deletion ended with: %v", err)
+				t.Errorf("the deletion returned: %v", err)
 			}
 		})
 	}
@@ -256,7 +256,7 @@ func machines(t *testing.T, lab *cluster.Cluster, config *rest.Config) {
 		`{"spec":{"replicas":9}}`} {
 		err := operator.Patch(t.Context(), set.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(change)))
 		if !apierrors.IsForbidden(err) {
-			t.Errorf("%s on a MachineSet ended with: %v", change, err)
+			t.Errorf("%s on a MachineSet returned: %v", change, err)
 		}
 	}
 }

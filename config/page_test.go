@@ -18,8 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// triedBy returns the tests of commands, by the command's beginning. Commands that begin with kubectl are run
-// below.
+// triedBy returns which test runs a command, by the beginning of the command. This file runs commands that begin with
+// kubectl.
 func triedBy() map[string]string {
 	const image, bundle = "TestA64_AnImageIsPushedAndPulledBackWithItsPartsAndItsSignature",
 		"TestA67_FromCopiesOfWhatTheBundleNamesEverythingInstallsAndHostsJoin"
@@ -38,29 +38,29 @@ func triedBy() map[string]string {
 	}
 }
 
-// command is a command of a page, with its here-document.
+// command is a command on a page, together with its here-document.
 type command struct{ page, text string }
 
 var (
-	// starts is the first line of a command, which is indented or in a fence; shells and programs are
-	// those that pages name.
+	// starts matches the first line of a command, which is indented or in a fence. It has the shells and programs
+	// that the pages use.
 	starts = regexp.MustCompile(`^(?: {4,}|\t+)(?:\$ )?((?:(?:kubectl|oc|helm|wmco-e2e|make|go|ssh|ssh-keygen|scp|kubeadm|curl|` +
 		`skopeo|net|reg|icacls|[A-Z][a-z]+-[A-Z]\w+|ln|cd|[A-Z_]+=\S+|[a-z]+=\$\(\w+)(?: |$)|\S+\.exe(?: |$)).*)$`)
 	comment = regexp.MustCompile(`\s+# .*$`)
-	// continued is a line whose command goes on in the next.
+	// continued matches a line whose command continues on the next line.
 	continued = regexp.MustCompile(`(?:\\|\||&&)$`)
 	blank     = regexp.MustCompile(`<[^<>]+>`)
-	// fence is a block of YAML with how far it is indented.
+	// fence matches a fenced block of YAML and its indentation.
 	fence  = regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)^ *```$")
 	fenced = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
-	// block is what is indented further than a list, up to the next empty line.
+	// block matches YAML that is indented further than a list, up to the next empty line.
 	block = regexp.MustCompile(`(?m)^( {4,})((?:apiVersion|spec):.*\n(?:^ {4,}.*\n)*)`)
-	// changes are the verbs of kubectl that a try must not carry out.
+	// changes matches kubectl commands that are only run as a dry run.
 	changes = regexp.MustCompile(`\bkubectl (?:apply|create|patch|annotate|label|delete|drain|uncordon|expose|` +
 		`autoscale)\b`)
 )
 
-// commands lists the commands of README.md and of the pages directly in docs/.
+// commands returns the commands in README.md and on the pages directly in docs/.
 func commands(t *testing.T) (all []command) {
 	t.Helper()
 	pages, err := filepath.Glob("../docs/*.md")
@@ -75,7 +75,7 @@ func commands(t *testing.T) (all []command) {
 		all = append(all, commandsOf(filepath.Base(page), strings.Split(string(content), "\n"))...)
 	}
 	if len(all) < 100 {
-		t.Fatalf("only %d commands were found", len(all))
+		t.Fatalf("found only %d commands", len(all))
 	}
 	return all
 }
@@ -107,7 +107,7 @@ func commandsOf(page string, lines []string) (all []command) {
 	return all
 }
 
-// untried are the beginnings of commands that docs/testing.md says no test runs.
+// untried returns the beginnings of commands that no test runs, according to docs/testing.md.
 func untried(t *testing.T) map[string]bool {
 	t.Helper()
 	page, err := os.ReadFile("../docs/testing.md")
@@ -128,7 +128,7 @@ func untried(t *testing.T) map[string]bool {
 	return all
 }
 
-// beginning gives the longest beginning of a command among those that are known.
+// beginning returns the longest known beginning of a command.
 func beginning[V any](text string, known map[string]V) string {
 	longest := ""
 	for prefix := range known {
@@ -146,24 +146,24 @@ func TestEachCommandOfThePagesIsTriedOrNamedAsTriedNowhere(t *testing.T) {
 		by, without := beginning(c.text, elsewhere), beginning(c.text, nowhere)
 		used[by], used[without] = true, true
 		if by == "" && without == "" && !strings.HasPrefix(c.text, "kubectl ") {
-			t.Errorf("%s: no test runs %q: name one in triedBy, or the command in docs/testing.md", c.page, c.text)
+			t.Errorf("%s: no test runs %q: add its test to triedBy, or the command to docs/testing.md", c.page, c.text)
 		}
 	}
 	for prefix := range nowhere {
 		if !used[prefix] && !strings.HasPrefix(prefix, "kind: ") {
-			t.Errorf("docs/testing.md says that %q is tried nowhere, and no page has it", prefix)
+			t.Errorf("docs/testing.md says that no test runs %q, but no page has this command", prefix)
 		}
 	}
 	for prefix, test := range elsewhere {
 		found := exec.CommandContext(t.Context(), "git", "grep", "-q", "^func "+test+"(", "--", "..")
 		if err := found.Run(); err != nil || !used[prefix] {
-			t.Errorf("%q, tried by %s: that test, or such a command, does not exist (%v)", prefix, test, err)
+			t.Errorf("%q, which %s should run: the test or the command does not exist (%v)", prefix, test, err)
 		}
 	}
 }
 
-// Every command for kubectl is run as the page has it, with names for its blanks, by a shell. What
-// would change something is sent as a dry run, which the API server decides like the real one.
+// A shell runs each kubectl command of the pages, with names for the blanks. A command that would change something is
+// sent as a dry run, and the API server checks it like a real request.
 func TestAnAPIServerAcceptsTheCommandsOfThePages(t *testing.T) {
 	t.Parallel()
 	lab := own(t, install)
@@ -183,7 +183,7 @@ func TestAnAPIServerAcceptsTheCommandsOfThePages(t *testing.T) {
 		})
 	}
 	if tried < 40 {
-		t.Errorf("only %d commands were tried", tried)
+		t.Errorf("ran only %d commands", tried)
 	}
 }
 
@@ -205,11 +205,11 @@ func try(ctx context.Context, lab *cluster.Cluster, dir, text string) (string, e
 	return string(output), err
 }
 
-// settings are what is shown of a WindowsMachineConfig alone.
+// settings is the header for examples that show only the spec of a WindowsMachineConfig.
 const settings = "\napiVersion: windowsmachineconfig.openshift.io/v1alpha1\nkind: WindowsMachineConfig\nmetadata: {name: cluster}"
 
-// indented are the objects in a page's blocks of YAML that are indented, not fenced: a whole object, or the
-// spec of a WindowsMachineConfig.
+// indented returns the objects in a page's YAML blocks that are indented, not fenced: a whole object, or the spec of
+// a WindowsMachineConfig.
 func indented(t *testing.T, page string) (all []string) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("..", "docs", page))
@@ -219,7 +219,7 @@ func indented(t *testing.T, page string) (all []string) {
 	for _, block := range block.FindAllStringSubmatch(fenced.ReplaceAllString(string(content), ""), -1) {
 		text := strings.ReplaceAll("\n"+block[2], "\n"+block[1], "\n")
 		switch {
-		case strings.Contains(text, "\nEOF\n"): // it is part of a command
+		case strings.Contains(text, "\nEOF\n"): // this YAML is part of a command
 		case strings.HasPrefix(text, "\napiVersion: "):
 			all = append(all, text)
 		case strings.HasPrefix(text, "\nspec:\n"):
@@ -229,7 +229,7 @@ func indented(t *testing.T, page string) (all []string) {
 	return all
 }
 
-// examples are the objects in a page's blocks of YAML.
+// examples returns the objects in a page's YAML blocks.
 func examples(t *testing.T, page string) (all []string) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("..", "docs", page))
@@ -287,11 +287,11 @@ func TestAnAPIServerAcceptsTheExamplesOfThePages(t *testing.T) {
 		}
 	}
 	if tried < 14 {
-		t.Errorf("only %d examples were tried", tried)
+		t.Errorf("tried only %d examples", tried)
 	}
 }
 
-// desk is a directory with what commands name: the manifests, and files of the user's.
+// desk creates a directory with the files that commands use: the manifests, and a user's files.
 func desk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -312,7 +312,7 @@ func desk(t *testing.T) string {
 	return dir
 }
 
-// furnish makes the objects that commands name.
+// furnish creates the objects that commands use.
 func furnish(t *testing.T, lab *cluster.Cluster) {
 	t.Helper()
 	admin := connect(t, lab.Admin())

@@ -22,14 +22,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/kubectlwindows"
 )
 
-// maxWords is how long a quick start may be.
+// maxWords is the maximal length of a quick start.
 const maxWords = 1000
 
 var (
 	numbered = regexp.MustCompile(`(?m)^(\d+)\. `)
-	// shown is output, which pages have in fences, with how far it is indented.
+	// shown matches a fenced block of output and its indentation.
 	shown = regexp.MustCompile("(?ms)^( *)```text\n(.*?)^ *```$")
-	// pluginWord is an argument as a shell splits them, quotes included.
+	// pluginWord matches one argument as a shell splits them, including quotes.
 	pluginWord = regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`)
 	pathsNamed = regexp.MustCompile("(?m)(?:^|[ `])((?:config|docs|tools)/[A-Za-z0-9_./-]+)")
 )

@@ -24,8 +24,8 @@ spec: {address: 10.0.0.1, username: Administrator}
 	withoutFinalizer = `{"metadata":{"finalizers":null}}`
 )
 
-// A user removed a part and installs again with `kubectl apply --server-side -k config/default`, over the remaining
-// objects.
+// A user removed a part of the installation. Then the user installs again over the remaining objects, with `kubectl
+// apply --server-side -k config/default`.
 func TestA65_ItIsInstalledOverWhatARemovalLeft(t *testing.T) {
 	t.Parallel()
 	lab := own(t, install)
@@ -43,7 +43,7 @@ func TestA65_ItIsInstalledOverWhatARemovalLeft(t *testing.T) {
 	}
 	apply := []string{"apply", "--server-side", "-k", "default"}
 	inNamespace := []string{"-n", contract.OperatorNamespace}
-	free := func() { // as docs/install.md says
+	free := func() { // the steps of docs/install.md
 		do("", append([]string{"patch", "windowsinstance", "10.0.0.1", "--type=merge", "-p", withoutFinalizer}, inNamespace...)...)
 	}
 
@@ -55,12 +55,12 @@ func TestA65_ItIsInstalledOverWhatARemovalLeft(t *testing.T) {
 	t.Run("the namespace waits for the finalizer of a host", func(t *testing.T) {
 		do(joinedHost, "create", "-f", "-")
 		do("", "delete", "namespace", contract.OperatorNamespace, "--wait=false")
-		// while its content is being deleted, apply still works on the remaining objects
+		// While the content of the namespace is being deleted, apply still works on the remaining objects.
 		do("", append([]string{"wait", "--for=delete", "deployment/" + contract.OperatorServiceAccount,
 			"--timeout=60s"}, inNamespace...)...)
 		output, err := try("", apply...)
 		if err == nil || !strings.Contains(output, contract.OperatorNamespace+" because it is being terminated") {
-			t.Errorf("it was installed into a namespace that goes: %v: %s", err, output)
+			t.Errorf("apply succeeded in a namespace that is being deleted: %v: %s", err, output)
 		}
 		free()
 		do("", "wait", "--for=delete", "namespace/"+contract.OperatorNamespace, "--timeout=60s")
@@ -73,7 +73,7 @@ func TestA65_ItIsInstalledOverWhatARemovalLeft(t *testing.T) {
 		do("", apply...)
 		output, err := try(strings.Replace(joinedHost, "10.0.0.1", "10.0.0.2", 1), "create", "-f", "-")
 		if err == nil || !strings.Contains(output, "terminating") {
-			t.Errorf("a host was listed in a CRD that goes: %v: %s", err, output)
+			t.Errorf("a host was added although the CRD is being deleted: %v: %s", err, output)
 		}
 		free()
 		do("", "wait", "--for=delete", "crd/"+instancesCRD, "--timeout=60s")
@@ -83,7 +83,7 @@ func TestA65_ItIsInstalledOverWhatARemovalLeft(t *testing.T) {
 		expectInstalled(t, lab)
 		free()
 	})
-	t.Run("no webhook is left that would refuse without its operator", func(t *testing.T) {
+	t.Run("no webhook remains that would block requests without the operator", func(t *testing.T) {
 		for _, kind := range []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
 			if output, err := try("", "get", kind, "-o", "name"); err != nil || strings.TrimSpace(output) != "" {
 				t.Errorf("%s: %v: %s", kind, err, output)
@@ -92,7 +92,7 @@ func TestA65_ItIsInstalledOverWhatARemovalLeft(t *testing.T) {
 	})
 }
 
-// expectInstalled looks for what the removed namespace had, and for what is bound to it.
+// expectInstalled checks the objects of the removed namespace and their bindings.
 func expectInstalled(t *testing.T, lab *cluster.Cluster) {
 	t.Helper()
 	admin, ctx := connect(t, lab.Admin()), t.Context()
@@ -110,6 +110,6 @@ func expectInstalled(t *testing.T, lab *cluster.Cluster) {
 	}
 	policies, err := admin.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
 	if err != nil || len(policies.Items) == 0 {
-		t.Errorf("there are no policies: %v", err)
+		t.Errorf("the policies are missing: %v", err)
 	}
 }

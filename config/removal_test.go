@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// played runs a program with a stand-in of kubectl that succeeds and does nothing, and a stand-in of go, which runs
-// the check before a removal and passes or fails as requested. It returns the calls of kubectl.
+// played runs a program with two fake commands. kubectl does nothing and succeeds. go simulates the check before a
+// removal, which passes if passes is set. played returns the calls of kubectl.
 func played(t *testing.T, passes bool, program string, args ...string) (calls []string, err error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,7 +27,7 @@ func played(t *testing.T, passes bool, program string, args ...string) (calls []
 		"PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	output, err := c.CombinedOutput()
 	t.Logf("%s", output)
-	text, _ := os.ReadFile(filepath.Join(dir, "calls")) // none if it was not called
+	text, _ := os.ReadFile(filepath.Join(dir, "calls")) // the file is missing if kubectl was not called
 	return slices.Collect(strings.Lines(string(text))), err
 }
 
@@ -56,18 +56,19 @@ func TestNothingIsDeletedAfterACheckThatFailed(t *testing.T) {
 			}
 			checks++
 			if calls, err := played(t, false, "bash", "-c", block); err == nil || slices.ContainsFunc(calls, deletes) {
-				t.Errorf("%s: %v, and kubectl is called: %q\n%s", page, err, calls, block)
+				t.Errorf("%s: %v, but kubectl is called: %q\n%s", page, err, calls, block)
 			}
 			calls, err := played(t, true, "bash", "-c", block)
 			calls = slices.DeleteFunc(calls, func(call string) bool { return !deletes(call) })
-			own := len(makes.FindAllString(block, -1)) * 2 // deletions by the Makefile, for a cluster without OpenShift
+			// The Makefile also deletes what it applies for a cluster without OpenShift.
+			own := len(makes.FindAllString(block, -1)) * 2
 			if err != nil || len(calls) != own+strings.Count(block, "kubectl delete") {
-				t.Errorf("%s: %v, and of it is done: %q\n%s", page, err, calls, block)
+				t.Errorf("%s: %v, and these commands ran: %q\n%s", page, err, calls, block)
 			}
 		}
 	}
 	if checks < 2 {
-		t.Errorf("%d checks were found", checks)
+		t.Errorf("found %d checks", checks)
 	}
 }
 
@@ -87,28 +88,28 @@ func TestMakeInstallsAndRemovesWhatTheKindOfClusterHas(t *testing.T) {
 				removal = append(removal, "delete --ignore-not-found -k "+part+"\n")
 			}
 			if err != nil || !slices.Equal(calls, want) {
-				t.Errorf("it is installed by %q: %v", calls, err)
+				t.Errorf("make install runs %q: %v", calls, err)
 			}
 			calls, err = played(t, true, "make", "undeploy", "CLUSTER="+cluster)
 			slices.Sort(calls)
 			slices.Sort(removal)
 			if err != nil || !slices.Equal(calls, removal) {
-				t.Errorf("it is removed by %q: %v", calls, err)
+				t.Errorf("make uninstall runs %q: %v", calls, err)
 			}
 			if calls, err = played(t, false, "make", "undeploy", "CLUSTER="+cluster); err == nil || len(calls) > 0 {
-				t.Errorf("while there are hosts, it is removed by %q: %v", calls, err)
+				t.Errorf("with hosts in the cluster, make uninstall runs %q: %v", calls, err)
 			}
 		})
 	}
 	for _, target := range []string{"deploy", "undeploy"} {
 		if calls, err := played(t, true, "make", target, "CLUSTER=okd"); err == nil || len(calls) > 0 {
-			t.Errorf("a kind that is none: %q, %v", calls, err)
+			t.Errorf("with an unknown kind of cluster: %q, %v", calls, err)
 		}
 	}
 }
 
-// A user who changes from kubectl to OLM deletes all applied objects, except the namespace and the CRDs. Without
-// these, all hosts would be removed.
+// A user who changes from kubectl to OLM deletes all applied objects, except the namespace and the CRDs. If these
+// were deleted, all hosts would be removed.
 func TestBeforeOLMOnlyNamespaceAndCRDsAreKept(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/olm.md")
@@ -121,19 +122,19 @@ func TestBeforeOLMOnlyNamespaceAndCRDsAreKept(t *testing.T) {
 	for _, match := range regexp.MustCompile(`kubectl delete --ignore-not-found -k config/(\S+)`).FindAllStringSubmatch(section, -1) {
 		got = append(got, match[1])
 	}
-	want := []string{"cluster-api", "monitoring", "workload"} // what is applied besides
+	want := []string{"cluster-api", "monitoring", "workload"} // parts that are applied separately
 	whole, err := os.ReadFile("default/kustomization.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, match := range regexp.MustCompile(`(?m)^- \.\./(\S+)$`).FindAllStringSubmatch(string(whole), -1) {
 		if match[1] != "namespace" && match[1] != "crd" {
-			want = append(want, match[1]) // of these rbac has what machine-api has
+			want = append(want, match[1]) // rbac contains the objects of machine-api
 		}
 	}
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Errorf("these are deleted: %q; these are to be: %q", got, want)
+		t.Errorf("the deleted parts are %q, want %q", got, want)
 	}
 }

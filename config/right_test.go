@@ -17,10 +17,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// place is where a role holds: a namespace, or everywhere.
+// place is a role and the namespace where it applies. An empty namespace means everywhere.
 type place struct{ namespace, role string }
 
-// granted lists the subjects and the rules of each role.
+// granted returns the rules and the subjects of each role.
 func granted(t *testing.T) (rules map[place][]rbacv1.PolicyRule, subjects map[place][]rbacv1.Subject) {
 	t.Helper()
 	rules, subjects = map[place][]rbacv1.PolicyRule{}, map[place][]rbacv1.Subject{}
@@ -42,24 +42,24 @@ func granted(t *testing.T) (rules map[place][]rbacv1.PolicyRule, subjects map[pl
 func TestEveryRoleIsGivenToSomebodyAndNothingElseIs(t *testing.T) {
 	t.Parallel()
 	rules, subjects := granted(t)
-	aggregated := place{"", "windows-bootstrap-provider-objects"} // to the role of Cluster API's controllers
+	aggregated := place{"", "windows-bootstrap-provider-objects"} // Cluster API's role aggregates this role
 	for where := range rules {
 		if len(subjects[where]) == 0 && where != aggregated {
-			t.Errorf("nobody has the role %v", where)
+			t.Errorf("the role %v is not bound", where)
 		}
 	}
-	written := place{contract.OperatorNamespace, contract.ServicesReaderRole} // by the operator
-	builtIn := place{"", "system:node-bootstrapper"}                          // by the API server
+	written := place{contract.OperatorNamespace, contract.ServicesReaderRole} // the operator writes this role
+	builtIn := place{"", "system:node-bootstrapper"}                          // the API server has this role
 	for where := range subjects {
 		if _, known := rules[where]; !known && where != written && where != builtIn {
-			t.Errorf("the role %v is given but does not exist", where)
+			t.Errorf("the role %v is bound but does not exist", where)
 		}
 	}
 	operator := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: contract.OperatorNamespace,
 		Name: contract.OperatorServiceAccount}
 	for where, who := range subjects {
 		if operators(where) && !slices.Equal(who, []rbacv1.Subject{operator}) {
-			t.Errorf("the operator's role %v is given to %v", where, who)
+			t.Errorf("the operator's role %v is bound to %v", where, who)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestTheTableOfRightsNamesAllThatTheOperatorHas(t *testing.T) {
 			for _, resource := range rule.Resources {
 				word := cmp.Or(words[resource], strings.TrimSuffix(resource, "s"))
 				if operators(where) && !strings.Contains(strings.ToLower(table), word) {
-					t.Errorf("SECURITY.md does not say that the operator may %v %s %v", rule.Verbs, resource, where)
+					t.Errorf("SECURITY.md lacks that the operator may %v %s %v", rule.Verbs, resource, where)
 				}
 			}
 		}
@@ -117,19 +117,19 @@ func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
 			t.Errorf("%v may %s: %v", where, verb, rule)
 		}
 	}
-	creates := slices.Equal(rule.Verbs, []string{"create"}) // of an object that has no name yet
+	creates := slices.Equal(rule.Verbs, []string{"create"}) // the name of a new object can't be restricted
 	for _, resource := range rule.Resources {
 		switch resource {
 		case "secrets", "serviceaccounts/token", "signers":
-			// In its own namespace the operator publishes Secrets whose names follow from their content, and
-			// makes those that are named after instances.
+			// In its own namespace, the operator publishes Secrets whose names follow from their content, and creates
+			// Secrets that are named after instances. So the rule can't have their names.
 			own := resource == "secrets" && where.namespace == contract.OperatorNamespace
 			if len(rule.ResourceNames) == 0 && !creates && !own {
-				t.Errorf("%v has %s of any name: %v", where, resource, rule)
+				t.Errorf("%v applies to %s with any name: %v", where, resource, rule)
 			}
 		case "leases", "roles", "rolebindings":
 			if len(rule.ResourceNames) == 0 && !creates {
-				t.Errorf("%v has %s of any name: %v", where, resource, rule)
+				t.Errorf("%v applies to %s with any name: %v", where, resource, rule)
 			}
 		case "clusterroles", "clusterrolebindings", "users", "groups", "validatingadmissionpolicies",
 			"validatingadmissionpolicybindings":
@@ -138,8 +138,8 @@ func checkRule(t *testing.T, where place, rule rbacv1.PolicyRule) {
 		inNamespace := []string{"secrets", "configmaps", "serviceaccounts/token", "roles", "rolebindings", "leases",
 			"events",
 			"windowsinstances", "windowsinstances/status"}
-		// The owner of a pod that can't run may be in any namespace: the event about it is created there. The
-		// operator doesn't read or change events.
+		// The operator creates an event in the namespace of the owner of a pod that can't run, which may be any
+		// namespace. It doesn't read or change events.
 		tells := resource == "events" && creates
 		if where.namespace == "" && slices.Contains(inNamespace, resource) && !tells {
 			t.Errorf("%s is granted in every namespace: %v", resource, rule)
@@ -174,7 +174,7 @@ func TestA34_TheDaemonsRightsAreFew(t *testing.T) {
 	}
 }
 
-// Kubernetes' own role for joining hosts also lets them read requests, because kubelet waits for its certificate.
+// Kubernetes' own role for joining hosts also lets hosts read requests, because kubelet waits for its certificate.
 func TestTheTableOfRightsSaysWhatHostsMayReadOfRequests(t *testing.T) {
 	t.Parallel()
 	lab := common(t)
@@ -208,12 +208,12 @@ func TestTheTableOfRightsSaysWhatHostsMayReadOfRequests(t *testing.T) {
 		_, row, _ := strings.Cut(string(page), "\n| "+who)
 		row, _, _ = strings.Cut(row, "\n")
 		if may := strings.Split(row, " | ")[1]; !strings.Contains(may, test.says) {
-			t.Errorf("SECURITY.md does not say that %s may %s, but: %s", who, test.says, may)
+			t.Errorf("SECURITY.md lacks that %s may %s; it has: %s", who, test.says, may)
 		}
 	}
 }
 
-// verbsFor asks what a client may do with a resource of the whole cluster.
+// verbsFor returns what a client may do with a cluster-scoped resource.
 func verbsFor(ctx context.Context, t *testing.T, c kubernetes.Interface, resource string) (verbs []string) {
 	t.Helper()
 	review, err := c.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{

@@ -46,11 +46,11 @@ func TestA72_EachBuildThatAHostMayHaveHasARuntimeClass(t *testing.T) {
 		got = append(got, class)
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("the RuntimeClasses are %+v instead of %+v", got, want)
+		t.Errorf("the RuntimeClasses are %+v, want %+v", got, want)
 	}
 }
 
-// The workload guard gives pods these classes: without them such a pod could not be created.
+// The workload guard sets these RuntimeClasses on pods. If one is missing, such a pod can't be created.
 func TestA73_TheWorkloadGuardGivesClassesThatAreInstalled(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("workload/class.yaml")
@@ -67,7 +67,7 @@ func TestA73_TheWorkloadGuardGivesClassesThatAreInstalled(t *testing.T) {
 		installed[build.RuntimeClass] = true
 	}
 	if len(classes.Data) == 0 {
-		t.Error("the condition gives no class")
+		t.Error("the condition sets no RuntimeClass")
 	}
 	for tag, class := range classes.Data {
 		if !installed[class] {

@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A value that the operator's types can't hold must not get into the cluster, because no client of the operator
-// could read the object.
+// If a value doesn't fit the operator's types, no client of the operator can read the object. So the API server must
+// refuse it.
 func TestA62_SettingsThatCanNotBeReadAreRefused(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, common(t).Admin())
@@ -71,7 +71,8 @@ func TestA62_SettingsThatCanNotBeReadAreRefused(t *testing.T) {
 	}
 }
 
-// If no Node accepts a label or taint, the API server would refuse each write of the operator.
+// If Nodes can't have a label or taint, the API server would refuse each write of the operator. So the setting must
+// be refused.
 func TestLabelsAndTaintsThatNoNodeTakesAreRefused(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, common(t).Admin())
@@ -105,7 +106,7 @@ func TestLabelsAndTaintsThatNoNodeTakesAreRefused(t *testing.T) {
 	}
 }
 
-// Without a WindowsMachineConfig the operator takes its own defaults: they are the CRD's.
+// Without a WindowsMachineConfig, the operator uses its own defaults. They must equal the CRD's defaults.
 func TestDefaultsOfTheCRDAreThoseOfTheOperator(t *testing.T) {
 	t.Parallel()
 	admin := connect(t, common(t).Admin())

@@ -28,7 +28,7 @@ const (
 	guardLabel       = "windowsmachineconfig.openshift.io/workload-guard"
 )
 
-// warnings are what the API server warned of.
+// warnings records the API server's warnings.
 type warnings struct {
 	mutex sync.Mutex
 	texts []string
@@ -40,7 +40,7 @@ func (w *warnings) HandleWarningHeader(_ int, _, text string) {
 	w.texts = append(w.texts, text)
 }
 
-// take gives what was warned of since it was asked last.
+// take returns the warnings since the last call.
 func (w *warnings) take() []string {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
@@ -49,7 +49,7 @@ func (w *warnings) take() []string {
 	return taken
 }
 
-// workloads is an API server with the policies about workloads at work, and two namespaces.
+// workloads returns an API server that enforces the workload policies, and creates two namespaces.
 func workloads(t *testing.T) (kubernetes.Interface, *warnings) {
 	t.Helper()
 	lab := own(t)
@@ -74,7 +74,7 @@ func workloads(t *testing.T) (kubernetes.Interface, *warnings) {
 	for _, part := range []string{"runtimeclass", "admission", "workload"} {
 		run(t, ".", lab.Binaries.Kubectl, "--kubeconfig", lab.Kubeconfig, "apply", "--server-side", "-k", part)
 	}
-	until(t, func(ctx context.Context) bool { // the accounts, and the policies
+	until(t, func(ctx context.Context) bool { // waits for the accounts and the policies
 		for _, namespace := range []string{guardedNamespace, otherNamespace, classless} {
 			if _, err := dry(ctx, admin, namespace, windowsPod()); err != nil {
 				return false
@@ -92,12 +92,12 @@ func onlyTry() metav1.CreateOptions {
 	return metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}
 }
 
-// dry is what the API server makes of a pod.
+// dry creates a pod as a dry run, and returns the pod as the API server changes it.
 func dry(ctx context.Context, c kubernetes.Interface, namespace string, pod *corev1.Pod) (*corev1.Pod, error) {
 	return c.CoreV1().Pods(namespace).Create(ctx, pod, onlyTry())
 }
 
-// windowsPod selects Windows nodes; an image is one container more.
+// windowsPod returns a pod that selects Windows nodes. Each image is an additional container.
 func windowsPod(images ...string) *corev1.Pod {
 	pod := plainPod(images...)
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelOSStable: "windows"}
@@ -137,10 +137,10 @@ func hostProcess() *corev1.WindowsSecurityContextOptions {
 	return &corev1.WindowsSecurityContextOptions{HostProcess: &yes, RunAsUserName: &user}
 }
 
-// completed is a case of what a pod becomes.
+// completed is a test case: a pod, and the changes that the API server must make.
 type completed struct {
 	pod *corev1.Pod
-	// os and class are what it has then; "" is none.
+	// os and class are the pod's values afterwards. An empty string means no value.
 	os, class string
 	// tolerates reports whether the pod tolerates the taint of Windows nodes.
 	tolerates bool
@@ -186,7 +186,8 @@ func completions() map[string]completed {
 		"images that agree":                    {pod: windowsPod("a:x-ltsc2019", "b:ltsc2019"), os: "windows", class: "windows2019", tolerates: true},
 		"images that do not agree":             {pod: windowsPod("a:ltsc2019", "b:ltsc2025"), os: "windows", tolerates: true},
 		"a tag that only has it in the middle": {pod: windowsPod("a:ltsc2019-1"), os: "windows", tolerates: true},
-		// Server 2025 runs it as well, and a cluster without Server 2022 has no class for it.
+		// Windows Server 2025 can run this image as well, and a cluster without Server 2022 has no RuntimeClass for
+		// it.
 		"an image of 2022": {pod: windowsPod("a:ltsc2022"), os: "windows", tolerates: true},
 		"a container that runs first": {os: "windows", class: "windows2019", tolerates: true,
 			pod: edited(windowsPod(), func(s *corev1.PodSpec) {
@@ -219,7 +220,7 @@ func completions() map[string]completed {
 	}
 }
 
-// The real API server completes pods for Windows, and refuses what Windows can't do.
+// A real API server completes pods for Windows, and refuses pods that Windows can't run.
 func TestA73_PodsForWindowsGetWhatTheyLackWhereANamespaceAsksForIt(t *testing.T) {
 	t.Parallel()
 	admin, warned := workloads(t)
@@ -231,30 +232,30 @@ func TestA73_PodsForWindowsGetWhatTheyLackWhereANamespaceAsksForIt(t *testing.T)
 				continue
 			}
 			if got := system(pod); got != want.os {
-				t.Errorf("%s: its system is %q, want %q", name, got, want.os)
+				t.Errorf("%s: the pod's OS is %q, want %q", name, got, want.os)
 			}
 			if got := className(pod); got != want.class {
-				t.Errorf("%s: its class is %q, want %q", name, got, want.class)
+				t.Errorf("%s: the RuntimeClass is %q, want %q", name, got, want.class)
 			}
 			if got := toleratesWindows(pod); got != want.tolerates {
 				t.Errorf("%s: it tolerates %v", name, pod.Spec.Tolerations)
 			}
 			for _, own := range want.pod.Spec.Tolerations {
 				if !slices.Contains(pod.Spec.Tolerations, own) {
-					t.Errorf("%s: it no longer tolerates %v", name, own)
+					t.Errorf("%s: the pod no longer tolerates %v", name, own)
 				}
 			}
 			if build := want.pod.Spec.NodeSelector[contract.BuildLabel]; build != "" &&
 				pod.Spec.NodeSelector[contract.BuildLabel] != build {
-				t.Errorf("%s: its selector became %v", name, pod.Spec.NodeSelector)
+				t.Errorf("%s: the node selector changed to %v", name, pod.Spec.NodeSelector)
 			}
 			// The RuntimeClass that the policy sets selects the build, as a RuntimeClass in the pod does.
 			if strings.HasPrefix(want.class, "windows") && pod.Spec.NodeSelector[contract.BuildLabel] == "" {
-				t.Errorf("%s: no build is selected: %v", name, pod.Spec.NodeSelector)
+				t.Errorf("%s: the pod selects no build: %v", name, pod.Spec.NodeSelector)
 			}
 		}
 	})
-	t.Run("gives no class where that is not asked for", func(t *testing.T) {
+	t.Run("sets no RuntimeClass if the namespace doesn't request it", func(t *testing.T) {
 		pod, err := dry(t.Context(), admin, classless, windowsPod("a:ltsc2019"))
 		if err != nil || system(pod) != "windows" || !toleratesWindows(pod) || className(pod) != "" {
 			t.Errorf("%v: %q, %q", err, system(pod), className(pod))
@@ -270,7 +271,7 @@ func TestA73_PodsForWindowsGetWhatTheyLackWhereANamespaceAsksForIt(t *testing.T)
 			t.Errorf("%v, tolerations %v", err, got.Spec.Tolerations)
 		}
 	})
-	t.Run("refuses what Windows can't do", func(t *testing.T) {
+	t.Run("refuses pods that Windows can't run", func(t *testing.T) {
 		one := int64(1)
 		for name, edit := range map[string]func(*corev1.PodSpec){
 			"fsGroup":   func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{FSGroup: &one} },
@@ -286,10 +287,10 @@ func TestA73_PodsForWindowsGetWhatTheyLackWhereANamespaceAsksForIt(t *testing.T)
 				t.Errorf("%s: %v", name, err)
 			}
 			if _, err = dry(t.Context(), admin, otherNamespace, edited(windowsPod(), edit)); err != nil {
-				t.Errorf("%s, in a namespace that does not ask for it: %v", name, err)
+				t.Errorf("%s, in a namespace without the label: %v", name, err)
 			}
 		}
-		// an install without that RuntimeClass
+		// This simulates an installation without that RuntimeClass.
 		if err := admin.NodeV1().RuntimeClasses().Delete(t.Context(), "windows2025", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +299,7 @@ func TestA73_PodsForWindowsGetWhatTheyLackWhereANamespaceAsksForIt(t *testing.T)
 			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `RuntimeClass "windows2025" not found`)
 		})
 	})
-	t.Run("touches no other namespace", func(t *testing.T) {
+	t.Run("changes no pods in other namespaces", func(t *testing.T) {
 		for name, c := range completions() {
 			pod, err := dry(t.Context(), admin, otherNamespace, c.pod.DeepCopy())
 			if err != nil {
@@ -306,7 +307,7 @@ func TestA73_PodsForWindowsGetWhatTheyLackWhereANamespaceAsksForIt(t *testing.T)
 				continue
 			}
 			if system(pod) != system(c.pod) || className(pod) != className(c.pod) {
-				t.Errorf("%s: has become %q, %q", name, system(pod), className(pod))
+				t.Errorf("%s: changed to %q, %q", name, system(pod), className(pod))
 			}
 			if c.class == "" && toleratesWindows(pod) != toleratesWindows(c.pod) {
 				t.Errorf("%s: tolerates %v", name, pod.Spec.Tolerations)
@@ -339,7 +340,7 @@ func TestA73_PodsForWindowsGetWhatTheyLackWhereANamespaceAsksForIt(t *testing.T)
 	})
 }
 
-// everywhere is a DaemonSet that tolerates everything.
+// everywhere returns a DaemonSet that tolerates all taints.
 func everywhere(edit func(spec *corev1.PodSpec)) *appsv1.DaemonSet {
 	labels := map[string]string{"app": "all"}
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: appsv1.DaemonSetSpec{
@@ -383,12 +384,12 @@ func warnsOfDaemonSets(t *testing.T, admin kubernetes.Interface, warned *warning
 		_, err := admin.AppsV1().DaemonSets(guardedNamespace).Create(t.Context(), everywhere(c.edit), onlyTry())
 		got := warned.take()
 		if err != nil || (len(got) > 0) != c.warn || c.warn && !strings.Contains(got[0], "kubernetes.io/os: linux") {
-			t.Errorf("%s: %v, warned of %q", name, err, got)
+			t.Errorf("%s: %v, warnings %q", name, err, got)
 		}
 	}
 	_, err := admin.AppsV1().DaemonSets(otherNamespace).Create(t.Context(), everywhere(nil), onlyTry())
 	if got := warned.take(); err != nil || len(got) > 0 {
-		t.Errorf("in a namespace that does not ask for it: %v, %q", err, got)
+		t.Errorf("in a namespace without the label: %v, %q", err, got)
 	}
 }
 
@@ -418,14 +419,14 @@ func count(pod *corev1.Pod, key string) int {
 		func(t corev1.Toleration) bool { return t.Key != key }))
 }
 
-// Before 1.36 the API server does not have these kinds: nothing that is applied there names them.
+// API servers before 1.36 don't know these kinds, so the manifests for older clusters must not have them.
 func TestA73_WhatOlderAPIServersLackStandsApart(t *testing.T) {
 	t.Parallel()
 	for _, m := range manifests(t) {
 		switch policy := m.object.(type) {
 		case *admissionregistrationv1.MutatingAdmissionPolicy:
 			if policy.Spec.FailurePolicy == nil || *policy.Spec.FailurePolicy != admissionregistrationv1.Ignore {
-				t.Errorf("%s refuses what it can't judge", policy.Name)
+				t.Errorf("%s refuses requests that it can't evaluate", policy.Name)
 			}
 			named[*admissionregistrationv1.MutatingAdmissionPolicyBinding](t, policy.Name)
 		case *admissionregistrationv1.MutatingAdmissionPolicyBinding:
