@@ -8,8 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// A joining host receives the confidential part over its only connection, so that no service must restart when the
-// daemon can read that part itself.
+// A host receives the confidential part during its join. Otherwise services would restart when the daemon can read
+// this part itself.
 func TestAHostGetsTheConfidentialPartWithItsManifest(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -39,12 +39,12 @@ func TestAHostGetsTheConfidentialPartWithItsManifest(t *testing.T) {
 				t.Fatal(err)
 			}
 			if asked != (test.verdict == "done") || asked && string(told.Confidential) != string(data) {
-				t.Errorf("it was told %q", told.Confidential)
+				t.Errorf("the host was told the confidential part %q", told.Confidential)
 			}
 			looked := contract.PreflightRequest{}
 			if _, err = w.machine.Request(contract.VerbPreflight, &looked); err != nil ||
 				looked.NodeName != contract.FactHostname {
-				t.Errorf("the Node is to be named by %q, %v", looked.NodeName, err)
+				t.Errorf("the preflight's source of the node name is %q, %v", looked.NodeName, err)
 			}
 		})
 	}

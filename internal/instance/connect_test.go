@@ -11,7 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// firstContact knows what hosts were made with, and what user data has now.
+// firstContact returns the host keys that were given to hosts at their creation, and the keys in the present user
+// data.
 type firstContact struct {
 	key, present string
 	err          error
@@ -31,8 +32,8 @@ func TestAHostThatWasMadeWithASharedKeyIsPinnedByItsOwn(t *testing.T) {
 		shows          string
 		proves         []string
 		provingFails   error
-		given, pinned  string // by the user, and before
-		machine        bool   // that is its source
+		given, pinned  string // given by the user, and pinned before
+		machine        bool   // the instance was created from a Machine
 		verdict        string
 		reason         contract.Reason
 		pins, expected string

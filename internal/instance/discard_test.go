@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// origins is what became of every Machine.
+// origins returns the same state for every Machine.
 type origins struct {
 	now journey.Origin
 	err error
@@ -20,7 +20,7 @@ func (o *origins) Origin(context.Context, *v1alpha1.WindowsInstance) (journey.Or
 	return o.now, o.err
 }
 
-// ofMachine is an instance of a Machine that has joined.
+// ofMachine returns an instance of a Machine whose host has joined.
 func ofMachine() *v1alpha1.WindowsInstance {
 	i := leaving()
 	i.Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-a", UID: "machine"}
@@ -36,14 +36,14 @@ func TestAHostGoesWithItsMachineAndIsNotContacted(t *testing.T) {
 	i := ofMachine()
 	want(t, w.remove.Discard(t.Context(), i, drainTimeout), "waits", contract.ReasonMachineLeaving)
 	if n := w.getNode(t); n == nil || n.Spec.Unschedulable {
-		t.Errorf("who removes the Machine drains its Node, and we have touched it: %+v", n)
+		t.Errorf("the owner of the Machine drains its Node, but the operator has changed it: %+v", n)
 	}
 	machine.now = journey.Origin{}
 	want(t, w.remove.Discard(t.Context(), i, drainTimeout), "done", "")
 	if w.getNode(t) != nil || w.machine.Dials() != 0 {
-		t.Errorf("the Node is still there, or the host was contacted %d times", w.machine.Dials())
+		t.Errorf("the Node still exists, or the host was contacted %d times", w.machine.Dials())
 	}
-	// whoever removed the Machine may have removed the Node, too
+	// If the Machine was deleted, its Node may be deleted as well.
 	want(t, w.remove.Discard(t.Context(), i, drainTimeout), "done", "")
 }
 
@@ -57,14 +57,14 @@ func TestANodeThatNobodyDrainsIsDrainedWhileItsMachineIsThere(t *testing.T) {
 	i := ofMachine()
 	want(t, w.remove.Discard(t.Context(), i, drainTimeout), "waits", contract.ReasonDraining)
 	if n := w.getNode(t); !n.Spec.Unschedulable {
-		t.Error("pods may still come")
+		t.Error("pods can still be scheduled to the node")
 	}
 	w.clock = w.clock.Add(drainTimeout + 1)
 	want(t, w.remove.Discard(t.Context(), i, drainTimeout), "waits", contract.ReasonDrainBlocked)
-	machine.now = journey.Origin{} // nothing holds up a Machine that is gone
+	machine.now = journey.Origin{} // after the Machine is gone, nothing waits for the drain
 	want(t, w.remove.Discard(t.Context(), i, drainTimeout), "done", "")
 	if w.getNode(t) != nil {
-		t.Error("the Node is still there")
+		t.Error("the Node still exists")
 	}
 }
 
@@ -80,7 +80,7 @@ func TestWhatBecameOfAMachineMustBeKnownBeforeItsNodeGoes(t *testing.T) {
 	w.broken["delete"] = errors.New("away")
 	want(t, w.remove.Discard(t.Context(), ofMachine(), drainTimeout), "waits", contract.ReasonAPICallFailed)
 	if w.getNode(t) == nil {
-		t.Error("the Node is gone")
+		t.Error("the Node was deleted")
 	}
 }
 
@@ -94,11 +94,11 @@ func TestTheNodeOfAnotherHostStaysWhenAMachineGoes(t *testing.T) {
 	i.Spec.ProviderID = "cloud://win-a"
 	want(t, w.remove.Discard(t.Context(), i, drainTimeout), "done", "")
 	if w.getNode(t) == nil {
-		t.Error("another host's Node is gone")
+		t.Error("another host's Node was deleted")
 	}
 }
 
-// The operator names the host, and a template that is a member of a domain the domain.
+// The operator sets the host name. If the template of a host is a domain member, the template determines the domain.
 func TestAHostThatIsToBeRenamedKeepsItsDomain(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -120,7 +120,7 @@ func TestAHostThatIsToBeRenamedKeepsItsDomain(t *testing.T) {
 			i.Spec.Hostname = "win-abc12"
 			w.join(t, i, &journey.Session{}, v1alpha1.PhasePreflight)
 			if i.Status.NodeName != test.want {
-				t.Errorf("the node is to be called %q, want %q", i.Status.NodeName, test.want)
+				t.Errorf("the node name is %q, want %q", i.Status.NodeName, test.want)
 			}
 		})
 	}
@@ -137,7 +137,7 @@ func TestAHostThatIsToBeRenamedIsKnownByTheNameItWillHave(t *testing.T) {
 	i.Spec.Hostname = "win-abc12"
 	want(t, w.join(t, i, session, v1alpha1.PhasePreparing), "waits", contract.ReasonRebooting)
 	if i.Status.NodeName != "win-abc12" {
-		t.Errorf("it claimed the name %s, which all copies of the template have", i.Status.NodeName)
+		t.Errorf("the instance claimed the name %s, which all copies of the template have", i.Status.NodeName)
 	}
 	looked, prepared := contract.PreflightRequest{}, contract.PrepareRequest{}
 	for verb, request := range map[contract.Verb]any{contract.VerbPreflight: &looked, contract.VerbPrepare: &prepared} {
@@ -146,10 +146,10 @@ func TestAHostThatIsToBeRenamedIsKnownByTheNameItWillHave(t *testing.T) {
 		}
 	}
 	if looked.VXLANPort != 9898 {
-		t.Errorf("preflight was asked about the VXLAN port %d", looked.VXLANPort)
+		t.Errorf("preflight was asked to check the VXLAN port %d", looked.VXLANPort)
 	}
 	if looked.Hostname != "win-abc12" || prepared.Hostname != "win-abc12" {
-		t.Errorf("it was asked to be %q and %q", looked.Hostname, prepared.Hostname)
+		t.Errorf("the host was told the names %q and %q", looked.Hostname, prepared.Hostname)
 	}
 	w.machine.Change(func(f *contract.HostFacts) { f.Hostname, f.BootID = "WIN-ABC12", "boot-2" })
 	w.machine.Answer(contract.VerbPreflight, nil)

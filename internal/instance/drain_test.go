@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/test/podstest"
 )
 
-// newPodServer serves pods of a size, and gives the client that the operator has for it.
+// newPodServer serves pods of a size, with the operator's client for pods.
 func newPodServer(t *testing.T, count, size int) (*podstest.Server, *world) {
 	t.Helper()
 	s := podstest.New(t, count, size)
@@ -35,7 +35,7 @@ func newPodServer(t *testing.T, count, size int) (*podstest.Server, *world) {
 	return s, w
 }
 
-// Whoever may create pods can give them a node's name, and 1.5 MB each.
+// A user who may create pods can assign them to a node, with up to 1.5 MB each.
 func TestA55_LargePodsOnANodeCostADrainBoundedMemory(t *testing.T) {
 	t.Parallel()
 	s, w := newPodServer(t, 60, 1<<20)
@@ -43,14 +43,14 @@ func TestA55_LargePodsOnANodeCostADrainBoundedMemory(t *testing.T) {
 	if len(s.Pods) > 0 {
 		t.Errorf("%d pods were not evicted", len(s.Pods))
 	}
-	if read := s.Largest.Load(); read != pods.MaxBytes+1 { // one more shows that it is too large
-		t.Errorf("%d bytes were taken of too large an answer", read)
+	if read := s.Largest.Load(); read != pods.MaxBytes+1 { // one more byte shows that the answer is too large
+		t.Errorf("%d bytes of a too large answer were read", read)
 	}
 	want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "done", "")
 }
 
-// So many large pods that the operator would be busy with them for as long as the API server lets a list
-// go on: it ends the pass, and goes on with the next one.
+// There are so many large pods that one list would keep the operator busy until the API server's time limit. The
+// operator must end the pass, and continue in the next one.
 func TestA55_ManyLargePodsEndAPassOfADrain(t *testing.T) {
 	t.Parallel()
 	s, w := newPodServer(t, 40, 1<<20)
@@ -68,7 +68,7 @@ func TestA55_ManyLargePodsEndAPassOfADrain(t *testing.T) {
 	want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "done", "")
 }
 
-// A pass that is ended has not seen all pods.
+// If a pass ended before it has seen all pods, the drain is not done.
 func TestADrainThatHasNotSeenAllPodsIsNotDone(t *testing.T) {
 	t.Parallel()
 	s, w := newPodServer(t, 40, 1<<20)
@@ -88,7 +88,7 @@ func TestADrainOfUsualPodsListsThemOnce(t *testing.T) {
 	}
 }
 
-// A StatefulSet's pod has its name again on another node.
+// A StatefulSet creates a pod with the same name on another node. The drain must not evict this pod.
 func TestADrainEvictsNoPodThatTookTheNameOfAnother(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ says, blocks string }{
@@ -107,7 +107,7 @@ func TestADrainEvictsNoPodThatTookTheNameOfAnother(t *testing.T) {
 				evictions++
 				if only := eviction.DeleteOptions; only == nil || only.GracePeriodSeconds != nil ||
 					only.Preconditions == nil || only.Preconditions.UID == nil || *only.Preconditions.UID != "pod" {
-					t.Errorf("what is posted is %+v", eviction)
+					t.Errorf("the eviction is %+v", eviction)
 				}
 				return true, apierrors.NewConflict(corev1.Resource("pods"), "pod-a", errors.New(test.says))
 			})
@@ -117,7 +117,7 @@ func TestADrainEvictsNoPodThatTookTheNameOfAnother(t *testing.T) {
 			outcome := w.Drain(t.Context(), i, "win-a", drainTimeout)
 			if detail := outcome.Problem.Detail; !strings.Contains(detail, "eviction refused: ["+test.blocks) ||
 				test.blocks == "" && strings.Contains(detail, "pod-a") || evictions != 2 {
-				t.Errorf("after %d evictions it says %s", evictions, detail)
+				t.Errorf("after %d evictions, the detail is %s", evictions, detail)
 			}
 			if err := w.pods.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default",
 				"pod-a"); err != nil {
@@ -128,7 +128,7 @@ func TestADrainEvictsNoPodThatTookTheNameOfAnother(t *testing.T) {
 	}
 }
 
-// of has a DaemonSet own a pod, as whoever makes the pod says.
+// of returns owner references that name a DaemonSet. The creator of a pod can write any owner.
 func of(name string, uid types.UID) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: name, UID: uid,
 		Controller: new(true)}}
@@ -147,11 +147,11 @@ func TestADrainLeavesWhatADaemonSetOrTheNodeItselfRuns(t *testing.T) {
 		left = append(left, pod.Name)
 	}
 	if !slices.Equal(left, []string{"pod-10000", "pod-10001"}) {
-		t.Errorf("left are %v", left)
+		t.Errorf("the remaining pods are %v", left)
 	}
 }
 
-// Whoever may create pods may name any owner: the API server wants a name of at least a character.
+// The creator of a pod can name any owner, because the API server only checks that the owner's name is not empty.
 func TestA55_APodWhoseOwnerHasAnImpossibleNameDoesNotHoldADrain(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"there/status", "..", "%2e%2e", "There", strings.Repeat("a", 254)} {
@@ -159,7 +159,7 @@ func TestA55_APodWhoseOwnerHasAnImpossibleNameDoesNotHoldADrain(t *testing.T) {
 		s.Pods[0].OwnerReferences = of(name, "uid-there")
 		want(t, w.Drain(t.Context(), leaving(), "win-a", drainTimeout), "waits", contract.ReasonDraining)
 		if len(s.Pods) > 0 {
-			t.Errorf("with the owner %.20q %d pods were not evicted", name, len(s.Pods))
+			t.Errorf("with the owner %.20q, %d pods were not evicted", name, len(s.Pods))
 		}
 	}
 }
@@ -185,7 +185,8 @@ func TestAPodWhoseOwnerIsNotToldIsNamedAndTheOthersGo(t *testing.T) {
 	}
 }
 
-// While the owner of a pod is unknown, the pod counts neither as remaining nor as gone.
+// If the operator can't read the owner of a pod, the drain must wait. The pod counts neither as evicted nor as a pod
+// that may stay.
 func TestAnAPIServerThatDoesNotTellWhoseAPodIsIsAWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1"))

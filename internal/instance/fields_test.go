@@ -49,12 +49,12 @@ func TestA05_MarksAreWrittenOnceAndThenLeftAlone(t *testing.T) {
 		t.Errorf("labels %v", n.Labels)
 	}
 	if _, ok := n.Labels[contract.WorkerLabel]; !ok || !n.Spec.Unschedulable {
-		t.Error("worker label or cordon is missing")
+		t.Error("the worker label or the cordon is missing")
 	}
 	before := n.DeepCopy()
 	marks.Apply(n)
 	if diff := cmp.Diff(before, n); diff != "" {
-		t.Errorf("applying marks twice changes the Node: %s", diff)
+		t.Errorf("applying the marks a second time changes the Node: %s", diff)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestA05_LabelsAndTaintsThatLeaveTheSpecLeaveTheNode(t *testing.T) {
 	}
 	w.setNode(t, func(n *corev1.Node) { n.Labels["tier"] = "of somebody else by now" })
 	if mark(); n.Labels["tier"] == "" {
-		t.Error("what is not the operator's any more was removed")
+		t.Error("values that are no longer the operator's were removed")
 	}
 }
 
@@ -97,7 +97,7 @@ func TestACordonOfSomebodyElseIsNotTakenOver(t *testing.T) {
 	n.Spec.Unschedulable = true
 	journey.NodeFields{Instance: instance(), Cordon: true}.Apply(n)
 	if _, ours := n.Annotations[contract.CordonedAnnotation]; ours {
-		t.Error("an administrator's cordon was marked as ours, so it would be lifted")
+		t.Error("an administrator's cordon was marked as the operator's, so the operator would uncordon the node")
 	}
 }
 
@@ -218,25 +218,26 @@ func TestA87_ANewNodeOfClusterAPIGetsItsTaintOnce(t *testing.T) {
 		})
 	}
 	if (journey.NodeFields{Instance: i}).Apply(n); isTainted() {
-		t.Error("a host that Cluster API doesn't know has its taint, which nobody removes")
+		t.Error("a host that Cluster API doesn't know has Cluster API's taint, which nothing would remove")
 	}
 	n, i.Annotations = node(), map[string]string{contract.BootstrapConfigAnnotation: "uid"}
 	if (journey.NodeFields{Instance: i}).Apply(n); !isTainted() {
-		t.Error("a new Node of Cluster API has no taint")
+		t.Error("a new Node of Cluster API lacks the taint")
 	}
 	n.Spec.Taints = nil // Cluster API removes it
 	if (journey.NodeFields{Instance: i}).Apply(n); isTainted() {
-		t.Error("the taint is back")
+		t.Error("the taint was added again")
 	}
 }
 
-// kubelet reports the host name as the Node's MachineID. hybrid-overlay-node identifies its own Node by it.
+// kubelet reports the host name as the Node's MachineID. hybrid-overlay-node identifies its own Node by it, so two
+// hosts with one name would get each other's network.
 func TestA43_TwoHostsOfOneHostNameAreRefusedOnTheHybridOverlay(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		network  string
 		platform contract.Platform
-		other    v1alpha1.WindowsInstanceSpec // of an instance whose host calls itself win-a
+		other    v1alpha1.WindowsInstanceSpec // the instance of another host whose host name is win-a
 		want     contract.Reason
 	}{
 		"in two domains": {blueprint.NetworkOVNKubernetes, contract.PlatformVSphere, v1alpha1.WindowsInstanceSpec{},
@@ -261,7 +262,7 @@ func TestA43_TwoHostsOfOneHostNameAreRefusedOnTheHybridOverlay(t *testing.T) {
 			checked := w.Check(t.Context(), newInstance(), &journey.Session{})
 			joined := w.join(t, i, &journey.Session{}, v1alpha1.PhasePreflight)
 			if test.want == "" && (checked.IsFailed() || joined.IsFailed()) {
-				t.Errorf("a check comes to %v, a join to %v", checked.Problem, joined.Problem)
+				t.Errorf("the check returns %v, the join returns %v", checked.Problem, joined.Problem)
 			}
 			if test.want != "" {
 				want(t, checked, "fails", test.want)
@@ -269,7 +270,7 @@ func TestA43_TwoHostsOfOneHostNameAreRefusedOnTheHybridOverlay(t *testing.T) {
 			}
 			w.Claims.Forget(other.UID)
 			if outcome := w.join(t, i, &journey.Session{}, v1alpha1.PhasePreflight); outcome.IsFailed() {
-				t.Errorf("when the other has left: %v", outcome.Problem)
+				t.Errorf("after the other host was removed: %v", outcome.Problem)
 			}
 		})
 	}
@@ -284,22 +285,22 @@ func TestA10_TheFirstClaimOfANodeNameHolds(t *testing.T) {
 		t.Fatal("the first claim failed")
 	}
 	if owner, ok := claims.Claim("win", b); ok || owner.UID != "a" {
-		t.Fatalf("the second claim got %v", owner)
+		t.Fatalf("the second claim was granted to %v", owner)
 	}
 	if _, ok := claims.Claim("win", a); !ok {
 		t.Error("claiming again failed")
 	}
 	if owner, ok := claims.Claim("copy", b); ok || owner.UID != "a" {
-		t.Errorf("a copy of its disk under another name got %v", owner)
+		t.Errorf("a copy of the host's disk with another name got %v", owner)
 	}
 	if _, ok := claims.Claim("other", journey.Claimant{UID: "c", MachineID: "another"}); !ok {
 		t.Error("another host could not claim another name")
 	}
 	if _, ok := claims.Claim("nameless", journey.Claimant{UID: "d"}); !ok {
-		t.Error("a host whose installation is not known could not claim a name")
+		t.Error("a host with an unknown installation could not claim a name")
 	}
 	claims.Forget("a")
 	if _, ok := claims.Claim("win", b); !ok {
-		t.Error("a name that was given up can't be claimed")
+		t.Error("a released name can't be claimed")
 	}
 }

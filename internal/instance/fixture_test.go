@@ -40,7 +40,7 @@ import (
 
 const version = "1.0.0-aaaaaaaaaa"
 
-// world is everything that a journey works with, each part scripted.
+// world has all parts that a join or a removal uses, each of them simulated.
 type world struct {
 	join.Join
 	health   health.Health
@@ -51,16 +51,16 @@ type world struct {
 	pods     *kubefake.Clientset
 	clock    time.Time
 	desired  blueprint.Desired
-	server   string // the API server's URL, if it is not the usual one
+	server   string // the API server's URL, if not the default
 	platform contract.Platform
-	network  string // the network's type
+	network  string // the type of the network
 	proxy    blueprint.Proxy
-	lacks    error // what Current and the others answer instead
+	lacks    error // the error that Current and the others return
 	noKey    error
 	revoked  int
 	noRevoke error
 	noToken  error
-	// broken fails writes and reads of the API server, by verb.
+	// broken has errors for writes and reads of the API server, by verb.
 	mu     sync.Mutex
 	broken map[string]error
 }
@@ -135,7 +135,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	return w
 }
 
-// sees has the operator have seen for a minute how a Node is.
+// sees simulates an operator that has seen a Node in its present state for a minute.
 func (w *world) sees(n *corev1.Node) {
 	w.clock = w.clock.Add(-policy.Witnessed)
 	w.Observed.NotReady(n)
@@ -182,12 +182,12 @@ func (w *world) faults() interceptor.Funcs {
 			if err := fault("delete"); err != nil {
 				return err
 			}
-			// The fake client knows no preconditions.
+			// The fake client ignores preconditions.
 			asked, now := (&client.DeleteOptions{}).ApplyOptions(options), &corev1.Node{}
 			if err := c.Get(ctx, client.ObjectKeyFromObject(o), now); err == nil && asked.Preconditions != nil &&
 				*asked.Preconditions.UID != now.UID {
 				return apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, o.GetName(),
-					errors.New("the UID is another"))
+					errors.New("the object has another UID"))
 			}
 			return c.Delete(ctx, o, options...)
 		},
@@ -228,7 +228,7 @@ func newInstance() *v1alpha1.WindowsInstance {
 	return i
 }
 
-// joinedNode is a Node of the instance at a revision, Ready.
+// joinedNode returns a Ready Node of the instance at a revision.
 func joinedNode(at string) *corev1.Node {
 	n := node()
 	n.UID = "node-uid"
@@ -239,8 +239,8 @@ func joinedNode(at string) *corev1.Node {
 	return n
 }
 
-// getNode reads the Node; nil when it is not there.
-// check has health look at the host by what the cache shows of its Node.
+// getNode reads the Node, or returns nil if it does not exist. check runs the health check of a host with the cached
+// Node.
 func (w *world) check(t *testing.T, i *v1alpha1.WindowsInstance) (health.Finding, error) {
 	t.Helper()
 	node, err := w.health.Nodes.Get(t.Context(), i.Status.NodeName)
@@ -261,7 +261,7 @@ func (w *world) getNode(t *testing.T) *corev1.Node {
 	return n
 }
 
-// setNode writes the Node as kubelet or the daemon would.
+// setNode changes the Node, as kubelet or the daemon would.
 func (w *world) setNode(t *testing.T, change func(*corev1.Node)) {
 	t.Helper()
 	n := w.getNode(t)
@@ -277,7 +277,7 @@ func (w *world) setNode(t *testing.T, change func(*corev1.Node)) {
 	w.sees(n)
 }
 
-// sign has every certificate request signed, or denied.
+// sign signs every certificate request, or denies it.
 func (w *world) sign(t *testing.T, denied bool) {
 	t.Helper()
 	list := &certificatesv1.CertificateSigningRequestList{}
@@ -297,7 +297,7 @@ func (w *world) sign(t *testing.T, denied bool) {
 	}
 }
 
-// want checks an outcome: "done", "waits" or "fails", and the reason.
+// want checks an outcome and its reason. The outcome is "done", "waits" or "fails".
 func want(t *testing.T, got journey.Outcome, verdict string, reason contract.Reason) {
 	t.Helper()
 	is := "done"

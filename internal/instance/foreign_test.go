@@ -12,14 +12,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// unmanaged returns a Windows Node that a user joined by hand, at an address of no instance.
+// unmanaged returns a Windows Node that a user joined by hand. No instance has its address.
 func unmanaged() *corev1.Node {
 	n := node()
 	n.UID, n.Status.Addresses[0].Address = "by-hand", "10.0.0.77"
 	return n
 }
 
-// The host is listed with another address, and reports the name and the address of another user's node.
+// The host is listed with its own address, but reports the name and the address of another user's node.
 func TestA50_AHostThatNamesTheAddressOfAnothersNodeDoesNotGetThatNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, unmanaged())
@@ -31,12 +31,11 @@ func TestA50_AHostThatNamesTheAddressOfAnothersNodeDoesNotGetThatNode(t *testing
 	}
 	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 	if w.getNode(t) == nil {
-		t.Error("the node was deleted with the instance")
+		t.Error("the node was deleted together with the instance")
 	}
 }
 
-// First a free name; then, in the next attempt and with the credential of the first, one name after the
-// other.
+// A host joins with a free name. In its next attempts, with the credential of the first, it reports other names.
 func TestA50_AHostThatWasGivenACredentialKeepsItsName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, unmanaged())
@@ -48,13 +47,13 @@ func TestA50_AHostThatWasGivenACredentialKeepsItsName(t *testing.T) {
 		i.Status.Phase = v1alpha1.PhasePreflight
 		want(t, w.join(t, i, session, v1alpha1.PhaseAdopting), "fails", contract.ReasonHostnameInvalid)
 		if i.Status.NodeName != "free" {
-			t.Errorf("its name is %q now", i.Status.NodeName)
+			t.Errorf("the node name changed to %q", i.Status.NodeName)
 		}
 		session.End()
 	}
 }
 
-// Behind an address translation, only the host can say which address its Node will have.
+// Behind network address translation, only the host knows which address its Node will have.
 func TestANodeThatTheHostHasJustRegisteredAtAnAddressOfItsOwnIsTheHosts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -70,8 +69,8 @@ func TestANodeThatTheHostHasJustRegisteredAtAnAddressOfItsOwnIsTheHosts(t *testi
 	}
 }
 
-// The host is listed by a DNS name, so that only it says which address it has. Its removal was forced, and
-// its Node stayed; only the operator writes the host's key on a Node.
+// The host is listed by a DNS name, so only the host itself reports its address. Its removal was forced, and its Node
+// still exists. The Node has the host's key, which only the operator writes.
 func TestANodeThatHasTheHostsPinnedKeyIsTheHosts(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -112,7 +111,7 @@ func TestANodeWithAnAddressThatTheCloudGaveIsTheHosts(t *testing.T) {
 	}
 }
 
-// Its kubelet may write the annotations of its own Node, and so can name another instance.
+// A kubelet may write the annotations of its own Node. So an attacker could name another instance there.
 func TestA54_AKubeletThatNamesAnotherInstanceDoesNotKeepItsNode(t *testing.T) {
 	t.Parallel()
 	lying := joinedNode(version)
@@ -126,7 +125,7 @@ func TestA54_AKubeletThatNamesAnotherInstanceDoesNotKeepItsNode(t *testing.T) {
 			i.Status.NodeUID, i.Spec.RemovalPolicy = string(lying.UID), removal
 			want(t, w.remove.Next(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 			if w.getNode(t) != nil {
-				t.Error("the node stays")
+				t.Error("the node still exists")
 			}
 		})
 	}
@@ -144,11 +143,12 @@ func TestA54_ANodeThatNamesAnotherInstanceIsMarkedAsWhatItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if owner := w.getNode(t).Annotations[contract.InstanceAnnotation]; owner != "ns/10.0.0.1" {
-		t.Errorf("the node names %s", owner)
+		t.Errorf("the node names the instance %s", owner)
 	}
 }
 
-// On AWS and Google Cloud a host reads its name from the cloud's metadata, so the host could say any.
+// On AWS and Google Cloud, a host reads its name from the cloud's metadata. So an attacker on the host could report
+// any name.
 func TestA50_AHostOfAMachineIsCalledAsTheCloudCallsIt(t *testing.T) {
 	t.Parallel()
 	const own, others = "ip-10-0-1-2.eu-west-1.compute.internal", "ip-10-0-1-3.eu-west-1.compute.internal"
@@ -182,19 +182,20 @@ func TestA50_AHostOfAMachineIsCalledAsTheCloudCallsIt(t *testing.T) {
 			i.Spec.Source, i.Spec.Addresses = test.source, test.known
 			outcome := w.join(t, i, &journey.Session{}, v1alpha1.PhasePreflight)
 			if outcome.IsFailed() != test.refused {
-				t.Fatalf("it came to %v", outcome.Problem)
+				t.Fatalf("the outcome is %v", outcome.Problem)
 			}
 			if test.refused {
 				want(t, outcome, "fails", contract.ReasonHostnameInvalid)
 				if _, taken := w.Claims.Owner(test.says); taken || i.Status.NodeName != "" {
-					t.Errorf("the name is still taken (%v), the node %q", taken, i.Status.NodeName)
+					t.Errorf("the old name is still claimed (%v), and the node name is %q", taken, i.Status.NodeName)
 				}
 			}
 		})
 	}
 }
 
-// The entry of a host that is another operator's node is made and taken back: its pods were evicted, its Node deleted.
+// A user lists a host that is a node of another operator, and removes it again. The operator once evicted the node's
+// pods and deleted the Node.
 func TestA84_ARefusedHostKeepsItsNodeAndNothingOfOurs(t *testing.T) {
 	t.Parallel()
 	theirs := node()
@@ -209,7 +210,7 @@ func TestA84_ARefusedHostKeepsItsNodeAndNothingOfOurs(t *testing.T) {
 	i, session := newInstance(), &journey.Session{}
 	want(t, w.join(t, i, session, ""), "fails", contract.ReasonConflictingSoftware)
 	if w.machine.Uploaded() {
-		t.Error("the uploaded daemon is left on the refused host")
+		t.Error("the refused host still has the uploaded daemon")
 	}
 	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
 	if diff := cmp.Diff(before, w.getNode(t)); diff != "" {
@@ -217,9 +218,9 @@ func TestA84_ARefusedHostKeepsItsNodeAndNothingOfOurs(t *testing.T) {
 	}
 	asked := contract.CleanupRequest{}
 	if ok, err := w.machine.Request(contract.VerbCleanup, &asked); err != nil || ok && asked.NodeName != "" {
-		t.Errorf("its daemon is told that it is the node of a join: %+v, %v", asked, err)
+		t.Errorf("the cleanup request names a node, although the host never joined: %+v, %v", asked, err)
 	}
 	if w.machine.Uploaded() {
-		t.Error("the uploaded daemon is left on the host")
+		t.Error("the host still has the uploaded daemon")
 	}
 }

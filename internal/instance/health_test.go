@@ -16,14 +16,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// joined is an instance that is Ready at a revision.
+// joined returns an instance that is Ready at a revision.
 func joined(at string) *v1alpha1.WindowsInstance {
 	i := leaving()
 	i.Status.Phase, i.Status.DesiredRevision, i.Status.Revision, i.Status.HeldRevision = v1alpha1.PhaseReady, at, at, at
 	return i
 }
 
-// missed has the cluster miss a node's kubelet since the world's first moment.
+// missed simulates a kubelet that has sent no heartbeat since the test began.
 func missed(n *corev1.Node) {
 	n.Status.Conditions[0].Status = corev1.ConditionUnknown
 	n.Status.Conditions[0].LastTransitionTime = metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -73,8 +73,7 @@ func TestAHostThatHasJoinedIsLookedAfterThroughItsNode(t *testing.T) {
 	}
 }
 
-// A host that was off until its certificates expired comes back by itself: joining again gives it
-// new ones.
+// A host was off until its certificates expired. If the operator joins it again, the host gets new certificates.
 func TestANodeThatStaysAwayIsLookedAtOverSSH(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -118,7 +117,7 @@ func TestMarksThatAreGoneComeBack(t *testing.T) {
 	bare.Spec.Unschedulable = true
 	w := newWorld(t, bare)
 	i := joined(version)
-	for range 3 { // marks, then the cordon; the third time finds nothing to do
+	for range 3 { // first the marks, then the cordon; the third time, nothing is left to do
 		if _, err := w.check(t, i); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 			t.Fatal(err)
 		}
@@ -126,11 +125,11 @@ func TestMarksThatAreGoneComeBack(t *testing.T) {
 	n := w.getNode(t)
 	if n.Annotations[contract.InstanceAnnotation] == "" ||
 		n.Annotations[contract.DesiredRevisionAnnotation] != version || n.Spec.Unschedulable {
-		t.Errorf("the node is %v, unschedulable %v", n.Annotations, n.Spec.Unschedulable)
+		t.Errorf("the node has %v, unschedulable %v", n.Annotations, n.Spec.Unschedulable)
 	}
 	before := n.ResourceVersion
 	if _, err := w.check(t, i); err != nil || w.getNode(t).ResourceVersion != before {
-		t.Errorf("a node that is well was written: %v", err)
+		t.Errorf("a healthy node was written: %v", err)
 	}
 }
 
@@ -143,7 +142,7 @@ func TestANodeWhoseLabelsAreRefusedIsLeftAsItIs(t *testing.T) {
 		t.Fatalf("found %+v, %v", found, err)
 	}
 	if want(t, found.Outcome, "waits", contract.ReasonLabelsRefused); found.Outcome.After <= 0 {
-		t.Error("it waits for ever")
+		t.Error("the operator waits for ever")
 	}
 }
 
@@ -166,11 +165,11 @@ func TestANodeWhoseCordonMayNotBeLiftedIsReported(t *testing.T) {
 				t.Fatalf("found %+v, %v", found, err)
 			}
 			if want(t, found.Outcome, "waits", contract.ReasonAPICallFailed); found.Outcome.After <= 0 {
-				t.Error("it waits for ever")
+				t.Error("the operator waits for ever")
 			}
 			w.broken["patch"] = apierrors.NewServiceUnavailable("away")
 			if _, err = w.check(t, i); err == nil {
-				t.Error("an API server that is away looks like one that refuses")
+				t.Error("an API server that is down is treated like a refusal")
 			}
 		})
 	}
@@ -185,7 +184,7 @@ func TestAHostWhoseNodeVanishedJoinsAgain(t *testing.T) {
 	}
 	w.broken["get"] = apierrors.NewServiceUnavailable("away")
 	if _, err = w.check(t, joined(version)); err == nil {
-		t.Error("an API server that is away looks like a node that vanished")
+		t.Error("an API server that is down is treated like a missing node")
 	}
 }
 
@@ -234,17 +233,17 @@ func TestWhatAnotherRevisionTakes(t *testing.T) {
 				t.Errorf("update %+v", *found.Update)
 			}
 			if got := w.getNode(t).Annotations[contract.DesiredRevisionAnnotation]; got != version {
-				t.Errorf("looking moved the node to %q", got)
+				t.Errorf("the check moved the node to revision %q", got)
 			}
 			if serving, _ := w.health.Serving(t.Context(), i); serving == nil {
-				t.Error("a node that waits for its update does not serve")
+				t.Error("a node that waits for its update does not count as serving")
 			}
 			if err = w.upgrade.Move(t.Context(), i, found.Node, test.to); err != nil ||
 				i.Status.DesiredRevision != test.to {
 				t.Errorf("moving: %v, status %q", err, i.Status.DesiredRevision)
 			}
 			if serving, _ := w.health.Serving(t.Context(), i); serving != nil {
-				t.Error("a node that has yet to reach its version serves")
+				t.Error("a node that is between two revisions counts as serving")
 			}
 		})
 	}

@@ -38,7 +38,7 @@ func TestA01_AHealthyHostJoinsOverOneConnection(t *testing.T) {
 	}
 	want(t, w.join(t, i, session, ""), "waits", contract.ReasonCertificatePending)
 	if diff := cmp.Diff([]string{"JTI=token"}, i.Status.BootstrapCredentials); diff != "" {
-		t.Errorf("the token of the join is remembered so: %s", diff)
+		t.Errorf("the token of the join is recorded as: %s", diff)
 	}
 	if n := w.getNode(t); !n.Spec.Unschedulable || n.Annotations[contract.PublicKeyHashAnnotation] != "hash" ||
 		n.Annotations[contract.DesiredRevisionAnnotation] != version {
@@ -47,7 +47,7 @@ func TestA01_AHealthyHostJoinsOverOneConnection(t *testing.T) {
 	w.sign(t, false)
 	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRevisionPending)
 	if w.machine.Open() != 0 || w.Slots.Held() != 0 {
-		t.Errorf("%d connections and %d slots are held after the daemon was handed over to", w.machine.Open(),
+		t.Errorf("after the handover, %d connections and %d slots are held", w.machine.Open(),
 			w.Slots.Held())
 	}
 	w.setNode(t, func(n *corev1.Node) { n.Annotations[contract.RevisionAnnotation] = version })
@@ -56,7 +56,7 @@ func TestA01_AHealthyHostJoinsOverOneConnection(t *testing.T) {
 	want(t, w.join(t, i, session, ""), "done", "")
 
 	if n := w.getNode(t); n.Spec.Unschedulable {
-		t.Error("our cordon was not lifted")
+		t.Error("the operator's cordon was not lifted")
 	}
 	if w.machine.Dials() != 1 || w.machine.Sent() == 0 {
 		t.Errorf("%d connections, %d bytes", w.machine.Dials(), w.machine.Sent())
@@ -67,13 +67,13 @@ func TestA01_AHealthyHostJoinsOverOneConnection(t *testing.T) {
 		t.Error(diff)
 	}
 	if w.revoked != 1 || len(i.Status.BootstrapCredentials) != 0 {
-		t.Errorf("after the hand-over kubelet's first credential was ended %d times and is remembered: %v", w.revoked,
-			i.Status.BootstrapCredentials)
+		t.Errorf("after the handover, kubelet's first credential was revoked %d times and is recorded as: %v",
+			w.revoked, i.Status.BootstrapCredentials)
 	}
 	handed := contract.HandoverRequest{}
 	if ok, err := w.machine.Request(contract.VerbHandover, &handed); !ok || err != nil ||
 		string(handed.Certificate) != "certificate" || handed.Revision != version {
-		t.Errorf("handed over: %+v %v", handed, err)
+		t.Errorf("the handover request is %+v %v", handed, err)
 	}
 	if s := i.Status; s.HostKey == "" || s.NodeName != "win-a" || s.Revision != version ||
 		s.DesiredRevision != version ||
@@ -225,20 +225,21 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 			outcome := w.join(t, i, session, "")
 			want(t, outcome, test.verdict, test.reason)
 			if i.Status.Phase != test.in {
-				t.Errorf("it happened in %s, want %s", i.Status.Phase, test.in)
+				t.Errorf("the phase is %s, want %s", i.Status.Phase, test.in)
 			}
 			if outcome.IsWaiting() && outcome.After <= 0 {
-				t.Error("it waits for ever")
+				t.Error("the operator waits for ever")
 			}
 			if keeps := test.in != v1alpha1.PhaseConnecting ||
 				test.reason == contract.ReasonWaitingForSlot; outcome.IsWaiting() && keeps && !session.Connected() {
-				t.Error("a wait dropped the connection")
+				t.Error("the connection was closed during a wait")
 			}
 		})
 	}
 }
 
-// A host that reaches the API server through the cluster's proxy need not reach it without.
+// If a host reaches the API server through the cluster's proxy, preflight must not test a direct connection, because
+// none is needed.
 func TestA08_PreflightTriesTheAPIServerWhereNoProxyIsInBetween(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -266,7 +267,7 @@ func TestA08_PreflightTriesTheAPIServerWhereNoProxyIsInBetween(t *testing.T) {
 	}
 }
 
-// What an external network brings is looked at where containerd will read it, and nowhere else.
+// Preflight checks the directories of an external network plugin only if the cluster has an external network.
 func TestA50_AHostIsToldWhetherItsNetworkIsExternal(t *testing.T) {
 	t.Parallel()
 	for _, network := range []string{blueprint.NetworkExternal, blueprint.NetworkFlannel,
@@ -282,7 +283,7 @@ func TestA50_AHostIsToldWhetherItsNetworkIsExternal(t *testing.T) {
 				t.Fatal(err, err2)
 			}
 			if is := network == blueprint.NetworkExternal; first.ExternalNetwork != is || second.ExternalNetwork != is {
-				t.Errorf("preflight is told %v, and bootstrap %v", first.ExternalNetwork, second.ExternalNetwork)
+				t.Errorf("preflight is told %v, bootstrap is told %v", first.ExternalNetwork, second.ExternalNetwork)
 			}
 		})
 	}
@@ -297,7 +298,7 @@ func TestAWaitForTheAPIServerGoesOnWhereItWas(t *testing.T) {
 	delete(w.broken, "patch")
 	want(t, w.join(t, i, session, ""), "waits", contract.ReasonCertificatePending)
 	if calls := w.machine.Calls(); w.machine.Dials() != 1 || len(calls) != 2 {
-		t.Errorf("%d connections and calls %v: something was done twice", w.machine.Dials(), calls)
+		t.Errorf("%d connections and calls %v: a step was done twice", w.machine.Dials(), calls)
 	}
 }
 
@@ -306,14 +307,14 @@ func TestTheHostKeyIsPinnedEvenIfItCouldNotBeSavedAtFirst(t *testing.T) {
 	w := newWorld(t)
 	i, session := newInstance(), &journey.Session{}
 	want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "done", "")
-	i.Status.HostKey = "" // the status was lost, the connection was not
+	i.Status.HostKey = "" // the status was lost, but not the connection
 	i.Status.Phase = v1alpha1.PhaseConnecting
 	want(t, w.join(t, i, session, v1alpha1.PhaseConnecting), "done", "")
 	if i.Status.HostKey == "" || w.machine.Dials() != 1 {
 		t.Errorf("pin %q after %d connections", i.Status.HostKey, w.machine.Dials())
 	}
 	if i.Spec.HostKey = "ssh-rsa BBBB"; journey.ExpectedHostKey(i) != "ssh-rsa BBBB" {
-		t.Error("what the user set does not count more than the pin")
+		t.Error("a key that the user sets must replace the pinned key")
 	}
 }
 
@@ -333,19 +334,19 @@ func TestTheAddressIsNotedAtWhichTheHostWithThePinnedKeyWasReached(t *testing.T)
 		w.clock = w.clock.Add(time.Hour)
 		want(t, reach(at), "done", "")
 		if i.Status.Host.Address != at || !i.Status.Host.Time.Equal(new(metav1.NewTime(w.clock))) {
-			t.Errorf("noted %+v, reached at %s", i.Status.Host, at)
+			t.Errorf("the status has %+v, the host was reached at %s", i.Status.Host, at)
 		}
 	}
 	pinned := i.Status.HostKey
 	w.machine.Prove("ssh-ed25519 AAAAanother")
 	want(t, reach("10.0.0.9"), "fails", contract.ReasonHostKeyMismatch)
 	if i.Status.Host.Address != "10.0.0.8" || i.Status.HostKey != pinned {
-		t.Errorf("noted %q for another host", i.Status.Host.Address)
+		t.Errorf("the status has %q for another host", i.Status.Host.Address)
 	}
 	w.machine.Prove(pinned)
 	want(t, reach(""), "done", "")
 	if i.Status.Host.Address != "" {
-		t.Errorf("noted %q, which was before", i.Status.Host.Address)
+		t.Errorf("the status has the previous address %q", i.Status.Host.Address)
 	}
 }
 
@@ -376,7 +377,7 @@ func TestAJoinGoesOnWhereItCan(t *testing.T) {
 			i := newInstance()
 			i.Status.Phase, i.Status.DesiredRevision = test.phase, test.desired
 			if got := w.Phases()[w.Resume(t.Context(), i, test.session)].Name; got != test.want {
-				t.Errorf("goes on in %s, want %s", got, test.want)
+				t.Errorf("the join continues in %s, want %s", got, test.want)
 			}
 		})
 	}
@@ -391,24 +392,24 @@ func TestARebootIsProvenByTheBootID(t *testing.T) {
 	i, session := newInstance(), &journey.Session{}
 	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting)
 	if w.Slots.Held() != 0 || session.Connected() {
-		t.Error("a rebooting host holds its slot or connection")
+		t.Error("a rebooting host holds its join slot or its connection")
 	}
-	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting) // still in the old boot
+	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting) // the host has not rebooted yet
 	if calls := w.machine.Calls(); slices.Contains(calls[2:], contract.VerbPrepare) {
-		t.Errorf("it was asked to reboot twice: %v", calls)
+		t.Errorf("the host was requested to reboot twice: %v", calls)
 	}
 	w.machine.Break()
 	w.machine.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "down"))
 	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting)
 	if w.Slots.Held() != 0 {
-		t.Error("a host that is down holds a slot")
+		t.Error("a host that is down holds a join slot")
 	}
 	w.machine.Fail(hosttest.Dialling, nil)
 	w.machine.Answer(contract.VerbPreflight, nil)
 	w.machine.Change(func(f *contract.HostFacts) { f.BootID = "boot-2" })
 	want(t, w.join(t, i, session, ""), "waits", contract.ReasonNodePending)
 	if !session.RebootTime.IsZero() {
-		t.Error("the reboot is not noted as done")
+		t.Error("the reboot is not recorded as done")
 	}
 }
 
@@ -426,7 +427,7 @@ func TestARebootThatNeverHappensIsAskedForAgain(t *testing.T) {
 	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting)
 	if asked := len(slices.DeleteFunc(w.machine.Calls(),
 		func(v contract.Verb) bool { return v != contract.VerbPrepare })); asked != 2 {
-		t.Errorf("it was asked to reboot %d times", asked)
+		t.Errorf("the host was requested to reboot %d times", asked)
 	}
 }
 
@@ -435,7 +436,7 @@ func TestAHostThatDoesNotComeBackFromARebootFails(t *testing.T) {
 	w := newWorld(t)
 	i, session := newInstance(), &journey.Session{RebootTime: w.clock}
 	w.machine.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonKeyRefused, "no"))
-	want(t, w.join(t, i, session, ""), "fails", contract.ReasonKeyRefused) // that is no reboot
+	want(t, w.join(t, i, session, ""), "fails", contract.ReasonKeyRefused) // this error is not caused by the reboot
 	w.machine.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "down"))
 	want(t, w.join(t, i, session, ""), "waits", contract.ReasonRebooting)
 	w.clock = w.clock.Add(time.Hour)
@@ -451,17 +452,18 @@ func TestAHostMayBeRenamedBeforeItIsANodeOnly(t *testing.T) {
 	i.Status.Phase = v1alpha1.PhasePreflight
 	want(t, w.join(t, i, session, v1alpha1.PhasePreflight), "done", "")
 	if _, taken := w.Claims.Owner("win-a"); taken || i.Status.NodeName != "win-b" {
-		t.Errorf("the name before is still taken (%v), or the node is %q", taken, i.Status.NodeName)
+		t.Errorf("the old name is still claimed (%v), or the node name is %q", taken, i.Status.NodeName)
 	}
 	i.Status.NodeUID, i.Status.Phase = "joined", v1alpha1.PhasePreflight
 	w.machine.Change(func(f *contract.HostFacts) { f.Hostname = "win-c" })
 	want(t, w.join(t, i, session, v1alpha1.PhasePreflight), "fails", contract.ReasonHostnameInvalid)
 	if i.Status.NodeName != "win-b" {
-		t.Errorf("the node's name became %q", i.Status.NodeName)
+		t.Errorf("the node name changed to %q", i.Status.NodeName)
 	}
 }
 
-// What it says is another's, so it is nothing that it has, also after a restart, which knows only the status.
+// A refused host reported another host's identity. This must not count as a claim, not even after a restart, when the
+// operator knows only the status.
 func TestA10_WhatARefusedHostSaysOfItselfClaimsNothing(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -491,19 +493,19 @@ func TestA10_WhatARefusedHostSaysOfItselfClaimsNothing(t *testing.T) {
 			w.machine.Change(test.says)
 			want(t, w.join(t, i, session, v1alpha1.PhasePreflight), "fails", test.reason)
 			if i.Status.Host.Windows != "Windows of another 10.0.20348.2340" || i.Status.Host.MachineID != "machine-win-a" {
-				t.Errorf("the host is shown as %+v", i.Status.Host)
+				t.Errorf("the status has %+v", i.Status.Host)
 			}
 			again := journey.NewClaims()
 			again.Remember(i)
 			again.Remember(b)
 			if owner, ok := again.Claim("win-b", journey.Claimant{UID: b.UID, MachineID: "machine-win-b"}); !ok {
-				t.Errorf("after a restart %s has its host", owner.Key.Name)
+				t.Errorf("after a restart, %s claims the host", owner.Key.Name)
 			}
 		})
 	}
 }
 
-// The name becomes part of names of objects, and of paths.
+// The node name becomes part of names of objects and of paths.
 func TestA51_AHostThatCallsItselfWhatNoNodeIsCalledIsRefused(t *testing.T) {
 	t.Parallel()
 	for what, name := range map[string]string{
@@ -521,14 +523,14 @@ func TestA51_AHostThatCallsItselfWhatNoNodeIsCalledIsRefused(t *testing.T) {
 			outcome := w.join(t, i, &journey.Session{}, v1alpha1.PhasePreflight)
 			reason := contract.ReasonHostnameInvalid
 			if answer := (contract.PreflightAnswer{Facts: w.machine.Facts()}); answer.Check() != nil {
-				reason = contract.ReasonDaemonCallFailed // the answer is refused as a whole
+				reason = contract.ReasonDaemonCallFailed // the whole answer is refused
 			}
 			want(t, outcome, "fails", reason)
 			if _, taken := w.Claims.Owner(name); taken || i.Status.NodeName != "" {
 				t.Errorf("%s as %s: taken %v, node %.63q", what, from, taken, i.Status.NodeName)
 			}
 			if text := outcome.Problem.Detail; len(text) > 500 || strings.ContainsAny(text, "\n\x1b") {
-				t.Errorf("%s as %s: %d bytes are said: %.100q", what, from, len(text), text)
+				t.Errorf("%s as %s: the message has %d bytes: %.100q", what, from, len(text), text)
 			}
 		}
 	}
@@ -548,7 +550,7 @@ func TestAHostThatGetsNowhereMakesRoomForOthers(t *testing.T) {
 	want(t, other.join(t, i, session, ""), "fails", contract.ReasonCertificatePending)
 }
 
-// A kubelet may write its Node without end, so that each write of another meets a newer one.
+// A kubelet may write its Node all the time, so that each write of another client conflicts.
 func TestA55_AHostWhoseNodeCanNotBeWrittenMakesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]error{
@@ -561,11 +563,11 @@ func TestA55_AHostWhoseNodeCanNotBeWrittenMakesRoomForOthers(t *testing.T) {
 			w.broken["patch"] = broken
 			i, session := newInstance(), &journey.Session{}
 			if outcome := w.join(t, i, session, ""); !outcome.IsWaiting() {
-				t.Fatalf("at once it is %+v", outcome)
+				t.Fatalf("the first outcome is %+v", outcome)
 			}
 			w.clock = w.clock.Add(6 * time.Minute)
 			if outcome := w.join(t, i, session, ""); !outcome.IsWaiting() {
-				t.Fatalf("a Node that came late, and met a conflict, fails: %+v", outcome)
+				t.Fatalf("the first conflict with a late Node fails the join: %+v", outcome)
 			}
 			w.clock = w.clock.Add(5 * time.Minute)
 			want(t, w.join(t, i, session, ""), "fails", contract.ReasonAPICallFailed)
@@ -573,7 +575,8 @@ func TestA55_AHostWhoseNodeCanNotBeWrittenMakesRoomForOthers(t *testing.T) {
 	}
 }
 
-// A right may be missing, or a webhook refuse it, for as long as nobody sees it.
+// A right may be missing, or a webhook may refuse a call, until a person repairs it. In the meantime, the host must
+// not block others.
 func TestA55_AHostForWhichACallIsRefusedMakesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	no := apierrors.NewForbidden(corev1.Resource("anything"), "win-a", errors.New("no"))
@@ -601,16 +604,17 @@ func TestA55_AHostForWhichACallIsRefusedMakesRoomForOthers(t *testing.T) {
 			w.clock = w.clock.Add(time.Minute)
 			want(t, w.join(t, i, session, ""), "fails", contract.ReasonAPICallFailed)
 			if i.Status.Phase != test.in {
-				t.Errorf("it happened in %s, want %s", i.Status.Phase, test.in)
+				t.Errorf("the phase is %s, want %s", i.Status.Phase, test.in)
 			}
 			if diff := cmp.Diff(test.calls, w.machine.Calls()); diff != "" {
-				t.Errorf("what was done at the host is done again: %s", diff)
+				t.Errorf("calls to the host were repeated: %s", diff)
 			}
 		})
 	}
 }
 
-// A transfer, or a drain, may take longer than a call may fail.
+// A transfer or a drain may take longer than a failing call is retried. A first failure late in the phase must still
+// be retried.
 func TestACallThatFailsOnceLateInItsPhaseIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -643,11 +647,11 @@ func TestLabelsAndTaintsThatAreRefusedAreNamed(t *testing.T) {
 	want(t, outcome, "fails", contract.ReasonLabelsRefused)
 	for _, part := range []string{"win-a", "kubernetes.io/os=linux,team=blue", "gpu=yes:NoSchedule", "only Windows"} {
 		if !strings.Contains(outcome.Problem.Detail, part) {
-			t.Errorf("%s is not in: %s", part, outcome.Problem.Detail)
+			t.Errorf("the detail lacks %s: %s", part, outcome.Problem.Detail)
 		}
 	}
 	if len(i.Status.NodeMarks) > 0 {
-		t.Errorf("the Node has %v, it says", i.Status.NodeMarks)
+		t.Errorf("the marks of the Node are recorded as %v", i.Status.NodeMarks)
 	}
 }
 
@@ -681,7 +685,7 @@ func TestADaemonThatDoesNotRunIsNotHandedOverTo(t *testing.T) {
 	w.sign(t, false)
 	want(t, w.join(t, i, session, ""), "fails", contract.ReasonServiceFailed)
 	if w.Slots.Held() != 1 {
-		t.Error("the slot was given back by the phase; that is for who ends the attempt")
+		t.Error("the phase released the join slot, but only the end of the attempt may do that")
 	}
 }
 
@@ -695,7 +699,7 @@ func TestOnlyAMissingNodeIsRegisteredAnew(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, test.objects...)
 			i := newInstance()
-			i.Status.Slot = &v1alpha1.Slot{Since: new(metav1.Now())} // or it may not be disrupted
+			i.Status.Slot = &v1alpha1.Slot{Since: new(metav1.Now())} // without a slot, the node must not be disrupted
 			want(t, w.join(t, i, &journey.Session{}, v1alpha1.PhaseBootstrapping), "done", "")
 			asked := contract.BootstrapRequest{}
 			if ok, err := w.machine.Request(contract.VerbBootstrap, &asked); !ok || err != nil ||
@@ -704,7 +708,7 @@ func TestOnlyAMissingNodeIsRegisteredAnew(t *testing.T) {
 			}
 			if asked.NodeName != "win-a" || asked.Revision != version || len(asked.BootstrapKubeconfig) == 0 ||
 				string(asked.KubeletCA) != "kubelet-ca" {
-				t.Errorf("asked for %+v", asked)
+				t.Errorf("the bootstrap request is %+v", asked)
 			}
 		})
 	}
@@ -712,12 +716,12 @@ func TestOnlyAMissingNodeIsRegisteredAnew(t *testing.T) {
 
 func TestAStaleNodeIsNotTakenForOneThatArrived(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, joinedNode("1.0.0-old")) // as a cache shows it that has not seen our mark
+	w := newWorld(t, joinedNode("1.0.0-old")) // a stale cache shows the Node without the operator's mark
 	i := newInstance()
 	i.Status.Phase, i.Status.NodeName, i.Status.DesiredRevision = v1alpha1.PhaseConfirming, "win-a", version
 	want(t, w.join(t, i, &journey.Session{}, ""), "waits", contract.ReasonRevisionPending)
 	if got := w.getNode(t).Annotations[contract.DesiredRevisionAnnotation]; got != version {
-		t.Errorf("the node was told to have %q", got)
+		t.Errorf("the daemon was told revision %q", got)
 	}
 }
 
@@ -744,17 +748,18 @@ func TestANodeThatServesIsNotCordonedByJoiningAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode(version))
 	i := newInstance()
-	i.Status.NodeName, i.Status.NodeUID = "win-a", "node-uid" // the join before made it, or it would be emptied first
+	// An earlier join created this Node; otherwise the node would be drained first.
+	i.Status.NodeName, i.Status.NodeUID = "win-a", "node-uid"
 	want(t, w.join(t, i, &journey.Session{}, v1alpha1.PhaseAdopting), "done", "")
 	if w.getNode(t).Spec.Unschedulable {
-		t.Error("it was cordoned")
+		t.Error("the node was cordoned")
 	}
 }
 
 func TestJourneysNeedAllTheirParts(t *testing.T) {
 	t.Parallel()
 	if _, err := journey.New(journey.Options{}); err == nil {
-		t.Error("parts of nothing were made")
+		t.Error("New accepted missing parts")
 	}
 }
 
@@ -767,15 +772,15 @@ func TestAHostThatIsNotConfirmedInTimeKeepsNoPlaceFromOthers(t *testing.T) {
 	i.Status.Phase, i.Status.NodeName, i.Status.DesiredRevision = v1alpha1.PhaseConfirming, "win-a", version
 	i.Status.Phases = []v1alpha1.PhaseTime{{Phase: v1alpha1.PhaseConfirming, StartTime: metav1.NewMicroTime(w.clock)}}
 	if outcome := w.join(t, i, &journey.Session{}, ""); !outcome.IsWaiting() || outcome.Endless {
-		t.Errorf("at first it is %+v", outcome)
+		t.Errorf("the first outcome is %+v", outcome)
 	}
 	w.clock = w.clock.Add(v1alpha1.DefaultVerifyTimeout + time.Minute)
 	if outcome := w.join(t, i, &journey.Session{}, ""); !outcome.IsWaiting() || !outcome.Endless {
-		t.Errorf("after the time for verification it is %+v", outcome)
+		t.Errorf("after verifyTimeout the outcome is %+v", outcome)
 	}
 }
 
-// lacking is a desired state that nodes may follow, with facts that are not enough for hosts to join.
+// lacking returns a desired state that nodes may follow, but facts that are not sufficient for new hosts.
 type lacking struct{ *world }
 
 func (l lacking) Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error) {
@@ -784,7 +789,8 @@ func (l lacking) Current(ctx context.Context) (blueprint.Desired, blueprint.Fact
 	return desired, facts, err
 }
 
-// kubelet writes the status of its new Node all the time. Only a Node with a mark, or whose taints change, is refused.
+// kubelet writes the status of its new Node all the time. Only if another client has set a mark or changed the
+// taints, the operator's write must fail.
 func TestANewNodeIsMarkedWhateverKubeletWroteSince(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -24,15 +24,15 @@ import (
 
 const drainTimeout = 10 * time.Minute
 
-// leaving is an instance that has joined.
+// leaving returns an instance that has joined.
 func leaving() *v1alpha1.WindowsInstance {
 	i := newInstance()
 	i.Status.HostKey, i.Status.NodeName, i.Status.Phase = "ssh-ed25519 AAAAwin-a", "win-a", v1alpha1.PhaseRemoving
 	return i
 }
 
-// runPod puts a pod on the node. A blocked one is held by a disruption budget; others vanish when
-// they are evicted.
+// runPod creates a pod on the node. If blocked is set, a disruption budget blocks its eviction. Otherwise an eviction
+// deletes the pod.
 func (w *world) runPod(t *testing.T, name string, blocked bool, owners ...metav1.OwnerReference) {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -55,7 +55,7 @@ func (w *world) runPod(t *testing.T, name string, blocked bool, owners ...metav1
 	})
 }
 
-// onEviction answers evictions. answer returns whether it handles the eviction.
+// onEviction sets a handler for evictions. answer returns whether it handles the eviction.
 func (w *world) onEviction(answer func(eviction *policyv1.Eviction) (bool, error)) {
 	w.pods.PrependReactor("create", "pods/eviction", func(action kubetesting.Action) (bool, runtime.Object, error) {
 		create, ok := action.(kubetesting.CreateAction)
@@ -78,10 +78,10 @@ func TestA32_AHostThatLeavesIsDrainedCleanedAndForgotten(t *testing.T) {
 	i, session := leaving(), &journey.Session{}
 	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "waits", contract.ReasonDraining)
 	if n := w.getNode(t); n == nil || !n.Spec.Unschedulable {
-		t.Fatal("the node is gone or not cordoned while pods are left")
+		t.Fatal("the Node was deleted or uncordoned before its pods were evicted")
 	}
 	if slices.Contains(w.machine.Calls(), contract.VerbCleanup) {
-		t.Fatal("the host was cleaned under its pods")
+		t.Fatal("the host was cleaned before its pods were evicted")
 	}
 	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
 	if w.getNode(t) != nil || w.machine.Uploaded() || w.machine.Open() != 0 || w.machine.Dials() != 1 {
@@ -91,8 +91,8 @@ func TestA32_AHostThatLeavesIsDrainedCleanedAndForgotten(t *testing.T) {
 	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
 }
 
-// Removing the network breaks the connection, or has the SSH server end its commands. The host goes on, so that is no
-// failure, unless it happens again.
+// When cleanup removes the network, the connection breaks, or the SSH server ends its commands. The host finishes the
+// cleanup by itself, so only a second break counts as a failure.
 func TestA45_ACleanupThatBreaksItsOwnConnectionIsNoFailureTheFirstTime(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []contract.Reason{contract.ReasonConnectionLost, contract.ReasonDaemonCallFailed} {
@@ -102,12 +102,12 @@ func TestA45_ACleanupThatBreaksItsOwnConnectionIsNoFailureTheFirstTime(t *testin
 			i, session := leaving(), &journey.Session{}
 			w.machine.Fail(string(contract.VerbCleanup), contract.NewProblem(reason, "it was killed"))
 			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "waits", contract.ReasonConnectionLost)
-			i.Status.Reason = string(contract.ReasonConnectionLost) // the controller reports what it waits for
+			i.Status.Reason = string(contract.ReasonConnectionLost) // the controller saves the reason of the wait
 			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "fails", reason)
 			w.machine.Fail(string(contract.VerbCleanup), nil)
 			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
 			if w.getNode(t) != nil {
-				t.Error("the node stays")
+				t.Error("the Node still exists")
 			}
 		})
 	}
@@ -132,7 +132,7 @@ func TestAHostThatWasNeverOursIsLeftAlone(t *testing.T) {
 			edit(i)
 			want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 			if w.machine.Dials() != 0 || w.getNode(t) == nil || w.getNode(t).Spec.Unschedulable {
-				t.Error("somebody else's host or node was touched")
+				t.Error("a foreign host or node was changed")
 			}
 		})
 	}
@@ -145,18 +145,18 @@ func TestANodeOfAnotherStaysWhenAHostLeaves(t *testing.T) {
 	w := newWorld(t, foreign)
 	want(t, w.remove.Leave(t.Context(), leaving(), &journey.Session{}, drainTimeout), "done", "")
 	if n := w.getNode(t); n == nil || n.Spec.Unschedulable {
-		t.Error("another's node was cordoned or deleted")
+		t.Error("a foreign node was cordoned or deleted")
 	}
 }
 
 func TestANodeThatKubeletHasJustRegisteredGoesToo(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, node()) // no mark yet: the join did not get that far
+	w := newWorld(t, node()) // the Node has no mark yet, because the join was interrupted
 	i := leaving()
 	i.Status.BootstrapCredentials = []string{"JTI=token"}
 	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 	if w.getNode(t) != nil {
-		t.Error("the node of a host that was cleaned stays")
+		t.Error("the host was cleaned, but its Node still exists")
 	}
 }
 
@@ -168,12 +168,12 @@ func TestA33_ForceLetsGoOfWhatCanNotBeReached(t *testing.T) {
 	i, session := leaving(), &journey.Session{}
 	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "fails", contract.ReasonUnreachable)
 	if n := w.getNode(t); n == nil || !n.Spec.Unschedulable {
-		t.Fatal("the node of a host that can't be reached must stay, cordoned")
+		t.Fatal("the Node of an unreachable host must stay, with a cordon")
 	}
 	i.Spec.RemovalPolicy = v1alpha1.RemovalForce
 	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
 	if w.getNode(t) != nil {
-		t.Error("the node is still there")
+		t.Error("the Node still exists")
 	}
 }
 
@@ -204,7 +204,7 @@ func TestA32_AHostThatWasReinstalledLeaves(t *testing.T) {
 			if !test.leads {
 				want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "fails", contract.ReasonHostKeyMismatch)
 				if w.getNode(t) == nil {
-					t.Error("the node of a host that may live on is gone")
+					t.Error("the Node was deleted, although its host may still run")
 				}
 				return
 			}
@@ -224,7 +224,7 @@ func TestForceCleansWhatCanBeReached(t *testing.T) {
 	i.Spec.RemovalPolicy = v1alpha1.RemovalForce
 	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 	if !slices.Contains(w.machine.Calls(), contract.VerbCleanup) || w.machine.Uploaded() || w.getNode(t) != nil {
-		t.Errorf("a host that answers was not cleaned because a pod is held: %v", w.machine.Calls())
+		t.Errorf("the host can be reached, but was not cleaned because of a blocked pod: %v", w.machine.Calls())
 	}
 }
 
@@ -244,7 +244,7 @@ func TestForceGoesOnAfterAnyFailureAtTheHost(t *testing.T) {
 			i.Spec.RemovalPolicy = v1alpha1.RemovalForce
 			want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 			if w.getNode(t) != nil {
-				t.Error("the node is still there")
+				t.Error("the Node still exists")
 			}
 		})
 	}
@@ -260,10 +260,10 @@ func TestADrainThatIsBlockedIsNamedAndGoesOn(t *testing.T) {
 	outcome := w.remove.Leave(t.Context(), i, session, drainTimeout)
 	want(t, outcome, "waits", contract.ReasonDrainBlocked)
 	if !strings.Contains(outcome.Problem.Detail, "default/pod-a") {
-		t.Errorf("the pod is not named: %s", outcome.Problem.Detail)
+		t.Errorf("the detail lacks the pod: %s", outcome.Problem.Detail)
 	}
 	if w.machine.Dials() != 1 {
-		t.Errorf("%d connections while it waits", w.machine.Dials())
+		t.Errorf("%d connections during the wait", w.machine.Dials())
 	}
 	w.pods.PrependReactor("create", "pods/eviction", func(kubetesting.Action) (bool, runtime.Object, error) {
 		return true, nil, w.pods.Tracker().Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"},
@@ -273,7 +273,7 @@ func TestADrainThatIsBlockedIsNamedAndGoesOn(t *testing.T) {
 	want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")
 }
 
-// A controller that is gone has left a finalizer. Deleting the pod by force does not remove that.
+// A deleted controller has left a finalizer on the pod. Even a forced deletion does not remove the finalizer.
 func TestAPodThatHasEndedAndIsHeldByAFinalizerHoldsNoDrain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1"))
@@ -308,7 +308,7 @@ func TestAPodThatDoesNotEndIsNamed(t *testing.T) {
 	outcome := w.remove.Leave(t.Context(), i, session, drainTimeout)
 	want(t, outcome, "waits", contract.ReasonDrainBlocked)
 	if !strings.Contains(outcome.Problem.Detail, "default/stuck") {
-		t.Errorf("the pod is not named: %s", outcome.Problem.Detail)
+		t.Errorf("the detail lacks the pod: %s", outcome.Problem.Detail)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestAHostThatIsNotCleanDoesNotLeave(t *testing.T) {
 	outcome := w.remove.Leave(t.Context(), i, session, drainTimeout)
 	want(t, outcome, "fails", contract.ReasonCleanupFailed)
 	if !strings.Contains(outcome.Problem.Detail, "kubelet.exe") || w.getNode(t) == nil {
-		t.Errorf("what is left is not named, or the node is gone: %s", outcome.Problem.Detail)
+		t.Errorf("the detail lacks the remaining parts, or the Node was deleted: %s", outcome.Problem.Detail)
 	}
 }
 
@@ -347,7 +347,7 @@ func TestTheAPIServerMayGoAwayWhileAHostLeaves(t *testing.T) {
 	}
 }
 
-// Another user's policy that refuses each change of the Node must not block a forced removal.
+// If another user's policy refuses each change of the Node, a forced removal must continue all the same.
 func TestForceCordonsANodeThatSomebodyElseHasJustWritten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, joinedNode("1"))
@@ -358,14 +358,14 @@ func TestForceCordonsANodeThatSomebodyElseHasJustWritten(t *testing.T) {
 	outcome := w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout)
 	want(t, outcome, "waits", contract.ReasonInProgress)
 	if calls := w.machine.Calls(); len(calls) != 0 || outcome.After > time.Second {
-		t.Errorf("calls %v, again after %s", calls, outcome.After)
+		t.Errorf("calls %v, retried after %s", calls, outcome.After)
 	}
 	delete(w.broken, "patch")
 	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 }
 
-// A host that writes its Node without end has each write refused that names the version which was read. Its
-// node is cordoned and drained all the same, whoever removes it and however.
+// A host writes its Node all the time, so each write that names the version which was read conflicts. The Node must
+// be cordoned and drained all the same, with each removal policy.
 func TestAHostThatWritesItsNodeWithoutEndHoldsUpNoDrain(t *testing.T) {
 	t.Parallel()
 	written := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "win-a", errors.New("newer"))
@@ -393,14 +393,14 @@ func TestAHostThatWritesItsNodeWithoutEndHoldsUpNoDrain(t *testing.T) {
 			}
 			want(t, outcome, "done", "")
 			if w.getNode(t) != nil {
-				t.Error("the Node is left")
+				t.Error("the Node still exists")
 			}
 		})
 	}
 }
 
-// The same holds for an upgrade or a reboot. If a user uncordoned the node in the meantime, it stays uncordoned,
-// and another user's cordon doesn't count as the operator's.
+// The same must work for an upgrade or a reboot. If a user uncordoned the node in the meantime, it stays uncordoned.
+// Another user's cordon doesn't count as the operator's.
 func TestANodeThatIsWrittenWithoutEndIsCordonedAsItIs(t *testing.T) {
 	t.Parallel()
 	written := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "win-a", errors.New("newer"))
@@ -479,7 +479,7 @@ func TestPodsThatCanNotBeListedOrEvictedAreAWait(t *testing.T) {
 			want(t, w.remove.Leave(t.Context(), leaving(), session, drainTimeout), "waits",
 				contract.ReasonAPICallFailed)
 			if !session.Connected() {
-				t.Error("the connection was dropped")
+				t.Error("the connection was closed")
 			}
 		})
 	}
@@ -553,7 +553,7 @@ func TestAHostIsCleanedAsTheOneThatWasClaimed(t *testing.T) {
 			want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 			asked := contract.CleanupRequest{}
 			if _, err := w.machine.Request(contract.VerbCleanup, &asked); err != nil || asked != test.want {
-				t.Errorf("asked for %+v: %v", asked, err)
+				t.Errorf("the cleanup request is %+v: %v", asked, err)
 			}
 		})
 	}
@@ -571,8 +571,8 @@ func TestANameIsItsOwnersThoughAnotherHasItsInstallation(t *testing.T) {
 	}
 }
 
-// The connection broke during the upload of the daemon, or the daemon does not run there: the host was not claimed,
-// but files of ours are on it.
+// The connection broke while the daemon was uploaded, or the daemon can't run on the host. So the host was not
+// claimed. The uploaded files must still be removed.
 func TestWhatAHostGotBeforeItWasClaimedIsTakenAway(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*v1alpha1.WindowsInstance){
@@ -592,7 +592,7 @@ func TestWhatAHostGotBeforeItWasClaimedIsTakenAway(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err = conn.Upload(t.Context(), host.Blob{}); err != nil || !w.machine.Uploaded() {
-				t.Fatal("nothing is uploaded", err)
+				t.Fatal("the daemon was not uploaded", err)
 			}
 			_ = conn.Close()
 			w.machine.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonUnreachable, "off"))
@@ -616,6 +616,6 @@ func TestWhatAnotherInstanceHasOnItsHostStays(t *testing.T) {
 	w.remove.Claims.Claim("win-a", journey.Claimant{UID: "other", MachineID: "machine-1"})
 	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 	if w.machine.Dials() != 0 {
-		t.Error("another instance's host was touched")
+		t.Error("another instance's host was changed")
 	}
 }

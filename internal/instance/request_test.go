@@ -11,7 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// The operator submits requests with its own identity, and administrators approve them.
+// The operator submits a host's request with its own identity, and administrators trust that. So it must not submit a
+// request whose content the host chose.
 func TestA52_TheOperatorSubmitsNoRequestForWhatAHostChose(t *testing.T) {
 	t.Parallel()
 	user, group := contract.DaemonUserPrefix+"win-a", contract.DaemonGroup

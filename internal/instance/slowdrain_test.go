@@ -18,7 +18,7 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 )
 
-// evictor is an API server whose webhook takes its time over some evictions, and then allows or refuses them.
+// evictor is an API server with a slow webhook that allows or refuses some evictions.
 type evictor struct {
 	kubernetes.Interface
 	policyv1client.PolicyV1Interface
@@ -43,7 +43,7 @@ func (e *evictor) Evict(ctx context.Context, eviction *policyv1.Eviction) error 
 	return nil
 }
 
-// slowly has a world of pods whose evictions take long, in synctest's time.
+// slowly returns a world of pods whose evictions take long, with synctest's clock.
 func slowly(t *testing.T, count int) (*world, *evictor) {
 	t.Helper()
 	w := newWorld(t, joinedNode("1"))
@@ -59,7 +59,8 @@ func slowly(t *testing.T, count int) (*world, *evictor) {
 	return w, e
 }
 
-// A webhook that does not answer is refused by the API server after the webhook's own time limit.
+// If a webhook does not answer within its time limit, the API server refuses the eviction. The pods after it must be
+// evicted all the same.
 func TestPodsBehindThoseThatAreSlowlyRefusedAreEvicted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,12 +73,12 @@ func TestPodsBehindThoseThatAreSlowlyRefusedAreEvicted(t *testing.T) {
 			w.Drain(t.Context(), i, "win-a", drainTimeout)
 		}
 		if len(e.left) != 12 {
-			t.Errorf("%d pods are left, %s the last", len(e.left), e.left[len(e.left)-1].Name)
+			t.Errorf("%d pods are left, the last is %s", len(e.left), e.left[len(e.left)-1].Name)
 		}
 	})
 }
 
-// A webhook that may be ignored is ignored after that time.
+// A webhook with the failure policy Ignore delays each eviction until its time limit. The drain must still finish.
 func TestEvictionsThatAreAllowedSlowlyComeToTheirEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

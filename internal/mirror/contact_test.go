@@ -7,8 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// TestNeverHoldsForEachSpelling is about hosts as registries write them, in redirects and
-// challenges.
+// TestNeverHoldsForEachSpelling checks hosts as registries write them in redirects and challenges.
 func TestNeverHoldsForEachSpelling(t *testing.T) {
 	t.Parallel()
 	rules := rulesOf(t, "tag quay.io m.io never", "tag docker.io m.io never", "tag 10.1.2.3:5000 m.io never",
@@ -25,7 +24,7 @@ func TestNeverHoldsForEachSpelling(t *testing.T) {
 		}
 	}
 	if !rules.Never(mirror.At("ghcr.io.:0443", "team/app")) || rules.Never(mirror.At("ghcr.io.", "teams/app")) {
-		t.Error("a namespace has other limits")
+		t.Error("the rule for a namespace matches the wrong repositories")
 	}
 }
 
@@ -40,8 +39,8 @@ func TestWhatIsThisMachineItself(t *testing.T) {
 	}
 }
 
-// TestWhereAPlaceMaySendAPull is about redirects: to a content network, but to no registry that is
-// forbidden.
+// TestWhereAPlaceMaySendAPull checks redirects: a registry may redirect to a content network, but not to a forbidden
+// registry.
 func TestWhereAPlaceMaySendAPull(t *testing.T) {
 	t.Parallel()
 	rules, err := rulesOf(t, "tag quay.io m.io never", "tag ghcr.io/team m.io never", "tag *.example.com m.io never",

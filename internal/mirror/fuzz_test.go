@@ -31,7 +31,7 @@ func FuzzParseRepository(f *testing.F) {
 	})
 }
 
-// FuzzRules takes anything that a user could write the whole way: merged, and used for pulls.
+// FuzzRules takes any text that a user could write, merges it into rules, and uses them for pulls.
 func FuzzRules(f *testing.F) {
 	f.Add("quay.io/a", "m.io/x", "n.io:5000", true, "quay.io/a/b")
 	f.Add("*.example.com", "m.io", "quay.io", false, "x.example.com:5000/b")

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// digests makes sets of one object each, with digest mirrors of one source.
+// digests returns sets of one object each, with digest mirrors of one source.
 func digests(source string, lists ...[]string) []mirror.Set {
 	var sets []mirror.Set
 	for i, list := range lists {
@@ -224,7 +224,7 @@ func TestHostileTextIsRejectedWithAReason(t *testing.T) {
 			rules, rejected := mirror.Merge([]mirror.Set{set})
 			for _, rule := range rules {
 				if rule.Source == text || slices.Contains(rule.Mirrors, text) {
-					t.Errorf("it became a rule: %v", rule)
+					t.Errorf("the text became a rule: %v", rule)
 				}
 			}
 			if len(rejected) != 1 {
@@ -232,7 +232,7 @@ func TestHostileTextIsRejectedWithAReason(t *testing.T) {
 			}
 			if !slices.ContainsFunc(strings.Split(why, "|"),
 				func(part string) bool { return strings.Contains(rejected[0].Detail, part) }) {
-				t.Errorf("the reason %q does not say %q", rejected[0].Detail, why)
+				t.Errorf("the reason %q lacks %q", rejected[0].Detail, why)
 			}
 			problem := rejected[0]
 			if problem.Reason != contract.ReasonMirrorRejected || !strings.Contains(problem.Detail, set.Object) {
@@ -240,7 +240,7 @@ func TestHostileTextIsRejectedWithAReason(t *testing.T) {
 			}
 			if len(problem.Detail) > 2000 ||
 				strings.ContainsFunc(problem.Detail, func(r rune) bool { return r < ' ' || r == '\u202e' }) {
-				t.Errorf("not fit to be shown: %q", problem.Detail)
+				t.Errorf("the message has characters that can't be shown: %q", problem.Detail)
 			}
 		})
 	}
@@ -284,8 +284,7 @@ func TestWhatUsersMayWrite(t *testing.T) {
 	}
 }
 
-// TestMergeDoesNotDependOnTheOrderOfObjects also checks that every object's order is kept if that
-// is possible.
+// TestMergeDoesNotDependOnTheOrderOfObjects also checks that every object's order is kept if that is possible.
 func TestMergeDoesNotDependOnTheOrderOfObjects(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -313,7 +312,7 @@ func TestEveryObjectsOrderIsKeptIfTheyAgree(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 500 {
-		// Lists that are taken from one list agree.
+		// The lists are parts of one list, so their orders agree.
 		all := make([]string, 8)
 		for i, n := range random.Perm(len(all)) {
 			all[i] = fmt.Sprintf("m%d.io/x", n)
@@ -329,7 +328,7 @@ func TestEveryObjectsOrderIsKeptIfTheyAgree(t *testing.T) {
 			for _, m := range list {
 				next := slices.Index(rules[0].Mirrors, m)
 				if next <= at {
-					t.Fatalf("%v of %v is not in order in %v", list, lists, rules[0].Mirrors)
+					t.Fatalf("the order of %v (from %v) is not kept in %v", list, lists, rules[0].Mirrors)
 				}
 				at = next
 			}
@@ -357,7 +356,7 @@ func TestAThousandEntries(t *testing.T) {
 	}
 }
 
-// randomSets are few names in many combinations, with some that can't be used among them.
+// randomSets returns random combinations of a few names, some of them invalid.
 func randomSets(random *rand.Rand) []mirror.Set {
 	pick := func(all ...string) string { return all[random.IntN(len(all))] }
 	var sets []mirror.Set

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// rulesOf reads one rule for each line: [digest|tag] source mirror… [never].
+// rulesOf reads one rule from each line: [digest|tag] source mirror… [never].
 func rulesOf(t *testing.T, lines ...string) mirror.Rules {
 	t.Helper()
 	var all []contract.MirrorRule
@@ -32,7 +32,7 @@ func rulesOf(t *testing.T, lines ...string) mirror.Rules {
 
 const someDigest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// parse parses an image name as users write it. A name without a registry is of Docker Hub.
+// parse parses an image name as users write it. A name without a registry belongs to Docker Hub.
 func parse(name string) (mirror.Location, contract.PullKind, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
@@ -46,7 +46,7 @@ func parse(name string) (mirror.Location, contract.PullKind, error) {
 	return image, kind, err
 }
 
-// places are the sources of an image as text, its own marked.
+// places returns the sources of an image as text, with a mark for its own registry.
 func places(t *testing.T, rules mirror.Rules, name string) string {
 	t.Helper()
 	image, kind, err := parse(name)
@@ -179,7 +179,7 @@ func TestWhereAnImageIsPulledFrom(t *testing.T) {
 	}
 }
 
-// TestTheExampleOfTheDocuments is what docs/mirrors.md promises.
+// TestTheExampleOfTheDocuments checks the example in docs/mirrors.md.
 func TestTheExampleOfTheDocuments(t *testing.T) {
 	t.Parallel()
 	merged, rejected := mirror.Merge([]mirror.Set{
@@ -262,7 +262,7 @@ func TestRulesThatMergeDoesNotGiveAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if pulls := rules.Sources(mirror.At("quay.io", "a"), contract.PullByTag); len(pulls) != 1 {
-			t.Errorf("%s: rules are used all the same: %v", name, pulls)
+			t.Errorf("%s: the rules are used all the same: %v", name, pulls)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// restrict makes rules of texts as rulesOf takes them, and keeps them to sources.
+// restrict creates rules in the form of rulesOf, and applies the cluster's settings for registries to them.
 func restrict(t *testing.T, sources contract.RegistrySources, sets ...mirror.Set) mirror.Rules {
 	t.Helper()
 	merged, _ := mirror.Merge(sets)
@@ -77,14 +77,14 @@ func TestIllegalScopesAreNoRules(t *testing.T) {
 		for _, s := range []contract.RegistrySources{{Blocked: []string{text}}, {Allowed: []string{text}},
 			{Always: []string{text}}, {Insecure: []string{text}}} {
 			if _, err := (mirror.Rules{}).Restrict(s); err == nil {
-				t.Errorf("%+v was taken", s)
+				t.Errorf("%+v was accepted", s)
 			}
 		}
 	}
 }
 
-// TestABlockedRegistryIsBlockedAtEachPort is what a Linux node does with a registry as a whole; a
-// namespace is blocked only where it is.
+// TestABlockedRegistryIsBlockedAtEachPort: like on Linux nodes, a blocked registry is blocked at each port. A blocked
+// namespace is blocked only at its own port.
 func TestABlockedRegistryIsBlockedAtEachPort(t *testing.T) {
 	t.Parallel()
 	rules := restrict(t, contract.RegistrySources{Blocked: []string{"quay.io", "ghcr.io/bad", "m.io:5000"}},
@@ -125,7 +125,7 @@ func TestRefusedAndInsecure(t *testing.T) {
 		"mcr.microsoft.com/oss/kubernetes/pause:3.9": "mcr.microsoft.com/oss/kubernetes/pause",
 		"mcr.microsoft.com/windows/servercore":       "",
 		"quay.io/lab/x":                              "quay.io/lab/x",
-		// a separate source; the mirrors of quay.io don't apply
+		// Another source, for which the mirrors of quay.io don't apply.
 	} {
 		reference, kind, err := parse(image)
 		if err != nil {
@@ -136,7 +136,7 @@ func TestRefusedAndInsecure(t *testing.T) {
 			places = append(places, p.String())
 		}
 		if got := strings.Join(places, " "); got != want {
-			t.Errorf("%s comes from %q, want %q", image, got, want)
+			t.Errorf("%s is pulled from %q, want %q", image, got, want)
 		}
 		if why := rules.Refused(reference); (why != "") != (want == "") {
 			t.Errorf("%s: %q", image, why)

@@ -142,14 +142,14 @@ func TestFormsOfACredential(t *testing.T) {
 			}
 			got, ok := secret.For(mirror.At("quay.io", "a"))
 			if got != c.want || ok != (c.want != mirror.Credential{}) {
-				t.Errorf("not what was written (ok %v)", ok)
+				t.Errorf("the secret is not the written one (ok %v)", ok)
 			}
 			if unusable := secret.Unusable(); (len(unusable) == 1 && unusable[0] == `"quay.io"`) != c.bad ||
 				len(unusable) > 1 {
 				t.Errorf("unusable: %v", unusable)
 			}
 			if other, ok := secret.For(mirror.At("ghcr.io", "a")); !ok || other.RegistryToken != "other" {
-				t.Error("the other entry suffers")
+				t.Error("the other entry is lost")
 			}
 		})
 	}
@@ -162,10 +162,10 @@ func TestAnEntryWithoutContentHidesThatOfTheRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := secret.For(mirror.At("quay.io", "public/a")); ok {
-		t.Error("a credential is sent where none is wanted")
+		t.Error("a credential is sent although the entry is empty")
 	}
 	if _, ok := secret.For(mirror.At("quay.io", "private/a")); !ok {
-		t.Error("none is found")
+		t.Error("the credential is missing")
 	}
 }
 

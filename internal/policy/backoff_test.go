@@ -24,11 +24,11 @@ func TestBackoffGrowsToALimit(t *testing.T) {
 			last = next
 		}
 		if quick, slow := backoff(3, 0), backoff(3, 0.999); slow <= quick || slow > quick*12/10 {
-			t.Errorf("%s: jitter makes %s of %s", name, slow, quick)
+			t.Errorf("%s: jitter turns %s into %s", name, slow, quick)
 		}
 	}
 	if policy.Backoff(1000, 0) != 5*time.Minute || policy.KeyBackoff(1000, 0) != 30*time.Minute {
-		t.Error("the limits are others than the docs say")
+		t.Error("the limits differ from the limits in the documentation")
 	}
 }
 
@@ -50,7 +50,7 @@ func TestTheNextAttemptIsAPauseAfterTheFailedPhase(t *testing.T) {
 		}
 	}
 	if policy.NextAttempt(of("a", 1, true)).Equal(policy.NextAttempt(of("b", 1, true))) {
-		t.Error("hosts that failed together are tried again together")
+		t.Error("hosts that failed at the same time are retried at the same time")
 	}
 	for what, one := range map[string]*v1alpha1.WindowsInstance{"no failure": of("a", 0, true),
 		"an attempt that has begun": of("a", 1, false), "no phase": {Status: v1alpha1.WindowsInstanceStatus{Failures: 1}}} {

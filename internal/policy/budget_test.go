@@ -62,7 +62,7 @@ func claiming(i *v1alpha1.WindowsInstance) {
 	i.Status.Slot = &v1alpha1.Slot{Since: new(metav1.Now())}
 }
 
-// places are the places that the statuses of instances show.
+// places returns the slots in the statuses of instances.
 func places(instances []v1alpha1.WindowsInstance) (all []policy.Slot) {
 	for _, i := range instances {
 		if i.Status.HasSlot() {
@@ -74,7 +74,7 @@ func places(instances []v1alpha1.WindowsInstance) (all []policy.Slot) {
 func forced(i *v1alpha1.WindowsInstance)  { i.Spec.RemovalPolicy = v1alpha1.RemovalForce }
 func joining(i *v1alpha1.WindowsInstance) { i.Status.HeldRevision = "" }
 
-// set is a MachineSet with hosts; one whose name ends in ! is leaving.
+// set returns a MachineSet with hosts. If a host's name ends in !, the host is being deleted.
 func set(uid string, replicas int, hosts ...string) policy.Set {
 	s := policy.Set{UID: types.UID(uid), Name: "MachineSet " + uid, Replicas: replicas}
 	for _, host := range hosts {
@@ -233,7 +233,7 @@ func TestMayDisruptAnytime(t *testing.T) {
 				t.Errorf("allowed = %v: %s", verdict.Allowed, verdict.Why)
 			}
 			if verdict.Why == "" {
-				t.Error("a verdict without a reason")
+				t.Error("the verdict has no reason")
 			}
 		})
 	}
@@ -353,7 +353,8 @@ func TestAVerdictNamesWhoIsInTheWay(t *testing.T) {
 	}
 }
 
-// Nodes with a slot change from minute to minute. All others stay until a person acts.
+// The nodes with a slot change from minute to minute, so a message must not name them. It names the nodes that block
+// a slot until a person acts.
 func TestWhatIsShownOfAFullBudgetNamesWhoHasNoPlace(t *testing.T) {
 	t.Parallel()
 	instances := []v1alpha1.WindowsInstance{onNode("mb", "b", claiming), onNode("md", "d"), onNode("me", "e", claiming)}

@@ -57,7 +57,7 @@ func TestA07_OnlyExactRequestsAreApproved(t *testing.T) {
 					t.Errorf("the message has %d bytes: %q", len(got.Message), got.Message)
 				}
 				if (got.Instance == nil) != (got.Verdict == policy.CSRIgnore) {
-					t.Errorf("verdict %s names instance %v", got.Verdict, got.Instance)
+					t.Errorf("the verdict %s names the instance %v", got.Verdict, got.Instance)
 				}
 			})
 		}
@@ -203,8 +203,8 @@ func foreignCases() map[string]adversarial {
 	}
 }
 
-// ofOverlay is the request that hybrid-overlay-node makes with kubelet's certificate, for a signer
-// for which daemons ask, too.
+// ofOverlay is the request that hybrid-overlay-node makes with kubelet's certificate. Its signer is also used for
+// daemons.
 func ofOverlay(s *situation) {
 	s.subject = pkix.Name{CommonName: "system:ovn-node:" + nodeName, Organization: []string{"system:ovn-nodes"}}
 	s.signer, s.expiration = certificatesv1.KubeAPIServerClientSignerName, new(int32(24*3600))
@@ -223,7 +223,7 @@ func withHeaders(s *situation) {
 	s.request = pem.EncodeToMemory(parsed)
 }
 
-// sha1WithRSA is the algorithm that the standard library verifies but won't sign with.
+// sha1WithRSA is an algorithm that the standard library verifies, but does not sign with.
 func sha1WithRSA() asn1.ObjectIdentifier { return asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 5} }
 
 func sha256WithRSA() asn1.ObjectIdentifier { return asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11} }
@@ -335,8 +335,7 @@ func hugeKey() *rsa.PublicKey {
 
 func x25519() *ecdh.PublicKey { return must(ecdh.X25519().GenerateKey(rand.Reader)).PublicKey() }
 
-// otherName adds an alternative name of a kind that the standard parser passes over: a user
-// principal name.
+// otherName adds an alternative name of a kind that the standard parser ignores: a user principal name.
 func otherName(s *situation) {
 	s.template.ExtraExtensions = append(s.template.ExtraExtensions, pkix.Extension{
 		Id: asn1.ObjectIdentifier{2, 5, 29, 17},
@@ -359,7 +358,8 @@ func requesterCases() map[string]adversarial {
 		"a client request by nobody is refused": from(firstKubelet, ""),
 		"a client request by a bootstrapper of another namespace is refused": from(firstKubelet,
 			"system:serviceaccount:default:node-bootstrapper"),
-		// whose requests OpenShift's approver approves for each Machine that is no node yet
+		// OpenShift's approver approves such requests for each Machine that is no node yet, so this operator must
+		// refuse them.
 		"a client request by OpenShift's own bootstrapper is refused": from(firstKubelet,
 			"system:serviceaccount:openshift-machine-config-operator:node-bootstrapper"),
 		"a client request by a look-alike of the bootstrapper is refused": from(firstKubelet, bootstrapper+"2"),
@@ -461,7 +461,7 @@ func servingCases() map[string]adversarial {
 			}
 		})
 	}
-	// claiming adds an address to the Node itself, as a kubelet that was taken over can.
+	// claiming adds an address to the Node itself, as an attacker with the kubelet's rights could.
 	claiming := func(kind corev1.NodeAddressType, text string) adversarial {
 		return refused(policy.CSRNameNotOfNode, func(s *situation) {
 			s.node.Status.Addresses = append(s.node.Status.Addresses, corev1.NodeAddress{Type: kind, Address: text})
@@ -472,7 +472,7 @@ func servingCases() map[string]adversarial {
 			}
 		})
 	}
-	// called renames the node, and asks for a name that it lists and that begins with its own.
+	// called renames the node, and requests a name that the node lists and that begins with its own name.
 	called := func(node, asked string) adversarial {
 		return refused(policy.CSRNameNotOfNode, func(s *situation) {
 			s.subject.CommonName, s.username = "system:node:"+node, "system:node:"+node

@@ -16,13 +16,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// credential is the id of the token that the API server gave with a request.
+// credential sets the ID of the token with which the request was made.
 func credential(in policy.CSRInput, id string) policy.CSRInput {
 	in.CSR.Spec.Extra = map[string]certificatesv1.ExtraValue{contract.CredentialIDExtra: {id}}
 	return in
 }
 
-// der is the public part of a key.
+// der returns the public part of a key.
 func der(key crypto.Signer) []byte { return must(x509.MarshalPKIXPublicKey(key.Public())) }
 
 func TestA50_ABootstrapTokenIsGoodForOneHostAndOneKey(t *testing.T) {
@@ -69,8 +69,8 @@ func TestA50_ABootstrapTokenIsGoodForOneHostAndOneKey(t *testing.T) {
 	}
 }
 
-// A kubelet that gives up a request makes another key, and the earlier request stays. Others may decide
-// about it, so it is never denied; Kubernetes itself removes what is pending for a day.
+// If a kubelet gives up a request, it creates another key, and the earlier request stays. Other approvers may decide
+// about it, so the operator does not deny it. Kubernetes deletes requests that are pending for a day.
 func TestA50_ARequestThatNobodyWaitsForStaysPending(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -122,7 +122,7 @@ func TestATokensIDIsReadFromItsClaims(t *testing.T) {
 		if id, err := policy.CredentialIDOf(token); id != "" || err == nil {
 			t.Errorf("of %q read %q", token, id)
 		} else if token != "" && strings.Contains(err.Error(), token) {
-			t.Errorf("the error holds the token: %v", err)
+			t.Errorf("the error has the token: %v", err)
 		}
 	}
 }

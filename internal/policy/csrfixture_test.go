@@ -33,14 +33,13 @@ const (
 	tokenID       = "JTI=a"
 )
 
-// situation is one request and the cluster that it meets, before it is put into the form that the
-// decision wants.
+// situation is a request and the cluster at that moment. The method input converts it for the decision.
 type situation struct {
 	subject     pkix.Name
-	template    x509.CertificateRequest // subject and key aside
+	template    x509.CertificateRequest // without the subject and the key
 	key         crypto.Signer
 	mangle      func(der []byte) []byte
-	request     []byte // PEM, instead of one made from the above
+	request     []byte // PEM, used instead of a request from the fields above
 	signer      string
 	usages      []certificatesv1.KeyUsage
 	username    string
@@ -51,7 +50,7 @@ type situation struct {
 	instances   []policy.CSRInstance
 	node        *corev1.Node
 	elsewhere   map[string]string
-	// credential is the id of the requester's token.
+	// credential is the ID of the requester's token.
 	credential string
 }
 
@@ -67,7 +66,7 @@ func instanceB() policy.CSRInstance {
 		Addresses: []string{"win-ab.example.com"}}
 }
 
-// nodeA is the adopted Node of instance a, Ready or not.
+// nodeA returns the adopted Node of instance a, Ready or not.
 func nodeA(ready corev1.ConditionStatus) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "uid-a",
@@ -85,8 +84,8 @@ func nodeA(ready corev1.ConditionStatus) *corev1.Node {
 	}
 }
 
-// firstKubelet is a host's first client request; firstDaemon, and the renewals, likewise. All of
-// them are to be approved.
+// firstKubelet returns a host's first client request. firstDaemon and the functions for renewals do the same for
+// other requests. All of these must be approved.
 func firstKubelet() situation {
 	return situation{
 		subject:  pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}},
@@ -134,7 +133,7 @@ func daemonRenewal() situation {
 	return s
 }
 
-// input puts the situation into the form that the decision wants.
+// input converts the situation for the decision.
 func (s situation) input() policy.CSRInput {
 	request := s.request
 	if request == nil {
@@ -179,7 +178,7 @@ func ecdsaKey(curve elliptic.Curve) crypto.Signer { return must(ecdsa.GenerateKe
 
 func rsaKey(bits int) crypto.Signer { return must(rsa.GenerateKey(rand.Reader, bits)) }
 
-// must is for what fails only when the random source does.
+// must is for calls that fail only if the random source fails.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -187,8 +186,8 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// assembled makes a request for a subject and public key out of its parts, with a signature that is
-// none: for keys and algorithms that the standard library refuses to sign with.
+// assembled builds a request from a subject and a public key, with an invalid signature. It is for keys and
+// algorithms that the standard library refuses to sign with.
 func assembled(subject pkix.Name, public crypto.PublicKey, algorithm asn1.ObjectIdentifier) []byte {
 	spki := must(x509.MarshalPKIXPublicKey(public))
 	type tbs struct {

@@ -18,7 +18,7 @@ import (
 
 const hostUID = "0b0c7a1e-5d1c-4a7e-9d55-1d9b6f2d7a11"
 
-// firstHost is the first request of a host that joins by itself. It is to be approved.
+// firstHost returns the first request of a host that joins by itself. It must be approved.
 func firstHost() situation {
 	seconds := int32((14 * 24 * time.Hour).Seconds())
 	s := firstKubelet()
@@ -99,13 +99,14 @@ func TestA85_TheTokenOfACommandIsWorthOneCertificateOfItsHost(t *testing.T) {
 	}
 }
 
-// The token of a command is none of the tokens that kubelets get, and the other way round.
+// The token of a join command must not work for kubelet's certificate, and a kubelet's token must not work for a
+// host's certificate.
 func TestA85_ATokenIsNoUseForAnotherCertificate(t *testing.T) {
 	t.Parallel()
 	in := firstKubelet().input()
 	in.JoinCredentials = []string{"JTI=join"}
 	if got := policy.DecideCSR(credential(in, "JTI=join")); got.Verdict != policy.CSRWait {
-		t.Errorf("a kubelet's request with the token of a command: %s %s", got.Verdict, got.Reason)
+		t.Errorf("a kubelet's request with the token of a join command: %s %s", got.Verdict, got.Reason)
 	}
 	in = firstHost().input()
 	in.JoinCredentials, in.Instances[0].Credentials = []string{"JTI=join"}, []string{tokenID}
@@ -114,7 +115,7 @@ func TestA85_ATokenIsNoUseForAnotherCertificate(t *testing.T) {
 	}
 }
 
-// firstOfMachine is the first request of a Machine's host. It is to be approved.
+// firstOfMachine returns the first request of a Machine's host. It must be approved.
 func firstOfMachine(key crypto.Signer) situation {
 	s := firstHost()
 	s.key = key
@@ -125,8 +126,8 @@ func firstOfMachine(key crypto.Signer) situation {
 	return s
 }
 
-// The rules of OpenShift's machine approver: all Machines have the same token, so it is worth a certificate only for a
-// Machine that is new, has no Node, and has the requested addresses; and one key for each Machine.
+// OpenShift's machine approver has the same rules. All Machines have the same token. So a request is approved only
+// for a new Machine without a Node that has the requested addresses, and each Machine gets a certificate for one key.
 func TestA88_TheTokenOfTheUserDataIsWorthOneCertificateOfEachNewMachine(t *testing.T) {
 	t.Parallel()
 	made := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -213,7 +214,8 @@ func TestA88_TheTokenOfTheUserDataIsWorthOneCertificateOfEachNewMachine(t *testi
 	}
 }
 
-// The token of the user data is none of the tokens that kubelets get, and names no instance in whose name a daemon asks.
+// The token of the user data must not work for kubelet's certificate, and not for a daemon's certificate, because it
+// belongs to no instance.
 func TestA88_TheTokenOfTheUserDataIsNoUseForANode(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]situation{"kubelet": firstKubelet(), "daemon": firstDaemon(), "serving": serving()} {

@@ -22,9 +22,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Whatever the rules are made of, what comes out of them is within these bounds: they are written
-// down here a second time, in the words of what a certificate may say rather than of how a request
-// is checked.
+// An approved request must be within these bounds, no matter which rules approved it. The bounds are written
+// independently of the rules: they say what a certificate may contain, not how a request is checked.
 func TestA07_NoApprovedRequestLeavesItsBounds(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -46,12 +45,12 @@ func TestA07_NoApprovedRequestLeavesItsBounds(t *testing.T) {
 	}
 	for _, kind := range []policy.CSRKind{policy.CSRKubeletClient, policy.CSRKubeletServing, policy.CSRDaemon} {
 		if approved[kind] < 20 {
-			t.Errorf("only %d requests of kind %s were approved: the property was hardly tried", approved[kind], kind)
+			t.Errorf("only %d requests of kind %s were approved, so the test shows little", approved[kind], kind)
 		}
 	}
 }
 
-// mixed draws a situation near an honest one: each part is left alone most of the time.
+// mixed returns a situation similar to an honest one: most of its parts are unchanged.
 func mixed(random *rand.Rand) situation {
 	bases := []func() situation{firstKubelet, kubeletRenewal, serving, firstDaemon, daemonRenewal}
 	s := bases[random.IntN(len(bases))]()
@@ -61,7 +60,7 @@ func mixed(random *rand.Rand) situation {
 			change()
 		}
 	}
-	// so that nothing is due for the other host, and every approval is about ours
+	// The other host must expect no certificate, so that each approval is about the first host.
 	s.instances[1].Phase = v1alpha1.PhaseReady
 	names := []string{nodeName, "win-ab", "win", "WIN-A", "kubernetes.default.svc", "win-a.corp.example", "localhost",
 		"win-a.evil.example", "172.30.0.1", "10.0.0.12", "127.1", "0x7f000001"}
@@ -105,7 +104,7 @@ func mixed(random *rand.Rand) situation {
 
 func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
 
-// outOfBounds says what an approved request must not say, or "".
+// outOfBounds returns what is forbidden in an approved request, or "" if it is within the bounds.
 func outOfBounds(in policy.CSRInput, claim policy.CSRClaim) string {
 	request, spec := claim.Request, in.CSR.Spec
 	purpose, prefix, group := certificatesv1.UsageClientAuth, contract.KubeletUserPrefix, contract.KubeletGroup
@@ -182,21 +181,21 @@ func FuzzParseRequest(f *testing.F) {
 				unread = policy.CSRDeny
 			}
 			if err != nil && got.Verdict != unread {
-				t.Fatalf("decided %s about what can't be read", got.Verdict)
+				t.Fatalf("decided %s about an unreadable request", got.Verdict)
 			}
 			if got.Verdict != policy.CSRApprove {
 				continue
 			}
 			claim, _ := policy.ClaimOf(in.CSR)
 			if out := outOfBounds(in, claim); out != "" || request.CheckSignature() != nil {
-				t.Fatalf("approved although %s", out)
+				t.Fatalf("approved, although %s", out)
 			}
 		}
 	})
 }
 
-// FuzzNodeAddresses has a kubelet write anything into its Node's addresses, and ask for it in its serving
-// certificate.
+// FuzzNodeAddresses simulates a kubelet that writes any text into its Node's addresses, and requests it in its
+// serving certificate.
 func FuzzNodeAddresses(f *testing.F) {
 	for _, seed := range [][2]string{{"Hostname", "kubernetes.default.svc"}, {"InternalDNS", "WIN-AB"}, {"ExternalDNS", "localhost."},
 		{"InternalIP", "172.30.0.1"}, {"ExternalIP", "::ffff:172.30.0.1"}, {"InternalIP", "127.0.0.1"}, {"InternalIP", "10.0.0.12"},
@@ -217,7 +216,7 @@ func FuzzNodeAddresses(f *testing.F) {
 		s.key, s.template.Subject = key, s.subject
 		s.elsewhere = map[string]string{"10.0.0.12": "WindowsInstance b"}
 		if _, err := x509.CreateCertificateRequest(cryptorand.Reader, &s.template, key); err != nil {
-			t.Skip("no request can say it")
+			t.Skip("a request can't have this text")
 		}
 		in := s.input()
 		if policy.DecideCSR(in).Verdict != policy.CSRApprove {
@@ -229,13 +228,13 @@ func FuzzNodeAddresses(f *testing.F) {
 			a, _ := netip.AddrFromSlice(ip)
 			isClusters = in.ServiceNetwork.Contains(a.Unmap()) || ip.IsLoopback() || ip.IsUnspecified()
 		}
-		// A client that parses the name as an address connects to it.
+		// If a client parses the name as an address, it connects to that address.
 		last := name[strings.LastIndexByte(name, '.')+1:]
 		if _, err := strconv.ParseUint(last, 0, 64); ip == nil && err == nil {
 			t.Fatalf("approved %q as a DNS name", address)
 		}
 		if isClusters || name == "win-ab" || address == "10.0.0.12" || strings.ContainsAny(address, "* \x00") {
-			t.Fatalf("approved %q, because its kubelet calls it its %q", address, kind)
+			t.Fatalf("approved %q, because its kubelet reports it as its %q", address, kind)
 		}
 	})
 }

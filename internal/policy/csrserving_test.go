@@ -40,8 +40,8 @@ func TestA54_WhatAKubeletSaysOfItselfBuysNoForeignNameOrAddress(t *testing.T) {
 	}
 }
 
-// Clients read such a name as the address. Without this rule, an address is refused as an address but signed as a DNS
-// name.
+// Clients parse such a name as an address. Without this rule, an address that is refused as an address would be
+// signed as a DNS name.
 func TestA54_NoNameInACertificateIsAnAddress(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -67,7 +67,7 @@ func TestA54_NoNameInACertificateIsAnAddress(t *testing.T) {
 			s := serving()
 			s.node.Status.Addresses = append(s.node.Status.Addresses, corev1.NodeAddress{Type: kind, Address: text})
 			s.template.DNSNames = append(s.template.DNSNames, text)
-			// Even if the user gave it: no rule about who has the name applies.
+			// The rule applies even if the user configured this name.
 			s.instances[0].Given = append(s.instances[0].Given, text)
 			s.instances[0].Addresses = append(s.instances[0].Addresses, text)
 			if got := policy.DecideCSR(s.input()); got.Verdict != policy.CSRRefuse ||
@@ -86,7 +86,7 @@ func TestA54_NoNameInACertificateIsAnAddress(t *testing.T) {
 	}
 }
 
-// Whoever is told that its node is called as the API server, or lists that name, gets no certificate for it.
+// A node that is named like the API server, or that lists this name, must not get a certificate for it.
 func TestA54_TheAPIServersNameIsNoNodes(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s *situation, api string){
@@ -114,12 +114,12 @@ func TestA54_TheAPIServersNameIsNoNodes(t *testing.T) {
 	in := s.input()
 	in.ReservedNames = []string{nodeName}
 	if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse {
-		t.Errorf("a node that is called as the API server: decided %s %s", got.Verdict, got.Reason)
+		t.Errorf("a node that is named like the API server: decided %s %s", got.Verdict, got.Reason)
 	}
 }
 
-// A host that is listed may have a public address by its cloud, which kubelet lists. Nobody but the
-// user can say that it is the host's.
+// A listed host may have a public address from its cloud, which kubelet reports. Only the user can confirm that this
+// address belongs to the host.
 func TestA54_WhatOnlyTheKubeletReportsIsRefusedWithWhatToDo(t *testing.T) {
 	t.Parallel()
 	s := serving()
@@ -135,7 +135,7 @@ func TestA54_WhatOnlyTheKubeletReportsIsRefusedWithWhatToDo(t *testing.T) {
 	s.instances[0].Given, s.instances[0].Addresses = append(s.instances[0].Given, public),
 		append(s.instances[0].Addresses, public)
 	if got = policy.DecideCSR(s.input()); got.Verdict != policy.CSRApprove {
-		t.Errorf("once it is given: decided %s %s: %s", got.Verdict, got.Reason, got.Message)
+		t.Errorf("after the user has configured it: decided %s %s: %s", got.Verdict, got.Reason, got.Message)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestA07_NamesAreTheSameInUpperCase(t *testing.T) {
 	in := s.input()
 	in.Elsewhere = map[string]string{"WIN1.Corp.Example": "Node b"}
 	if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse || got.Reason != policy.CSRNameNotOfNode {
-		t.Errorf("a name that another has, too: decided %s %s", got.Verdict, got.Reason)
+		t.Errorf("a name that another host also has: decided %s %s", got.Verdict, got.Reason)
 	}
 	for _, forbidden := range []string{"LOCALHOST", "API.Default.SVC", "Kubernetes"} {
 		s.template.DNSNames = []string{nodeName, forbidden}
@@ -173,26 +173,28 @@ func TestA54_WhatAnotherHostSaysOfItselfTakesNoCertificateFromThisOne(t *testing
 	in := s.input()
 	in.ReportedElsewhere = map[string]string{nodeAddress: "Node win-b", nodeName: "Node win-b"}
 	if got := policy.DecideCSR(in); got.Verdict != policy.CSRApprove {
-		t.Errorf("an address that this instance was given: decided %s %s: %s", got.Verdict, got.Reason, got.Message)
+		t.Errorf("an address that is configured for this instance: decided %s %s: %s",
+			got.Verdict, got.Reason, got.Message)
 	}
 	in.Instances[0].Given = nil
 	if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse || got.Reason != policy.CSRNameNotOfNode {
-		t.Errorf("an address that both say they have: decided %s %s", got.Verdict, got.Reason)
+		t.Errorf("an address that both hosts report: decided %s %s", got.Verdict, got.Reason)
 	}
 	in.ReportedElsewhere, in.Elsewhere = nil, map[string]string{nodeAddress: "WindowsInstance b"}
 	in.Instances[0].Given = []string{nodeAddress}
 	if got := policy.DecideCSR(in); got.Verdict != policy.CSRRefuse {
-		t.Errorf("an address that both were given: decided %s %s", got.Verdict, got.Reason)
+		t.Errorf("an address that is configured for both: decided %s %s", got.Verdict, got.Reason)
 	}
 }
 
-// Of a host that is listed by a DNS name, nobody says an address but itself; the operator reached it there.
+// If a host is listed by a DNS name, only the host itself reports its address. The address at which the operator
+// reached the host counts more than reports of other hosts.
 func TestA54_AnAddressWhereTheHostWasReachedCountsMoreThanWhatOthersSay(t *testing.T) {
 	t.Parallel()
 	const others = "10.0.0.77"
 	for name, test := range map[string]struct {
 		given, reached         string
-		elsewhere, found, said bool // that another has it
+		elsewhere, found, said bool // where another host has the address
 		verdict                policy.CSRVerdict
 	}{
 		"another says it has it":            {reached: nodeAddress, said: true, verdict: policy.CSRApprove},
@@ -228,11 +230,12 @@ func TestA54_AnAddressWhereTheHostWasReachedCountsMoreThanWhatOthersSay(t *testi
 	s.instances[0].Reached = "198.51.100.7"
 	s.template.IPAddresses = append(s.template.IPAddresses, net.ParseIP("198.51.100.7"))
 	if got := policy.DecideCSR(s.input()); got.Verdict != policy.CSRRefuse {
-		t.Errorf("a gateway's address, at which the host was reached: decided %s %s", got.Verdict, got.Reason)
+		t.Errorf("a gateway's address, at which the operator reached the host: decided %s %s", got.Verdict, got.Reason)
 	}
 }
 
-// A host says its node address of itself; a public one might be that of a registry or of the ingress.
+// A host reports its node address itself. If this is a public address, it might belong to a registry or to the
+// ingress.
 func TestA54_APublicAddressThatOnlyTheHostSaysIsNotItsOwn(t *testing.T) {
 	t.Parallel()
 	instance := &v1alpha1.WindowsInstance{}
@@ -245,6 +248,6 @@ func TestA54_APublicAddressThatOnlyTheHostSaysIsNotItsOwn(t *testing.T) {
 	}
 	instance.Spec.NodeIP, instance.Status.Host.NodeIP = "198.51.100.7", "198.51.100.7"
 	if !slices.Contains(policy.CSRInstanceOf(instance).Addresses, "198.51.100.7") {
-		t.Error("a public address that the user gave does not count")
+		t.Error("a public address that the user configured is ignored")
 	}
 }

@@ -16,7 +16,7 @@ import (
 func TestWhyAMachineShouldMakeRoom(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
-	// refusal returns a refusal of a key, first and last.
+	// refusal returns a refusal of a key, with its first and its last time.
 	refusal := func(key string, first, last time.Duration) *v1alpha1.KeyRefusal {
 		return &v1alpha1.KeyRefusal{PublicKeyHash: key, Since: metav1.NewTime(now.Add(-first)),
 			Time: metav1.NewTime(now.Add(-last))}
@@ -66,7 +66,7 @@ func TestDecideReplace(t *testing.T) {
 	full := sets{set("s", 3, "ma", "mb", "mc")}
 	instances := func(of nodes) (all []v1alpha1.WindowsInstance) {
 		for _, n := range of {
-			if n.Name != "z" { // which is no Machine's
+			if n.Name != "z" { // this Node belongs to no Machine
 				all = append(all, onNode("m"+n.Name, n.Name))
 			}
 		}
@@ -192,7 +192,7 @@ func TestDecideReplace(t *testing.T) {
 				t.Errorf("got %s %s: %s; want %s %s", got.Action, got.Reason, got.Message, test.action, test.reason)
 			}
 			if got.Message == "" || got.Reason.Number() == 0 {
-				t.Errorf("a decision without a reason: %+v", got)
+				t.Errorf("the decision has no reason: %+v", got)
 			}
 		})
 	}
@@ -202,7 +202,7 @@ func TestARefusalOfAnotherTimeIsNotHowTheHostIsNow(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
 	for ago, stale := range map[time.Duration]bool{0: false, 20 * time.Second: false, time.Minute: true,
-		-20 * time.Second: false, -time.Hour: true} { // the clock that wrote it was ahead
+		-20 * time.Second: false, -time.Hour: true} { // the clock was ahead when this was written
 		refused := metav1.NewTime(now.Add(-ago))
 		i := &v1alpha1.WindowsInstance{Status: v1alpha1.WindowsInstanceStatus{KeyRefusal: &v1alpha1.KeyRefusal{Time: refused}}}
 		if got := policy.IsRefusalStale(i, now); got != stale {

@@ -15,7 +15,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// asks is an instance that requests a place, for an update unless edits say otherwise.
+// asks returns an instance that requests a slot. Unless edits say otherwise, the slot is for an update.
 func asks(name string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
 	return onNode(name, name, append([]func(*v1alpha1.WindowsInstance){func(i *v1alpha1.WindowsInstance) {
 		i.Status.Slot = &v1alpha1.Slot{}
@@ -23,7 +23,7 @@ func asks(name string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha1.Window
 	}}, edits...)...)
 }
 
-// state is a fleet of Ready nodes, one for each instance, with a budget of one.
+// state returns a cluster with one Ready node for each instance, and a budget of one.
 func state(instances ...v1alpha1.WindowsInstance) policy.RolloutState {
 	s := policy.RolloutState{Instances: instances, Config: &v1alpha1.WindowsMachineConfig{}, Now: noon}
 	for _, i := range instances {
@@ -32,7 +32,7 @@ func state(instances ...v1alpha1.WindowsInstance) policy.RolloutState {
 	return s
 }
 
-// holders lists the holders of slots.
+// holders returns the names of the holders of slots.
 func holders(slots []policy.Slot) (names []string) {
 	for _, p := range slots {
 		names = append(names, p.Name)
@@ -85,7 +85,7 @@ func TestPlacesGoToRequestsInTheirOrder(t *testing.T) {
 			}
 			d := policy.DecideSlots(had, s)
 			if got := holders(d.Slots); !slices.Equal(got, []string{test.want}) {
-				t.Errorf("%v have a place", got)
+				t.Errorf("%v have slots", got)
 			}
 			for _, i := range test.instances {
 				if verdict := d.Verdicts[i.Name]; verdict.Allowed != (i.Name == test.want) || verdict.Why == "" {
@@ -135,7 +135,8 @@ func TestAPlaceLastsAsLongAsItsRequest(t *testing.T) {
 	}
 }
 
-// Otherwise nothing would be written, and no conflict would show that another operator has decided in the meantime.
+// A slot from an earlier request must be written again before it is used. Otherwise no write conflict would show that
+// another operator has decided in the meantime.
 func TestAPlaceThatAnEarlierRequestLeftIsWrittenAnewBeforeItIsUsed(t *testing.T) {
 	t.Parallel()
 	s := state(asks("a"), onNode("b", "b"))
@@ -218,7 +219,7 @@ func TestAMachineHasAPlaceUntilItIsDeleted(t *testing.T) {
 			s.Sets, s.Machines, s.IsKnown = []policy.Set{set("s", 2, test.hosts...)}, test.due, test.known
 			d := policy.DecideSlots(test.places, s)
 			if len(d.Slots) != test.want {
-				t.Errorf("%v have places: %+v", holders(d.Slots), d.Machines)
+				t.Errorf("%v have slots: %+v", holders(d.Slots), d.Machines)
 			}
 			if len(test.due) > 0 && (d.Machines["a"].Action != policy.ActReplace || !d.Slots[0].Since.Time.Equal(noon)) {
 				t.Errorf("%+v, tried at %s", d.Machines["a"], d.Slots[0].Since)

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// In every situation, a row of a step must apply, so the last row of each step always holds.
+// In every situation, a row of each step must apply. So the last row of each step must have no condition.
 func TestEveryStepOfAnUpgradeEndsWithARowThatHolds(t *testing.T) {
 	t.Parallel()
 	last := map[v1alpha1.Step]UpgradeRow{}
@@ -19,17 +19,17 @@ func TestEveryStepOfAnUpgradeEndsWithARowThatHolds(t *testing.T) {
 	for _, step := range []v1alpha1.Step{v1alpha1.StepStaging, v1alpha1.StepWaiting, v1alpha1.StepDraining,
 		v1alpha1.StepSwitching, v1alpha1.StepVerifying, v1alpha1.StepRollingBack, StepFailed} {
 		if row, ok := last[step]; !ok || row.When != "otherwise" || !row.holds(UpgradeFacts{}, time.Time{}) {
-			t.Errorf("%s ends with %+v", step, row)
+			t.Errorf("the last row of %s is %+v", step, row)
 		}
 	}
 }
 
-// now is when the cases of an upgrade are looked at.
+// now is the time in all test cases.
 func now() time.Time { return time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC) }
 
 func since(ago time.Duration) Since { return Since{Began: now().Add(-ago), Seen: now().Add(-ago)} }
 
-// nextStep is what comes next for a node by some facts.
+// nextStep is a test case: the facts about a node, and its next step.
 type nextStep struct {
 	step   v1alpha1.Step
 	facts  UpgradeFacts
@@ -132,7 +132,7 @@ func nextStepsFromTheSwitchOn() map[string]nextStep {
 	}
 }
 
-// The cases reach every row. So a test fails if a row is deleted, or if an earlier row always matches first.
+// The cases must reach every row. So a test fails if a row is deleted, or if an earlier row always matches first.
 func TestTheNextStepOfAnUpgrade(t *testing.T) {
 	t.Parallel()
 	cases := map[string]nextStep{"an unknown step": {"Flying", UpgradeFacts{}, v1alpha1.StepWaiting, ActionWait, ""}}

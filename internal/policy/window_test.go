@@ -98,10 +98,10 @@ func FuzzWindow(f *testing.F) {
 	f.Fuzz(func(t *testing.T, start, zone string, duration int64) {
 		open, next, err := WindowsOpen([]Window{{Start: start, Duration: time.Duration(duration), TimeZone: zone}}, now)
 		if err != nil && open {
-			t.Error("a window that is not understood is open")
+			t.Error("an invalid window is open")
 		}
 		if !next.IsZero() && !next.After(now) {
-			t.Errorf("opens next at %s", next)
+			t.Errorf("the window opens next at %s", next)
 		}
 	})
 }

@@ -162,7 +162,7 @@ func TestADrainWaitsForThePodsThatWereToldInTime(t *testing.T) {
 	}
 }
 
-// Whoever makes a pod may name any owner.
+// The creator of a pod can name any owner, so only an owner with a valid name counts.
 func TestA55_OnlyADaemonSetThatThereMayBeIsAPodsOwner(t *testing.T) {
 	t.Parallel()
 	owner := func(edit func(*metav1.OwnerReference)) []metav1.OwnerReference {

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// plainly asks without any help.
+// plainly calls the resolver's handler with exactly these headers.
 func plainly(t *testing.T, g *rig, method, pathAndQuery string, header http.Header) answer {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), method, g.url+pathAndQuery, nil)
@@ -126,7 +126,7 @@ func TestNothingIsAnsweredBeforeTheRulesAreKnown(t *testing.T) {
 func TestAShortTokenIsRefused(t *testing.T) {
 	t.Parallel()
 	if _, err := resolver.New(resolver.Options{Token: "short"}); err == nil {
-		t.Error("it was taken")
+		t.Error("the short token was accepted")
 	}
 }
 
@@ -187,7 +187,7 @@ func TestWhoGoesAwayIsGoneUpstreamToo(t *testing.T) {
 	if a := <-answered; a.err == nil {
 		t.Error(a)
 	}
-	// A cancelled request says nothing about the mirror.
+	// A request that its client cancelled must not count as a failure of the mirror.
 	u.failing(nil)
 	if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
 		t.Fatal(a)

@@ -9,17 +9,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// lastMoment answers as its client gives up, with nothing.
+// lastMoment sends an empty response at the moment when its client gives up.
 type lastMoment struct{}
 
-// RoundTrip is http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (lastMoment) RoundTrip(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 }
 
-// A server detects that its client closes the connection and ends its handler. The empty response arrives before
-// the client has closed its own end. This was once treated as content, and so as wrong content.
+// When a server sees that its client has closed the connection, its handler ends. Its empty response may arrive
+// before the client has closed its own end. The resolver once took this response for wrong content.
 func TestAnAnswerThatComesAsItsTimeEndsIsNone(t *testing.T) {
 	t.Parallel()
 	rules, err := mirror.NewRules(nil)

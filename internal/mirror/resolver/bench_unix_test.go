@@ -25,14 +25,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// giant is a blob of 1 GiB that takes 1 MiB of memory.
+// giant is the size of a blob of 1 GiB that needs only 1 MiB of memory.
 const giant = 1 << 30
 
-// source of a giant blob: the same megabyte, again and again.
+// giantBlob is a registry with a giant blob, which repeats the same megabyte.
 type giantBlob struct {
 	block  []byte
 	digest string
-	// manifest names it.
+	// manifest is the manifest that names the blob.
 	manifest []byte
 }
 
@@ -66,8 +66,8 @@ func (g *giantBlob) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// BenchmarkLayer transfers 1 GiB from a registry on loopback to a client that hashes and writes it like containerd,
-// or only reads it. It alternates between a direct transfer and a transfer through the resolver, so that other load
+// BenchmarkLayer transfers 1 GiB from a registry on loopback to a client. The client hashes and writes it like
+// containerd, or only reads it. Direct transfers and transfers through the resolver alternate, so that other load
 // affects both. Registry, resolver and client share the processors. A ratio is the throughput through the resolver
 // divided by the direct throughput of the same round.
 func BenchmarkLayer(b *testing.B) {
@@ -102,15 +102,15 @@ func benchLayer(b *testing.B, blob *giantBlob, scheme, client string) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// way is where a client asks for the same bytes, and what it does before.
+// way is an address from which a client reads the bytes. before is called before each read.
 type way struct {
 	client  *http.Client
 	address string
 	before  func()
 }
 
-// waysTo are the direct way to a registry, and the one through a resolver in front of it. As
-// containerd does, the client asks for the manifest before.
+// waysTo returns the direct way to a registry and the way through a resolver. Like containerd, the client requests
+// the manifest first.
 func waysTo(b *testing.B, registry http.Handler, scheme, path, manifest string) (way, way) {
 	b.Helper()
 	server := httptest.NewUnstartedServer(registry)
@@ -135,20 +135,20 @@ func waysTo(b *testing.B, registry http.Handler, scheme, path, manifest string) 
 	}}
 }
 
-// cost is what it took to fetch something once.
+// cost is the cost of one fetch.
 type cost struct {
 	took, first time.Duration // to the last byte, and to the first
 	processors  time.Duration
 }
 
-// round is the same by both ways, one right after the other.
+// round is one fetch on each way, right after each other.
 type round struct{ direct, through cost }
 
-// later is how many milliseconds later the first byte came through the resolver.
+// later returns by how many milliseconds the resolver delayed the first byte.
 func (r round) later() float64 { return (r.through.first - r.direct.first).Seconds() * 1000 }
 
-// byTurns fetches by both ways once to make connections, and then as often as the benchmark says.
-// Another way comes first each time.
+// byTurns fetches once on each way to open the connections, and then as often as the benchmark demands. The way that
+// comes first alternates.
 func byTurns(b *testing.B, direct, through way, fetch func(way) cost) []round {
 	b.Helper()
 	fetch(direct)
@@ -166,7 +166,7 @@ func byTurns(b *testing.B, direct, through way, fetch func(way) cost) []round {
 	return all
 }
 
-// extent is what to know of many measurements.
+// extent summarizes many measurements.
 type extent struct{ least, median, most float64 }
 
 func spread(all []round, of func(round) float64) extent {
@@ -178,7 +178,7 @@ func spread(all []round, of func(round) float64) extent {
 	return extent{values[0], values[len(values)/2], values[len(values)-1]}
 }
 
-// open asks for the way's bytes. The first of them are in the buffer when it returns.
+// open requests the way's bytes. When it returns, the buffer has the first of them.
 func (w way) open(b *testing.B, buffer []byte) (body io.ReadCloser, n int, first time.Duration) {
 	b.Helper()
 	request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, w.address, nil)
@@ -209,7 +209,7 @@ func (w way) fetch(b *testing.B, kind string) cost {
 	body, n, first := w.open(b, buffer)
 	defer body.Close()
 	total := int64(0)
-	for err := error(nil); err == nil; n = 0 { // full buffers, as containerd writes
+	for err := error(nil); err == nil; n = 0 { // full buffers, as containerd writes them
 		var more int
 		more, err = io.ReadFull(body, buffer[n:])
 		_, _ = sink.Write(buffer[:n+more])
@@ -222,7 +222,7 @@ func (w way) fetch(b *testing.B, kind string) cost {
 	return c
 }
 
-// processorTime is what this process has used, in all of its threads and in the kernel.
+// processorTime returns the processor time of this process, in all of its threads and in the kernel.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage
@@ -232,7 +232,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// sinkOf is where a client puts bytes.
+// sinkOf returns the writer for a client's bytes.
 func sinkOf(b *testing.B, client string) (io.Writer, func()) {
 	b.Helper()
 	if client == "reads" {
@@ -248,7 +248,7 @@ func sinkOf(b *testing.B, client string) (io.Writer, func()) {
 	}
 }
 
-// watchMemory looks for the largest heap until it is stopped.
+// watchMemory records the largest heap size until it is stopped.
 func watchMemory() (stop func(), peak *atomic.Uint64) {
 	peak = &atomic.Uint64{}
 	runtime.GC()
@@ -271,8 +271,8 @@ func watchMemory() (stop func(), peak *atomic.Uint64) {
 	return func() { close(done); <-ended }, peak
 }
 
-// BenchmarkFirstByte measures what the resolver adds to the first byte: of a manifest and of a blob
-// that are checked before they are passed on, and of a layer that flows through.
+// BenchmarkFirstByte measures the resolver's delay of the first byte: of a manifest and a blob that are checked
+// before they are passed on, and of a layer that is passed on at once.
 func BenchmarkFirstByte(b *testing.B) {
 	for _, answer := range []struct {
 		name string

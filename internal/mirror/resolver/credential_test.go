@@ -26,7 +26,7 @@ func basic(user string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user))
 }
 
-// wantsBasic refuses all but one user.
+// wantsBasic refuses all users except one.
 func wantsBasic(user string) func(w http.ResponseWriter, r *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Authorization") == basic(user) {
@@ -38,13 +38,13 @@ func wantsBasic(user string) func(w http.ResponseWriter, r *http.Request) bool {
 	}
 }
 
-// tokens is a token server on the registry's own address. Every token is good for one repository
-// and for some requests.
+// tokens is a token server at the registry's own address. Every token is valid for one repository and a number of
+// requests.
 type tokens struct {
-	user    string // user that gets a token; empty: every user
-	refresh string // identity token that gets one
-	uses    int    // how often one can be used; 0: without end
-	forbids bool   // one that has ended is refused with 403
+	user    string // the user that gets a token; empty: every user
+	refresh string // the identity token that gets one
+	uses    int    // how often a token can be used; 0: no limit
+	forbids bool   // a used token is refused with 403
 
 	mu      sync.Mutex
 	issued  int
@@ -196,8 +196,8 @@ func TestOneTokenIsFetchedForManyLayers(t *testing.T) {
 	}
 }
 
-// TestACredentialGoesNowhereElse follows a credential and a token through redirects, and looks for
-// them everywhere.
+// TestACredentialGoesNowhereElse follows a credential and a token through redirects, and checks that no other server
+// receives them.
 func TestACredentialGoesNowhereElse(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 3<<20)
@@ -275,8 +275,8 @@ func TestARedirectToTheSourceIsRefusedWhenItMustNeverBeContacted(t *testing.T) {
 	}
 }
 
-// A mirror may redirect to what holds its content, but to no registry that must never be contacted,
-// in whatever rule and however it spells it.
+// A mirror may redirect to a server with its content. It must not redirect to a registry that a rule forbids, in any
+// spelling of the registry's name.
 func TestA22_ARedirectToAnyRegistryThatMustNotBeContactedIsRefused(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -321,8 +321,8 @@ func TestA22_ARedirectToAnyRegistryThatMustNotBeContactedIsRefused(t *testing.T)
 	}
 }
 
-// A mirror names its token server, and where to ask how to authenticate. Neither may be a registry that must never
-// be contacted, according to a rule for any image.
+// A mirror names its token server, and where to ask how to authenticate. Both must not be a registry that a rule
+// forbids, even if the rule is about another image.
 func TestA22_AMirrorSendsNobodyToASourceThatMustNeverBeContacted(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -361,8 +361,8 @@ func TestA22_AMirrorSendsNobodyToASourceThatMustNeverBeContacted(t *testing.T) {
 	}
 }
 
-// TestATokenServerDoesNotRedirect keeps an identity token, which is sent in a body, from being
-// passed on by a 307.
+// TestATokenServerDoesNotRedirect checks that a redirect with 307 does not pass an identity token on, which is sent
+// in the body.
 func TestATokenServerDoesNotRedirect(t *testing.T) {
 	t.Parallel()
 	thief, u := newUpstream(t), newUpstream(t, newImage(1, 10))
@@ -388,7 +388,7 @@ func TestATokenServerDoesNotRedirect(t *testing.T) {
 		}
 	}
 	if len(thief.seen()) != 0 {
-		t.Error("the other server was asked")
+		t.Error("the redirect's target was asked")
 	}
 }
 
@@ -442,7 +442,7 @@ func TestNothingSecretIsSaid(t *testing.T) {
 	}
 	for _, one := range secrets {
 		if strings.Contains(said.String(), one) {
-			t.Errorf("%s was said: %s", one, said.String())
+			t.Errorf("a message has the secret %s: %s", one, said.String())
 		}
 	}
 	if !strings.Contains(said.String(), "pull failed") {
@@ -450,7 +450,7 @@ func TestNothingSecretIsSaid(t *testing.T) {
 	}
 }
 
-// lines is a writer for many.
+// lines is a writer that several goroutines can use.
 type lines struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -488,13 +488,13 @@ func TestCertificatesAreChecked(t *testing.T) {
 	}
 	c.RegistryTrust = map[string]string{"127.0.0.1": pem(u), "other.test:5000": pem(u)}
 	if a := pull(c); a.status != http.StatusBadGateway {
-		t.Fatal("another registry's CA was believed", a)
+		t.Fatal("a certificate of another registry's CA was accepted", a)
 	}
 	c.RegistryTrust = map[string]string{u.host: "garbage\n" + pem(u) + "\ngarbage"}
 	if a := pull(c); !a.isRight(m.layer) {
 		t.Fatal(a)
 	}
-	// The name of the certificate counts.
+	// The certificate must have the registry's name.
 	_, port, _ := strings.Cut(u.host, ":")
 	c = config(t, source+" digest localhost:"+port+"/m never")
 	c.Roots = trusted
@@ -502,7 +502,7 @@ func TestCertificatesAreChecked(t *testing.T) {
 		!strings.Contains(string(a.content), "Untrusted (certificate is for another name)") {
 		t.Fatal(a)
 	}
-	// Plain http is not spoken.
+	// The resolver must not use plain HTTP.
 	plain := httptest.NewServer(u)
 	defer plain.Close()
 	c = config(t, source+" digest "+strings.TrimPrefix(plain.URL, "http://")+"/m never")
@@ -544,7 +544,7 @@ func TestRequestsTakeTheProxy(t *testing.T) {
 	}
 }
 
-// The registries are not down, and the messages don't contain their names and certificates.
+// The proxy is down, not the registries. The message must not blame the registries or their certificates.
 func TestAProxyThatIsDownIsNamed(t *testing.T) {
 	t.Parallel()
 	foreign := newUpstream(t)
@@ -567,7 +567,7 @@ func TestAProxyThatIsDownIsNamed(t *testing.T) {
 	}
 }
 
-// tunnel joins a CONNECT with an address.
+// tunnel connects a CONNECT request with an address.
 func tunnel(t *testing.T, w http.ResponseWriter, to string) {
 	t.Helper()
 	w.WriteHeader(http.StatusOK)
@@ -594,7 +594,7 @@ func tunnel(t *testing.T, w http.ResponseWriter, to string) {
 	<-done
 }
 
-// The target of a redirect may belong to anyone. It must not determine where the pull secret is sent.
+// The target of a redirect may belong to anyone. It must not decide where the pull secret is sent.
 func TestTheTargetOfARedirectNamesNoTokenServer(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -615,7 +615,7 @@ func TestTheTargetOfARedirectNamesNoTokenServer(t *testing.T) {
 		t.Error(a)
 	}
 	if thief.asked("/v2/") == 0 {
-		t.Error("the redirect was not followed, so this shows nothing")
+		t.Error("the redirect was not followed, so the test shows nothing")
 	}
 	for _, r := range thief.seen() {
 		if r.URL.Path == "/token" || r.Header.Get("Authorization") != "" {
@@ -624,8 +624,8 @@ func TestTheTargetOfARedirectNamesNoTokenServer(t *testing.T) {
 	}
 }
 
-// Such a registry asks for a token at its repositories only, so that is where it says that its token
-// server has moved.
+// This registry asks for a token only at its repositories. So the resolver learns only there that the token server
+// has moved.
 func TestATokenServerThatMovesIsFound(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -669,6 +669,6 @@ func TestAnAnswerWithHeadersWithoutEndIsRefused(t *testing.T) {
 	}
 	g := newRig(t, calm(), config(t, source+" tag "+u.host+"/m never"))
 	if a := g.ask(t, http.MethodGet, source, "a/manifests/latest"); a.status != http.StatusBadGateway {
-		t.Errorf("a pull came to %v", a)
+		t.Errorf("the pull returned %v", a)
 	}
 }

@@ -39,7 +39,7 @@ const (
 	manifestType = "application/vnd.oci.image.manifest.v1+json"
 )
 
-// image is an index over one manifest with a small config and one layer.
+// image is an index with one manifest, which has a small config and one layer.
 type image struct {
 	layer, config, manifest, index []byte
 }
@@ -65,7 +65,7 @@ func (m image) manifests() map[string][]byte {
 
 func digestOf(content []byte) string { return "sha256:" + contract.Digest(content) }
 
-// noise is content that is the same for the same seed.
+// noise returns the same content for the same seed.
 func noise(seed uint64, size int) []byte {
 	content := make([]byte, size)
 	var key [32]byte
@@ -74,7 +74,7 @@ func noise(seed uint64, size int) []byte {
 	return content
 }
 
-// upstream is a registry under test's control. All have the certificate of httptest.
+// upstream is a simulated registry. All of them have the certificate of httptest.
 type upstream struct {
 	*httptest.Server
 	host string
@@ -83,16 +83,17 @@ type upstream struct {
 	blobs     map[string][]byte
 	manifests map[string][]byte
 	tags      map[string]string
-	fault     func(w http.ResponseWriter, r *http.Request) bool // true: answered
+	fault     func(w http.ResponseWriter, r *http.Request) bool // returns true if it has answered
 	requests  []*http.Request
-	auth      func(w http.ResponseWriter, r *http.Request) bool // false: refused, and answered
+	// Returns false if it has refused the request and answered.
+	auth func(w http.ResponseWriter, r *http.Request) bool
 }
 
 func newUpstream(tb testing.TB, images ...image) *upstream {
 	tb.Helper()
 	u := &upstream{blobs: map[string][]byte{}, manifests: map[string][]byte{}, tags: map[string]string{}}
 	u.Server = httptest.NewUnstartedServer(u)
-	u.Config.ErrorLog = log.New(io.Discard, "", 0) // certificates that are refused on purpose
+	u.Config.ErrorLog = log.New(io.Discard, "", 0) // some tests cause certificate errors on purpose
 	u.StartTLS()
 	tb.Cleanup(u.Close)
 	u.host = strings.TrimPrefix(u.URL, "https://")
@@ -114,7 +115,7 @@ func (u *upstream) add(m image) {
 	u.tags["latest"] = digestOf(m.index)
 }
 
-// failing sets what goes wrong from now on.
+// failing sets a fault for all later requests.
 func (u *upstream) failing(fault func(w http.ResponseWriter, r *http.Request) bool) *upstream {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -122,7 +123,7 @@ func (u *upstream) failing(fault func(w http.ResponseWriter, r *http.Request) bo
 	return u
 }
 
-// asked is how often a path that contains text was asked for.
+// asked returns how often a path that contains text was requested.
 func (u *upstream) asked(text string) int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -187,7 +188,7 @@ func typeOf(content []byte) string {
 	return m.MediaType
 }
 
-// rig is a resolver that listens, and what containerd would ask of it.
+// rig is a running resolver, and a client that makes the requests of containerd.
 type rig struct {
 	*resolver.Resolver
 	url     string
@@ -197,7 +198,7 @@ type rig struct {
 	reports []resolver.Report // the oldest first
 }
 
-// Reports are all reports, the newest first.
+// Reports returns all reports, the newest first.
 func (g *rig) Reports() []resolver.Report {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -206,13 +207,13 @@ func (g *rig) Reports() []resolver.Report {
 	return all
 }
 
-// calm has time limits that no busy machine meets by accident.
+// calm has time limits that even a busy machine does not exceed.
 func calm() resolver.Options {
 	return resolver.Options{Token: token, Connect: 20 * time.Second, FirstByte: 20 * time.Second,
 		LastFirstByte: 20 * time.Second, Stall: 20 * time.Second}
 }
 
-// quick has time limits that a test can wait for.
+// quick has time limits that are short enough for a test.
 func quick() resolver.Options {
 	o := calm()
 	o.FirstByte, o.Stall = 400*time.Millisecond, 400*time.Millisecond
@@ -253,7 +254,7 @@ func newRig(tb testing.TB, o resolver.Options, c resolver.Config) *rig {
 	return g
 }
 
-// config makes rules of "source kind mirror mirror … [never]".
+// config creates rules from texts like "source kind mirror mirror … [never]".
 func config(tb testing.TB, rules ...string) resolver.Config {
 	tb.Helper()
 	var all []contract.MirrorRule
@@ -272,7 +273,7 @@ func config(tb testing.TB, rules ...string) resolver.Config {
 	return resolver.Config{Rules: compiled, Roots: roots(tb)}
 }
 
-// roots trusts the certificate of httptest.
+// roots returns the certificate of httptest as a trusted root.
 func roots(tb testing.TB) *x509.CertPool {
 	tb.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())
@@ -282,7 +283,7 @@ func roots(tb testing.TB) *x509.CertPool {
 	return pool
 }
 
-// secret makes a pull secret of key → user:password.
+// secret creates a pull secret of key → user:password.
 func secret(tb testing.TB, users map[string]string) mirror.PullSecret {
 	tb.Helper()
 	auths := map[string]any{}
@@ -305,15 +306,15 @@ func parseSecret(tb testing.TB, auths map[string]any) mirror.PullSecret {
 	return s
 }
 
-// answer is what the resolver said.
+// answer is the resolver's answer.
 type answer struct {
 	status  int
 	header  http.Header
 	content []byte
-	err     error // of reading the body
+	err     error // the error of reading the body
 }
 
-// ask sends what containerd would: the path below /v2/, the registry as ns.
+// ask sends a request as containerd does: the path below /v2/, and the registry as ns.
 func (g *rig) ask(tb testing.TB, method, registry, path string, headers ...string) answer {
 	tb.Helper()
 	return g.askWith(tb.Context(), tb, method, registry, path, headers...)
@@ -376,7 +377,7 @@ func (g *rig) report(tb testing.TB) resolver.Report {
 	return g.Reports()[0]
 }
 
-// eventually waits until something is so.
+// eventually waits until so returns true.
 func eventually(tb testing.TB, so func() bool) {
 	tb.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -384,7 +385,7 @@ func eventually(tb testing.TB, so func() bool) {
 	for end := time.After(time.Minute); !so(); {
 		select {
 		case <-end:
-			tb.Fatal("it never came to be")
+			tb.Fatal("the condition was not met in time")
 		case <-tick.C:
 		}
 	}
@@ -392,7 +393,7 @@ func eventually(tb testing.TB, so func() bool) {
 
 func dial(to string) (net.Conn, error) { return net.Dial("tcp", to) }
 
-// pem is an upstream's certificate.
+// pem returns an upstream's certificate.
 func pem(u *upstream) string {
 	return "-----BEGIN CERTIFICATE-----\n" + base64.StdEncoding.EncodeToString(u.Certificate().Raw) +
 		"\n-----END CERTIFICATE-----"

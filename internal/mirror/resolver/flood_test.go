@@ -22,14 +22,14 @@ func TestA55_WhoHasNoTokenHoldsNoConnectionToTheResolver(t *testing.T) {
 		status  int
 	}{
 		{"GET /v2/ HTTP/1.1\r\nHost: a\r\n\r\n", http.StatusForbidden},
-		{"POST /v2/ HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n", http.StatusForbidden}, // and no body
+		{"POST /v2/ HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n", http.StatusForbidden}, // the body is missing
 		{"GET /v2/a/manifests/b?ns=a.test HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer pod-x\r\n\r\n",
 			http.StatusUnauthorized},
 		{"GET /x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer pod-x\r\n\r\n", http.StatusNotFound},
 	}
 	u := newUpstream(t, newImage(1, 10))
 	options := calm()
-	options.Request = 10 * time.Second // a machine that is busy dials and asks in that
+	options.Request = 10 * time.Second // even a busy machine can connect and send a request in this time
 	g := newRig(t, options, config(t, source+" tag "+u.host+"/m"))
 	address := strings.TrimPrefix(g.url, "http://")
 	type answered struct {
@@ -45,7 +45,8 @@ func TestA55_WhoHasNoTokenHoldsNoConnectionToTheResolver(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		if n%2 == 0 {
-			continue // sends nothing, and is closed after the time limit of a request
+			// This client sends nothing, so the resolver closes the connection after the time limit of a request.
+			continue
 		}
 		ask := asks[n/2%len(asks)]
 		if _, err = io.WriteString(conn, ask.request); err != nil {
@@ -64,19 +65,19 @@ func TestA55_WhoHasNoTokenHoldsNoConnectionToTheResolver(t *testing.T) {
 		all = append(all, answered{conn, reader, ask.request})
 	}
 	if a := g.ask(t, http.MethodGet, source, "a/manifests/latest"); a.status != http.StatusOK {
-		t.Errorf("a pull came to %v", a)
+		t.Errorf("the pull returned %v", a)
 	}
 	for _, one := range all {
 		if err := one.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := one.reader.ReadByte(); !errors.Is(err, io.EOF) {
-			t.Errorf("the connection stays after %s: %v", one.request, err)
+			t.Errorf("the connection is still open after %s: %v", one.request, err)
 		}
 	}
 }
 
-// The time for a request to come is not that for its answer.
+// The time limit for a request must not apply to its answer.
 func TestAPullMayTakeLongerThanItsRequest(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1<<20)
@@ -91,18 +92,19 @@ func TestAPullMayTakeLongerThanItsRequest(t *testing.T) {
 		half := len(m.layer) / 2
 		_, _ = w.Write(m.layer[:half])
 		_ = http.NewResponseController(w).Flush()
-		time.Sleep(options.Request + time.Second) // what this is about: an answer that takes longer than a request may
+		time.Sleep(options.Request + time.Second) // the answer takes longer than a request may take
 		_, _ = w.Write(m.layer[half:])
 		return true
 	})
 	g := newRig(t, options, config(t, source+" digest "+u.host+"/m never"))
-	// a machine that is busy may take longer to dial and ask; on a connection that is there the time begins as it asks
+	// A busy machine may need longer to connect and send the first request. On an open connection, the time starts
+	// with the request.
 	eventually(t, func() bool {
 		return g.ask(t, http.MethodGet, source, "a/manifests/"+digestOf(m.index)).isRight(m.index)
 	})
-	for range 2 { // on one connection
+	for range 2 { // both requests use one connection
 		if a := g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
-			t.Errorf("a layer came to %v", a)
+			t.Errorf("the layer's answer is %v", a)
 		}
 	}
 	if n := u.asked("blobs/"); n != 2 {

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// Whoever may name an image decides which hosts are asked, and those say what they like.
+// A user who can name an image decides which hosts the resolver asks, and these hosts can answer anything.
 func TestWhatUnknownHostsAnswerTakesLittleMemory(t *testing.T) { //nolint:paralleltest // counts the heap
 	padding := strings.Repeat("x", 60_000)
 	way := roundTrip(func(request *http.Request) (*http.Response, error) {
@@ -40,11 +40,11 @@ func TestWhatUnknownHostsAnswerTakesLittleMemory(t *testing.T) { //nolint:parall
 		_ = refusal.Body.Close()
 		header, err := q.prove(t.Context(), refusal)
 		if err != nil || header != "Bearer "+padding {
-			t.Fatalf("a proof of %d bytes, %v", len(header), err)
+			t.Fatalf("a token of %d bytes, %v", len(header), err)
 		}
 	}
 	if kept := heap() - before; kept > 4<<20 {
-		t.Errorf("%d MiB are kept of what %d hosts answered", kept>>20, proofsKept)
+		t.Errorf("%d MiB are kept of the answers of %d hosts", kept>>20, proofsKept)
 	}
 	runtime.KeepAlive(s)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// restricted has rules for what the cluster says about registries.
+// restricted returns rules that also have the cluster's settings for registries.
 func restricted(tb testing.TB, s contract.RegistrySources, rules ...string) resolver.Config {
 	tb.Helper()
 	c := config(tb, rules...)
@@ -66,7 +66,8 @@ func TestAnInsecureRegistryMayHaveAnyCertificateOrNone(t *testing.T) {
 	}
 }
 
-// Data for a proxy, such as its password, doesn't concern the registry behind it.
+// A proxy in front of an insecure registry must still have a valid certificate, because the client sends the proxy's
+// password to it.
 func TestAnInsecureRegistryMakesNoProxyInsecure(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -142,7 +143,7 @@ func TestACredentialOfAnInsecureRegistryGoesNowhereElse(t *testing.T) {
 	g := newRig(t, calm(), c)
 	a := g.ask(t, http.MethodGet, u.host, "a/blobs/"+digestOf(m.layer))
 	if a.status != http.StatusBadGateway || len(elsewhere.seen()) > 0 {
-		t.Errorf("it was followed to where nobody vouches for: %v", a)
+		t.Errorf("the redirect was followed to an untrusted host: %v", a)
 	}
 	if r := g.report(t); len(r.Attempts) != 1 || r.Attempts[0].Reason != resolver.ReasonUntrusted {
 		t.Errorf("%+v", r)
@@ -170,7 +171,7 @@ func TestAnImageThatTheClusterRefusesIsAskedForNowhere(t *testing.T) {
 			a := g.ask(t, http.MethodGet, u.host, "a/manifests/latest")
 			if a.status != http.StatusForbidden ||
 				!strings.Contains(string(a.content), "of the Image object cluster") || len(u.seen()) > 0 {
-				t.Errorf("%v; it was asked %d times", a, len(u.seen()))
+				t.Errorf("%v; the registry was asked %d times", a, len(u.seen()))
 			}
 			if r := g.report(t); r.Refused == "" || !r.IsFailure() || !strings.Contains(r.Message(), "Refused: ") {
 				t.Errorf("%+v", r)

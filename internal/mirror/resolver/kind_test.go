@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// pulls asks for everything that containerd asks for: the reference with HEAD, then what it found
-// by digest, parents before children.
+// pulls makes all requests of a pull by containerd: the reference with HEAD, then the content by digest, parents
+// before children.
 func (g *rig) pulls(t *testing.T, m image, reference string) bool {
 	t.Helper()
 	head := g.ask(t, http.MethodHead, source, "a/manifests/"+reference)
@@ -56,7 +56,7 @@ func TestAPullByTagStaysOneAlthoughContainerdGoesOnByDigest(t *testing.T) {
 	if !g.pulls(t, m, "latest") {
 		t.Fatal("the pull failed")
 	}
-	// The same image by digest is another matter: there is no mirror for that.
+	// A pull of the same image by digest must fail, because no rule has a mirror for it.
 	if a := g.ask(t, http.MethodHead, source, "a/manifests/"+digestOf(m.index)); a.status != http.StatusForbidden {
 		t.Error(a)
 	}
@@ -65,7 +65,8 @@ func TestAPullByTagStaysOneAlthoughContainerdGoesOnByDigest(t *testing.T) {
 	}
 }
 
-// containerd next requests the digest of a tag. In the meantime, another client requests the digest itself.
+// containerd resolves a tag, and then requests the digest. In between, another client pulls the digest itself, which
+// is refused. This must not break the first pull.
 func TestA22_ARefusedPullByDigestBeforeAnImageHasComeLeavesThePullByTagAlone(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)

@@ -22,19 +22,19 @@ func memoryForgets(t *testing.T) {
 	m.get(0)
 	m.put(3, "3", time.Minute)
 	if _, ok := m.get(1); ok {
-		t.Error("the least recently used is still there")
+		t.Error("the least recently used entry still exists")
 	}
 	if v, ok := m.get(0); !ok || v != "0" {
-		t.Error("one that was used has gone")
+		t.Error("a used entry was removed")
 	}
 	time.Sleep(time.Minute + 1)
 	if _, ok := m.get(0); ok {
-		t.Error("one that is too old is still there")
+		t.Error("an entry that is too old still exists")
 	}
 	m.put(3, "new", time.Minute)
 	m.forget(3)
 	if _, ok := m.get(3); ok {
-		t.Error("it was not forgotten")
+		t.Error("the entry was not removed")
 	}
 	for i := range 100 {
 		m.put(i, "", time.Hour)
@@ -55,7 +55,7 @@ func troubleIsRemembered(t *testing.T) {
 	is := func(at mirror.Location, want Reason) {
 		t.Helper()
 		if found, _ := s.trouble(at); found != want {
-			t.Errorf("the trouble of %v is %q instead of %q", at, found, want)
+			t.Errorf("the fault of %v is %q, want %q", at, found, want)
 		}
 	}
 	s.troubled(at, faultf(ReasonSlow, ""))
@@ -63,7 +63,7 @@ func troubleIsRemembered(t *testing.T) {
 	time.Sleep(deadLife + 1)
 	is(at, "")
 	s.troubled(at, faultf(ReasonSlow, ""))
-	s.troubled(sibling, faultf(ReasonNotFound, "")) // it answers
+	s.troubled(sibling, faultf(ReasonNotFound, "")) // a host that answers is no longer in trouble
 	is(at, "")
 	s.troubled(at, faultf(ReasonWrongContent, ""))
 	s.troubled(at, faultf(ReasonNotFound, ""))

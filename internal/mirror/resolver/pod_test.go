@@ -11,8 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// handle posts a pod's user for a repository, with this Authorization, and gives what it is
-// answered.
+// handle sends a pod's user for a repository with this Authorization header, and returns the answer.
 func (g *rig) handle(t *testing.T, authorization, repository, user, password string) (status int, handle string) {
 	t.Helper()
 	form := url.Values{"grant_type": {"password"}, "service": {source}, "username": {user}, "password": {password},

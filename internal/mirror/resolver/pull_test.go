@@ -18,7 +18,7 @@ const source = "registry.test:5000"
 
 type faultFunc = func(w http.ResponseWriter, r *http.Request) bool
 
-// status answers everything with a status.
+// status answers all requests with a status.
 func status(code int) faultFunc {
 	return func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(code)
@@ -26,13 +26,13 @@ func status(code int) faultFunc {
 	}
 }
 
-// silent never answers. It ends when the client has gone.
+// silent never answers. It ends when the client has closed the connection.
 func silent(_ http.ResponseWriter, r *http.Request) bool {
 	<-r.Context().Done()
 	panic(http.ErrAbortHandler)
 }
 
-// body answers every GET with these headers and bytes; a HEAD as it should be.
+// body answers every GET with these headers and bytes, and every HEAD correctly.
 func body(content []byte, headers ...string) faultFunc {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodHead {
@@ -46,7 +46,7 @@ func body(content []byte, headers ...string) faultFunc {
 	}
 }
 
-// cut breaks the connection off after n bytes of the body.
+// cut closes the connection after n bytes of the body.
 func cut(u *upstream, n int) faultFunc {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodHead {
@@ -222,7 +222,9 @@ func TestAMirrorThatFailsIsPassedOver(t *testing.T) {
 			{"large blob", "blobs/" + digestOf(large.layer), large.layer, "digest", false},
 		} {
 			if what.manifest && f.blobOnly || name == "gives another page" && what.name == "large blob" {
-				continue // of a page that is no blob only the size tells, which is known once the manifest was read
+				// If the wrong page is no blob, only its size shows that, and the size is known only after the manifest
+				// was read.
+				continue
 			}
 			t.Run(name+": "+what.name, func(t *testing.T) {
 				t.Parallel()

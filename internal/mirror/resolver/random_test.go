@@ -13,18 +13,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// world is a random set of registries with a random order, and what each does wrong.
+// world is a random set of registries in a random order, with random faults.
 type world struct {
-	mirrors []*upstream // in order; the last is the source, if it may be asked
+	mirrors []*upstream // in order; the last one is the source, if it may be asked
 	origin  *upstream
-	store   *upstream // where some redirect to
+	store   *upstream // some registries redirect to it
 	never   bool
 	image   image
 	users   map[string]string // host → user:password
 	rig     *rig
 }
 
-// schedule gives each request of a registry a fault, or none, from a seed.
+// schedule gives each request of a registry a fault or none, depending on a seed.
 func schedule(u, store *upstream, seed uint64, badness float64) faultFunc {
 	var mu sync.Mutex
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -112,8 +112,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// TestUnderRandomFaultsBytesAreRightOrThereIsAnError pulls in worlds where one source is right and everything else
-// fails at random.
+// TestUnderRandomFaultsBytesAreRightOrThereIsAnError pulls from registries of which one works, while all others fail
+// at random.
 func TestUnderRandomFaultsBytesAreRightOrThereIsAnError(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(24) {
@@ -131,7 +131,7 @@ func TestUnderRandomFaultsBytesAreRightOrThereIsAnError(t *testing.T) {
 	}
 }
 
-// first sees to it that the very first request goes from place to place in order.
+// first checks that the very first request tries the registries in order.
 func (w *world) first(t *testing.T) {
 	t.Helper()
 	w.rig.ask(t, http.MethodGet, w.origin.host, "a/manifests/"+digestOf(w.image.index))
@@ -139,15 +139,15 @@ func (w *world) first(t *testing.T) {
 	for i, u := range w.mirrors {
 		n := u.asked("/v2/")
 		if ended && n > 0 {
-			t.Errorf("place %d was asked, but none before it", i)
+			t.Errorf("registry %d was asked, but an earlier one was not", i)
 		}
 		ended = ended || n == 0
 	}
 }
 
-// pull requests all content in a random order, and retries after failures. One source is right, so it must succeed
-// within one attempt more than the number of sources that can send a wrong layer. Once for each layer, only the
-// client may be able to detect that it is wrong.
+// pull requests all content in a random order, and retries after failures. One source works, so a pull must succeed
+// after at most one attempt more than there are sources with a wrong layer. For each layer, it is allowed once that
+// only the client can detect wrong content.
 func (w *world) pull(t *testing.T, seed uint64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -174,7 +174,7 @@ func (w *world) pull(t *testing.T, seed uint64) {
 			t.Errorf("wrong bytes for %s looked complete %d times", part.path, unnoticed)
 		}
 		if !right {
-			t.Errorf("%s never came right: %s", part.path, w.rig.Reports()[0].Message())
+			t.Errorf("%s was never correct: %s", part.path, w.rig.Reports()[0].Message())
 		}
 	}
 }
@@ -196,11 +196,11 @@ func (w *world) once(t *testing.T, r *rand.Rand, path string, content []byte) (l
 	if a.status == http.StatusOK {
 		from = 0
 	}
-	// A part alone can't be checked; containerd does that when it has the whole.
+	// The resolver can't check a part of a blob. containerd checks the whole blob.
 	return true, from > 0 || string(a.content) == string(content)
 }
 
-// check looks for what must never have happened.
+// check fails the test if a forbidden request was made.
 func (w *world) check(t *testing.T) {
 	t.Helper()
 	if w.never && len(w.origin.seen()) > 0 {
@@ -208,7 +208,7 @@ func (w *world) check(t *testing.T) {
 	}
 	for _, r := range w.store.seen() {
 		if r.Header.Get("Authorization") != "" {
-			t.Error("a credential went to where a redirect led")
+			t.Error("a credential was sent to a redirect's target")
 		}
 	}
 	for _, u := range w.mirrors {

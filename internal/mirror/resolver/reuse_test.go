@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestConnectionsAreUsedAgain counts handshakes: what answers properly is not left for a new
-// connection.
+// TestConnectionsAreUsedAgain counts handshakes: after a correct answer, the connection must be used again.
 func TestConnectionsAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 3<<20)

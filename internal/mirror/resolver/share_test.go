@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Layers come for minutes over slow lines, and manifests of other images must not wait for them.
+// Over a slow line, layers take minutes. Manifests of other images must not wait for them.
 func TestA22_LayersThatTakeEveryPlaceKeepNoManifestWaiting(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -41,7 +41,7 @@ func TestA22_LayersThatTakeEveryPlaceKeepNoManifestWaiting(t *testing.T) {
 	}
 }
 
-// A place may be held for days, at the least rate.
+// A slow registry may hold a slot for days. Other registries must still have free slots.
 func TestA22_ARegistryThatIsSlowLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -67,7 +67,7 @@ func TestA22_ARegistryThatIsSlowLeavesRoomForOthers(t *testing.T) {
 	defer layers.Wait()
 	defer close(release)
 	eventually(t, func() bool { return len(slow.seen()) >= 2 })
-	for range 20 { // whoever comes first: the others have to stay away
+	for range 20 { // the order of the requests is random, so several attempts are needed
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if a := g.askWith(ctx, t, http.MethodGet, other, "a/blobs/"+digestOf(m.layer)); !a.isRight(m.layer) {
 			t.Error(a)
@@ -94,7 +94,7 @@ func leavesRoom(t *testing.T, g *rig, m image, held func() bool, slow ...string)
 	defer under.Wait()
 	defer cancel()
 	eventually(t, held)
-	for range 20 { // whoever comes first: the others have to stay away
+	for range 20 { // the order of the requests is random, so several attempts are needed
 		for path, content := range map[string][]byte{
 			"a/blobs/" + digestOf(m.layer): m.layer, "a/manifests/" + digestOf(m.index): m.index,
 		} {
@@ -125,7 +125,8 @@ func TestA22_ARegistryThatHangsLeavesRoomWhateverItsPort(t *testing.T) {
 	leavesRoom(t, g, m, func() bool { return len(slow.seen()) >= 4 }, "slow.example:1", "slow.example:2")
 }
 
-// A pod can name as many registries as it likes. Some places are for those that the cluster names.
+// A pod can name as many registries as it likes. Some slots are reserved for registries that the cluster's rules
+// name.
 func TestA22_RegistriesThatNobodyNamesLeaveRoomForOthers(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -137,7 +138,7 @@ func TestA22_RegistriesThatNobodyNamesLeaveRoomForOthers(t *testing.T) {
 	var connections atomic.Int64
 	go func() {
 		for {
-			conn, err := listener.Accept() // and sends nothing
+			conn, err := listener.Accept() // it sends nothing
 			if err != nil {
 				return
 			}
@@ -155,7 +156,7 @@ func TestA22_RegistriesThatNobodyNamesLeaveRoomForOthers(t *testing.T) {
 	leavesRoom(t, g, m, func() bool { return connections.Load() >= 2 }, "127.0.0.1:"+port, "localhost:"+port)
 }
 
-// A manifest that comes a byte at a time holds its place for a while and no longer.
+// A manifest that arrives one byte at a time must hold its slot only for a limited time.
 func TestA22_AManifestThatTricklesEnds(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -176,7 +177,7 @@ func TestA22_AManifestThatTricklesEnds(t *testing.T) {
 				return true
 			})
 			o := calm()
-			o.Header, o.Stall = 200*time.Millisecond, 5*time.Minute // so that only the first can end it
+			o.Header, o.Stall = 200*time.Millisecond, 5*time.Minute // only the first limit can end the request
 			g := newRig(t, o, config(t, source+" tag "+u.host+"/m never"))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -191,7 +192,7 @@ func TestA22_AManifestThatTricklesEnds(t *testing.T) {
 	}
 }
 
-// The first request for a token hangs, and all others waited for the same answer.
+// The first request for a token hangs. All other requests once waited for the same answer.
 func TestA22_ATokenServerThatHangsOnceIsAskedAnewByOthers(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -211,7 +212,7 @@ func TestA22_ATokenServerThatHangsOnceIsAskedAnewByOthers(t *testing.T) {
 	g := newRig(t, o, config(t, source+" digest "+u.host+"/m never"))
 	var first sync.WaitGroup
 	first.Go(func() {
-		// On a busy machine the time to connect may be too short: then it has not begun yet.
+		// On a busy machine, the connection may time out before the request for a token. Then the pull is repeated.
 		for a := (answer{}); !a.isRight(m.layer); {
 			begun := asked.Load()
 			if a = g.ask(t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)); begun && !a.isRight(m.layer) {
@@ -223,7 +224,7 @@ func TestA22_ATokenServerThatHangsOnceIsAskedAnewByOthers(t *testing.T) {
 	defer first.Wait()
 	defer close(release)
 	eventually(t, asked.Load)
-	eventually(t, func() bool { // requests for the same content wait as long as the first one
+	eventually(t, func() bool { // requests for the same content wait for the first one
 		ctx, cancel := context.WithTimeout(t.Context(), o.Connect+3*time.Second)
 		defer cancel()
 		return g.askWith(ctx, t, http.MethodGet, source, "a/blobs/"+digestOf(m.layer)).isRight(m.layer)

@@ -36,8 +36,7 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
-// FuzzParseTarget looks for a request that is taken although a registry would read it as something
-// else.
+// FuzzParseTarget searches for a request that the resolver accepts, but that a registry would interpret differently.
 func FuzzParseTarget(f *testing.F) {
 	for _, seed := range []string{"/v2/", "/v2/a/manifests/latest?ns=q.io",
 		"/v2/a/b/blobs/sha256:" + strings.Repeat("a", 64) + "?ns=[::1]:5000", "/v2/%2e%2e/manifests/x?ns=a.b",
@@ -55,9 +54,9 @@ func FuzzParseTarget(f *testing.F) {
 			return
 		}
 		if (got.tag == "") == (got.digest == "") {
-			t.Fatalf("%+v has not just one of tag and digest", got)
+			t.Fatalf("%+v must have either a tag or a digest", got)
 		}
-		// The upstream request must have the same meaning there.
+		// The request to the registry must have the same meaning.
 		path := got.path(got.image.Path)
 		again, err := url.ParseRequestURI(path + "?ns=" + got.image.Host)
 		if err != nil || again.Path != path || again.RawPath != "" || strings.Contains(path, "..") ||
@@ -65,16 +64,16 @@ func FuzzParseTarget(f *testing.F) {
 			t.Fatalf("%q became %q (%v)", text, path, err)
 		}
 		if same, err := parseTarget(again); err != nil || same != got {
-			t.Fatalf("%q became %+v, and that %+v (%v)", text, got, same, err)
+			t.Fatalf("%q became %+v, and after a second time %+v (%v)", text, got, same, err)
 		}
 		if to := (&url.URL{Scheme: "https", Host: got.image.Host}); to.Hostname() == "" ||
 			strings.ContainsAny(got.image.Host, "/@?#% ") {
-			t.Fatalf("%q has registry %q", text, got.image.Host)
+			t.Fatalf("%q has the registry %q", text, got.image.Host)
 		}
 	})
 }
 
-// FuzzContentRange looks for a range that contradicts itself and is taken.
+// FuzzContentRange searches for an inconsistent range that is accepted.
 func FuzzContentRange(f *testing.F) {
 	for _, seed := range []string{"bytes 0-1/2", "bytes 5-9/*", "bytes 9-5/10", "bytes */10",
 		"bytes 0-18446744073709551615/1", "bytes -1-2/3"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// TestAnUpdateInTheMiddleOfALayer holds a layer up in its middle, changes everything, and lets it
-// go on.
+// TestAnUpdateInTheMiddleOfALayer stops a transfer in the middle of a layer, changes all rules, and continues the
+// transfer.
 func TestAnUpdateInTheMiddleOfALayer(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 4<<20)
@@ -47,11 +47,11 @@ func TestAnUpdateInTheMiddleOfALayer(t *testing.T) {
 		t.Fatal(a)
 	}
 	if after.asked("blobs") != 1 {
-		t.Error("what was under way went over to the new rules")
+		t.Error("the running transfer changed to the new rules")
 	}
 }
 
-// gate lets n bytes through, and the rest when it is opened.
+// gate lets n bytes through, and the rest after it was opened.
 type gate struct {
 	http.ResponseWriter
 	left int
@@ -66,8 +66,7 @@ func (g *gate) Write(p []byte) (int, error) {
 	return g.ResponseWriter.Write(p)
 }
 
-// TestUpdatesWhileManyPull changes the rules all the time. Both sets of rules are good, so nothing
-// may fail.
+// TestUpdatesWhileManyPull changes the rules all the time. Pulls must never fail, because both sets of rules work.
 func TestUpdatesWhileManyPull(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 2<<20)

@@ -12,17 +12,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// headerTimeout is what containerd waits for the header of an answer here: nearly three times what the resolver has it
-// wait, so that it is late by no fault of a busy machine.
+// headerTimeout is how long containerd waits for a response header in these tests. It is nearly three times the
+// resolver's limit, so that a busy machine causes no failures.
 const headerTimeout = 12500 * time.Millisecond
 
-// brisk has shorter times than on nodes.
+// brisk has shorter time limits than a node.
 func brisk() resolver.Options {
 	return resolver.Options{Token: token, Connect: 5 * time.Second, FirstByte: 6500 * time.Millisecond,
 		Header: 8 * time.Second, LastFirstByte: 40 * time.Second, Stall: 7500 * time.Millisecond}
 }
 
-// newImpatientRig has a client that waits for a header as long as containerd does.
+// newImpatientRig has a client that waits for a header only as long as containerd does.
 func newImpatientRig(t *testing.T, o resolver.Options, c resolver.Config) *rig {
 	t.Helper()
 	g := newRig(t, o, c)
@@ -30,7 +30,7 @@ func newImpatientRig(t *testing.T, o resolver.Options, c resolver.Config) *rig {
 	return g
 }
 
-// hangs takes connections and requests, and never answers.
+// hangs accepts connections and requests, and never answers.
 func hangs(_ http.ResponseWriter, r *http.Request) bool {
 	<-r.Context().Done()
 	return true
@@ -39,7 +39,7 @@ func hangs(_ http.ResponseWriter, r *http.Request) bool {
 func hanging() faultFunc { return hangs }
 func fine() faultFunc    { return nil }
 
-// taking answers after a while, and starts again if its client does not wait.
+// taking answers after a while. If the client gives up, the next request starts from the beginning.
 func taking(while time.Duration) func() faultFunc {
 	return func() faultFunc {
 		return func(_ http.ResponseWriter, r *http.Request) bool {
@@ -53,7 +53,7 @@ func taking(while time.Duration) func() faultFunc {
 	}
 }
 
-// slow keeps the first request until its client gives up, whenever that is, and answers later ones after a while.
+// slow doesn't answer the first request until its client gives up. It answers later requests after a while.
 func slow(while time.Duration) func() faultFunc {
 	return func() faultFunc {
 		var asked atomic.Int64
@@ -87,8 +87,8 @@ func TestA22_ContainerdHasAnAnswerInTimeWhateverMirrorsDo(t *testing.T) {
 	defer all.Wait()
 	for name, c := range map[string]struct {
 		faults []func() faultFunc
-		asked  int // how often the last one is
-		// layers says that only a layer is worth the wait.
+		asked  int // how often the last mirror is asked
+		// layers means that only requests for layers may wait that long.
 		layers bool
 	}{
 		"two hang, the third is good":             {faults: []func() faultFunc{hanging, hanging, fine}, asked: 1},
@@ -111,20 +111,21 @@ func TestA22_ContainerdHasAnAnswerInTimeWhateverMirrorsDo(t *testing.T) {
 			if q.span != "" {
 				want = http.StatusPartialContent
 			}
-			all.Go(func() { // side by side: they wait
+			all.Go(func() { // in parallel, because they wait
 				a := g.ask(t, q.method, source, "a/"+q.path, "Range", q.span)
 				if a.err != nil || a.status != want || string(a.content) != string(q.content) {
 					t.Error(name, what, a, g.Reports())
 				}
 				if n := last.asked("/v2/m/a/"); n != c.asked {
-					t.Errorf("%s: %s: the last one was asked %d times", name, what, n)
+					t.Errorf("%s: %s: the last mirror was asked %d times", name, what, n)
 				}
 			})
 		}
 	}
 }
 
-// A source that never answers ends before containerd gives up. A layer has its header by then.
+// The source never answers. The resolver must return an error before containerd gives up. For a layer, it has sent
+// the header by then.
 func TestA22_APullThatTakesTooLongHasAnError(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -149,7 +150,7 @@ func TestA22_APullThatTakesTooLongHasAnError(t *testing.T) {
 	}
 }
 
-// A panic in a pull's own goroutine ends that pull, like net/http's handlers.
+// A panic in a pull's own goroutine must end only this pull, as net/http does for its handlers.
 func TestA22_APanicEndsOnePull(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)

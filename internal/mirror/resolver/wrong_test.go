@@ -7,7 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// between is a node with two mirrors of an image with two layers. The first mirror gives wrong bytes.
+// between returns a node with two mirrors of an image with two layers. The first mirror sends wrong bytes.
 func between(t *testing.T) (g *rig, one, two image, lying, other *upstream) {
 	t.Helper()
 	one, two = newImage(4, 5<<20), newImage(5, 5<<20)
@@ -17,7 +17,8 @@ func between(t *testing.T) (g *rig, one, two image, lying, other *upstream) {
 	return g, one, two, lying, other
 }
 
-// containerd asks again for what broke off. Other layers don't cost an attempt each.
+// After a broken transfer, containerd asks again. The resolver must remember the mirror that sent wrong bytes, so
+// that the other layers need no second attempt.
 func TestA22_AMirrorThatGaveWrongBytesIsAskedLast(t *testing.T) {
 	t.Parallel()
 	g, one, two, lying, _ := between(t)
