@@ -99,8 +99,10 @@ func TestA27_AChangeCostsEachNodeTheSameFewRequests(t *testing.T) {
 			must(t, err)
 			began := time.Now()
 			change.make(t)
-			c.everywhere(t, "every node to leave the old revision", func(h *fleet.Host) error { return moved(c.node(t,
-				h), was) })
+			c.everywhere(t, "every node to leave the old revision", func(h *fleet.Host) error {
+				return moved(c.node(t,
+					h), was)
+			})
 			if now := c.settled(t); change.stays {
 				base = now
 			}

@@ -1,6 +1,5 @@
-// Package hosttest answers what code that works on hosts does when a host behaves so or so: a
-// machine that plays a script.
+// Package hosttest provides a fake machine for tests of code that works on hosts. A test sets how each verb on the
+// machine behaves.
 //
-// Tests use it where a whole simulated Windows would be too much. It opens no socket, and product
-// code never imports it.
+// Tests use it if a whole simulated Windows would be too much. It opens no socket, and product code never imports it.
 package hosttest

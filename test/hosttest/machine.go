@@ -25,9 +25,9 @@ type Machine struct {
 	mu      sync.Mutex
 	facts   contract.HostFacts
 	hostKey string
-	// proven are the host keys that the machine proves to have.
+	// proven are the host keys that the machine can prove.
 	proven  []string
-	keys    map[string]bool // private keys that are let in; nil lets in all
+	keys    map[string]bool // private keys that may log in; nil accepts every key
 	faults  map[string]error
 	answers map[contract.Verb]any
 
@@ -37,7 +37,7 @@ type Machine struct {
 	sent     int64
 	calls    []contract.Verb
 	last     map[contract.Verb]json.RawMessage
-	// node is what the machine was bootstrapped as, until it is cleaned.
+	// node is the node name from bootstrap. Cleanup empties it.
 	node string
 	// requests are the daemon's certificate requests, by node name.
 	requests map[string][]byte
@@ -54,7 +54,7 @@ const (
 	Proving        = "prove"
 )
 
-// New makes a healthy machine: build 20348, in its first boot, at 10.0.0.1.
+// New returns a healthy machine: build 20348, in its first boot, at 10.0.0.1.
 func New(name string) *Machine {
 	return &Machine{
 		facts: contract.HostFacts{
@@ -67,37 +67,37 @@ func New(name string) *Machine {
 	}
 }
 
-// Fail has a step (Dialling, …, or a verb) fail without an answer from now on; nil mends it.
+// Fail makes a step (Dialling, …, or a verb) fail without an answer from now on. A nil error repairs it.
 func (m *Machine) Fail(step string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.faults[step] = err
 }
 
-// Answer has a verb give this result, or this *contract.Problem, from now on; nil is the healthy
-// answer again.
+// Answer makes a verb return this result or this *contract.Problem from now on. A nil answer restores the healthy
+// answer.
 func (m *Machine) Answer(verb contract.Verb, answer any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.answers[verb] = answer
 }
 
-// Change changes what preflight finds, such as the name or the boot.
+// Change changes the facts that preflight returns, such as the name or the boot.
 func (m *Machine) Change(change func(facts *contract.HostFacts)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change(&m.facts)
 }
 
-// Facts are what a healthy preflight finds.
+// Facts returns the facts of a healthy preflight.
 func (m *Machine) Facts() contract.HostFacts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.facts
 }
 
-// Prove has the machine prove these host keys from now on, and show another one than before if
-// shown is not empty.
+// Prove makes the machine prove these host keys from now on. If shown is not empty, the machine shows this key instead
+// of its previous one.
 func (m *Machine) Prove(shown string, proven ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,7 +107,7 @@ func (m *Machine) Prove(shown string, proven ...string) {
 	m.proven = proven
 }
 
-// Authorize has the machine let in these private keys and no others from now on.
+// Authorize makes the machine accept exactly these private keys from now on.
 func (m *Machine) Authorize(privateKeys ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,56 +117,56 @@ func (m *Machine) Authorize(privateKeys ...string) {
 	}
 }
 
-// Break cuts every connection.
+// Break closes all connections.
 func (m *Machine) Break() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.open)
 }
 
-// Dials counts the connections that were asked for.
+// Dials returns the number of connection attempts.
 func (m *Machine) Dials() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.dials
 }
 
-// Open counts the connections that are there.
+// Open returns the number of open connections.
 func (m *Machine) Open() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.open)
 }
 
-// Sent is how many bytes of payload arrived.
+// Sent returns the number of payload bytes that arrived.
 func (m *Machine) Sent() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sent
 }
 
-// Uploaded reports whether the daemon's binary is on the machine.
+// Uploaded reports whether the daemon's program is on the machine.
 func (m *Machine) Uploaded() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.uploaded
 }
 
-// Node is what the machine was bootstrapped as; empty once it is cleaned.
+// Node returns the node name from bootstrap. After cleanup, it is empty.
 func (m *Machine) Node() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.node
 }
 
-// Calls lists the verbs that ran, in order.
+// Calls returns the verbs that ran, in order.
 func (m *Machine) Calls() []contract.Verb {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.calls)
 }
 
-// Request decodes the last request of a verb; false when there was none.
+// Request decodes the last request of a verb. If there was none, it returns false.
 func (m *Machine) Request(verb contract.Verb, into any) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,8 +177,7 @@ func (m *Machine) Request(verb contract.Verb, into any) (bool, error) {
 	return true, json.Unmarshal(text, into)
 }
 
-// Dial opens a connection, and refuses another host key than the expected one as a real host's
-// dialer does.
+// Dial opens a connection. As a real host's dialer, it fails if the host key is not the expected one.
 func (m *Machine) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -200,16 +199,16 @@ func (m *Machine) Dial(ctx context.Context, target host.Target) (host.Conn, erro
 	return c, nil
 }
 
-// addressOf is where a target leads: a name, to the machine's own address. The lock is held.
+// addressOf returns the address of a target. A host name means the machine's own address. The lock is held.
 func (m *Machine) addressOf(target host.Target) netip.Addr {
 	address, err := netip.ParseAddr(target.Address)
 	if err != nil {
-		address, _ = netip.ParseAddr(m.facts.NodeIP) // a fake one has none
+		address, _ = netip.ParseAddr(m.facts.NodeIP) // a fake NodeIP may be no address
 	}
 	return address
 }
 
-// answer is what a verb gives. The lock is held.
+// answer returns the answer of a verb. The lock is held.
 func (m *Machine) answer(verb contract.Verb, request json.RawMessage) (any, error) {
 	if scripted := m.answers[verb]; scripted != nil {
 		return scripted, nil
@@ -236,10 +235,10 @@ func (m *Machine) answer(verb contract.Verb, request json.RawMessage) (any, erro
 		}
 		return m.clean(asked), nil
 	}
-	return nil, fmt.Errorf("running %s: there is no such verb", verb)
+	return nil, fmt.Errorf("running %s: unknown verb", verb)
 }
 
-// clean makes the machine no longer a node, unless the request means another machine. The lock is held.
+// clean removes the node from the machine, unless the request names another machine. The lock is held.
 func (m *Machine) clean(asked contract.CleanupRequest) any {
 	isAnother := asked.NodeName != "" && asked.NodeName != m.node ||
 		asked.MachineID != "" && asked.MachineID != m.facts.MachineID
@@ -254,9 +253,9 @@ func (m *Machine) clean(asked contract.CleanupRequest) any {
 // conn is one connection to a Machine.
 type conn struct {
 	machine *Machine
-	// shown is the host key that the machine had when it was dialled.
+	// shown is the host key of the machine at the time of the connection.
 	shown string
-	// address is where it was dialled.
+	// address is the address of the connection.
 	address netip.Addr
 }
 
@@ -272,7 +271,7 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	return slices.Clone(c.machine.proven), err
 }
 
-// begin takes the lock and returns an error if a step can't be done.
+// begin takes the lock. If the step fails, it returns an error.
 func (c *conn) begin(ctx context.Context, step string) (unlock func(), err error) {
 	c.machine.mu.Lock()
 	switch {
@@ -347,7 +346,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// requestOf is the daemon's certificate request, the same when asked again.
+// requestOf returns the daemon's certificate request. A repeated call returns the same request.
 func (m *Machine) requestOf(node string) []byte {
 	if m.requests[node] == nil {
 		m.requests[node] = CertificateRequest(contract.DaemonUserPrefix+node, contract.DaemonGroup)
@@ -355,11 +354,11 @@ func (m *Machine) requestOf(node string) []byte {
 	return m.requests[node]
 }
 
-// CertificateRequest makes a key and the PEM of a certificate request.
+// CertificateRequest creates a key and a certificate request in PEM.
 func CertificateRequest(name, organization string, dnsNames ...string) []byte {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		panic(err) // only when the system has no randomness
+		panic(err) // this happens only if the system has no randomness
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: name, Organization: []string{organization}}, DNSNames: dnsNames}, key)

@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	// rowOfPage is a row of docs/acceptance.md; rowsOfTest the beginning of a test that shows one
-	// row or several, such as TestA21A26_…
+	// rowOfPage matches a row of docs/acceptance.md. rowsOfTest matches the beginning of a test's name that contains
+	// one or several rows, such as TestA21A26_….
 	rowOfPage  = regexp.MustCompile(`(?m)^\| <a id="(A\d\d)"></a>(A\d\d) \|`)
 	rowsOfTest = regexp.MustCompile(`(?m)^func Test((?:A\d+)+)_`)
 	rowNumber  = regexp.MustCompile(`A\d+`)
@@ -28,7 +28,7 @@ func rows(t *testing.T) []string {
 	var all []string
 	for _, match := range rowOfPage.FindAllStringSubmatch(string(page), -1) {
 		if match[1] != match[2] {
-			t.Errorf("docs/acceptance.md has the anchor %s at row %s", match[1], match[2])
+			t.Errorf("in docs/acceptance.md, row %[2]s has the anchor %[1]s", match[1], match[2])
 		}
 		all = append(all, match[2])
 	}

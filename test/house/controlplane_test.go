@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// pinned is a line of go.mod with a module and its version, or, in a replacement, its other version.
+// pinned matches a line of go.mod with a module and its version. In a replacement, it captures the replacing version.
 var pinned = regexp.MustCompile(`(?m)^\t([a-z0-9.]+/\S+)(?: => \S+)? (v\S+)`)
 
 func pins(t *testing.T, directory string) map[string]string {
@@ -20,13 +20,13 @@ func pins(t *testing.T, directory string) map[string]string {
 	}
 	versions := map[string]string{}
 	for _, match := range pinned.FindAllStringSubmatch(string(modules), -1) {
-		versions[match[1]] = match[2] // replacements come last
+		versions[match[1]] = match[2] // replacements come last, so they win
 	}
 	return versions
 }
 
-// The operator and the lab's control plane have a thousand packages in common. The go command compiles
-// them once for both as long as they, and all that they import, have the same versions in both modules.
+// The operator and the lab's control plane share a thousand packages. If these packages and their imports have the same
+// versions in both modules, the go command compiles them only once.
 func TestTheControlPlaneHasTheOperatorsVersions(t *testing.T) {
 	t.Parallel()
 	operator, controlPlane := pins(t, "."), pins(t, filepath.Join("lab", "controlplane"))
@@ -43,6 +43,6 @@ func TestTheControlPlaneHasTheOperatorsVersions(t *testing.T) {
 		}
 	}
 	if common < 50 {
-		t.Errorf("only %d modules were found in both", common)
+		t.Errorf("only %d modules were found in both go.mod files", common)
 	}
 }

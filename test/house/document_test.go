@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// target matches a make target in documents, in a sentence or on its own line. folder matches a path of this
-	// repository.
+	// target matches a make target in a document, either within a sentence or on its own line. folder matches a path of
+	// this repository.
 	target = regexp.MustCompile("(?m)(?:`|^    )make ([a-z0-9-]+)")
 	folder = regexp.MustCompile("`((?:api|cmd|config|docs|internal|lab|payload|test|tools|\\.ci)/[A-Za-z0-9_./-]*)`")
 	link   = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
@@ -22,11 +22,11 @@ var (
 	anchor = regexp.MustCompile(`\]\(([^)#:]*)#([^)]+)\)`)
 	slug   = regexp.MustCompile(`[^a-z0-9_-]`)
 	id     = regexp.MustCompile(`<a id="([^"]+)">`)
-	// span is code within a line, where brackets are no link.
+	// span matches code within a line. In code, brackets are not a link.
 	span = regexp.MustCompile("`[^`\n]*`")
 )
 
-// documents lists the pages that people read.
+// documents returns the pages for users and contributors.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "git", "ls-files", "*.md")
@@ -88,14 +88,15 @@ func TestEveryReasonIsNumberedOnceAndHasAFix(t *testing.T) {
 	for _, match := range declared {
 		reason := contract.Reason(match[2])
 		if other, taken := numbers[reason.Number()]; taken || reason.Number() == 0 {
-			t.Errorf("%s has no number, or the number %d of %s", reason, reason.Number(), other)
+			t.Errorf("reason %s has no number, or it has the number %d, which belongs to %s", reason, reason.Number(),
+				other)
 		}
 		numbers[reason.Number()] = reason
 		if !strings.HasPrefix(match[1], "\t// ") || !strings.HasSuffix(match[1], ".") || !strings.HasSuffix(reason.Fix(), ".") {
-			t.Errorf("%s lacks a sentence on when it occurs, or on the fix", reason)
+			t.Errorf("reason %s has no sentence about when it occurs, or none about the fix", reason)
 		}
 		if strings.Contains(reason.Fix(), contract.OperatorNamespace) {
-			t.Errorf("the fix of %s is for one namespace, and the operator may be in another", reason)
+			t.Errorf("the fix of %s names a fixed namespace, but the operator may run in another", reason)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 const module = "github.com/windows-nodes/wmco/"
 
-// found is a package as go list shows it.
+// found is a package in the output of go list.
 type found struct {
 	ImportPath, Dir string
 	Doc             string
@@ -53,8 +53,8 @@ func root(t *testing.T) string {
 	return path
 }
 
-// TestImportArrowsPointDown holds the plan of the house. Each rule says who must not lean on what,
-// and why.
+// TestImportArrowsPointDown checks the layers of the packages. Each rule says which packages must not import which
+// others, and why.
 func TestImportArrowsPointDown(t *testing.T) {
 	t.Parallel()
 	rules := []struct {
@@ -113,8 +113,8 @@ func TestImportArrowsPointDown(t *testing.T) {
 	}
 }
 
-// TestTheDaemonLinksNeitherSSHNorOpenShift looks at everything that ends up in the binary, not only
-// at what is imported directly.
+// TestTheDaemonLinksNeitherSSHNorOpenShift checks every package that is linked into the daemon, including indirect
+// imports.
 func TestTheDaemonLinksNeitherSSHNorOpenShift(t *testing.T) {
 	t.Parallel()
 	for _, goos := range []string{"linux", "windows"} {
@@ -122,7 +122,7 @@ func TestTheDaemonLinksNeitherSSHNorOpenShift(t *testing.T) {
 			for _, linked := range p.Deps {
 				if prefixed(linked, []string{"golang.org/x/crypto/ssh", "github.com/pkg/sftp",
 					"github.com/openshift/api", "sigs.k8s.io/controller-runtime", module + "lab/sim"}) {
-					t.Errorf("on %s the daemon links %s", goos, linked)
+					t.Errorf("on %s, the daemon must not link %s", goos, linked)
 				}
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// requirement is a line of go.mod that names a module.
+// requirement matches a line of go.mod that requires a module.
 var requirement = regexp.MustCompile(`(?m)^\t([a-z0-9.]+/\S+) v\S+(.*)$`)
 
 func TestEveryDirectDependencyIsExplained(t *testing.T) {
@@ -28,7 +28,7 @@ func TestEveryDirectDependencyIsExplained(t *testing.T) {
 		}
 		found++
 		if !strings.Contains(string(page), "`"+match[1]+"`") {
-			t.Errorf("docs/libraries.md does not say what %s is for", match[1])
+			t.Errorf("docs/libraries.md does not say why the project needs %s", match[1])
 		}
 	}
 	if found < 20 {

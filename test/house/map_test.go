@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestTheArchitecturePageMapsEveryPackage keeps the map complete. A contributor looks there first, and would not
-// find a missing package.
+// TestTheArchitecturePageMapsEveryPackage checks that docs/architecture.md lists every package. A contributor looks for
+// packages on this page first.
 func TestTheArchitecturePageMapsEveryPackage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root(t), "docs", "architecture.md"))
@@ -24,14 +24,14 @@ func TestTheArchitecturePageMapsEveryPackage(t *testing.T) {
 			continue
 		}
 		seen[path] = true
-		t.Errorf("docs/architecture.md does not map %s: give it a row under Packages", path)
+		t.Errorf("docs/architecture.md does not list %s: add a row under Packages", path)
 	}
 	if len(packages) < 50 {
 		t.Errorf("go list found only %d packages", len(packages))
 	}
 }
 
-// mapped reports whether the page names a package, or, for a journey, its folder.
+// mapped reports whether the page names a package. For a journey, the page names its folder.
 func mapped(page, path string) bool {
 	if strings.HasPrefix(path, "internal/instance/") {
 		path = "internal/instance"

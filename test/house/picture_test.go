@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// drawing is what of an SVG says where boxes and texts are. Pictures have neither groups nor
-// transformations, so each element has its place as it stands.
+// drawing contains the boxes and texts of an SVG. The pictures have neither groups nor transformations, so the
+// coordinates of each element are absolute.
 type drawing struct {
 	Groups []struct{} `xml:"g"`
 	Boxes  []struct {
@@ -28,8 +28,8 @@ type drawing struct {
 	} `xml:"text"`
 }
 
-// A reader has other fonts than who drew the picture. DejaVu and Verdana are the widest that are
-// common: 0.61 of the font's size for a character, 0.69 in bold, over a text of some length.
+// A reader may have wider fonts than the author. DejaVu and Verdana are the widest common fonts. Averaged over a text,
+// a character is 0.61 of the font size wide, and 0.69 in bold.
 const (
 	widest     = 0.63
 	widestBold = 0.70
@@ -53,7 +53,8 @@ func TestTextOfPicturesStaysInItsBoxInAnyFont(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(picture.Groups) > 0 || len(picture.Texts) < 5 {
-				t.Fatalf("the picture has %d groups and %d texts at its top", len(picture.Groups), len(picture.Texts))
+				t.Fatalf("the picture must have no groups and at least one text; it has %d groups and %d texts",
+					len(picture.Groups), len(picture.Texts))
 			}
 			for _, text := range picture.Texts {
 				share := widest
@@ -65,7 +66,7 @@ func TestTextOfPicturesStaysInItsBoxInAnyFont(t *testing.T) {
 				if text.Anchor == "middle" {
 					left -= width / 2
 				}
-				box := 0 // the whole picture
+				box := 0 // 0 is the whole picture
 				for i, b := range picture.Boxes {
 					if b.X <= text.X && text.X <= b.X+b.Width && b.Y <= text.Y && text.Y <= b.Y+b.Height &&
 						b.Width < picture.Boxes[box].Width {
@@ -73,7 +74,8 @@ func TestTextOfPicturesStaysInItsBoxInAnyFont(t *testing.T) {
 					}
 				}
 				if b := picture.Boxes[box]; left < b.X || left+width > b.X+b.Width {
-					t.Errorf("%q may be %.0f wide and leave its box, which is %.0f wide", text.Content, width, b.Width)
+					t.Errorf("%q may be %.0f wide, so it doesn't fit into its box, which is %.0f wide", text.Content,
+						width, b.Width)
 				}
 			}
 		})

@@ -15,12 +15,12 @@ import (
 	"testing"
 )
 
-// mostStilted is the share of stilted lines that each kind of prose may have, in per cent. A single match can be
-// right, so the level counts.
+// mostStilted is the maximum share of stilted lines for each kind of text, in percent. A single match can be good
+// English, so the test limits only their share.
 const mostStilted = 2.0
 
-// stilted matches the commonest patterns of sentences that read as if translated word by word. Rewrite the whole
-// sentence: subject, verb, object; the condition first; repeat the noun.
+// stilted matches the most common patterns of sentences that sound translated. If a line matches, rewrite the whole
+// sentence: subject, verb, object; condition first; repeat the noun.
 var stilted = regexp.MustCompile(strings.Join([]string{
 	`(?i:\b(some|no|any|every)body\b)`,                          // a user, no host, another program
 	`(?i:\b(any more|anew|but for|meanwhile|thereby|beside)\b)`, // no longer, again, except, until then, next to
@@ -36,7 +36,7 @@ var stilted = regexp.MustCompile(strings.Join([]string{
 // directive matches comments for tools.
 var directive = regexp.MustCompile(`^//(go:| ?\+)`)
 
-// prose has the number of lines of one kind, and the stilted lines with file and line.
+// prose counts the lines of one kind of text, and lists the stilted lines with file and line.
 type prose struct {
 	lines int
 	found []string
@@ -91,8 +91,7 @@ func addGo(name string, source []byte, comments, messages *prose) error {
 	return nil
 }
 
-// TestProseIsPlainEnglish holds the level of comments, messages and documents, so that the earlier dialect does not
-// come back.
+// TestProseIsPlainEnglish checks that few comments, messages and documents contain stilted sentences.
 func TestProseIsPlainEnglish(t *testing.T) {
 	t.Parallel()
 	comments, messages, pages := &prose{}, &prose{}, &prose{}
@@ -126,13 +125,13 @@ func TestProseIsPlainEnglish(t *testing.T) {
 			t.Errorf("no %s were read", kind)
 		}
 		if p.isTooStilted() {
-			t.Errorf("%d of %d lines of %s are stilted, and %v %% may be:\n%s", len(p.found), p.lines, kind,
+			t.Errorf("%d of %d lines of %s are stilted, but at most %v %% may be:\n%s", len(p.found), p.lines, kind,
 				mostStilted, strings.Join(p.found, "\n"))
 		}
 	}
 }
 
-// TestStiltedProseIsFoundWithFileAndLine shows that the test of the level can fail.
+// TestStiltedProseIsFoundWithFileAndLine shows that the other test can fail.
 func TestStiltedProseIsFoundWithFileAndLine(t *testing.T) {
 	t.Parallel()
 	comments, messages := &prose{}, &prose{}
@@ -155,6 +154,6 @@ func TestStiltedProseIsFoundWithFileAndLine(t *testing.T) {
 		plain.add("page.md", 1, "The operator drains the node.")
 	}
 	if plain.add("page.md", 1, "The host is drained, too."); len(plain.found) != 1 || plain.isTooStilted() {
-		t.Errorf("one line in a hundred: %+v", plain)
+		t.Errorf("one stilted line in a hundred must be accepted: %+v", plain)
 	}
 }

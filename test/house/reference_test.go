@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestEveryPageCanBeFound follows links from README.md, because users don't find a page without a link to it.
+// TestEveryPageCanBeFound follows the links from README.md. Users can't find a page without a link to it.
 func TestEveryPageCanBeFound(t *testing.T) {
 	t.Parallel()
 	pages := documents(t)
@@ -27,7 +27,7 @@ func TestEveryPageCanBeFound(t *testing.T) {
 	follow("README.md")
 	for page := range pages {
 		if !strings.HasPrefix(page, "docs/") && path.Dir(page) != "." {
-			continue // notes next to their code
+			continue // notes in the folder of their code
 		}
 		if !reached[page] {
 			t.Errorf("no link leads from README.md to %s", page)
@@ -35,8 +35,8 @@ func TestEveryPageCanBeFound(t *testing.T) {
 	}
 }
 
-// TestAnchorsExist checks the part of a link behind the #: a heading of that page, or an anchor of
-// its own.
+// TestAnchorsExist checks the part of a link after the #. It must be a heading or an explicit anchor of the target
+// page.
 func TestAnchorsExist(t *testing.T) {
 	t.Parallel()
 	pages := documents(t)
@@ -53,7 +53,7 @@ func TestAnchorsExist(t *testing.T) {
 	}
 }
 
-// anchors are what a link into a page may name.
+// anchors returns the anchors of a page.
 func anchors(content string) map[string]bool {
 	all := map[string]bool{}
 	for line := range strings.Lines(content) {
@@ -68,8 +68,8 @@ func anchors(content string) map[string]bool {
 	return all
 }
 
-// TestTheManualReadsInOrder follows the manual as the index has it: each page ends with a link to
-// the next.
+// TestTheManualReadsInOrder follows the index of the manual: each page must end with a link to the next page of the
+// index.
 func TestTheManualReadsInOrder(t *testing.T) {
 	t.Parallel()
 	pages := documents(t)
@@ -93,6 +93,6 @@ func TestTheReleaseNotesHaveThePresentRelease(t *testing.T) {
 	}
 	release := regexp.MustCompile(`(?m)^VERSION \?= (\S+)$`).FindSubmatch(makefile)
 	if release == nil || !strings.Contains(documents(t)["docs/release-notes.md"], "\n## "+string(release[1])+"\n") {
-		t.Errorf("docs/release-notes.md has no section for the release that the Makefile names, %q", release)
+		t.Errorf("docs/release-notes.md has no section for the Makefile's release, %q", release)
 	}
 }

@@ -13,20 +13,20 @@ var (
 	packageName = regexp.MustCompile("`((?:internal|config|lab|test|cmd)[a-z0-9/]*)`")
 )
 
-// Each attack of the threat model names the tests that show it stopped, whole or by how their names
-// begin, and the packages that have them.
+// The threat model names, for each attack, the tests that show that it is prevented. It gives the test's whole name or
+// the beginning of its name, and the package. Every named test must exist.
 func TestEveryTestThatTheThreatModelNamesExists(t *testing.T) {
 	t.Parallel()
 	testsNamed(t, "SECURITY.md", 30)
 }
 
-// The page about real Windows names the tests that simulate it.
+// The page about real Windows names the tests that simulate Windows' behavior. Every named test must exist.
 func TestEveryTestThatPlaysRealWindowsExists(t *testing.T) {
 	t.Parallel()
 	testsNamed(t, "docs/reference/simulated-windows.md", 15)
 }
 
-// testsNamed checks the tests in the last cells of a page's tables. There are at least so many.
+// testsNamed checks the tests in the last cells of a page's tables. least is the expected minimum number of tests.
 func testsNamed(t *testing.T, path string, least int) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(root(t), path))
@@ -45,7 +45,7 @@ func testsNamed(t *testing.T, path string, least int) {
 		}
 		packages := packageName.FindAllStringSubmatch(shown, -1)
 		if len(packages) == 0 {
-			t.Errorf("no package has the tests of %q", shown)
+			t.Errorf("no package is given for the tests in %q", shown)
 		}
 		used := map[string]bool{}
 		for _, test := range testName.FindAllString(shown, -1) {
@@ -57,12 +57,12 @@ func testsNamed(t *testing.T, path string, least int) {
 				}
 			}
 			if !found {
-				t.Errorf("no package of %q has the test %s", shown, test)
+				t.Errorf("no package in %q has the test %s", shown, test)
 			}
 		}
 		for _, p := range packages {
 			if !used[p[1]] {
-				t.Errorf("%s has none of the tests of %q", p[1], shown)
+				t.Errorf("package %s has none of the tests in %q", p[1], shown)
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func testsNamed(t *testing.T, path string, least int) {
 	}
 }
 
-// hasTest reports whether a package has a test whose name begins with test.
+// hasTest reports whether a package has a test whose name begins with a text.
 func hasTest(t *testing.T, directory, test string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root(t), directory, "*_test.go"))

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestDocumentsUseTheTermsOfTheField finds words of an earlier dialect, which made readers stop.
-// The right column is what to write.
+// TestDocumentsUseTheTermsOfTheField finds words that aren't the usual terms, because they confuse readers. The right
+// column is the term to use.
 func TestDocumentsUseTheTermsOfTheField(t *testing.T) {
 	t.Parallel()
 	terms := map[string]string{
@@ -36,7 +36,7 @@ func TestDocumentsUseTheTermsOfTheField(t *testing.T) {
 		word := regexp.MustCompile(`(?i)` + pattern)
 		for page, content := range documents(t) {
 			if !strings.HasPrefix(page, "docs/") && strings.Contains(page, "/") {
-				continue // notes next to their code
+				continue // notes in the folder of their code
 			}
 			for line := range strings.Lines(span.ReplaceAllString(content, "")) {
 				if found := word.FindString(line); found != "" {
@@ -47,14 +47,14 @@ func TestDocumentsUseTheTermsOfTheField(t *testing.T) {
 	}
 }
 
-// TestGoUsesTheTermsOfTheField finds some of them in comments and messages of the code.
+// TestGoUsesTheTermsOfTheField finds some of these words in comments and messages.
 func TestGoUsesTheTermsOfTheField(t *testing.T) {
 	t.Parallel()
 	terms := []struct {
 		part    string // a part of every match, for a fast search
 		word    *regexp.Regexp
 		instead string
-		but     *regexp.Regexp // the word in another sense, or none
+		but     *regexp.Regexp // the word in another sense, or nil
 	}{
 		{"walk", regexp.MustCompile(`walk(s|ed|ing)? (into|in again|the way)`),
 			"the operator joins the host again over SSH", nil},

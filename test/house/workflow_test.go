@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// workflow is what the rules look at. YAML reads the key "on" as true.
+// workflow contains the fields that the rules check. YAML reads the key "on" as true.
 type workflow struct {
 	On          any            `json:"true"`
 	Permissions map[string]any `json:"permissions"`
@@ -36,7 +36,7 @@ var (
 	program      = regexp.MustCompile(`\./((?:cmd|tools)/[a-z0-9-]+)`)
 )
 
-// workflows are the files in .github/workflows by name.
+// workflows returns the files in .github/workflows by name.
 func workflows(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(root(t), ".github", "workflows", "*.yml"))
@@ -54,7 +54,7 @@ func workflows(t *testing.T) map[string]string {
 	return all
 }
 
-// triggers are the events that start a workflow.
+// triggers returns the events that start a workflow.
 func (w workflow) triggers() []string {
 	switch on := w.On.(type) {
 	case string:
@@ -65,8 +65,8 @@ func (w workflow) triggers() []string {
 	return nil
 }
 
-// actionlint checks the form of workflows. These rules are ours: others can't change the code that a workflow runs, a
-// pull request publishes nothing, and no run hangs for hours.
+// actionlint checks the syntax of workflows. This test checks additional rules: others can't change the code that a
+// workflow runs, a pull request publishes nothing, and no run hangs for hours.
 func TestWorkflowsArePinnedAndHaveTheLeastRights(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile(filepath.Join(root(t), "Makefile"))
@@ -97,14 +97,14 @@ func TestWorkflowsArePinnedAndHaveTheLeastRights(t *testing.T) {
 	}
 }
 
-// check holds what a workflow may do.
+// check checks the rights, triggers and steps of a workflow.
 func (w workflow) check(t *testing.T, name string) {
 	t.Helper()
 	triggers := w.triggers()
 	if len(triggers) == 0 || len(w.Jobs) == 0 {
 		t.Errorf("%s: found the triggers %v and %d jobs", name, triggers, len(w.Jobs))
 	}
-	// Both give code of a pull request the rights and secrets of this repository.
+	// Both triggers give code of a pull request this repository's rights and secrets.
 	for _, trigger := range []string{"pull_request_target", "workflow_run"} {
 		if slices.Contains(triggers, trigger) {
 			t.Errorf("%s runs on %s", name, trigger)
@@ -116,11 +116,11 @@ func (w workflow) check(t *testing.T, name string) {
 	for job, j := range w.Jobs {
 		for what, right := range j.Permissions {
 			if right == "write" && slices.Contains(triggers, "pull_request") {
-				t.Errorf("%s: job %s may write %s, and pull requests start it", name, job, what)
+				t.Errorf("%s: job %s may write %s, but pull requests start it", name, job, what)
 			}
 		}
 		if j.Timeout == 0 || j.Timeout > 240 {
-			t.Errorf("%s: job %s has %d minutes", name, job, j.Timeout)
+			t.Errorf("%s: job %s has a time limit of %d minutes", name, job, j.Timeout)
 		}
 		if j.RunsOn == "" || strings.HasSuffix(j.RunsOn, "-latest") {
 			t.Errorf("%s: job %s runs on %q, which is not pinned", name, job, j.RunsOn)
@@ -129,7 +129,7 @@ func (w workflow) check(t *testing.T, name string) {
 			if strings.HasPrefix(step.Uses, "actions/checkout@") && step.With["persist-credentials"] != false {
 				t.Errorf("%s: job %s leaves its token in the checkout", name, job)
 			}
-			// The text of an expression becomes part of the script.
+			// GitHub inserts an expression into the script unquoted, so its value could run as code.
 			if strings.Contains(step.Run, "${{") {
 				t.Errorf("%s: job %s has an expression in a script, want a variable in env: %s", name, job, step.Run)
 			}
@@ -137,7 +137,7 @@ func (w workflow) check(t *testing.T, name string) {
 	}
 }
 
-// Dependabot finds no module by itself.
+// Dependabot doesn't find modules by itself. dependabot.yml must list every module.
 func TestEveryModuleIsKeptUpToDate(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root(t), ".github", "dependabot.yml"))
@@ -178,11 +178,12 @@ func TestEveryModuleIsKeptUpToDate(t *testing.T) {
 		t.Errorf("dependabot.yml lists %v, want %v", listed, modules)
 	}
 	if !slices.Contains(ecosystems, "github-actions") {
-		t.Errorf("dependabot.yml updates %v, and no actions", ecosystems)
+		t.Errorf("dependabot.yml updates %v, but no actions", ecosystems)
 	}
 }
 
-// The content of a report decides how soon it can be answered.
+// The forms for bug reports must ask for the archive of "kubectl windows bundle", because a report without it needs
+// more questions.
 func TestFormsAskForTheArchive(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"bug.yml", "feature.yml", "real-windows.yml"} {

@@ -19,21 +19,21 @@ import (
 const resolver = "127.0.0.1:9184"
 
 func TestMain(m *testing.M) {
-	if err := log.SetLevel("warn"); err != nil { // containerd explains at length what it does with localhost
+	if err := log.SetLevel("warn"); err != nil { // containerd logs a lot about localhost
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// containerd is a node's containerd with its config_path, as far as it matters for where it goes.
+// containerd is the part of a node's containerd that chooses registries, with the node's config_path.
 type containerd struct{ hosts docker.RegistryHosts }
 
-// newContainerd has containerd's own code read the file for a resolver. Without a url, another program has the
-// resolver's port.
+// newContainerd lets containerd's own code read hosts.toml. An empty url means that another program uses the resolver's
+// port.
 func newContainerd(t *testing.T, url string) containerd {
 	t.Helper()
 	root := t.TempDir()
-	// below contract.DirRegistries
+	// The path is relative to contract.DirRegistries.
 	path := filepath.Join(root, filepath.FromSlash(strings.ReplaceAll(
 		contract.PathHosts[len(contract.DirRegistries):], `\`, "/")))
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
@@ -45,26 +45,26 @@ func newContainerd(t *testing.T, url string) containerd {
 	return containerd{config.ConfigureHosts(t.Context(), config.HostOptions{HostDir: config.HostDirFromRoot(root)})}
 }
 
-// places are where an image is asked for, one after the other, by what knows its digest and by what
-// has only its tag.
+// places returns the hosts that containerd contacts for an image, in order: for a pull by digest and for a pull by tag.
 func (c containerd) places(t *testing.T, name string) (digest, tag []string) {
 	t.Helper()
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry := reference.Domain(named) // as it is written
+	registry := reference.Domain(named) // in the form that the user wrote
 	hosts, err := c.hosts(registry)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, host := range hosts {
 		if toResolver := host.Host == resolver; toResolver != (host.Header.Get(mirror.TokenHeader) != "") {
-			t.Fatalf("%s: the token goes to %s, or not to the resolver", registry, host.Host)
+			t.Fatalf("%s: containerd must send the token to the resolver only; the request to %s is wrong", registry,
+				host.Host)
 		}
 		path, ok := strings.CutPrefix(host.Path, "/v2")
 		if !ok || host.Scheme != "https" && host.Host != resolver && !strings.HasPrefix(registry, "localhost") {
-			t.Fatalf("%s is asked at %s://%s%s", registry, host.Scheme, host.Host, host.Path)
+			t.Fatalf("containerd contacts %s at the wrong URL %s://%s%s", registry, host.Scheme, host.Host, host.Path)
 		}
 		place := host.Host + path + "/" + reference.Path(named)
 		if host.Host == resolver {
@@ -90,11 +90,12 @@ func TestContainerdAsksTheResolverOrNobodyElse(t *testing.T) {
 	for _, image := range images {
 		digest, tag := node.places(t, image)
 		if want := []string{resolver}; !slices.Equal(digest, want) || !slices.Equal(tag, want) {
-			t.Errorf("%s: by digest %v, by tag %v", image, digest, tag)
+			t.Errorf("%s: containerd contacts %v by digest and %v by tag, want only the resolver", image, digest, tag)
 		}
 		digest, tag = alone.places(t, image)
 		if len(tag) != 1 || !slices.Equal(digest, tag) || !strings.HasPrefix(tag[0], nowhere) {
-			t.Errorf("%s while another program has the port: by digest %v, by tag %v", image, digest, tag)
+			t.Errorf("%s: while another program has the port, "+
+				"containerd contacts %v by digest and %v by tag, want none", image, digest, tag)
 		}
 	}
 }
@@ -105,7 +106,7 @@ func digest(source string, mirrors ...string) mirror.Set {
 	return set
 }
 
-// inOrder says whether some is part of all, in its order.
+// inOrder reports whether all elements of some are in all, in the same order.
 func inOrder(some, all []string) bool {
 	from := -1
 	for _, s := range some {

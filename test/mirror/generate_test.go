@@ -13,7 +13,7 @@ import (
 
 var seed = flag.Uint64("seed", 0, "repeat the table of a failed run; 0 makes a new one")
 
-// generator makes objects and image names that have much to do with each other.
+// generator creates random objects and image names that are related to each other.
 type generator struct{ *rand.Rand }
 
 func newGenerator(t *testing.T) generator {
@@ -22,7 +22,7 @@ func newGenerator(t *testing.T) generator {
 	if from == 0 {
 		from = rand.Uint64()
 	}
-	t.Logf("repeat with -seed %d", from)
+	t.Logf("to repeat this run, use -seed %d", from)
 	return generator{rand.New(rand.NewPCG(from, 0))}
 }
 
@@ -36,7 +36,7 @@ func hosts() []string {
 	}
 }
 
-// path returns a path with up to three components from a short list. Some of them have the same prefix.
+// path returns a path with at most three components from a short list, so that several paths have the same prefix.
 func (g generator) path() string {
 	var parts []string
 	for range g.IntN(4) {
@@ -49,8 +49,8 @@ func (g generator) location(hosts ...string) string {
 	return strings.TrimSuffix(g.pick(hosts...)+"/"+g.path(), "/")
 }
 
-// objects are ImageDigestMirrorSets and ImageTagMirrorSets as the API server accepts them: no
-// mirror twice in one list.
+// objects returns ImageDigestMirrorSets and ImageTagMirrorSets that the API server accepts. A list never contains the
+// same mirror twice.
 func (g generator) objects() []mirror.Set {
 	var sources []string
 	for range 1 + g.IntN(6) {
@@ -83,7 +83,7 @@ func (g generator) objects() []mirror.Set {
 	return sets
 }
 
-// name returns an image name. In three of four cases, it is similar to a source or a mirror.
+// name returns an image name. Three of four names are similar to a source or a mirror.
 func (g generator) name(sets []mirror.Set) string {
 	near := g.location(hosts()...)
 	if set := sets[g.IntN(len(sets))]; g.IntN(4) > 0 {
@@ -105,7 +105,7 @@ func (g generator) name(sets []mirror.Set) string {
 	case rest == "":
 		return near
 	case strings.Contains(near, "/") && g.IntN(6) == 0:
-		return near + "-" + rest // starts like a source, but is not below it
+		return near + "-" + rest // begins like a source, but is not below it
 	}
 	return near + "/" + rest
 }

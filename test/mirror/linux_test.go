@@ -19,24 +19,23 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// linux is a Linux node with a registries.conf.
+// linux is a Linux node with its own registries.conf.
 type linux struct {
 	system *types.SystemContext
-	// policy is the content of policy.json, by scope. fallback applies to everything else.
+	// policy is the content of policy.json, by scope. fallback is for images without a matching scope.
 	policy   map[string]bool
 	fallback bool
 }
 
-// newLinux writes the objects as OpenShift's machine-config-operator does for Linux nodes: one
-// registry for each source, whose mirrors are for one kind of pull each, and which is blocked if
-// one object says that it must not be contacted. Entries that have no mirror but the source do not
-// count.
+// newLinux writes the mirror sets to a registries.conf, as OpenShift's machine-config-operator does for Linux nodes.
+// Each source is one registry. Each of its mirrors is for one kind of pull. If one set says that the source must not be
+// contacted, the registry is blocked. Sets whose only mirror is the source itself are ignored.
 func newLinux(t *testing.T, sets []mirror.Set) linux {
 	t.Helper()
 	return newLinuxWith(t, sets, contract.RegistrySources{})
 }
 
-// newLinuxWith also writes the registry settings of the Image object.
+// newLinuxWith does the same, and also writes the registry settings of the Image object.
 func newLinuxWith(t *testing.T, sets []mirror.Set, sources contract.RegistrySources) linux {
 	t.Helper()
 	registries := map[string]*sysregistriesv2.Registry{}
@@ -97,8 +96,8 @@ func newLinuxWith(t *testing.T, sets []mirror.Set, sources contract.RegistrySour
 	return node
 }
 
-// setSources marks registries as the machine-config-operator's library does: each scope is an
-// entry, and hands its mark on to entries and mirrors within it.
+// setSources marks registries as blocked or insecure, as the machine-config-operator's library does: each scope becomes
+// a registry. Registries and mirrors within a scope get the scope's mark.
 func setSources(registries map[string]*sysregistriesv2.Registry, sources contract.RegistrySources) {
 	for _, scope := range slices.Concat(sources.Blocked, sources.Insecure) {
 		if registries[scope] != nil {
@@ -134,8 +133,7 @@ func isWithin(name, scope string) bool {
 	return name == scope || strings.HasSuffix(host, domain)
 }
 
-// allows asks as policy.json is asked: by the name that the user wrote, the most specific scope
-// first.
+// allows evaluates policy.json as CRI-O does: by the name that the user wrote. The most specific scope wins.
 func (l linux) allows(t *testing.T, named reference.Named) bool {
 	t.Helper()
 	identity, err := policyconfiguration.DockerReferenceIdentity(named)
@@ -150,10 +148,10 @@ func (l linux) allows(t *testing.T, named reference.Named) bool {
 	return l.fallback
 }
 
-// mergeAsLinux merges lists of mirrors by the same rule as the product, in another way: it removes names without
-// predecessors from a relation. Names that lose their last predecessor at the same time are sorted by name. If all
-// names have a predecessor, the first by name is taken. The source follows each list that does not contain it, and
-// is omitted if it is last.
+// mergeAsLinux merges lists of mirrors by the same rule as the product, but with another algorithm: it repeatedly
+// removes the names without predecessors. Names that lose their last predecessor at the same time are sorted by name.
+// If all names have a predecessor, the first by name is taken. The source follows each list that does not contain it.
+// If it is last, it is omitted.
 func mergeAsLinux(source string, lists [][]string) []string {
 	before := map[string]map[string]bool{}
 	for _, list := range lists {
@@ -197,17 +195,17 @@ func mergeAsLinux(source string, lists [][]string) []string {
 	return result
 }
 
-// answer is what a node does with an image.
+// answer is the result of resolving an image on a node.
 type answer struct {
-	// places in order, as host/repository.
+	// places are the repositories to contact, in order, as host/repository.
 	places []string
-	// insecure are those whose certificates don't matter.
+	// insecure are the places whose certificates are not verified.
 	insecure map[string]bool
 	// port reports that a source without a port matched a location with a port.
 	port bool
-	// prefix is the source whose rule was used.
+	// prefix is the source of the rule that was used.
 	prefix string
-	// refused says why nothing is pulled at all.
+	// refused is the reason why the image can't be pulled at all.
 	refused error
 }
 
@@ -247,14 +245,14 @@ func (l linux) sources(t *testing.T, name string, kind contract.PullKind) answer
 	return a
 }
 
-// otherPort reports whether a source that is no wildcard matches a name of another registry with a port.
+// otherPort reports whether a source without a wildcard matches the name of another registry with a port.
 func otherPort(prefix, name string) bool {
 	source, _, _ := strings.Cut(prefix, "/")
 	host, _, _ := strings.Cut(name, "/")
 	return !strings.HasPrefix(prefix, "*.") && source != host
 }
 
-// imageOf is a name as the resolver reads it.
+// imageOf parses an image name as the resolver does.
 func imageOf(t *testing.T, name string) mirror.Location {
 	t.Helper()
 	named, err := reference.ParseNormalizedNamed(name)

@@ -10,13 +10,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// registries returns the settings of an Image object. They only name registries that are related to the sets.
+// registries returns the registry settings of an Image object. They name only registries that are related to the mirror
+// sets.
 func (g generator) registries(sets []mirror.Set) contract.RegistrySources {
 	scope := func() string {
 		set := sets[g.IntN(len(sets))]
 		switch g.IntN(4) {
 		case 0:
-			// no domain of hosts with one letter, see TestDeviations
+			// exclude domains whose hosts have one letter; TestDeviations explains the difference
 			return g.pick("*.example.com", "*.a.example.com", "*.io", "*.net")
 		case 1:
 			return set.Source
@@ -52,7 +53,7 @@ func restricted(t *testing.T, sets []mirror.Set, raw contract.RegistrySources) m
 	}
 	checked, rejected := mirror.CheckSources(raw)
 	if len(rejected) > 0 {
-		t.Fatalf("the generator makes what is not accepted: %v", rejected[0])
+		t.Fatalf("the generator created an invalid object: %v", rejected[0])
 	}
 	if checked != nil {
 		if rules, err = rules.Restrict(*checked); err != nil {
@@ -62,8 +63,9 @@ func restricted(t *testing.T, sets []mirror.Set, raw contract.RegistrySources) m
 	return rules
 }
 
-// TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes compares which images are refused, where the
-// others come from, and whose certificates don't matter, over a generated table.
+// TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes compares Linux and Windows nodes with generated registry settings:
+// which images are refused, from which registries the others are pulled, and for which registries certificates aren't
+// verified.
 func TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes(t *testing.T) {
 	t.Parallel()
 	g := newGenerator(t)
@@ -104,12 +106,12 @@ func TestRegistrySourcesMeanWhatTheyMeanOnLinuxNodes(t *testing.T) {
 	t.Logf("%v", counts)
 	if counts["refused by both"] < smallestResult/4 || counts["insecure for both"] < smallestResult/20 ||
 		counts[""] < smallestResult/4 {
-		t.Errorf("the table is too small to say much")
+		t.Errorf("too few cases were compared")
 	}
 }
 
-// isBelowMirror says whether an insecure namespace lies below a mirror, or shares its host: there
-// the two differ, see TestSourceDeviations.
+// isBelowMirror reports whether an insecure namespace is below a mirror or on the mirror's host. In this case, Linux
+// and Windows differ: see TestSourceDeviations.
 func isBelowMirror(raw contract.RegistrySources, sets []mirror.Set, p mirror.Location) bool {
 	name := p.String()
 	return slices.ContainsFunc(raw.Insecure, func(scope string) bool {
@@ -119,7 +121,7 @@ func isBelowMirror(raw contract.RegistrySources, sets []mirror.Set, p mirror.Loc
 	})
 }
 
-// TestSourceDeviations holds the known differences, with both results.
+// TestSourceDeviations lists the known differences between Linux and Windows nodes, with both results.
 func TestSourceDeviations(t *testing.T) {
 	t.Parallel()
 	mirrored := []mirror.Set{tag("quay.io", "m.io")}

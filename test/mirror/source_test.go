@@ -12,20 +12,20 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// How large the table is: objects times names times two kinds of pulls.
+// The number of generated cases is the product of objects, names and two kinds of pulls.
 const (
 	tables         = 400
 	namesPerTable  = 40
 	smallestResult = 10000
 )
 
-// windows gives the sources as a Windows node has them.
+// windows returns a function that resolves images as a Windows node does.
 func windows(t *testing.T, sets []mirror.Set) func(name string, kind contract.PullKind) []string {
 	t.Helper()
 	merged, rejected := mirror.Merge(sets)
 	for _, r := range rejected {
 		if strings.Contains(r.Detail, ", mirror ") {
-			t.Fatalf("the generator makes what is not accepted: %v", r)
+			t.Fatalf("the generator created an invalid object: %v", r)
 		}
 	}
 	rules, err := mirror.NewRules(merged)
@@ -37,8 +37,8 @@ func windows(t *testing.T, sets []mirror.Set) func(name string, kind contract.Pu
 	}
 }
 
-// TestPullSourcesEqualThoseOfLinuxNodes compares over thousands of generated cases. What differs
-// must be one of the deviations that TestDeviations explains, and is counted.
+// TestPullSourcesEqualThoseOfLinuxNodes compares Linux and Windows nodes with thousands of generated cases. Every
+// difference must be a deviation that TestDeviations explains. The test counts the deviations.
 func TestPullSourcesEqualThoseOfLinuxNodes(t *testing.T) {
 	t.Parallel()
 	g := newGenerator(t)
@@ -64,13 +64,14 @@ func TestPullSourcesEqualThoseOfLinuxNodes(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d equal, %d of them with mirrors; deviations: %v", counts[""], mirrored, counts)
+	t.Logf("%d cases are equal, %d of them have mirrors; deviations: %v", counts[""], mirrored, counts)
 	if counts[""] < smallestResult || mirrored < smallestResult/5 {
-		t.Errorf("the table is too small to say much")
+		t.Errorf("too few cases were compared")
 	}
 }
 
-// compare names the deviation, or says that there is none ("") or that it has no name.
+// compare returns the name of the deviation. If the results are equal, it returns an empty string. If the deviation is
+// not known, it returns "unexplained".
 func compare(sets []mirror.Set, name string, linux answer, windows []string) string {
 	want := unique(linux.places)
 	switch {
@@ -86,7 +87,7 @@ func compare(sets []mirror.Set, name string, linux answer, windows []string) str
 	return "unexplained"
 }
 
-// refusal sorts the errors of the Linux side.
+// refusal returns the name of the deviation for an error of the Linux side.
 func refusal(err error) string {
 	for text, deviation := range map[string]string{
 		"repository name must be canonical": "a mirror that gives no full name is passed over",
@@ -110,7 +111,7 @@ func unique(places []string) []string {
 	return all
 }
 
-// last is the list with one place moved to the end.
+// last returns the list with one place moved to the end.
 func last(places []string, place string) []string {
 	rest := slices.DeleteFunc(slices.Clone(places), func(p string) bool { return p == place })
 	if len(rest) < len(places) {
@@ -119,7 +120,7 @@ func last(places []string, place string) []string {
 	return rest
 }
 
-// contradictory says whether lists of one source and kind want two mirrors in either order.
+// contradictory reports whether two lists of one source and kind order two mirrors differently.
 func contradictory(sets []mirror.Set, source string) bool {
 	for _, kind := range []contract.PullKind{contract.PullByDigest, contract.PullByTag} {
 		var lists [][]string
@@ -154,15 +155,15 @@ func show(sets []mirror.Set) string {
 	return text.String()
 }
 
-// TestDeviations holds every difference between a Linux node and a Windows node that is known, with
-// both results, so that a new version of either side that changes one is noticed.
+// TestDeviations lists every known difference between a Linux node and a Windows node, with both results. If a new
+// version of either side changes a result, the test fails.
 func TestDeviations(t *testing.T) {
 	t.Parallel()
 	const refused = "refused"
 	for name, c := range map[string]struct {
 		sets  []mirror.Set
 		image string
-		// linux is a list of places, or refused.
+		// linux is a list of repositories, or "refused".
 		linux, windows string
 		why            string
 	}{
@@ -261,12 +262,12 @@ func TestDeviations(t *testing.T) {
 	}
 }
 
-// TestLinuxNodesHaveNoNamesWithIPv6 explains why the table has none: there is nothing to compare
-// with.
+// TestLinuxNodesHaveNoNamesWithIPv6 shows that Linux nodes can't parse image names with an IPv6 address. Therefore, the
+// generated cases contain none.
 func TestLinuxNodesHaveNoNamesWithIPv6(t *testing.T) {
 	t.Parallel()
 	if named, err := reference.ParseNormalizedNamed("[fd00::1]:5000/a:1.0"); err == nil {
-		t.Errorf("it has by now: put addresses into the table (%v)", named)
+		t.Errorf("Linux nodes accept IPv6 addresses now: add addresses to the generator (%v)", named)
 	}
 	if image, err := mirror.ParseRepository("[fd00::1]:5000", "a"); err != nil || image.Host != "[fd00::1]:5000" {
 		t.Errorf("%v, %v", image, err)

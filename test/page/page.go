@@ -1,5 +1,5 @@
-// Package page finds the commands that documents show, so that tests run them as readers do. The end-to-end tests and
-// test/release use it. It runs nothing.
+// Package page finds the commands on pages of the documentation, so that tests run the same commands as readers. The
+// end-to-end tests and test/release use it. It runs no command.
 package page
 
 import (
@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// commandLine is a line of a block of commands.
+// commandLine matches a line in a block of commands.
 var commandLine = regexp.MustCompile(`^( {4,})(\S.*)$`)
 
-// Command returns the first command of a page that begins in this way, with its here-document.
+// Command returns the first command of a page that begins with a text, including its here-document.
 func Command(page, beginning string) (string, error) {
 	lines := strings.Split(page, "\n")
 	for i, line := range lines {

@@ -33,7 +33,7 @@ func TestACommandIsFoundWithItsHereDocument(t *testing.T) {
 		}
 	}
 	if got, err := page.Command(text, "Run"); err == nil {
-		t.Errorf("what is no command is one: %q", got)
+		t.Errorf("a line that is not a command was returned as a command: %q", got)
 	}
 	if got, err := page.Command("    cat <<EOF\n    a", "cat"); err != nil || got != "cat <<EOF\na" {
 		t.Errorf("a here-document without an end: %q, %v", got, err)

@@ -1,5 +1,5 @@
-// Package podstest is as much of an API server as lists of pods need, with any number of pods of any
-// size in it. Tests of whoever reads pods use it.
+// Package podstest provides a fake API server that lists pods. It can hold any number of pods of any size. Tests of
+// code that reads pods use it.
 package podstest
 
 import (
@@ -24,25 +24,25 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Server serves pods.
+// Server serves lists of pods.
 type Server struct {
 	mu sync.Mutex
-	// Pods are what it has, in the order of their names. Evictions delete them.
+	// Pods are the server's pods, sorted by name. Evictions delete pods from it.
 	Pods []corev1.Pod
-	// Lists are the queries of lists of pods, Broken is the status with which it refuses them.
+	// Lists contains the queries of all list requests. Broken is the HTTP status of refused list requests.
 	Lists  []string
 	Broken int
-	// Slow is how long a list takes, and Passed how long all did.
+	// Slow is how long a list request takes. Passed is the total time of all list requests.
 	Slow   time.Duration
 	Passed atomic.Int64
-	// Largest is how many bytes the client took of its largest answer, Read of all together: the server
-	// can't tell, as the operating system holds as much as it likes on the way.
+	// Largest is the number of bytes of the largest answer that the client has read. Read is the total number. The
+	// client counts them, because the operating system buffers data between server and client.
 	Largest, Read atomic.Int64
 
 	url string
 }
 
-// New starts a server of pods of a size on node win-a.
+// New starts a server with a number of pods of a given size on node win-a.
 func New(t *testing.T, count, size int) *Server {
 	t.Helper()
 	s := &Server{}
@@ -58,21 +58,21 @@ func New(t *testing.T, count, size int) *Server {
 	return s
 }
 
-// Config is for a client of the server, which counts what is read.
+// Config returns a client configuration for the server. The client counts the bytes that it reads.
 func (s *Server) Config() *rest.Config {
 	config := &rest.Config{Host: s.url, QPS: -1}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &counted{next, s} })
 	return config
 }
 
-// Change edits what it has.
+// Change changes the server's state.
 func (s *Server) Change(edit func(s *Server)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	edit(s)
 }
 
-// ServeHTTP is http.Handler.
+// ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	list := &corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
 	limit, _ := strconv.Atoi(query.Get("limit"))
 	for i := range s.Pods {
-		// Pods that are gone meanwhile would shift the rest, so a page goes on after a name.
+		// If pods are deleted between two pages, positions shift. Therefore, the next page begins after a name.
 		pod := &s.Pods[i]
 		if pod.Name <= query.Get("continue") || !selector.Matches(fields.Set{"spec.nodeName": pod.Spec.NodeName,
 			"status.phase": string(pod.Status.Phase)}) {
@@ -132,13 +132,13 @@ func answer(w http.ResponseWriter, status int, with any) {
 	_ = json.NewEncoder(w).Encode(with)
 }
 
-// counted keeps how much of answers is read.
+// counted is a transport that counts the bytes of answers that are read.
 type counted struct {
 	next http.RoundTripper
 	s    *Server
 }
 
-// RoundTrip is http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (c *counted) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := c.next.RoundTrip(request)
 	if err == nil {
@@ -153,7 +153,7 @@ type body struct {
 	s    *Server
 }
 
-// Read is io.Reader.
+// Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.read += int64(n)

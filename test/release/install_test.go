@@ -32,31 +32,32 @@ import (
 )
 
 const (
-	// operator is the Deployment's name.
+	// operator is the name of the operator's Deployment.
 	operator = "windows-machine-config-operator"
 	// privateKey is the content of the file that the README's command reads.
 	privateKey = "the private key\n"
-	// login is that of whoever pushes.
+	// login is the user and password of the account that pushes.
 	login = "publisher:token"
 )
 
-// publication is a version, and the registry to which it was pushed.
+// publication is a release that was pushed to a registry of the lab.
 type publication struct {
-	// version is that of the release, and repository the one of the operator's image.
+	// version is the release's version. repository is the repository of the operator's image.
 	version, repository string
 	// images are the digests of all images, by repository.
 	images map[string]string
-	// internet has the registry, and reach reaches it.
+	// internet provides the registry. reach are options for clients to reach it.
 	internet *registry.Internet
 	reach    []remote.Option
-	// environment is that of the commands: no registry but this one, and nobody's credentials.
+	// environment contains the variables for commands. With them, commands can reach only this registry, and they have
+	// no credentials.
 	environment []string
-	// programs are those that the commands need: helm and kubectl.
+	// programs is a directory with the programs that commands need: helm and kubectl.
 	programs string
 }
 
-// environment is this process's, without what would change what make does, and where or as whom a command reaches
-// registries.
+// environment returns this process's variables, except those that change make's behavior, or that select registries or
+// credentials.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		key, _, _ := strings.Cut(strings.ToUpper(variable), "=")
@@ -67,7 +68,8 @@ func environment() []string {
 	})
 }
 
-// publish runs the workflow's command that pushes the release in out, as the repository's images.
+// publish runs the workflow's command that pushes the release in the directory out. The images must be those of the
+// repository.
 func publish(t *testing.T, out, version, repository string, images map[string]string, more ...string) *publication {
 	t.Helper()
 	ca := registry.NewCA(t, "registries")
@@ -82,7 +84,8 @@ func publish(t *testing.T, out, version, repository string, images map[string]st
 	if err := os.WriteFile(filepath.Join(home, "ca.pem"), ca.PEM, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Afterwards, Go's command has what it needs, and asks no one.
+	// Run these Go commands once with network access. Then their modules are in the cache, and later calls need no
+	// network.
 	for _, args := range [][]string{{"run", "-C", "tools/image", ".", "--help"}, {"-C", "tools/chart", "tool", "helm", "version"}} {
 		p.execute(t, "go", args...)
 	}
@@ -95,10 +98,11 @@ func publish(t *testing.T, out, version, repository string, images map[string]st
 		"HELM_CONFIG_HOME="+home, "HELM_CACHE_HOME="+home, "HELM_DATA_HOME="+home)
 	t.Cleanup(func() {
 		if others := p.internet.Refused(); len(others) > 0 {
-			t.Errorf("the commands also asked %v", others)
+			t.Errorf("the commands also contacted %v", others)
 		}
 	})
-	// What docker login writes, which the step before has run. Whoever installs has not.
+	// These are the credentials that docker login writes. In the workflow, the previous step runs it. The user who
+	// installs the release has no credentials.
 	docker := t.TempDir()
 	if err := os.WriteFile(filepath.Join(docker, "config.json"), fmt.Appendf(nil, `{"auths": {%q: {"auth": %q}}}`, host,
 		base64.StdEncoding.EncodeToString([]byte(login))), 0o600); err != nil {
@@ -124,7 +128,7 @@ func (p *publication) execute(t *testing.T, program string, args ...string) stri
 	return string(output)
 }
 
-// link puts a program where the commands find it, by its own name.
+// link adds a program to the directory of programs.
 func (p *publication) link(t *testing.T, program string) {
 	t.Helper()
 	if err := os.Symlink(program, filepath.Join(p.programs, filepath.Base(program))); err != nil {
@@ -132,7 +136,7 @@ func (p *publication) link(t *testing.T, program string) {
 	}
 }
 
-// shell runs a script as a workflow's runner does, in the source tree.
+// shell runs a script in the source tree as a runner of GitHub does.
 func (p *publication) shell(t *testing.T, script string, more ...string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "bash", "-e", "-c", script)
@@ -146,7 +150,7 @@ func (p *publication) shell(t *testing.T, script string, more ...string) string 
 	return string(output)
 }
 
-// command is a command of a page, with this release instead of what the page has for the reader's.
+// command returns a command of a page. It replaces the page's example values with values of this release.
 func (p *publication) command(t *testing.T, file, beginning string) string {
 	t.Helper()
 	text, err := page.Command(read(t, root(t), file), beginning)
@@ -156,7 +160,7 @@ func (p *publication) command(t *testing.T, file, beginning string) string {
 	return strings.NewReplacer("<registry>", path.Dir(p.repository), "0.1.0", p.version).Replace(text)
 }
 
-// install runs the README's commands on a control plane, looks at what is there then, and returns the control plane.
+// install runs the README's commands on a control plane and checks the result. It returns the control plane.
 func (p *publication) install(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
@@ -187,26 +191,26 @@ func (p *publication) install(t *testing.T) *cluster.Cluster {
 	want := p.repository + "@" + p.images[p.repository]
 	for _, c := range deployment.Spec.Template.Spec.Containers {
 		if c.Image != want {
-			t.Errorf("the operator's Pods run %s, and %s was pushed", c.Image, want)
+			t.Errorf("the operator's Pods run the image %s, want the pushed image %s", c.Image, want)
 		}
 	}
 	p.serves(t, want)
 	secret, err := admin.CoreV1().Secrets(contract.OperatorNamespace).Get(t.Context(), contract.PrivateKeySecret, metav1.GetOptions{})
 	if err != nil || string(secret.Data[contract.PrivateKeyField]) != privateKey {
-		t.Errorf("the Secret with the key: %v", err)
+		t.Errorf("the Secret with the private key is missing: %v", err)
 	}
 	crds := manifests(t)
 	for _, crd := range crds {
 		p.shell(t, "kubectl wait --for=condition=Established --timeout=60s -f '"+crd+"'", config)
 	}
 	if len(crds) != 2 {
-		t.Errorf("config/crd has %v", crds)
+		t.Errorf("config/crd must have two CRDs, it has %v", crds)
 	}
 	p.shell(t, "kubectl get wininst,winconf --all-namespaces", config)
 	return lab
 }
 
-// manifests are the files of the CRDs.
+// manifests returns the files of the CRDs.
 func manifests(t *testing.T) []string {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(root(t), "config", "crd", "windowsmachineconfig.openshift.io_*.yaml"))
@@ -216,7 +220,7 @@ func manifests(t *testing.T) []string {
 	return all
 }
 
-// serves checks that the registry has all that kubelet fetches of an image, on every platform.
+// serves checks that the registry has all parts of an image that kubelet fetches, for every platform.
 func (p *publication) serves(t *testing.T, image string) {
 	t.Helper()
 	named, err := name.ParseReference(image)
@@ -235,7 +239,7 @@ func (p *publication) serves(t *testing.T, image string) {
 	}
 }
 
-// platforms are the images of an index, or the image itself.
+// platforms returns the images of an index. For a single image, it returns this image.
 func (p *publication) platforms(t *testing.T, found *remote.Descriptor) []v1.Image {
 	t.Helper()
 	if !found.MediaType.IsIndex() {
@@ -263,12 +267,12 @@ func (p *publication) platforms(t *testing.T, found *remote.Descriptor) []v1.Ima
 		all, architectures = append(all, one), append(architectures, m.Platform.String())
 	}
 	if !slices.Equal(architectures, []string{"linux/amd64", "linux/arm64"}) {
-		t.Errorf("%s is for %v", found.Digest, architectures)
+		t.Errorf("image %s is for the architectures %v", found.Digest, architectures)
 	}
 	return all
 }
 
-// whole reads the configuration of an image, and checks that all layers are there.
+// whole reads the configuration of an image, and checks that all its layers exist.
 func whole(image v1.Image) error {
 	if _, err := image.ConfigFile(); err != nil {
 		return err
@@ -278,17 +282,17 @@ func whole(image v1.Image) error {
 		return err
 	}
 	if len(layers) == 0 {
-		return errors.New("it has no layer")
+		return errors.New("the image has no layer")
 	}
 	for _, layer := range layers {
 		if exists, err := partial.Exists(layer); err != nil || !exists {
-			return fmt.Errorf("a layer is not there: %w", err)
+			return fmt.Errorf("a layer is missing: %w", err)
 		}
 	}
 	return nil
 }
 
-// holds checks that the registry has these repositories, each image under the version's tag, and nothing else.
+// holds checks that the registry has exactly these repositories, and each image under the version's tag.
 func (p *publication) holds(t *testing.T) {
 	t.Helper()
 	host, err := name.NewRegistry(p.internet.Host)
@@ -328,7 +332,7 @@ func (p *publication) head(t *testing.T, image string) (*v1.Descriptor, error) {
 	return remote.Head(named, p.reach...)
 }
 
-// small makes a release with nothing in its images, in the form that make publish reads. It returns the digests.
+// small creates a release with empty images, in the form that make publish reads. It returns the digests.
 func small(t *testing.T, out, version, repository string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -378,7 +382,7 @@ func small(t *testing.T, out, version, repository string) map[string]string {
 func TestA65_TheCommandsOfTheReadmeInstallWhatTheWorkflowOfAForkPushes(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("it starts a control plane")
+		t.Skip("skipped with -short, because this test starts a control plane")
 	}
 	out := t.TempDir()
 	images := small(t, out, "0.1.0", "ghcr.io/some-one/wmco")

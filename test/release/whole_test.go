@@ -37,26 +37,27 @@ import (
 )
 
 const (
-	// outVariable names the directory in which make release left everything, keyVariable the file of the public key.
+	// outVariable is the variable with the directory that make release wrote. keyVariable is the variable with the file
+	// of the public key.
 	outVariable = "WMCO_RELEASE"
 	keyVariable = "WMCO_RELEASE_PUBLIC_KEY"
 )
 
-// listed reads lines of sha256sum: digests by name.
+// listed parses the output of sha256sum into digests by file name.
 func listed(t *testing.T, text string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for line := range strings.Lines(text) {
 		digest, of, found := strings.Cut(strings.TrimSpace(line), "  ")
 		if !found || all[of] != "" {
-			t.Fatalf("%q is no line of a list of digests, or there twice", line)
+			t.Fatalf("%q is not a valid line of a list of digests, or it occurs twice", line)
 		}
 		all[of] = digest
 	}
 	return all
 }
 
-// sumOf is the digest of a file.
+// sumOf returns the SHA-256 digest of a file.
 func sumOf(t *testing.T, path string) string {
 	t.Helper()
 	f, err := os.Open(path)
@@ -75,18 +76,18 @@ func TestA64A65_TheReleaseIsWholeAndTheCommandsOfTheReadmeInstallIt(t *testing.T
 	t.Parallel()
 	out := os.Getenv(outVariable)
 	if out == "" {
-		t.Skip("make release and make test-release test a release that is as it will be published; this is for them")
+		t.Skip("this test needs the output of make release; make release and make test-release run it")
 	}
 	images, repository := map[string]string{}, ""
 	for of, digest := range listed(t, read(t, out, "release", "images.txt")) {
 		images[of] = "sha256:" + digest
 		if repository == "" || len(of) < len(repository) {
-			repository = of // the others have a suffix
+			repository = of // the other images have a suffix
 		}
 	}
 	charts, err := filepath.Glob(filepath.Join(out, "release", "wmco-*.tgz"))
 	if err != nil || len(charts) != 1 {
-		t.Fatalf("charts of the release: %v, %v", charts, err)
+		t.Fatalf("the release must have one chart: %v, %v", charts, err)
 	}
 	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(charts[0]), "wmco-"), ".tgz")
 	for _, suffix := range []string{"", "-payload", "-e2e", "-bundle", "-catalog"} {
@@ -108,13 +109,13 @@ func TestA64A65_TheReleaseIsWholeAndTheCommandsOfTheReadmeInstallIt(t *testing.T
 	t.Run("install", func(t *testing.T) { r.starts(t, p.install(t)) })
 }
 
-// release is what make release collects in a directory, and what was pushed of it.
+// release is the directory that make release wrote, with the images that were pushed from it.
 type release struct {
 	*publication
 	directory, chart string
 }
 
-// files checks that the release has the files that CONTRIBUTING.md lists, each with its digest.
+// files checks that the release has exactly the files that CONTRIBUTING.md lists, each with its digest.
 func (r *release) files(t *testing.T) {
 	want := []string{"NOTES.md", "images.txt", "image-operator-payload-e2e.oci.tar", "image-bundle.oci.tar",
 		"image-catalog.oci.tar", "operator.cdx.json", "payload.cdx.json", "e2e.cdx.json", "bundle.cdx.json",
@@ -135,7 +136,7 @@ func (r *release) files(t *testing.T) {
 	}
 	for _, e := range entries {
 		if !slices.Contains(append(want, "sha256sums.txt"), e.Name()) {
-			t.Errorf("there is also %s", e.Name())
+			t.Errorf("the release has an unexpected file %s", e.Name())
 		}
 	}
 	if len(sums) != len(want) {
@@ -154,7 +155,7 @@ func archiveOf(platform string) string {
 	return "kubectl-windows_" + platform + ".tar.gz"
 }
 
-// archives checks that the archives have all pushed images, and that each blob is what its name says.
+// archives checks that the archives contain all pushed images, and that each blob matches its digest.
 func (r *release) archives(t *testing.T) {
 	inside := map[string]bool{}
 	paths, err := filepath.Glob(filepath.Join(r.directory, "*.oci.tar"))
@@ -192,7 +193,7 @@ func (r *release) archives(t *testing.T) {
 	}
 }
 
-// eachFile reads the files of a tar archive.
+// eachFile calls do for each file of a tar archive.
 func eachFile(t *testing.T, archive io.Reader, do func(name string, content io.Reader) error) {
 	t.Helper()
 	for reader := tar.NewReader(archive); ; {
@@ -209,7 +210,7 @@ func eachFile(t *testing.T, archive io.Reader, do func(name string, content io.R
 	}
 }
 
-// attached are the media types of what the registry has attached to an image.
+// attached returns the media types of the artifacts that are attached to an image in the registry.
 func (r *release) attached(t *testing.T, image string) []string {
 	t.Helper()
 	digest, err := name.NewDigest(image + "@" + r.images[image])
@@ -231,11 +232,11 @@ func (r *release) attached(t *testing.T, image string) []string {
 	return all
 }
 
-// lists checks that each image has its list of parts attached, and the release as a file.
+// lists checks that a list of parts (SBOM) is attached to each image, and that the release has it as a file.
 func (r *release) lists(t *testing.T) {
 	for image := range r.images {
 		if types := r.attached(t, image); !slices.Contains(types, "application/vnd.cyclonedx+json") {
-			t.Errorf("%s has %v attached, and no list of parts", image, types)
+			t.Errorf("image %s has %v attached, but no list of parts", image, types)
 		}
 	}
 	for _, of := range []string{"operator", "payload", "e2e", "bundle", "catalog", "plugin"} {
@@ -246,34 +247,35 @@ func (r *release) lists(t *testing.T) {
 			} `json:"components"`
 		}
 		if err := json.Unmarshal([]byte(read(t, r.directory, of+".cdx.json")), &list); err != nil {
-			t.Errorf("%s: %v", of, err)
+			t.Errorf("list of parts of %s: %v", of, err)
 		}
-		files := of == "bundle" || of == "catalog" // they have no program
+		files := of == "bundle" || of == "catalog" // these images contain no program
 		if list.BOMFormat != "CycloneDX" || len(list.Components) == 0 && !files {
 			t.Errorf("the list of parts of %s is a %q with %d components", of, list.BOMFormat, len(list.Components))
 		}
 	}
 }
 
-// signatures verifies them with the command of docs/install.md. All images are signed, or none.
+// signatures verifies the signatures with the command of docs/install.md. Either all images are signed, or none.
 func (r *release) signatures(t *testing.T) {
 	key := os.Getenv(keyVariable)
 	for image := range r.images {
 		signed := slices.Contains(r.attached(t, image), "application/vnd.dev.cosign.artifact.sig.v1+json")
 		switch {
 		case key == "" && signed:
-			t.Logf("the signature of %s was not verified: that needs KEY, with the public key beside it", image)
+			t.Logf("the signature of %s was not verified: "+
+				"set KEY, with the public key next to it", image)
 		case key != "":
 			verify := r.command(t, "docs/install.md", "go run -C tools/image . verify ")
 			verify = strings.NewReplacer(path.Dir(r.repository)+"/wmco:", image+":", "$PWD/cosign.pub", "'"+key+"'").Replace(verify)
 			if said := r.shell(t, verify); !strings.Contains(said, image+":v"+r.version+" is signed by") {
-				t.Errorf("%s: %s", verify, said)
+				t.Errorf("the command %s failed: %s", verify, said)
 			}
 		}
 	}
 }
 
-// pushedChart checks that the pushed chart is the release's.
+// pushedChart checks that the pushed chart is the chart of the release.
 func (r *release) pushedChart(t *testing.T) {
 	named, err := name.ParseReference(path.Join(path.Dir(r.repository), "charts", "wmco") + ":" + r.version)
 	if err != nil {
@@ -292,7 +294,8 @@ func (r *release) pushedChart(t *testing.T) {
 	}
 }
 
-// plugin checks that Krew's manifest names the release's archives, and runs the plugin of this machine.
+// plugin checks that Krew's manifest names the archives of the release. It also runs the plugin for this machine's
+// platform.
 func (r *release) plugin(t *testing.T) {
 	var manifest struct {
 		Spec struct {
@@ -317,7 +320,7 @@ func (r *release) plugin(t *testing.T) {
 			t.Errorf("Krew's manifest has %s with the digest %s for %s", p.URI, p.SHA256, platform)
 		}
 		if !strings.HasSuffix(path.Dir(p.URI), "/v"+r.version) {
-			t.Errorf("%s is not among the files of the release", p.URI)
+			t.Errorf("the release has no file %s", p.URI)
 		}
 	}
 	slices.Sort(platforms)
@@ -342,11 +345,11 @@ func (r *release) plugin(t *testing.T) {
 		return os.WriteFile(filepath.Join(into, filepath.Base(name)), data, 0o700) //nolint:gosec // a program
 	})
 	if said := r.execute(t, filepath.Join(into, "kubectl-windows"), "--version"); !strings.Contains(said, r.version) {
-		t.Errorf("the plugin says that it is %s", said)
+		t.Errorf("the plugin reports the version %s", said)
 	}
 }
 
-// eachFileOf reads the files of an image for this machine.
+// eachFileOf calls do for each file of an image for this machine's platform.
 func (r *release) eachFileOf(t *testing.T, image string, do func(name string, content io.Reader) error) {
 	t.Helper()
 	named, err := name.ParseReference(image)
@@ -363,7 +366,7 @@ func (r *release) eachFileOf(t *testing.T, image string, do func(name string, co
 	eachFile(t, content, func(name string, content io.Reader) error { return do(strings.TrimPrefix(name, "/"), content) })
 }
 
-// texts are the files of an image that consists of manifests.
+// texts returns the files of an image that contains only manifests.
 func (r *release) texts(t *testing.T, image string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -376,12 +379,13 @@ func (r *release) texts(t *testing.T, image string) map[string]string {
 }
 
 var (
-	// imageNamed is an image in a manifest.
+	// imageNamed matches an image in a manifest.
 	imageNamed = regexp.MustCompile(`(?m)\bimage: (\S+)$`)
 	ofRelease  = regexp.MustCompile(`^(.+)@(sha256:[0-9a-f]{64})$`)
 )
 
-// pushed are the images that a manifest names, all by digest and all pushed, each once.
+// pushed returns the repositories of the images that a manifest names. Each image must be named by digest and must have
+// been pushed.
 func (r *release) pushed(t *testing.T, manifest string) []string {
 	t.Helper()
 	var all []string
@@ -396,24 +400,24 @@ func (r *release) pushed(t *testing.T, manifest string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(all)))
 }
 
-// offered checks that the catalog leads OLM to the bundle, and the bundle to the operator, and Sonobuoy's plugin to the
-// checks.
+// offered checks the images that refer to other images: the catalog must name the bundle, the bundle must name the
+// operator, and Sonobuoy's plugin must name the image with the checks.
 func (r *release) offered(t *testing.T) {
 	catalog := ""
 	for file, text := range r.texts(t, r.repository+"-catalog:v"+r.version) {
 		if !strings.HasPrefix(file, "configs/") {
-			t.Errorf("the catalog has %s", file)
+			t.Errorf("the catalog has the unexpected file %s", file)
 		}
 		catalog += text
 	}
 	if named := r.pushed(t, catalog); !slices.Equal(named, []string{r.repository, r.repository + "-bundle"}) ||
 		!strings.Contains(catalog, "v"+r.version) {
-		t.Errorf("the catalog names %v, or is of another version:\n%s", named, catalog)
+		t.Errorf("the catalog names %v, or it has another version:\n%s", named, catalog)
 	}
 	bundle := r.texts(t, r.repository+"-bundle@"+r.images[r.repository+"-bundle"])
 	csv := bundle["manifests/"+operator+".clusterserviceversion.yaml"]
 	if named := r.pushed(t, csv); !slices.Equal(named, []string{r.repository}) || !strings.Contains(csv, "\n  version: "+r.version+"\n") {
-		t.Errorf("the bundle names %v, or is of another version", named)
+		t.Errorf("the bundle names %v, or it has another version", named)
 	}
 	if bundle["metadata/annotations.yaml"] == "" {
 		t.Error("the bundle has no annotations")
@@ -432,7 +436,7 @@ func (r *release) offered(t *testing.T) {
 	}
 }
 
-// notes checks that the notes have the README's command and all digests.
+// notes checks that the release notes contain the README's command and all digests.
 func (r *release) notes(t *testing.T) {
 	text := read(t, r.directory, "NOTES.md")
 	for _, digest := range r.images {
@@ -445,8 +449,8 @@ func (r *release) notes(t *testing.T) {
 	}
 }
 
-// starts runs the operator of the pushed image as its Pod would: with the image's payload, and the rights that were
-// installed. It looks until the operator is healthy and has reported on the cluster.
+// starts runs the operator from the pushed image as its Pod would: with the image's payload, and with the installed
+// rights. It waits until the operator is healthy and has reported the cluster's state.
 func (r *release) starts(t *testing.T, lab *cluster.Cluster) {
 	t.Helper()
 	dir := t.TempDir()
@@ -490,14 +494,14 @@ func (r *release) starts(t *testing.T, lab *cluster.Cluster) {
 	err = wait.PollUntilContextTimeout(t.Context(), time.Second, 3*time.Minute, true, func(context.Context) (bool, error) {
 		return r.reports(t, lab, addresses[0]), nil
 	})
-	_ = c.Process.Kill() // it has not ended, or Wait says so
+	_ = c.Process.Kill() // the process has ended, or Wait reports an error
 	ended := c.Wait()
 	if err != nil {
 		t.Errorf("the operator is not healthy: %v, %v\n%s", err, ended, &log)
 	}
 }
 
-// reports says whether the operator is healthy, and what is installed has its opinion of the cluster.
+// reports reports whether the operator is healthy and has written its conditions.
 func (r *release) reports(t *testing.T, lab *cluster.Cluster, health string) bool {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+health+"/healthz", nil)
@@ -506,7 +510,7 @@ func (r *release) reports(t *testing.T, lab *cluster.Cluster, health string) boo
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return false // it does not listen yet
+		return false // the operator does not listen yet
 	}
 	if response.Body.Close() != nil || response.StatusCode != http.StatusOK {
 		return false

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// workflow is what these tests take from .github/workflows/release.yml.
+// workflow contains the fields of .github/workflows/release.yml that these tests use.
 type workflow struct {
 	Jobs map[string]struct {
 		Steps []step `json:"steps"`
@@ -45,7 +45,7 @@ func read(t *testing.T, path ...string) string {
 	return string(content)
 }
 
-// find returns the one step of a job that fulfils a condition.
+// find returns the only step of a job that fulfils a condition.
 func find(t *testing.T, job string, is func(step) bool) step {
 	t.Helper()
 	var w workflow
@@ -54,35 +54,35 @@ func find(t *testing.T, job string, is func(step) bool) step {
 	}
 	found := slices.DeleteFunc(w.Jobs[job].Steps, func(s step) bool { return !is(s) })
 	if len(found) != 1 {
-		t.Fatalf("release.yml has %d such steps in the job %s", len(found), job)
+		t.Fatalf("release.yml must have exactly one such step; it has %d in the job %s", len(found), job)
 	}
 	return found[0]
 }
 
-// runs finds a step whose script has a text.
+// runs returns a condition: the step's script contains a text.
 func runs(text string) func(step) bool {
 	return func(s step) bool { return strings.Contains(s.Run, text) }
 }
 
-// uses finds a step that uses an action.
+// uses returns a condition: the step uses an action.
 func uses(action string) func(step) bool {
 	return func(s step) bool { return strings.HasPrefix(s.Uses, action+"@") }
 }
 
-// artifact links what the workflow hands from its first job to its second, so that the second has nothing else. It
-// returns the directory that is out/ there.
+// artifact creates a directory with exactly the files that the workflow passes from its first job to its second job as
+// an artifact. It returns the directory, which replaces out/ in the second job.
 func artifact(t *testing.T, out string) string {
 	t.Helper()
 	upload, download := find(t, "build", uses("actions/upload-artifact")), find(t, "publish", uses("actions/download-artifact"))
 	if upload.With["name"] != download.With["name"] || download.With["path"] != "out" {
-		t.Errorf("%v is uploaded, and %v downloaded", upload.With, download.With)
+		t.Errorf("the first job uploads %v, but the second job downloads %v", upload.With, download.With)
 	}
 	paths, _ := upload.With["path"].(string)
 	there := t.TempDir()
 	for path := range strings.FieldsSeq(paths) {
 		name, below := strings.CutPrefix(path, "out/")
 		if !below || strings.Contains(name, "/") {
-			t.Fatalf("the artifact has %s, and all of it must be in out/", path)
+			t.Fatalf("the artifact contains %s, but all its files must be in out/", path)
 		}
 		if _, err := os.Stat(filepath.Join(out, name)); err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func artifact(t *testing.T, out string) string {
 	return there
 }
 
-// A release that doesn't install must not be published, and what is tested must be what is published.
+// The workflow must test a release before it publishes it, and it must publish exactly the files that were tested.
 func TestTheWorkflowInstallsTheReleaseBeforeItPublishesIt(t *testing.T) {
 	t.Parallel()
 	var w workflow
@@ -105,19 +105,21 @@ func TestTheWorkflowInstallsTheReleaseBeforeItPublishesIt(t *testing.T) {
 	at := func(is func(step) bool) int { return slices.IndexFunc(steps, is) }
 	made, tested, kept := at(runs("make release ")), at(runs("make test-release")), at(uses("actions/upload-artifact"))
 	if made < 0 || tested < made || kept < tested {
-		t.Errorf("the steps that build, test and keep the release are %d, %d, %d", made, tested, kept)
+		t.Errorf("the steps must be in the order build, test, upload; their positions are %d, %d, %d", made, tested,
+			kept)
 	}
 	if pushing := find(t, "publish", runs("make publish ")).Run; pushing != `make publish VERSION="$VERSION"` {
-		t.Errorf("the workflow also pushes something else, which no test does: %s", pushing)
+		t.Errorf("the workflow pushes with a command that no test runs: %s", pushing)
 	}
 	for _, s := range w.Jobs["publish"].Steps {
 		if !runs("make publish ")(s) && (strings.Contains(s.Run, "push ") || strings.Contains(s.Run, "make ")) {
-			t.Errorf("the workflow pushes in another step, too: %s", s.Run)
+			t.Errorf("another step of the workflow also pushes: %s", s.Run)
 		}
 	}
 }
 
-// A fork publishes in its own registry, whatever its owner's name looks like.
+// A fork publishes to its own registry. This must work for every name of the fork's owner, for example with capital
+// letters.
 func TestAReleaseIsNamedAfterTheRepositoryThatRunsTheWorkflow(t *testing.T) {
 	t.Parallel()
 	for repository, want := range map[string][2]string{

@@ -28,11 +28,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 
-// exporterPort is next to the port of the node's own windows_exporter, which is a stand-in here.
+// exporterPort follows the port of the node's own windows_exporter, which is a stand-in in these tests.
 const exporterPort = contract.MetricsPort + 1
 
-// exports runs the real windows_exporter on a host until the test ends, with the same flags for the daemon's file
-// as on nodes. It uses only this collector, because all others need parts of Windows that Wine lacks.
+// exports runs the real windows_exporter on a host until the test ends. Its flags for the daemon's file are the same as
+// on nodes. It runs only this collector, because all others need parts of Windows that Wine lacks.
 func (s *stage) exports(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	exe := s.build(t, "windows_exporter.exe", func(ctx context.Context, to string) error {
@@ -58,7 +58,7 @@ func (s *stage) exports(t *testing.T, h *fleet.Host) {
 	})
 }
 
-// scrape asks it as Prometheus does.
+// scrape reads the exporter's metrics as Prometheus does.
 func scrape(ctx context.Context, h *fleet.Host) (map[string]*dto.MetricFamily, error) {
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -80,7 +80,7 @@ func scrape(ctx context.Context, h *fleet.Host) (map[string]*dto.MetricFamily, e
 	return families, errors.Join(err, response.Body.Close())
 }
 
-// value returns the value of the metric with exactly these labels. It returns 0 if there is none.
+// value returns the value of the metric with exactly these labels. If there is no such metric, it returns 0.
 func value(family *dto.MetricFamily, labels map[string]string) float64 {
 	for _, metric := range family.GetMetric() {
 		has := map[string]string{}
@@ -94,7 +94,7 @@ func value(family *dto.MetricFamily, labels map[string]string) float64 {
 	return 0
 }
 
-// counted waits until the exporter serves what the daemon has counted while this test pulled.
+// counted waits until the exporter serves the counters of the pulls in this test.
 func (s *stage) counted(t *testing.T, h *fleet.Host, r registries) {
 	t.Helper()
 	wanted := map[string]map[string]string{
@@ -108,7 +108,7 @@ func (s *stage) counted(t *testing.T, h *fleet.Host, r registries) {
 	s.await(t, "windows_exporter to serve what the daemon counts",
 		func(ctx context.Context) (_ bool, _ string, err error) {
 			if families, err = scrape(ctx, h); err != nil {
-				return false, err.Error(), nil //nolint:nilerr // it may not be up yet
+				return false, err.Error(), nil //nolint:nilerr // the exporter may not listen yet
 			}
 			for name, labels := range wanted {
 				if value(families[name], labels) == 0 {
@@ -123,16 +123,16 @@ func (s *stage) counted(t *testing.T, h *fleet.Host, r registries) {
 			continue
 		}
 		own = append(own, name)
-		// The exporter creates its own help text if there is none.
+		// If the daemon's file has no help text, the exporter creates one.
 		if family.GetType() != dto.MetricType_COUNTER || family.GetHelp() == "" ||
 			strings.Contains(family.GetHelp(), contract.DirMetrics) {
 			t.Errorf("%s is a %s with the help %q", name, family.GetType(), family.GetHelp())
 		}
 	}
 	if len(own) != len(wanted)-1 {
-		t.Errorf("the daemon counts %q", slices.Sorted(slices.Values(own)))
+		t.Errorf("the daemon's metrics are %q", slices.Sorted(slices.Values(own)))
 	}
 	if failed := families["windows_textfile_scrape_error"]; failed == nil || value(failed, nil) != 0 {
-		t.Errorf("the exporter refuses something: %v", failed)
+		t.Errorf("the exporter can't read a part of the daemon's file: %v", failed)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 
-// build builds a program that only tests need, once, and gives its path.
+// build builds a program that only tests need, once, and returns its path.
 func (s *stage) build(t *testing.T, name string, do func(ctx context.Context, to string) error) string {
 	t.Helper()
 	path := filepath.Join(s.dir, name)
@@ -30,7 +30,7 @@ func (s *stage) build(t *testing.T, name string, do func(ctx context.Context, to
 	return path
 }
 
-// ctr runs containerd's real client on a host, and gives what it says.
+// ctr runs containerd's real client on a host, and returns its output.
 func (s *stage) ctr(t *testing.T, h *fleet.Host, arguments ...string) string {
 	t.Helper()
 	out, said, code := s.tryCtr(t, h, arguments...)
@@ -40,7 +40,7 @@ func (s *stage) ctr(t *testing.T, h *fleet.Host, arguments ...string) string {
 	return out
 }
 
-// tryCtr also returns standard error, which also contains Wine's messages.
+// tryCtr also returns standard error, which includes messages of Wine.
 func (s *stage) tryCtr(t *testing.T, h *fleet.Host, arguments ...string) (out, said string, code int) {
 	t.Helper()
 	exe := s.build(t, "ctr.exe", func(ctx context.Context, to string) error {
@@ -51,7 +51,7 @@ func (s *stage) tryCtr(t *testing.T, h *fleet.Host, arguments ...string) (out, s
 		arguments...)...)
 }
 
-// kubeletPulls asks containerd for an image as kubelet does.
+// kubeletPulls requests an image from containerd as kubelet does.
 func (s *stage) kubeletPulls(t *testing.T, h *fleet.Host, reference string) (said string, code int) {
 	t.Helper()
 	exe := s.build(t, "cri.exe", func(ctx context.Context, to string) error {
@@ -61,7 +61,7 @@ func (s *stage) kubeletPulls(t *testing.T, h *fleet.Host, reference string) (sai
 	return said, code
 }
 
-// hasFailed reports whether ctr.exe printed its error, which is its last action before it exits with 1. Then its
+// hasFailed reports whether ctr.exe printed an error. This is its last action before it exits with 1. In this case, its
 // request has failed, and must not be repeated.
 func hasFailed(said string) bool {
 	lines := strings.Split(strings.TrimSpace(said), "\n")
@@ -78,15 +78,15 @@ func run(t *testing.T, h *fleet.Host, exe string, arguments ...string) (out, sai
 		case err == nil:
 			return out, said, code
 		case errors.Is(err, context.DeadlineExceeded) && hasFailed(said):
-			t.Logf("%s %v said how it ended, and did not end within %s", path, arguments, clientTime)
+			t.Logf("%s %v printed its result, but did not exit within %s", path, arguments, clientTime)
 			return out, said, 1
 		case try == starts || !errors.Is(err, context.DeadlineExceeded):
 			t.Fatalf("%v; it wrote %.1000q and said: %s", err, out, said)
 		}
-		// On a machine with a constant load, one of a thousand ctr.exe did not end, without a message of its
-		// runtime. If containerd does not answer a call, the call ends with an error, and so does the test. Only a
-		// client that does not even keep its own time limit is started again: it is not shipped, and its request
-		// can be repeated.
+		// On a busy machine, one of a thousand runs of ctr.exe does not exit, and its runtime prints no message. If
+		// containerd does not answer a call, ctr.exe exits with an error, and the test fails. Only if ctr.exe exceeds
+		// even its own time limit, the test starts it again. This is safe, because ctr.exe is not shipped and its
+		// request can be repeated.
 		t.Logf("try %d: %s %v did not end within %s, and is started again; it wrote %.1000q and said: %s", try, path,
 			arguments, clientTime, out, said)
 	}
@@ -96,9 +96,9 @@ const (
 	// callTime is how long containerd may take to answer ctr.exe. On an idle machine it takes a
 	// second.
 	callTime = time.Minute
-	// clientTime is how long a client of containerd may take, which ends by itself after its calls.
+	// clientTime is how long a client of containerd may run. It exits by itself after its calls.
 	clientTime = callTime + 15*time.Second
-	// starts is how often it is started at most.
+	// starts is the maximum number of times that the client is started.
 	starts = 3
 )
 
@@ -111,8 +111,8 @@ func attempt(ctx context.Context, m *wine.Machine, path string, arguments []stri
 	return stdout.String(), stderr.String(), code, err
 }
 
-// place copies a program of this machine to a host, and returns its path there. The program isn't part of a
-// payload, so it is copied next to Windows' own programs.
+// place copies a program of this machine to a host, and returns its path there. The program isn't part of a payload, so
+// it is copied to the directory of Windows' own programs.
 func place(t *testing.T, h *fleet.Host, exe string) string {
 	t.Helper()
 	path := `C:\windows\` + filepath.Base(exe)

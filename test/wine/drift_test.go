@@ -23,9 +23,9 @@ type drift struct {
 	mended func(ctx context.Context, host *remote.Host) (bool, string, error)
 }
 
-// The daemon repairs everything without the operator, which isn't running. It checks services every few seconds,
-// and everything else every few minutes. So the test first changes everything else, all at once, and waits for its
-// repair last.
+// While the operator is stopped, the test changes services, files and other settings of a host. The daemon must repair
+// all of them. It checks services every few seconds, and everything else every few minutes. Therefore, the test first
+// makes all other changes at once, and waits for their repair last.
 func TestA13_DriftIsRepairedWithoutTheOperator(t *testing.T) {
 	s := shared
 	h := s.host(steady)
@@ -56,17 +56,17 @@ func TestA13_DriftIsRepairedWithoutTheOperator(t *testing.T) {
 	s.await(t, "all services to run", func(ctx context.Context) (bool, string, error) { return s.allRun(ctx, t, h) })
 }
 
-// harm spoils it, and makes sure that there is something to mend.
+// harm makes the change, and checks that there is something to repair.
 func (d drift) harm(t *testing.T, host *remote.Host) {
 	t.Helper()
 	if held, how, err := d.mended(t.Context(), host); err != nil || !held {
-		t.Fatalf("%s: it did not hold before: %s, %v", d.name, how, err)
+		t.Fatalf("%s: the state was wrong before the change: %s, %v", d.name, how, err)
 	}
 	if err := d.spoil(t.Context(), host); err != nil {
 		t.Fatalf("%s: %v", d.name, err)
 	}
 	if held, _, err := d.mended(t.Context(), host); err != nil || held {
-		t.Fatalf("%s: nothing was spoilt (%v), so this test could not fail", d.name, err)
+		t.Fatalf("%s: the change has no effect (%v), so this test can't fail", d.name, err)
 	}
 }
 
@@ -75,7 +75,8 @@ func (s *stage) mends(t *testing.T, host *remote.Host, d drift) {
 	s.await(t, d.name+", and is mended", func(ctx context.Context) (bool, string, error) { return d.mended(ctx, host) })
 }
 
-// serviceDrifts are tested one after the other, because services that depend on a stopped service also stop.
+// serviceDrifts returns the changes of services. They are tested one after the other, because services that depend on a
+// stopped service also stop.
 func serviceDrifts(t *testing.T, host *remote.Host) []drift {
 	t.Helper()
 	return []drift{
@@ -104,7 +105,7 @@ func serviceDrifts(t *testing.T, host *remote.Host) []drift {
 	}
 }
 
-// lasting are the drifts that the daemon finds when it looks at everything.
+// lasting returns the changes that the daemon detects only when it checks everything.
 func lasting(t *testing.T, host *remote.Host) []drift {
 	t.Helper()
 	return []drift{
@@ -127,7 +128,8 @@ func lasting(t *testing.T, host *remote.Host) []drift {
 	}
 }
 
-// serviceDrift changes a service; mended is what it was, running.
+// serviceDrift returns a change of a service. After the repair, the service must have its earlier configuration, and
+// run.
 func serviceDrift(t *testing.T, host *remote.Host, name, service string,
 	spoil func(ctx context.Context, s winos.Service) error) drift {
 	t.Helper()
@@ -149,7 +151,7 @@ func serviceDrift(t *testing.T, host *remote.Host, name, service string,
 	}
 }
 
-// fileDrift changes a file; mended is what it held.
+// fileDrift returns a change of a file. After the repair, the file must have its earlier content.
 func fileDrift(t *testing.T, host *remote.Host, name, path string, spoil func(path string) error) drift {
 	t.Helper()
 	before, err := winos.ReadFile(host.Files, path)
@@ -164,7 +166,8 @@ func fileDrift(t *testing.T, host *remote.Host, name, path string, spoil func(pa
 			if errors.Is(err, fs.ErrNotExist) {
 				return false, "it is gone", nil
 			}
-			return string(now) == string(before), fmt.Sprintf("it has %d bytes, had %d", len(now), len(before)), err
+			return string(now) == string(before), fmt.Sprintf("the file has %d bytes, want %d", len(now), len(before)),
+				err
 		},
 	}
 }

@@ -26,7 +26,7 @@ func TestA02_HostsBecomeNodesAtOnce(t *testing.T) {
 		if c.Connections != 1 || c.Commands > 4 || c.SFTPSessions > 1 || c.PowerShellStarts != 0 {
 			t.Errorf("%s: %d connections, %d commands, %d SFTP sessions, %d PowerShells; want 1, at most 4, at "+
 				"most 1, none", h.Name, c.Connections, c.Commands, c.SFTPSessions, c.PowerShellStarts)
-			for line := range strings.Lines(s.Operator.Tail(1 << 20)) { // which says why there was another
+			for line := range strings.Lines(s.Operator.Tail(1 << 20)) { // the log says why there was another connection
 				if strings.Contains(line, h.Name) || strings.Contains(line, h.Address().Addr().String()) {
 					t.Log(strings.TrimSpace(line))
 				}
@@ -87,7 +87,7 @@ func TestA06_AllExpectedServicesRunAndNoOthers(t *testing.T) {
 			}
 		}
 		if slices.Contains(want, contract.ServiceCloudNode) {
-			t.Errorf("%s: there is a cloud node manager without Azure", h.Name)
+			t.Errorf("%s has a cloud node manager, but the cluster is not on Azure", h.Name)
 		}
 		host := windows(t, h)
 		all, err := host.Services.List(t.Context())
@@ -102,7 +102,8 @@ func TestA06_AllExpectedServicesRunAndNoOthers(t *testing.T) {
 			managed, expected := strings.HasPrefix(service.Description, contract.ManagedDescription),
 				slices.Contains(want, name)
 			if managed != expected {
-				t.Errorf("%s: service %s is described as %q; expected: %v", h.Name, name, service.Description, expected)
+				t.Errorf("%s: service %s has the description %q; it must be managed: %v", h.Name, name,
+					service.Description, expected)
 			}
 			if expected && (service.State != winos.ServiceRunning || service.PID == 0) {
 				t.Errorf("%s: service %s is %s, process %d", h.Name, name, service.State, service.PID)
@@ -115,16 +116,16 @@ func TestA06_AllExpectedServicesRunAndNoOthers(t *testing.T) {
 	}
 }
 
-// This is the real containerd, which answers on its pipe.
+// This test shows that the real containerd runs and answers on its pipe.
 func TestA06_ContainerdIsTheRealOne(t *testing.T) {
 	s := shared
 	out := s.ctr(t, s.host(steady), "version")
 	if !strings.Contains(out, "v2.") || strings.Count(out, "Revision") < 2 {
-		t.Errorf("containerd says:\n%s", out)
+		t.Errorf("the output of ctr version is wrong:\n%s", out)
 	}
 	plugins := s.ctr(t, s.host(steady), "plugins", "ls")
 	if !strings.Contains(plugins, "io.containerd.grpc.v1") || !strings.Contains(plugins, "cri") {
-		t.Errorf("its plugins are:\n%s", plugins)
+		t.Errorf("containerd's plugins are:\n%s", plugins)
 	}
 	for _, service := range []string{"containerd", "kubelet", "kube-proxy", "wicd", "hybrid-overlay", "csi-proxy",
 		"windows_exporter"} {

@@ -41,32 +41,32 @@ import (
 )
 
 const (
-	// firstLife is how long the first certificates of the real kubelet are good for: it renews them
-	// after a part of that. Those that follow are good for laterLife.
+	// firstLife is the lifetime of the real kubelet's first certificates. It is short, so that kubelet renews them
+	// during the test. Renewed certificates are valid for laterLife.
 	firstLife, laterLife = 3 * time.Minute, 24 * time.Hour
-	// joins is the limit for a host with the real kubelet: kube-proxy alone waits ten seconds before
-	// it does anything.
+	// joins is the time limit for a host with the real kubelet. It is long, because kube-proxy alone waits ten seconds
+	// at its start.
 	joins = 10 * time.Minute
 )
 
-// real is a scene with one host with the real kubelet and kube-proxy.
+// real is a scene with one host that runs the real kubelet and kube-proxy.
 type real struct {
 	*stage
 	h *fleet.Host
 }
 
-// newReal joins that host. It needs its own network, because hosts of other tests use the ports of a node.
+// newReal joins this host. The host needs its own network, because hosts of other tests use the same ports.
 func newReal(t *testing.T) real {
 	t.Helper()
 	if !shared.template.Isolated() {
-		t.Skip("without namespaces the ports of kubelet are taken by the host of the other tests")
+		t.Skip("without network namespaces, a host of other tests uses kubelet's ports")
 	}
 	payload := writeKubernetes(t, version, beforeMinor)
 	began := time.Now()
 	made, err := scene.Start(t.Context(), scene.Options{
 		Operator: os.Getenv("WMCO_OPERATOR"), Payload: payload, Progress: os.Stderr, Debug: true,
 		SigningDuration: firstLife, Hosts: fleet.Options{Count: 1},
-		// its disk is this machine's disk, which may be nearly full
+		// the host's disk is this machine's disk, which may be nearly full
 		Settings: &v1alpha1.WindowsMachineConfigSpec{Kubelet: v1alpha1.KubeletSpec{Config: &runtime.RawExtension{
 			Raw: []byte(`{"evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%"}}`)}}},
 		Computer: func(ctx context.Context, hostname string, address netip.Addr,
@@ -96,10 +96,11 @@ func newReal(t *testing.T) real {
 	return real{s, h}
 }
 
-// beforeMinor is what nodes run before they go to minor, which is the API server's.
+// beforeMinor is the nodes' minor version before the upgrade. minor is the API server's minor version, to which they
+// are upgraded.
 var beforeMinor, minor = wine.Minors()
 
-// writeKubernetes makes a payload with the kubelet and kube-proxy of a minor version.
+// writeKubernetes creates a payload with the kubelet and kube-proxy of a minor version.
 func writeKubernetes(t *testing.T, version, minor string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "payload")
@@ -129,12 +130,13 @@ func (r real) registers(t *testing.T, minor string) {
 		!strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://2.") ||
 		info.OSImage != "Windows Server 2022 Datacenter" || info.OperatingSystem != "windows" ||
 		!strings.HasPrefix(info.KernelVersion, "10.0.20348.") {
-		t.Errorf("the node says of itself %+v", info)
+		t.Errorf("the Node's status has the versions %+v", info)
 	}
-	// maxPods and systemReserved of its file, labels and taint of its flags and file.
+	// The maximum of pods and the reserved memory come from kubelet's file, and the labels and the taint from its flags
+	// and file.
 	reserved := node.Status.Capacity.Memory().Value() - node.Status.Allocatable.Memory().Value()
 	if pods := node.Status.Capacity.Pods().Value(); pods != 250 || reserved < 2<<30 {
-		t.Errorf("the node takes %d pods, and reserves %d bytes", pods, reserved)
+		t.Errorf("the node allows %d pods and reserves %d bytes", pods, reserved)
 	}
 	if node.Labels[contract.OSIDLabel] != contract.OSIDWindows || !slices.ContainsFunc(node.Spec.Taints,
 		func(taint corev1.Taint) bool {
@@ -178,15 +180,15 @@ func (r real) isApproved(t *testing.T) {
 	}
 }
 
-// answer is a response of kubelet.
+// answer is an answer of kubelet.
 type answer struct {
 	status  int
 	content string
 	served  *x509.Certificate
 }
 
-// kubelet sends a request to the host's kubelet with the given credentials. It only accepts a certificate of the
-// cluster's CA. The API server of the lab can't connect to the host.
+// kubelet sends a request to the host's kubelet with given credentials. It accepts only a certificate of the cluster's
+// CA. The test sends the request itself, because the lab's API server can't connect to the host.
 func (r real) kubelet(ctx context.Context, as *rest.Config, path string) (answer, error) {
 	at := netip.AddrPortFrom(r.internalIP(ctx), kubeletPort)
 	as.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return machine(r.h).Dial(ctx, at) }
@@ -208,7 +210,7 @@ func (r real) kubelet(ctx context.Context, as *rest.Config, path string) (answer
 	return answer{response.StatusCode, string(content), leaf(response.TLS)}, err
 }
 
-// allowed sends a request as a user with all rights.
+// allowed sends a request to kubelet as a user with all rights.
 func (r real) allowed(ctx context.Context, path string) (answer, error) {
 	got, err := r.kubelet(ctx, r.Cluster.Admin(), path)
 	if err == nil && got.status != http.StatusOK {
@@ -240,20 +242,20 @@ func (r real) answersLogQuery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A stand-in would not write this.
+	// Only the real kubelet writes this line, not a stand-in.
 	if !strings.Contains(got.content, "Started kubelet") {
-		t.Errorf("the log is %.2000s", got.content)
+		t.Errorf("kubelet's log is %.2000s", got.content)
 	}
 	if got.served.Subject.CommonName != "system:node:"+r.h.Name {
-		t.Errorf("it serves as %s", got.served.Subject)
+		t.Errorf("kubelet's serving certificate is for %s", got.served.Subject)
 	}
 	unknown, err := r.kubelet(t.Context(), rest.AnonymousClientConfig(r.Cluster.Admin()), "/logs/")
 	if err != nil || unknown.status != http.StatusUnauthorized {
-		t.Errorf("to somebody without a certificate it answers %d, %v", unknown.status, err)
+		t.Errorf("kubelet answers a request without a certificate with %d, %v", unknown.status, err)
 	}
 }
 
-// hnsFile is what the keeper of a host writes.
+// hnsFile is the file in which the simulated HNS of a host stores its state.
 const hnsFile = `C:\windows\system32\hns.json`
 
 // service creates a Service with an endpoint on a node. If node is empty, the endpoint is elsewhere.
@@ -284,8 +286,9 @@ func (r real) service(t *testing.T, name, endpoint, node string) *corev1.Service
 	return made
 }
 
-// programs has two services: what kube-proxy takes as the source of connections is ours to say for
-// endpoints of the overlay, and the node's own address for those that no node has.
+// programs creates two Services, and checks the load balancers that kube-proxy programs. For endpoints of the overlay,
+// connections must have the source address in kube-proxy's configuration. For endpoints that no node has, they must
+// have the node's own address.
 func (r real) programs(t *testing.T) {
 	config, err := winos.ReadFile(windows(t, r.h).Files, contract.PathKubeProxyConfig)
 	if err != nil {
@@ -293,7 +296,7 @@ func (r real) programs(t *testing.T) {
 	}
 	var ours struct{ Winkernel struct{ SourceVip string } }
 	if err = json.Unmarshal(config, &ours); err != nil || ours.Winkernel.SourceVip == "" {
-		t.Fatalf("our configuration is %s, %v", config, err)
+		t.Fatalf("kube-proxy's configuration is %s, %v", config, err)
 	}
 	source := ours.Winkernel.SourceVip
 	for _, c := range []struct{ name, endpoint, node, source string }{
@@ -321,7 +324,7 @@ func (r real) awaitBalancers(t *testing.T, what string, holds func([]hns.LoadBal
 	r.await(t, what, func(context.Context) (bool, string, error) {
 		all, err := hns.Programmed(machine(r.h).Path(hnsFile))
 		if err != nil {
-			return false, err.Error(), nil //nolint:nilerr // it may be writing
+			return false, err.Error(), nil //nolint:nilerr // the file may be incomplete while it is written
 		}
 		return holds(all), fmt.Sprintf("%+v", all), nil
 	})
@@ -340,8 +343,8 @@ func (r real) renewsLease(t *testing.T) {
 	})
 }
 
-// renewsCertificate waits until kubelet serves with a later certificate than its first, and asks with
-// a later one: the node is Ready after the first one's end.
+// renewsCertificate waits until kubelet has renewed both its serving and its client certificate. The node must be Ready
+// after the first certificates have expired.
 func (r real) renewsCertificate(t *testing.T) {
 	for _, signer := range []string{certificatesv1.KubeAPIServerClientKubeletSignerName,
 		certificatesv1.KubeletServingSignerName} {
@@ -350,20 +353,20 @@ func (r real) renewsCertificate(t *testing.T) {
 			issued := slices.DeleteFunc(requests, func(c certificatesv1.CertificateSigningRequest) bool {
 				return len(c.Status.Certificate) == 0
 			})
-			return len(issued) > 1, fmt.Sprintf("%d are issued", len(issued)), err
+			return len(issued) > 1, fmt.Sprintf("%d certificates were issued", len(issued)), err
 		})
 	}
 	r.await(t, "kubelet to serve with it", func(ctx context.Context) (bool, string, error) {
 		got, err := r.allowed(ctx, "/healthz")
 		if err != nil {
-			return false, err.Error(), nil //nolint:nilerr // asked again
+			return false, err.Error(), nil //nolint:nilerr // try again
 		}
 		return time.Until(got.served.NotAfter) > firstLife, got.served.NotAfter.String(), nil
 	})
 }
 
-// upgrades publishes another payload. The same Node continues with the same identity: kubelet doesn't request a
-// first certificate again. kube-proxy applies all later changes.
+// upgrades publishes another payload. The Node must keep its UID, and kubelet must keep its identity: it must not
+// request a first certificate again. kube-proxy must apply all later changes.
 func (r real) upgrades(t *testing.T) {
 	before := r.node(t, r.h)
 	first, err := r.firstRequests(t.Context())
@@ -388,17 +391,18 @@ func (r real) upgrades(t *testing.T) {
 			fmt.Sprintf("%s, kubelet %s, cordoned %v: %s", told[contract.RevisionAnnotation],
 				node.Status.NodeInfo.KubeletVersion, node.Spec.Unschedulable, why), nil
 	})
-	t.Logf("the node was at %s %.1f s after the payload came", minor, time.Since(began).Seconds())
+	t.Logf("the node was at %s %.1f s after the new payload was published", minor, time.Since(began).Seconds())
 	again, err := r.firstRequests(t.Context())
 	if node := r.node(t, r.h); err != nil || node.UID != before.UID || again != first {
-		t.Errorf("Node %s, was %s; %d first requests, were %d; %v", node.UID, before.UID, again, first, err)
+		t.Errorf("the Node's UID is %s, want %s; kubelet made %d first requests, want %d; %v", node.UID, before.UID,
+			again, first, err)
 	}
 	t.Run("the node is what kubelet found", func(t *testing.T) { r.registers(t, minor) })
 	t.Run("it answers the log query", r.answersLogQuery)
 	t.Run("kube-proxy programs the host network service", r.programs)
 }
 
-// firstRequests counts requests of kubelet with a bootstrap token.
+// firstRequests counts kubelet's certificate requests with a bootstrap token.
 func (r real) firstRequests(ctx context.Context) (count int, err error) {
 	requests, err := r.requests(ctx, certificatesv1.KubeAPIServerClientKubeletSignerName)
 	for i := range requests {

@@ -30,7 +30,7 @@ func TestA32_AHostThatLeavesIsAsItWasBeforeAndMayComeBack(t *testing.T) {
 		t.Fatalf("the variable is %q, %v; want the cluster's", all[proxyVariable], err)
 	}
 	if left := scene.Left(h); len(left) < 20 {
-		t.Fatalf("joining changed only %q, so this test could not fail", left)
+		t.Fatalf("joining changed only %q, so this test can't fail", left)
 	}
 	s.leave(t, h)
 	if left := scene.Left(h); len(left) > 0 {
@@ -45,14 +45,14 @@ func TestA32_AHostThatLeavesIsAsItWasBeforeAndMayComeBack(t *testing.T) {
 	}
 	for _, service := range []string{contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceDaemon} {
 		if _, err = host.Services.Get(t.Context(), service); err == nil {
-			t.Errorf("service %s is there", service)
+			t.Errorf("service %s was not removed", service)
 		}
 	}
 	s.comeBack(t, h)
 }
 
-// Two containers run. One of their shims hangs, as if in a driver: no program can end it, and Windows deletes its
-// exe at the next boot.
+// Two containers run on the host. One of their shims hangs, as if in a driver, so that no program can end it. The
+// operator must clean everything else, and must advise a reboot once. At the next boot, Windows deletes the shim's exe.
 func TestA41_AHostWhoseProgramsStillRunIsCleanedAndWhatWaitsForItsBootIsToldOnce(t *testing.T) {
 	s := shared
 	h := s.host(leaver)
@@ -63,11 +63,11 @@ func TestA41_AHostWhoseProgramsStillRunIsCleanedAndWhatWaitsForItsBootIsToldOnce
 		t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
 	}
 	if still := running(h, contract.PathContainerdShim); len(still) != 1 || !strings.Contains(still[0], fault.Protected) {
-		t.Errorf("%q still run; want the one that nobody can end", still)
+		t.Errorf("%q still run; want only the shim that can't be ended", still)
 	}
 	aside := machine(h).Path(`C:\windows\temp`) + "/wmco-*.old"
 	if files, err := filepath.Glob(aside); err != nil || len(files) != 1 {
-		t.Errorf("moved out of the way: %q, %v; want the one exe that is in use", files, err)
+		t.Errorf("renamed exes: %q, %v; want only the exe in use", files, err)
 	}
 	s.await(t, "the operator to advise a reboot", func(ctx context.Context) (bool, string, error) {
 		all, err := s.advices(ctx, h)
@@ -76,18 +76,18 @@ func TestA41_AHostWhoseProgramsStillRunIsCleanedAndWhatWaitsForItsBootIsToldOnce
 	if err := machine(h).Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_ = hung() // with the boot
+	_ = hung() // the boot ended the shim
 	if files, err := filepath.Glob(aside); err != nil || len(files) > 0 {
-		t.Errorf("after the boot there are %q, %v", files, err)
+		t.Errorf("after the boot, the renamed exes %q are left, %v", files, err)
 	}
 	s.comeBack(t, h)
-	// Events are written in their order, and the host's second life has begun.
+	// The host has joined again. Events are written in order, so all events about its first removal exist by now.
 	if all, err := s.advices(t.Context(), h); err != nil || len(all) != 1 || all[0].Series != nil {
-		t.Errorf("the reboot was advised by %+v, %v", all, err)
+		t.Errorf("a reboot must be advised by exactly one event: %+v, %v", all, err)
 	}
 }
 
-// advices are the events at a host's instance that advise a reboot.
+// advices returns the events about a host's instance that advise a reboot.
 func (s *stage) advices(ctx context.Context, h *fleet.Host) (found []eventsv1.Event, err error) {
 	list := &eventsv1.EventList{}
 	if err = s.Client.List(ctx, list); err != nil {
@@ -102,7 +102,7 @@ func (s *stage) advices(ctx context.Context, h *fleet.Host) (found []eventsv1.Ev
 	return found, nil
 }
 
-// leave takes a host out of the list, and waits until it has left.
+// leave deletes a host's entry, and waits until the host has left.
 func (s *stage) leave(t *testing.T, h *fleet.Host) {
 	t.Helper()
 	others := slices.DeleteFunc(slices.Clone(s.Fleet.Hosts), func(other *fleet.Host) bool { return other == h })
@@ -113,7 +113,7 @@ func (s *stage) leave(t *testing.T, h *fleet.Host) {
 	if err := s.WaitGone(t.Context(), soon, h); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("it was gone after %.1f s", time.Since(began).Seconds())
+	t.Logf("the host had left after %.1f s", time.Since(began).Seconds())
 }
 
 func (s *stage) comeBack(t *testing.T, h *fleet.Host) {
@@ -125,5 +125,5 @@ func (s *stage) comeBack(t *testing.T, h *fleet.Host) {
 	if err := s.WaitReady(t.Context(), soon, h); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("it was back after %.1f s", time.Since(began).Seconds())
+	t.Logf("the host had joined again after %.1f s", time.Since(began).Seconds())
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 
-// A host leaves, comes back by itself, leaves again, and is listed again as it was.
+// A host is removed, joins by its own command, is removed again, and is then listed again. The operator must not use
+// SSH until the host is listed.
 func TestA85_TheWindowsProgramOfTheDaemonAttendsItsHost(t *testing.T) {
 	s := shared
 	h := s.host(leaver)
@@ -46,7 +47,7 @@ func TestA85_TheWindowsProgramOfTheDaemonAttendsItsHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again := h.Server.Counters().Connections - connections; again != 0 {
-		t.Errorf("the operator connected %d times over SSH", again)
+		t.Errorf("the operator made %d SSH connections, want none", again)
 	}
 	host := windows(t, h)
 	for _, name := range []string{contract.ServiceAttend, contract.ServiceDaemon, contract.ServiceContainerd,
@@ -88,7 +89,7 @@ func (s *stage) offerPayload(t *testing.T) {
 		for {
 			from, err := listener.Accept()
 			if err != nil {
-				return // it was closed
+				return // the listener was closed
 			}
 			go forward(from, s.Operator.PayloadServer)
 		}

@@ -19,8 +19,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 
-// The real kube-log-runner writes what the real containerd says, while a log agent has the file
-// open, which keeps Windows from renaming it.
+// The real containerd logs through the real kube-log-runner, while a log agent has the log file open. On Windows, an
+// open file can't be renamed. The log must still be rotated, and
+// containerd must continue to write to it.
 func TestA44_ALogGoesOnWhileSomebodyReadsIt(t *testing.T) {
 	s := shared
 	h := s.host(puller)
@@ -39,7 +40,7 @@ func TestA44_ALogGoesOnWhileSomebodyReadsIt(t *testing.T) {
 	})
 	read := s.reads(t, h, contract.DirLog+`\containerd\containerd.log`)
 	fill(t, log, full)
-	s.await(t, "the full log to be kept aside", func(context.Context) (bool, string, error) {
+	s.await(t, "the full log to be rotated", func(context.Context) (bool, string, error) {
 		older, err := filepath.Glob(strings.TrimSuffix(log, ".log") + "-*.log")
 		if err != nil {
 			return false, "", err
@@ -48,22 +49,23 @@ func TestA44_ALogGoesOnWhileSomebodyReadsIt(t *testing.T) {
 		if err != nil {
 			return false, "", err
 		}
-		return len(older) > 0 && info.Size() < full, fmt.Sprintf("%d older ones; %d bytes", len(older), info.Size()), nil
+		return len(older) > 0 && info.Size() < full, fmt.Sprintf("%d older files; the log has %d bytes", len(older),
+			info.Size()), nil
 	})
 	const image = "127.0.0.1:1/nobody/home:after"
 	if _, code := s.kubeletPulls(t, h, image); code == 0 {
-		t.Fatal("it pulled an image from nowhere")
+		t.Fatal("a pull succeeded although no registry has the image")
 	}
-	s.await(t, "what containerd says next to be in the log", func(context.Context) (bool, string, error) {
+	s.await(t, "the next message of containerd to be in the log", func(context.Context) (bool, string, error) {
 		content, err := os.ReadFile(log)
 		return bytes.Contains(content, []byte(image)), fmt.Sprintf("%.2000s", content), err
 	})
 	if err := read(); err != nil {
-		t.Errorf("the one who read it: %v", err)
+		t.Errorf("the log agent failed: %v", err)
 	}
 }
 
-// reads has a log agent open a file, and gives how to end it.
+// reads starts a log agent that opens a file. The returned function ends the agent.
 func (s *stage) reads(t *testing.T, h *fleet.Host, path string) (end func() error) {
 	t.Helper()
 	exe := s.build(t, "reader.exe", func(ctx context.Context, to string) error {
@@ -72,7 +74,7 @@ func (s *stage) reads(t *testing.T, h *fleet.Host, path string) (end func() erro
 	return background(t, h, place(t, h, exe), path)
 }
 
-// fill appends lines to a log until it is full.
+// fill appends lines to a log until it reaches a size.
 func fill(t *testing.T, log string, size int64) {
 	t.Helper()
 	file, err := os.OpenFile(log, os.O_WRONLY|os.O_APPEND, 0)

@@ -34,54 +34,54 @@ import (
 )
 
 const (
-	// sharedHosts is how many hosts join at once, where there can be several. Tests use them by
-	// what they do to them: see role.
+	// sharedHosts is the number of hosts that join at once, if several hosts are possible. Each test chooses a host by
+	// its role.
 	sharedHosts = 3
-	// soon is the limit for what takes a few seconds on an idle machine; CI machines are slow, and
-	// it costs nothing when all is well.
+	// soon is the time limit for operations that take a few seconds on an idle machine. It is long, because CI machines
+	// are slow. A test that passes doesn't wait for it.
 	soon = 3 * time.Minute
-	// version is the operator's, the daemon's and the payload's to begin with.
+	// version is the first version of the operator, the daemon and the payload.
 	version = "0.1.0"
 )
 
-// role is what a host of the shared scene is for, so that no test meets what another did. One host
-// has all roles where there can be only one.
+// role is the purpose of a host in the shared scene, so that tests don't affect each other. If there is only one host,
+// it has all roles.
 type role int
 
 const (
-	// steady is looked at, disrupted and mended again.
+	// steady is for tests that inspect the host, or disrupt it and wait for the repair.
 	steady role = iota
-	// puller gets mirrors and CAs.
+	// puller is for tests that set mirrors and CAs.
 	puller
-	// leaver leaves and comes back.
+	// leaver is for tests that remove the host and let it join again.
 	leaver
 )
 
-// proxyBefore is a variable that the leaver had before it became a node, and proxyOfCluster what
-// the cluster makes of it.
+// proxyBefore is the value of a variable on the leaver before it became a node. proxyOfCluster is the value that the
+// cluster's proxy sets.
 const (
 	proxyVariable  = "HTTP_PROXY"
 	proxyBefore    = "http://before.example:3128"
 	proxyOfCluster = "http://proxy.example:3128"
 )
 
-// stage is the scene that all tests share: it takes a minute to set.
+// stage is the scene that all tests share, because it takes a minute to start.
 type stage struct {
 	*scene.Scene
 	template *wine.Template
-	// dir holds the payload, and programs that only tests need.
+	// dir contains the payload, and programs that only tests need.
 	dir string
-	// everything is a client that also knows OpenShift's types.
+	// everything is a client that also knows OpenShift's kinds.
 	everything client.Client
 	// joined is how long the hosts took to be Ready.
 	joined time.Duration
 }
 
-// shared is made by TestMain, and m.Run gives no other way to hand it on.
+// shared is a global variable because TestMain can't pass values to tests.
 var shared *stage
 
 func TestMain(m *testing.M) {
-	logf.SetLogger(logr.Discard()) // of these programs; the operator logs for itself
+	logf.SetLogger(logr.Discard()) // discard logs of the libraries in this process; the operator writes its own log
 	os.Exit(runAll(m))
 }
 
@@ -112,7 +112,7 @@ func runAll(m *testing.M) (code int) {
 	return code
 }
 
-// set starts everything and joins all hosts at once. The stage is there even when they do not join.
+// set starts everything and joins all hosts at once. It returns the stage even if a host does not join.
 func set(ctx context.Context) (s *stage, closeStage func() error, err error) {
 	dir, err := os.MkdirTemp("", "wmco-wine-test-")
 	if err != nil {
@@ -157,7 +157,7 @@ func set(ctx context.Context) (s *stage, closeStage func() error, err error) {
 	return s, closeStage, err
 }
 
-// prepare makes cluster and hosts what they are before anything joins.
+// prepare creates the state of the cluster and the hosts before any host joins.
 func (s *stage) prepare(ctx context.Context) (err error) {
 	scheme := runtime.NewScheme()
 	if err = errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
@@ -217,7 +217,7 @@ func machine(h *fleet.Host) *wine.Machine {
 	return m
 }
 
-// windows is the OS interface of a host.
+// windows returns the OS interface of a host.
 func windows(t *testing.T, h *fleet.Host) *remote.Host {
 	t.Helper()
 	host, err := machine(h).Windows()
@@ -227,7 +227,7 @@ func windows(t *testing.T, h *fleet.Host) *remote.Host {
 	return host
 }
 
-// await looks until a condition holds.
+// await polls until a condition holds.
 func (s *stage) await(t *testing.T, what string, holds func(ctx context.Context) (bool, string, error)) {
 	t.Helper()
 	if err := s.Await(t.Context(), soon, what, holds); err != nil {
@@ -235,14 +235,14 @@ func (s *stage) await(t *testing.T, what string, holds func(ctx context.Context)
 	}
 }
 
-// rollout returns which nodes have a slot in the rollout budget, which nodes wait for one, and why.
+// rollout describes, for a failure message, which nodes have or request a slot of the rollout budget.
 func (s *stage) rollout(ctx context.Context) string {
 	places, instances, nodes := &corev1.ConfigMap{}, &v1alpha1.WindowsInstanceList{}, &corev1.NodeList{}
 	err := errors.Join(client.IgnoreNotFound(s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,
 		Name: contract.SlotsConfigMap}, places)), s.Client.List(ctx, instances), s.Client.List(ctx, nodes))
-	text := fmt.Sprintf("places: %s (%v)\n", places.Data, err)
+	text := fmt.Sprintf("slots: %s (%v)\n", places.Data, err)
 	for _, i := range instances.Items {
-		text += fmt.Sprintf("instance %s, node %s, version %s: place %+v, update %+v, conditions %+v\n", i.Name,
+		text += fmt.Sprintf("instance %s, node %s, version %s: slot %+v, update %+v, conditions %+v\n", i.Name,
 			i.Status.NodeName, i.ResourceVersion, i.Status.Slot, i.Status.Activity, i.Status.Conditions)
 	}
 	for _, n := range nodes.Items {
@@ -251,7 +251,7 @@ func (s *stage) rollout(ctx context.Context) string {
 	return text
 }
 
-// tell writes what one wants to see when something failed.
+// tell prints the state and the logs, to help with a failure.
 func (s *stage) tell(ctx context.Context) {
 	fmt.Fprintf(os.Stderr, "the end of the operator's log:\n%s\n", s.Operator.Tail(60000))
 	for _, h := range s.Fleet.Hosts {
@@ -284,13 +284,13 @@ func (s *stage) node(t *testing.T, h *fleet.Host) *corev1.Node {
 	return node
 }
 
-// manifest reads the desired state that a host has.
+// manifest reads a host's current manifest.
 func (s *stage) manifest(t *testing.T, h *fleet.Host) contract.Manifest {
 	t.Helper()
 	return s.manifestOf(t, s.node(t, h).Annotations[contract.RevisionAnnotation])
 }
 
-// manifestOf reads the desired state of a version.
+// manifestOf reads the manifest of a revision.
 func (s *stage) manifestOf(t *testing.T, version string) contract.Manifest {
 	t.Helper()
 	published := &corev1.ConfigMap{}

@@ -22,17 +22,18 @@ import (
 	"github.com/windows-nodes/wmco/lab/registry"
 )
 
-// registries are those that a host of these tests pulls from.
+// registries are the registries of these tests.
 type registries struct {
-	// source is the registry in image names, copies a mirror, private a mirror that needs credentials, and corrupt
+	// source is the registry in image names. copies is a mirror. private is a mirror that needs credentials. corrupt is
 	// a mirror that can send wrong content.
 	source, copies, private, corrupt *registry.Registry
-	// dead is the name of a mirror that is not there.
+	// dead is the address of a mirror that does not exist.
 	dead string
 }
 
-// containerd.exe itself pulls: its client passes the directory that containerd's configuration names for kubelet's
-// pulls, and waits. The daemon writes this directory, and answers the requests that hosts.toml sends to it.
+// The real containerd.exe must pull images through the daemon's resolver. The client passes the registry directory that
+// containerd's configuration names for kubelet's pulls. The daemon writes this directory, and its resolver answers the
+// requests that hosts.toml directs to it.
 func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 	s := shared
 	h := s.host(puller)
@@ -52,7 +53,7 @@ func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 		s.pulls(t, h, r.source.Host+"/team/app@"+mirrored.Digest(), mirrored)
 		expect(t, r.copies, mirrored, "copy/app")
 		if asked := r.source.Asked(); len(asked) > 0 {
-			t.Errorf("the source was asked for %q", asked)
+			t.Errorf("the source received the requests %q, want none", asked)
 		}
 	})
 	t.Run("by tag from a mirror", func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 		said, code := s.kubeletPulls(t, h, r.source.Host+"/team/app@"+asked.Digest())
 		expect(t, r.copies, asked, "copy/app")
 		if code == 0 || !strings.Contains(said, "failed to pull and unpack image") {
-			t.Errorf("it ended with %d: %s", code, said)
+			t.Errorf("the pull ended with %d: %s", code, said)
 		}
 		t.Log(said)
 	})
@@ -83,28 +84,28 @@ func TestA22_TheRealContainerdPullsThroughTheResolver(t *testing.T) {
 	t.Run("not where there are no credentials", func(t *testing.T) {
 		out, code := s.pull(t, h, r.private.Host+"/other/secret:1")
 		if asked := r.private.Asked(); code == 0 || len(asked) > 0 {
-			t.Errorf("it ended with %d, and the registry served %q:\n%s", code, asked, out)
+			t.Errorf("the pull ended with %d, and the registry served %q:\n%s", code, asked, out)
 		}
 	})
 	t.Run("not what is nowhere", func(t *testing.T) {
 		out, code := s.pull(t, h, r.source.Host+"/team/tagged:v3")
 		if code == 0 || !strings.Contains(out, "not found") {
-			t.Errorf("it ended with %d:\n%s", code, out)
+			t.Errorf("the pull ended with %d:\n%s", code, out)
 		}
 	})
 	t.Run("and all of it is counted, for windows_exporter to serve", func(t *testing.T) { s.counted(t, h, r) })
 }
 
-// pull lets containerd on a host pull an image, and gives what its client says.
+// pull pulls an image with containerd on a host, and returns the client's output.
 func (s *stage) pull(t *testing.T, h *fleet.Host, reference string) (said string, code int) {
 	t.Helper()
-	// For all platforms it does not unpack, which it can't under Wine.
+	// With all platforms, containerd doesn't unpack the image. Unpacking fails under Wine.
 	_, said, code = s.tryCtr(t, h, "images", "pull", "--all-platforms", "--hosts-dir", contract.DirRegistries,
 		reference)
 	return said, code
 }
 
-// pulls pulls an image, and makes sure that containerd has all of it.
+// pulls pulls an image, and checks that containerd has all its parts.
 func (s *stage) pulls(t *testing.T, h *fleet.Host, reference string, i registry.Image) {
 	t.Helper()
 	out, code := s.pull(t, h, reference)
@@ -117,14 +118,14 @@ func (s *stage) pulls(t *testing.T, h *fleet.Host, reference string, i registry.
 		}
 	}
 	if names := s.ctr(t, h, "images", "list", "--quiet"); !slices.Contains(strings.Fields(names), reference) {
-		t.Errorf("its images are %q", names)
+		t.Errorf("containerd's images are %q", names)
 	}
 }
 
-// pullsPastALie makes a mirror send a layer with wrong content. The resolver ends the response before its last
-// byte, and containerd must not keep the content for the next try. It pulls as a client of containerd does, and as
-// kubelet does. another means that a second mirror has the right content all the time, so the next pulls get it
-// from there. Otherwise the first mirror sends the right content later.
+// pullsPastALie makes a mirror send a layer with wrong content. The resolver ends the response before its last byte,
+// and the pull fails. containerd must not keep the content for the next pull. The test pulls as a client of containerd
+// does, and as kubelet does. If another is true, a second mirror always has the right content, so the next pull must
+// get it there. If another is false, the first mirror sends the right content for the next pull.
 func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, repository string, another bool) {
 	t.Helper()
 	for n, how := range []struct {
@@ -134,7 +135,7 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 	}{
 		{"a client", func(reference string) (string, int) { return s.pull(t, h, reference) },
 			func(_ string, code int) bool { return code == 0 }},
-		// Under Wine it can't unpack what it got whole.
+		// Under Wine, kubelet's pull fails when it unpacks the complete image.
 		{"kubelet", func(reference string) (string, int) { return s.kubeletPulls(t, h, reference) },
 			func(said string, _ int) bool {
 				return strings.Contains(said, "failed to extract layer")
@@ -146,7 +147,7 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 		reference := r.source.Host + "/team/" + repository + "@" + i.Digest()
 		if isAskedFirst := n == 0 || !another; isAskedFirst {
 			if said, code := how.pull(reference); code == 0 || !strings.Contains(said, "unexpected EOF") {
-				t.Errorf("%s got wrong bytes, and it ended with %d: %s", how.by, code, said)
+				t.Errorf("a pull by %s got wrong content, and ended with %d: %s", how.by, code, said)
 			}
 			if !another {
 				r.corrupt.Lie("")
@@ -156,7 +157,7 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 		r.corrupt.Asked()
 		r.copies.Asked()
 		if said, code := how.pull(reference); !how.well(said, code) {
-			t.Errorf("%s pulled it after that, and it ended with %d: %s", how.by, code, said)
+			t.Errorf("the next pull by %s ended with %d: %s", how.by, code, said)
 		}
 		brought := r.corrupt
 		if another {
@@ -164,16 +165,16 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 		}
 		if asked, path := brought.Asked(),
 			"/v2/copy/"+repository+"/blobs/"+registry.Digest(i.Layer); !slices.Contains(asked, path) {
-			t.Errorf("%s: the one with the right bytes was not asked for %s, but for %q", how.by, path, asked)
+			t.Errorf("%s: the mirror with the right content received no request for %s, only %q", how.by, path, asked)
 		}
 	}
 	r.corrupt.Lie("")
 }
 
-// dropped waits until containerd has no unfinished download of a blob. Complete but wrong content stays until
-// containerd's next garbage collection. A pull before that uses the same content again, without a request. The time
-// between collections is 49 times the duration of one, so on a busy machine it is minutes. The deletion of a lease
-// makes containerd collect at once.
+// dropped waits until containerd has no unfinished download of a blob. Wrong but complete content stays until
+// containerd's next garbage collection, and an earlier pull would use it again without a request. The time between two
+// collections is 49 times the duration of one, which is minutes on a busy machine. Therefore, dropped deletes a lease,
+// which starts a collection at once.
 func (s *stage) dropped(t *testing.T, h *fleet.Host, blob []byte) {
 	t.Helper()
 	s.await(t, "containerd on "+h.Name+" to drop what it could not use", func(context.Context) (bool, string, error) {
@@ -184,7 +185,7 @@ func (s *stage) dropped(t *testing.T, h *fleet.Host, blob []byte) {
 	})
 }
 
-// nearby is a registry that a host reaches.
+// nearby starts a registry that a host can reach.
 func nearby(t *testing.T, h *fleet.Host, ca *registry.CA) *registry.Registry {
 	t.Helper()
 	r := registry.Start(t, ca)
@@ -198,7 +199,7 @@ func nearby(t *testing.T, h *fleet.Host, ca *registry.CA) *registry.Registry {
 	return r
 }
 
-// deadHost returns an address without a listener, neither here nor on a host.
+// deadHost returns an address at which nothing listens, neither on this machine nor on a host.
 func deadHost(t *testing.T) string {
 	t.Helper()
 	p, err := port.Hold(t.Context())
@@ -209,21 +210,21 @@ func deadHost(t *testing.T) string {
 	return p.Address()
 }
 
-// expect makes sure that a registry has served all of an image, from one repository.
+// expect checks that a registry has served all parts of an image from one repository.
 func expect(t *testing.T, d *registry.Registry, i registry.Image, repository string) {
 	t.Helper()
 	asked := strings.Join(d.Asked(), "\n")
 	for _, blob := range [][]byte{i.Configuration, i.Layer} {
 		if want := "/v2/" + repository + "/blobs/" + registry.Digest(blob); !strings.Contains(asked, want) {
-			t.Errorf("the registry was not asked for %s, but for\n%s", want, asked)
+			t.Errorf("the registry received no request for %s, only\n%s", want, asked)
 		}
 	}
 	if !strings.Contains(asked, "/v2/"+repository+"/manifests/") {
-		t.Errorf("the registry was not asked for the manifest, but for\n%s", asked)
+		t.Errorf("the registry received no request for the manifest, only\n%s", asked)
 	}
 }
 
-// useRegistries writes what the cluster says about registries, and takes it back at the end.
+// useRegistries sets the cluster's registry settings. When the test ends, it restores them.
 func (s *stage) useRegistries(t *testing.T, r registries, ca string) {
 	t.Helper()
 	cas := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.ConfigNamespace,
@@ -277,7 +278,7 @@ func (s *stage) useRegistries(t *testing.T, r registries, ca string) {
 	})
 }
 
-// lend changes an object of the cluster until the test ends. edit gives what undoes the change.
+// lend changes an object of the cluster until the test ends. edit returns a function that undoes the change.
 func lend(t *testing.T, s *stage, object client.Object, edit func() (undo func())) {
 	t.Helper()
 	change := func(ctx context.Context, edit func()) error {
@@ -298,7 +299,7 @@ func lend(t *testing.T, s *stage, object client.Object, edit func() (undo func()
 	})
 }
 
-// follows waits until a host holds a desired state with all that this test wrote.
+// follows waits until a host's manifest contains all registry settings of this test.
 func (s *stage) follows(t *testing.T, h *fleet.Host, r registries) {
 	t.Helper()
 	s.awaitSecrets(t, h, "mirrors, CAs and credentials of registries", func(c contract.Confidential) bool {
@@ -307,7 +308,7 @@ func (s *stage) follows(t *testing.T, h *fleet.Host, r registries) {
 	})
 }
 
-// awaitSecrets waits until a host holds a desired state whose confidential part is right.
+// awaitSecrets waits until the confidential part of a host's manifest fulfils a condition.
 func (s *stage) awaitSecrets(t *testing.T, h *fleet.Host, what string, right func(c contract.Confidential) bool) {
 	t.Helper()
 	s.await(t, h.Name+" to hold "+what, func(ctx context.Context) (bool, string, error) {

@@ -16,11 +16,12 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 
-// marks are how secrets begin: private keys and bearer tokens.
+// marks returns the beginnings of secrets: private keys and bearer tokens.
 func marks() []string { return []string{"PRIVATE KEY-----", "eyJhbGciOi"} }
 
-// Wine also stores file rights as Linux rights: the rights of Administrators become the rights of owner and group,
-// and other users have none. So this test also checks the Linux rights.
+// On a host, other users must not be able to read a file with a secret. Wine also stores file rights as Linux rights:
+// the rights of Administrators become the rights of owner and group, and other users have none. Therefore, this test
+// also checks the Linux rights.
 func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 	s := shared
 	for _, h := range s.Fleet.Hosts {
@@ -63,7 +64,8 @@ func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 					}
 					secret++
 					if stat.Mode().Perm()&0o007 != 0 || info.Access != winos.AccessAdministrators {
-						t.Errorf("%s: %s holds a secret, has access %d and mode %v", h.Name, path, info.Access,
+						t.Errorf("%s: %s contains a secret, but has the access %d and the mode %v", h.Name, path,
+							info.Access,
 							stat.Mode())
 					}
 				}
@@ -84,7 +86,7 @@ func TestA35_NoSecretIsInAFileThatOthersMayRead(t *testing.T) {
 		}
 		for _, f := range left {
 			if strings.Contains(f.Name, ".json") {
-				t.Errorf("%s: %s was left in the RPC directory", h.Name, f.Name)
+				t.Errorf("%s: %s was not deleted from the RPC directory", h.Name, f.Name)
 			}
 		}
 	}
@@ -106,13 +108,13 @@ func TestA35_NoSecretIsInLogsAndProcessLists(t *testing.T) {
 		}
 		processes := m.Processes()
 		if len(processes) < 10 {
-			t.Errorf("%s: only %d processes: %q", h.Name, len(processes), processes)
+			t.Errorf("%s: only %d processes were found: %q", h.Name, len(processes), processes)
 		}
 		said["the process list"] = []byte(strings.Join(processes, "\n"))
 		for place, text := range said {
 			for _, mark := range marks() {
 				if bytes.Contains(text, []byte(mark)) {
-					t.Errorf("%s: a secret stands in %s", h.Name, place)
+					t.Errorf("%s: a secret appears in %s", h.Name, place)
 				}
 			}
 		}

@@ -19,9 +19,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine/fault"
 )
 
-// If Windows itself, or an administrator, stopped a service, its program may still run and hold resources that the
-// next one needs. TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew in winos shows how long the daemon
-// waits when it stops a service itself.
+// If Windows or an administrator stops a service, its program may still run and hold resources that the next process
+// needs. The daemon must end the old program before it starts the service again.
+// TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew in winos shows how long the daemon waits when it stops a
+// service itself.
 func TestA42_WhatGoesOnAfterItsServiceStoppedIsEndedBeforeTheServiceStartsAnew(t *testing.T) {
 	s := shared
 	h := s.host(steady)
@@ -53,18 +54,19 @@ func TestA42_WhatGoesOnAfterItsServiceStoppedIsEndedBeforeTheServiceStartsAnew(t
 				now, err := host.Services.Get(ctx, test.service)
 				running := running(h, test.exe)
 				return now.State == winos.ServiceRunning && now.PID != before && len(running) == 1,
-					fmt.Sprintf("it was process %d, and is %d: %s; %q run", before, now.PID, now.State, running), err
+					fmt.Sprintf("the process was %d, and is %d: %s; these processes run: %q", before, now.PID,
+						now.State, running), err
 			})
 			if there, err := winos.Exists(host.Files, twice); err != nil || there {
-				t.Errorf("two of it ran at once: %v", err)
+				t.Errorf("two processes of the service ran at the same time: %v", err)
 			}
 		})
 	}
 	s.await(t, "all services to run", func(ctx context.Context) (bool, string, error) { return s.allRun(ctx, t, h) })
 }
 
-// background runs a program, and returns when it has written its first byte. It ends with its
-// standard input: with end, or with the test.
+// background runs a program, and returns when the program has written its first byte. The program ends when its
+// standard input ends: when end is called, or with the test.
 func background(t *testing.T, h *fleet.Host, program string, arguments ...string) (end func() error) {
 	t.Helper()
 	stdin, hangUp := io.Pipe()
@@ -92,7 +94,8 @@ func background(t *testing.T, h *fleet.Host, program string, arguments ...string
 	return end
 }
 
-// running are the command lines of a program's processes, without those that only name it.
+// running returns the command lines of a program's processes. It ignores processes that only have the program's name as
+// an argument.
 func running(h *fleet.Host, exe string) (lines []string) {
 	for _, line := range machine(h).Processes() {
 		if strings.HasPrefix(strings.ToLower(strings.TrimLeft(line, `"`)), strings.ToLower(exe)) {

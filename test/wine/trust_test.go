@@ -19,10 +19,10 @@ import (
 	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
-// additional is the ConfigMap with further CAs.
+// additional is the name of the ConfigMap with additional CAs.
 const additional = "additional-ca"
 
-// trust makes every node trust these CAs in addition.
+// trust makes every node trust these CAs as well.
 func (s *stage) trust(t *testing.T, bundle string) {
 	t.Helper()
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace, Name: additional},
@@ -39,7 +39,7 @@ func TestA25_ACAIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
 	s := shared
 	h := s.host(puller)
 	host := windows(t, h)
-	// Settings of another test disappear from the hosts a moment later.
+	// Settings of an earlier test disappear from the hosts with a delay.
 	s.awaitSecrets(t, h, "nothing of other tests",
 		func(c contract.Confidential) bool { return len(c.Mirrors) == 0 && len(c.RegistryTrust) == 0 })
 	foreign, ours := newCA(t, "foreign"), newCA(t, "ours")
@@ -51,12 +51,12 @@ func TestA25_ACAIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(pem.EncodeToMemory(ours))
-	s.trust(t, text+text) // named twice
+	s.trust(t, text+text) // the bundle contains the CA twice
 	s.await(t, "the CA to be trusted",
 		func(ctx context.Context) (bool, string, error) { return trusted(ctx, host.Trust.List, ours.Bytes, 1) })
 	s.await(t, "somebody to remove it", func(ctx context.Context) (bool, string, error) {
 		err := host.Trust.Remove(ctx, ours.Bytes)
-		if errors.Is(err, winos.ErrDenied) { // it is there again at once
+		if errors.Is(err, winos.ErrDenied) { // the user has added it again at once
 			return false, "the daemon was at the store at that moment", nil
 		}
 		return err == nil, "", err
@@ -73,10 +73,10 @@ func TestA25_ACAIsTrustedExactlyOnceAndThenNotAtAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(after) != len(before) {
-		t.Errorf("%d certificates before, %d afterwards", len(before), len(after))
+		t.Errorf("there were %d certificates, now %d", len(before), len(after))
 	}
 	if ok, how, err := trusted(t.Context(), host.Trust.List, foreign.Bytes, 1); err != nil || !ok {
-		t.Errorf("somebody else's certificate: %s, %v", how, err)
+		t.Errorf("a certificate that the operator did not add has changed: %s, %v", how, err)
 	}
 }
 
@@ -100,5 +100,5 @@ func trusted(ctx context.Context, list func(context.Context) ([][]byte, error), 
 			found++
 		}
 	}
-	return found == times, fmt.Sprintf("it is there %d times among %d", found, len(all)), err
+	return found == times, fmt.Sprintf("the certificate is in the store %d times, of %d", found, len(all)), err
 }

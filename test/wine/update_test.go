@@ -26,11 +26,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/wine"
 )
 
-// nextVersion is what operator, daemon and payload become at the end.
+// nextVersion is the version after the last upgrade.
 const nextVersion = "0.1.1"
 
-// A new daemon prints its version, as requested before it takes over. As a service, it exits after it has counted
-// its start. Its third start restores the old daemon.
+// Before a new daemon takes over, it must print its version. This daemon prints it correctly. As a service, however, it
+// only counts its start and exits. At its third start, the old daemon must be restored.
 func TestA29_ADaemonThatCrashesAsAServiceRestoresThePreviousOne(t *testing.T) {
 	s := shared
 	const name = contract.ServiceDaemon + ".exe"
@@ -61,7 +61,7 @@ func TestA29_ADaemonThatCrashesAsAServiceRestoresThePreviousOne(t *testing.T) {
 	t.Logf("halted after %.1f s: %+v", time.Since(began).Seconds(), config.Status.Rollout.Failures)
 	if why := config.Status.Rollout.Failures[0].Message; !strings.Contains(why, "went back by itself") ||
 		!strings.Contains(why, "the new daemon does not stay up") {
-		t.Errorf("it is said to have failed because %s", why)
+		t.Errorf("the reported reason of the failure is %s", why)
 	}
 	for _, h := range s.Fleet.Hosts {
 		s.await(t, h.Name+" to serve at the version before", func(context.Context) (bool, string, error) {
@@ -73,17 +73,17 @@ func TestA29_ADaemonThatCrashesAsAServiceRestoresThePreviousOne(t *testing.T) {
 				!node.Spec.Unschedulable, how, nil
 		})
 		if said := daemonVersion(t, h); !strings.Contains(said, version) || strings.Contains(said, "crashing") {
-			t.Errorf("%s: the daemon says that it is %q", h.Name, said)
+			t.Errorf("%s: the daemon reports the version %q", h.Name, said)
 		}
-		s.pids(t, h) // all run
+		s.pids(t, h) // this checks that all services run
 		s.sameProgram(t, h, s.PayloadDir())
 		if n := h.Server.Counters().Connections; n != connections[h.Name] {
-			t.Errorf("%s: somebody logged in, %d times", h.Name, n-connections[h.Name])
+			t.Errorf("%s: there were %d SSH logins, want none", h.Name, n-connections[h.Name])
 		}
 	}
 }
 
-// idle waits until all hosts have what the settings say, which tests before may have withdrawn just now.
+// idle waits until all hosts have the current settings, because an earlier test may have just restored them.
 func (s *stage) idle(t *testing.T) {
 	t.Helper()
 	s.await(t, "no rollout to be under way", func(ctx context.Context) (bool, string, error) {
@@ -93,9 +93,9 @@ func (s *stage) idle(t *testing.T) {
 	})
 }
 
-// A new release of the operator contains the same programs, except the daemon: each daemon fetches the new one,
-// replaces its own program while it runs, and exits. Then the new program starts. The operator doesn't log in. This
-// is the last test, because it changes all hosts.
+// The new release of the operator has the same programs except a new daemon. Each daemon must download the new daemon,
+// replace its own running program, and exit. Then the new program must start. The operator must not log in to the host.
+// This test runs last, because it changes all hosts.
 func TestA29_TheDaemonReplacesItsOwnRunningProgramAndComesBackAsTheNewOne(t *testing.T) {
 	s := shared
 	dir := filepath.Join(s.dir, "payload-"+nextVersion)
@@ -112,7 +112,7 @@ func TestA29_TheDaemonReplacesItsOwnRunningProgramAndComesBackAsTheNewOne(t *tes
 	for _, h := range s.Fleet.Hosts {
 		before[h.Name], connections[h.Name] = s.pids(t, h), h.Server.Counters().Connections
 		if said := daemonVersion(t, h); !strings.Contains(said, version) {
-			t.Fatalf("%s: the daemon says that it is %q", h.Name, said)
+			t.Fatalf("%s: the daemon reports the version %q", h.Name, said)
 		}
 	}
 	began := time.Now()
@@ -128,11 +128,11 @@ func TestA29_TheDaemonReplacesItsOwnRunningProgramAndComesBackAsTheNewOne(t *tes
 			return strings.HasPrefix(has[contract.RevisionAnnotation], nextVersion+"-") &&
 				has[contract.RevisionAnnotation] == has[contract.DesiredRevisionAnnotation], how, nil
 		})
-		t.Logf("%s held it after %.1f s", h.Name, time.Since(began).Seconds())
+		t.Logf("%s had the new revision after %.1f s", h.Name, time.Since(began).Seconds())
 	}
 	for _, h := range s.Fleet.Hosts {
 		if said := daemonVersion(t, h); !strings.Contains(said, nextVersion) {
-			t.Errorf("%s: the daemon says that it is %q", h.Name, said)
+			t.Errorf("%s: the daemon reports the version %q", h.Name, said)
 		}
 		s.sameProgram(t, h, dir)
 		after := s.pids(t, h)
@@ -142,17 +142,17 @@ func TestA29_TheDaemonReplacesItsOwnRunningProgramAndComesBackAsTheNewOne(t *tes
 			}
 		}
 		if n := h.Server.Counters().Connections; n != connections[h.Name] {
-			t.Errorf("%s: somebody logged in, %d times", h.Name, n-connections[h.Name])
+			t.Errorf("%s: there were %d SSH logins, want none", h.Name, n-connections[h.Name])
 		}
 		log, err := os.ReadFile(machine(h).Path(contract.PathDaemonLog))
 		if err != nil || !bytes.Contains(log, []byte(`"started" version="`+nextVersion+`"`)) {
-			t.Errorf("%s: the daemon's log does not tell of its start, %v:\n%s", h.Name, err,
+			t.Errorf("%s: the daemon's log does not contain its start, %v:\n%s", h.Name, err,
 				log[max(0, len(log)-2000):])
 		}
 	}
 }
 
-// pids returns the processes of all our services on a host.
+// pids returns the process ids of all managed services on a host.
 func (s *stage) pids(t *testing.T, h *fleet.Host) map[string]uint32 {
 	t.Helper()
 	all := map[string]uint32{}
@@ -170,7 +170,7 @@ func (s *stage) pids(t *testing.T, h *fleet.Host) map[string]uint32 {
 	return all
 }
 
-// daemonVersion is what the program of the daemon's service says that it is.
+// daemonVersion returns the version that the program of the daemon's service prints.
 func daemonVersion(t *testing.T, h *fleet.Host) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -184,7 +184,7 @@ func daemonVersion(t *testing.T, h *fleet.Host) string {
 	return out.String()
 }
 
-// sameProgram makes sure that a host has the daemon of a payload, and no other.
+// sameProgram checks that a host has the daemon of a payload.
 func (s *stage) sameProgram(t *testing.T, h *fleet.Host, dir string) {
 	t.Helper()
 	made, err := payload.OpenDir(dir)

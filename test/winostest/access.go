@@ -29,16 +29,16 @@ func accessFile(m machine) {
 	path := m.dir + `\loose.txt`
 	m.write(t, path, "content")
 	if m.access(t, path) != winos.AccessInherit {
-		t.Fatal("the file should begin with the rights of its directory")
+		t.Fatal("a new file must inherit the rights of its directory")
 	}
 	for range 2 {
 		noError(t, m.Host.Files.Restrict(path))
 		if m.access(t, path) != winos.AccessAdministrators {
-			t.Error("others than administrators may open it")
+			t.Error("users other than administrators can open the file")
 		}
 	}
 	if got := m.read(t, path); got != "content" {
-		t.Errorf("it holds %q", got)
+		t.Errorf("the file contains %q", got)
 	}
 	noError(t, m.Host.Files.Remove(path))
 }
@@ -51,11 +51,11 @@ func accessDirectory(m machine) {
 	for range 2 {
 		noError(t, m.Host.Files.Restrict(dir))
 		if m.access(t, dir) != winos.AccessAdministrators {
-			t.Error("others than administrators may open it")
+			t.Error("users other than administrators can open the file")
 		}
 	}
 	if got := m.read(t, dir+`\inside.txt`); got != "content" {
-		t.Errorf("what is inside holds %q", got)
+		t.Errorf("the file in the directory contains %q", got)
 	}
 	m.write(t, dir+`\new.txt`, "new")
 	noError(t, m.Host.Files.RemoveAll(dir))

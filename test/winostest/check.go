@@ -18,7 +18,7 @@ func noError(t *testing.T, err error) {
 func isError(t *testing.T, doing string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
-		t.Errorf("%s: the error is %v, and not %q", doing, err, want)
+		t.Errorf("%s: the error is %v, want %q", doing, err, want)
 	}
 }
 
@@ -39,7 +39,7 @@ func (m machine) read(t *testing.T, path string) string {
 	return string(content)
 }
 
-// names lists a directory.
+// names returns the names in a directory.
 func (m machine) names(t *testing.T, dir string) []string {
 	t.Helper()
 	infos, err := m.Host.Files.List(dir)

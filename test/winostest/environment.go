@@ -16,7 +16,7 @@ func environmentCases() []testCase {
 	}
 }
 
-// variable reads a variable, by its name in any case, and says how many there are.
+// variable returns the value of a variable, and the number of variables with this name in any case.
 func (m machine) variable(t *testing.T, name string) (value string, count int) {
 	t.Helper()
 	all, err := m.Host.Environment.All(t.Context())
@@ -48,7 +48,8 @@ func environmentSet(m machine) {
 			noError(t, m.Host.Environment.Set(t.Context(), name, value))
 		}
 		if have, count := m.variable(t, name); have != value || count != 1 {
-			t.Errorf("%d variables of that name, the last with %q instead of %q", count, have, value)
+			t.Errorf("there are %d variables with this name, the last with the value %q, want one with %q", count, have,
+				value)
 		}
 	}
 	for range 2 {
@@ -57,11 +58,11 @@ func environmentSet(m machine) {
 	after, err := m.Host.Environment.All(t.Context())
 	noError(t, err)
 	if len(after) != len(before) {
-		t.Errorf("there were %d variables, and now %d", len(before), len(after))
+		t.Errorf("there were %d variables, and there are %d now", len(before), len(after))
 	}
 	for k, v := range before {
 		if after[k] != v {
-			t.Errorf("variable %s was %q and is %q", k, v, after[k])
+			t.Errorf("variable %s was %q, and is %q", k, v, after[k])
 		}
 	}
 }
@@ -73,11 +74,11 @@ func environmentCase(m machine) {
 	noError(t, m.Host.Environment.Set(t.Context(), name, "one"))
 	noError(t, m.Host.Environment.Set(t.Context(), strings.ToUpper(name), "two"))
 	if value, count := m.variable(t, name); value != "two" || count != 1 {
-		t.Errorf("%d variables of that name, the last with %q", count, value)
+		t.Errorf("there are %d variables with this name, the last with the value %q", count, value)
 	}
 	noError(t, m.Host.Environment.Unset(t.Context(), strings.ToLower(name)))
 	if _, count := m.variable(t, name); count != 0 {
-		t.Errorf("%d variables of that name are left", count)
+		t.Errorf("%d variables with this name were not deleted", count)
 	}
 }
 

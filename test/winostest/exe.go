@@ -31,7 +31,7 @@ func exeProtected(m machine) {
 	isError(t, "removing its directory", files.RemoveAll(m.dir), winos.ErrInUse)
 	isError(t, "replacing", winos.WriteFile(files, exe, strings.NewReader("new"), winos.AccessInherit), winos.ErrInUse)
 	if found, err := winos.Exists(files, exe+".tmp"); err != nil || found {
-		t.Errorf("a temporary file stayed: %v %v", found, err)
+		t.Errorf("a temporary file was not deleted: %v %v", found, err)
 	}
 	if content := m.read(t, exe); !strings.HasPrefix(content, "MZ") {
 		t.Error("the exe was damaged")
@@ -49,21 +49,22 @@ func exeMovedAway(m machine) {
 	noError(t, files.Rename(exe, aside))
 	m.InstallService(t, exe)
 	if service := m.get(t, config.Name); service.State != winos.ServiceRunning || service.PID != first.PID {
-		t.Errorf("after the move, the service is %s with process %d instead of %d", service.State, service.PID,
+		t.Errorf("after the exe was renamed, the service is %s with process %d, want process %d", service.State,
+			service.PID,
 			first.PID)
 	}
 	if why, cannot := m.Cannot[ExeInUse]; cannot {
-		t.Logf("left out: removing what still runs: %s", why)
+		t.Logf("skipped: removing a running exe: %s", why)
 	} else {
 		isError(t, "removing what still runs", files.Remove(aside), winos.ErrInUse)
 	}
 	found, err := m.Host.Programs.Processes(t.Context(), exe)
 	noError(t, err)
 	if len(found) != 1 || found[0].PID != first.PID || !strings.EqualFold(found[0].Exe, exe) {
-		t.Errorf("by the path from which it was started: %+v, want process %d", found, first.PID)
+		t.Errorf("the processes with the original path are %+v, want process %d", found, first.PID)
 	}
 	noError(t, m.Host.Programs.Kill(t.Context(), first.PID, winos.Runs(exe)))
-	noError(t, files.Remove(aside)) // no process runs it now
+	noError(t, files.Remove(aside)) // no process runs this exe now
 	m.stop(t, config.Name)
 	m.start(t, config.Name)
 }
@@ -97,9 +98,9 @@ func exeKilled(m machine) {
 	state, err := m.Host.Services.Get(t.Context(), config.Name)
 	noError(t, err)
 	if state.PID != running.PID || state.State != winos.ServiceRunning {
-		t.Errorf("a process of another program is ended: %+v", state)
+		t.Errorf("a process of another program was ended: %+v", state)
 	}
-	for range 2 { // a missing one is fine
+	for range 2 { // deleting a missing file succeeds
 		noError(t, m.Host.Programs.Kill(t.Context(), running.PID, winos.Runs(m.dir+`\KILLED.exe`)))
 	}
 	noError(t, m.Host.Files.Remove(m.dir+`\Killed.exe`))
@@ -114,14 +115,14 @@ func exeFound(m machine) {
 		found, err := m.Host.Programs.Processes(t.Context(), path)
 		noError(t, err)
 		if len(found) != 1 || found[0].PID != running.PID || !strings.EqualFold(found[0].Exe, m.dir+`\Found.exe`) {
-			t.Errorf("below %s: %+v, want process %d", path, found, running.PID)
+			t.Errorf("the processes below %s are %+v, want process %d", path, found, running.PID)
 		}
 	}
 	m.stop(t, config.Name)
 	found, err := m.Host.Programs.Processes(t.Context(), m.dir)
 	noError(t, err)
 	if len(found) > 0 {
-		t.Errorf("after the stop: %+v", found)
+		t.Errorf("after the stop, these processes run: %+v", found)
 	}
 }
 
@@ -133,6 +134,6 @@ func lockGivenBack(m machine) {
 		noError(t, unlock())
 	}
 	if found, err := winos.Exists(m.Host.Files, m.dir+`\lock`); err != nil || found {
-		t.Errorf("the lock left something behind: %v %v", found, err)
+		t.Errorf("the lock was not removed: %v %v", found, err)
 	}
 }

@@ -42,17 +42,17 @@ func fileReplaced(m machine) {
 	for _, content := range []string{"first", "", "the second, which is longer", "3rd"} {
 		m.write(t, path, content)
 		if have := m.read(t, path); have != content {
-			t.Errorf("read %q instead of %q", have, content)
+			t.Errorf("read %q, want %q", have, content)
 		}
 	}
 	if names := m.names(t, m.dir); !slices.Equal(names, []string{"file.txt"}) {
 		t.Errorf("the directory has %q", names)
 	}
-	// The old content stays until the new content has arrived.
+	// The old content must stay until the new content is complete.
 	broken := io.MultiReader(strings.NewReader("half"), failing{})
 	isError(t, "writing", winos.WriteFile(m.Host.Files, path, broken, winos.AccessInherit), errBroken)
 	if have := m.read(t, path); have != "3rd" {
-		t.Errorf("after a write that failed, the file holds %q", have)
+		t.Errorf("after a write that failed, the file contains %q", have)
 	}
 	if names := m.names(t, m.dir); !slices.Equal(names, []string{"file.txt"}) {
 		t.Errorf("after a write that failed, the directory has %q", names)
@@ -80,7 +80,7 @@ func fileLarge(m machine) {
 	info, err := m.Host.Files.Stat(path)
 	noError(t, err)
 	if info.Size != int64(len(content)) {
-		t.Errorf("the size is %d instead of %d", info.Size, len(content))
+		t.Errorf("the size is %d, want %d", info.Size, len(content))
 	}
 }
 
@@ -125,12 +125,12 @@ func fileDirectory(m machine) {
 	info, err := m.Host.Files.Stat(deep)
 	noError(t, err)
 	if !info.Dir {
-		t.Error("a directory says that it is none")
+		t.Error("a directory is not reported as a directory")
 	}
 	root, err := m.Host.Files.Stat(m.dir[:3])
 	noError(t, err)
 	if !root.Dir {
-		t.Error("the root of the drive says that it is no directory")
+		t.Error("the root of the drive is not reported as a directory")
 	}
 	noError(t, m.Host.Files.MkdirAll(m.dir[:3], winos.AccessInherit))
 }
@@ -146,13 +146,13 @@ func fileKinds(m machine) {
 	}
 	isError(t, "making a directory where a file is", files.MkdirAll(m.dir+`\file`, winos.AccessInherit), fs.ErrExist)
 	if err := files.MkdirAll(m.dir+`\file\below`, winos.AccessInherit); err == nil {
-		t.Error("a directory was made below a file")
+		t.Error("a directory was created below a file")
 	}
 	if _, err := files.Create(m.dir+`\file\below`, winos.AccessInherit); err == nil {
-		t.Error("a file was made below a file")
+		t.Error("a file was created below a file")
 	}
 	if _, err := files.List(m.dir + `\file`); err == nil {
-		t.Error("a file was listed")
+		t.Error("listing a file succeeded, but it must fail")
 	}
 	if err := files.Rename(m.dir+`\file`, m.dir+`\dir`); err == nil {
 		t.Error("a directory was replaced by a file")
@@ -168,7 +168,7 @@ func fileRemoved(m machine) {
 	mkdir(t, m, dir+`\sub`)
 	m.write(t, dir+`\sub\file`, "x")
 	if err := files.Remove(dir); err == nil {
-		t.Error("a directory that is not empty was removed")
+		t.Error("a directory with content was removed")
 	}
 	if have := m.read(t, dir+`\sub\file`); have != "x" {
 		t.Error("the file in it was changed")
@@ -198,7 +198,7 @@ func fileHeld(m machine) {
 	err = files.RemoveAll(dir)
 	isError(t, "removing the directory", err, winos.ErrInUse)
 	if err != nil && !strings.Contains(err.Error(), held) {
-		t.Errorf("it does not name %s: %v", held, err)
+		t.Errorf("the error does not name %s: %v", held, err)
 	}
 	for path, want := range map[string]string{dir: "b", dir + `\b`: "held"} {
 		if names := m.names(t, path); !slices.Equal(names, []string{want}) {
@@ -236,7 +236,7 @@ func fileJunctions(m machine) {
 		t.Errorf("the directory has %q", names)
 	}
 	if have := m.read(t, kept+`\sub\file`); have != "x" {
-		t.Errorf("what they led to holds %q", have)
+		t.Errorf("the target of the links contains %q", have)
 	}
 }
 
@@ -247,13 +247,13 @@ func fileRenamed(m machine) {
 	m.write(t, m.dir+`\to`, "old")
 	noError(t, files.Rename(m.dir+`\from`, m.dir+`\to`))
 	if have := m.read(t, m.dir+`\to`); have != "new" {
-		t.Errorf("the target holds %q", have)
+		t.Errorf("the target contains %q", have)
 	}
 	mkdir(t, m, m.dir+`\dir\sub`)
 	m.write(t, m.dir+`\dir\sub\file`, "x")
 	noError(t, files.Rename(m.dir+`\dir`, m.dir+`\moved`))
 	if have := m.read(t, m.dir+`\moved\sub\file`); have != "x" {
-		t.Errorf("after the move of its directory, the file holds %q", have)
+		t.Errorf("after the move of its directory, the file contains %q", have)
 	}
 	noError(t, files.Rename(m.dir+`\moved\sub\file`, m.dir+`\file`))
 	if names := m.names(t, m.dir); !slices.Equal(names, []string{"file", "moved", "to"}) {
@@ -270,7 +270,7 @@ func fileRenameFails(m machine) {
 		t.Error("a directory was moved into itself")
 	}
 	if have := m.read(t, m.dir+`\dir\file`); have != "x" {
-		t.Errorf("the file holds %q", have)
+		t.Errorf("the file contains %q", have)
 	}
 }
 
@@ -293,24 +293,24 @@ func fileShared(m machine) {
 	noError(t, err)
 	noError(t, w.Close())
 	if have := m.read(t, path); have != "half whole" {
-		t.Errorf("the file holds %q", have)
+		t.Errorf("the file contains %q", have)
 	}
 	noError(t, files.Remove(path))
 }
 
-// moving has files, and does something after each attempt to move one.
+// moving wraps a file system. After each attempt to rename a file, it calls a function.
 type moving struct {
 	winos.Files
 	after func()
 }
 
-// Rename is winos.Files.
+// Rename implements winos.Files.
 func (f moving) Rename(from, to string) error {
 	defer f.after()
 	return f.Files.Rename(from, to)
 }
 
-// fileReadMeanwhile is what a scanner does to any file.
+// Another program has the file open for a moment, as a virus scanner does. Replacing the file must still succeed.
 func fileReadMeanwhile(m machine) {
 	t := m.t
 	files, path := m.Host.Files, m.dir+`\file`
@@ -322,7 +322,7 @@ func fileReadMeanwhile(m machine) {
 	noError(t, winos.WriteFile(scanned, path, strings.NewReader("new"), winos.AccessInherit))
 	noError(t, closed())
 	if have := m.read(t, path); have != "new" {
-		t.Errorf("the file holds %q", have)
+		t.Errorf("the file contains %q", have)
 	}
 	noError(t, files.Remove(path))
 }
@@ -335,16 +335,16 @@ func fileAccess(m machine) {
 		info, err := files.Stat(path)
 		noError(t, err)
 		if info.Access != want {
-			t.Errorf("access to %s is %d instead of %d", path, info.Access, want)
+			t.Errorf("the access of %s is %d, want %d", path, info.Access, want)
 		}
 		if info.Foreign {
-			t.Errorf("%s, which we made, belongs to somebody else", path)
+			t.Errorf("%s, which this test created, has another owner", path)
 		}
 		infos, err := files.List(m.dir)
 		noError(t, err)
 		for _, listed := range infos {
 			if m.dir+`\`+listed.Name == path && listed.Access != want {
-				t.Errorf("listed, access to %s is %d instead of %d", path, listed.Access, want)
+				t.Errorf("in the listing, the access of %s is %d, want %d", path, listed.Access, want)
 			}
 		}
 	}
@@ -356,19 +356,19 @@ func fileAccess(m machine) {
 		info, err := files.Stat(m.dir + path)
 		noError(t, err)
 		if info.Foreign {
-			t.Errorf("%s%s, which we made, belongs to somebody else", m.dir, path)
+			t.Errorf("%s%s, which this test created, has another owner", m.dir, path)
 		}
 	}
 	noError(t, files.MkdirAll(m.dir+`\open`, winos.AccessInherit))
 	expect(m.dir+`\open`, winos.AccessInherit)
 	noError(t, files.MkdirAll(m.dir+`\open`, winos.AccessAdministrators))
-	expect(m.dir+`\open`, winos.AccessInherit) // access is for what it makes
+	expect(m.dir+`\open`, winos.AccessInherit) // access applies to the directories that MkdirAll creates
 	secret := m.dir + `\key.pem`
 	for _, content := range []string{"one", "two"} {
 		noError(t, winos.WriteFile(files, secret, strings.NewReader(content), winos.AccessAdministrators))
 		expect(secret, winos.AccessAdministrators)
 		if have := m.read(t, secret); have != content {
-			t.Errorf("read %q instead of %q", have, content)
+			t.Errorf("read %q, want %q", have, content)
 		}
 	}
 	m.write(t, m.dir+`\plain`, "x")
@@ -378,7 +378,7 @@ func fileAccess(m machine) {
 	noError(t, w.Close())
 	expect(m.dir+`\plain`, winos.AccessAdministrators)
 	for _, access := range []winos.Access{winos.AccessAdministrators, winos.AccessInherit} {
-		w, err = files.Create(m.dir+`\file.tmp`, access) // another one each time
+		w, err = files.Create(m.dir+`\file.tmp`, access) // a new handle each time
 		noError(t, err)
 		noError(t, w.Close())
 		expect(m.dir+`\file.tmp`, access)
@@ -389,7 +389,7 @@ func fileAccess(m machine) {
 
 func fileStat(m machine) {
 	t := m.t
-	before := m.Host.System.Now().Add(-3 * time.Second) // file systems round
+	before := m.Host.System.Now().Add(-3 * time.Second) // file systems round times
 	m.write(t, m.dir+`\file`, "12345")
 	info, err := m.Host.Files.Stat(m.dir + `\file`)
 	noError(t, err)
@@ -397,7 +397,7 @@ func fileStat(m machine) {
 		t.Errorf("the file is %+v", info)
 	}
 	if after := m.Host.System.Now().Add(3 * time.Second); info.ModTime.Before(before) || info.ModTime.After(after) {
-		t.Errorf("the file was written at %v, between %v and %v", info.ModTime, before, after)
+		t.Errorf("the modification time is %v, want it between %v and %v", info.ModTime, before, after)
 	}
 }
 
@@ -408,12 +408,12 @@ func fileClosed(m machine) {
 	noError(t, err)
 	noError(t, r.Close())
 	if _, err := r.Read(make([]byte, 1)); err == nil {
-		t.Error("a closed file was read")
+		t.Error("reading a closed file succeeded")
 	}
 	w, err := m.Host.Files.Create(m.dir+`\file`, winos.AccessInherit)
 	noError(t, err)
 	noError(t, w.Close())
 	if _, err := w.Write([]byte("x")); err == nil {
-		t.Error("a closed file was written")
+		t.Error("writing a closed file succeeded")
 	}
 }

@@ -24,7 +24,7 @@ func logsEmptied(m machine) {
 	for range 2 {
 		noError(t, m.Host.Logs.Empty(path))
 		if got := m.read(t, path); got != "" {
-			t.Errorf("it holds %q", got)
+			t.Errorf("the log contains %q", got)
 		}
 	}
 	noError(t, r.Close())
@@ -34,7 +34,7 @@ func logsEmptied(m machine) {
 		noError(t, m.Host.Logs.Empty(path))
 		appendLine("second\n")
 		if got := m.read(t, path); got != "second\n" {
-			t.Errorf("a program that appends goes on with %q", got)
+			t.Errorf("after the rotation, an appending program's log contains %q", got)
 		}
 	}
 }

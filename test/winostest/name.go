@@ -17,7 +17,7 @@ func nameCases() []testCase {
 	}
 }
 
-// BadNames are names that can't be the last part of a path.
+// BadNames returns names that can't be the last part of a path.
 func BadNames() []string {
 	return []string{
 		``, `.`, `..`, ` `, `dot.`, `space `, `dots...`, `a:b`, `a:$DATA`, `host:5000`, `*.example.com`, `what?`,
@@ -28,7 +28,7 @@ func BadNames() []string {
 	}
 }
 
-// BadPaths are no absolute paths on a drive.
+// BadPaths returns paths that are not absolute paths on a drive.
 func BadPaths() []string {
 	return []string{
 		``, `C`, `C:`, `C:file`, `\`, `\Windows`, `file`, `.\file`, `C:/Windows`, `/C:/Windows`, `\\server\share\file`,
@@ -83,7 +83,7 @@ func namesKept(m machine) {
 	}
 	for _, name := range names {
 		if content := m.read(t, m.dir+`\`+name); content != name {
-			t.Errorf("%q holds %q", name, content)
+			t.Errorf("file %q contains %q", name, content)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func namesCase(m machine) {
 	}
 	noError(t, files.Rename(m.dir+`\mixedcase\file.txt`, m.dir+`\mixedcase\FILE.txt`))
 	if names := m.names(t, m.dir+`\MixedCase`); !slices.Equal(names, []string{"FILE.txt"}) {
-		t.Errorf("after a rename that changes case only, the directory has %q", names)
+		t.Errorf("after a rename that changes only the case, the directory has %q", names)
 	}
 	noError(t, files.Remove(m.dir+`\mixedcase\file.TXT`))
 }

@@ -49,14 +49,14 @@ func networkListening(m machine) {
 	all, err := m.Host.Network.Listening(t.Context())
 	noError(t, err)
 	if _, found := all[port]; !found {
-		t.Errorf("port %d is not among %v", port, all)
+		t.Errorf("the listening ports %[2]v lack port %[1]d", port, all)
 	}
 	if _, found := all[0]; found {
-		t.Error("somebody listens on port 0")
+		t.Error("port 0 is reported as a listening port")
 	}
 }
 
-// freePort returns a port of the machine without a listener.
+// freePort returns a port on which no program listens.
 func (m machine) freePort(t *testing.T) int {
 	t.Helper()
 	all, err := m.Host.Network.Listening(t.Context())
@@ -75,7 +75,7 @@ func local(port int) netip.AddrPort {
 func networkListen(m machine) {
 	t := m.t
 	port := m.freePort(t)
-	for range 2 { // a port that was given back is free
+	for range 2 { // after a listener is closed, its port is free again
 		l, err := m.Host.Network.Listen(t.Context(), port)
 		noError(t, err)
 		_, err = m.Host.Network.Listen(t.Context(), port)
@@ -83,7 +83,7 @@ func networkListen(m machine) {
 		all, err := m.Host.Network.Listening(t.Context())
 		noError(t, err)
 		if _, found := all[port]; !found {
-			t.Errorf("port %d is not among %v", port, all)
+			t.Errorf("the listening ports %[2]v lack port %[1]d", port, all)
 		}
 		said := make(chan error, 1)
 		go func() {
@@ -101,11 +101,11 @@ func networkListen(m machine) {
 		noError(t, conn.Close())
 		noError(t, <-said)
 		if string(got) != "hello" {
-			t.Errorf("it said %q", got)
+			t.Errorf("the listener received %q", got)
 		}
 		noError(t, l.Close())
 		if _, err = l.Accept(); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("a closed listener accepts: %v", err)
+			t.Errorf("a closed listener still accepts connections: %v", err)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func networkListen(m machine) {
 func networkDialNobody(m machine) {
 	t := m.t
 	if conn, err := m.Host.Network.Dial(t.Context(), local(m.freePort(t))); err == nil {
-		t.Error("somebody answers")
+		t.Error("a connection to a port without a listener succeeded")
 		noError(t, conn.Close())
 	}
 }
@@ -147,9 +147,9 @@ func networkUsed(m machine) {
 	other, err := m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "Other", netip.Addr{})
 	noError(t, err)
 	if first != again || first == other || !subnet.Contains(first) || !subnet.Contains(other) {
-		t.Errorf("the endpoint has %v, then %v, and the other %v", first, again, other)
+		t.Errorf("the endpoint has the address %v, then %v, and the other endpoint has %v", first, again, other)
 	}
-	// An endpoint that kube-proxy created has an address and no name.
+	// Endpoints that kube-proxy creates have an address but no name.
 	wanted := netip.MustParseAddr("10.212.5.77")
 	for _, c := range []struct {
 		name        string
@@ -158,13 +158,13 @@ func networkUsed(m machine) {
 		got, err := m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, c.name, c.asked)
 		noError(t, err)
 		if got != c.want {
-			t.Errorf("endpoint %q has %v, want %v", c.name, got, c.want)
+			t.Errorf("endpoint %q has the address %v, want %v", c.name, got, c.want)
 		}
 	}
 	taken, err := m.Host.Network.EnsureEndpoint(t.Context(), m.prefix, "Not a pod's", other)
 	noError(t, err)
 	if taken == other || !subnet.Contains(taken) {
-		t.Errorf("an endpoint has %v, which is another's", taken)
+		t.Errorf("a new endpoint has the address %v of another endpoint", taken)
 	}
 	for range 2 {
 		noError(t, m.Host.Network.RemoveHNSNetwork(t.Context(), m.prefix))
@@ -173,8 +173,8 @@ func networkUsed(m machine) {
 	}
 }
 
-// overlay is a network of flannel's: its name says the VNI, its subnet is the Node's part of the
-// pods' network.
+// overlay returns a network of flannel: its name contains the VNI, and its subnet is the Node's part of the pod
+// network.
 func (m machine) overlay(vni uint32, subnet string) winos.HNSNetwork {
 	return winos.HNSNetwork{Name: fmt.Sprintf("%s.%d", m.prefix, vni), VNI: vni, Subnet: netip.MustParsePrefix(subnet)}
 }
@@ -194,7 +194,7 @@ func (m machine) makesOverlays(vnis ...uint32) bool {
 	return true
 }
 
-// expectOverlay finds the network as it was made.
+// expectOverlay checks that a network exists with its original properties.
 func (m machine) expectOverlay(want winos.HNSNetwork) {
 	m.t.Helper()
 	found, err := m.Host.Network.HNSNetwork(m.t.Context(), want.Name)
@@ -216,7 +216,8 @@ func overlayFound(m machine) {
 	m.expectOverlay(last)
 }
 
-// Windows did not accept 256, and a Windows developer names 4096 as the minimum. The maximum comes from Hyper-V:
+// The case creates networks with VNIs outside the valid range. HNS must refuse them. Windows did not accept 256, and a
+// Windows developer names 4096 as the minimum. The maximum comes from Hyper-V:
 // https://github.com/moby/moby/issues/32935, https://github.com/flannel-io/flannel/pull/1215 and
 // https://learn.microsoft.com/en-us/powershell/module/hyper-v/set-vmnetworkadapter.
 func overlayNumbers(m machine) {
@@ -227,16 +228,16 @@ func overlayNumbers(m machine) {
 	for _, vni := range vnis {
 		wanted := m.overlay(vni, "10.244.3.0/24")
 		if m.CreateNetwork(m.t, wanted) == nil {
-			m.t.Errorf("VNI %d is taken", vni)
+			m.t.Errorf("HNS accepted the VNI %d", vni)
 		}
 		_, err := m.Host.Network.HNSNetwork(m.t.Context(), wanted.Name)
 		isError(m.t, "looking for a refused network", err, winos.ErrNotFound)
 	}
 }
 
-// Windows is known to refuse a duplicate name: https://github.com/microsoft/hcsshim/issues/850. Its behavior for a
-// VNI or addresses of another network is not documented. The lab refuses them, so that our code can't rely on the
-// opposite.
+// HNS must refuse a network with the name, VNI or addresses of another network. Windows is known to refuse a duplicate
+// name: https://github.com/microsoft/hcsshim/issues/850. Its behavior for a VNI or addresses of another network is not
+// documented. The lab refuses them, so that the daemon can't rely on the opposite.
 func overlayTaken(m machine) {
 	if !m.makesOverlays(4096, 4097) {
 		return
@@ -253,14 +254,15 @@ func overlayTaken(m machine) {
 		other := m.overlay(4097, "10.244.4.0/24")
 		change(&other)
 		if m.CreateNetwork(m.t, other) == nil {
-			m.t.Errorf("a network with the %s of another is made", what)
+			m.t.Errorf("HNS accepted a network with the %s of another network", what)
 			noError(m.t, m.Host.Network.RemoveHNSNetwork(m.t.Context(), m.overlay(4097, "0.0.0.0/0").Name))
 		}
 		m.expectOverlay(first)
 	}
 }
 
-// This is what a change of flannel's VNI does: the daemon removes the network, flanneld makes the next.
+// If flannel's VNI changes, the daemon removes the network, and flanneld creates a new one. The new network must work
+// like the first.
 func overlayReplaced(m machine) {
 	if !m.makesOverlays(4096, 4097) {
 		return
@@ -280,17 +282,18 @@ func overlayReplaced(m machine) {
 	}
 	noError(t, m.CreateNetwork(t, next))
 	m.expectOverlay(next)
-	// No address is kept for an endpoint that went with its network.
+	// Removing a network also removes its endpoints, so their addresses are free again.
 	again, err := m.Host.Network.EnsureEndpoint(t.Context(), next.Name, "New", netip.Addr{})
 	noError(t, err)
 	if again != address {
-		t.Errorf("the first endpoint has %v, and had %v", again, address)
+		t.Errorf("the first endpoint of the new network has the address %v, want %v", again, address)
 	}
 	_, err = m.Host.Network.EnsureEndpoint(t.Context(), was.Name, "VIPEndpoint", netip.Addr{})
 	isError(t, "making an endpoint on a removed network", err, winos.ErrNotFound)
 }
 
-// flanneld makes it so that it does: https://github.com/flannel-io/flannel/pull/1140.
+// flanneld creates networks that a reboot deletes: https://github.com/flannel-io/flannel/pull/1140. After a reboot, the
+// network must be gone, and it must be possible to create it again.
 func overlayBoot(m machine) {
 	if !m.makesOverlays(4096) {
 		return

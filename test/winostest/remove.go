@@ -6,7 +6,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// RemoveEach is RemoveAll for a file system where the process may be killed between two removals.
+// RemoveEach is RemoveAll for a file system whose process may be killed between two deletions.
 func RemoveEach(files winos.Files, path string) error {
 	info, err := files.Stat(path)
 	if err != nil || !info.Dir {

@@ -19,20 +19,20 @@ func routesCases() []testCase {
 
 func routesUsed(m machine) {
 	t := m.t
-	to := netip.MustParseAddr("198.51.100.77") // of a network for examples
+	to := netip.MustParseAddr("198.51.100.77") // an address for documentation
 	noError(t, m.Host.Routes.Remove(t.Context(), to))
 	t.Cleanup(func() { noError(t, m.Host.Routes.Remove(context.WithoutCancel(t.Context()), to)) })
 	for n := range 3 {
 		added, err := m.Host.Routes.Ensure(t.Context(), to)
 		noError(t, err)
 		if added != (n == 0) {
-			t.Errorf("attempt %d: added is %v", n, added)
+			t.Errorf("attempt %d: Ensure reports added = %v", n, added)
 		}
 	}
 	single := netip.PrefixFrom(to, to.BitLen())
 	isTo := func(r winos.Route) bool { return r.Destination == single }
 	if table, err := m.Host.Routes.Table(t.Context()); err != nil || !slices.ContainsFunc(table, isTo) {
-		t.Errorf("the table lacks it: %v, %v", table, err)
+		t.Errorf("the routing table lacks the new route: %v, %v", table, err)
 	}
 	for range 2 {
 		noError(t, m.Host.Routes.Remove(t.Context(), to))
@@ -40,10 +40,10 @@ func routesUsed(m machine) {
 	added, err := m.Host.Routes.Ensure(t.Context(), to)
 	noError(t, err)
 	if !added {
-		t.Error("it was not removed")
+		t.Error("the route was not removed")
 	}
 	if _, err = m.Host.Network.NodeIP(t.Context()); err != nil {
-		t.Errorf("the default route is gone: %v", err)
+		t.Errorf("the default route was removed: %v", err)
 	}
 }
 
@@ -54,11 +54,11 @@ func routesAddresses(m machine) {
 	node, err := m.Host.Network.NodeIP(t.Context())
 	noError(t, err)
 	if !slices.Contains(all, node) || !slices.IsSortedFunc(all, netip.Addr.Compare) {
-		t.Errorf("the node's address is %s, and all are %v", node, all)
+		t.Errorf("the node's address is %s, but the machine's addresses are %v", node, all)
 	}
 	for _, ip := range all {
 		if !ip.Is4() || ip.IsUnspecified() {
-			t.Errorf("%s is among them", ip)
+			t.Errorf("the machine's addresses include %s", ip)
 		}
 	}
 }
@@ -71,11 +71,11 @@ func routesTable(m machine) {
 		return r.Destination == netip.PrefixFrom(netip.IPv4Unspecified(), 0) && r.Interface != ""
 	}
 	if !slices.ContainsFunc(table, isDefault) {
-		t.Errorf("there is none: %v", table)
+		t.Errorf("the routing table has no default route: %v", table)
 	}
 	widest := func(a, b winos.Route) int { return a.Destination.Bits() - b.Destination.Bits() }
 	if !slices.IsSortedFunc(table, widest) {
-		t.Errorf("it is out of order: %v", table)
+		t.Errorf("the routing table is not sorted: %v", table)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Run runs the suite. newHost is called once for each part of it.
+// Run runs the suite. It calls newHost once for each part of the suite.
 func Run(t *testing.T, newHost func(t *testing.T) Fixture) {
 	t.Helper()
 	for _, part := range []struct {
@@ -41,11 +41,11 @@ func Run(t *testing.T, newHost func(t *testing.T) Fixture) {
 	}
 }
 
-// testCase is one thing that has to hold.
+// testCase is one case of the suite.
 type testCase struct {
 	name  string
 	needs []Ability
-	// whole says that the case needs a machine that may be restarted.
+	// whole: the case needs a machine that may be restarted.
 	whole bool
 	run   func(m machine)
 }
@@ -53,7 +53,7 @@ type testCase struct {
 // machine is a fixture during one case.
 type machine struct {
 	Fixture
-	// t is the case's own.
+	// t belongs to the case.
 	t *testing.T
 	// dir is an empty directory for this case, and prefix starts the names of its services,
 	// variables and networks.
@@ -64,12 +64,12 @@ func (m machine) runCase(t *testing.T, c testCase) {
 	t.Helper()
 	for _, need := range c.needs {
 		if why, cannot := m.Cannot[need]; cannot {
-			t.Logf("left out: %s: %s", c.name, why)
+			t.Logf("skipped: %s: %s", c.name, why)
 			return
 		}
 	}
 	if c.whole && m.Reboot == nil {
-		t.Logf("left out: %s: this machine must not be restarted", c.name)
+		t.Logf("skipped: %s: this machine must not be restarted", c.name)
 		return
 	}
 	word := strings.Map(func(r rune) rune {
@@ -87,10 +87,10 @@ func (m machine) runCase(t *testing.T, c testCase) {
 	})
 }
 
-// waitLimit is how long the suite waits for something that the machine does by itself.
+// waitLimit is how long the suite waits for a change that the machine makes by itself.
 const waitLimit = time.Minute
 
-// eventually waits until a condition holds.
+// eventually polls until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
@@ -101,7 +101,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timed out while waiting: %s", what)
 		}
 	}
 }

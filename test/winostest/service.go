@@ -38,7 +38,7 @@ func serviceCases() []testCase {
 	}
 }
 
-// service applies a service of the test service's exe, and removes it when the test ends.
+// service creates a service that runs the test service's exe. It removes the service when the test ends.
 func (m machine) service(t *testing.T, name string, orders order.Orders,
 	change func(*winos.ServiceConfig)) winos.ServiceConfig {
 	t.Helper()
@@ -55,10 +55,10 @@ func (m machine) service(t *testing.T, name string, orders order.Orders,
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		if err := m.Host.Services.Stop(ctx, config.Name); err != nil && !errors.Is(err, winos.ErrNotFound) {
-			t.Errorf("stopping %s in the end: %v", config.Name, err)
+			t.Errorf("stopping %s at the end of the test: %v", config.Name, err)
 		}
 		if err := m.Host.Services.Delete(ctx, config.Name); err != nil {
-			t.Errorf("deleting %s in the end: %v", config.Name, err)
+			t.Errorf("deleting %s at the end of the test: %v", config.Name, err)
 		}
 	})
 	return config
@@ -76,7 +76,7 @@ func (m machine) start(t *testing.T, name string) winos.Service {
 	noError(t, m.Host.Services.Start(t.Context(), name))
 	service := m.get(t, name)
 	if service.State != winos.ServiceRunning || service.PID == 0 {
-		t.Fatalf("started, service %s is %s with process %d", name, service.State, service.PID)
+		t.Fatalf("after its start, service %s is %s with process %d", name, service.State, service.PID)
 	}
 	return service
 }
@@ -85,7 +85,7 @@ func (m machine) stop(t *testing.T, name string) {
 	t.Helper()
 	noError(t, m.Host.Services.Stop(t.Context(), name))
 	if service := m.get(t, name); service.State != winos.ServiceStopped || service.PID != 0 {
-		t.Fatalf("stopped, service %s is %s with process %d", name, service.State, service.PID)
+		t.Fatalf("after its stop, service %s is %s with process %d", name, service.State, service.PID)
 	}
 }
 
@@ -134,7 +134,7 @@ func serviceCreated(m machine) {
 	upper, err := m.Host.Services.Get(t.Context(), strings.ToUpper(config.Name))
 	noError(t, err)
 	if upper.Command != config.Command {
-		t.Error("in upper case, the name is another service")
+		t.Error("the name in upper case does not find the same service")
 	}
 }
 
@@ -144,13 +144,13 @@ func serviceDisabled(m machine) {
 	running := m.start(t, config.Name)
 	m.DisableService(t, config.Name)
 	if service := m.get(t, config.Name); !service.NoAutoStart || service.PID != running.PID {
-		t.Errorf("disabled while it ran, the service is %+v", service)
+		t.Errorf("after the running service was disabled, it is %+v", service)
 	}
 	m.stop(t, config.Name)
 	isError(t, "starting", m.Host.Services.Start(t.Context(), config.Name), winos.ErrStartFailed)
 	noError(t, m.Host.Services.Apply(t.Context(), config))
 	if service := m.get(t, config.Name); service.NoAutoStart {
-		t.Error("configured again, it does not start at boot")
+		t.Error("after it was configured again, the service does not start at boot")
 	}
 	m.start(t, config.Name)
 }
@@ -173,7 +173,8 @@ func serviceChanged(m machine) {
 	after := m.get(t, config.Name)
 	sameConfig(t, config, after.ServiceConfig)
 	if after.State != before.State || after.PID != before.PID {
-		t.Errorf("a change of the configuration made %s, process %d, of %s, process %d", after.State, after.PID,
+		t.Errorf("after a change of the configuration, "+
+			"the service is %s with process %d; before, it was %s with process %d", after.State, after.PID,
 			before.State, before.PID)
 	}
 	config.Dependencies, config.Environment, config.Recovery, config.RecoveryReset = nil, nil, nil, 0
@@ -205,7 +206,7 @@ func serviceRepeated(m machine) {
 
 func serviceOrder(m machine) {
 	t := m.t
-	// last needs middle, middle needs first, and aside also needs first.
+	// The dependencies are: last needs middle, middle needs first, and aside also needs first.
 	first := m.service(t, "First", order.Orders{}, nil)
 	needs := func(name string) func(*winos.ServiceConfig) {
 		return func(c *winos.ServiceConfig) { c.Dependencies = []string{strings.ToUpper(name)} }
@@ -222,7 +223,7 @@ func serviceOrder(m machine) {
 				want = winos.ServiceRunning
 			}
 			if have := m.get(t, name).State; have != want {
-				t.Errorf("%s, %s is %s instead of %s", when, name, have, want)
+				t.Errorf("%s, service %s is %s, want %s", when, name, have, want)
 			}
 		}
 	}
@@ -232,7 +233,7 @@ func serviceOrder(m machine) {
 		have, err := m.Host.Services.Dependants(t.Context(), strings.ToLower(name))
 		noError(t, err)
 		if !slices.Equal(have, want) {
-			t.Errorf("for %s, %v would stop instead of %v", name, have, want)
+			t.Errorf("stopping %s would also stop %v, want %v", name, have, want)
 		}
 	}
 	expectDependants(first.Name, last.Name, middle.Name)
@@ -273,7 +274,7 @@ func serviceCircular(m machine) {
 		config := m.get(t, name).ServiceConfig
 		config.Dependencies = dependencies
 		if err := m.Host.Services.Apply(t.Context(), config); err == nil {
-			t.Errorf("%s may depend on %v", name, dependencies)
+			t.Errorf("service %s was allowed to depend on %v", name, dependencies)
 		}
 	}
 	sameConfig(t, a, m.get(t, a.Name).ServiceConfig)
@@ -347,7 +348,7 @@ func serviceEnvironment(m machine) {
 		}
 	}
 	if slices.Contains(lines, m.prefix+"SYSTEM2=of the system") {
-		t.Error("a variable of the system is not overridden by an empty one")
+		t.Error("an empty variable does not override the system's variable")
 	}
 	config.Environment = nil
 	noError(t, m.Host.Services.Apply(t.Context(), config))
@@ -382,7 +383,7 @@ func serviceDeletedAtStop(m machine) {
 	noError(t, m.Host.Services.DeleteAtStop(t.Context(), config.Name))
 	noError(t, m.Host.Services.DeleteAtStop(t.Context(), config.Name))
 	if state := m.get(t, config.Name).State; state != winos.ServiceRunning {
-		t.Errorf("after its deletion was asked for, the service is %s", state)
+		t.Errorf("after its deletion was requested, the service is %s", state)
 	}
 	if err := m.Host.Services.Stop(t.Context(), config.Name); !errors.Is(err, winos.ErrNotFound) {
 		noError(t, err)

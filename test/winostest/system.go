@@ -49,13 +49,13 @@ func systemFacts(m machine) {
 		"more of the disk free than is": facts.DiskFree < 0 || facts.DiskFree > facts.DiskTotal,
 	} {
 		if wrong {
-			t.Errorf("the facts say %s: %+v", what, facts)
+			t.Errorf("the machine's facts are wrong: %s: %+v", what, facts)
 		}
 	}
 	again := m.facts(t)
 	again.DiskFree = facts.DiskFree
 	if !reflect.DeepEqual(again, facts) {
-		t.Errorf("the facts were %+v and are %+v", facts, again)
+		t.Errorf("the machine's facts were %+v, and are %+v", facts, again)
 	}
 }
 
@@ -63,10 +63,10 @@ func systemClock(m machine) {
 	t := m.t
 	before := m.Host.System.Now()
 	if before.Before(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)) {
-		t.Errorf("the clock says %v", before)
+		t.Errorf("the clock shows %v", before)
 	}
 	if before != before.Round(0) {
-		t.Errorf("the clock stands still while the machine is paused: %v", before)
+		t.Errorf("the clock does not advance: %v", before)
 	}
 	eventually(t, "time passes", func() bool { return m.Host.System.Now().After(before) })
 }
@@ -78,7 +78,7 @@ func systemHostnameRefused(m machine) {
 		isError(t, "setting "+name, m.Host.System.SetHostname(t.Context(), name), winos.ErrInvalidName)
 	}
 	if after := m.facts(t).Hostname; after != before {
-		t.Errorf("the host name was %s and is %s", before, after)
+		t.Errorf("the host name was %s, and is %s", before, after)
 	}
 }
 
@@ -109,7 +109,7 @@ func systemReboot(m machine) {
 	}
 	if after.Hostname != before.Hostname || after.FullName != before.FullName ||
 		after.MachineID != before.MachineID {
-		t.Errorf("the machine was %+v and is %+v", before, after)
+		t.Errorf("the machine was %+v, and is %+v", before, after)
 	}
 	if have := m.read(t, m.dir+`\stays`); have != "x" {
 		t.Errorf("the file holds %q", have)
@@ -122,7 +122,7 @@ func systemHostname(m machine) {
 	t.Cleanup(func() { m.rename(t, before) })
 	noError(t, m.Host.System.SetHostname(t.Context(), "Wmco-Test-1"))
 	if have := m.facts(t).Hostname; have != before {
-		t.Errorf("before the reboot, the host name is %s instead of %s", have, before)
+		t.Errorf("before the reboot, the host name is %s, want %s", have, before)
 	}
 	m.Reboot(t)
 	if have := m.facts(t).Hostname; have != "Wmco-Test-1" {
@@ -152,6 +152,6 @@ func systemFeature(m machine) {
 	}
 	noError(t, m.Host.System.EnableFeature(t.Context(), name))
 	if state, err = m.Host.System.Feature(t.Context(), name); err != nil || state != winos.FeatureEnabled {
-		t.Errorf("enabled once more, the feature is %s: %v", state, err)
+		t.Errorf("after it was enabled again, the feature is %s: %v", state, err)
 	}
 }

@@ -25,7 +25,7 @@ func trustCases() []testCase {
 	}
 }
 
-// newCA makes a root certificate.
+// newCA creates a root certificate.
 func newCA(t *testing.T, name string, serial int64) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -39,19 +39,18 @@ func newCA(t *testing.T, name string, serial int64) []byte {
 	return der
 }
 
-// odd makes a certificate that Windows takes and Go's parser does not: its serial number is
-// negative.
+// odd creates a certificate that Windows accepts and Go's parser rejects: its serial number is negative.
 func odd(t *testing.T, name string) []byte {
 	t.Helper()
-	serial := []byte{0x02, 0x08, 0x5a, 0x17, 0x2b, 0x3c, 0x4d, 0x5e, 0x6f, 0x71} // INTEGER of eight bytes
+	serial := []byte{0x02, 0x08, 0x5a, 0x17, 0x2b, 0x3c, 0x4d, 0x5e, 0x6f, 0x71} // an INTEGER of eight bytes
 	der := newCA(t, name, 0x5a172b3c4d5e6f71)
 	at := bytes.Index(der, serial)
 	if at < 0 {
-		t.Fatal("the serial number is not where it should be")
+		t.Fatal("the serial number was not found in the certificate")
 	}
 	der[at+2] |= 0x80
 	if _, err := x509.ParseCertificate(der); err == nil {
-		t.Fatal("Go parses a certificate that it should refuse")
+		t.Fatal("Go's parser accepts the certificate, but it must reject it")
 	}
 	return der
 }
@@ -69,29 +68,29 @@ func (m machine) addRoot(t *testing.T, der []byte) {
 	t.Cleanup(func() { noError(t, m.Host.Trust.Remove(context.WithoutCancel(t.Context()), der)) })
 }
 
-// expectRoots checks that the store has these certificates once and lacks those, and that no other
-// one has come or gone.
+// expectRoots checks that the store has each certificate of has exactly once and no certificate of lacks, and that its
+// other certificates are unchanged.
 func (m machine) expectRoots(t *testing.T, before [][]byte, has, lacks [][]byte) {
 	t.Helper()
 	all := m.roots(t)
 	for i, der := range has {
 		if n := occurrences(all, der); n != 1 {
-			t.Errorf("certificate %d is there %d times", i, n)
+			t.Errorf("certificate %d is in the store %d times, want once", i, n)
 		}
 	}
 	for i, der := range lacks {
 		if n := occurrences(all, der); n != 0 {
-			t.Errorf("certificate %d, which was removed, is there %d times", i, n)
+			t.Errorf("certificate %d was removed, but is in the store %d times", i, n)
 		}
 	}
 	for _, der := range before {
 		if occurrences(all, der) == 0 && !slices.ContainsFunc(lacks,
 			func(l []byte) bool { return bytes.Equal(l, der) }) {
-			t.Error("a certificate that is not ours has gone")
+			t.Error("a certificate that this test did not add was removed")
 		}
 	}
 	if want := len(before) + len(has); len(all) != want {
-		t.Errorf("the store has %d certificates instead of %d", len(all), want)
+		t.Errorf("the store has %d certificates, want %d", len(all), want)
 	}
 }
 
@@ -157,7 +156,7 @@ func trustRefused(m machine) {
 	before := m.roots(t)
 	for _, der := range [][]byte{nil, {}, []byte("-----BEGIN CERTIFICATE-----"), {0x30, 0x82}} {
 		if err := m.Host.Trust.Add(t.Context(), der); err == nil {
-			t.Errorf("%q was taken for a certificate", der)
+			t.Errorf("%q was accepted as a certificate", der)
 		}
 		noError(t, m.Host.Trust.Remove(t.Context(), der))
 	}

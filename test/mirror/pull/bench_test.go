@@ -28,7 +28,7 @@ import (
 
 const giant = 1 << 30
 
-// giantLayer serves 1 GiB: the same megabyte, again and again.
+// giantLayer is a reader of 1 GiB that repeats the same megabyte.
 type giantLayer struct{ block []byte }
 
 func (g giantLayer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -51,9 +51,8 @@ func (g giantLayer) digest() digest.Digest {
 	return digest.Digest("sha256:" + hex.EncodeToString(h.Sum(nil)))
 }
 
-// BenchmarkLayerIntoContainerd has containerd's fetcher put a layer of 1 GiB into its content
-// store, which hashes it and syncs it to disk, from a registry on loopback with TLS: directly, and
-// through the resolver.
+// BenchmarkLayerIntoContainerd pulls a layer of 1 GiB from a registry on loopback with TLS, directly and through the
+// resolver. containerd's fetcher writes the layer to its content store, which hashes it and syncs it to disk.
 func BenchmarkLayerIntoContainerd(b *testing.B) {
 	block := make([]byte, 1<<20)
 	for i := range block {
@@ -98,7 +97,7 @@ func BenchmarkLayerIntoContainerd(b *testing.B) {
 	}
 }
 
-// benchResolver runs a resolver and gives the file that sends containerd there.
+// benchResolver starts a resolver and returns the hosts.toml that directs containerd to it.
 func benchResolver(b *testing.B, name, bundle string) string {
 	b.Helper()
 	r, err := resolver.New(resolver.Options{Token: resolverToken})

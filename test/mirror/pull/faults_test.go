@@ -17,8 +17,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// TestA22_APodsOwnPullSecretsWorkWhereHostsTomlNamesOnlyTheResolver tests each reason why containerd can't connect
-// to a registry itself, with images that only the pod has credentials for.
+// TestA22_APodsOwnPullSecretsWorkWhereHostsTomlNamesOnlyTheResolver pulls images that only the pod has credentials for.
+// It covers each reason why containerd can't contact the registry itself. The pull must succeed, and the mirror must
+// not see the pod's credentials.
 func TestA22_APodsOwnPullSecretsWorkWhereHostsTomlNamesOnlyTheResolver(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]settings{
@@ -57,11 +58,11 @@ func TestA22_APodsOwnPullSecretsWorkWhereHostsTomlNamesOnlyTheResolver(t *testin
 					d.pod = origin.user
 					d.mustPull(t, reference)
 					if d.said() != "" && !strings.Contains(d.said(), "Pulled") || strings.Contains(d.said(), "Can't") {
-						t.Error("it was told as unavailable:", d.said())
+						t.Error("an event or log line reports the image as unavailable:", d.said())
 					}
 					shown.Range(func(key, _ any) bool {
 						if key != "" {
-							t.Errorf("the mirror was shown %v", key)
+							t.Errorf("the mirror received the credentials %v", key)
 						}
 						return true
 					})
@@ -79,8 +80,8 @@ func TestA22_APodsOwnPullSecretsWorkWhereHostsTomlNamesOnlyTheResolver(t *testin
 	}
 }
 
-// TestA22_APodsOwnPullSecretGoesBeforeTheClusters has a cluster's pull secret that the source
-// refuses.
+// TestA22_APodsOwnPullSecretGoesBeforeTheClusters pulls an image whose registry refuses the cluster's pull secret. The
+// pull must use the pod's own pull secret.
 func TestA22_APodsOwnPullSecretGoesBeforeTheClusters(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -92,8 +93,8 @@ func TestA22_APodsOwnPullSecretGoesBeforeTheClusters(t *testing.T) {
 	d.mustPull(t, source+"/team/app:v1")
 }
 
-// TestA22_AStatusThatPassesCostsNoPull has a registry that says once for each path what busy
-// registries say.
+// TestA22_AStatusThatPassesCostsNoPull uses a busy registry: it answers the first request for each path with a
+// temporary error. The pull must succeed.
 func TestA22_AStatusThatPassesCostsNoPull(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusInternalServerError,
@@ -119,24 +120,26 @@ func TestA22_AStatusThatPassesCostsNoPull(t *testing.T) {
 	}
 }
 
-// TestA22_ARefusedPullByDigestLeavesAPullByTagAlone requests the digest, which has no mirror, during the transfer
-// of the tag's layers.
+// TestA22_ARefusedPullByDigestLeavesAPullByTagAlone pulls an image by tag. During the transfer of its layers, the same
+// image is requested by digest, for which there is no mirror. The pull by digest must fail, and the pull by tag must
+// succeed.
 func TestA22_ARefusedPullByDigestLeavesAPullByTagAlone(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	image := newImage(t, 2<<20)
-	other := newNode(t, n) // containerd has one store; here the second pull must not find what the first has
+	// A separate node, so that the second pull doesn't find the content of the first in containerd's store.
+	other := newNode(t, n)
 	d := newNode(t, n)
 	var once sync.Once
 	newRegistry(t, n, "m1.test", open).push(t, "team/app",
 		image).failing(func(w http.ResponseWriter, r *http.Request, real http.Handler) {
-		// a manifest below the index, whose layers are still to come
+		// This is a manifest below the index. Its layers are requested later.
 		if strings.Contains(r.URL.Path, "/manifests/sha256:") && !strings.HasSuffix(r.URL.Path, digestOf(t, image)) {
 			once.Do(func() {
 				other.root = d.root
 				other.url = d.url
 				if err := other.pull(r.Context(), source+"/team/app@"+digestOf(t, image)); err == nil {
-					t.Error("by digest it was pulled")
+					t.Error("the pull by digest succeeded, but it must fail")
 				}
 			})
 		}
@@ -146,7 +149,8 @@ func TestA22_ARefusedPullByDigestLeavesAPullByTagAlone(t *testing.T) {
 	d.mustPull(t, source+"/team/app:v1")
 }
 
-// TestA22_ContainerdsDebugLogDoesNotHaveTheResolversToken reads all that it logs.
+// TestA22_ContainerdsDebugLogDoesNotHaveTheResolversToken searches containerd's complete debug log for the resolver's
+// token and the user's password.
 func TestA22_ContainerdsDebugLogDoesNotHaveTheResolversToken(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -164,15 +168,16 @@ func TestA22_ContainerdsDebugLogDoesNotHaveTheResolversToken(t *testing.T) {
 	for _, secret := range []string{resolverToken, base64.RawStdEncoding.EncodeToString([]byte(resolverToken))[:20],
 		base64.StdEncoding.EncodeToString([]byte("containerd:" + resolverToken)), password} {
 		if strings.Contains(written.String(), secret) {
-			t.Errorf("it has %s", secret)
+			t.Errorf("containerd's log contains %s", secret)
 		}
 	}
 	if !strings.Contains(written.String(), "do request") {
-		t.Error("nothing was logged")
+		t.Error("containerd logged nothing, so this test can't fail")
 	}
 }
 
-// TestA22_ATokenServerMayHaveAPrivateAddress is how registries are reached behind firewalls.
+// TestA22_ATokenServerMayHaveAPrivateAddress pulls with a token server at a private address, as registries behind
+// firewalls have. The pull must succeed.
 func TestA22_ATokenServerMayHaveAPrivateAddress(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -200,8 +205,8 @@ func TestA22_ATokenServerMayHaveAPrivateAddress(t *testing.T) {
 	d.mustPull(t, source+"/team/app:v1")
 }
 
-// TestA22_ATokenServerIsNotAServiceOfTheNodeOrItsCloud tests registries that send credentials to addresses without
-// a token server.
+// TestA22_ATokenServerIsNotAServiceOfTheNodeOrItsCloud uses registries that name a loopback or metadata address as
+// their token server. The resolver must not send credentials there.
 func TestA22_ATokenServerIsNotAServiceOfTheNodeOrItsCloud(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"169.254.169.254", "127.0.0.1:8443", "localhost:8443"} {
@@ -224,8 +229,8 @@ func TestA22_ATokenServerIsNotAServiceOfTheNodeOrItsCloud(t *testing.T) {
 	}
 }
 
-// TestA22_TricklingLayersLeaveOtherRegistriesAlone fills every place for layers with ones that
-// hardly come, and pulls from elsewhere.
+// TestA22_TricklingLayersLeaveOtherRegistriesAlone uses a mirror that sends its layers one byte at a time. The resolver
+// must give up on this mirror, and must pull the layers from the next mirror.
 func TestA22_TricklingLayersLeaveOtherRegistriesAlone(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -266,7 +271,8 @@ func TestA22_TricklingLayersLeaveOtherRegistriesAlone(t *testing.T) {
 	}
 }
 
-// TestA22_ABlockedTagIsBlocked uses an entry in the form that people use for bad images.
+// TestA22_ABlockedTagIsBlocked blocks a single image by tag or digest. All pulls from its repository must fail, and
+// other repositories must still work.
 func TestA22_ABlockedTagIsBlocked(t *testing.T) {
 	t.Parallel()
 	for _, entry := range []string{source + "/evil/app:v1", source + "/evil/app@sha256:" + strings.Repeat("a", 64)} {
@@ -281,8 +287,8 @@ func TestA22_ABlockedTagIsBlocked(t *testing.T) {
 	}
 }
 
-// TestA22_AnInsecureRegistryMayRedirectToItselfByHTTP is what registries do that know themselves by
-// no other address.
+// TestA22_AnInsecureRegistryMayRedirectToItselfByHTTP uses an insecure registry that redirects requests for layers to
+// its own HTTP address. The pull must succeed.
 func TestA22_AnInsecureRegistryMayRedirectToItselfByHTTP(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -301,8 +307,8 @@ func TestA22_AnInsecureRegistryMayRedirectToItselfByHTTP(t *testing.T) {
 	d.mustPull(t, source+"/team/app:v1")
 }
 
-// TestA22_AHungTokenServerHoldsUpOnlyWhoAskedIt uses a token server that hangs once, and answers all later
-// requests.
+// TestA22_AHungTokenServerHoldsUpOnlyWhoAskedIt uses a token server that hangs on the first request and answers all
+// later ones. The pull must not wait for the first request.
 func TestA22_AHungTokenServerHoldsUpOnlyWhoAskedIt(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -321,7 +327,7 @@ func TestA22_AHungTokenServerHoldsUpOnlyWhoAskedIt(t *testing.T) {
 	began := time.Now()
 	d.mustPull(t, source+"/team/app:v1")
 	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("it took %s", took)
+		t.Errorf("the pull took %s, want at most 30 s", took)
 	}
 }
 
@@ -337,7 +343,8 @@ func TestA22_DockerHubIsOneByAllItsNames(t *testing.T) {
 	}
 }
 
-// TestA22_AChallengeMayComeLate uses a registry that needs no login except for its repositories.
+// TestA22_AChallengeMayComeLate uses a registry that requires a login only for its repositories, not for /v2/. The pull
+// must succeed.
 func TestA22_AChallengeMayComeLate(t *testing.T) {
 	t.Parallel()
 	for access, auth := range map[string]func(*testing.T, *network, string) (configuration.Auth, string){

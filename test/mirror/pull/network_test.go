@@ -24,8 +24,8 @@ import (
 	"time"
 )
 
-// network is a cluster's network whose names lead to servers of this process. The resolver connects to them through
-// the cluster's proxy, and containerd directly.
+// network is a fake network. Its host names lead to servers in this process. The resolver connects through the
+// cluster's proxy, and containerd connects directly.
 type network struct {
 	proxy *httptest.Server
 
@@ -33,8 +33,8 @@ type network struct {
 	ca  *x509.Certificate
 
 	mu      sync.Mutex
-	servers map[string]string // host:port → address on loopback
-	asked   map[string]int    // by host:port, of connections
+	servers map[string]string // host:port → loopback address
+	asked   map[string]int    // number of connections by host:port
 }
 
 const proxyUser = "proxy-user:proxy-password"
@@ -66,7 +66,7 @@ func (n *network) sign(t *testing.T, template, parent *x509.Certificate, key *ec
 	return certificate
 }
 
-// bundle is the CA as PEM.
+// bundle returns the CA in PEM.
 func (n *network) bundle() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: n.ca.Raw}))
 }
@@ -77,7 +77,7 @@ func (n *network) roots() *x509.CertPool {
 	return pool
 }
 
-// serve puts a server into the network under a name, with or without a port.
+// serve adds a TLS server to the network under a host name, with or without a port.
 func (n *network) serve(t *testing.T, name string, handler http.Handler) *httptest.Server {
 	t.Helper()
 	host, _, _ := strings.Cut(name, ":")
@@ -100,7 +100,7 @@ func (n *network) serve(t *testing.T, name string, handler http.Handler) *httpte
 	return server
 }
 
-// serveBare puts a server into the network that speaks no TLS.
+// serveBare adds a server without TLS to the network.
 func (n *network) serveBare(t *testing.T, name string, handler http.Handler) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -123,7 +123,7 @@ func withPort(name string) string {
 	return name + ":443"
 }
 
-// dial connects to a name. An unknown name does not resolve.
+// dial connects to a host name. Unknown names don't resolve.
 func (n *network) dial(ctx context.Context, name string) (net.Conn, error) {
 	n.mu.Lock()
 	address, ok := n.servers[name]
@@ -143,7 +143,7 @@ func (n *network) connections(name string) int {
 	return n.asked[withPort(name)]
 }
 
-// connect is the cluster's proxy. It wants a user.
+// connect is the handler of the cluster's proxy. It requires a login.
 func (n *network) connect(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Proxy-Authorization") != "Basic "+base64.StdEncoding.EncodeToString([]byte(proxyUser)) {
 		w.WriteHeader(http.StatusProxyAuthRequired)
@@ -181,7 +181,7 @@ func (n *network) proxyFor(*http.Request) (*url.URL, error) {
 	return url.Parse("http://" + proxyUser + "@" + n.proxy.Listener.Addr().String())
 }
 
-// transport is for whoever goes to the names by himself.
+// transport returns an HTTP transport that connects to the network directly.
 func (n *network) transport() *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn,

@@ -44,19 +44,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// node is the daemon's resolver and as much of containerd as pulls: its reader of hosts.toml, its
-// resolver, its fetcher and its content store.
+// node is the daemon's resolver and the part of containerd that pulls: its reader of hosts.toml, its resolver, its
+// fetcher and its content store.
 type node struct {
 	net      *network
 	resolver *resolver.Resolver
-	url      string // of the resolver
+	url      string // URL of the resolver
 	root     string
 	store    content.Store
 	stop     func()
-	parallel int    // how many parts of a layer containerd fetches at a time
-	pod      string // user:password of the pod's imagePullSecrets, as kubelet hands them to containerd
+	parallel int    // number of parts of a layer that containerd fetches in parallel
+	pod      string // user:password of the pod's imagePullSecrets, which kubelet passes to containerd
 	log      *logrus.Entry
-	// headerTimeout is how long containerd waits for a header, if not as long as on nodes.
+	// headerTimeout is how long containerd waits for a header. 0 means the time on nodes.
 	headerTimeout time.Duration
 	mu            sync.Mutex
 	reports       []string
@@ -68,7 +68,7 @@ func (d *node) hear(r resolver.Report) {
 	d.reports = append(d.reports, r.Message())
 }
 
-// newNode has time limits that no busy machine meets by accident.
+// newNode returns a node with time limits that are long enough for a busy machine.
 func newNode(t *testing.T, n *network) *node {
 	t.Helper()
 	return newNodeWith(t, n, resolver.Options{FirstByte: 20 * time.Second})
@@ -109,16 +109,16 @@ func newNodeWith(t *testing.T, n *network, o resolver.Options) *node {
 	return d
 }
 
-// settings are what the cluster says: rules as "source kind mirror … [never]", users by key of the
-// pull secret.
+// settings are the cluster's settings: rules in the form "source kind mirror … [never]", and users by key of the pull
+// secret.
 type settings struct {
 	rules []string
 	users map[string]string
-	// sources are what the cluster says about registries apart from mirrors.
+	// sources are the cluster's settings for registries, except mirrors.
 	sources *contract.RegistrySources
 }
 
-// apply does what the daemon does with a new desired state.
+// apply applies a new desired state as the daemon does.
 func (d *node) apply(t *testing.T, s settings) {
 	t.Helper()
 	var all []contract.MirrorRule
@@ -145,7 +145,7 @@ func (d *node) apply(t *testing.T, s settings) {
 	writeHosts(t, d.root, mirror.HostsFile(d.url, resolverToken))
 }
 
-// writeHosts writes the file that containerd reads for every registry.
+// writeHosts writes the hosts.toml that containerd reads for every registry.
 func writeHosts(t testing.TB, root, file string) {
 	t.Helper()
 	path := filepath.Join(root, filepath.FromSlash(strings.ReplaceAll(
@@ -175,14 +175,14 @@ func parseSecret(t *testing.T, users map[string]string) mirror.PullSecret {
 	return secret
 }
 
-// pull gets an image with everything that belongs to it, the way containerd does.
+// pull pulls an image with all its parts, as containerd does.
 func (d *node) pull(ctx context.Context, image string) error {
 	if d.log != nil {
 		ctx = log.WithLogger(ctx, d.log)
 	}
 	r := docker.NewResolver(docker.ResolverOptions{Hosts: config.ConfigureHosts(ctx, config.HostOptions{
 		HostDir: config.HostDirFromRoot(d.root),
-		// as ParseAuth of its CRI: kubelet names no server, so they are for whoever asks for them
+		// as ParseAuth of containerd's CRI plugin: kubelet names no server, so every server gets these credentials
 		Credentials: func(string) (user, password string, err error) {
 			user, password, _ = strings.Cut(d.pod, ":")
 			return user, password, nil
@@ -206,7 +206,7 @@ func (d *node) pull(ctx context.Context, image string) error {
 	}
 	fetcher, err := r.Fetcher(ctx, name)
 	if err != nil {
-		return fmt.Errorf("making a fetcher: %w", err)
+		return fmt.Errorf("creating a fetcher: %w", err)
 	}
 	handler := images.Handlers(remotes.FetchHandler(d.store, fetcher), images.ChildrenHandler(d.store))
 	if err := images.Dispatch(ctx, handler, nil, found); err != nil {
@@ -215,7 +215,7 @@ func (d *node) pull(ctx context.Context, image string) error {
 	return d.complete(ctx, found)
 }
 
-// dial goes to the resolver on loopback, and to everything else by its name.
+// dial connects to the resolver on loopback. All other connections go to the fake network.
 func (d *node) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if "http://"+address == d.url {
 		return (&net.Dialer{}).DialContext(ctx, network, address)
@@ -223,8 +223,8 @@ func (d *node) dial(ctx context.Context, network, address string) (net.Conn, err
 	return d.net.dial(ctx, address)
 }
 
-// complete returns an error if a part of an image is missing in the store. The store has already checked the
-// content.
+// complete returns an error if a part of an image is missing in the store. It doesn't check the content, because the
+// store has checked it.
 func (d *node) complete(ctx context.Context, from ocispec.Descriptor) error {
 	blobs := 0
 	err := images.Walk(ctx, images.Handlers(images.HandlerFunc(func(ctx context.Context,
@@ -240,12 +240,12 @@ func (d *node) complete(ctx context.Context, from ocispec.Descriptor) error {
 		return nil, nil
 	}), images.ChildrenHandler(d.store)), from)
 	if err == nil && blobs < 9 { // an index, two manifests, two configurations, four layers
-		return fmt.Errorf("only %d parts", blobs)
+		return fmt.Errorf("the store has only %d parts of the image", blobs)
 	}
 	return err
 }
 
-// mustPull is a pull that has to work.
+// mustPull pulls an image, and fails the test if the pull fails.
 func (d *node) mustPull(t *testing.T, image string) {
 	t.Helper()
 	if err := d.pull(t.Context(), image); err != nil {
@@ -253,22 +253,22 @@ func (d *node) mustPull(t *testing.T, image string) {
 	}
 }
 
-// mustFail is a pull that must not work.
+// mustFail pulls an image, and fails the test if the pull succeeds.
 func (d *node) mustFail(t *testing.T, image string) {
 	t.Helper()
 	if err := d.pull(t.Context(), image); err == nil {
-		t.Fatalf("pulling %s worked", image)
+		t.Fatalf("pulling %s succeeded, but it must fail", image)
 	}
 }
 
-// said is what the resolver has to say about what happened.
+// said returns the messages of the resolver.
 func (d *node) said() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return strings.Join(d.reports, "\n")
 }
 
-// forget empties the store, as if the node were another one.
+// forget empties the store, as if this were a new node.
 func (d *node) forget(t *testing.T) {
 	t.Helper()
 	var err error
@@ -277,8 +277,8 @@ func (d *node) forget(t *testing.T) {
 	}
 }
 
-// withGarbageCollection gives the node containerd's own store, with leases. A pull that fails gives
-// its lease back, and what it left behind is collected.
+// withGarbageCollection gives the node containerd's own store, with leases. A pull that fails releases its lease, so
+// that its partial content is collected.
 func (d *node) withGarbageCollection(t *testing.T) (pull func(image string) error) {
 	t.Helper()
 	path := t.TempDir()

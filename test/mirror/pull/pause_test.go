@@ -12,16 +12,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// pauseVariants returns the builds of Windows in the indices of pause images. pause:3.10.2 of registry.k8s.io also
-// has a variant for 26100.
+// pauseVariants returns the Windows builds in the indices of pause images. pause:3.10.2 of registry.k8s.io also has a
+// variant for 26100.
 func pauseVariants() map[string][]string {
 	return map[string][]string{
 		"mcr.microsoft.com/oss/kubernetes/pause:3.9": {"10.0.17763", "10.0.20348"},
 	}
 }
 
-// On Server 2025, no variant has the host's build. containerd uses the variant of Server 2022, by its rule that a
-// release runs images of the previous one.
+// Every supported build of Windows must be able to run the pause image. For Server 2025, the image has no variant of
+// the host's build. containerd then uses the variant of Server 2022, because a release can run images of the previous
+// release.
 func TestThePauseImageRunsOnEverySupportedBuildByContainerdsRule(t *testing.T) {
 	t.Parallel()
 	rendered, err := os.ReadFile("../../../internal/blueprint/testdata/none.yaml")
@@ -42,7 +43,7 @@ func TestThePauseImageRunsOnEverySupportedBuildByContainerdsRule(t *testing.T) {
 		if !slices.ContainsFunc(variants, func(version string) bool {
 			return host.Match(ocispec.Platform{OS: "windows", Architecture: "amd64", OSVersion: version})
 		}) {
-			t.Errorf("%s has no pause image among %q", build.Product, variants)
+			t.Errorf("on %s, no variant of the pause image can run: %q", build.Product, variants)
 		}
 	}
 }

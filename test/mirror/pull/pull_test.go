@@ -42,7 +42,9 @@ func TestA22_ImagesComeFromTheFirstMirrorThatHasThem(t *testing.T) {
 				d.mustPull(t, reference)
 				if n.connections("m2.test") != 0 || n.connections(source) != 0 ||
 					first.asked("/copies/of/team/app/") == 0 {
-					t.Errorf("second mirror %d, source %d", n.connections("m2.test"), n.connections(source))
+					t.Errorf("only the first mirror must be used; "+
+						"connections to the second mirror: %d, to the source: %d", n.connections("m2.test"),
+						n.connections(source))
 				}
 				if d.said() != "" {
 					t.Error(d.said())
@@ -80,10 +82,10 @@ func TestA22_MirrorsThatFailArePassedOver(t *testing.T) {
 				}
 				d.mustPull(t, reference)
 				if bad.asked("") == 0 || n.connections(source) != 0 {
-					t.Error("the first was not asked, or the source was")
+					t.Error("the first mirror was not contacted, or the source was")
 				}
 				if !strings.Contains(d.said(), "m1.test/team/app: ") {
-					t.Errorf("said: %s", d.said())
+					t.Errorf("the resolver does not report the failed mirror: %s", d.said())
 				}
 			})
 		}
@@ -101,25 +103,25 @@ func TestA22_AMirrorThatIsDownOrUnknownIsPassedOver(t *testing.T) {
 	d.mustPull(t, source+"/team/app:v1")
 	for _, want := range []string{"down.test/team/app: ", "unknown.test/team/app: "} {
 		if !strings.Contains(d.said(), want) {
-			t.Errorf("no %q in %s", want, d.said())
+			t.Errorf("the resolver's messages lack %q: %s", want, d.said())
 		}
 	}
-	// Nine requests make a pull; a dead mirror is asked by the first of them.
+	// A pull has nine requests. Only the first of them may contact a dead mirror. The others must skip the mirror.
 	if a, b := n.connections("down.test"), n.connections("unknown.test"); a > 2 || b > 2 {
-		t.Errorf("asked %d and %d times", a, b)
+		t.Errorf("the dead mirrors were contacted %d and %d times, want at most 2", a, b)
 	}
 }
 
-// TestA22_WrongBytesNeverBecomeAnImage uses a mirror that sends wrong content. An error in a large layer is only
-// detected after all of it has been passed on, so that pull fails. containerd starts the next pull without the data
-// of the first, and gets the correct layer. After the first wrong layer, containerd cancels all others, so their
-// errors stay undetected: each large layer may cost an attempt.
+// TestA22_WrongBytesNeverBecomeAnImage uses a mirror that sends wrong content. The resolver passes a large layer on
+// while it arrives, so it detects wrong content only at the end, and this pull fails. containerd starts the next pull
+// without the data of the first, and gets the correct layer. After the first wrong layer, containerd cancels all
+// others, so their errors stay undetected: each wrong large layer may need another attempt.
 func TestA22_WrongBytesNeverBecomeAnImage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		where    func(size int) int
-		about    string // part of the paths about which it lies
-		large    int    // of the large layers, about how many it lies
+		about    string // part of the paths whose content is wrong
+		large    int    // number of large layers whose content is wrong
 		attempts int
 	}{
 		"about everything":          {func(int) int { return 0 }, "/", 4, 1},
@@ -189,7 +191,7 @@ func TestA22_ASourceThatMustNeverBeContactedIsNot(t *testing.T) {
 				}
 				d.mustFail(t, c.reference)
 				if n.connections(host) != 0 {
-					t.Errorf("it was asked %d times", n.connections(host))
+					t.Errorf("the registry was contacted %d times", n.connections(host))
 				}
 			})
 		}
@@ -206,12 +208,12 @@ func TestA22_OfOneRegistryOnlyTheNamedRepositoriesHaveMirrors(t *testing.T) {
 	d.apply(t, settings{rules: []string{source + "/team/app tag m1.test/somewhere/else never"}})
 	d.mustPull(t, source+"/team/app:v1")
 	if n.connections(source) != 0 {
-		t.Error("the source was asked")
+		t.Error("the source was contacted, but it must not be")
 	}
 	before := m.asked("")
 	d.mustPull(t, source+"/team/app2:v1")
 	if m.asked("") != before {
-		t.Error("the mirror of another repository was asked")
+		t.Error("the mirror of another repository was contacted")
 	}
 }
 
@@ -260,12 +262,12 @@ func TestA22_WithTheDaemonDownNothingIsPulledAroundTheRules(t *testing.T) {
 	d.stop()
 	d.mustFail(t, source+"/team/app:v1")
 	if m.asked("") != 0 || origin.asked("") != 0 {
-		t.Error("containerd asked a registry by itself")
+		t.Error("containerd contacted a registry directly")
 	}
 }
 
-// TestA22_AChangeInTheMiddleOfAPull changes the mirrors when the first layer is under way: nothing
-// breaks, and what comes next goes to the new ones.
+// TestA22_AChangeInTheMiddleOfAPull replaces the mirror while the first layer is transferred. The running pull must
+// succeed, and the next pull must use the new mirror only.
 func TestA22_AChangeInTheMiddleOfAPull(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -286,7 +288,7 @@ func TestA22_AChangeInTheMiddleOfAPull(t *testing.T) {
 	before := n.connections("m1.test")
 	d.mustPull(t, source+"/team/app:v1")
 	if n.connections("m1.test") != before {
-		t.Error("the old mirror was asked again")
+		t.Error("the old mirror was contacted again")
 	}
 }
 
@@ -303,8 +305,8 @@ func TestA22_LayersComeInParallelPartsIfContainerdWantsThat(t *testing.T) {
 	d.mustPull(t, source+"/team/app:v1")
 }
 
-// TestA22_TheDaemonStopsInTheMiddleOfAPull: the pull fails and kubelet repeats it; containerd asks no registry by
-// itself.
+// TestA22_TheDaemonStopsInTheMiddleOfAPull stops the daemon during a pull. The pull must fail, so that kubelet repeats
+// it, and containerd must not contact a registry directly.
 func TestA22_TheDaemonStopsInTheMiddleOfAPull(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -333,11 +335,11 @@ func TestA22_TheDaemonStopsInTheMiddleOfAPull(t *testing.T) {
 	d.mustFail(t, source+"/team/app:v1")
 	stopping.Wait()
 	if origin.asked("") != 0 {
-		t.Error("the source was asked although the daemon was down")
+		t.Error("the source was contacted although the daemon was down")
 	}
 }
 
-// TestA22_TakingMirrorsAwayLeavesTheSource is the way back.
+// TestA22_TakingMirrorsAwayLeavesTheSource removes all mirrors. The next pull must use the source.
 func TestA22_TakingMirrorsAwayLeavesTheSource(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -353,7 +355,7 @@ func TestA22_TakingMirrorsAwayLeavesTheSource(t *testing.T) {
 	d.apply(t, settings{users: users})
 	d.mustPull(t, source+"/team/app:v1")
 	if m.asked("") != before || origin.asked("") == 0 {
-		t.Error("the mirror was asked, or the source was not")
+		t.Error("the mirror was contacted, or the source was not")
 	}
 }
 

@@ -29,11 +29,11 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// registry is a real one, with a hand on what it answers.
+// registry is a real registry whose answers a test can change.
 type registry struct {
 	name string
 	net  *network
-	user string // user:password, or empty
+	user string // user:password, or empty if no login is needed
 	app  http.Handler
 
 	mu       sync.Mutex
@@ -41,7 +41,7 @@ type registry struct {
 	requests []*http.Request
 }
 
-// open is a registry without a login. withUsers and withTokens need a login.
+// open, withUsers and withTokens configure the login of a registry. open needs no login.
 func open(*testing.T, *network, string) (configuration.Auth, string) { return nil, "" }
 
 func withUsers(t *testing.T, _ *network, name string) (configuration.Auth, string) {
@@ -58,7 +58,7 @@ func withUsers(t *testing.T, _ *network, name string) (configuration.Auth, strin
 	return configuration.Auth{"htpasswd": {"realm": "here", "path": path}}, user + ":p4ssw0rd"
 }
 
-// withTokens adds a token server at a separate host.
+// withTokens adds a token server on another host.
 func withTokens(t *testing.T, n *network, name string) (configuration.Auth, string) {
 	t.Helper()
 	host, _, _ := strings.Cut(name, ":")
@@ -86,7 +86,7 @@ func withTokens(t *testing.T, n *network, name string) (configuration.Auth, stri
 		"jwks": path}}, user + ":p4ssw0rd"
 }
 
-// issue writes a token for all that is asked for.
+// issue writes a token for all requested scopes.
 func issue(w io.Writer, key *ecdsa.PrivateKey, service string, scopes []string) error {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}},
 		nil)
@@ -136,7 +136,7 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.app.ServeHTTP(w, request)
 }
 
-// failing sets what goes wrong from now on; nil for nothing.
+// failing sets a fault for all further requests. nil removes the fault.
 func (r *registry) failing(fault func(w http.ResponseWriter, request *http.Request, real http.Handler)) *registry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +144,8 @@ func (r *registry) failing(fault func(w http.ResponseWriter, request *http.Reque
 	return r
 }
 
-// asked is how often something other than the API's version was asked for since the last push.
+// asked returns the number of requests with a text in their path since the last push. It doesn't count requests for the
+// API's version.
 func (r *registry) asked(text string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,7 +158,7 @@ func (r *registry) asked(text string) int {
 	return n
 }
 
-// push writes an image under repository:v1.
+// push pushes an image as repository:v1.
 func (r *registry) push(t *testing.T, repository string, image v1.ImageIndex) *registry {
 	t.Helper()
 	tag, err := name.NewTag(r.name+"/"+repository+":v1", name.StrictValidation)
@@ -180,7 +181,7 @@ func (r *registry) push(t *testing.T, repository string, image v1.ImageIndex) *r
 	return r
 }
 
-// newImage is an image for two architectures, with two layers each.
+// newImage creates an image for two architectures, each with two layers.
 func newImage(t *testing.T, layerSize int64) v1.ImageIndex {
 	t.Helper()
 	image, err := random.Index(layerSize, 2, 2)
@@ -190,7 +191,7 @@ func newImage(t *testing.T, layerSize int64) v1.ImageIndex {
 	return image
 }
 
-// layersOf gives the digests of all layers.
+// layersOf returns the digests of all layers.
 func layersOf(t *testing.T, index v1.ImageIndex) (digests []string) {
 	t.Helper()
 	manifest, err := index.IndexManifest()
@@ -232,13 +233,13 @@ func refuses(status int) func(http.ResponseWriter, *http.Request, http.Handler) 
 	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { w.WriteHeader(status) }
 }
 
-// silent sends nothing until the client has disconnected.
+// silent sends nothing until the client disconnects.
 func silent(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
 	<-r.Context().Done()
 	panic(http.ErrAbortHandler)
 }
 
-// lying changes one byte of every body. where returns its index for a size.
+// lying changes one byte of every body. where returns the index of this byte for a body's size.
 func lying(where func(size int) int) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, r *http.Request, real http.Handler) {
 		recorder := &recorder{header: w.Header()}
@@ -252,7 +253,7 @@ func lying(where func(size int) int) func(http.ResponseWriter, *http.Request, ht
 	}
 }
 
-// breaking ends every large body in its middle.
+// breaking ends every large body in the middle.
 func breaking(w http.ResponseWriter, r *http.Request, real http.Handler) {
 	recorder := &recorder{header: w.Header()}
 	real.ServeHTTP(recorder, r)

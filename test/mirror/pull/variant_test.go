@@ -18,17 +18,18 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// threeBuilds is what a host with Server 2025 can run, as an index lists it.
+// threeBuilds returns the variants in an index that a host with Server 2025 can run.
 func threeBuilds() []string { return []string{"10.0.20348.4052", "10.0.25398.1732", "10.0.26100.4652"} }
 
-// newest orders matching variants as containerd's default platform on Windows does
-// (windowsMatchComparer in its package platforms, which compiles on Windows only).
+// newest orders matching variants as containerd's default platform on Windows does. The original is
+// windowsMatchComparer in containerd's package platforms, which compiles only on Windows.
 type newest struct{ platforms.Matcher }
 
 func (n newest) Less(a, b ocispec.Platform) bool { return cmp.Compare(a.OSVersion, b.OSVersion) > 0 }
 
-// The transfer service, which containerd's CRI plugin uses by default since 2.1, sets no limit of
-// variants: on Server 2025 each of the three would be pulled and unpacked.
+// Since 2.1, containerd's CRI plugin uses the transfer service by default. This service has no limit of variants, so a
+// host with Server 2025 would pull and unpack all three. The node's configuration must select the local pull, which
+// pulls one variant.
 func TestServer2025PullsOneOfThreeVariants(t *testing.T) {
 	t.Parallel()
 	rendered, err := os.ReadFile("../../../internal/blueprint/testdata/none.yaml")
@@ -36,7 +37,7 @@ func TestServer2025PullsOneOfThreeVariants(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(rendered, []byte("use_local_image_pull = true\n")) {
-		t.Error("containerd is left to its transfer service")
+		t.Error("the configuration does not set use_local_image_pull, so containerd uses its transfer service")
 	}
 	store, err := local.NewLabeledStore(t.TempDir(), unlabeled{})
 	if err != nil {
@@ -46,27 +47,27 @@ func TestServer2025PullsOneOfThreeVariants(t *testing.T) {
 	host := ocispec.Platform{OS: "windows", Architecture: "amd64", OSVersion: "10.0.26100"}
 	children := images.ChildrenHandler(store)
 
-	// pullImageWithTransferService of containerd's internal/cri/server/images.
+	// This code follows pullImageWithTransferService in containerd's internal/cri/server/images.
 	transfer := transferimage.NewStore("registry.example/app:1", transferimage.WithPlatforms(host))
 	if all := variants(t, transfer.ImageFilter(children, store), index); len(all) != len(threeBuilds()) {
 		t.Errorf("the transfer service pulls %q: use_local_image_pull may no longer be needed", all)
 	}
-	// fetch of containerd's client, which pullImageWithLocalPull calls with a limit of 1.
+	// This code follows fetch in containerd's client. pullImageWithLocalPull calls it with a limit of 1.
 	ours := newest{platforms.NewMatcher(host)}
 	limited := images.LimitManifests(images.FilterPlatforms(children, ours), ours, 1)
 	if one := variants(t, limited, index); !slices.Equal(one, threeBuilds()[2:]) {
-		t.Errorf("it pulls %q, want the variant of the host's build", one)
+		t.Errorf("the local pull pulls %q, want the variant of the host's build", one)
 	}
 }
 
-// unlabeled accepts and ignores labels. containerd uses them to keep the parts of an image together.
+// unlabeled ignores labels. containerd uses labels to keep the parts of an image together.
 type unlabeled struct{}
 
 func (unlabeled) Get(digest.Digest) (map[string]string, error)                       { return nil, nil }
 func (unlabeled) Set(digest.Digest, map[string]string) error                         { return nil }
 func (unlabeled) Update(digest.Digest, map[string]string) (map[string]string, error) { return nil, nil }
 
-// variants are the builds of the manifests that a handler goes on with.
+// variants returns the builds of the manifests that a handler continues with.
 func variants(t *testing.T, handler images.HandlerFunc, index ocispec.Descriptor) (builds []string) {
 	t.Helper()
 	manifests, err := handler(t.Context(), index)

@@ -10,10 +10,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// headerTimeout is what containerd waits for the header of an answer here, longer than the resolver lets it wait.
+// headerTimeout is how long containerd waits for a header in these tests. It is longer than the resolver's limit.
 const headerTimeout = 10500 * time.Millisecond
 
-// newBriskNode has shorter times than nodes have, of the resolver and of containerd.
+// newBriskNode returns a node whose resolver and containerd have shorter time limits than on real nodes.
 func newBriskNode(t *testing.T, n *network) *node {
 	t.Helper()
 	d := newNodeWith(t, n, resolver.Options{FirstByte: 2500 * time.Millisecond, Header: 7500 * time.Millisecond,
@@ -22,8 +22,8 @@ func newBriskNode(t *testing.T, n *network) *node {
 	return d
 }
 
-// late answers a request for a layer when containerd would have given up. If the client doesn't wait, the
-// registry begins again.
+// late answers a request for a layer only after containerd's time limit. If the client disconnects earlier, the
+// registry starts again with the next request.
 func late(w http.ResponseWriter, r *http.Request, real http.Handler) {
 	if !strings.Contains(r.URL.Path, "/blobs/") {
 		real.ServeHTTP(w, r)
@@ -38,7 +38,8 @@ func late(w http.ResponseWriter, r *http.Request, real http.Handler) {
 }
 
 // TestA22_ContainerdWaitsForTheResolverWhateverMirrorsDo uses mirrors that keep the resolver busy longer than
-// containerd waits for a header. They need the cluster's pull secret.
+// containerd waits for a header. The mirrors need the cluster's pull secret. The pull must succeed without the source,
+// and each layer must be requested only once.
 func TestA22_ContainerdWaitsForTheResolverWhateverMirrorsDo(t *testing.T) {
 	t.Parallel()
 	type fault = func(http.ResponseWriter, *http.Request, http.Handler)
@@ -52,7 +53,7 @@ func TestA22_ContainerdWaitsForTheResolverWhateverMirrorsDo(t *testing.T) {
 		"two hang, the third is good":                     {[]fault{silent, silent, nil}, "digest", " never"},
 		"the only one takes longer than it waits":         {[]fault{late}, "tag", " never"},
 	} {
-		all.Go(func() { // side by side: they wait
+		all.Go(func() { // the cases run in parallel, because they mostly wait
 			t.Run(name, func(t *testing.T) {
 				n := newNetwork(t)
 				image := newImage(t, 2<<20)
@@ -74,14 +75,14 @@ func TestA22_ContainerdWaitsForTheResolverWhateverMirrorsDo(t *testing.T) {
 				}
 				d.mustPull(t, reference)
 				if asked := n.connections(source); asked > 0 {
-					t.Errorf("the source was asked %d times", asked)
+					t.Errorf("the source was contacted %d times, want none", asked)
 				}
 				if len(c.faults) > 1 {
 					return
 				}
 				for _, layer := range layersOf(t, image) {
 					if asked := last.asked(layer); asked > 1 {
-						t.Errorf("a layer was asked for %d times", asked)
+						t.Errorf("a layer was requested %d times, want once", asked)
 					}
 				}
 			})
@@ -89,7 +90,8 @@ func TestA22_ContainerdWaitsForTheResolverWhateverMirrorsDo(t *testing.T) {
 	}
 }
 
-// TestA22_AWaitKeepsThePodsCredentials has a slow source that only the pod has credentials for.
+// TestA22_AWaitKeepsThePodsCredentials pulls from a slow source that only the pod has credentials for. The credentials
+// must still be used after the wait.
 func TestA22_AWaitKeepsThePodsCredentials(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)

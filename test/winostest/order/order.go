@@ -1,7 +1,7 @@
-// Package order defines the command line of the suite's test service, which controls its behavior.
+// Package order defines the command line of the suite's test service. The command line controls the service's behavior.
 //
-// The suite writes such command lines; the service on real Windows and the program of the simulated
-// machine read them. It does nothing itself.
+// The suite writes such command lines. The test service on real Windows and its counterpart on the simulated machine
+// parse them.
 package order
 
 import (
@@ -11,19 +11,18 @@ import (
 	"time"
 )
 
-// Orders say how a test service behaves. The zero value runs until it is asked to stop, and ends
-// then.
+// Orders describe how a test service behaves. The zero value means that it runs until it is stopped, and then exits.
 type Orders struct {
-	// Fail makes its process end with code 1 before it runs.
+	// Fail makes the process exit with code 1 at its start.
 	Fail bool
-	// Linger is how long its process stays after it has reported that it is stopped.
+	// Linger is how long the process continues to run after it has reported that it is stopped.
 	Linger time.Duration
-	// Environment is an absolute path without spaces: before it runs, the service writes its
-	// environment there, NAME=value in each line.
+	// Environment is an absolute path without spaces. At its start, the service writes its environment to this file,
+	// with one NAME=value per line.
 	Environment string
 }
 
-// Command is the command line of a service whose exe is at this path, without spaces in it.
+// Command returns the command line of a service. exe is the path of its program, without spaces.
 func (o Orders) Command(exe string) string {
 	words := []string{exe}
 	if o.Fail {
@@ -38,7 +37,7 @@ func (o Orders) Command(exe string) string {
 	return strings.Join(words, " ")
 }
 
-// Parse reads the arguments of such a command line, without the exe.
+// Parse parses the arguments of such a command line, without the exe.
 func Parse(args []string) (Orders, error) {
 	var o Orders
 	for _, arg := range args {

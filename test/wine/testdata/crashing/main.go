@@ -1,5 +1,4 @@
-// Command crashing is a daemon that prints its version and can do nothing else: as a service it counts its start, and
-// ends.
+// Command crashing is a daemon that can only print its version. As a service, it counts its starts and exits.
 package main
 
 import (

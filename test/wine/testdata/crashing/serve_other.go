@@ -2,5 +2,5 @@
 
 package main
 
-// serve needs the service manager of Windows.
+// serve does nothing, because only Windows has a service manager.
 func serve() {}

@@ -17,7 +17,7 @@ func serve() { _ = svc.Run(contract.ServiceDaemon, service{}) }
 
 type service struct{}
 
-// Execute is svc.Handler.
+// Execute implements svc.Handler.
 func (service) Execute(_ []string, _ <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool, code uint32) {
 	status <- svc.Status{State: svc.Running}
 	ctx, host := context.Background(), winos.New()

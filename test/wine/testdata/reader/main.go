@@ -1,5 +1,5 @@
-// Command reader opens a file as programs in Go do, without sharing its deletion, and holds it until
-// its standard input ends.
+// Command reader opens a file as Go programs do, so that others can't delete it, and keeps it open until standard input
+// ends.
 package main
 
 import (
