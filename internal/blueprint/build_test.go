@@ -22,12 +22,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// certificate looks like PEM, which is all that this package checks.
+// certificate returns text that looks like PEM. This package checks no more than that.
 func certificate(name string) string {
 	return "-----BEGIN CERTIFICATE-----\n" + name + "\n-----END CERTIFICATE-----\n"
 }
 
-// input is a cluster without a cloud, with a complete payload.
+// input returns the facts of a cluster without a cloud, and a complete payload.
 func input() blueprint.Input {
 	return blueprint.Input{
 		Facts: blueprint.Facts{
@@ -52,8 +52,8 @@ func day(n int) time.Time { return time.Date(2026, 1, 1+n, 12, 0, 0, 0, time.UTC
 
 type keyPair struct{ Certificate, Key []byte } // both PEM
 
-// pair returns a certificate and its key, both the same on each call with a name. words may contain "CA" or
-// "expired".
+// pair returns a certificate and its key. For the same name, it returns the same pair each time. words may contain
+// "CA" or "expired".
 func pair(t *testing.T, name string, words ...string) keyPair {
 	t.Helper()
 	seed := sha256.Sum256([]byte(name))
@@ -84,13 +84,13 @@ func pair(t *testing.T, name string, words ...string) keyPair {
 	}
 }
 
-// newCA makes a CA certificate in PEM.
+// newCA creates a CA certificate in PEM.
 func newCA(t *testing.T, name string, words ...string) string {
 	t.Helper()
 	return string(pair(t, name, append(words, "CA")...).Certificate)
 }
 
-// complete is a payload with every file.
+// complete returns a payload with every file.
 func complete() payload.Manifest {
 	versions := map[string]string{contract.PathKubelet: "v1.36.3", contract.PathKubeProxy: "v1.36.3",
 		contract.PathContainerd: "v2.4.2"}
@@ -144,7 +144,7 @@ func credentialProviders() *kubeletconfigv1.CredentialProviderConfig {
 	}
 }
 
-// render fails the test if Render returns a problem.
+// render renders the desired state, and fails the test if Render returns a problem.
 func render(t *testing.T, in blueprint.Input) blueprint.Desired {
 	t.Helper()
 	desired, err := blueprint.Render(in)

@@ -23,7 +23,7 @@ func said(desired blueprint.Desired) (text string, all []contract.Reason) {
 	return text, all
 }
 
-// trusting renders with these CA bundles.
+// trusting renders the desired state with these CA bundles.
 func trusting(t *testing.T, in blueprint.Input, bundles ...string) blueprint.Desired {
 	t.Helper()
 	in.Facts.Trust = nil
@@ -102,11 +102,11 @@ func TestAnExpiredCAThatTheClusterInjectsIsNobodysSetting(t *testing.T) {
 	in.Facts.Trust = []blueprint.Bundle{{Source: "trusted-ca", Injected: true, PEM: []byte(expired)}}
 	desired := render(t, in)
 	if text, _ := said(desired); text != "" || !slices.Equal(desired.Confidential.Trust, []string{expired}) {
-		t.Errorf("it says %q, and nodes trust %d", text, len(desired.Confidential.Trust))
+		t.Errorf("the message is %q, and nodes trust %d CAs", text, len(desired.Confidential.Trust))
 	}
 	in.Facts.Trust[0].PEM = []byte(expired + damaged)
 	if text, _ := said(render(t, in)); !strings.Contains(text, "certificate 2 can't be parsed") {
-		t.Errorf("of one that is damaged it says %q", text)
+		t.Errorf("for a damaged bundle, the message is %q", text)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestNothingIsTakenAwayWhileABundleIsNotThere(t *testing.T) {
 			got := trusting(t, in, test.bundles...).Confidential
 			if slices.Contains(got.Trust, one) != test.kept || !slices.Contains(got.Trust, two) ||
 				(len(got.RegistryTrust) == 1) != test.kept {
-				t.Errorf("trusted are %d CAs, registries %v", len(got.Trust), got.RegistryTrust)
+				t.Errorf("nodes trust %d CAs, registries %v", len(got.Trust), got.RegistryTrust)
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestARegistrysInvalidBundleKeepsItsOwnCertificatesOnly(t *testing.T) {
 	want := []string{newCA(t, "bad"), newCA(t, "m, the next"), newCA(t, "proxy, the next")}
 	slices.Sort(want)
 	if !slices.Equal(got.Trust, want) {
-		t.Errorf("trusted are %d certificates, and 3 should be", len(got.Trust))
+		t.Errorf("nodes trust %d certificates, want 3", len(got.Trust))
 	}
 	if !maps.Equal(got.RegistryTrust, map[string]string{"bad.example": newCA(t, "bad"),
 		"m.example": newCA(t, "m, the next")}) {
@@ -219,14 +219,15 @@ func TestAProxyReachesNodesWithItsPasswordAside(t *testing.T) {
 				t.Errorf("the password is public, %v", err)
 			}
 			if again := render(t, in); again.Revision != desired.Revision {
-				t.Error("another version of the same")
+				t.Error("the same settings have two revisions")
 			}
-			// An invalid setting keeps its previous value.
+			// If a setting is invalid, its previous value stays.
 			in.Facts.Proxy = good
 			in.Previous = render(t, in)
 			in.Facts.Proxy = blueprint.Proxy{HTTP: "junk", HTTPS: "junk", None: "a\nb"}
 			if kept := render(t, in); kept.Revision != in.Previous.Revision || len(kept.Rejected) != 3 {
-				t.Errorf("kept are %v and %v", kept.Manifest.EnvironmentVars, kept.Confidential.Environment)
+				t.Errorf("the previous values changed to %v and %v",
+					kept.Manifest.EnvironmentVars, kept.Confidential.Environment)
 			}
 		})
 	}
@@ -274,7 +275,7 @@ func TestA23_EntriesOfThePullSecretThatNoNodeCanUseAreNamed(t *testing.T) {
 	}
 	for _, name := range []string{"registry.example.com", "reg_under.example.com", "1.dkr.ecr.us-east-1.amazonaws.com"} {
 		if !strings.Contains(text, `"`+name+`"`) {
-			t.Errorf("%s is not named: %s", name, text)
+			t.Errorf("the message lacks %s: %s", name, text)
 		}
 	}
 	for _, usable := range []string{"quay.io", "8443", "*.corp.example.com", "dXNlcjpwJTQwc3M=", "not base64!"} {
@@ -287,7 +288,7 @@ func TestA23_EntriesOfThePullSecretThatNoNodeCanUseAreNamed(t *testing.T) {
 	}
 	in.Facts.PullSecret = []byte(`{"auths":{"https://me:hunter2@quay.io":{}}}`)
 	if text, _ = said(render(t, in)); !strings.Contains(text, "quay.io") || strings.Contains(text, "hunter2") {
-		t.Errorf("a password in a name: %s", text)
+		t.Errorf("a name has a password: %s", text)
 	}
 }
 
@@ -339,7 +340,7 @@ func TestWhatWaitsForTheBudgetOnDayTwo(t *testing.T) {
 			test.change(t, &in)
 			after := render(t, in)
 			if before.Revision == after.Revision {
-				t.Error("nothing changed")
+				t.Error("the desired state did not change")
 			}
 			if got := blueprint.Restarts(before.Manifest, after.Manifest); !slices.Equal(got, test.want) {
 				t.Errorf("restarts %v, want %v", got, test.want)
@@ -386,7 +387,7 @@ func TestTheSameSettingsHaveTheSameVersionInEveryOrderAndAfterEveryRestart(t *te
 		}
 		in.Salt = []byte("fedcba9876543210")
 		if other := render(t, in); other.Revision == first.Revision {
-			t.Fatal("the version does not depend on the salt, so that the digest tells something")
+			t.Fatal("the revision does not depend on the salt, so a reader could guess the confidential values")
 		}
 	}
 }
@@ -414,11 +415,11 @@ func FuzzBundle(f *testing.F) {
 		good := newCA(t, "good")
 		desired := trusting(t, input(), good, string(raw))
 		if !slices.Contains(desired.Confidential.Trust, good) || !slices.IsSorted(desired.Confidential.Trust) {
-			t.Fatalf("one bundle harms another: %v", desired.Confidential.Trust)
+			t.Fatalf("a bad bundle changes another one: %v", desired.Confidential.Trust)
 		}
 		again := trusting(t, input(), strings.Join(desired.Confidential.Trust, ""))
 		if again.Revision != desired.Revision {
-			t.Fatal("what is trusted is not in one form")
+			t.Fatal("the trusted certificates are not normalized")
 		}
 	})
 }
@@ -432,7 +433,7 @@ func FuzzProxy(f *testing.F) {
 		in.Facts.Proxy = blueprint.Proxy{HTTP: address, HTTPS: address, None: none}
 		desired, err := blueprint.Render(in)
 		if err != nil {
-			t.Fatalf("a proxy keeps all from being rendered: %v", err)
+			t.Fatalf("an invalid proxy prevents the rendering: %v", err)
 		}
 		if got := desired.Manifest.EnvironmentVars["HTTP_PROXY"]; strings.Contains(got, "@") || got != "" &&
 			got != address {

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// With a shared key, a node could answer for another node's metrics.
+// If all nodes had the same key, a node could serve metrics in the name of another node.
 func TestA53_EachNodesExporterServesWithTheNodesOwnKey(t *testing.T) {
 	t.Parallel()
 	desired := render(t, input())
@@ -16,13 +16,13 @@ func TestA53_EachNodesExporterServesWithTheNodesOwnKey(t *testing.T) {
 	if exporter.RequiresFile != contract.PathKubeletServingPair || exporter.Bootstrap ||
 		!strings.Contains(exporter.Command, "--web.config.file="+contract.PathExporterWebConfig) ||
 		strings.Contains(exporter.Command, "listen-address") {
-		t.Errorf("the exporter: %+v", exporter)
+		t.Errorf("the exporter is %+v", exporter)
 	}
 	i := slices.IndexFunc(desired.Manifest.Files, func(f contract.File) bool {
 		return f.Path == contract.PathExporterWebConfig
 	})
 	if i < 0 {
-		t.Fatal("there is no web configuration")
+		t.Fatal("the exporter has no web configuration")
 	}
 	pair := contract.PathKubeletServingPair
 	if want := "tls_server_config:\n  cert_file: " + pair + "\n  key_file: " + pair + "\n"; desired.Manifest.

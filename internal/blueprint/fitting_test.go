@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// versions returns one part of a payload in several versions.
+// versions returns several versions of one part of a payload.
 func versions(name string, all ...string) (files []payload.File) {
 	part, _ := payload.PartNamed(name)
 	for _, v := range all {
@@ -28,7 +28,7 @@ func TestA61_ThePayloadFitsTheAPIServersMinorByItself(t *testing.T) {
 		kubelets       []string
 		proxies        []string
 		kubelet, proxy string
-		// says lists texts of the problem if no kubelet fits, or of the reason why there is no kube-proxy.
+		// says are texts in the problem if no kubelet fits, or in the reason why there is no kube-proxy.
 		says []string
 	}{
 		"the same minor":             {"v1.36.3", minors, minors, "v1.36.3", "v1.36.3", nil},
@@ -61,7 +61,7 @@ func TestA61_ThePayloadFitsTheAPIServersMinorByItself(t *testing.T) {
 			before := append([]payload.File{}, all.Files...)
 			got, problem := blueprint.Fitting(test.server, all)
 			if diff := cmp.Diff(before, all.Files); diff != "" {
-				t.Fatalf("the payload itself is changed:\n%s", diff)
+				t.Fatalf("the payload itself was changed:\n%s", diff)
 			}
 			if problem != nil {
 				expectWords(t, problem.Detail, test.says)
@@ -75,13 +75,13 @@ func TestA61_ThePayloadFitsTheAPIServersMinorByItself(t *testing.T) {
 				want = append(want, versions("kube-proxy.exe", test.proxy)...)
 			}
 			if diff := cmp.Diff(want, got.Files); diff != "" {
-				t.Errorf("other files are chosen:\n%s", diff)
+				t.Errorf("other files were chosen:\n%s", diff)
 			}
 			for _, missing := range got.Missing {
 				expectWords(t, missing.Reason, test.says)
 			}
 			if len(got.Missing) != len(test.says) {
-				t.Errorf("missing are %v", got.Missing)
+				t.Errorf("the missing files are %v", got.Missing)
 			}
 		})
 	}
@@ -102,6 +102,6 @@ func TestWithoutAKubeProxyThatFitsServicesAreOff(t *testing.T) {
 	in.Payload = withVersion(contract.PathKubeProxy, "v1.99.0")
 	off := render(t, in).Off
 	if len(off) != 1 || off[0].Feature != payload.FeatureServiceNetwork || !strings.Contains(off[0].Reason, "v1.99.0") {
-		t.Errorf("off are %v", off)
+		t.Errorf("the features that are off are %v", off)
 	}
 }

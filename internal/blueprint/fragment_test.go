@@ -95,7 +95,7 @@ func TestAFragmentIsMergedOverTheDefaults(t *testing.T) {
 				t.Errorf("%s\n got %v\nwant %v", said, got, want)
 			}
 			if len(desired.KubeletFragment) == 0 {
-				t.Error("what was accepted is not told")
+				t.Error("the accepted fragment is not reported")
 			}
 		})
 	}
@@ -203,16 +203,17 @@ func TestAFragmentThatWouldBreakNodesIsRefused(t *testing.T) {
 				t.Errorf("it says %q, not %q", said, test.says)
 			}
 			if desired.Revision != plain.Revision || len(desired.KubeletFragment) > 0 {
-				t.Error("some of it is in force")
+				t.Error("a part of the refused fragment is in effect")
 			}
 		})
 	}
 }
 
-// newIn137 is a gate that 1.36 does not have.
+// newIn137 is a feature gate that version 1.36 does not have.
 const newIn137 = "AtomicWriteVolumeUserFields"
 
-// Each row is a wrong type: the message has the field, its value, and the type that kubelet expects.
+// Each row has a value of the wrong type. The message must have the field, its value, and the type that kubelet
+// expects.
 func TestA62_AValueOfTheWrongTypeIsNamedWithWhatIsExpected(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
@@ -248,7 +249,7 @@ func TestA62_AValueOfTheWrongTypeIsNamedWithWhatIsExpected(t *testing.T) {
 	}
 	if _, _, said := configured(t, input(), `{"maxPods": "`+strings.Repeat("ä", 4000)+`"}`); len(said) > 300 ||
 		!utf8.ValidString(said) {
-		t.Errorf("a long value is repeated: %d bytes", len(said))
+		t.Errorf("the message repeats a long value: %d bytes", len(said))
 	}
 }
 
@@ -259,24 +260,24 @@ func TestTheLastGoodFragmentStaysWhileANewerOneIsRefused(t *testing.T) {
 	in.AcceptedKubelet = good.KubeletFragment
 	config, desired, said := configured(t, in, `{"maxPods": 60, "port": 1}`)
 	if config["maxPods"] != 60.0 || desired.Revision != good.Revision || said == "" {
-		t.Errorf("maxPods is %v, it says %q", config["maxPods"], said)
+		t.Errorf("maxPods is %v, the message is %q", config["maxPods"], said)
 	}
 	if string(desired.KubeletFragment) != string(good.KubeletFragment) {
-		t.Errorf("in force is %s", desired.KubeletFragment)
+		t.Errorf("the fragment in effect is %s", desired.KubeletFragment)
 	}
 	in.AcceptedKubelet = []byte(`{"port": 1}`) // a user changed the status
 	if config, _, _ = configured(t, in, `{"port": 2}`); config["maxPods"] != 250.0 || config["port"] != nil {
-		t.Errorf("an accepted one that is not acceptable is used: %v", config)
+		t.Errorf("an invalid accepted fragment is used: %v", config)
 	}
-	const earlier = `{"featureGates": {"GracefulNodeShutdown": false}}` // earlier releases accepted it
+	const earlier = `{"featureGates": {"GracefulNodeShutdown": false}}` // earlier releases accepted this fragment
 	in.AcceptedKubelet = []byte(earlier)
 	if config, desired, said = configured(t, in, earlier); said == "" || len(desired.KubeletFragment) > 0 ||
 		config["featureGates"].(map[string]any)["GracefulNodeShutdown"] != nil {
-		t.Errorf("it says %q of what kubelet does not start with, and uses %s", said, desired.KubeletFragment)
+		t.Errorf("kubelet would not start: the message is %q, the fragment is %s", said, desired.KubeletFragment)
 	}
 	in.AcceptedKubelet = good.KubeletFragment
 	if config, _, said = configured(t, in, `{}`); config["maxPods"] != 250.0 || said != "" {
-		t.Errorf("a fragment that was taken away stays: %v, %s", config["maxPods"], said)
+		t.Errorf("the deleted fragment is still in effect: %v, %s", config["maxPods"], said)
 	}
 }
 
@@ -300,7 +301,7 @@ func TestEveryFieldOfKubeletsConfigurationIsDecidedUpon(t *testing.T) {
 			continue
 		}
 		if !blueprint.KubeletFieldIsDecided(name) {
-			t.Errorf("may a user set %s? Say it in kubeletFields", name)
+			t.Errorf("kubeletFields lacks the field %s: decide whether users may set it", name)
 		}
 	}
 }
@@ -315,7 +316,7 @@ func FuzzFragment(f *testing.F) {
 		in.Spec.Kubelet.Config = fragment(string(raw))
 		desired, err := blueprint.Render(in)
 		if err != nil {
-			t.Fatalf("a fragment keeps all from being rendered: %v", err)
+			t.Fatalf("a fragment prevents the rendering: %v", err)
 		}
 		var config kubeletconfigv1beta1.KubeletConfiguration
 		if err = json.Unmarshal([]byte(file(t, desired.Manifest, contract.PathKubeletConfig).Content),
@@ -326,12 +327,13 @@ func FuzzFragment(f *testing.F) {
 			config.Authentication.Anonymous.Enabled == nil || *config.Authentication.Anonymous.Enabled ||
 			len(config.RegisterWithTaints) != 1 || config.ContainerRuntimeEndpoint == "" ||
 			config.EvictionHard["memory.available"] == "" {
-			t.Fatalf("%q changed what a node depends on: %+v", raw, config)
+			t.Fatalf("%q changed a field that nodes depend on: %+v", raw, config)
 		}
-		// An accepted fragment is accepted again, with the same result.
+		// If the accepted fragment is used again, the result must be the same.
 		in.Spec.Kubelet.Config = fragment(string(desired.KubeletFragment))
 		if again := render(t, in); again.Revision != desired.Revision || len(again.Rejected) > 0 {
-			t.Fatalf("%q gives %s, and then %s: %v", raw, desired.Revision, again.Revision, again.Rejected)
+			t.Fatalf("%q gives revision %s, and the second time %s: %v",
+				raw, desired.Revision, again.Revision, again.Rejected)
 		}
 	})
 }

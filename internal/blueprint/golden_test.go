@@ -125,7 +125,7 @@ func TestRenderMakesWhatTheGoldenFilesSay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if diff := cmp.Diff(golden[name], text(t, in)); diff != "" {
-				t.Errorf("run with -update if this is wanted (-want +got):\n%s", diff)
+				t.Errorf("run the test with -update if this change is intended (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -162,8 +162,8 @@ func text(t *testing.T, in blueprint.Input) string {
 	return string(rendered)
 }
 
-// kubelet runs the programs in this directory as SYSTEM. Its default directory doesn't exist, and any Windows
-// user may create it.
+// kubelet runs programs in its volume plugin directory as SYSTEM. The default directory doesn't exist, and any
+// Windows user may create it. So kubelet must get another directory.
 func TestKubeletLooksForVolumePluginsWhereOnlyAdministratorsWrite(t *testing.T) {
 	t.Parallel()
 	for name, text := range blueprinttest.Golden(t, "testdata") {
@@ -175,7 +175,7 @@ func TestKubeletLooksForVolumePluginsWhereOnlyAdministratorsWrite(t *testing.T) 
 			return f.Path == contract.PathKubeletConfig
 		})
 		if at < 0 {
-			t.Fatalf("%s has no configuration of kubelet", name)
+			t.Fatalf("%s has no configuration for kubelet", name)
 		}
 		var config struct{ VolumePluginDir string }
 		if err := yaml.Unmarshal([]byte(golden.Manifest.Files[at].Content), &config); err != nil ||

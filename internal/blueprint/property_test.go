@@ -16,8 +16,7 @@ import (
 // seeds is the number of random inputs for each property.
 const seeds = 100
 
-// random returns the input of a cluster that Windows nodes can join. Each optional part is present or not, at
-// random.
+// random returns the facts of a cluster that Windows nodes can join. Each optional part exists at random.
 func random(r *rand.Rand) blueprint.Input {
 	in := input()
 	platforms := []contract.Platform{"none", "vsphere", "nutanix", "aws", "azure", "gcp", "openstack"}
@@ -51,8 +50,8 @@ func random(r *rand.Rand) blueprint.Input {
 	return in
 }
 
-// wellFormed returns an error if no daemon could apply the manifest: bootstrap services run before there is a
-// Node or a network.
+// wellFormed returns an error if no daemon could apply the manifest. For example, bootstrap services run before a
+// Node or a network exists.
 func wellFormed(m contract.Manifest) error {
 	var all []error
 	place := map[string]int{}
@@ -113,11 +112,11 @@ func TestEveryManifestIsValidAndTheSameHoweverThePayloadIsOrdered(t *testing.T) 
 			t.Fatal(err)
 		}
 		if !maps.Equal(one, two) || first.Revision != second.Revision {
-			t.Fatalf("seed %d: versions %s and %s of one input", seed, first.Revision, second.Revision)
+			t.Fatalf("seed %d: the same input has the revisions %s and %s", seed, first.Revision, second.Revision)
 		}
 		back, err := contract.ManifestFromConfigMap(one)
 		if err != nil || back.Digest() != first.Manifest.Digest() {
-			t.Fatalf("seed %d: reading back gives %s, %v", seed, back.Digest(), err)
+			t.Fatalf("seed %d: decoding the manifest gives %s, %v", seed, back.Digest(), err)
 		}
 	}
 }
@@ -132,7 +131,7 @@ func TestEveryProgramThatACommandNamesIsAManagedFile(t *testing.T) {
 					continue
 				}
 				if f := file(t, m, word); !slices.Contains(f.Services, s.Name) {
-					t.Errorf("seed %d: service %s is not started anew when %s changes", seed, s.Name, word)
+					t.Errorf("seed %d: service %s is not restarted when %s changes", seed, s.Name, word)
 				}
 			}
 		}
@@ -190,7 +189,7 @@ func TestVariablesReplaceNothingButThemselves(t *testing.T) {
 		for text, used := range texts {
 			for _, name := range used {
 				if strings.Count(text, name) != 1 {
-					t.Errorf("variable %s stands %d times in %q", name, strings.Count(text, name), text)
+					t.Errorf("variable %s is %d times in %q", name, strings.Count(text, name), text)
 				}
 			}
 		}

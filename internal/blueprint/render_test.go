@@ -14,7 +14,7 @@ import (
 func reasons(err error) (all []contract.Reason) {
 	var walk func(err error)
 	walk = func(err error) {
-		if p, ok := err.(*contract.Problem); ok { //nolint:errorlint // the walk unwraps by itself
+		if p, ok := err.(*contract.Problem); ok { //nolint:errorlint // the walk unwraps errors itself
 			all = append(all, p.Reason)
 		}
 		if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -35,13 +35,13 @@ func TestKubeletSearchesInTheDomainOfTheCluster(t *testing.T) {
 	in.Facts.Domain = "k8s.example.com"
 	after, other, _ := configured(t, in, `{}`)
 	if before["clusterDomain"] != "cluster.local" || after["clusterDomain"] != in.Facts.Domain {
-		t.Errorf("it is %v, and then %v", before["clusterDomain"], after["clusterDomain"])
+		t.Errorf("the domain is %v, and then %v", before["clusterDomain"], after["clusterDomain"])
 	}
 	if plain.Revision == other.Revision {
-		t.Error("nodes are not told")
+		t.Error("the change is not part of the revision")
 	}
 	if got := other.Manifest.ClusterDomain(); got != in.Facts.Domain {
-		t.Errorf("what is published says %q", got)
+		t.Errorf("the published domain is %q", got)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestRenderSaysWhatItCannotWorkWith(t *testing.T) {
 				t.Errorf("got %v from %v, want %v", got, err, test.want)
 			}
 			if p, ok := contract.AsProblem(err); !ok || p.Detail == "" {
-				t.Errorf("no problem in %v", err)
+				t.Errorf("the error has no problem: %v", err)
 			}
 		})
 	}
@@ -169,7 +169,7 @@ func TestProgramsOfOtherPlatformsAreNotShipped(t *testing.T) {
 	m := render(t, input()).Manifest
 	for _, f := range m.Files {
 		if f.Path == contract.PathECRProvider || f.Path == contract.PathAzureNodeManager {
-			t.Errorf("%s is in the manifest", f.Path)
+			t.Errorf("the manifest has %s", f.Path)
 		}
 	}
 }
@@ -208,7 +208,7 @@ func TestFeatureGatesAreNamedUntilTheyAreGenerallyAvailable(t *testing.T) {
 			got := file(t, render(t, in).Manifest, test.config).Content
 			for _, gate := range test.has {
 				if !strings.Contains(got, gate) {
-					t.Errorf("%s is not in %s", gate, got)
+					t.Errorf("%s is missing in %s", gate, got)
 				}
 			}
 			for _, gate := range test.hasNot {
@@ -368,7 +368,7 @@ func TestSettingsOfTheEnvironment(t *testing.T) {
 		for _, name := range []string{"SERVICES_LOG_FILE_SIZE", "SERVICES_LOG_FILE_AGE",
 			"SERVICES_LOG_FLUSH_INTERVAL"} {
 			if err != nil && !strings.Contains(err.Error(), name) {
-				t.Errorf("%s is not in %v", name, err)
+				t.Errorf("the error lacks %s: %v", name, err)
 			}
 		}
 	})
@@ -406,15 +406,15 @@ func TestCanonicalAPIServer(t *testing.T) {
 				t.Errorf("got %q, %v; want %q", got, err, want)
 			}
 			if err != nil && strings.Contains(err.Error(), "pass") {
-				t.Errorf("the password is in %v", err)
+				t.Errorf("the error has the password: %v", err)
 			}
 		})
 	}
 }
 
-// At its size limit klog opens its file again and no longer appends, so that a log that the daemon truncates
-// would become a sparse file. So only the daemon limits the log. Azure's node manager, kubelet and kube-proxy
-// write to their standard error only.
+// At its size limit, klog opens its file again, and no longer appends. If the daemon then truncated the file, it
+// would become a sparse file. So only the daemon limits logs. Azure's node manager, kubelet and kube-proxy write only
+// to standard error.
 func TestA38_EachServiceHasALogThatIsListed(t *testing.T) {
 	t.Parallel()
 	in := input()
@@ -425,7 +425,7 @@ func TestA38_EachServiceHasALogThatIsListed(t *testing.T) {
 			t.Errorf("%s has the log %+v and the command %s, want %s", service.Name, service.Log, service.Command, file)
 		}
 		if !slices.Contains(contract.LoggingServices(), service.Name) {
-			t.Errorf("%s is not listed: nobody makes the directory of its log, or shows it", service.Name)
+			t.Errorf("%s has no listed log: nothing creates its directory or shows it", service.Name)
 		}
 	}
 }
@@ -438,7 +438,7 @@ func TestA44_CSIProxyLeavesTheLimitOfItsLogToTheDaemon(t *testing.T) {
 	}
 	for _, s := range desired.Manifest.Services {
 		if s.Name == contract.ServiceCSIProxy && !strings.Contains(s.Command, " -log_file_max_size=0") {
-			t.Errorf("it runs as %s", s.Command)
+			t.Errorf("the command is %s", s.Command)
 		}
 	}
 }

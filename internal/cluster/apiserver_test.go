@@ -30,8 +30,9 @@ import (
 	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
-// While a control plane is upgraded, a connection may lead to an API server of either version. A kubelet
-// may be newer than none of them, and nodes must not go to and fro with the answers.
+// During an upgrade of the control plane, a connection may reach an API server of either version. A kubelet must not
+// be newer than any of them. If the operator used the version of the last answer, nodes would change between
+// revisions.
 func TestA61_TheOldestOfSeveralAPIServersDecidesWhicheverAnswers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -96,7 +97,7 @@ func three(a, b, c server) map[string]server {
 	return map[string]server{"10.0.0.1": a, "10.0.0.2": b, "10.0.0.3": c}
 }
 
-// Certificates of API servers have the Service's name, but often not the address of each.
+// Certificates of API servers have the Service's name, but often not the address of each API server.
 func TestA61_AnAPIServerIsAskedAtItsOwnAddressUnderTheServicesName(t *testing.T) {
 	t.Parallel()
 	ca, key, err := certutil.GenerateSelfSignedCertKey("kubernetes.default.svc", nil, nil)
@@ -127,7 +128,7 @@ func TestA61_AnAPIServerIsAskedAtItsOwnAddressUnderTheServicesName(t *testing.T)
 	}
 }
 
-// If the API server's URL contains a name, its addresses are private addresses that a kubelet may list.
+// If the API server's URL has a name, its addresses may be private addresses, which a kubelet could list as its own.
 func TestA54_AddressesOfTheAPIServerAndIngressAreReservedWhereItsURLHasAName(t *testing.T) {
 	t.Parallel()
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"},
@@ -137,8 +138,8 @@ func TestA54_AddressesOfTheAPIServerAndIngressAreReservedWhereItsURLHasAName(t *
 	const api, ingress = "10.0.0.5", "10.0.0.6"
 	both, addresses := []string{api, ingress}, []configv1.IP{api}
 	for name, test := range map[string]struct {
-		platform *configv1.PlatformStatus // nil: no OpenShift
-		isDown   bool                     // DNS, after its first answer
+		platform *configv1.PlatformStatus // nil means no OpenShift
+		isDown   bool                     // DNS fails after its first answer
 		want     []string
 	}{
 		"of kubeadm": {},
@@ -190,7 +191,7 @@ func TestA54_AddressesOfTheAPIServerAndIngressAreReservedWhereItsURLHasAName(t *
 				if got := slices.ContainsFunc(facts.Reserved(), func(p netip.Prefix) bool {
 					return p.Contains(address)
 				}); got != want {
-					t.Errorf("%s is reserved: %t; all are %v", text, got, facts.Reserved())
+					t.Errorf("%s is reserved: %t; all reserved addresses: %v", text, got, facts.Reserved())
 				}
 			}
 		})

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// crds answers a GET of a CRD.
+// crds answers GET requests for a CRD.
 type crds struct {
 	client.Reader
 	meta metav1.ObjectMeta

@@ -31,7 +31,7 @@ func within(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
 }
 
-// dayTwo is everything that an administrator may set.
+// dayTwo returns all objects that an administrator may change on day 2.
 func dayTwo() []client.Object {
 	return []client.Object{
 		&configv1.Proxy{
@@ -79,7 +79,7 @@ func dayTwo() []client.Object {
 	}
 }
 
-// read reads a valid cluster with some more objects. change may change or omit objects.
+// read reads the facts of a valid cluster with additional objects. change may change or omit objects.
 func read(t *testing.T, more []client.Object, change func(client.Object) bool) blueprint.Facts {
 	t.Helper()
 	all := slices.Concat(objects(t, clustertest.Options{}), more)
@@ -91,7 +91,7 @@ func read(t *testing.T, more []client.Object, change func(client.Object) bool) b
 	return facts
 }
 
-// sources are the bundles as "text of source", or "pending".
+// sources returns the bundles as "text of source", or "pending".
 func sources(bundles []blueprint.Bundle) (all []string) {
 	for _, b := range bundles {
 		if b.Pending {
@@ -111,7 +111,7 @@ func TestWhatAnAdministratorSetsIsRead(t *testing.T) {
 		t.Errorf("the proxy is %+v", facts.Proxy)
 	}
 	if !facts.Trust[0].Injected || facts.Trust[1].Injected {
-		t.Error("what the cluster adds by itself is not told from what an administrator set")
+		t.Error("the cluster's own exceptions can't be told from the administrator's settings")
 	}
 	if diff := cmp.Diff([]string{
 		"injected of the ConfigMap trusted-ca", "user of the ConfigMap openshift-config/user-ca, key ca-bundle.crt",
@@ -160,8 +160,8 @@ func TestWhatIsNamedAndNotThereIsSaid(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		change   func(client.Object) bool
-		rejected string // the reported text, or empty
-		pending  string // the source that is waited for, or nothing
+		rejected string // the text of the rejection, or empty
+		pending  string // the source that is missing, or empty
 	}{
 		"the user's bundle": {gone("user-ca"), "spec.trustedCA names the ConfigMap " +
 			"openshift-config/user-ca, which does not exist", "openshift-config/user-ca"},
@@ -194,7 +194,7 @@ func TestWhatIsNamedAndNotThereIsSaid(t *testing.T) {
 			}
 			if !slices.ContainsFunc(facts.Trust,
 				func(b blueprint.Bundle) bool { return b.Pending && strings.Contains(b.Source, test.pending) }) {
-				t.Errorf("trust is %v", sources(facts.Trust))
+				t.Errorf("the trusted bundles are %v", sources(facts.Trust))
 			}
 		})
 	}
@@ -290,19 +290,19 @@ func TestOnlyWhatFactsAreMadeFromIsContent(t *testing.T) {
 			before := input.Content(object)
 			quiet(object)
 			if before == "" || input.Content(object) != before {
-				t.Errorf("%T %s: a change that does not matter matters", object, object.GetName())
+				t.Errorf("%T %s: an irrelevant change is treated as relevant", object, object.GetName())
 			}
 			kind := fmt.Sprintf("%T", object)
 			loud[kind[strings.LastIndex(kind, ".")+1:]](object)
 			if input.Content(object) == before {
-				t.Errorf("%T %s: a change that matters does not matter", object, object.GetName())
+				t.Errorf("%T %s: a relevant change is treated as irrelevant", object, object.GetName())
 			}
 		}
 	}
 	if used != len(dayTwo()) {
 		t.Errorf("%d inputs for %d objects", used, len(dayTwo()))
 	}
-	// the operator's own notes change with each slot in the rollout budget, and contain no facts about the cluster
+	// The operator's own records change with each slot that it assigns, and have no facts about the cluster.
 	for _, name := range []string{"windows-services-1-0123456789", contract.InstancesConfigMap, contract.SlotsConfigMap,
 		contract.ReplacementsConfigMap, contract.ReleasedConfigMap, contract.PayloadSourceConfigMap} {
 		for _, input := range inputs {

@@ -20,12 +20,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// onFlannel asks for flannel.
+// onFlannel returns settings with the network type flannel.
 func onFlannel() v1alpha1.WindowsMachineConfigSpec {
 	return v1alpha1.WindowsMachineConfigSpec{Network: v1alpha1.NetworkSpec{Type: v1alpha1.NetworkFlannel}}
 }
 
-// withFlannel are the objects of a cluster with this configuration of flannel; empty for none.
+// withFlannel returns the objects of a cluster with this configuration of flannel, or without one if it is empty.
 func withFlannel(t *testing.T, conf, pods string) []client.Object {
 	t.Helper()
 	all, _, _ := plainObjects(t)
@@ -52,17 +52,17 @@ func TestA60_FlannelsConfigurationIsReadWhereItIsTheNetwork(t *testing.T) {
 		}
 		if facts.NetworkType != blueprint.NetworkFlannel || facts.Flannel.VNI != 4096 ||
 			facts.Flannel.Network.String() != "10.244.0.0/16" || len(facts.PodNetworks) != 1 {
-			t.Errorf("pods in %q: %+v", pods, facts.Network)
+			t.Errorf("pods use %q: %+v", pods, facts.Network)
 		}
 	}
 	facts, err := plainReader(t, withFlannel(t, "{", ""), nil, false).Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
 	if err != nil || facts.NetworkType != blueprint.NetworkExternal {
-		t.Errorf("where flannel is not the network: %+v, %v", facts.Network, err)
+		t.Errorf("on another network: %+v, %v", facts.Network, err)
 	}
 }
 
-// Whoever deletes the WindowsMachineConfig, which is made again empty, or applies one without the field does not mean
-// to take flanneld and kube-proxy from all nodes.
+// If a user deletes the WindowsMachineConfig, it is created again with defaults. If a user applies one without the
+// field, the type is also unset. In both cases nodes must keep flanneld and kube-proxy.
 func TestA60_ANetworkThatNothingSaysAnyMoreIsStillTheOneThatNodesHave(t *testing.T) {
 	t.Parallel()
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(withFlannel(t, goodFlannel, "10.244.0.0/16")...).Build()
@@ -78,7 +78,7 @@ func TestA60_ANetworkThatNothingSaysAnyMoreIsStillTheOneThatNodesHave(t *testing
 		t.Helper()
 		facts, err := r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{Network: v1alpha1.NetworkSpec{Type: set}})
 		if err != nil || facts.NetworkType != want || len(facts.Lacks) > 0 || len(facts.Troubles) != troubles {
-			t.Errorf("%s it is %s, hosts wait for %v, troubles %v, %v", when, facts.NetworkType, facts.Lacks,
+			t.Errorf("%s the network is %s, hosts wait for %v, troubles %v, %v", when, facts.NetworkType, facts.Lacks,
 				facts.Troubles, err)
 		}
 		for _, trouble := range facts.Troubles {
@@ -163,7 +163,7 @@ func TestA60_ThatTheRightsForFlannelAreMissingSaysWhichManifestsHaveThem(t *test
 	}
 }
 
-// On kubeadm's clusters, kubelets may not read EndpointSlices, and kube-proxy has kubelet's identity.
+// On clusters of kubeadm, kubelets may not read EndpointSlices, and kube-proxy uses kubelet's identity.
 func TestA60_ThatKubeProxyMayNotReadEndpointsIsSaidWhereTheOperatorRunsIt(t *testing.T) {
 	t.Parallel()
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(withFlannel(t, goodFlannel, "")...).Build()

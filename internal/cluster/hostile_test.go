@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/cluster"
 )
 
-// expanding is YAML of a few hundred bytes that means ten thousand million strings.
+// expanding returns a few hundred bytes of YAML that expand to ten thousand million strings.
 func expanding() string {
 	text := "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
 	for i := 1; i < 10; i++ {
@@ -22,8 +22,8 @@ func expanding() string {
 	return text
 }
 
-// Whoever may write these objects may write anything into them: hosts get no half of it, and a condition that
-// names the object and the fix.
+// These objects may have any content. If they contradict each other, hosts must get none of it, and a condition must
+// have the object's name and the fix.
 func TestA60_FactsThatContradictThemselvesAreProblemsWithTheFix(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
@@ -133,15 +133,15 @@ func TestA60_FactsThatContradictThemselvesAreProblemsWithTheFix(t *testing.T) {
 			}
 			for _, words := range test.says {
 				if !strings.Contains(text, words) {
-					t.Errorf("%.1000q does not name %s", text, words)
+					t.Errorf("%.1000q lacks %s", text, words)
 				}
 			}
 		})
 	}
 }
 
-// change puts other data into the ConfigMaps of these names, and other prefixes into the ServiceCIDR; where there
-// are none, it is as on an older API server.
+// change puts other data into the ConfigMaps with these names, and other prefixes into the ServiceCIDR. If services
+// is empty, the ServiceCIDR is missing, as on an older API server.
 func change(o client.Object, data map[string]string, services []string) bool {
 	switch object := o.(type) {
 	case *corev1.ConfigMap:

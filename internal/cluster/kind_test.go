@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/cluster"
 )
 
-// An API server may still be starting. The operator requests a stale group version itself. Otherwise it would treat
-// its kinds as missing in the cluster, and not watch them.
+// While an API server starts, discovery may report a group version as stale. Then the operator must request the group
+// version itself. Otherwise it would take its kinds for missing, and not watch them.
 func TestA60_AKindThatDiscoveryCallsStaleIsNotTakenForOneThatIsAbsent(t *testing.T) {
 	t.Parallel()
 	const resources = `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"config.openshift.io/v1",` +
@@ -59,7 +59,7 @@ func TestA60_AKindThatDiscoveryCallsStaleIsNotTakenForOneThatIsAbsent(t *testing
 			}
 			served, err = cluster.Served(mapper, machinev1beta1.GroupVersion.WithKind("Machine"))
 			if served || err != nil {
-				t.Errorf("a kind of a group that nobody has: %v, %v", served, err)
+				t.Errorf("a kind of an unknown group: %v, %v", served, err)
 			}
 		})
 	}

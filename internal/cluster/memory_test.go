@@ -34,17 +34,17 @@ import (
 	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
-// target is one object, or one list, that facts are read from.
+// target is an object or a list that facts are read from.
 type target struct{ kind, name string }
 
-// fault is what happens to a read. It gets the object or list as the server would answer it.
+// fault changes or fails a read. It gets the object or list as the server would answer it.
 type fault struct {
 	does func(o any) error
-	// retried: the read is tried again, and nothing changes until then.
+	// retried means that the read is retried, and that nothing changes until then.
 	retried bool
 }
 
-// remembering is a cluster whose reads are recorded, and fail for one target.
+// remembering is a cluster that records reads, and makes the reads of one target fail.
 type remembering struct {
 	client client.WithWatch
 	reads  map[target]bool
@@ -54,7 +54,7 @@ type remembering struct {
 
 func (r *remembering) read(o any, name string, read func() error) error {
 	kind := reflect.TypeOf(o).Elem().String()
-	if p, ok := o.(*metav1.PartialObjectMetadata); ok { // of a CRD
+	if p, ok := o.(*metav1.PartialObjectMetadata); ok { // the metadata of a CRD
 		if r.fault != nil {
 			return apierrors.NewNotFound(schema.GroupResource{}, name)
 		}
@@ -88,7 +88,7 @@ func newRemembering(t *testing.T, all []client.Object) *remembering {
 	return r
 }
 
-// remember writes what a reader knows into its Secret, as the publisher does.
+// remember writes a reader's facts into its Secret, as the publisher does.
 func remember(t *testing.T, c client.Client, namespace string, source cluster.Source) {
 	t.Helper()
 	parts, err := source.Remember(t.Context())
@@ -108,7 +108,7 @@ func remember(t *testing.T, c client.Client, namespace string, source cluster.So
 	}
 }
 
-// garble makes the content of an object such as nothing can parse.
+// garble makes the content of an object unreadable.
 func garble(o any, text string) {
 	switch o := o.(type) {
 	case *corev1.ConfigMap:
@@ -121,7 +121,7 @@ func garble(o any, text string) {
 		}
 	case *configv1.Infrastructure:
 		o.Status = configv1.InfrastructureStatus{}
-	case *configv1.Proxy: // created again, and the cluster network operator has not looked at it yet
+	case *configv1.Proxy: // the object was created again, and the cluster network operator has not filled it in yet
 		o.Status = configv1.ProxyStatus{}
 	case *machineconfigurationv1.ControllerConfig:
 		o.Spec.KubeAPIServerServingCAData = []byte(text)
@@ -138,7 +138,7 @@ func garble(o any, text string) {
 	}
 }
 
-// faults are those that can befall a target.
+// faults returns the faults that a target can have.
 func faults(at target) map[string]fault {
 	resource := schema.GroupResource{Resource: at.kind}
 	fail := func(err error) func(any) error { return func(any) error { return err } }
@@ -171,7 +171,7 @@ func faults(at target) map[string]fault {
 	return all
 }
 
-// nodesHave are facts as nodes get them, which keep certificates and credentials of what was published before.
+// nodesHave returns the facts that nodes get. They keep published certificates and credentials.
 func nodesHave(t *testing.T, facts blueprint.Facts, shipped payload.Manifest, published blueprint.Desired) blueprint.Facts {
 	t.Helper()
 	desired, err := blueprint.Render(blueprint.Input{Facts: facts, Payload: shipped, OperatorVersion: "0.1.0",
@@ -269,7 +269,7 @@ func TestA80_NoObjectThatIsAbsentOrUnreadableChangesTheFacts(t *testing.T) {
 			}
 			remember(t, world.client, test.namespace, first)
 			if len(world.reads) < test.least {
-				t.Fatalf("facts are read from %d objects: %v", len(world.reads), world.reads)
+				t.Fatalf("facts are read from only %d objects: %v", len(world.reads), world.reads)
 			}
 			for at := range world.reads {
 				for what, fault := range faults(at) {
@@ -283,7 +283,7 @@ func TestA80_NoObjectThatIsAbsentOrUnreadableChangesTheFacts(t *testing.T) {
 						after, err := source.Facts(t.Context(), test.spec)
 						if fault.retried {
 							if err == nil || onlyProblems(err) {
-								t.Errorf("%s: it is not retried: %v", hint, err)
+								t.Errorf("%s: the read is not retried: %v", hint, err)
 							}
 							continue
 						}
@@ -292,14 +292,14 @@ func TestA80_NoObjectThatIsAbsentOrUnreadableChangesTheFacts(t *testing.T) {
 							continue
 						}
 						if have := nodesHave(t, after, shipped, published); !reflect.DeepEqual(have, want) {
-							t.Errorf("%s: nodes have %+v\nnot %+v", hint, have, want)
+							t.Errorf("%s: nodes have %+v\nwant %+v", hint, have, want)
 						}
 						expectNamed(t, hint, at, what, after)
 					}
 					world.fault = nil
 					again, err := running.Facts(t.Context(), test.spec)
 					if err != nil || !reflect.DeepEqual(again, before) {
-						t.Errorf("%v: %s: when it is there again, facts are %+v, %v", at, what, again, err)
+						t.Errorf("%v: %s: after the repair, facts are %+v, %v", at, what, again, err)
 					}
 				}
 			}
@@ -307,7 +307,7 @@ func TestA80_NoObjectThatIsAbsentOrUnreadableChangesTheFacts(t *testing.T) {
 	}
 }
 
-// expectNamed checks that a problem names the object. Bad content of CAs and credentials is named when it is rendered.
+// expectNamed checks that a problem names the object. Bad CAs and credentials are named when the state is rendered.
 func expectNamed(t *testing.T, hint string, at target, what string, facts blueprint.Facts) {
 	t.Helper()
 	names := []string{at.name}
@@ -328,7 +328,7 @@ func expectNamed(t *testing.T, hint string, at target, what string, facts bluepr
 	unfounded := (what == "garbage" || what == "the key is in binaryData") &&
 		(slices.Contains(rendered, at.name) || !slices.Contains(garbled, at.kind))
 	if !unfounded {
-		t.Errorf("%s: nothing names it: %v, %v", hint, facts.Troubles, facts.Rejected)
+		t.Errorf("%s: no problem names the object: %v, %v", hint, facts.Troubles, facts.Rejected)
 	}
 }
 

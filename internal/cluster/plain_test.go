@@ -31,10 +31,10 @@ import (
 	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
-// elsewhere is a namespace that no manifest names.
+// elsewhere is a namespace that is in no manifest.
 const elsewhere = "windows"
 
-// plainObjects are what kubeadm, DNS and Kubernetes itself keep in a cluster.
+// plainObjects returns the objects that kubeadm, DNS and Kubernetes itself create in a cluster.
 func plainObjects(t *testing.T) (all []client.Object, serverCA, clientCA string) {
 	t.Helper()
 	ca := func(name string) string {
@@ -70,8 +70,8 @@ clusters:
 	}, serverCA, clientCA
 }
 
-// plainReader reads objects after a call of change for each. If change returns false, the object is omitted.
-// refused means that the bootstrapper lacks its rights.
+// plainReader returns a reader of the objects, after change was called with each of them. If change returns false,
+// the object is omitted. refused means that the bootstrapper lacks its rights.
 func plainReader(t *testing.T, all []client.Object, change func(client.Object) bool, refused bool) *cluster.Plain {
 	t.Helper()
 	if change != nil {
@@ -105,7 +105,7 @@ func TestA60_FactsOfAKubeadmClusterComeFromItsOwnObjects(t *testing.T) {
 	}
 }
 
-// Without the pod networks there would be another revision, and all nodes would go to it and back.
+// If the pod networks could be missing for a moment, all nodes would go to another revision and back.
 func TestA60_PodNetworksThatCantBeReadJustNowAreNotGone(t *testing.T) {
 	t.Parallel()
 	all, _, _ := plainObjects(t)
@@ -124,7 +124,7 @@ func TestA60_PodNetworksThatCantBeReadJustNowAreNotGone(t *testing.T) {
 	}
 	_, err = r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
 	if err == nil || !strings.Contains(err.Error(), "request timed out") {
-		t.Errorf("facts are made without: %v", err)
+		t.Errorf("facts without the pod networks: %v", err)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestA60_WhatAPlainClusterLacksIsAProblemWithTheFix(t *testing.T) {
 			}
 			for _, text := range test.says {
 				if !strings.Contains(problems[0].Detail, text) {
-					t.Errorf("%q does not name %s", problems[0].Detail, text)
+					t.Errorf("%q lacks %s", problems[0].Detail, text)
 				}
 			}
 		})
@@ -243,22 +243,22 @@ func TestA62_SettingsSayWhatNoObjectOfAPlainClusterDoes(t *testing.T) {
 	}
 	if facts.APIServer != "https://other.example.com" || string(facts.PullSecret) != `{"auths":{}}` ||
 		len(facts.Trust) != 1 || string(facts.Trust[0].PEM) != "PEM" || len(facts.Rejected) > 0 {
-		t.Errorf("facts are %+v", facts)
+		t.Errorf("the facts are %+v", facts)
 	}
 	if len(facts.Mirrors) != 2 || facts.Mirrors[0].Kind != contract.PullByDigest ||
 		facts.Mirrors[0].Policy != "NeverContactSource" || facts.Mirrors[1].Kind != contract.PullByTag ||
 		facts.Mirrors[1].Mirrors[0] != "m.example/hub" {
-		t.Errorf("mirrors are %+v", facts.Mirrors)
+		t.Errorf("the mirrors are %+v", facts.Mirrors)
 	}
 	const none = ".cluster.local,.example.com,.svc,10.0.0.0/8,10.244.0.0/16,10.96.0.0/12,127.0.0.1,fd01::/48,localhost," +
 		"other.example.com"
 	if facts.Proxy != (blueprint.Proxy{HTTP: "http://proxy:3128", None: none}) {
-		t.Errorf("proxy is %+v", facts.Proxy)
+		t.Errorf("the proxy is %+v", facts.Proxy)
 	}
 }
 
-// If a policy gives every pod a proxy, the operator has it as well. A proxy that blocks the API server would
-// disconnect every node.
+// If a policy sets a proxy for every pod, the operator has it as well. If that proxy blocks the API server, requests
+// through it would disconnect every node.
 func TestA62_WhatIsWithinTheClusterIsNotReachedThroughTheOperatorsOwnProxyEither(t *testing.T) {
 	t.Parallel()
 	all, _, _ := plainObjects(t)
@@ -320,7 +320,8 @@ func TestA60_TheDomainOfTheClusterIsKubeadmsOrTheUsers(t *testing.T) {
 	}
 }
 
-// With another domain all nodes would be drained, and new pods would find no Service by its short name.
+// If the domain changed to the default, all nodes would be drained, and new pods would not find Services by their
+// short names. So nodes must keep their domain.
 func TestA60_ADomainThatNothingSaysAnyMoreIsStillTheOneThatNodesHave(t *testing.T) {
 	t.Parallel()
 	const domain = "k8s.example.com"
@@ -340,8 +341,8 @@ func TestA60_ADomainThatNothingSaysAnyMoreIsStillTheOneThatNodesHave(t *testing.
 		t.Helper()
 		facts, err := r.Facts(t.Context(), spec)
 		if err != nil || facts.ClusterDomain() != want || len(facts.Lacks) > 0 || len(facts.Troubles) != troubles {
-			t.Errorf("%s it is %q, hosts wait for %v, troubles %v, %v", when, facts.ClusterDomain(), facts.Lacks,
-				facts.Troubles, err)
+			t.Errorf("%s the domain is %q, hosts wait for %v, troubles %v, %v",
+				when, facts.ClusterDomain(), facts.Lacks, facts.Troubles, err)
 		}
 		for _, trouble := range facts.Troubles {
 			if trouble.Reason != contract.ReasonClusterFactsIncomplete || !strings.Contains(trouble.Detail, "kubeadm-config") {
@@ -366,7 +367,7 @@ func TestA60_ADomainThatNothingSaysAnyMoreIsStillTheOneThatNodesHave(t *testing.
 	check("as the user says,", r, set, "cluster.local", 1)
 }
 
-// Whatever else made it, that is the domain.
+// If kubeadm did not create the cluster, the default domain is correct, and no problem is reported.
 func TestA60_AClusterThatKubeadmDidNotMakeHasTheUsualDomainWithoutTrouble(t *testing.T) {
 	t.Parallel()
 	all, _, _ := plainObjects(t)
@@ -414,11 +415,11 @@ func TestA62_OnOpenShiftASettingThatContradictsTheClusterIsRefusedWithTheReason(
 		Network: v1alpha1.NetworkSpec{Type: v1alpha1.NetworkOVNKubernetesHybrid}})
 	if err != nil || len(want.Rejected) > 0 || want.APIServer != facts.APIServer || want.Proxy != facts.Proxy ||
 		want.NetworkType != facts.NetworkType || facts.ClusterDomain() != "cluster.local" || len(want.Mirrors) != len(facts.Mirrors) {
-		t.Errorf("the cluster's own are not in force: %+v, %v", facts, err)
+		t.Errorf("the cluster's own settings are not in effect: %+v, %v", facts, err)
 	}
 }
 
-// CRDs in OpenShift's group don't prove OpenShift, because copied manifests also contain them.
+// CRDs in OpenShift's group don't prove OpenShift, because copied manifests may also contain them.
 func TestA60_OpenShiftIsRecognisedByItsInfrastructure(t *testing.T) {
 	t.Parallel()
 	const own, group = "windowsmachineconfig.openshift.io", "config.openshift.io"
@@ -468,7 +469,7 @@ func TestA60_OpenShiftIsRecognisedByItsInfrastructure(t *testing.T) {
 	}
 }
 
-// offered are API groups.
+// offered returns API groups.
 type offered []string
 
 func (o offered) GroupsAndMaybeResources() (*metav1.APIGroupList,
@@ -490,7 +491,7 @@ func TestA60_ARightThatOnlyHostsNeedKeepsOnlyHostsWaiting(t *testing.T) {
 	}
 }
 
-// A user who upgrades by hand may forget the rights, and the upgrade is a restart.
+// A user who upgrades by hand may forget the new rights. An upgrade restarts the operator.
 func TestA60_NodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T) {
 	t.Parallel()
 	isForbidden := false
@@ -535,7 +536,8 @@ func TestA60_NodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T)
 		!slices.Equal(facts.ServiceNetworks, before.ServiceNetworks) {
 		t.Errorf("services %v, hosts wait for %v, troubles %v, %v", facts.ServiceNetworks, facts.Lacks, facts.Troubles, err)
 	}
-	// what kubeadm configured the API server with is what that made its ServiceCIDR of
+	// A fresh operator uses the service network in kubeadm's configuration, from which the API server created the
+	// ServiceCIDR.
 	facts, err = newReader("").Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
 	if err != nil || facts.ServiceNetwork.String() != "10.97.0.0/16" || !says(facts.Lacks) {
 		t.Errorf("services %v, hosts wait for %v, %v", facts.ServiceNetwork, facts.Lacks, err)
@@ -544,7 +546,7 @@ func TestA60_NodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T)
 	if !onlyProblems(err) || !says(cluster.Problems(err)) {
 		t.Errorf("without any prefix: %v", err)
 	}
-	// what is published names them in NO_PROXY
+	// With a proxy, NO_PROXY would have the service networks, so they must be known.
 	_, err = newReader("").Facts(t.Context(),
 		v1alpha1.WindowsMachineConfigSpec{Proxy: v1alpha1.ProxySpec{HTTPProxy: "http://proxy:3128"}})
 	if !onlyProblems(err) || !says(cluster.Problems(err)) {
@@ -552,7 +554,7 @@ func TestA60_NodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T)
 	}
 }
 
-// Services can get more addresses at any time, with an additional ServiceCIDR.
+// An additional ServiceCIDR can give Services more addresses at any time.
 func TestA54_AddressesOfEveryServiceCIDRAreReserved(t *testing.T) {
 	t.Parallel()
 	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"},
@@ -569,13 +571,13 @@ func TestA54_AddressesOfEveryServiceCIDRAreReserved(t *testing.T) {
 		for _, text := range []string{"10.77.3.1", "fd77::1"} {
 			address := netip.MustParseAddr(text)
 			if !slices.ContainsFunc(facts.Reserved(), func(p netip.Prefix) bool { return p.Contains(address) }) {
-				t.Errorf("%s: %s may be a host's: %v", name, text, facts.Reserved())
+				t.Errorf("%s: a host may have %s: %v", name, text, facts.Reserved())
 			}
 		}
 	}
 }
 
-// A cluster before Kubernetes 1.33 has no such kind.
+// Clusters before Kubernetes 1.33 don't have this kind.
 func TestServiceCIDRsThatTheClusterDoesNotHaveAreNoProblem(t *testing.T) {
 	t.Parallel()
 	facts, err := reader(t, objects(t, clustertest.Options{}), interceptor.Funcs{
@@ -591,7 +593,7 @@ func TestServiceCIDRsThatTheClusterDoesNotHaveAreNoProblem(t *testing.T) {
 	}
 }
 
-// A kubelet may list any private address, and addresses of IPv6 services are private as well.
+// A kubelet may list any private address, and the addresses of IPv6 Services are private as well.
 func TestA54_AddressesOfIPv6ServicesAreReserved(t *testing.T) {
 	t.Parallel()
 	all, _, _ := plainObjects(t)
@@ -602,13 +604,13 @@ func TestA54_AddressesOfIPv6ServicesAreReserved(t *testing.T) {
 	for _, text := range []string{"fd00::1", "10.96.0.1", "fd01::7", "10.244.3.7"} {
 		address := netip.MustParseAddr(text)
 		if !slices.ContainsFunc(facts.Reserved(), func(p netip.Prefix) bool { return p.Contains(address) }) {
-			t.Errorf("%s may be a host's: %v", text, facts.Reserved())
+			t.Errorf("a host may have %s: %v", text, facts.Reserved())
 		}
 	}
 }
 
-// A user who upgrades by hand may forget a right. If nodes don't need the facts, they still get everything else,
-// including serving certificates. If they need them, there is a problem with a fix.
+// A user who upgrades by hand may forget a right. If nodes don't need the missing facts, they still get everything
+// else, including serving certificates. If nodes need them, a problem with a fix is reported.
 func TestA60_RightsThatAreMissingAreToldWithWhatToDo(t *testing.T) {
 	t.Parallel()
 	clients := kubernetesfake.NewClientset()
@@ -650,6 +652,6 @@ func TestA60_RightsThatAreMissingAreToldWithWhatToDo(t *testing.T) {
 	if problem, ok := contract.AsProblem(err); !ok || !onlyProblems(err) ||
 		problem.Reason != contract.ReasonClusterFactsIncomplete || !strings.Contains(problem.Detail, "Services") ||
 		!strings.Contains(problem.Detail, todo) {
-		t.Errorf("Services that may not be listed: %v", err)
+		t.Errorf("if Services can't be listed: %v", err)
 	}
 }

@@ -32,7 +32,7 @@ import (
 	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
-// server is a Versioner.
+// server implements Versioner.
 type server string
 
 func (s server) ServerVersion() (*version.Info, error) {
@@ -83,8 +83,8 @@ func access(t *testing.T, allows func(authorizationv1.SubjectAccessReviewSpec) b
 
 func everything(authorizationv1.SubjectAccessReviewSpec) bool { return true }
 
-// reader reads objects from a fake client, after change has been at each of them; an object that
-// change answers false for is not there.
+// reader returns a reader of the objects in a fake client, after change was called with each of them. If change
+// returns false, the object is omitted.
 func reader(t *testing.T, all []client.Object, funcs interceptor.Funcs,
 	change func(client.Object) bool) *cluster.Reader {
 	t.Helper()
@@ -116,17 +116,17 @@ func TestFactsOfAGoodClusterRenderOnEveryPlatform(t *testing.T) {
 				facts.ServiceNetwork.String() != "172.30.0.0/16" || facts.ClusterDNS().String() != "172.30.0.10" ||
 				!facts.HybridOverlay ||
 				facts.VXLANPort != 9898 || facts.KubernetesVersion != "v1.36.3" || facts.Proxy.HTTP != "http://proxy" {
-				t.Errorf("facts are %+v", facts)
+				t.Errorf("the facts are %+v", facts)
 			}
 			if external := facts.CloudProvider == "external"; external == (platform == "None") {
-				t.Errorf("cloud provider %q", facts.CloudProvider)
+				t.Errorf("the cloud provider is %q", facts.CloudProvider)
 			}
 			if (facts.CredentialProviders != nil) != (platform == "AWS") {
-				t.Errorf("credential providers %+v", facts.CredentialProviders)
+				t.Errorf("the credential providers are %+v", facts.CredentialProviders)
 			}
 			if !strings.HasPrefix(facts.KubeletCA, "-----BEGIN CERTIFICATE-----") ||
 				facts.KubeletCA == facts.BootstrapCA {
-				t.Error("the CAs are not those of the cluster")
+				t.Error("the CAs are not the cluster's CAs")
 			}
 		})
 	}
@@ -207,13 +207,13 @@ func TestWhatIsMissingOrWrongIsAProblemThatNamesTheObject(t *testing.T) {
 			problems := cluster.Problems(err)
 			if len(problems) != 1 || problems[0].Reason != test.reason ||
 				!strings.Contains(problems[0].Detail, test.names) {
-				t.Fatalf("problems are %v from %v", problems, err)
+				t.Fatalf("the problems are %v from %v", problems, err)
 			}
 			if !onlyProblems(err) {
-				t.Errorf("there is more than problems in %v", err)
+				t.Errorf("the error has more than problems: %v", err)
 			}
 			if facts.APIServer != "" {
-				t.Error("facts are given away together with an error")
+				t.Error("facts are returned together with an error")
 			}
 		})
 	}
@@ -286,11 +286,11 @@ func TestAPassingFaultIsNoProblem(t *testing.T) {
 				t.Errorf("%d problems in %v", got, err)
 			}
 			if onlyProblems(err) != (test.problems > 0) {
-				t.Errorf("worth another try? %v", err)
+				t.Errorf("the error should be retried: %v", err)
 			}
 		})
 	}
-	t.Run("an API server that does not answer passes", func(t *testing.T) {
+	t.Run("an API server that does not answer is a passing fault", func(t *testing.T) {
 		t.Parallel()
 		c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(objects(t, clustertest.Options{})...).Build()
 		r, err := cluster.NewReader(cluster.Options{Cached: c, Live: c, Version: server(""),
@@ -305,8 +305,8 @@ func TestAPassingFaultIsNoProblem(t *testing.T) {
 	})
 }
 
-// kube-proxy on Windows nodes has kubelet's identity. The Node authorizer alone lets that read Services,
-// which is not enough.
+// On Windows nodes, kube-proxy uses kubelet's identity. The Node authorizer lets it read Services, but this is not
+// enough.
 func TestThatKubeProxyMayNotReadEndpointsIsATroubleAndKeepsNoHost(t *testing.T) {
 	t.Parallel()
 	for granted, want := range map[bool]int{true: 0, false: 1} {
@@ -374,7 +374,7 @@ func TestStatusUpdatesDoNotChangeTheContentOfInputs(t *testing.T) {
 	if len(inputs) != 13 {
 		t.Fatalf("%d inputs", len(inputs))
 	}
-	inputs = inputs[:5] // other tests cover the rest
+	inputs = inputs[:5] // other tests cover the remaining inputs
 	find := func(input cluster.Input) client.Object {
 		i := slices.IndexFunc(all, func(o client.Object) bool {
 			return typeName(o) == typeName(input.Object) && o.GetName() == input.Object.GetName()
@@ -409,11 +409,11 @@ func TestStatusUpdatesDoNotChangeTheContentOfInputs(t *testing.T) {
 		object.SetAnnotations(map[string]string{"a": "b"})
 		quiet[i](object)
 		if input.Content(object) != before {
-			t.Errorf("%T: a change that does not matter matters", object)
+			t.Errorf("%T: an irrelevant change is treated as relevant", object)
 		}
 		loud[i](object)
 		if input.Content(object) == before {
-			t.Errorf("%T: a change that matters does not matter", object)
+			t.Errorf("%T: a relevant change is treated as irrelevant", object)
 		}
 	}
 }
@@ -426,20 +426,20 @@ func TestTheBootstrapTokenIsNowhereInTheFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(facts.BootstrapCA, "not to be read") {
-		t.Error("the token is in the CA")
+		t.Error("the CA has the token")
 	}
 }
 
 func TestAReaderNeedsItsClients(t *testing.T) {
 	t.Parallel()
 	if _, err := cluster.NewReader(cluster.Options{}); err == nil {
-		t.Error("it does not")
+		t.Error("NewReader accepted missing clients")
 	}
 }
 
-// onlyProblems reports whether an error contains only problems, so that a retry without a change is useless.
+// onlyProblems reports whether an error has only problems, so that a retry without a change is useless.
 func onlyProblems(err error) bool {
-	switch e := err.(type) { //nolint:errorlint // the tree is walked by hand, as by cluster.Problems
+	switch e := err.(type) { //nolint:errorlint // the tree is walked by hand, as cluster.Problems does
 	case *contract.Problem:
 		return true
 	case interface{ Unwrap() []error }:

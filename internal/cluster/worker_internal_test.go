@@ -185,7 +185,7 @@ func FuzzBundle(f *testing.F) {
 			return
 		}
 		if twice, err := bundle([]byte(once)); err != nil || twice != once {
-			t.Errorf("a bundle changes when it is read again: %v", err)
+			t.Errorf("a bundle changes when it is decoded a second time: %v", err)
 		}
 	})
 }

@@ -28,19 +28,19 @@ import (
 	"github.com/windows-nodes/wmco/lab/plane"
 )
 
-// terminal is who types commands at a cluster.
+// terminal is the terminal of a user who types commands.
 type terminal struct {
 	client.Client
 	lab        *cluster.Cluster
 	kubeconfig string
 }
 
-// start starts a control plane with our types and three hosts: a Ready node, a refused host, and a Machine's host.
+// start starts a control plane with our CRDs and three hosts: a Ready node, a refused host, and a Machine's host.
 func start(t *testing.T) *terminal {
 	t.Helper()
 	plane.SkipIfShort(t)
 	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true,
-		NodeMonitorGrace: time.Hour}) // no kubelet renews what the Node says
+		NodeMonitorGrace: time.Hour}) // no kubelet updates the Nodes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func instance(name string, source *v1alpha1.Source, status v1alpha1.WindowsInsta
 		Status: status}
 }
 
-// create creates objects with their status. Other clients normally write the status.
+// create creates objects together with their status, which other clients normally write.
 func (at *terminal) create(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	for _, object := range objects {
@@ -136,7 +136,7 @@ func (at *terminal) create(t *testing.T, objects ...client.Object) {
 	}
 }
 
-// run types a command, and returns its exit code and what it printed.
+// run runs a command, and returns its exit code and output.
 func (at *terminal) run(ctx context.Context, input string, args ...string) (code int, out, errOut string) {
 	var stdout, stderr bytes.Buffer
 	code = kubectlwindows.Run(ctx, append([]string{"kubectl-windows", "--kubeconfig", at.kubeconfig}, args...),
@@ -144,7 +144,7 @@ func (at *terminal) run(ctx context.Context, input string, args ...string) (code
 	return code, stdout.String(), stderr.String()
 }
 
-// as is the terminal of a user without rights.
+// as returns the terminal of a user without rights.
 func (at *terminal) as(t *testing.T, user string, groups ...string) *terminal {
 	t.Helper()
 	config, err := at.lab.UserConfig(user, groups...)
@@ -168,7 +168,7 @@ func (at *terminal) with(t *testing.T, config *rest.Config) *terminal {
 	return &other
 }
 
-// expect types a command and checks its exit code, and that it prints some texts.
+// expect runs a command, and checks its exit code and some texts in its output.
 func (at *terminal) expect(t *testing.T, code int, texts []string, args ...string) string {
 	t.Helper()
 	have, out, errOut := at.run(t.Context(), "", args...)
@@ -177,24 +177,25 @@ func (at *terminal) expect(t *testing.T, code int, texts []string, args ...strin
 	}
 	for _, text := range texts {
 		if !strings.Contains(out+errOut, text) {
-			t.Errorf("%v does not say %q:\n%s%s", args, text, out, errOut)
+			t.Errorf("the output of %v lacks %q:\n%s%s", args, text, out, errOut)
 		}
 	}
 	return out
 }
 
-// wrongNamespace has status look where no operator is: it says where it looked, and where the operator is.
+// wrongNamespace runs status with a namespace without an operator. The output must have this namespace and the
+// operator's namespace.
 func wrongNamespace(t *testing.T, at *terminal) {
 	t.Helper()
 	at.expect(t, 2, []string{"no operator is running in namespace default",
 		"the operator runs in namespace " + contract.OperatorNamespace,
 		"use --operator-namespace " + contract.OperatorNamespace}, "status", "--operator-namespace", "default")
 	if out := at.expect(t, 2, nil, "status"); strings.Contains(out, "--operator-namespace") {
-		t.Errorf("it says so in the right namespace, too: %s", out)
+		t.Errorf("the hint also appears in the right namespace: %s", out)
 	}
 }
 
-// TestA75_ThePluginAtAnAPIServer types the commands at a real API server.
+// TestA75_ThePluginAtAnAPIServer runs the commands with a real API server.
 func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
 	t.Parallel()
 	at := start(t)
@@ -205,7 +206,7 @@ func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { test(t, at) })
 	}
-	// what changes the fleet comes after what looks at it
+	// Commands that change hosts run after commands that only read.
 	t.Run("rights", func(t *testing.T) { rightsOfThePage(t, at) })
 	t.Run("bundle", func(t *testing.T) { bundleCommand(t, at) })
 	t.Run("bundles that lack something", func(t *testing.T) { partialBundles(t, at) })
@@ -240,7 +241,7 @@ func statusCommand(t *testing.T, at *terminal) {
 		t.Errorf("%+v, %v", status, err)
 	}
 	if out := at.expect(t, 2, nil, "status"); strings.Contains(out, "\x1b") {
-		t.Errorf("colours without a terminal: %q", out)
+		t.Errorf("the output has colours, although it is no terminal: %q", out)
 	}
 }
 
@@ -259,7 +260,7 @@ func whyCommand(t *testing.T, at *terminal) {
 	at.expect(t, 1, []string{"none of host, node, pod"}, "why", "service/web")
 }
 
-// manyEvents come in the order of their names, so the oldest first.
+// manyEvents checks that the newest events are shown, although the API server returns the oldest first.
 func manyEvents(t *testing.T, at *terminal) {
 	t.Helper()
 	many := instance("many", nil, v1alpha1.WindowsInstanceStatus{})
@@ -274,7 +275,7 @@ func manyEvents(t *testing.T, at *terminal) {
 	at.expect(t, 0, []string{"event 249"}, "why", "host/many")
 	out := at.expect(t, 0, []string{"event 249", "event 050"}, "why", "host/many", "-o", "json")
 	if strings.Contains(out, "event 049") || strings.Contains(out, "unread") {
-		t.Errorf("not the newest 200: %s", out)
+		t.Errorf("the output does not have the newest 200 events: %s", out)
 	}
 	if err := at.Delete(t.Context(), many); err != nil {
 		t.Error(err)

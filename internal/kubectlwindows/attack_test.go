@@ -24,7 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// fewRights runs commands as a user who may only read pods of one namespace.
+// fewRights runs commands as a user who may only read pods in one namespace.
 func fewRights(t *testing.T, at *terminal) {
 	t.Helper()
 	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "developer"}}
@@ -61,7 +61,7 @@ func TestA75_AnArchiveThatIsNotWholeHasAnotherName(t *testing.T) {
 	}
 	evidence.Add("a.txt", []byte("kept"))
 	if _, err = os.Stat(file); !os.IsNotExist(err) {
-		t.Errorf("half an archive is %s: %v", file, err)
+		t.Errorf("the incomplete archive is named %s: %v", file, err)
 	}
 	if _, err = evidence.Close(); err != nil {
 		t.Fatal(err)
@@ -70,11 +70,11 @@ func TestA75_AnArchiveThatIsNotWholeHasAnotherName(t *testing.T) {
 		t.Errorf("it has %v", files)
 	}
 	if left, err := filepath.Glob(file + ".*"); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("files are left: %v, %v", left, err)
 	}
 }
 
-// twice has two hosts with one address: none of them is taken for the other.
+// twice has two hosts with one address. A command must not pick one of them.
 func twice(t *testing.T, at *terminal) {
 	t.Helper()
 	hosts := []client.Object{instance("host-a", nil, v1alpha1.WindowsInstanceStatus{}),
@@ -87,7 +87,7 @@ func twice(t *testing.T, at *terminal) {
 		{"reboot", "10.0.0.9", "--yes"}} {
 		at.expect(t, 1, []string{"10.0.0.9 is the address of host host-a, and the address of host host-b"}, args...)
 	}
-	// the name of one host is the node of another
+	// One host has the name of another host's node.
 	at.create(t, instance("win-1", nil, v1alpha1.WindowsInstanceStatus{}))
 	at.expect(t, 1, []string{"win-1 is the node of host 10.0.0.1, and the name of host win-1"}, "remove", "win-1", "--yes")
 	hosts = append(hosts, instance("win-1", nil, v1alpha1.WindowsInstanceStatus{}))
@@ -99,7 +99,7 @@ func twice(t *testing.T, at *terminal) {
 	}
 }
 
-// withoutAnOperator is a cluster that has none of our kinds.
+// withoutAnOperator is a cluster without the operator's CRDs.
 func withoutAnOperator(t *testing.T, at *terminal) {
 	t.Helper()
 	bare := at.behind(t, &front{hidden: "/apis/" + v1alpha1.GroupVersion().Group})
@@ -135,7 +135,7 @@ func addsAtOnce(t *testing.T, at *terminal) {
 	}
 }
 
-// slowly is an API server that answers nothing more than which kinds it has.
+// slowly is an API server that answers discovery requests only.
 func slowly(t *testing.T, at *terminal) {
 	t.Helper()
 	slow := at.behind(t, &front{before: func(r *http.Request) {
@@ -146,7 +146,7 @@ func slowly(t *testing.T, at *terminal) {
 	slow.expect(t, 1, []string{"listing WindowsInstances", "timeout=300ms"}, "status", "--request-timeout=300ms")
 }
 
-// fleetOf500 shows how many requests a large fleet costs.
+// fleetOf500 checks how many requests each command makes in a large cluster.
 func fleetOf500(t *testing.T, at *terminal) {
 	t.Helper()
 	const hosts = 500
@@ -171,14 +171,15 @@ func fleetOf500(t *testing.T, at *terminal) {
 		if code == 1 || !json.Valid([]byte(out)) {
 			t.Errorf("%s: %d %s", name, code, errOut)
 		}
-		// discovery of two groups, two lists, two objects; of a host the pod of its name and two lists of events
+		// The requests are: discovery of two groups, two lists and two objects. For one host, also the pod with its
+		// name and two lists of events.
 		if most := int32(12); f.requests.Load() > most {
 			t.Errorf("%s: %d requests, want at most %d", name, f.requests.Load(), most)
 		}
 	}
 }
 
-// hostileFormats has a host write what terminals obey, and what YAML does not allow.
+// hostileFormats simulates a host that writes control characters for terminals, and text that is invalid in YAML.
 func hostileFormats(t *testing.T, at *terminal) {
 	t.Helper()
 	const hostile = "\u009b2J \u202egnp.exe \x7f"
@@ -215,7 +216,7 @@ func hostileFormats(t *testing.T, at *terminal) {
 			t.Errorf("%s: %q", name, text)
 		}
 		if name == "objects/nodes.yaml" && !strings.Contains(text, "gnp.exe") {
-			t.Errorf("the node is missing:\n%s", text)
+			t.Errorf("the output lacks the node:\n%s", text)
 		}
 	}
 	if err := at.Delete(t.Context(), get[v1alpha1.WindowsInstance](t, at, contract.OperatorNamespace, "hostile")); err != nil {

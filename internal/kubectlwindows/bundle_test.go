@@ -28,7 +28,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// planted are secrets where people leave them.
+// planted returns texts with secrets, in the forms in which users leave them.
 func planted() map[string]string {
 	return map[string]string{
 		"a Secret's data":                "planted-in-a-secret",
@@ -75,19 +75,19 @@ func planted() map[string]string {
 	}
 }
 
-// front stands before the API server.
+// front is a proxy in front of the API server.
 type front struct {
-	// logs is a folder with the logs of win-1, which are served as its kubelet would.
+	// logs is a folder with the logs of win-1, which are served as kubelet would serve them.
 	logs string
 	// onLog is called before a log is served.
 	onLog func(*http.Request)
-	// hidden is a path that the API server does not have.
+	// hidden is a path for which the API server returns "not found".
 	hidden string
 	// before is called before each request.
 	before func(*http.Request)
-	// refuse says which requests are refused.
+	// refuse reports which requests are refused.
 	refuse func(*http.Request) bool
-	// fail says which requests find no API server.
+	// fail reports for which requests no API server can be reached.
 	fail     func(*http.Request) bool
 	requests atomic.Int32
 }
@@ -135,7 +135,7 @@ func (at *terminal) behind(t *testing.T, f *front) *terminal {
 	return at.with(t, &rest.Config{Host: server.URL, BearerToken: planted()["the caller's own secret"]})
 }
 
-// annotated plants what every object may have in its metadata.
+// annotated returns metadata with secrets, which every object may have.
 func annotated(name string) metav1.ObjectMeta {
 	secrets := planted()
 	return metav1.ObjectMeta{Name: name, Namespace: contract.OperatorNamespace, Annotations: map[string]string{
@@ -153,7 +153,7 @@ func annotated(name string) metav1.ObjectMeta {
 		"app.kubernetes.io/name": contract.OperatorServiceAccount}}
 }
 
-// plant makes one object of each kind that is collected, with secrets in it.
+// plant creates one object of each kind that a bundle has, with secrets in it.
 func plant(t *testing.T, at *terminal) (logs string) {
 	t.Helper()
 	secrets := planted()
@@ -176,7 +176,7 @@ func plant(t *testing.T, at *terminal) (logs string) {
 	listed.BinaryData["10.0.0.78"] = []byte("\xff\xfe" + secrets["an entry that is wrong"])
 	listed.Annotations = annotated("").Annotations
 	var folded strings.Builder
-	for i := range 40 { // one of them ends a line
+	for i := range 40 { // so that a secret is at the end of a line
 		folded.WriteString(strings.Repeat("x", i) + " password: " + secrets["a value that YAML folds"] + " ")
 	}
 	line := instance("told", nil, v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 1,
@@ -328,7 +328,7 @@ func bundleCommand(t *testing.T, at *terminal) {
 	} {
 		for _, want := range wants {
 			if !strings.Contains(files[name], want) {
-				t.Errorf("%s does not have %q:\n%.3000s", name, want, files[name])
+				t.Errorf("%s lacks %q:\n%.3000s", name, want, files[name])
 			}
 		}
 	}
@@ -348,7 +348,7 @@ func bundleCommand(t *testing.T, at *terminal) {
 	}
 }
 
-// partialBundles lack something: what there is is an archive all the same.
+// partialBundles checks that a bundle is written even if some parts can't be read.
 func partialBundles(t *testing.T, at *terminal) {
 	t.Helper()
 	interrupted, interrupt := context.WithCancel(t.Context())
@@ -382,7 +382,7 @@ func partialBundles(t *testing.T, at *terminal) {
 			index := unpack(t, file)["index.html"]
 			for _, want := range c.index {
 				if !strings.Contains(index, want) {
-					t.Errorf("the index does not say %q:\n%s", want, index)
+					t.Errorf("the index lacks %q:\n%s", want, index)
 				}
 			}
 		})
@@ -391,10 +391,10 @@ func partialBundles(t *testing.T, at *terminal) {
 		filepath.Join(t.TempDir(), "none"))
 }
 
-// hangingNode is one whose kubelet takes a request for a log and never answers, or stops in the middle.
+// hangingNode simulates a kubelet that accepts a request for a log and never answers, or stops in the middle.
 func hangingNode(t *testing.T, at *terminal) {
 	t.Helper()
-	const limit = "10s" // what a busy API server answers comes within it
+	const limit = "10s" // even a busy API server answers within this time
 	logs := t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(logs, "wicd"), 0o700),
 		os.WriteFile(filepath.Join(logs, "wicd", "report.json"), []byte("{}"), 0o600)); err != nil {
@@ -428,11 +428,11 @@ func hangingNode(t *testing.T, at *terminal) {
 			t.Parallel()
 			code, out, errOut := c.at.run(t.Context(), "", c.args...)
 			if code != c.code {
-				t.Errorf("it ends with %d", code)
+				t.Errorf("the exit code is %d", code)
 			}
 			for _, want := range c.wants {
 				if !strings.Contains(out+errOut, want) {
-					t.Errorf("it does not say %q:\n%s%s", want, out, errOut)
+					t.Errorf("the output lacks %q:\n%s%s", want, out, errOut)
 				}
 			}
 		})

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
-// waiting is the WindowsInstance of a host whose command was not run, and its command.
+// waiting returns the WindowsInstance of a host that has not run its join command, and the command's Secret.
 func waiting() (*v1alpha1.WindowsInstance, *corev1.Secret) {
 	return &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "win-8", UID: "uid"},
 			Spec: v1alpha1.WindowsInstanceSpec{Address: "win-8", ByItself: &v1alpha1.ByItself{}}},
@@ -36,7 +36,7 @@ func TestA85_AHostThatHasNotJoinedGetsAnotherCommand(t *testing.T) {
 		var out bytes.Buffer
 		e := &editor{reader: &reader{Client: c, operator: "ns"}, IOStreams: genericiooptions.IOStreams{Out: &out,
 			ErrOut: &bytes.Buffer{}}, change: change{dryRun: dryRunNone}}
-		go func() { // the operator
+		go func() { // this simulates the operator
 			key := client.ObjectKeyFromObject(command)
 			for !apierrors.IsNotFound(c.Get(context.Background(), key, &corev1.Secret{})) {
 				time.Sleep(time.Second)
@@ -55,7 +55,8 @@ func TestA85_AHostThatHasNotJoinedGetsAnotherCommand(t *testing.T) {
 	})
 }
 
-// The certificate of a host lives as long as its WindowsInstance, so another host may not have the same one.
+// A host keeps its certificate as long as its WindowsInstance exists. So a second command for the same
+// WindowsInstance could let another host use it.
 func TestA85_ACommandThatWasUsedIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	for name, alter := range map[string]func(*v1alpha1.WindowsInstance, *corev1.Secret){
@@ -79,7 +80,7 @@ func TestA85_ACommandThatWasUsedIsNotReplaced(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err = c.Get(t.Context(), client.ObjectKeyFromObject(command), command); err != nil {
-			t.Errorf("%s: the command is gone: %v", name, err)
+			t.Errorf("%s: the command was deleted: %v", name, err)
 		}
 	}
 }

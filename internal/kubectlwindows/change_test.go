@@ -49,14 +49,14 @@ spec:
 		t.Fatal(err)
 	}
 	alone := *at
-	alone.kubeconfig = filepath.Join(t.TempDir(), "absent") // files need no cluster
+	alone.kubeconfig = filepath.Join(t.TempDir(), "absent") // a check of files needs no cluster
 	if out := alone.expect(t, 2, []string{"/bin/sh is a Linux program"}, "lint", file); strings.Contains(out, "26100") {
-		t.Errorf("builds were judged without a cluster:\n%s", out)
+		t.Errorf("builds were checked without a cluster:\n%s", out)
 	}
 	at.expect(t, 2, []string{"10.0.26100, which no node of the cluster has"}, "lint", "-f", file, "--against-cluster")
 	if code, out, _ := alone.run(t.Context(), manifest, "lint", "-", "-o", "json"); code != 2 ||
 		!strings.Contains(out, `"rule": "command"`) {
-		t.Errorf("from standard input: %d %s", code, out)
+		t.Errorf("with standard input: %d %s", code, out)
 	}
 	at.expect(t, 1, []string{"name files"}, "lint")
 	at.expect(t, 1, []string{"opening a manifest"}, "lint", "absent.yaml")
@@ -95,12 +95,13 @@ func drainCommand(t *testing.T, at *terminal) {
 		t.Fatal(err)
 	}
 	if out := at.expect(t, 2, held, "drain-status", "win-1"); strings.Contains(out, "over") {
-		t.Errorf("no drain waits for a pod that has ended:\n%s", out)
+		t.Errorf("a drain waits for a pod that has ended:\n%s", out)
 	}
 	at.expect(t, 1, []string{"no node is named"}, "drain-status", "nobody")
 }
 
-// refusedRemoval tests a user who may change hosts but not remove them: a later removal must not be forced.
+// refusedRemoval tests a user who may change hosts but not remove them. If a forced removal is refused, a later
+// removal must not be forced.
 func refusedRemoval(t *testing.T, at *terminal) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: "changes-only", Namespace: contract.OperatorNamespace}
@@ -115,7 +116,7 @@ func refusedRemoval(t *testing.T, at *terminal) {
 		user.expect(t, 1, []string{"forbidden"}, "remove", name, "--force", "--yes")
 		have := get[v1alpha1.WindowsInstance](t, at, contract.OperatorNamespace, name).Spec.RemovalPolicy
 		if have == v1alpha1.RemovalForce {
-			t.Errorf("%s goes by force when it is removed later", name)
+			t.Errorf("a later removal of %s would be forced", name)
 		}
 	}
 }
@@ -189,13 +190,13 @@ func addCommand(t *testing.T, at *terminal) {
 	}
 	at.expect(t, 0, nil, "add", "10.0.0.9", "--username", "other", "--overwrite")
 	if entries(t, at)["10.0.0.9"] != "username=other" {
-		t.Error("not overwritten")
+		t.Error("the entry was not overwritten")
 	}
 	at.expect(t, 0, nil, "add", "10.0.0.3", "--username", "svc wmco", "--overwrite", "--host-key",
 		"10.0.0.3 ssh-ed25519 AAAAC3Nz a comment, too")
 	if list := get[corev1.ConfigMap](t, at, contract.OperatorNamespace, contract.InstancesConfigMap); list.BinaryData["10.0.0.3"] != nil ||
 		list.Data["10.0.0.3"] == "" {
-		t.Errorf("an entry in UTF-16 is not corrected: %v", list)
+		t.Errorf("an entry in UTF-16 was not corrected: %v", list)
 	}
 	at.expect(t, 0, nil, "add", "Win-9.example.com", "--username", "x")
 	at.expect(t, 1, []string{"W103"}, "add", "win-9.example.com", "--username", "x")
@@ -236,7 +237,7 @@ func addFile(t *testing.T, at *terminal) {
 	at.expect(t, 1, []string{"unknown command"}, "add", "10.9.0.1", "-f", "hosts.csv")
 }
 
-// waiting has add and remove wait for the operator, whose work the test does.
+// waiting lets add and remove wait for the operator, which the test simulates.
 func waiting(t *testing.T, at *terminal) {
 	t.Helper()
 	at.expect(t, 1, []string{"not Ready within 1s: 10.9.0.3", "the operator has not begun"}, "add", "10.9.0.3",
@@ -300,20 +301,20 @@ func removeCommand(t *testing.T, at *terminal) {
 	if have != v1alpha1.RemovalForce {
 		t.Errorf("policy %s", have)
 	}
-	at.expect(t, 0, nil, "remove", "10.0.0.9", "--yes") // which has no instance yet
-	at.expect(t, 0, nil, "remove", "10.0.0.4", "--yes") // which is in UTF-16
+	at.expect(t, 0, nil, "remove", "10.0.0.9", "--yes") // this host has no instance yet
+	at.expect(t, 0, nil, "remove", "10.0.0.4", "--yes") // this entry is in UTF-16
 	if list := get[corev1.ConfigMap](t, at, contract.OperatorNamespace, contract.InstancesConfigMap); list.BinaryData["10.0.0.4"] != nil {
 		t.Errorf("an entry in UTF-16 is still listed: %v", list)
 	}
 
-	// its entry was removed earlier, but the operator isn't running and has not begun the removal; now the host no
-	// longer exists
+	// The entry of this host was removed earlier, but the operator is not running and has not started the removal. In
+	// the meantime, the host was destroyed.
 	at.create(t, instance("10.0.0.8", &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "10.0.0.8"},
 		v1alpha1.WindowsInstanceStatus{}))
 	at.expect(t, 0, []string{"host 10.0.0.8 is being removed"}, "remove", "10.0.0.8", "--force", "--yes")
 	have = get[v1alpha1.WindowsInstance](t, at, contract.OperatorNamespace, "10.0.0.8").Spec.RemovalPolicy
 	if have != v1alpha1.RemovalForce {
-		t.Errorf("policy %s of a host without its entry", have)
+		t.Errorf("without its entry, a host has the policy %s", have)
 	}
 
 	at.create(t, instance("mine", nil, v1alpha1.WindowsInstanceStatus{}))
@@ -321,7 +322,7 @@ func removeCommand(t *testing.T, at *terminal) {
 	err := at.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: "mine"},
 		&v1alpha1.WindowsInstance{})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("the instance is left: %v", err)
+		t.Errorf("the instance still exists: %v", err)
 	}
 }
 
@@ -338,7 +339,7 @@ func get[T any, P interface {
 	return object
 }
 
-// TestA75_LogsOfANodeAreItsEnd reads from a folder that is served as kubelet serves its own.
+// TestA75_LogsOfANodeAreItsEnd reads the end of logs from a folder that is served as kubelet would serve it.
 func TestA75_LogsOfANodeAreItsEnd(t *testing.T) {
 	t.Parallel()
 	logs := t.TempDir()
@@ -395,7 +396,7 @@ func TestA75_LogsOfANodeAreItsEnd(t *testing.T) {
 	followedLog(t, at, filepath.Join(logs, "kubelet", "kubelet.log"))
 }
 
-// recentLines reads the last lines of a log of klog, whose host is in another time zone, and of lines with a zone.
+// recentLines reads the last lines of a klog file from a host in another time zone, and of lines with a time zone.
 func recentLines(t *testing.T, at *terminal, file string) {
 	t.Helper()
 	east := time.FixedZone("east", 19800)
@@ -481,7 +482,7 @@ func followedLog(t *testing.T, at *terminal, file string) {
 			next(strings.TrimSuffix(line, "\n"))
 		}
 	}
-	// The log is away for some reads.
+	// The log is missing for some reads.
 	if err := os.Rename(file, file+".away"); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// endless has events without end.
+// endless returns events without end.
 type endless struct {
 	client.Client
 	asked int
@@ -29,7 +29,7 @@ func (e *endless) List(_ context.Context, list client.ObjectList, options ...cli
 	return nil
 }
 
-// overloaded answers for WindowsInstances that it has too much to do.
+// overloaded refuses requests for WindowsInstances because it is overloaded.
 type overloaded struct{ client.Client }
 
 func (overloaded) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -45,7 +45,7 @@ func (overloaded) Get(context.Context, client.ObjectKey, client.Object, ...clien
 	return apierrors.NewTooManyRequests("busy", 1)
 }
 
-// The existing instances are unknown, so it is unknown whether a node has one.
+// WindowsInstances can't be read, so the report must not call a node an orphan.
 func TestWhereInstancesAreRefusedNoNodeIsAnOrphan(t *testing.T) {
 	t.Parallel()
 	s, err := (&reader{Client: overloaded{}, now: time.Now}).snapshot(t.Context(), true)
@@ -59,7 +59,7 @@ func TestWhereInstancesAreRefusedNoNodeIsAnOrphan(t *testing.T) {
 	}
 }
 
-// A daemon may make as many events as the API server lets it.
+// A daemon may create as many events as the API server allows. The report must end, and say that events are missing.
 func TestEventsWithoutEndAreCutAndThatIsSaid(t *testing.T) {
 	t.Parallel()
 	var s diagnosis.Snapshot

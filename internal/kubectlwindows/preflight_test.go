@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// checksOf are the instances for checks that there are.
+// checksOf returns the existing instances that only check hosts.
 func checksOf(ctx context.Context, t *testing.T, at *terminal) (all []v1alpha1.WindowsInstance) {
 	t.Helper()
 	var list v1alpha1.WindowsInstanceList
@@ -65,7 +65,8 @@ func answer(ctx context.Context, t *testing.T, at *terminal) {
 	}
 }
 
-// failingReads are behind a load balancer that now and then finds no API server: no host is judged by that.
+// failingReads simulates a load balancer that sometimes reaches no API server. A failed read must not count as a
+// result for a host.
 func failingReads(t *testing.T, at *terminal) {
 	t.Helper()
 	var reads atomic.Int32
@@ -75,7 +76,7 @@ func failingReads(t *testing.T, at *terminal) {
 	once := at.behind(t, &front{fail: func(r *http.Request) bool { return ofInstance(r) && reads.Add(1) == 1 }})
 	once.expect(t, 0, []string{"10.9.0.1  yes"}, "preflight", "10.9.0.1", "--username", "Administrator")
 	if reads.Load() < 2 {
-		t.Errorf("it was read %d times", reads.Load())
+		t.Errorf("the result was read %d times", reads.Load())
 	}
 	at.behind(t, &front{fail: ofInstance}).expect(t, 1, []string{"did not end within 1s", "unable to handle the request"},
 		"preflight", "10.9.0.1", "--username", "Administrator", "--timeout", "1s")
@@ -83,7 +84,7 @@ func failingReads(t *testing.T, at *terminal) {
 	at.behind(t, &front{refuse: func(r *http.Request) bool { return ofInstance(r) && reads.Add(1) > 0 }}).expect(t, 1,
 		[]string{"reading WindowsInstance", "refused"}, "preflight", "10.9.0.1", "--username", "Administrator")
 	if reads.Load() != 1 {
-		t.Errorf("who may not read it asks %d times", reads.Load())
+		t.Errorf("without the right to read, there were %d reads", reads.Load())
 	}
 }
 
@@ -104,7 +105,7 @@ func preflightCommand(t *testing.T, at *terminal) {
 	out := at.expect(t, 2, []string{"10.9.0.1  yes", "10.9.0.2  no", "W202 KeyRefused", "fix: Add the public key"},
 		"preflight", "10.9.0.1", "10.9.0.2", "--username", "Administrator")
 	if strings.ContainsAny(out, "\x1b\a") {
-		t.Errorf("a terminal obeys it: %q", out)
+		t.Errorf("the output has control characters for terminals: %q", out)
 	}
 	at.expect(t, 0, []string{`"fits": true`}, "preflight", "10.9.0.1", "--username", "Administrator", "-o", "json")
 	none("afterwards")
@@ -119,16 +120,16 @@ func preflightCommand(t *testing.T, at *terminal) {
 	at.expect(t, 1, []string{"spec.address"}, "preflight", "not an address", "--username", "u")
 	at.expect(t, 1, []string{`"username" not set`}, "preflight", "10.9.0.3")
 
-	// Ctrl-C while it waits
+	// The user presses Ctrl-C while the command waits.
 	interrupted, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	var created atomic.Bool
 	waits := at.behind(t, &front{before: func(r *http.Request) {
 		if r.Method == http.MethodPost {
 			created.Store(true)
-			// an API server that doesn't know the field would drop it, and the host would join
+			// If an old API server dropped an unknown field, the host would join instead of being checked.
 			if got := r.URL.Query().Get("fieldValidation"); got != metav1.FieldValidationStrict {
-				t.Errorf("unknown fields are validated as %q", got)
+				t.Errorf("the validation of unknown fields is %q", got)
 			}
 		}
 		if created.Load() && r.Method == http.MethodGet {
@@ -141,7 +142,7 @@ func preflightCommand(t *testing.T, at *terminal) {
 	}
 	none("after Ctrl-C")
 
-	// what can't be taken away again is named
+	// If the command can't delete an instance, it must name it.
 	var stuck atomic.Bool
 	stuck.Store(true)
 	keeps := at.behind(t, &front{refuse: func(r *http.Request) bool { return r.Method == http.MethodDelete && stuck.Load() }})
@@ -160,7 +161,7 @@ func preflightCommand(t *testing.T, at *terminal) {
 	}
 	one.Spec.PreflightOnly = false
 	if err := at.Update(t.Context(), one); err == nil || !strings.Contains(err.Error(), "preflightOnly is immutable") {
-		t.Errorf("a check becomes a join: %v", err)
+		t.Errorf("the check turned into a join: %v", err)
 	}
 	if err := at.Delete(t.Context(), one); err != nil {
 		t.Error(err)

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// Whatever is around it, the word planted is part of a secret, and the word kept of none.
+// In each text, the word planted belongs to a secret and must be removed. The word kept must stay.
 func TestSecretsInAnyShapeAreRedacted(t *testing.T) {
 	t.Parallel()
 	encoded := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 	config := encoded(`{"auths":{"quay.io":{"auth":"cGxhbnRlZDpwbGFudGVk"}}}`)
 	for name, test := range map[string]struct {
 		text string
-		// also is another text that must be gone.
+		// also is another text that must be removed.
 		also string
 	}{
 		"JSON":                             {`{"token":"planted","kept":"kept"}`, ""},
@@ -91,7 +91,7 @@ func TestSecretsInAnyShapeAreRedacted(t *testing.T) {
 	}
 }
 
-// Text that helps to find a fault stays.
+// Text that helps to find a fault must stay.
 func TestWhatIsNoSecretIsNotRedacted(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{

@@ -15,7 +15,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A node that is taken over answers what it likes where kubelet's logs are read, and the API server passes that on.
+// An attacker on a node can send any answer to a request for kubelet's logs. The API server passes it on, even a
+// redirect. The plugin must not follow it with the user's credential.
 func TestA53_ANodeThatRedirectsIsSentNoCredential(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -26,7 +27,7 @@ func TestA53_ANodeThatRedirectsIsSentNoCredential(t *testing.T) {
 	defer elsewhere.Close()
 	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case strings.HasSuffix(r.URL.Path, "/proxy/logs/kubelet"): // as kubelet's own server answers for a directory
+		case strings.HasSuffix(r.URL.Path, "/proxy/logs/kubelet"): // kubelet's own server answers this for a directory
 			w.Header().Set("Location", "kubelet/")
 			w.WriteHeader(http.StatusMovedPermanently)
 			return
@@ -61,7 +62,7 @@ func TestA53_ANodeThatRedirectsIsSentNoCredential(t *testing.T) {
 	}
 	_, failed := r.reportText(t.Context(), "win-1")
 	if failed == nil || !strings.Contains(failed.Error(), "redirect") {
-		t.Errorf("the report: %v", failed)
+		t.Errorf("the report returned: %v", failed)
 	}
 	if _, failed = r.end(t.Context(), "win-1", logFile("kubelet"), 1000); failed == nil {
 		t.Error("the log was read")
@@ -70,6 +71,6 @@ func TestA53_ANodeThatRedirectsIsSentNoCredential(t *testing.T) {
 		t.Errorf("a directory: %q, %v", files.text, failed)
 	}
 	if len(asked) > 0 {
-		t.Errorf("the node's server was asked: %q", asked)
+		t.Errorf("the redirect's target was asked: %q", asked)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// reported is a folder of logs with the report of a node's daemon in it.
+// reported returns a folder of logs that has the report of a node's daemon.
 func reported(t *testing.T, text string) string {
 	t.Helper()
 	logs := t.TempDir()
@@ -26,7 +26,7 @@ func reported(t *testing.T, text string) string {
 	return logs
 }
 
-// reports has why read what the daemon of a node reports.
+// reports checks that why shows the report of a node's daemon.
 func reports(t *testing.T, at *terminal) {
 	t.Helper()
 	hostile := "\x1b]0;owned\a\x1b[2J\u202e\nHOST forged"
@@ -48,7 +48,7 @@ func reports(t *testing.T, at *terminal) {
 		"and 4991 more", "kubelet run"}
 	out := at.behind(t, &front{logs: reported(t, string(text))}).expect(t, 2, shown, "why", "node/win-1")
 	if strings.ContainsAny(out, "\x1b\a\u202e") || strings.Contains(out, "\nHOST forged") {
-		t.Errorf("a terminal obeys it: %q", out)
+		t.Errorf("the output has control characters for terminals: %q", out)
 	}
 	if lines := strings.Count(out, "\n"); lines > 80 {
 		t.Errorf("%d lines", lines)
@@ -61,15 +61,16 @@ func reports(t *testing.T, at *terminal) {
 			out := at.behind(t, &front{logs: reported(t, c.text)}).expect(t, 0, []string{c.want, "host 10.0.0.1"},
 				"why", "node/win-1")
 			if strings.ContainsAny(out, "\x1b\a") {
-				t.Errorf("a terminal obeys it: %q", out)
+				t.Errorf("the output has control characters for terminals: %q", out)
 			}
 		})
 	}
 	none := at.behind(t, &front{logs: t.TempDir()}).expect(t, 0, nil, "why", "node/win-1")
 	if strings.Contains(none, "report") {
-		t.Errorf("an older daemon has none:\n%s", none)
+		t.Errorf("without a report of an older daemon:\n%s", none)
 	}
-	// A node that never answers costs its own part, and no more than the time of a request.
+	// If a node never answers, only its own part is missing, and the command takes no longer than the timeout of a
+	// request.
 	slow := at.behind(t, &front{logs: t.TempDir(), onLog: func(r *http.Request) { <-r.Context().Done() }})
 	slow.expect(t, 0, []string{"host 10.0.0.1", "not read: reading the report of node win-1"}, "why", "node/win-1",
 		"--request-timeout=300ms")

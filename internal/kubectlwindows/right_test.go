@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rightsOfThePage gives a user the role that the page shows: everything that looks works with it, and
-// nothing that changes.
+// rightsOfThePage gives a user the role in the documentation. All commands that only read must work with it, and no
+// command that changes something.
 func rightsOfThePage(t *testing.T, at *terminal) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/plugin.md")

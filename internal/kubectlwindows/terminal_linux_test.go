@@ -40,19 +40,19 @@ func TestA75_APipeThatIsClosedEndsItSilently(t *testing.T) {
 	program.Env, program.Stdout, program.Stderr = append(os.Environ(), aloneVariable+"=1"), write, &said
 	err = program.Run()
 	if ended, ok := program.ProcessState.Sys().(syscall.WaitStatus); !ok || ended.Signal() != syscall.SIGPIPE || said.Len() > 0 {
-		t.Errorf("it ends with %v and says %q", err, said.String())
+		t.Errorf("the program ended with %v and printed %q", err, said.String())
 	}
 	if err = write.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// openTerminal returns a terminal, and the side of it that sees what is printed.
+// openTerminal returns a terminal, and a file from which the test reads what the terminal shows.
 func openTerminal(t *testing.T) (screen, terminal *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skip("no terminals here: ", err)
+		t.Skip("this machine has no terminals: ", err)
 	}
 	t.Cleanup(func() { _ = screen.Close() })
 	fd := int(screen.Fd())

@@ -9,6 +9,6 @@ import (
 
 func openTerminal(t *testing.T) (screen, terminal *os.File) {
 	t.Helper()
-	t.Skip("terminals are opened on Linux only")
+	t.Skip("terminals can be opened on Linux only")
 	return nil, nil
 }

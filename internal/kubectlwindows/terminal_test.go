@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/kubectlwindows"
 )
 
-// hostileLog shows a log that a host wrote to a terminal, where it is harmless, and to a file, where it
-// is whole.
+// hostileLog prints a log with control characters that a host wrote. On a terminal they must be removed. In a file
+// the log must be complete.
 func hostileLog(t *testing.T, at *terminal) {
 	t.Helper()
 	const written = "\x1b]0;owned\a\x1b[2Jlog of the daemon"
@@ -27,7 +27,7 @@ func hostileLog(t *testing.T, at *terminal) {
 	front := at.behind(t, &front{logs: logs})
 	args := []string{"logs", "win-1", "--service", "kubelet"}
 	if out := front.expect(t, 0, nil, args...); out != written {
-		t.Errorf("a file has %q", out)
+		t.Errorf("the file has %q", out)
 	}
 	screen, terminal := openTerminal(t)
 	code := kubectlwindows.Run(t.Context(), append([]string{"kubectl-windows", "--kubeconfig", front.kubeconfig}, args...),
@@ -35,8 +35,8 @@ func hostileLog(t *testing.T, at *terminal) {
 	if err := terminal.Close(); err != nil {
 		t.Fatal(err)
 	}
-	shown, _ := io.ReadAll(screen) // it ends with an error, since the terminal is closed
+	shown, _ := io.ReadAll(screen) // the read ends with an error because the terminal is closed
 	if code != 0 || !strings.Contains(string(shown), "log of the daemon") || strings.ContainsAny(string(shown), "\x1b\a") {
-		t.Errorf("%d: the terminal gets %q", code, shown)
+		t.Errorf("%d: the terminal shows %q", code, shown)
 	}
 }

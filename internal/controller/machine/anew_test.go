@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// earlier is a cache of Machines that is behind: it shows one as it was.
+// earlier is a stale cache of Machines: it shows an earlier version of one Machine.
 type earlier struct {
 	client.Reader
 	machine machinev1beta1.Machine
@@ -24,7 +24,7 @@ func (e earlier) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 	return nil
 }
 
-// remade returns an instance of Machine m. Then the Machine was created again with another UID.
+// remade returns the instance of Machine m, after the Machine was created again with another UID.
 func remade(t *testing.T, was, providerID string) (q *queue, before *machinev1beta1.Machine) {
 	t.Helper()
 	q, before = newQueue(t), &machinev1beta1.Machine{}
@@ -67,18 +67,18 @@ func (q *queue) comesFrom(t *testing.T) types.UID {
 	return i.Spec.Source.UID
 }
 
-// As from a backup, while its host ran on.
+// A Machine is restored from a backup, while its host keeps running.
 func TestANodeStaysWhenItsMachineIsMadeAnewForItsHost(t *testing.T) {
 	t.Parallel()
 	q, _ := remade(t, "aws:///zone/i-1", "aws:///zone/i-1")
 	q.look(t)
 	if uid := q.comesFrom(t); uid != "m2" {
-		t.Errorf("the instance is of Machine %q", uid)
+		t.Errorf("the instance belongs to Machine %q", uid)
 	}
 	q.restart()
 	q.look(t)
 	if uid := q.comesFrom(t); uid != "m2" {
-		t.Errorf("then it is of Machine %q", uid)
+		t.Errorf("after a restart, the instance belongs to Machine %q", uid)
 	}
 }
 
@@ -94,31 +94,31 @@ func TestANodeGoesWhenAMachineOfAnotherHostHasItsName(t *testing.T) {
 			q, _ := remade(t, ids[0], ids[1])
 			q.look(t)
 			if uid := q.comesFrom(t); uid != "" {
-				t.Errorf("the instance is of Machine %q", uid)
+				t.Errorf("the instance belongs to Machine %q", uid)
 			}
 		})
 	}
 }
 
-// An operator that was suspended still sees the Machine of before in its cache.
+// A stale cache still shows the previous Machine.
 func TestANodeOfTheNextMachineIsNotTakenForThatOfTheOneBefore(t *testing.T) {
 	t.Parallel()
 	q, before := remade(t, "aws:///zone/i-1", "aws:///zone/i-2")
 	q.look(t)
 	q.look(t)
 	if uid := q.comesFrom(t); uid != "m2" {
-		t.Fatalf("the instance is of Machine %q", uid)
+		t.Fatalf("the instance belongs to Machine %q", uid)
 	}
 	q.machines = earlier{q.api, *before}
 	if result := q.look(t); result.RequeueAfter != staleRetry {
-		t.Errorf("it is looked at again after %s", result.RequeueAfter)
+		t.Errorf("reconciled again after %s", result.RequeueAfter)
 	}
 	if uid := q.comesFrom(t); uid != "m2" {
-		t.Errorf("the instance is of Machine %q", uid)
+		t.Errorf("the instance belongs to Machine %q", uid)
 	}
 }
 
-// The label that selects a Machine for the cache may be removed at the same time.
+// When the Machine was created again, it may lack the label that selects Machines for the cache.
 func TestAHostWhoseMachineWasMadeAnewWithoutTheLabelIsCleaned(t *testing.T) {
 	t.Parallel()
 	q, before := remade(t, "aws:///zone/i-1", "aws:///zone/i-1")
@@ -143,7 +143,7 @@ func TestAHostWhoseMachineWasMadeAnewWithoutTheLabelIsCleaned(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i.DeletionTimestamp.IsZero() || i.Spec.RemovalPolicy == v1alpha1.RemovalDiscard {
-			t.Errorf("it leaves at %v by %s", i.DeletionTimestamp, i.Spec.RemovalPolicy)
+			t.Errorf("the deletion is at %v, the removal policy is %s", i.DeletionTimestamp, i.Spec.RemovalPolicy)
 		}
 	}
 }

@@ -38,15 +38,15 @@ import (
 
 const namespace = contract.OperatorNamespace
 
-// stage is a real API server with what we ship, and the controllers at work under the operator's
-// own account.
+// stage is a real API server with the installed manifests. The controllers run with the operator's own account.
 type stage struct {
 	t       *testing.T
 	lab     *cluster.Cluster
 	admin   client.Client
 	changed chan event.GenericEvent
 	view    *View
-	// syncTimeout is after how long without a first list controllers end; controller-runtime's when 0.
+	// syncTimeout is the time after which controllers without a first list end. 0 means the default of
+	// controller-runtime.
 	syncTimeout time.Duration
 }
 
@@ -73,7 +73,7 @@ func (s *stage) connect(config *rest.Config) client.Client {
 	return c
 }
 
-// start runs the controllers with the rights that we ship, until the test ends.
+// start runs the controllers with the shipped rights until the test ends.
 func (s *stage) start() {
 	s.t.Helper()
 	account, _, err := s.lab.ServiceAccountConfig(s.t.Context(), namespace, contract.OperatorServiceAccount, time.Hour)
@@ -82,7 +82,7 @@ func (s *stage) start() {
 	}
 	mgr, err := ctrl.NewManager(account, ctrl.Options{
 		Scheme: testScheme(s.t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
-		Controller: config.Controller{SkipNameValidation: new(true), // for go test -count
+		Controller: config.Controller{SkipNameValidation: new(true), // needed for go test -count
 			CacheSyncTimeout: s.syncTimeout},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&v1alpha1.WindowsInstance{}: {Namespaces: map[string]cache.Config{namespace: {}}},
@@ -126,7 +126,7 @@ func (s *stage) start() {
 	})
 }
 
-// installMachineAPI brings the kinds of the Machine API into the cluster.
+// installMachineAPI installs the CRDs of the Machine API.
 func (s *stage) installMachineAPI() {
 	s.t.Helper()
 	dirs, err := cluster.OpenShiftCRDDirs(s.t.Context(), "machine/v1beta1")
@@ -151,7 +151,7 @@ func (s *stage) create(objects ...client.Object) {
 	}
 }
 
-// machine makes a Machine whose host is there.
+// machine creates a Machine with a host.
 func (s *stage) machine(name, address string) *machinev1beta1.Machine {
 	s.t.Helper()
 	m := &machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: name,
@@ -182,7 +182,7 @@ func (s *stage) edit(m *machinev1beta1.Machine, change func(*machinev1beta1.Mach
 	}
 }
 
-// until waits for an instance that is as wanted.
+// until waits until an instance meets a condition.
 func (s *stage) until(name, what string, is func(*v1alpha1.WindowsInstance) bool) *v1alpha1.WindowsInstance {
 	s.t.Helper()
 	i := &v1alpha1.WindowsInstance{}
@@ -209,7 +209,7 @@ func (s *stage) wait(what string, done func(ctx context.Context) bool) {
 	}
 }
 
-// heard waits for an event at a Machine.
+// heard waits for an event about a Machine.
 func (s *stage) heard(machine, reason, part string) {
 	s.t.Helper()
 	s.wait("an event says "+part, func(ctx context.Context) bool {
@@ -226,7 +226,7 @@ func (s *stage) heard(machine, reason, part string) {
 	})
 }
 
-// held keeps an instance as the instance controller does, until its host was let go.
+// held lets an instance exist until its host was released, as the instance controller does.
 func (s *stage) held(name string) {
 	s.t.Helper()
 	i := s.until(name, name+" is there", func(*v1alpha1.WindowsInstance) bool { return true })
@@ -246,7 +246,7 @@ func (s *stage) release(name string) {
 	}
 }
 
-// The whole life of Machines against a real API server, with the rights that we ship.
+// This test runs through the whole life of Machines, with a real API server and the shipped rights.
 func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -256,7 +256,7 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	if origin, err := s.view.Origin(t.Context(), gone); err != nil || origin.Exists {
 		t.Errorf("without a Machine API a Machine is %+v, %v", origin, err)
 	}
-	s.installMachineAPI() // and now with it
+	s.installMachineAPI() // now the Machine API is installed
 
 	a := s.machine("a", "10.0.0.1")
 	i := s.until("a", "the Machine is an instance", func(*v1alpha1.WindowsInstance) bool { return true })
@@ -289,7 +289,7 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	left := s.until("a", "it leaves with its Machine",
 		func(i *v1alpha1.WindowsInstance) bool { return !i.DeletionTimestamp.IsZero() })
 	if left.Spec.RemovalPolicy != v1alpha1.RemovalDiscard {
-		t.Errorf("it leaves by %s", left.Spec.RemovalPolicy)
+		t.Errorf("the removal policy is %s", left.Spec.RemovalPolicy)
 	}
 	if origin, err := s.view.Origin(t.Context(), left); err != nil || origin.Exists {
 		t.Errorf("the Machine is %+v, %v", origin, err)
@@ -305,13 +305,13 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	left = s.until("a", "it leaves when its Machine is ours no more",
 		func(i *v1alpha1.WindowsInstance) bool { return !i.DeletionTimestamp.IsZero() })
 	if left.Spec.RemovalPolicy != v1alpha1.RemovalClean {
-		t.Errorf("it leaves by %s, though its host stays", left.Spec.RemovalPolicy)
+		t.Errorf("the removal policy is %s, although the host stays", left.Spec.RemovalPolicy)
 	}
 	if err := s.admin.Delete(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
-	// If the host is destroyed during its cleanup, the cleanup would wait forever. The cache doesn't contain a
-	// Machine without the label, so no event reports its deletion.
+	// A host that is destroyed during its cleanup would be cleaned for ever. The Machine lacks the label, so the
+	// cache doesn't contain it, and no event reports its deletion.
 	s.until(
 		"a", "its host is given up", func(
 			i *v1alpha1.WindowsInstance) bool {
@@ -322,8 +322,8 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	s.nothingIsForbidden()
 }
 
-// Rights in the namespace of the Machine API are applied apart from the others, so they may be missing, come
-// later, and go again.
+// The rights in the namespace of the Machine API are applied separately. So they may be missing at first, be added
+// later, and be removed again.
 func TestWithoutRightsToReadMachinesTheOperatorGoesOn(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -340,7 +340,7 @@ func TestWithoutRightsToReadMachinesTheOperatorGoesOn(t *testing.T) {
 	s.machine("a", "10.0.0.1")
 	s.until("a", "the Machine is an instance", func(*v1alpha1.WindowsInstance) bool { return true })
 
-	// Watches that are there already go on without rights. They end with the API server.
+	// Existing watches continue without rights, until the API server restarts.
 	binding = s.revoke()
 	before := s.forbidden("/machines")
 	if err := errors.Join(s.lab.StopAPIServer(), s.lab.StartAPIServer(t.Context())); err != nil {
@@ -348,14 +348,15 @@ func TestWithoutRightsToReadMachinesTheOperatorGoesOn(t *testing.T) {
 	}
 	s.wait("Machines may not be read any more", func(context.Context) bool { return s.forbidden("/machines") > before+2 })
 	if _, err := s.view.Sets(t.Context(), true); !apierrors.IsForbidden(err) {
-		t.Errorf("sets that were known are taken to be none: %v", err)
+		t.Errorf("sets that were known count as missing: %v", err)
 	}
 	s.create(binding)
 	s.machine("b", "10.0.0.2")
 	s.until("b", "the next Machine is an instance", func(*v1alpha1.WindowsInstance) bool { return true })
 }
 
-// revoke takes the operator's rights in the namespace of the Machine API away, and answers how to give them back.
+// revoke removes the operator's rights in the namespace of the Machine API. It returns the binding, which restores
+// the rights.
 func (s *stage) revoke() *rbacv1.RoleBinding {
 	s.t.Helper()
 	list := &rbacv1.RoleBindingList{}
@@ -373,7 +374,7 @@ func (s *stage) revoke() *rbacv1.RoleBinding {
 	return binding
 }
 
-// forbidden counts how often the operator was refused a request.
+// forbidden counts the operator's refused requests.
 func (s *stage) forbidden(what string) (count int) {
 	s.t.Helper()
 	for request, err := range cluster.Requests(s.lab.AuditLog) {

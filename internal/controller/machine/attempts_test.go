@@ -11,7 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// vain creates Machines of the set one after the other. Each refuses the key. It returns the Machine that stays.
+// vain creates Machines of the set one after the other. The host of each Machine refuses the key. vain returns the
+// first Machine that is not replaced.
 func (y *yard) vain(names ...string) string {
 	y.t.Helper()
 	for _, name := range names {
@@ -19,7 +20,7 @@ func (y *yard) vain(names ...string) string {
 		y.machine(name, false)
 		y.refuses(name)
 		y.reconcile()
-		y.reconcile() // nothing is due, unless it stays
+		y.reconcile() // a second reconcile must do nothing
 		for _, left := range y.left() {
 			if left == name {
 				return name
@@ -37,11 +38,11 @@ func TestA19_ReplacingInVainEndsWhateverTheOperatorTakesTheTimeFor(t *testing.T)
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			y := newYard(t, 1) // it accepts the key, and came before
+			y := newYard(t, 1) // the host of this Machine accepts the key, and was created before the others
 			y.scale(2)
 			y.skew = skew
 			if stays := y.vain("x0", "x1", "x2", "x3", "x4"); stays != "x3" {
-				t.Fatalf("Machine %q stays, want x3; said %q", stays, y.said)
+				t.Fatalf("Machine %q is not replaced, want x3; events %q", stays, y.said)
 			}
 			if last := y.said[len(y.said)-1]; !strings.Contains(last, "W826") {
 				t.Errorf("said %q", last)
@@ -66,7 +67,7 @@ func TestA19_ASuccessorThatLetsUsInCountsWhateverTheOperatorTakesTheTimeFor(t *t
 			y.reconcile()
 			y.scale(3)
 			if stays := y.vain("x2", "x3", "x4", "x5"); stays != "x5" { // three more
-				t.Errorf("Machine %q stays, want x5; said %q", stays, y.said)
+				t.Errorf("Machine %q is not replaced, want x5; events %q", stays, y.said)
 			}
 		})
 	}
@@ -74,7 +75,7 @@ func TestA19_ASuccessorThatLetsUsInCountsWhateverTheOperatorTakesTheTimeFor(t *t
 
 func TestA19_WhatAnOperatorNotedOfReplacementsInVainCountsForTheNext(t *testing.T) {
 	t.Parallel()
-	y := newYard(t, 1) // it accepts the key, and came before
+	y := newYard(t, 1) // the host of this Machine accepts the key, and was created before the others
 	y.scale(2)
 	y.create(&corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.ReplacementsConfigMap},
@@ -82,7 +83,7 @@ func TestA19_WhatAnOperatorNotedOfReplacementsInVainCountsForTheNext(t *testing.
 	})
 	y.restart()
 	if stays := y.vain("x0"); stays != "x0" {
-		t.Fatalf("it is replaced, and three were in vain; said %q", y.said)
+		t.Fatalf("the Machine was replaced after three failed replacements; events %q", y.said)
 	}
 	y.restart()
 	y.scale(3)

@@ -19,7 +19,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// The other write may be a change of the status, which sends no event to this controller.
+// The other write may change the status, which sends no event to this controller. So the controller must retry by
+// itself.
 func TestAChangeOfAnInstanceThatMetAnothersWriteIsMadeLater(t *testing.T) {
 	t.Parallel()
 	machine := func(change func(*machinev1beta1.Machine)) func(*testing.T, client.Client) {
@@ -82,10 +83,10 @@ func TestAChangeOfAnInstanceThatMetAnothersWriteIsMadeLater(t *testing.T) {
 			test.then(t, q.api)
 			q.client = met(t, q.api)
 			if result := q.look(t); result.RequeueAfter != staleRetry {
-				t.Errorf("it is looked at again after %s", result.RequeueAfter)
+				t.Errorf("reconciled again after %s", result.RequeueAfter)
 			}
 			if test.is(q.present(t)) {
-				t.Fatal("it was done although another wrote")
+				t.Fatal("the change was made in spite of the other write")
 			}
 			q.look(t)
 			if i := q.present(t); !test.is(i) {
@@ -95,12 +96,12 @@ func TestAChangeOfAnInstanceThatMetAnothersWriteIsMadeLater(t *testing.T) {
 	}
 }
 
-// met is a client of an API server where another has just written what is changed first.
+// met returns a client that simulates another client's write just before the first change.
 func met(t *testing.T, api client.Client) client.Client {
 	t.Helper()
 	watching, ok := api.(client.WithWatch)
 	if !ok {
-		t.Fatalf("%T does not watch", api)
+		t.Fatalf("%T does not support watches", api)
 	}
 	isMet := false
 	return interceptor.NewClient(watching, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch,
@@ -113,7 +114,7 @@ func met(t *testing.T, api client.Client) client.Client {
 	}})
 }
 
-// present is the instance of Machine m; nil once it is gone.
+// present returns the instance of Machine m, or nil once it is deleted.
 func (q *queue) present(t *testing.T) *v1alpha1.WindowsInstance {
 	t.Helper()
 	i := &v1alpha1.WindowsInstance{}
@@ -132,7 +133,7 @@ func (q *queue) refuse(name string, why error) {
 	q.t.Helper()
 	watching, ok := q.api.(client.WithWatch)
 	if !ok {
-		q.t.Fatalf("%T does not watch", q.api)
+		q.t.Fatalf("%T does not support watches", q.api)
 	}
 	q.client = interceptor.NewClient(watching, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch,
 		o client.Object, options ...client.CreateOption) error {
@@ -143,7 +144,7 @@ func (q *queue) refuse(name string, why error) {
 	}})
 }
 
-// quota is what a ResourceQuota says.
+// quota returns the error of an exhausted ResourceQuota.
 func quota() error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "windowsinstances"}, "m", errors.New("exceeded quota"))
 }
@@ -161,7 +162,7 @@ func TestAnInstanceThatCantBeMadeKeepsNoOtherMachineWaiting(t *testing.T) {
 			q.provisioned("n", "10.0.0.2")
 			result, err := q.Reconcile(t.Context(), ctrl.Request{})
 			if (err != nil) != test.failed || !test.failed && result.RequeueAfter != nameRetry {
-				t.Errorf("it comes again after %s, %v", result.RequeueAfter, err)
+				t.Errorf("reconciled again after %s, %v", result.RequeueAfter, err)
 			}
 			n := &v1alpha1.WindowsInstance{}
 			if err = q.api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "n"}, n); err != nil {
@@ -169,13 +170,13 @@ func TestAnInstanceThatCantBeMadeKeepsNoOtherMachineWaiting(t *testing.T) {
 			}
 			q.client = q.api
 			if q.look(t); q.present(t) == nil {
-				t.Error("the instance is not made afterwards")
+				t.Error("the instance is not created later")
 			}
 		})
 	}
 }
 
-// Administrators of Machines don't read the operator's log.
+// Administrators of Machines don't read the operator's log, so the Machine must have the problem.
 func TestAnInstanceThatTheAPIServerRefusesIsAProblemOfItsMachineWhileItLasts(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
@@ -185,7 +186,7 @@ func TestAnInstanceThatTheAPIServerRefusesIsAProblemOfItsMachineWhileItLasts(t *
 	q.after(time.Minute, 1, nameRetry)
 	q.knows("when it has lasted", "exceeded quota")
 	if !strings.Contains(q.said[0], "m "+eventSetupFailure) || !strings.Contains(q.said[0], "exceeded quota") {
-		t.Errorf("at the Machine stands %q", q.said)
+		t.Errorf("the events of the Machine are %q", q.said)
 	}
 	q.client = q.api
 	q.after(nameRetry, 1, 0)

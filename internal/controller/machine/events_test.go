@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// provisioned makes a Machine of an address, with its host.
+// provisioned creates a Machine with an address and a host.
 func (q *queue) provisioned(name, address string) *machinev1beta1.Machine {
 	q.t.Helper()
 	m := &machinev1beta1.Machine{
@@ -31,7 +31,7 @@ func (q *queue) provisioned(name, address string) *machinev1beta1.Machine {
 	return m
 }
 
-// wrong returns the problems for the settings, and whether their controller was woken.
+// wrong returns the problems for the settings, and whether the settings controller was triggered.
 func (q *queue) wrong() (all []string, woken bool) {
 	for _, p := range q.options.Problems.Problems() {
 		all = append(all, p.Error())
@@ -44,7 +44,8 @@ func (q *queue) wrong() (all []string, woken bool) {
 	return all, woken
 }
 
-// An Event is gone after an hour, and the Machine is still none.
+// An event is deleted after an hour. After that, the problem must still be known, because the Machine is still no
+// node.
 func TestWhyAMachineBecomesNoNodeStaysKnownAfterItsEventExpired(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
@@ -57,14 +58,14 @@ func TestWhyAMachineBecomesNoNodeStaysKnownAfterItsEventExpired(t *testing.T) {
 	}
 	q.after(2*time.Hour, 1, 0)
 	if all, woken := q.wrong(); len(all) != 1 || woken || !strings.Contains(all[0], m.Name) {
-		t.Errorf("after the event expired: %q, woken %v", all, woken)
+		t.Errorf("after the event expired: %q, triggered %v", all, woken)
 	}
 	if err := q.api.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
 	q.after(time.Second, 1, 0)
 	if all, woken := q.wrong(); len(all) != 0 || !woken {
-		t.Errorf("without the Machine: %q, woken %v", all, woken)
+		t.Errorf("without the Machine: %q, triggered %v", all, woken)
 	}
 }
 
@@ -73,16 +74,16 @@ func TestAMachineWhoseAddressIsNotGivenUpStaysKnown(t *testing.T) {
 	q := newQueue(t, "a")
 	q.after(0, 0, time.Minute)
 	if all, _ := q.wrong(); len(all) != 0 {
-		t.Errorf("before it has lasted: %q", all)
+		t.Errorf("before the waiting time is over: %q", all)
 	}
 	q.after(time.Minute, 1, 0)
 	if all, woken := q.wrong(); len(all) != 1 || !woken || !strings.Contains(all[0], "Machine m ") {
-		t.Errorf("when it has lasted: %q, woken %v", all, woken)
+		t.Errorf("after the waiting time: %q, triggered %v", all, woken)
 	}
 	q.gone("a")
 	q.after(time.Second, 1, 0)
 	if all, woken := q.wrong(); len(all) != 0 || !woken {
-		t.Errorf("when the address is free: %q, woken %v", all, woken)
+		t.Errorf("after the address was released: %q, triggered %v", all, woken)
 	}
 }
 
@@ -107,7 +108,8 @@ func TestOfMachinesThatBecomeNoNodesForOneReasonFewAreNamed(t *testing.T) {
 	}
 }
 
-// booting makes a Machine that has no address yet but its name, as vSphere's have until VMware Tools run.
+// booting creates a Machine that has a name but no address yet. vSphere's Machines are like this until VMware Tools
+// run.
 func (q *queue) booting(name string) *machinev1beta1.Machine {
 	q.t.Helper()
 	m := q.provisioned(name, "")
@@ -180,7 +182,7 @@ func TestAnAddressThatTwoMachinesHaveIsAProblemWhenItLasts(t *testing.T) {
 	q.knows("when it has lasted", "W103")
 }
 
-// Whatever becomes unknown for a while, the Machines are what they were.
+// If the platform is unknown for a while, the problems of Machines must stay known.
 func TestWhatIsWrongWithMachinesStaysKnownWhileThePlatformIsNot(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "a")

@@ -77,7 +77,7 @@ func TestAMachineThatFailedHasNoHost(t *testing.T) {
 		exists bool
 	}{
 		"it runs":                 {machinev1beta1.PhaseRunning, false, true},
-		"it failed":               {machinev1beta1.PhaseFailed, false, false}, // and stays until a user deletes it
+		"it failed":               {machinev1beta1.PhaseFailed, false, false}, // it stays until a user deletes it
 		"it failed, and leaves":   {machinev1beta1.PhaseFailed, true, true},
 		"nobody has looked at it": {"", false, true},
 	} {
@@ -94,7 +94,7 @@ func TestAMachineThatFailedHasNoHost(t *testing.T) {
 	}
 }
 
-// The cache of a suspended leader contains old objects.
+// The cache of a leader that was suspended has old objects.
 func TestOnlyTheInstanceThatWasSeenIsDiscarded(t *testing.T) {
 	t.Parallel()
 	seen := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "1",
@@ -104,7 +104,7 @@ func TestOnlyTheInstanceThatWasSeenIsDiscarded(t *testing.T) {
 	there.UID, there.ResourceVersion = "2", "7"
 	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(there).Build()
 	if err := (&Reconciler{client: api}).discard(t.Context(), seen); !errors.Is(err, errChanged) {
-		t.Errorf("it is not looked at again: %v", err)
+		t.Errorf("the instance is not reconciled again: %v", err)
 	}
 	got := &v1alpha1.WindowsInstance{}
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(there), got); err != nil || !got.DeletionTimestamp.IsZero() ||

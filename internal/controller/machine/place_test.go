@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/rollout"
 )
 
-// mayGo asks for a place for another node.
+// mayGo reports whether another node may get a slot.
 func (y *yard) mayGo(name string) bool {
 	y.t.Helper()
 	i := y.instance(name)
@@ -40,7 +40,7 @@ func (y *yard) mayGo(name string) bool {
 	return has
 }
 
-// immutable is an API server with an immutable list of slots.
+// immutable is an API server where the list of slots can't be changed.
 type immutable struct{ client.Client }
 
 func (c immutable) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
@@ -72,10 +72,10 @@ func TestAListOfPlacesThatCanNotBeWrittenIsToldOfMachines(t *testing.T) {
 	}
 }
 
-// lateDeletion is the maximum time until a deletion without a response arrives.
+// lateDeletion is the longest time until a deletion that was not answered takes effect.
 const lateDeletion = 2 * time.Minute
 
-// unresponsive has the deletion of m0 time out.
+// unresponsive makes the deletion of m0 time out.
 func unresponsive(t *testing.T) *yard {
 	t.Helper()
 	y := newYard(t, 3)
@@ -83,7 +83,7 @@ func unresponsive(t *testing.T) *yard {
 	y.refuses("m0")
 	y.denied = apierrors.NewTimeoutError("away", 1)
 	if _, err := y.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-		t.Fatal("it is not tried again")
+		t.Fatal("the deletion is not retried")
 	}
 	y.denied = nil
 	return y
@@ -93,13 +93,13 @@ func TestAMachineKeepsItsPlaceWhileItsDeletionMayArrive(t *testing.T) {
 	t.Parallel()
 	y := unresponsive(t)
 	if y.mayGo("m1") {
-		t.Error("another goes ahead, and the Machine may be deleted")
+		t.Error("another node gets a slot, although the Machine may be deleted")
 	}
 	y.restart()
-	y.reconcile() // by whoever leads then, at once
+	y.reconcile() // a new operator does this at once
 	y.want("m1", "m2")
 	if y.mayGo("m1") {
-		t.Error("another goes ahead, and the budget is 1")
+		t.Error("another node gets a slot, although the budget is one")
 	}
 }
 
@@ -128,48 +128,49 @@ func TestAMachineThatIsNotToGoAnyMoreGivesItsPlaceBack(t *testing.T) {
 			y.reconcile()
 			y.want("m0", "m1", "m2")
 			if y.mayGo("m1") {
-				t.Error("another goes ahead, and the deletion may arrive still")
+				t.Error("another node gets a slot, although the deletion may still take effect")
 			}
 			y.clock = y.clock.Add(lateDeletion)
 			y.reconcile()
 			y.want("m0", "m1", "m2")
 			if !y.mayGo("m1") {
-				t.Error("nobody uses the place, and nobody gets it")
+				t.Error("the slot is free, but no other node gets it")
 			}
 		})
 	}
 }
 
-// Its host is asked again, because its refusal is too old.
+// The refusal is too old, so the operator asks the host again first.
 func TestAMachineWhoseHostIsAskedAgainKeepsItsPlaceWhileItsDeletionMayArrive(t *testing.T) {
 	t.Parallel()
 	y := unresponsive(t)
 	y.clock = y.clock.Add(31 * time.Second)
 	y.reconcile()
 	if y.mayGo("m1") {
-		t.Error("another goes ahead, and the deletion may arrive still")
+		t.Error("another node gets a slot, although the deletion may still take effect")
 	}
 }
 
-// Without a key, it is unknown which Machines must be replaced.
+// Without a key, it is unknown which Machines must be replaced. The slot must still be released.
 func TestAPlaceOfAMachineIsGivenBackWithoutAKey(t *testing.T) {
 	t.Parallel()
 	y := unresponsive(t)
 	y.cached.err = contract.NewProblem(contract.ReasonPrivateKeyMissing, "gone")
 	result, err := y.Reconcile(t.Context(), ctrl.Request{})
 	if err != nil || result.RequeueAfter == 0 || y.mayGo("m1") {
-		t.Errorf("%+v, %v; or its place is given back at once", result, err)
+		t.Errorf("%+v, %v; or the slot was released at once", result, err)
 	}
 	y.clock = y.clock.Add(lateDeletion)
 	if _, err = y.Reconcile(t.Context(), ctrl.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	if y.want("m0", "m1", "m2"); !y.mayGo("m1") {
-		t.Error("nobody uses the place, and nobody gets it")
+		t.Error("the slot is free, but no other node gets it")
 	}
 }
 
-// restored takes from instances what a backup does not bring back, their status. Their Machines still name their Nodes.
+// restored simulates a backup: it deletes the statuses of instances, which a backup does not restore. Their Machines
+// still name their Nodes.
 func (y *yard) restored(names ...string) {
 	y.t.Helper()
 	for _, name := range names {
@@ -189,7 +190,7 @@ func (y *yard) restored(names ...string) {
 	}
 }
 
-// closed has the only maintenance window begin days later.
+// closed sets a maintenance window that begins only days later.
 func (y *yard) closed() {
 	y.t.Helper()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
@@ -198,7 +199,8 @@ func (y *yard) closed() {
 	y.create(config)
 }
 
-// Only the Machine still shows that its host is a node. The node's pods run normally.
+// After a restore, only the Machine shows that its host is a node. The node's pods run normally, so a replacement
+// needs a slot.
 func TestA18_AMachineWhoseInstanceLostItsStatusIsReplacedLikeAnyWhoseNodeServes(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -244,9 +246,9 @@ func TestAMachineWhoseInstanceLostItsStatusKeepsItsPlaceWhileItsDeletionMayArriv
 	y.refuses("m0")
 	y.denied = apierrors.NewTimeoutError("away", 1)
 	if _, err := y.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-		t.Fatal("it is not tried again")
+		t.Fatal("the deletion is not retried")
 	}
 	if y.mayGo("m1") {
-		t.Error("another goes ahead, and the Machine may be deleted")
+		t.Error("another node gets a slot, although the Machine may be deleted")
 	}
 }

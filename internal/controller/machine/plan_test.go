@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// running is a Machine with a host, as old as the number says.
+// running returns a Machine with a host. A higher age means an older Machine.
 func running(name string, age int, edit func(*inventory.Machine)) inventory.Machine {
 	m := inventory.Machine{
 		Name: name, Namespace: contract.MachineAPINamespace, UID: types.UID("uid-" + name),
@@ -31,7 +31,7 @@ func running(name string, age int, edit func(*inventory.Machine)) inventory.Mach
 	return m
 }
 
-// made is the instance that a Machine of running was projected onto.
+// made returns the instance that was created from a Machine of running.
 func made(name string, edit func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
 	reading := inventory.ReadMachine(running(name, 0, nil), "aws", nil)
 	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -52,7 +52,7 @@ func at(address string) func(*inventory.Machine) {
 	}
 }
 
-// steps is a plan in short: names.
+// steps is the summary of a plan: the names of objects.
 type steps struct {
 	Create, Update, Leave, Pause, Resume, Waits []string
 	Rejected                                    map[string]contract.Reason

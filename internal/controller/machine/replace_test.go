@@ -28,7 +28,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
-// keyIs is the private key as a caller reads it.
+// keyIs returns the private key, as another controller would.
 type keyIs struct {
 	hash string
 	err  error
@@ -38,20 +38,20 @@ func (k *keyIs) PrivateKey(context.Context) (credential.Key, error) {
 	return credential.Key{Hash: k.hash}, k.err
 }
 
-// yard is a cluster with one MachineSet, whose Machines are all nodes that were entered with key a.
+// yard is a cluster with one MachineSet. All its Machines are nodes that accepted key a.
 type yard struct {
 	*Reconciler
 	t            *testing.T
 	api          client.WithWatch
 	cached, live *keyIs
 	clock        time.Time
-	// skew is by how much the operator's clock is ahead of the API server's, which is clock.
+	// skew is by how much the operator's clock is ahead of clock, the API server's clock.
 	skew   time.Duration
 	said   []string
 	denied error
-	// byCloud means that someone else deletes the Machine.
+	// byCloud means that another client deletes the Machine.
 	byCloud bool
-	// stale are Machines as a cache that lags behind shows them.
+	// stale has Machines as a stale cache shows them.
 	stale map[string]*machinev1beta1.Machine
 }
 
@@ -60,7 +60,7 @@ func (y *yard) Eventf(regarding, _ runtime.Object, _, reason, _, note string, ar
 	y.said = append(y.said, name+" "+reason+" "+fmt.Sprintf(note, args...))
 }
 
-// lagging reads Machines through the cache.
+// lagging reads Machines through the stale cache.
 type lagging struct {
 	client.Reader
 	y *yard
@@ -95,7 +95,7 @@ func newYard(t *testing.T, replicas int) *yard {
 			requested := (&client.DeleteOptions{}).ApplyOptions(options)
 			if requested.Preconditions == nil || requested.Preconditions.ResourceVersion == nil ||
 				*requested.Preconditions.UID != o.GetUID() {
-				t.Error("a Machine is deleted that nobody looked at")
+				t.Error("a Machine was deleted without a check of its version")
 			}
 			return c.Delete(ctx, o, options...)
 		}}).Build()
@@ -109,10 +109,10 @@ func newYard(t *testing.T, replicas int) *yard {
 	return y
 }
 
-// now is what the operator takes the time for.
+// now returns the time of the operator's clock.
 func (y *yard) now() time.Time { return y.clock.Add(y.skew) }
 
-// restart is another operator.
+// restart simulates a new operator process.
 func (y *yard) restart() {
 	view := NewView(y.api)
 	var reader client.Reader = lagging{y.api, y}
@@ -176,7 +176,8 @@ func (y *yard) machine(name string, joined bool) {
 	})
 }
 
-// refuses has a host refuse the present key so often and for so long that its Machine is due.
+// refuses simulates a host that has refused the present key so often and for so long that its Machine must be
+// replaced.
 func (y *yard) refuses(names ...string) {
 	y.t.Helper()
 	for _, name := range names {
@@ -203,7 +204,7 @@ func (y *yard) reconcile() ctrl.Result {
 	return result
 }
 
-// left are the Machines that are there.
+// left returns the names of the remaining Machines.
 func (y *yard) left() (names []string) {
 	y.t.Helper()
 	list := &machinev1beta1.MachineList{}
@@ -216,7 +217,7 @@ func (y *yard) left() (names []string) {
 	return names
 }
 
-// gone takes a Machine away, and its instance and Node with it.
+// gone deletes a Machine, its instance and its Node.
 func (y *yard) gone(name string) {
 	y.t.Helper()
 	y.byCloud = true
@@ -235,7 +236,7 @@ func (y *yard) gone(name string) {
 func (y *yard) want(names ...string) {
 	y.t.Helper()
 	if got := y.left(); !slices.Equal(got, names) {
-		y.t.Fatalf("Machines %v are left, want %v; said %q", got, names, y.said)
+		y.t.Fatalf("the remaining Machines are %v, want %v; events %q", got, names, y.said)
 	}
 }
 
@@ -249,7 +250,7 @@ func TestA18_MachinesWithAnEarlierKeyAreReplacedOneByOne(t *testing.T) {
 	y.want("m0", "m1", "m2")
 	y.refuses("m0", "m1", "m2")
 	if result := y.reconcile(); result.RequeueAfter != recheck {
-		t.Errorf("again after %s", result.RequeueAfter)
+		t.Errorf("reconciled again after %s", result.RequeueAfter)
 	}
 	y.want("m1", "m2")
 	y.restart() // the deleted Machine counts as missing for any operator
@@ -289,7 +290,7 @@ func TestAHostIsAskedAlthoughItsLastQuestionIsOfATimeToCome(t *testing.T) {
 	y.clock = y.clock.Add(72 * time.Hour)
 	y.reconcile()
 	if requested := y.instance("m0").Annotations[contract.TryKeyAnnotation]; requested != y.clock.Format(time.RFC3339) {
-		t.Errorf("its host is asked at %q", requested)
+		t.Errorf("the host is asked at %q", requested)
 	}
 }
 
@@ -298,21 +299,21 @@ func TestA18_AMachineIsReplacedOnlyAfterItsHostWasAskedAgain(t *testing.T) {
 	y := newYard(t, 2)
 	y.rotate("b")
 	y.refuses("m0")
-	y.clock = y.clock.Add(72 * time.Hour) // the budget was spent, and now it is not
+	y.clock = y.clock.Add(72 * time.Hour) // the budget was used up until now
 	y.reconcile()
 	y.want("m0", "m1")
 	requested := y.instance("m0").Annotations[contract.TryKeyAnnotation]
 	if requested != y.clock.Format(time.RFC3339) {
-		t.Errorf("its host is asked at %q", requested)
+		t.Errorf("the host is asked at %q", requested)
 	}
 	y.clock = y.clock.Add(10 * time.Second)
 	y.reconcile()
 	y.want("m0", "m1")
 	if again := y.instance("m0").Annotations[contract.TryKeyAnnotation]; again != requested {
-		t.Errorf("it is asked once more before it could answer: %q", again)
+		t.Errorf("the host is asked again before it could answer: %q", again)
 	}
 	if y.instance("m1").Annotations[contract.TryKeyAnnotation] != "" {
-		t.Error("a host is asked that has refused nothing")
+		t.Error("a host is asked that has refused no key")
 	}
 	y.refuses("m0")
 	y.reconcile()
@@ -338,7 +339,7 @@ func TestA18_AKeyThatComesBackReplacesNobodyWhoHasIt(t *testing.T) {
 	y.reconcile()
 	y.want("m0", "m1", "m2")
 	y.rotate("b")
-	y.live.hash = "a" // the cache has not seen yet that it is back
+	y.live.hash = "a" // the cache does not show yet that the key is back
 	y.reconcile()
 	y.want("m0", "m1", "m2")
 }
@@ -366,7 +367,7 @@ func TestA19_MostOfASetRefuseTheKeyAndItHealsOneByOne(t *testing.T) {
 	y.want("m0", "y")
 	y.gone("x")
 	y.machine("n", false)
-	y.reconcile() // the successor is on its way
+	y.reconcile() // the successor is being created
 	y.want("m0", "n", "y")
 	y.gone("n")
 	y.machine("n1", true)
@@ -380,9 +381,9 @@ func TestTimeAloneMakesAMachineDue(t *testing.T) {
 	y.scale(1)
 	y.machine("x", false)
 	y.refuses("x")
-	y.clock = y.clock.Add(-time.Hour + time.Minute) // it refuses for a minute
+	y.clock = y.clock.Add(-time.Hour + time.Minute) // the host has refused the key for a minute
 	if result := y.reconcile(); result.RequeueAfter != DefaultRefusalTimeout-time.Minute {
-		t.Errorf("again after %s", result.RequeueAfter)
+		t.Errorf("reconciled again after %s", result.RequeueAfter)
 	}
 	y.want("x")
 	y.clock = y.clock.Add(DefaultRefusalTimeout - time.Minute)
@@ -509,7 +510,7 @@ func TestAMachineThatChangedMeanwhileIsNotDeleted(t *testing.T) {
 	y.want("m0", "m1")
 }
 
-// nodeIs has kubelet report whether it is Ready, for an hour already, as the operator saw.
+// nodeIs simulates a kubelet that has reported for an hour whether it is Ready.
 func (y *yard) nodeIs(name string, ready corev1.ConditionStatus) {
 	y.t.Helper()
 	node := &corev1.Node{}
@@ -533,7 +534,7 @@ func TestADeletionThatIsRefusedIsSaid(t *testing.T) {
 	y.refuses("m0")
 	y.denied = apierrors.NewForbidden(machinev1beta1.Resource("machines"), "m0", errors.New("a policy says no"))
 	if _, err := y.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-		t.Error("it is not tried again")
+		t.Error("the deletion is not retried")
 	}
 	if len(y.said) != 1 || !strings.HasPrefix(y.said[0], "m0 "+eventDeletionFailed) ||
 		!strings.Contains(y.said[0], "a policy says no") {
@@ -551,7 +552,7 @@ func TestWithoutAKeyNobodyIsReplaced(t *testing.T) {
 	y.refuses("m0")
 	y.cached.err = contract.NewProblem(contract.ReasonPrivateKeyMissing, "none")
 	if result := y.reconcile(); result.RequeueAfter != 0 {
-		t.Errorf("again after %s", result.RequeueAfter)
+		t.Errorf("reconciled again after %s", result.RequeueAfter)
 	}
 	y.cached.err, y.live.err = nil, contract.NewProblem(contract.ReasonPrivateKeyInvalid, "encrypted")
 	y.reconcile()
@@ -577,7 +578,7 @@ func TestReplacingInVainEnds(t *testing.T) {
 	if last := y.said[len(y.said)-1]; !strings.Contains(last, "W826") {
 		t.Errorf("said %q", last)
 	}
-	y.rotate("c") // another key, another chance
+	y.rotate("c") // another key is another chance
 	y.refuses("x3")
 	y.reconcile()
 	y.want()
@@ -608,7 +609,7 @@ func TestA19_ReplacingInVainEndsThoughTheOperatorIsRestarted(t *testing.T) {
 		Name: contract.ReplacementsConfigMap}}); err != nil {
 		t.Fatal(err)
 	}
-	y.reconcile() // the administrator has mended what was wrong
+	y.reconcile() // the administrator has repaired the cause
 	y.want()
 }
 
@@ -617,7 +618,8 @@ func refusal() error {
 	return apierrors.NewForbidden(machinev1beta1.Resource("machines"), "x", errors.New("a webhook says no"))
 }
 
-// undeleted has three Machines of six noted for a deletion that does not come about, and so often as to be in vain.
+// undeleted records three of six Machines as replaced, but their deletions fail. Three failed replacements are the
+// limit.
 func undeleted(t *testing.T, denied error) *yard {
 	t.Helper()
 	y := newYard(t, 3)
@@ -625,13 +627,13 @@ func undeleted(t *testing.T, denied error) *yard {
 	four := intstr.FromInt32(4)
 	y.create(&v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
 		Spec: v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxUnavailable: &four}}})
-	y.denied, y.clock = denied, y.clock.Add(time.Minute) // those that accept the key came before
+	y.denied, y.clock = denied, y.clock.Add(time.Minute) // the Machines whose hosts accept the key were created before
 	for n := range maxReplacements {
 		name := fmt.Sprintf("x%d", n)
 		y.machine(name, false)
 		y.refuses(name)
 		if _, err := y.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-			t.Fatal("it is not tried again")
+			t.Fatal("the deletion is not retried")
 		}
 	}
 	y.want("m0", "m1", "m2", "x0", "x1", "x2")
@@ -654,7 +656,7 @@ func TestADeletionThatDidNotComeAboutIsNoReplacementInVain(t *testing.T) {
 			for n := range maxReplacements {
 				y.gone(fmt.Sprintf("x%d", n))
 			}
-			y.machine("n0", false) // now three were
+			y.machine("n0", false) // now there are three failed replacements
 			y.refuses("n0")
 			y.reconcile()
 			y.want("m0", "m1", "m2", "n0")

@@ -23,15 +23,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/problem"
 )
 
-// queue is a cluster where Machine m waits for its address: instances that a user created have it, and are being
-// removed.
+// queue is a cluster where Machine m waits for its address. Instances that a user created have this address, and are
+// being removed.
 type queue struct {
 	*Reconciler
 	t     *testing.T
 	api   client.Client
 	kinds kinds
 	clock time.Time
-	// platform is where the cluster runs.
+	// platform is the cluster's platform.
 	platform contract.Platform
 	// unknown is why the platform is unknown, or nil.
 	unknown error
@@ -67,7 +67,7 @@ func newQueue(t *testing.T, holders ...string) *queue {
 	return q
 }
 
-// kinds reads past the cache, and has the CRD of Machines unless it is absent.
+// kinds reads without the cache. It has the CRD of Machines unless absent is set.
 type kinds struct {
 	client.Reader
 	absent bool
@@ -83,7 +83,7 @@ func (k *kinds) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 	return nil
 }
 
-// Whoever deletes the CRD of Machines has deleted no host.
+// A user who deletes the CRD of Machines has not deleted any host.
 func TestA80_AnInstanceStaysWhoseMachineVanishesWithItsKind(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
@@ -98,21 +98,21 @@ func TestA80_AnInstanceStaysWhoseMachineVanishesWithItsKind(t *testing.T) {
 	}
 	q.kinds.absent = true
 	if _, err := q.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-		t.Error("nobody says why the instance stays")
+		t.Error("no event says why the instance stays")
 	}
 	if err := q.api.Get(t.Context(), key, &v1alpha1.WindowsInstance{}); err != nil {
-		t.Fatalf("the instance does not stay: %v", err)
+		t.Fatalf("the instance was deleted: %v", err)
 	}
 	q.kinds.absent = false
 	if _, err := q.Reconcile(t.Context(), ctrl.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.api.Get(t.Context(), key, &v1alpha1.WindowsInstance{}); !apierrors.IsNotFound(err) {
-		t.Errorf("its Machine is gone, and the instance stays: %v", err)
+		t.Errorf("the Machine was deleted, but the instance stays: %v", err)
 	}
 }
 
-// Reconcile leaves out the replacement of Machines.
+// Reconcile omits the replacement of Machines.
 func (q *queue) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	v, err := q.read(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func (q *queue) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	return ctrl.Result{RequeueAfter: again}, err
 }
 
-// restart is another operator.
+// restart simulates a new operator process.
 func (q *queue) restart() {
 	q.Reconciler = &Reconciler{client: q.api, machines: q.api, live: &q.kinds, events: q,
 		hasAddress: func(context.Context, string) bool { return false },
@@ -136,7 +136,7 @@ func (q *queue) restart() {
 			}}}
 }
 
-// gone lets go of an instance that leaves.
+// gone removes the finalizer of an instance that is being deleted.
 func (q *queue) gone(name string) {
 	q.t.Helper()
 	i := &v1alpha1.WindowsInstance{}
@@ -158,7 +158,8 @@ func (q *queue) after(passed time.Duration, logged int, again time.Duration) {
 		q.t.Fatal(err)
 	}
 	if len(q.said) != logged || result.RequeueAfter != again {
-		q.t.Fatalf("said %q, and comes again after %s; want %d events, and %s", q.said, result.RequeueAfter, logged, again)
+		q.t.Fatalf("events %q, reconciled again after %s; want %d events, and %s",
+			q.said, result.RequeueAfter, logged, again)
 	}
 }
 
@@ -171,7 +172,7 @@ func TestAMachineSaysThatItsAddressIsNotGivenUp(t *testing.T) {
 	for _, part := range []string{"m " + eventSetupFailure + " ReadAddressDuplicate", "W103", "10.0.0.1", "WindowsInstance a ",
 		"spec.removalPolicy", "Force"} {
 		if !strings.Contains(q.said[0], part) {
-			t.Errorf("%q does not say %q", q.said[0], part)
+			t.Errorf("%q lacks %q", q.said[0], part)
 		}
 	}
 	q.after(time.Second, 1, 0)

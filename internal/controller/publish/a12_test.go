@@ -21,8 +21,7 @@ import (
 	labcluster "github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// The steps follow each other on one API server, because starting one takes longer than all of
-// them.
+// The steps share one API server, because starting one takes longer than all steps.
 func TestA12_TheServicesManifestIsPublishedKeptAndRetired(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, true)
@@ -30,7 +29,7 @@ func TestA12_TheServicesManifestIsPublishedKeptAndRetired(t *testing.T) {
 	desired := p.current(t, "")
 
 	t.Run("it exists, parses and is immutable", func(t *testing.T) { itExists(t, p, desired) })
-	t.Run("it is restored when it is deleted", func(t *testing.T) {
+	t.Run("it is restored after a deletion", func(t *testing.T) {
 		before := p.manifest(t.Context(), t, desired.ConfigMapName())
 		if err := p.admin.Delete(t.Context(), before.DeepCopy()); err != nil {
 			t.Fatal(err)
@@ -42,8 +41,8 @@ func TestA12_TheServicesManifestIsPublishedKeptAndRetired(t *testing.T) {
 		func(t *testing.T) { theSecretIsRestored(t, p, desired) })
 	t.Run("daemons may read it and nothing else", func(t *testing.T) { daemonsMayReadIt(t, p, desired) })
 	t.Run("a status update does nothing", func(t *testing.T) { aStatusUpdateDoesNothing(t, p) })
-	t.Run("a stale version is removed when no node uses it", func(t *testing.T) { aStaleOneIsRemoved(t, p, desired) })
-	t.Run("the rights are enough", func(t *testing.T) {
+	t.Run("an old revision is deleted when no node uses it", func(t *testing.T) { aStaleOneIsRemoved(t, p, desired) })
+	t.Run("the rights are sufficient", func(t *testing.T) {
 		for _, r := range p.requests(t, func(r labcluster.Request) bool { return r.Code == 403 }) {
 			t.Errorf("refused: %s %s", r.Verb, r.URI)
 		}
@@ -54,21 +53,21 @@ func itExists(t *testing.T, p *plane, desired blueprint.Desired) {
 	t.Helper()
 	c := p.manifest(t.Context(), t, desired.ConfigMapName())
 	if c == nil {
-		t.Fatal("it does not exist")
+		t.Fatal("the ConfigMap does not exist")
 	}
 	m, err := contract.ManifestFromConfigMap(c.Data)
 	if err != nil || m.Digest() != desired.Manifest.Digest() {
-		t.Errorf("it reads as %s, %v", m.Digest(), err)
+		t.Errorf("the ConfigMap decodes to %s, %v", m.Digest(), err)
 	}
 	c.Data = maps.Clone(c.Data)
 	c.Data["services"] = "[]"
 	if err = p.admin.Update(t.Context(), c); !apierrors.IsInvalid(err) {
-		t.Errorf("changing it gives %v", err)
+		t.Errorf("a change returns %v", err)
 	}
 }
 
-// aForeignOneIsReplaced puts other content under the same name, which is a race against the
-// operator that may need some tries to win.
+// aForeignOneIsReplaced puts other content under the same name. The operator may restore its own content first, so
+// several tries may be needed.
 func aForeignOneIsReplaced(t *testing.T, p *plane, desired blueprint.Desired) {
 	t.Helper()
 	yes := true
@@ -142,7 +141,7 @@ func theSecretIsRestored(t *testing.T, p *plane, desired blueprint.Desired) {
 			})
 	}
 	if again := p.current(t, ""); again.Revision != desired.Revision {
-		t.Errorf("the version changed to %s", again.Revision)
+		t.Errorf("the revision changed to %s", again.Revision)
 	}
 }
 
@@ -154,12 +153,12 @@ func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 			client.MatchingFields{metav1.ObjectNameField: name})
 	}
 	if err := read(desired.ConfigMapName()); err != nil {
-		t.Errorf("reading it: %v", err)
+		t.Errorf("reading the ConfigMap: %v", err)
 	}
 	watched, err := daemon.Watch(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace),
 		client.MatchingFields{metav1.ObjectNameField: desired.ConfigMapName()})
 	if err != nil {
-		t.Errorf("watching it: %v", err)
+		t.Errorf("watching the ConfigMap: %v", err)
 	} else {
 		watched.Stop()
 	}
@@ -168,7 +167,7 @@ func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 			client.MatchingFields{metav1.ObjectNameField: name})
 	}
 	if err = inside(desired.SecretName()); err != nil {
-		t.Errorf("reading its Secret: %v", err)
+		t.Errorf("reading the Secret: %v", err)
 	}
 	p.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
 		Name: contract.PrivateKeySecret}})
@@ -190,19 +189,19 @@ func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 	p.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
 		Name: contract.InstancesConfigMap}})
 	if err = read(contract.InstancesConfigMap); !apierrors.IsForbidden(err) {
-		t.Errorf("reading another: %v", err)
+		t.Errorf("reading another ConfigMap: %v", err)
 	}
 	if err = daemon.List(t.Context(), &corev1.ConfigMapList{},
 		client.InNamespace(contract.OperatorNamespace)); !apierrors.IsForbidden(err) {
-		t.Errorf("listing all: %v", err)
+		t.Errorf("listing all ConfigMaps: %v", err)
 	}
 }
 
-// restingPolls is how many polls in a row must find nothing new: about half a second.
+// restingPolls is the number of polls in a row that must find no new request: about half a second.
 const restingPolls = 25
 
-// aStatusUpdateDoesNothing changes what is no input, then what is one, and sees that only the
-// second was looked at: each look reads the bootstrap secret.
+// aStatusUpdateDoesNothing makes changes that are irrelevant, and one that is relevant. Only after the relevant
+// change, the operator may read the facts. Each read of the facts reads the bootstrap Secret.
 func aStatusUpdateDoesNothing(t *testing.T, p *plane) {
 	t.Helper()
 	looks := func() int {
@@ -240,7 +239,7 @@ func aStatusUpdateDoesNothing(t *testing.T, p *plane) {
 		return len(problems) == 1 && problems[0].Reason == contract.ReasonNetworkUnsupported, nil
 	})
 	if now := looks(); now != before+1 {
-		t.Errorf("the operator looked %d times at five status updates and one change", now-before)
+		t.Errorf("the operator read the facts %d times after five status updates and one change", now-before)
 	}
 	network.Spec.DefaultNetwork.OVNKubernetesConfig.HybridOverlayConfig = &operatorv1.HybridOverlayConfig{
 		HybridClusterNetwork: []operatorv1.ClusterNetworkEntry{{CIDR: "10.132.0.0/14", HostPrefix: 23}},
@@ -249,7 +248,7 @@ func aStatusUpdateDoesNothing(t *testing.T, p *plane) {
 		t.Fatal(err)
 	}
 	if again := p.current(t, ""); again.Revision != version {
-		t.Errorf("the version changed from %s to %s", version, again.Revision)
+		t.Errorf("the revision changed from %s to %s", version, again.Revision)
 	}
 }
 
@@ -287,13 +286,13 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 		t.Fatal(err)
 	}
 	if again := p.current(t, second.Revision); again.Revision != first.Revision {
-		t.Errorf("the same content has the versions %s and %s", first.Revision, again.Revision)
+		t.Errorf("the same content has the revisions %s and %s", first.Revision, again.Revision)
 	}
 	gone(second)
 	eventually(t, "waiting for the role to follow", reads(first.ConfigMapName()))
 
-	// And to the second again: the first is used by the node only. It stays until the node has
-	// moved on, however long ago it stopped being current.
+	// The second revision is desired again. Only the node uses the first one. It must stay until the node has left
+	// it, no matter how long ago it was current.
 	config.Spec.Logging.Debug = true
 	if err := p.admin.Update(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -310,7 +309,7 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 			return p.manifest(ctx, t, bystander.Name) == nil, nil
 		})
 	if p.manifest(t.Context(), t, first.ConfigMapName()) == nil {
-		t.Fatal("the one that the node uses is gone")
+		t.Fatal("the revision that the node uses was deleted")
 	}
 	moved := node.DeepCopy()
 	moved.Annotations = map[string]string{contract.RevisionAnnotation: second.Revision,

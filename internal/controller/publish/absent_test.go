@@ -26,7 +26,7 @@ func (serverVersion) ServerVersion() (*version.Info, error) {
 	return &version.Info{GitVersion: "v1.36.3"}, nil
 }
 
-// kubeadmObjects are what a cluster of kubeadm's has, with what settings name.
+// kubeadmObjects returns the objects of a cluster of kubeadm, and the objects that the settings name.
 func kubeadmObjects(t *testing.T) []client.Object {
 	t.Helper()
 	ca, err := clustertest.Certificate("ca")
@@ -80,7 +80,7 @@ func TestA80_NoObjectThatIsAbsentPublishesAnotherRevision(t *testing.T) {
 	w.publish(t)
 	want := w.current(t)
 	if len(want.KubeletFragment) == 0 || len(want.Confidential.Trust) != 1 || len(want.Confidential.PullSecret) == 0 {
-		t.Fatalf("the settings are not in force: %+v", want.Rejected)
+		t.Fatalf("the settings are not in effect: %+v", want.Rejected)
 	}
 	for _, object := range all {
 		check := func(when string) {
@@ -107,7 +107,7 @@ func TestA80_NoObjectThatIsAbsentPublishesAnotherRevision(t *testing.T) {
 	}
 }
 
-// While something keeps every revision from being published, the rollout follows the settings already.
+// If no revision can be published, the rollout already follows the new settings.
 func TestA80_SettingsAreRememberedAlsoWhileNoRevisionCanBePublished(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
@@ -135,6 +135,6 @@ func TestA80_SettingsAreRememberedAlsoWhileNoRevisionCanBePublished(t *testing.T
 	last, err := cluster.Remembered(t.Context(), w.client, contract.OperatorNamespace)
 	if err != nil || last.Spec.Rollout.MaxConcurrentJoins != 7 ||
 		last.Status.DesiredRevision != before.Status.DesiredRevision {
-		t.Errorf("remembered are %+v, %v", last, err)
+		t.Errorf("the saved settings are %+v, %v", last, err)
 	}
 }

@@ -20,12 +20,10 @@ import (
 	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
-// injected is how many CAs the cluster adds by itself, where it has a proxy or CAs for
-// one.
+// injected is the number of CAs that the cluster itself adds, if it has a proxy or CAs for a proxy.
 const injected = 2
 
-// Each step is what an administrator does, followed by what is published of it. The steps follow
-// each other on one API server.
+// Each step is a change by an administrator. The test then checks what is published. The steps share one API server.
 func TestDayTwoIsFollowedByWatches(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, true)
@@ -171,19 +169,19 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 			return
 		}
 	}
-	t.Run("A23 what is published tells nobody what is confidential", func(t *testing.T) {
+	t.Run("A23 the published ConfigMap has no confidential data", func(t *testing.T) {
 		after := p.current(t, "")
 		for key, text := range p.manifest(t.Context(), t, after.ConfigMapName()).Data {
 			for _, hidden := range []string{"PRIVATE KEY", "hunter2", "YTpi"} {
 				if strings.Contains(text, hidden) {
-					t.Errorf("%s stands under %s of the ConfigMap", hidden, key)
+					t.Errorf("the ConfigMap has %s in %s", hidden, key)
 				}
 			}
 		}
 	})
 }
 
-// change edits one object.
+// change edits an object.
 func change[T any, P interface {
 	*T
 	client.Object
@@ -206,7 +204,7 @@ func (p *plane) remove(t *testing.T, o client.Object) {
 	}
 }
 
-// bundle is a ConfigMap with one CA.
+// bundle returns a ConfigMap with one CA.
 func bundle(t *testing.T, namespace, name, key string) *corev1.ConfigMap {
 	t.Helper()
 	pem, err := clustertest.Certificate(name)

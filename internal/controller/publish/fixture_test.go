@@ -29,7 +29,7 @@ import (
 
 const pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
-// factsStub is a cluster.Source with settable answers.
+// factsStub is a cluster.Source whose answers a test can set.
 type factsStub struct {
 	mu    sync.Mutex
 	facts blueprint.Facts
@@ -61,7 +61,7 @@ func goodFacts() blueprint.Facts {
 	}
 }
 
-// smallPayload has what every node needs and nothing else.
+// smallPayload returns only the files that every node needs.
 func smallPayload() payload.Manifest {
 	var m payload.Manifest
 	for _, path := range []string{
@@ -83,7 +83,7 @@ type world struct {
 	clock     *time.Time
 	publisher *publisher
 	events    *events.FakeRecorder
-	// refused are errors of creations and updates, by the object's name.
+	// refused has errors for creations and updates, by the object's name.
 	refused map[string]error
 }
 
@@ -149,7 +149,7 @@ func (w *world) publish(t *testing.T) ctrl.Result {
 	return result
 }
 
-// sweep returns when to look again.
+// sweep deletes unused revisions, and returns when to do this again.
 func (w *world) sweep(t *testing.T) time.Duration {
 	t.Helper()
 	next, err := w.publisher.sweep(t.Context())
@@ -159,7 +159,7 @@ func (w *world) sweep(t *testing.T) time.Duration {
 	return next
 }
 
-// current is what the source says, which must be something.
+// current returns the source's current revision, which must exist.
 func (w *world) current(t *testing.T) blueprint.Desired {
 	t.Helper()
 	desired, _, err := w.publisher.source.Current(t.Context())
@@ -169,7 +169,7 @@ func (w *world) current(t *testing.T) blueprint.Desired {
 	return desired
 }
 
-// manifests are the ConfigMaps by name.
+// manifests returns the ConfigMaps by name.
 func (w *world) manifests(t *testing.T) map[string]corev1.ConfigMap {
 	t.Helper()
 	var list corev1.ConfigMapList

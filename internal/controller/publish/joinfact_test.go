@@ -26,14 +26,14 @@ import (
 	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
-// release is a cluster.Versioner.
+// release implements cluster.Versioner.
 type release string
 
 func (r release) ServerVersion() (*version.Info, error) {
 	return &version.Info{GitVersion: string(r)}, nil
 }
 
-// operator is a world with the facts of an OpenShift cluster. forbidden refuses lists of ServiceCIDRs.
+// operator is a world with the facts of an OpenShift cluster. If forbidden is set, lists of ServiceCIDRs are refused.
 type operator struct {
 	*world
 	forbidden bool
@@ -50,12 +50,12 @@ func newOperator(t *testing.T) *operator {
 	return o
 }
 
-// restart begins with what was published before and nothing else.
+// restart simulates a new operator, which knows only what was published before.
 func (o *operator) restart(t *testing.T) {
 	t.Helper()
 	api, ok := o.client.(client.WithWatch)
 	if !ok {
-		t.Fatal("no client that watches")
+		t.Fatal("the client does not support watches")
 	}
 	reads := interceptor.NewClient(api, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch,
 		list client.ObjectList, options ...client.ListOption) error {
@@ -98,11 +98,12 @@ func (o *operator) rotate(t *testing.T) {
 	if !ok || !slices.ContainsFunc(published.Manifest.Files, func(f contract.File) bool {
 		return f.Path == contract.PathKubeletCA && f.Content == string(certificate)
 	}) {
-		t.Error("the CA that was rotated is not published")
+		t.Error("the new CA is not published")
 	}
 }
 
-// Otherwise kubelets would refuse the API server once its old CA has expired, regardless of other bundles.
+// Once the old CA expires, kubelets would refuse the API server. So the new CA must reach them, even if another
+// bundle is invalid.
 func TestA21_AKubeletCAIsRotatedBesideABundleThatIsJunk(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
@@ -121,7 +122,7 @@ func TestA21_AKubeletCAIsRotatedBesideABundleThatIsJunk(t *testing.T) {
 		t.Errorf("revision %s is there %v, after %s", after.Revision, isThere, before.Revision)
 	}
 	if len(after.Rejected) != 1 || !strings.Contains(after.Rejected[0].Detail, "m.example") {
-		t.Errorf("rejected is %v", after.Rejected)
+		t.Errorf("the rejected settings are %v", after.Rejected)
 	}
 }
 
@@ -134,7 +135,7 @@ func (o *operator) serverCA(t *testing.T) string {
 	}
 	i := slices.IndexFunc(desired.Manifest.Files, func(f contract.File) bool { return f.Path == contract.PathBootstrapCA })
 	if i < 0 || desired.Manifest.Files[i].Content != facts.BootstrapCA {
-		t.Error("nodes have another CA than hosts are given")
+		t.Error("nodes and joining hosts get different CAs")
 	}
 	return facts.BootstrapCA
 }
@@ -166,7 +167,7 @@ func TestNodesAreToldWhatChangesWhileTheAPIServersCACantBeRead(t *testing.T) {
 			for range 2 {
 				o.rotate(t)
 				if o.serverCA(t) != before {
-					t.Error("nodes are told another CA of the API server")
+					t.Error("nodes get another CA of the API server")
 				}
 				troubles := o.troubles(t)
 				if len(troubles) != 1 || troubles[0].Reason != contract.ReasonClusterFactsIncomplete ||
@@ -175,7 +176,7 @@ func TestNodesAreToldWhatChangesWhileTheAPIServersCACantBeRead(t *testing.T) {
 					t.Errorf("troubles are %v", troubles)
 				}
 				if again := o.publish(t).RequeueAfter; again != recheck {
-					t.Errorf("it comes back after %s", again)
+					t.Errorf("reconciled again after %s", again)
 				}
 				o.restart(t)
 			}
@@ -183,7 +184,7 @@ func TestNodesAreToldWhatChangesWhileTheAPIServersCACantBeRead(t *testing.T) {
 	}
 }
 
-// Whoever upgrades by hand may forget the rights, and the upgrade is a restart.
+// A user who upgrades by hand may forget the new rights. An upgrade restarts the operator.
 func TestNodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
@@ -202,7 +203,7 @@ func TestNodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T) {
 		Namespace: contract.OperatorNamespace, Name: contract.MemorySecret}}); err != nil {
 		t.Fatal(err)
 	}
-	o.restart(t) // as if from a version that remembered nothing
+	o.restart(t) // as after an upgrade from a release that saved nothing
 	o.rotate(t)
 	problems := o.publisher.source.Problems()
 	if len(problems) != 1 || !strings.Contains(problems[0].Detail, "ServiceCIDRs may not be read") {
@@ -211,10 +212,10 @@ func TestNodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T) {
 	changed := o.publisher.source.Changed()
 	o.forbidden = false
 	if again := o.publish(t).RequeueAfter; again != resync || len(o.publisher.source.Problems())+len(o.troubles(t)) > 0 {
-		t.Errorf("it comes back after %s, hosts wait for %v", again, o.publisher.source.Problems())
+		t.Errorf("reconciled again after %s, hosts wait for %v", again, o.publisher.source.Problems())
 	}
 	if len(changed) != 1 {
-		t.Error("nobody is told that hosts can join again")
+		t.Error("the source did not report that hosts can join again")
 	}
 }
 
@@ -224,7 +225,7 @@ func TestARightThatOnlyHostsNeedIsLookedForAgainSoon(t *testing.T) {
 	problem := contract.NewProblem(contract.ReasonBootstrapNotGranted, "no")
 	w.facts.facts.Lacks = []*contract.Problem{problem}
 	if again := w.publish(t).RequeueAfter; again != recheck {
-		t.Errorf("it comes back after %s", again)
+		t.Errorf("reconciled again after %s", again)
 	}
 	if problems := w.publisher.source.Problems(); w.current(t).Revision == "" || len(problems) != 1 {
 		t.Errorf("hosts wait for %v", problems)

@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// obstacles prevent the success of a pass. Each has its message. next is the next revision.
+// obstacles returns faults that prevent a pass from succeeding. Each has its message. next is the next revision.
 func obstacles() map[string]struct {
 	put  func(t *testing.T, w *world, next string)
 	says string
@@ -47,7 +47,7 @@ func obstacles() map[string]struct {
 	}
 }
 
-// pass reconciles, whatever comes of it.
+// pass reconciles, and returns the result and the error.
 func (w *world) pass(t *testing.T) (ctrl.Result, error) {
 	t.Helper()
 	return w.publisher.Reconcile(t.Context(), request())
@@ -76,15 +76,15 @@ func TestWhatKeepsARevisionFromBeingPublishedIsToldAfterAMinute(t *testing.T) {
 			w.publisher.PayloadSource = PayloadSource{URLs: []string{"https://10.0.0.1:9183"}, CA: []byte(pem)}
 			obstacle.put(t, w, w.nextRevision(t))
 			if result, err := w.pass(t); err == nil {
-				t.Errorf("it comes back after %s", result.RequeueAfter)
+				t.Errorf("reconciled again after %s", result.RequeueAfter)
 			}
 			if got := w.troubles(t); len(got) > 0 || len(changed) > 0 {
-				t.Errorf("it is told before it has lasted: %v", got)
+				t.Errorf("the trouble is reported before its waiting time is over: %v", got)
 			}
 			*w.clock = w.clock.Add(time.Minute)
 			for range 2 {
 				if again := w.publish(t).RequeueAfter; again != lateAfter {
-					t.Errorf("it comes back after %s", again)
+					t.Errorf("reconciled again after %s", again)
 				}
 			}
 			got := w.troubles(t)
@@ -93,10 +93,10 @@ func TestWhatKeepsARevisionFromBeingPublishedIsToldAfterAMinute(t *testing.T) {
 				t.Fatalf("troubles are %v", got)
 			}
 			if w.current(t).Revision != first.Revision || len(w.publisher.source.Problems()) > 0 {
-				t.Error("hosts don't join at the revision that is there")
+				t.Error("hosts can't join at the existing revision")
 			}
 			if len(changed) != 1 {
-				t.Error("nobody is told of it")
+				t.Error("the source did not report the change")
 			}
 			<-changed
 			w.remove(t)
@@ -108,7 +108,7 @@ func TestWhatKeepsARevisionFromBeingPublishedIsToldAfterAMinute(t *testing.T) {
 	}
 }
 
-// remove takes all obstacles away.
+// remove removes all obstacles.
 func (w *world) remove(t *testing.T) {
 	t.Helper()
 	clear(w.refused)
@@ -129,14 +129,14 @@ func TestWhatKeepsTheFirstRevisionFromBeingPublishedKeepsHostsFromJoining(t *tes
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.publish(t) // another operator, which left its salt
+			w.publish(t) // the previous operator left its salt
 			w.publisher.source = &Source{}
 			w.facts.answer(func(s *factsStub) { s.facts.KubeletCA = pem + pem })
 			w.publisher.PayloadSource = PayloadSource{URLs: []string{"https://10.0.0.1:9183"}, CA: []byte(pem)}
 			obstacle.put(t, w, w.nextRevision(t))
 			_, _ = w.pass(t)
 			if problems := w.publisher.source.Problems(); len(problems) > 0 {
-				t.Errorf("it is told before it has lasted: %v", problems)
+				t.Errorf("the problem is reported before its waiting time is over: %v", problems)
 			}
 			*w.clock = w.clock.Add(time.Minute)
 			w.publish(t)
@@ -146,7 +146,7 @@ func TestWhatKeepsTheFirstRevisionFromBeingPublishedKeepsHostsFromJoining(t *tes
 				t.Errorf("problems are %v", problems)
 			}
 			if _, _, err := w.publisher.source.Current(t.Context()); !errors.Is(err, problems[0]) {
-				t.Errorf("Current answers %v", err)
+				t.Errorf("Current returns %v", err)
 			}
 			w.remove(t)
 			w.publish(t)
@@ -158,7 +158,7 @@ func TestWhatKeepsTheFirstRevisionFromBeingPublishedKeepsHostsFromJoining(t *tes
 	}
 }
 
-// In the meantime, problems that keep hosts from joining are reported.
+// While a deleted revision can't be restored, problems that prevent joins must be reported as well.
 func TestWhatCantBeRestoredIsToldBesideTheProblems(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -189,17 +189,17 @@ func TestWhatCantBeRestoredIsToldBesideTheProblems(t *testing.T) {
 		}
 	}
 	if len(changed) != 1 {
-		t.Error("nobody is told of it")
+		t.Error("the source did not report the change")
 	}
 	<-changed
 	w.publish(t)
 	if len(changed) > 0 {
-		t.Error("it is told again and again")
+		t.Error("the source reports the same problem again")
 	}
 	w.facts.answer(func(s *factsStub) { s.err = nil })
 	w.publish(t)
 	if _, _, err := w.publisher.source.Current(t.Context()); err != nil {
-		t.Errorf("what was mended keeps hosts from joining: %v", err)
+		t.Errorf("a solved problem still prevents joins: %v", err)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestARefusalThatSaysSomethingElseEachTimeIsToldOnceAMinute(t *testing.T) {
 	told := 0
 	for n := range 10 { // ten minutes
 		w.refused[name] = apierrors.NewForbidden(corev1.Resource("configmaps"), "x", fmt.Errorf("%d are used", n))
-		_, _ = w.pass(t) // it ends with an error until it has lasted
+		_, _ = w.pass(t) // returns an error until the waiting time is over
 		if len(changed) > 0 {
 			<-changed
 			told++
@@ -231,7 +231,7 @@ func TestARefusalThatSaysSomethingElseEachTimeIsToldOnceAMinute(t *testing.T) {
 	}
 }
 
-// helpers returns the objects other than the revisions', each with its refusal.
+// helpers returns the objects besides the revisions, each with the fault that refuses it.
 func helpers() map[string]func(w *world) {
 	refused := func(w *world, name string) {
 		w.refused[name] = apierrors.NewForbidden(corev1.Resource("configmaps"), name, errors.New("a policy says no"))
@@ -249,30 +249,31 @@ func helpers() map[string]func(w *world) {
 	}
 }
 
-// Serving certificates of all nodes are decided by the facts, and their CAs change by a revision.
+// The facts decide about serving certificates of all nodes, and a new revision brings new CAs. So a helper object
+// that can't be written must delay neither.
 func TestAHelperThatCantBeWrittenKeepsNeitherFactsNorRevisionsBack(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range helpers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.publish(t) // another operator, which left its salt
+			w.publish(t) // the previous operator left its salt
 			w.facts.answer(func(s *factsStub) { s.facts.KubeletCA = pem + pem })
 			next := w.nextRevision(t)
 			w.publisher.source = &Source{}
 			refuse(w)
 			if result, err := w.pass(t); err == nil {
-				t.Errorf("it is not tried again before %s", result.RequeueAfter)
+				t.Errorf("retried only after %s", result.RequeueAfter)
 			}
 			if facts, err := w.publisher.source.readFacts(); err != nil || facts.KubeletCA != pem+pem {
-				t.Errorf("the facts are not known: %v", err)
+				t.Errorf("the facts are unknown: %v", err)
 			}
 			if w.current(t).ConfigMapName() != next || len(w.troubles(t)) > 0 {
 				t.Errorf("revision %s with %v is published", w.current(t).ConfigMapName(), w.troubles(t))
 			}
 			*w.clock = w.clock.Add(time.Minute)
 			if again := w.publish(t).RequeueAfter; again != lateAfter {
-				t.Errorf("it comes back after %s", again)
+				t.Errorf("reconciled again after %s", again)
 			}
 			got := w.troubles(t)
 			if len(got) != 1 || got[0].Reason != contract.ReasonRevisionNotPublished ||

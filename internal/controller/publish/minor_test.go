@@ -32,7 +32,8 @@ func TestA61_AControlPlaneThatGoesUpAMinorTakesItsNodesAlong(t *testing.T) {
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
 	p.create(t, config)
 	looks := 0
-	// becomes has the API server say another version, and the operator look: a drain timeout is no part of a revision.
+	// becomes changes the API server's version and triggers the operator by a drain timeout, which is no part of a
+	// revision.
 	becomes := func(version string) {
 		server.Store(&version)
 		looks++
@@ -47,17 +48,17 @@ func TestA61_AControlPlaneThatGoesUpAMinorTakesItsNodesAlong(t *testing.T) {
 
 	first := p.current(t, "")
 	if first.KubeletVersion != "v1.36.3" {
-		t.Errorf("kubelet is %s", first.KubeletVersion)
+		t.Errorf("kubelet has version %s", first.KubeletVersion)
 	}
 	becomes("v1.37.0")
 	second := p.current(t, first.Revision)
 	if second.KubeletVersion != "v1.37.2" || p.manifest(t.Context(), t, second.ConfigMapName()) == nil {
-		t.Errorf("kubelet is %s, or the revision is not published", second.KubeletVersion)
+		t.Errorf("kubelet has version %s, or the revision is not published", second.KubeletVersion)
 	}
 	for i, f := range second.Manifest.Files {
 		old := first.Manifest.Files[i]
 		if ofKubernetes := f.Path == contract.PathKubelet; old.Path != f.Path || (old.Digest != f.Digest) != ofKubernetes {
-			t.Errorf("%s had digest %.8s and has %.8s", f.Path, old.Digest, f.Digest)
+			t.Errorf("the digest of %s changed from %.8s to %.8s", f.Path, old.Digest, f.Digest)
 		}
 	}
 
@@ -70,16 +71,16 @@ func TestA61_AControlPlaneThatGoesUpAMinorTakesItsNodesAlong(t *testing.T) {
 				strings.Contains(problems[0].Detail, "v1.37.2") && strings.Contains(problems[0].Detail, "v1.35.4"), nil
 		})
 		if p.manifest(t.Context(), t, second.ConfigMapName()) == nil {
-			t.Error("the revision that nodes use is gone")
+			t.Error("the revision that nodes use was deleted")
 		}
 	}
 	becomes("v1.36.4")
 	if again := p.current(t, second.Revision); again.Revision != first.Revision {
-		t.Errorf("the same content is called %s and was %s", again.Revision, first.Revision)
+		t.Errorf("the same content has the revisions %s and %s", again.Revision, first.Revision)
 	}
 }
 
-// severalMinors is a payload with kubelet of three minor versions.
+// severalMinors returns a payload with kubelets of three minor versions.
 func severalMinors() payload.Manifest {
 	m := standIn()
 	for i, version := range []string{"v1.37.2", "v1.35.4"} {

@@ -43,15 +43,15 @@ func TestDaemonsAreToldWhereThePayloadIs(t *testing.T) {
 	c := w.source(t)
 	if c == nil || c.Data[contract.PayloadSourceURLs] != "https://10.0.0.1:9183\nhttps://172.30.0.9:9183" ||
 		c.Data[contract.PayloadSourceCA] != pem {
-		t.Fatalf("they are told %+v", c)
+		t.Fatalf("daemons get %+v", c)
 	}
 	if !mayRead(w.role(t), c.Name) {
-		t.Errorf("they may not read it: %v", w.role(t).Rules)
+		t.Errorf("daemons may not read it: %v", w.role(t).Rules)
 	}
 	*w.writes = nil
 	w.publish(t)
 	if len(*w.writes) > 0 {
-		t.Errorf("writes for nothing: %v", *w.writes)
+		t.Errorf("unneeded writes: %v", *w.writes)
 	}
 	for name, harm := range map[string]func(){
 		"another certificate": func() { w.publisher.PayloadSource.CA = []byte(pem + pem) },
@@ -78,7 +78,7 @@ func TestDaemonsAreToldWhereThePayloadIs(t *testing.T) {
 	w.publisher.PayloadSource = PayloadSource{}
 	w.publish(t)
 	if w.source(t) != nil || mayRead(w.role(t), contract.PayloadSourceConfigMap) {
-		t.Error("there is no payload server, and daemons are told of one")
+		t.Error("without a payload server, daemons are told an address")
 	}
 }
 
@@ -89,7 +89,7 @@ func TestDaemonsAreToldOfThePayloadServerEvenWhileFactsAreMissing(t *testing.T) 
 	w.publisher.PayloadSource = PayloadSource{URLs: []string{"https://10.0.0.1:9183"}, CA: []byte(pem)}
 	w.publish(t)
 	if w.source(t) == nil {
-		t.Error("they are not told")
+		t.Error("daemons are not told the address")
 	}
 }
 

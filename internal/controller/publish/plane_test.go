@@ -40,19 +40,19 @@ import (
 
 const operatorUser = "system:serviceaccount:" + contract.OperatorNamespace + ":" + contract.OperatorServiceAccount
 
-// plane is a real API server that looks like OpenShift, with the two controllers at work under the
-// rights that their packages ask for.
+// plane is a real API server that looks like OpenShift. The two controllers run with the rights in their packages'
+// markers.
 type plane struct {
 	lab    *labcluster.Cluster
 	admin  client.Client
 	source *publish.Source
-	// payload and version are what the operator ships and what the API server calls itself; standIn and
-	// the truth when nil.
+	// payload is the operator's payload, and version is the version that the API server reports. If nil, standIn and
+	// the real version are used.
 	payload *payload.Manifest
 	version cluster.Versioner
 }
 
-// startPlane starts everything but the controllers. Without OpenShift it is a plain cluster.
+// startPlane starts everything except the controllers. Without OpenShift, it is a plain cluster.
 func startPlane(t *testing.T, withOpenShift bool) *plane {
 	t.Helper()
 	lab := labplane.Start(t, labcluster.Options{Audit: true})
@@ -102,7 +102,7 @@ func (p *plane) create(t *testing.T, o client.Object) {
 	}
 }
 
-// rights are the roles that the markers of some files ask for, bound to the operator.
+// rights returns the roles from the markers in some files, bound to the operator.
 func rights(t *testing.T, paths ...string) (objects []client.Object) {
 	t.Helper()
 	rules := map[string][]rbacv1.PolicyRule{}
@@ -146,7 +146,7 @@ func rights(t *testing.T, paths ...string) (objects []client.Object) {
 	return objects
 }
 
-// standIn is a payload with everything that every node needs.
+// standIn returns a payload with everything that every node needs.
 func standIn() payload.Manifest {
 	var m payload.Manifest
 	for i, path := range []string{
@@ -161,7 +161,7 @@ func standIn() payload.Manifest {
 	return m
 }
 
-// run starts the controllers as the operator; they end with the test.
+// run starts the controllers as the operator, until the end of the test.
 func (p *plane) run(t *testing.T, grace time.Duration) {
 	t.Helper()
 	config, _, err := p.lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace,
@@ -169,7 +169,7 @@ func (p *plane) run(t *testing.T, grace time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The reader is needed before the manager, to say what to cache; it gets its clients through the manager.
+	// The reader must exist before the manager, because it knows what to cache. It gets its clients from the manager.
 	byObject := publish.CacheByObject(contract.OperatorNamespace, cluster.Inputs(contract.OperatorNamespace))
 	byObject[&v1alpha1.WindowsMachineConfig{}] = cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, contract.MachineConfigObject)}
 	byObject[&v1alpha1.WindowsInstance{}] = cache.ByObject{Namespaces: map[string]cache.Config{contract.OperatorNamespace: {}}}
@@ -215,7 +215,7 @@ func (p *plane) run(t *testing.T, grace time.Duration) {
 	})
 }
 
-// eventually asks until the answer is true, for half a minute at most.
+// eventually polls until ask returns true, for half a minute at most.
 func eventually(t *testing.T, what string, ask func(ctx context.Context) (bool, error)) {
 	t.Helper()
 	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true, ask); err != nil {
@@ -223,7 +223,7 @@ func eventually(t *testing.T, what string, ask func(ctx context.Context) (bool, 
 	}
 }
 
-// current waits for a revision that is not the given one.
+// current waits for a revision other than the given one.
 func (p *plane) current(t *testing.T, not string) (desired blueprint.Desired) {
 	t.Helper()
 	eventually(t, "waiting for a published version", func(ctx context.Context) (bool, error) {
@@ -234,7 +234,7 @@ func (p *plane) current(t *testing.T, not string) (desired blueprint.Desired) {
 	return desired
 }
 
-// manifest is the ConfigMap of a revision, or nil.
+// manifest returns the ConfigMap of a revision, or nil.
 func (p *plane) manifest(ctx context.Context, t *testing.T, name string) *corev1.ConfigMap {
 	t.Helper()
 	c := &corev1.ConfigMap{}
@@ -248,7 +248,7 @@ func (p *plane) manifest(ctx context.Context, t *testing.T, name string) *corev1
 	return c
 }
 
-// restored waits until the ConfigMap of a revision is another object than before and holds what it must.
+// restored waits until the ConfigMap of a revision was replaced by another object with the correct content.
 func (p *plane) restored(t *testing.T, desired blueprint.Desired, before *corev1.ConfigMap) (c *corev1.ConfigMap) {
 	t.Helper()
 	eventually(t, "waiting for the manifest to be restored", func(ctx context.Context) (bool, error) {
@@ -261,7 +261,7 @@ func (p *plane) restored(t *testing.T, desired blueprint.Desired, before *corev1
 	return c
 }
 
-// daemon is a client with the identity of a node's daemon.
+// daemon returns a client with the identity of a node's daemon.
 func (p *plane) daemon(t *testing.T) client.WithWatch {
 	t.Helper()
 	config, err := p.lab.UserConfig(contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
@@ -280,7 +280,7 @@ func newClient(t *testing.T, config *rest.Config) client.WithWatch {
 	return c
 }
 
-// requests of the operator that a filter lets through.
+// requests returns the operator's requests that match a filter.
 func (p *plane) requests(t *testing.T, filter func(r labcluster.Request) bool) (all []labcluster.Request) {
 	t.Helper()
 	for r, err := range labcluster.Requests(p.lab.AuditLog) {

@@ -33,14 +33,14 @@ func TestTheManifestIsPublishedForTheDaemons(t *testing.T) {
 	desired := w.current(t)
 	c, ok := w.manifests(t)["windows-services-"+desired.Revision]
 	if !ok {
-		t.Fatalf("no ConfigMap of version %s", desired.Revision)
+		t.Fatalf("revision %s has no ConfigMap", desired.Revision)
 	}
 	if c.Immutable == nil || !*c.Immutable {
-		t.Error("it is not immutable")
+		t.Error("the ConfigMap is not immutable")
 	}
 	manifest, err := contract.ManifestFromConfigMap(c.Data)
 	if err != nil || manifest.Digest() != desired.Manifest.Digest() {
-		t.Errorf("it reads as %s, %v", manifest.Digest(), err)
+		t.Errorf("the ConfigMap decodes to %s, %v", manifest.Digest(), err)
 	}
 	rules := w.role(t).Rules
 	if len(rules) != 3 || rules[0].Resources[0] != "configmaps" || rules[1].Resources[0] != "secrets" {
@@ -66,10 +66,10 @@ func TestASteadyStateWritesNothing(t *testing.T) {
 	*w.writes = nil
 	for range 3 {
 		if again := w.publish(t).RequeueAfter; again != resync {
-			t.Errorf("it comes back after %s", again)
+			t.Errorf("reconciled again after %s", again)
 		}
 		if again := w.sweep(t); again != 0 {
-			t.Errorf("retiring comes back after %s", again)
+			t.Errorf("the sweep is repeated after %s", again)
 		}
 	}
 	if len(*w.writes) > 0 {
@@ -148,7 +148,7 @@ func TestWhatIsThereIsRestored(t *testing.T) {
 			got := w.manifests(t)[desired.ConfigMapName()]
 			if !equality.Semantic.DeepEqual(got.Data, want.Data) || len(got.BinaryData) > 0 || got.Immutable == nil ||
 				!*got.Immutable || !isOurs(&got) {
-				t.Errorf("it is not restored: %+v", got)
+				t.Errorf("the object is not restored: %+v", got)
 			}
 			var verbs []string
 			for _, write := range *w.writes {
@@ -182,7 +182,7 @@ func TestARoleThatWasWidenedIsNarrowedAgain(t *testing.T) {
 	}
 	w.publish(t)
 	if got := w.role(t).Rules; !equality.Semantic.DeepEqual(got, want) {
-		t.Errorf("rules are %v", got)
+		t.Errorf("the rules are %v", got)
 	}
 }
 
@@ -202,7 +202,7 @@ func TestAChangeMakesANewVersionAndKeepsTheOldOneReadable(t *testing.T) {
 	w.publish(t)
 	second := w.current(t)
 	if first.Revision == second.Revision {
-		t.Fatal("the version is the same")
+		t.Fatal("the revision is the same")
 	}
 	if got := w.role(t).Rules[0].ResourceNames; len(got) != 2 || !slices.Contains(got, first.ConfigMapName()) ||
 		!slices.Contains(got, second.ConfigMapName()) {
@@ -223,14 +223,14 @@ func TestProblemsAreToldAndTheManifestStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again := w.publish(t).RequeueAfter; again != recheck {
-		t.Errorf("it comes back after %s", again)
+		t.Errorf("reconciled again after %s", again)
 	}
 	if problems := w.publisher.source.Problems(); len(problems) != 2 {
 		t.Errorf("problems are %v", problems)
 	}
 	_, _, err := w.publisher.source.Current(t.Context())
 	if problem, ok := contract.AsProblem(err); !ok || problem.Reason != contract.ReasonNetworkUnsupported {
-		t.Errorf("Current answers %v", err)
+		t.Errorf("Current returns %v", err)
 	}
 	if _, ok := w.manifests(t)[desired.ConfigMapName()]; !ok {
 		t.Error("the manifest that nodes use was not restored")
@@ -238,7 +238,7 @@ func TestProblemsAreToldAndTheManifestStays(t *testing.T) {
 	w.facts.answer(func(s *factsStub) { s.err = nil })
 	w.publish(t)
 	if w.current(t).Revision != desired.Revision || len(w.publisher.source.Problems()) > 0 {
-		t.Error("the problems stay though they are mended")
+		t.Error("the problems are solved, but still reported")
 	}
 }
 
@@ -252,7 +252,7 @@ func TestAProblemOfRenderingIsTold(t *testing.T) {
 		t.Errorf("problems are %v", problems)
 	}
 	if len(w.manifests(t)) > 0 {
-		t.Error("something is published")
+		t.Error("a revision is published")
 	}
 }
 
@@ -262,12 +262,12 @@ func TestAPassingFaultIsTriedAgainAndChangesNothing(t *testing.T) {
 	w.publish(t)
 	w.facts.answer(func(s *factsStub) { s.err = errors.New("timeout") })
 	if _, err := w.publisher.Reconcile(t.Context(), request()); err == nil {
-		t.Error("it is not tried again")
+		t.Error("the pass is not retried")
 	}
 	w.current(t)
 }
 
-// latest is the Secret of what was published last.
+// latest returns the Secret of the latest revision.
 func (w *world) latest(t *testing.T) *corev1.Secret {
 	t.Helper()
 	s := &corev1.Secret{}
@@ -278,7 +278,8 @@ func (w *world) latest(t *testing.T) *corev1.Secret {
 	return s
 }
 
-// Daemons watch it, and a finalizer of another client must not hold it.
+// Daemons watch this Secret. It is updated, not replaced, because a finalizer of another client could block its
+// deletion.
 func TestTheLatestRevisionIsUpdatedInPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -295,11 +296,11 @@ func TestTheLatestRevisionIsUpdatedInPlace(t *testing.T) {
 		t.Errorf("writes are %v", *w.writes)
 	}
 	if has, err := contract.ParseLatest(w.latest(t).Data); err != nil || has.Revision != w.current(t).Revision {
-		t.Errorf("the latest is %s, %v", has.Revision, err)
+		t.Errorf("the latest revision is %s, %v", has.Revision, err)
 	}
 }
 
-// troubles returns the source's problems that keep no host from joining.
+// troubles returns the problems that don't prevent joins.
 func (w *world) troubles(t *testing.T) []*contract.Problem {
 	t.Helper()
 	_, facts, err := w.publisher.source.Current(t.Context())
@@ -322,26 +323,26 @@ func TestTheSourceTellsOfChangesOnly(t *testing.T) {
 		}
 	}
 	if _, _, err := w.publisher.source.Current(t.Context()); err == nil {
-		t.Error("there is something before anything was published")
+		t.Error("the source reports a change before the first revision")
 	}
 	w.publish(t)
 	if !told() {
-		t.Error("the first version is not told")
+		t.Error("the source did not report the first revision")
 	}
 	w.publish(t)
 	if told() {
-		t.Error("nothing is told as if it were something")
+		t.Error("the source reports a change although nothing changed")
 	}
 	w.facts.answer(func(s *factsStub) { s.facts.VXLANPort = 9898; s.facts.KubeletCA = pem + pem })
 	w.publish(t)
 	if !told() {
-		t.Error("another version is not told")
+		t.Error("the source did not report the second revision")
 	}
 	w.facts.answer(func(s *factsStub) { s.err = contract.NewProblem(contract.ReasonNetworkUnsupported, "x") })
 	w.publish(t)
 	w.publish(t)
 	if !told() || told() {
-		t.Error("a problem is told once")
+		t.Error("a problem must be reported once")
 	}
 }
 
@@ -357,11 +358,11 @@ func TestAManifestThatSomebodyDeletesSlowlyIsWaitedFor(t *testing.T) {
 	if err := errors.Join(w.client.Update(t.Context(), c), w.client.Delete(t.Context(), c)); err != nil {
 		t.Fatal(err)
 	}
-	w.publisher.source = &Source{} // another operator
+	w.publisher.source = &Source{} // a new operator
 	if _, err := w.pass(t); err == nil || !strings.Contains(err.Error(), "example.com/slow") {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("the pass returns %v", err)
 	}
 	if _, _, err := w.publisher.source.Current(t.Context()); err == nil {
-		t.Error("a version is told that daemons can't read")
+		t.Error("daemons are told a revision that they can't read")
 	}
 }

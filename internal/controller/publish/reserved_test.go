@@ -9,14 +9,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// lacking has read facts that lack something for a reason.
+// lacking returns a source whose facts are incomplete for a reason.
 func lacking(reason contract.Reason) *Source {
 	facts := known()
 	facts.Lacks = []*contract.Problem{contract.NewProblem(reason, "x")}
 	return reading(facts)
 }
 
-// reading has read these facts, and published nothing.
+// reading returns a source that has read these facts, and has published nothing.
 func reading(facts blueprint.Facts) *Source {
 	s := &Source{}
 	s.update(func(s *state) { s.read = &facts })
@@ -29,8 +29,8 @@ func known() blueprint.Facts {
 		Network: blueprint.Network{ServiceNetwork: network, ServiceNetworks: []netip.Prefix{network}}}
 }
 
-// Nodes that have joined get their serving certificates renewed while hosts can't join, unless it is not known
-// which addresses they may hold.
+// While hosts can't join, the serving certificates of existing nodes must still be renewed. Exception: the operator
+// doesn't know which addresses are reserved.
 func TestOnlyAFactThatIsNotKnownHoldsServingCertificates(t *testing.T) {
 	t.Parallel()
 	for reason, holds := range map[contract.Reason]bool{
@@ -42,7 +42,7 @@ func TestOnlyAFactThatIsNotKnownHoldsServingCertificates(t *testing.T) {
 	}
 }
 
-// An unknown address must not count as free.
+// An address must not count as free only because the reserved addresses were not read.
 func TestAddressesThatWereNotReadHoldServingCertificates(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*blueprint.Facts){
@@ -63,7 +63,7 @@ func TestAddressesThatWereNotReadHoldServingCertificates(t *testing.T) {
 	facts := reading(known())
 	all, _, err := facts.Reserved(t.Context())
 	if err != nil || !slices.Contains(all, netip.MustParsePrefix("10.0.0.5/32")) {
-		t.Errorf("reserved are %v, %v", all, err)
+		t.Errorf("the reserved addresses are %v, %v", all, err)
 	}
 	if prefix, err := facts.ServiceNetwork(t.Context()); err != nil || prefix != known().ServiceNetwork {
 		t.Errorf("services have %v, %v", prefix, err)

@@ -22,7 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// inside are the Secrets by name.
+// inside returns the Secrets by name.
 func (w *world) inside(t *testing.T) map[string]corev1.Secret {
 	t.Helper()
 	var list corev1.SecretList
@@ -36,7 +36,7 @@ func (w *world) inside(t *testing.T) map[string]corev1.Secret {
 	return all
 }
 
-// pulls gives the cluster a pull secret.
+// pulls sets the cluster's pull secret.
 func (w *world) pulls(text string) {
 	w.facts.answer(func(s *factsStub) { s.facts.PullSecret = []byte(text) })
 }
@@ -81,7 +81,7 @@ func TestWhatIsNotPublicIsPublishedInASecretBeforeItsManifest(t *testing.T) {
 	}
 	for key, text := range w.manifests(t)[name].Data {
 		if strings.Contains(text, "hunter2") || strings.Contains(text, "bWU6aHVudGVyMg") {
-			t.Errorf("the password stands under %s of the ConfigMap", key)
+			t.Errorf("the ConfigMap has the password in %s", key)
 		}
 	}
 }
@@ -180,14 +180,14 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 			t.Errorf("of version %s it finds %s", version, before.Revision)
 		}
 	}
-	// Invalid data that was written while no operator was running doesn't replace the old data.
+	// While no operator was running, invalid data was written. It must not replace the published data.
 	w.pulls("junk")
 	restart(v1alpha1.WindowsMachineConfigStatus{})
 	w.publish(t)
 	if got := w.current(t); len(got.Confidential.PullSecret) == 0 || len(got.Rejected) != 1 {
 		t.Errorf("the pull secret is %q, rejected %v", got.Confidential.PullSecret, got.Rejected)
 	}
-	// Without any Secret there is a new salt, and so a new revision.
+	// Without a Secret there is a new salt, and so a new revision.
 	for _, s := range w.inside(t) {
 		if err := w.client.Delete(t.Context(), &s); err != nil {
 			t.Fatal(err)
@@ -197,7 +197,7 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 	restart(v1alpha1.WindowsMachineConfigStatus{})
 	w.publish(t)
 	if got := w.current(t); got.Revision == first.Revision || len(got.Confidential.Salt) != contract.SaltSize {
-		t.Errorf("version %s, salt of %d bytes", got.Revision, len(got.Confidential.Salt))
+		t.Errorf("revision %s, salt of %d bytes", got.Revision, len(got.Confidential.Salt))
 	}
 }
 
@@ -219,10 +219,10 @@ func TestDaemonsReadOnlyWhatBelongsToAManifest(t *testing.T) {
 	}
 	w.sweep(t)
 	if _, ok := w.inside(t)[forged.Name]; ok {
-		t.Error("the forged one stays")
+		t.Error("the forged Secret still exists")
 	}
 	if _, ok := w.inside(t)["cloud-private-key"]; !ok {
-		t.Error("another Secret is gone")
+		t.Error("another Secret was deleted")
 	}
 }
 
@@ -234,17 +234,17 @@ func TestASecretGoesWithItsManifest(t *testing.T) {
 	put(t, w.client, fresh)
 	w.sweep(t)
 	if _, ok := w.inside(t)[old.SecretName()]; !ok {
-		t.Error("it goes before its manifest")
+		t.Error("the Secret was deleted before its manifest")
 	}
 	if _, ok := w.inside(t)[fresh.Name]; !ok {
-		t.Error("one whose manifest is about to be published is gone")
+		t.Error("the Secret of a manifest that is about to be published was deleted")
 	}
 	*w.clock = w.clock.Add(DefaultGrace)
 	w.sweep(t)
 	for name := range w.inside(t) {
 		if name != w.current(t).SecretName() && name != contract.LatestSecret &&
 			name != contract.MemorySecret {
-			t.Errorf("%s is still there", name)
+			t.Errorf("%s still exists", name)
 		}
 	}
 	w.publish(t)
@@ -277,7 +277,7 @@ func TestTheConfigMapForTheProxysCAsIsThereWhileItIsWanted(t *testing.T) {
 	}
 	want(false)
 	if _, ok = w.manifests(t)[contract.TrustedCAConfigMap]; !ok {
-		t.Error("one that lost our mark was deleted")
+		t.Error("a ConfigMap that lost the operator's mark was deleted")
 	}
 	c.Labels[contract.ManagedByLabel] = contract.OperatorServiceAccount
 	if err := w.client.Update(t.Context(), &c); err != nil {
@@ -285,7 +285,7 @@ func TestTheConfigMapForTheProxysCAsIsThereWhileItIsWanted(t *testing.T) {
 	}
 	want(false)
 	if _, ok = w.manifests(t)[contract.TrustedCAConfigMap]; ok {
-		t.Error("ours stays though nobody wants it")
+		t.Error("the operator's ConfigMap still exists, although it is not needed")
 	}
 	*w.writes = nil
 	if want(false); len(*w.writes) > 0 {
@@ -293,7 +293,7 @@ func TestTheConfigMapForTheProxysCAsIsThereWhileItIsWanted(t *testing.T) {
 	}
 }
 
-// The other write may not concern nodes, so it sends no event.
+// The other write may not concern nodes, so it sends no event. The operator must retry by itself.
 func TestTheConfigMapForTheProxysCAsGoesThoughAnotherWroteItMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -302,7 +302,7 @@ func TestTheConfigMapForTheProxysCAsGoesThoughAnotherWroteItMeanwhile(t *testing
 	w.facts.answer(func(s *factsStub) { s.facts.WantsTrustedCA = false })
 	watching, ok := w.client.(client.WithWatch)
 	if !ok {
-		t.Fatalf("%T does not watch", w.client)
+		t.Fatalf("%T does not support watches", w.client)
 	}
 	isMet := false
 	w.publisher.client = interceptor.NewClient(watching, interceptor.Funcs{Delete: func(ctx context.Context,
@@ -314,11 +314,11 @@ func TestTheConfigMapForTheProxysCAsGoesThoughAnotherWroteItMeanwhile(t *testing
 		return c.Delete(ctx, o, options...)
 	}})
 	if _, err := w.publisher.Reconcile(t.Context(), ctrl.Request{}); !apierrors.IsConflict(err) {
-		t.Errorf("it is not tried again at once: %v", err)
+		t.Errorf("the deletion is not retried at once: %v", err)
 	}
 	w.publish(t)
 	if _, ok = w.manifests(t)[contract.TrustedCAConfigMap]; ok || !isMet {
-		t.Errorf("it is there: %t, another wrote: %t", ok, isMet)
+		t.Errorf("the ConfigMap exists: %t, another client wrote it: %t", ok, isMet)
 	}
 }
 
@@ -335,9 +335,9 @@ func TestTheSourceTellsOfWhatIsRefused(t *testing.T) {
 	select {
 	case <-changed:
 	case <-ctx.Done():
-		t.Error("nobody is told")
+		t.Error("the source did not report the change")
 	}
 	if desired, _, ok := w.publisher.source.Published(); !ok || len(desired.Rejected) != 1 || desired.Rejected[0].Reason != contract.ReasonProxyInvalid {
-		t.Errorf("published is %+v", desired.Rejected)
+		t.Errorf("the published state has the rejected settings %+v", desired.Rejected)
 	}
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Serving certificates of nodes that have joined are decided by them.
+// The last facts decide about serving certificates of existing nodes. So they must stay known while problems prevent
+// joins.
 func TestTheFactsThatWereReadLastStayWhateverKeepsHostsFromJoining(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	source := w.publisher.source
 	if _, err := source.readFacts(); err == nil {
-		t.Error("there are facts before any were read")
+		t.Error("there are facts before the first read")
 	}
 	away := contract.NewProblem(contract.ReasonClusterFactsIncomplete, "away")
 	w.facts.answer(func(s *factsStub) { s.err = away })
@@ -38,7 +39,7 @@ func TestTheFactsThatWereReadLastStayWhateverKeepsHostsFromJoining(t *testing.T)
 	read := func(why string) {
 		facts, err := source.readFacts()
 		if err != nil || len(facts.PodNetworks) != 1 || facts.PodNetworks[0] != pods {
-			t.Errorf("%s: pods have %v, %v", why, facts.PodNetworks, err)
+			t.Errorf("%s: the pod networks are %v, %v", why, facts.PodNetworks, err)
 		}
 	}
 	read("no kubelet fits the cluster")
@@ -47,12 +48,12 @@ func TestTheFactsThatWereReadLastStayWhateverKeepsHostsFromJoining(t *testing.T)
 	read("a fact can't be read any more")
 	w.facts.answer(func(s *factsStub) { s.err = errors.New("timeout") })
 	if _, err := w.publisher.Reconcile(t.Context(), request()); err == nil {
-		t.Error("it is not tried again")
+		t.Error("the pass is not retried")
 	}
 	read("the API server is away")
 }
 
-// A change without a new revision is also in force.
+// A change that creates no new revision is also in effect.
 func TestTheSourceTellsWhichGenerationOfTheSettingsIsRendered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject,
@@ -81,6 +82,6 @@ func TestTheSourceTellsWhichGenerationOfTheSettingsIsRendered(t *testing.T) {
 	w.publish(t)
 	second, rendered, _ := source.Published()
 	if rendered != 2 || len(changed) != 1 || second.Revision != first.Revision {
-		t.Errorf("generation %d is rendered, %d are told of it", rendered, len(changed))
+		t.Errorf("generation %d is rendered, %d changes are reported", rendered, len(changed))
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 func request() reconcile.Request { return reconcile.Request{} }
 
-// old publishes a revision and then another, and gives the first.
+// old publishes two revisions, and returns the first.
 func (w *world) old(t *testing.T) blueprint.Desired {
 	t.Helper()
 	w.publish(t)
@@ -39,22 +39,22 @@ func TestAnUnusedRevisionGoesAfterItsGrace(t *testing.T) {
 	name := w.old(t).ConfigMapName()
 	*w.writes = nil
 	if again := w.sweep(t); again != DefaultGrace {
-		t.Errorf("it comes back after %s", again)
+		t.Errorf("the sweep is repeated after %s", again)
 	}
 	*w.clock = w.clock.Add(DefaultGrace / 2)
 	if again := w.sweep(t); again != DefaultGrace/2 {
-		t.Errorf("it comes back after %s", again)
+		t.Errorf("the sweep is repeated after %s", again)
 	}
 	if len(*w.writes) > 0 {
-		t.Errorf("writes while it waits: %v", *w.writes)
+		t.Errorf("writes during the grace period: %v", *w.writes)
 	}
 	*w.clock = w.clock.Add(DefaultGrace / 2)
 	w.sweep(t)
 	if _, ok := w.manifests(t)[name]; ok {
-		t.Error("it is still there")
+		t.Error("the old revision still exists")
 	}
 	if _, ok := w.manifests(t)[w.current(t).ConfigMapName()]; !ok {
-		t.Error("the current one is gone")
+		t.Error("the current revision was deleted")
 	}
 	w.publish(t)
 	if names := w.role(t).Rules[0].ResourceNames; len(names) != 1 || names[0] == name {
@@ -91,7 +91,7 @@ func TestAVersionInUseStays(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			first := w.old(t)
-			w.sweep(t) // nothing uses it yet
+			w.sweep(t) // no node uses it yet
 			if err := w.client.Create(t.Context(), user(first.Revision)); err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +130,7 @@ func TestAForgedRevisionGoesAtOnceEvenWhenInUse(t *testing.T) {
 	}
 	w.sweep(t)
 	if _, ok := w.manifests(t)[forged.Name]; ok {
-		t.Error("it is still there")
+		t.Error("the forged revision still exists")
 	}
 }
 
@@ -145,11 +145,12 @@ func TestOtherConfigMapsAreLeftAlone(t *testing.T) {
 	*w.clock = w.clock.Add(2 * DefaultGrace)
 	w.sweep(t)
 	if got := w.manifests(t); len(got) != 3 {
-		t.Errorf("there are %d", len(got))
+		t.Errorf("there are %d ConfigMaps", len(got))
 	}
 }
 
-// The operator before us names its ConfigMaps by its version, and others may use the prefix as they like.
+// Another operator for Windows nodes names its ConfigMaps by its version, and users may use the prefix for their own
+// objects.
 func TestA84_WhatOthersPublishedIsNeitherMarkedNorDeleted(t *testing.T) {
 	t.Parallel()
 	unlabelled := func(o client.Object) client.Object {
@@ -157,7 +158,8 @@ func TestA84_WhatOthersPublishedIsNeitherMarkedNorDeleted(t *testing.T) {
 		return o
 	}
 	theirs := []client.Object{
-		configMap("windows-services-10.18.0-1a2b3c4", nil), // its label may be ours: both operators have one name
+		// It may have this operator's label, because both operators have the same name.
+		configMap("windows-services-10.18.0-1a2b3c4", nil),
 		unlabelled(configMap("windows-services-10.18.0", nil)),
 		unlabelled(configMap("windows-services-backup-0123456789", nil)),
 		configMap("windows-ssh-host-keys", nil),
@@ -194,8 +196,8 @@ func TestNothingIsRetiredBeforeSomethingIsPublished(t *testing.T) {
 	}
 }
 
-// After a downgrade of the operator, what the newer release published is still in use, and says
-// more than this release understands.
+// After a downgrade of the operator, nodes still use a revision of the newer release. It has settings that this
+// release doesn't understand.
 func TestTheRevisionOfANewerReleaseIsKeptWhileInUse(t *testing.T) {
 	t.Parallel()
 	inside := `{"salt":"` + strings.Repeat("A", 43) + `=","ofTomorrow":true}`
@@ -213,10 +215,10 @@ func TestTheRevisionOfANewerReleaseIsKeptWhileInUse(t *testing.T) {
 	w.publish(t)
 	w.sweep(t)
 	if _, ok := w.manifests(t)[newer.Name]; !ok {
-		t.Error("the ConfigMap is gone")
+		t.Error("the ConfigMap was deleted")
 	}
 	if err = w.client.Get(t.Context(), client.ObjectKeyFromObject(secret), &corev1.Secret{}); err != nil {
-		t.Errorf("the Secret is gone: %v", err)
+		t.Errorf("the Secret was deleted: %v", err)
 	}
 	for _, rule := range w.role(t).Rules[:2] {
 		if !slices.Contains(rule.ResourceNames, newer.Name) {

@@ -12,7 +12,7 @@ func TestAProgramThatWasMovedAsideIsKnownByItsFirstPath(t *testing.T) {
 		winos.AsidePath(`C:\k\kubelet.exe`, 0):   `C:\k\kubelet.exe`,
 		winos.AsidePath(`C:\k\kubelet.exe`, 137): `C:\k\kubelet.exe`,
 		`C:\k\kubelet.exe.old-1`:                 `C:\k\kubelet.exe`,
-		`c:\K\KUBELET.EXE.OLD-1`:                 `c:\K\KUBELET.EXE`, // for Windows the same name
+		`c:\K\KUBELET.EXE.OLD-1`:                 `c:\K\KUBELET.EXE`, // Windows ignores case
 		`C:\k\ü.exe.old-1`:                       `C:\k\ü.exe`,
 		`C:\k.old-1\kubelet.exe.old-2`:           `C:\k.old-1\kubelet.exe`,
 		`C:\k\kubelet.exe.old-1.old-2`:           `C:\k\kubelet.exe.old-1`,

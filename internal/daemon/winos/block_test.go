@@ -15,7 +15,7 @@ func TestEnvironmentLinesAreSortedByName(t *testing.T) {
 		t.Errorf("got %q, %v; want %q", lines, err, want)
 	}
 	if lines, err := encodeEnvironment(nil); err != nil || lines != nil {
-		t.Errorf("nothing gives %q, %v", lines, err)
+		t.Errorf("an empty block gives %q, %v", lines, err)
 	}
 }
 
@@ -36,7 +36,7 @@ func TestVariablesThatWindowsCannotKeepAreRefusedAndNotShown(t *testing.T) {
 				t.Fatalf("got %v, want ErrInvalidName", err)
 			}
 			if strings.Contains(err.Error(), "secret") {
-				t.Errorf("the value shows in %q", err)
+				t.Errorf("the error has the value: %q", err)
 			}
 		})
 	}
@@ -49,6 +49,6 @@ func TestEnvironmentIsReadWithoutWhatIsNoVariable(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := decodeEnvironment(nil); got != nil {
-		t.Errorf("nothing gives %q", got)
+		t.Errorf("an empty block gives %q", got)
 	}
 }

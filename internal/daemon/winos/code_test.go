@@ -40,7 +40,7 @@ func TestCodesOfWindowsMeanWhatCallersTestFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := meaning(test.code); got != test.want { //nolint:errorlint // the bare errors
+			if got := meaning(test.code); got != test.want { //nolint:errorlint // these errors are not wrapped
 				t.Errorf("meaning(%#x) = %v, want %v", test.code, got, test.want)
 			}
 		})

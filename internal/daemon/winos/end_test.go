@@ -14,7 +14,7 @@ import (
 
 const exe = contract.DirK + `\csi-proxy\csi-proxy.exe`
 
-// running is how many processes of the program there are.
+// running returns the number of processes of the program.
 func running(m *sim.Machine, exe string) (count int) {
 	for _, p := range m.Processes() {
 		if strings.EqualFold(p.Exe, exe) {
@@ -62,7 +62,7 @@ func TestA42_AServiceWhoseProcessGoesOnIsEndedAfterItsTime(t *testing.T) {
 				must(t, services.Start(t.Context(), "x"))
 				synctest.Wait()
 				if n := running(m, exe); n != 1 {
-					t.Errorf("%d processes run after a new start", n)
+					t.Errorf("after the next start, %d processes run", n)
 				}
 			})
 		})
@@ -77,18 +77,18 @@ func TestA42_WhatAnEarlierRunLeftIsEndedBeforeANewStart(t *testing.T) {
 		must(t, services.Start(t.Context(), "x"))
 		synctest.Wait()
 		before := m.Processes()
-		must(t, m.CrashService("x")) // Windows ends the wrapper; kubelet would keep its port
+		must(t, m.CrashService("x")) // Windows ends the wrapper, and kubelet would keep its port
 		synctest.Wait()
 		must(t, services.Start(t.Context(), "x"))
 		synctest.Wait()
 		if n := running(m, exe); n != 1 {
-			t.Errorf("%d of them run at once", n)
+			t.Errorf("%d processes of the service run at the same time", n)
 		}
 		for _, p := range m.Processes() {
 			if strings.EqualFold(p.Exe, exe) && slices.ContainsFunc(before, func(b sim.ProcessInfo) bool {
 				return b.PID == p.PID
 			}) {
-				t.Error("the one from before still runs, and nobody looks after it")
+				t.Error("the process of the earlier run still runs")
 			}
 		}
 	})

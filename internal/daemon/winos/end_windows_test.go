@@ -12,15 +12,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Arguments of the test program: as a service it answers a request to stop with "stopping", for
-// ever; or it is no service, and runs on.
+// These are arguments of the test program. As a service, it answers a request to stop with "stopping" for ever.
+// Otherwise it just keeps running.
 const (
 	hang = "hang"
 	stay = "stay"
 )
 
-// impatient waits only a moment for a service to stop while its program runs. It simulates the passing of a minute.
-// It does this once for each process: afterwards the process is killed, and the service manager notices this later.
+// impatient waits only a moment for a service to stop while its program runs, as if a minute had passed. It does this
+// once for each process: after that the process is killed, and the service manager notices this later.
 type impatient struct {
 	winos.Services
 	programs winos.Programs
@@ -28,7 +28,7 @@ type impatient struct {
 	waited   map[uint32]bool
 }
 
-// Stop is winos.Services.
+// Stop implements winos.Services.
 func (s impatient) Stop(ctx context.Context, name string) error {
 	running, err := s.programs.Processes(ctx, s.exe)
 	if err != nil {
@@ -45,14 +45,14 @@ func (s impatient) Stop(ctx context.Context, name string) error {
 	limit, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	err = s.Services.Stop(limit, name)
-	if err != nil && limit.Err() != nil { // as a busy service manager takes longer to answer than that
+	if err != nil && limit.Err() != nil { // a busy service manager takes longer to answer
 		return fmt.Errorf("%w: %w", winos.ErrInUse, err)
 	}
 	return err
 }
 
-// Real service manager, real processes: what TestA42_AServiceWhoseProcessGoesOnIsEndedAfterItsTime
-// shows with the simulator's clock.
+// This test uses a real service manager and real processes. TestA42_AServiceWhoseProcessGoesOnIsEndedAfterItsTime
+// tests the same with the simulator's clock.
 func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
 	for name, test := range map[string]struct {
 		service, arguments string
@@ -65,7 +65,7 @@ func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			host, exe := winos.New(), newDir(t)+`\endless.exe`
 			installService(t, exe)
-			if !test.killed { // which ends by itself
+			if !test.killed { // this process ends by itself
 				host.Services = impatient{host.Services, host.Programs, exe, map[uint32]bool{}}
 			}
 			services := winos.WithTimeouts(host).Services
@@ -82,7 +82,7 @@ func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
 				running, err := host.Programs.Processes(t.Context(), exe)
 				must(t, err)
 				if len(running) != 1 {
-					t.Fatalf("%d of it run at once: %+v", len(running), running)
+					t.Fatalf("%d processes of the service run at the same time: %+v", len(running), running)
 				}
 				return running[0].PID
 			}
@@ -93,19 +93,19 @@ func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
 			} else {
 				must(t, services.Stop(t.Context(), config.Name))
 				if left, err := host.Programs.Processes(t.Context(), exe); err != nil || len(left) > 0 {
-					t.Errorf("%+v still run after the stop, %v", left, err)
+					t.Errorf("after the stop, %+v still run, %v", left, err)
 				}
 			}
 			if second := one(); second == first {
-				t.Error("the one from before still runs")
+				t.Error("the process of the earlier run still exists")
 			}
 			must(t, services.Stop(t.Context(), config.Name))
-			must(t, host.Files.Remove(exe)) // nothing holds it
+			must(t, host.Files.Remove(exe)) // no process holds the file any more
 		})
 	}
 }
 
-// leaveBehind runs the program as what a service's wrapper started, which outlives the wrapper.
+// leaveBehind starts the program as a child of a service's wrapper that has ended.
 func leaveBehind(t *testing.T, exe string) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), exe, stay)

@@ -65,15 +65,15 @@ func TestRemovingADirectoryDoesNotFollowALinkInIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(dir+`\keep`, dir+`\goes\link`); err != nil {
-		t.Skipf("this system makes no links: %v", err)
+		t.Skipf("this system has no links: %v", err)
 	}
 	if _, err := os.Lstat(dir + `\goes\link`); errors.Is(err, os.ErrNotExist) {
-		t.Skip("this system makes no links, though it says so (Wine)")
+		t.Skip("this system has no links, although it reports success (Wine)")
 	}
 	if err := files.RemoveAll(dir + `\goes`); err != nil {
 		t.Error(err)
 	}
 	if there, err := winos.Exists(files, dir+`\keep\file`); !there || err != nil {
-		t.Errorf("what the link pointed to is gone: %v", err)
+		t.Errorf("the link's target was deleted: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ func TestAnHNSNetworkIsDescribedByItsFirstIPv4Subnet(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if got := describeHNS("id", "name", nil, ""); got.Subnet.IsValid() || got.ManagementIP.IsValid() {
-		t.Errorf("a network that is not ready gives %+v", got)
+		t.Errorf("a network that is not ready: %+v", got)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// table writes a table of listeners as Windows does, with rubbish in the upper half of each port.
+// table builds a table of listeners as Windows does. The upper half of each port has random data.
 func table(form tableForm, count int, all ...listener) []byte {
 	raw := binary.LittleEndian.AppendUint32(nil, uint32(count))
 	for _, l := range all {
@@ -30,13 +30,13 @@ func TestTablesOfListenersAreRead(t *testing.T) {
 				t.Errorf("got %v, want %v", got, all)
 			}
 			if got := listeners(table(form, 9, all...), form); !slices.Equal(got, all) {
-				t.Errorf("a count that is too high gives %v", got)
+				t.Errorf("a count that is too high: %v", got)
 			}
 			if got := listeners(table(form, 3, all...)[:4+form.row+1], form); !slices.Equal(got, all[:1]) {
-				t.Errorf("a table that is cut off gives %v", got)
+				t.Errorf("a truncated table: %v", got)
 			}
 			if got := listeners(nil, form); got != nil {
-				t.Errorf("nothing gives %v", got)
+				t.Errorf("an empty table: %v", got)
 			}
 		})
 	}

@@ -13,22 +13,22 @@ func TestARequestToStopThatIsNotAnsweredIsNoStartThatFailed(t *testing.T) {
 	others := errors.New("others")
 	for code, want := range map[uint32]error{0: nil, 1062: others} {
 		if got := stopError("kubelet", code, want); !errors.Is(got, want) {
-			t.Errorf("code %d is %v, and not %v", code, got, want)
+			t.Errorf("code %d means %v, not %v", code, got, want)
 		}
 	}
 	var silent UnansweredError
 	err := stopError("kubelet", 1053, ErrStartFailed)
 	if !errors.As(err, &silent) || silent.Service != "kubelet" || !errors.Is(err, ErrInUse) ||
 		errors.Is(err, ErrStartFailed) {
-		t.Errorf("a time that is over is %v", err)
+		t.Errorf("a time limit that is over: %v", err)
 	}
 	err = stopError("kubelet", 0, fmt.Errorf("sending control 1: %w", context.DeadlineExceeded))
 	if !errors.As(err, &silent) || silent.Service != "kubelet" || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a service manager that says nothing is %v", err)
+		t.Errorf("a service manager that does not answer: %v", err)
 	}
 }
 
-// The service manager may also say that a service takes no request right now, for as long as one asks.
+// The service manager may also answer that a service accepts no request right now, again and again.
 func TestAServiceThatRunsWhenTheTimeOfItsStopIsOverHasNotAnswered(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[ServiceState]bool{ServiceRunning: true, ServicePaused: true, ServiceStopPending: false,

@@ -21,7 +21,7 @@ func TestTheHostNameIsTheOneThatGoKnows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// kubelet takes this one, in lower case.
+	// kubelet uses this name, in lower case.
 	hostname, err := os.Hostname()
 	if err != nil || facts.Hostname != hostname {
 		t.Errorf("host name %q, want %q, %v", facts.Hostname, hostname, err)
@@ -41,7 +41,7 @@ func TestAVariableThatIsExpandedStaysOne(t *testing.T) {
 	}
 	environment := winos.New().Environment
 	if all, err := environment.All(t.Context()); err != nil || all[name] != `%SystemRoot%\a` {
-		t.Errorf("read %q, %v; want it not expanded", all[name], err)
+		t.Errorf("read %q, %v; the value must not be expanded", all[name], err)
 	}
 	if err := environment.Set(t.Context(), name, `%SystemRoot%\b`); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestAPendingRebootOfWindowsIsSeen(t *testing.T) {
 	const path = `SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired`
 	system := winos.New().System
 	if facts, err := system.Facts(t.Context()); err != nil || facts.RebootPending {
-		t.Skipf("a reboot is pending already (%v)", err)
+		t.Skipf("a reboot is already pending (%v)", err)
 	}
 	key, _, err := registry.CreateKey(registry.LOCAL_MACHINE, path, registry.ALL_ACCESS|registry.WOW64_64KEY)
 	if err != nil {
@@ -88,7 +88,7 @@ func TestTheNodesAddressIsOneOfTheMachines(t *testing.T) {
 		return strings.HasPrefix(a.String(),
 			ip.String()+"/")
 	}) {
-		t.Errorf("%v is none of %v", ip, addresses)
+		t.Errorf("%v is not one of the addresses %v", ip, addresses)
 	}
 }
 
@@ -99,12 +99,12 @@ func TestListeningNamesTheProgramOfAPort(t *testing.T) {
 	}
 	want := filepath.Base(self)
 	if onWine() {
-		want = "" // its table of ports has no processes
+		want = "" // Wine's table of ports has no processes
 	}
 	for _, at := range []string{"127.0.0.1:0", "[::1]:0"} {
 		l, err := net.Listen("tcp", at)
 		if err != nil && at[0] == '[' {
-			continue // no IPv6 here
+			continue // this machine has no IPv6
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ type killer struct {
 	denied bool
 }
 
-// Kill is winos.Programs.
+// Kill implements winos.Programs.
 func (k *killer) Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error {
 	if k.denied {
 		return winos.ErrDenied
@@ -73,7 +73,7 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 		}
 		killer.denied = false
 		if err = services.Stop(t.Context(), "x"); err != nil {
-			t.Errorf("stop with a kill: %v", err)
+			t.Errorf("a stop that kills the process: %v", err)
 		}
 		if s, err := services.Get(t.Context(), "x"); err != nil || s.State != winos.ServiceStopped {
 			t.Errorf("it is %s, %v", s.State, err)
@@ -81,7 +81,7 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
-// Other services may share its process.
+// A service of another vendor may share its process with other services. So the process must not be ended.
 func TestAServiceOfOthersThatDoesNotComeUpIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,13 +99,13 @@ func TestAServiceOfOthersThatDoesNotComeUpIsLeftAlone(t *testing.T) {
 	})
 }
 
-// A process that is suspended takes no request, and its service stays Running.
+// A suspended process answers no request, and its service stays in the state Running.
 func TestAServiceWhoseProcessIsFrozenIsEnded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		command, needs, frozen string
 		denied                 bool
-		answer                 time.Duration // of the service manager; half a minute if 0
+		answer                 time.Duration // the service manager's delay; 0 means half a minute
 	}{
 		"a program":                  {command: exe, frozen: "x"},
 		"a wrapped program":          {command: contract.PathKubeLogRunner + ` -log-file=C:\var\log\x.log ` + exe, frozen: "x"},
@@ -149,7 +149,7 @@ func TestAServiceWhoseProcessIsFrozenIsEnded(t *testing.T) {
 					t.Errorf("stop: %v after %s", err, time.Since(began))
 				}
 				if slices.ContainsFunc(m.Processes(), func(p sim.ProcessInfo) bool { return p.PID == frozen.PID }) {
-					t.Error("its process is still there")
+					t.Error("the process still exists")
 				}
 				must(t, services.Start(t.Context(), last))
 				must(t, services.Stop(t.Context(), "x"))
@@ -186,7 +186,7 @@ func TestAServiceDoesNotEndItself(t *testing.T) {
 	})
 }
 
-// silent is a host network service that responds only on request.
+// silent is a host network service that responds only when the test says so.
 type silent struct {
 	winos.Network
 	answers chan struct{}
@@ -202,7 +202,7 @@ func (s silent) HNSNetwork(context.Context, string) (winos.HNSNetwork, error) {
 func (s silent) RemoveHNSNetwork(ctx context.Context, _ string) error {
 	s.calls.Add(1)
 	<-s.answers
-	return ctx.Err() // as where it would go on to the next step
+	return ctx.Err() // the real service would continue with the next step
 }
 
 func TestCallsOfTheHostNetworkServiceEndInTime(t *testing.T) {
@@ -218,7 +218,7 @@ func TestCallsOfTheHostNetworkServiceEndInTime(t *testing.T) {
 				t.Errorf("it answers %v after %s; want %q after %s", err, time.Since(began), want, within)
 			}
 			if errors.Is(err, winos.ErrNotFound) || errors.Is(err, winos.ErrUnsupported) {
-				t.Errorf("%v passes for something that HNS said", err)
+				t.Errorf("%v is returned instead of an answer of HNS", err)
 			}
 			synctest.Wait()
 		}
@@ -226,24 +226,24 @@ func TestCallsOfTheHostNetworkServiceEndInTime(t *testing.T) {
 		ended, end := context.WithCancel(t.Context())
 		end()
 		if look(ended, 0, context.Canceled.Error()); service.calls.Load() != 0 {
-			t.Error("a call is made for nobody")
+			t.Error("a call is made although the caller has given up")
 		}
 		look(t.Context(), 30*time.Second, says)
 		short, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		look(short, time.Second, context.DeadlineExceeded.Error())
-		// A slow call doesn't block others: a removal has its own time limit.
+		// A slow call must not block a removal, which has its own time limit.
 		began, removed := time.Now(), make(chan error)
 		go func() { removed <- network.RemoveHNSNetwork(t.Context(), "x") }()
 		if err := <-removed; err == nil || !strings.Contains(err.Error(), says) || time.Since(began) != 2*time.Minute {
 			t.Errorf("removing: %v after %s", err, time.Since(began))
 		}
 		look(t.Context(), 30*time.Second, says)
-		for range 3 { // as many are left as may be
+		for range 3 { // as many unanswered calls as are allowed
 			look(t.Context(), 0, says)
 		}
 		if n := service.calls.Load(); n != 4 {
-			t.Errorf("%d calls are left", n)
+			t.Errorf("there are %d unanswered calls", n)
 		}
 		close(service.answers)
 		synctest.Wait()
@@ -256,7 +256,7 @@ func TestCallsOfTheHostNetworkServiceEndInTime(t *testing.T) {
 	})
 }
 
-// making is a host network service that takes a minute for each endpoint, and lists what it has made.
+// making is a host network service that needs a minute to create an endpoint. It lists the created endpoints.
 type making struct {
 	winos.Network
 	made, inside, most atomic.Int32
@@ -296,7 +296,7 @@ func TestWhileAChangeOfTheHostNetworkServiceIsUnderWayNoOtherIsMade(t *testing.T
 		for range 2 {
 			if _, err := network.EnsureEndpoint(t.Context(), "x", "VIPEndpoint", netip.Addr{}); err == nil ||
 				!strings.Contains(err.Error(), says) {
-				t.Errorf("making an endpoint: %v", err)
+				t.Errorf("creating an endpoint: %v", err)
 			}
 		}
 		if err := network.RemoveHNSNetwork(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), says) {
@@ -306,15 +306,15 @@ func TestWhileAChangeOfTheHostNetworkServiceIsUnderWayNoOtherIsMade(t *testing.T
 			t.Errorf("looking: %v", err)
 		}
 		time.Sleep(time.Minute)
-		// The late result exists and is found.
+		// The endpoint that was created late is found.
 		if _, err := network.EnsureEndpoint(t.Context(), "x", "VIPEndpoint", netip.Addr{}); err != nil {
-			t.Errorf("making an endpoint: %v", err)
+			t.Errorf("creating an endpoint: %v", err)
 		}
 		if err := network.RemoveHNSNetwork(t.Context(), "x"); err != nil {
 			t.Errorf("removing: %v", err)
 		}
 		if made, most := service.made.Load(), service.most.Load(); made != 1 || most != 1 {
-			t.Errorf("%d endpoints were made, and %d changes at once", made, most)
+			t.Errorf("%d endpoints were created, with %d changes at the same time", made, most)
 		}
 	})
 }
@@ -336,14 +336,15 @@ func (s slow) RemoveHNSNetwork(ctx context.Context, _ string) error {
 	return nil
 }
 
-// The daemon rolls back in the meantime, perhaps to a revision with this network.
+// The caller has given up the removal. In the meantime the daemon may roll back to a revision with this network, so
+// the removal must not continue.
 func TestARemovalOfANetworkThatWasGivenUpGoesNoFurther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		service := slow{steps: new(atomic.Int32)}
 		network := winos.WithTimeouts(winos.Host{Network: service}).Network
 		if err := network.RemoveHNSNetwork(t.Context(), "x"); err == nil {
-			t.Error("it took no longer than it may")
+			t.Error("the removal did not exceed its time limit")
 		}
 		time.Sleep(time.Hour)
 		if n := service.steps.Load(); n > 2 {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// At that time, its path leads to another directory.
+// While a directory is emptied, its path is changed to lead to another directory. The other directory must keep its
+// files.
 func TestADirectoryThatIsReplacedWhileItIsEmptiedIsTheOneThatLosesItsFiles(t *testing.T) {
 	dir := fmt.Sprintf(`C:\wmcotest-%d`, time.Now().UnixNano())
 	t.Cleanup(func() {
@@ -43,7 +44,8 @@ func TestADirectoryThatIsReplacedWhileItIsEmptiedIsTheOneThatLosesItsFiles(t *te
 	}
 	err = removeContent(opened, dir+`\x`)
 	want := map[string]int{dir + `\x`: 2, dir + `\x\sub`: 1}
-	// Wine finds by its path again what it is to remove, and leaves another alone.
+	// Wine looks up the path of each file again before it removes the file, so it removes nothing here. Windows
+	// empties the moved directory.
 	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() != nil {
 		want[dir+`\moved`] = 0
 		if err != nil {

@@ -25,9 +25,9 @@ import (
 	"github.com/windows-nodes/wmco/test/winostest/order"
 )
 
-// TestConformance changes the machine that it runs on, and takes it back: services, variables,
-// certificates and files whose names begin with wmcotest. It needs an administrator's rights. The
-// machine is not restarted, and keeps its host name and features.
+// TestConformance changes the machine that it runs on, and reverts its changes: services, variables, certificates and
+// files whose names begin with wmcotest. It needs administrator rights. It does not restart the machine, and does not
+// change its host name or features.
 func TestConformance(t *testing.T) {
 	winostest.Run(t, func(t *testing.T) winostest.Fixture {
 		t.Helper()
@@ -41,8 +41,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// createNetwork makes an HNS network in the stand-in of the lab's Wine hosts. On Windows it would
-// take over a network card. A network without a VNI is made by the older interface.
+// createNetwork creates an HNS network in the HNS replacement of the lab's Wine hosts. On Windows it would take over
+// a network card. A network without a VNI is created with the older interface.
 func createNetwork(t *testing.T, network winos.HNSNetwork) error {
 	t.Helper()
 	gateway := network.Subnet.Masked().Addr().Next().String()
@@ -54,8 +54,7 @@ func createNetwork(t *testing.T, network winos.HNSNetwork) error {
 	return err
 }
 
-// createOverlay makes the calls that flanneld makes for its own network and for the part of another
-// node.
+// createOverlay makes the same calls as flanneld does for its own network and for another node's part.
 func createOverlay(network winos.HNSNetwork, gateway string) error {
 	if err := hcn.RemoteSubnetSupported(); err != nil {
 		return err
@@ -84,8 +83,8 @@ func createOverlay(network winos.HNSNetwork, gateway string) error {
 		Policies: []hcn.NetworkPolicy{{Type: hcn.HostRoute, Settings: raw(struct{}{})}}}))
 }
 
-// expectPolicies reads the same data of a network as flanneld: the address of the host, and the address of the
-// distributed router.
+// expectPolicies reads the same data of a network as flanneld: the host's address, and the address of the distributed
+// router.
 func expectPolicies(policies []hcn.NetworkPolicy) error {
 	var provider hcn.ProviderAddressEndpointPolicySetting
 	var router hcn.DrMacAddressNetworkPolicySetting
@@ -107,23 +106,23 @@ func expectPolicies(policies []hcn.NetworkPolicy) error {
 	return errors.Join(err, errRouter)
 }
 
-// raw writes a part of a document of HNS.
+// raw encodes a part of an HNS document.
 func raw(object any) json.RawMessage {
 	text, err := json.Marshal(object)
 	if err != nil {
-		panic(err) // all of them are Microsoft's own
+		panic(err) // all types come from Microsoft's package
 	}
 	return text
 }
 
-// overlay, as the first argument, has the test service make a network of a name, a subnet and VNI
-// 4096 as flanneld does, and end.
+// overlay as the first argument makes the test program create a network as flanneld does, and end. The network has a
+// name, a subnet and VNI 4096.
 const overlay = "overlay"
 
-// The network is HNS's: neither flanneld nor the daemon has to go on for it to stay.
+// HNS owns the network, so it must stay when flanneld or the daemon ends.
 func TestAnOverlayOutlivesTheProcessThatMadeIt(t *testing.T) {
 	if !onWine() {
-		t.Skip("on Windows it would take over a network card")
+		t.Skip("on Windows this test would take over a network card")
 	}
 	if why, cannot := wineCannot()[winostest.HNS]; cannot {
 		t.Skip(why)
@@ -138,7 +137,7 @@ func TestAnOverlayOutlivesTheProcessThatMadeIt(t *testing.T) {
 		}
 	})
 	if output, err := exec.CommandContext(t.Context(), path, overlay, name, subnet).CombinedOutput(); err != nil {
-		t.Fatalf("making it: %v\n%s", err, output)
+		t.Fatalf("creating the network: %v\n%s", err, output)
 	}
 	found, err := network.HNSNetwork(t.Context(), name)
 	if err != nil || found.VNI != 4096 || found.Subnet.String() != subnet || !found.ManagementIP.Is4() {
@@ -149,15 +148,14 @@ func TestAnOverlayOutlivesTheProcessThatMadeIt(t *testing.T) {
 		t.Errorf("its endpoint has %v: %v", address, err)
 	}
 	if err = exec.CommandContext(t.Context(), path, overlay, name, subnet).Run(); err == nil {
-		t.Error("another process makes it once more")
+		t.Error("another process creates the network again")
 	}
 	if again, err := network.HNSNetwork(t.Context(), name); err != nil || again != found {
-		t.Errorf("the network is %+v, and was %+v: %v", again, found, err)
+		t.Errorf("the network is %+v, before it was %+v: %v", again, found, err)
 	}
 }
 
-// wineCannot says what Wine 8 can't do. It has no host network service either, but the lab's hosts
-// have a stand-in.
+// wineCannot returns what Wine 8 does not support. Wine has no HNS either, but the lab's hosts have a replacement.
 func wineCannot() map[winostest.Ability]string {
 	cannot := map[winostest.Ability]string{
 		winostest.CircularRefused: "its service manager takes circles",
@@ -180,7 +178,7 @@ func onWine() bool {
 	return windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil
 }
 
-// testSuffix ends the name of a test binary. Under any other name it is the suite's test service.
+// testSuffix is the end of a test binary's name. Under any other name, the binary is the test service.
 const testSuffix = ".test.exe"
 
 func TestMain(m *testing.M) {
@@ -194,7 +192,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// installService copies the test binary itself.
+// installService copies the test binary as the program of the test service.
 func installService(t *testing.T, path string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -202,7 +200,7 @@ func installService(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	if !strings.HasSuffix(strings.ToLower(self), testSuffix) || strings.HasSuffix(strings.ToLower(path), testSuffix) {
-		t.Fatalf("%s can't be told from the test service %s", filepath.Base(self), path)
+		t.Fatalf("%s can't be distinguished from the test service %s", filepath.Base(self), path)
 	}
 	exe, err := os.Open(self)
 	if err != nil {
@@ -215,7 +213,7 @@ func installService(t *testing.T, path string) {
 	}
 }
 
-// disableService changes the start type, and nothing else.
+// disableService changes only the start type.
 func disableService(t *testing.T, name string) {
 	t.Helper()
 	scm, err := windows.OpenSCManager(nil, nil, windows.SC_MANAGER_CONNECT)
@@ -253,7 +251,7 @@ func serve(args []string) error {
 		return err
 	}
 	if orders.Fail {
-		return fmt.Errorf("failing as ordered")
+		return fmt.Errorf("failing as requested")
 	}
 	if orders.Environment != "" {
 		if err := os.WriteFile(orders.Environment, []byte(strings.Join(os.Environ(), "\n")+"\n"), 0o600); err != nil {
@@ -263,7 +261,7 @@ func serve(args []string) error {
 	if err := svc.Run("", service{}); err != nil {
 		return err
 	}
-	// The service manager has been told; the process stays.
+	// The service manager knows that the service has stopped, but the process still runs.
 	<-time.After(orders.Linger)
 	return nil
 }
@@ -272,7 +270,7 @@ type service struct {
 	hangs bool
 }
 
-// Execute is svc.Handler.
+// Execute implements svc.Handler.
 func (s service) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (bool, uint32) {
 	// The start takes a few steps. The service reports each step.
 	for checkpoint := range uint32(3) {
@@ -313,7 +311,7 @@ func appendAs(t *testing.T, path string) func(line string) {
 func makeJunction(t *testing.T, path, to string) {
 	t.Helper()
 	if output, err := exec.CommandContext(t.Context(), "cmd", "/c", "mklink", "/J", path, to).CombinedOutput(); err != nil {
-		t.Fatalf("making a junction: %v: %s", err, output)
+		t.Fatalf("creating a junction: %v: %s", err, output)
 	}
 }
 
@@ -327,7 +325,7 @@ func listen(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// newDir makes a directory that is removed afterwards.
+// newDir creates a directory that is removed at the end.
 func newDir(t *testing.T) string {
 	t.Helper()
 	dir := fmt.Sprintf(`C:\wmcotest-%d`, time.Now().UnixNano())
@@ -337,7 +335,7 @@ func newDir(t *testing.T) string {
 	}
 	t.Cleanup(func() {
 		if err := files.RemoveAll(dir); err != nil {
-			t.Errorf("cleaning up: %v", err)
+			t.Errorf("removing the directory: %v", err)
 		}
 	})
 	return dir

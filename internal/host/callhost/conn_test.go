@@ -41,7 +41,7 @@ func (l lab) secret() *corev1.Secret {
 	return secret
 }
 
-// set writes a field as the host does: the patch doesn't look at the rest of the Secret.
+// set writes a field of the Secret, as the host does: the patch ignores the other fields.
 func (l lab) set(field string, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -112,7 +112,7 @@ func TestA85_ACallIsAnswered(t *testing.T) {
 				!strings.Contains(string(call.Request), `"hostname":"win"`) {
 				t.Errorf("the call is %+v", call)
 			}
-			// It takes longer than a host may be silent.
+			// The call takes longer than a host may be silent, but the host keeps reporting.
 			for beat := range int64(30) {
 				l.set(contract.CallHostField, contract.CallHost{Beat: beat, Call: call.ID})
 				time.Sleep(contract.CallBeatSeconds * time.Second / 5)
@@ -192,13 +192,13 @@ func TestA85_EachFailureOfACallHasItsReason(t *testing.T) {
 				if (conn.Err() != nil) != c.lost {
 					t.Errorf("the connection: %v", conn.Err())
 				}
-				time.Sleep(time.Hour) // the host of this case ends
+				time.Sleep(time.Hour) // in this test case, the host ends
 			})
 		})
 	}
 }
 
-// A Secret holds 1 MiB, and the answer needs room as well.
+// A Secret holds 1 MiB, and must have room for the answer as well.
 func TestA85_ARequestThatDoesNotFitIsRefused(t *testing.T) {
 	t.Parallel()
 	conn := newLab(t).dial()
@@ -210,7 +210,7 @@ func TestA85_ARequestThatDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-// A host is hostile until its answer is parsed, over this transport as over SSH.
+// A host's answer is untrusted until it is parsed, with this transport as well as with SSH.
 func TestA86_TheTextOfAHostIsMadePrintable(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]contract.CallAnswer{
@@ -236,7 +236,8 @@ func TestA86_TheTextOfAHostIsMadePrintable(t *testing.T) {
 	}
 }
 
-// A request may contain credentials, and a host that comes back later must not carry it out. A cleanup goes on.
+// A request may contain credentials. If the caller has given up, a host that returns later must not execute it.
+// Exception: a cleanup continues.
 func TestA86_ACallThatNobodyWaitsForIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	for verb, stays := range map[contract.Verb]bool{contract.VerbBootstrap: false, contract.VerbCleanup: true} {
@@ -249,7 +250,7 @@ func TestA86_ACallThatNobodyWaitsForIsWithdrawn(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if _, found := l.call(); found != stays {
-				t.Errorf("the request of %s is there: %t", verb, found)
+				t.Errorf("the request of %s exists: %t", verb, found)
 			}
 		})
 	}

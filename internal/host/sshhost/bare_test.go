@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/host"
 )
 
-// bareServer is an SSH server that lets everybody in and then does to SFTP what a simulated Windows
-// host never would. It ends with the connection.
+// bareServer is an SSH server that accepts every login, and handles SFTP in ways that a simulated Windows host never
+// would. It ends with the connection.
 func bareServer(tb testing.TB, subsystem func(channel ssh.Channel, request *ssh.Request)) func(context.Context, string,
 	string) (net.Conn, error) {
 	tb.Helper()

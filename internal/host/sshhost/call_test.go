@@ -22,7 +22,7 @@ import (
 
 const token = "eyJhbGciOiJSUzI1NiIsImtpZCI6Ii1.c2VjcmV0LXRva2VuLW9mLWEtc2VydmljZS1hY2NvdW50"
 
-// secretive is a request that holds a credential.
+// secretive is a request that has a credential.
 var secretive = contract.BootstrapRequest{
 	NodeName:            "win-a",
 	BootstrapKubeconfig: []byte("apiVersion: v1\nusers: [{name: x, user: {token: " + token + "}}]\n"),
@@ -37,9 +37,9 @@ func TestCallBringsRequestAndAnswer(t *testing.T) {
 			r.does(func(_ context.Context, c *call) int {
 				request := c.take(t)
 				if c.Verb != "prepare" || request != `{"hostname":"win-ä"}` {
-					t.Errorf("%s is called with %s", c.Verb, request)
+					t.Errorf("%s is called with the request %s", c.Verb, request)
 				}
-				// What is said on stdout and stderr of a call that went well is of no interest.
+				// The output of a successful call is ignored.
 				_, _ = io.WriteString(c.Stdout, strings.Repeat("chatter ", 100_000))
 				_, _ = io.WriteString(c.Stderr, strings.Repeat("chatter ", 100_000))
 				c.answer(t, `{"result":{"rebooting":true,"bootID":"7"}}`)
@@ -54,7 +54,7 @@ func TestCallBringsRequestAndAnswer(t *testing.T) {
 			want := contract.Answer[contract.PrepareAnswer]{Result: contract.PrepareAnswer{Rebooting: true,
 				BootID: "7"}}
 			if diff := cmp.Diff(want, answer); diff != "" {
-				t.Errorf("the answer differs:\n%s", diff)
+				t.Errorf("the answer is different:\n%s", diff)
 			}
 			if got := r.rpcDir(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
 				t.Errorf("the RPC directory holds %v", got)
@@ -63,7 +63,7 @@ func TestCallBringsRequestAndAnswer(t *testing.T) {
 	}
 }
 
-// A whole join: four calls, the uploading and one stream.
+// This is a whole join: four calls, the upload and one stream.
 func TestManyCallsTakeOneConnectionAndOneSFTPSession(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -80,7 +80,7 @@ func TestManyCallsTakeOneConnectionAndOneSFTPSession(t *testing.T) {
 	}
 	want := sshd.Counters{Connections: 1, Authenticated: 1, SFTPSessions: 1, Commands: 4}
 	if diff := cmp.Diff(want, counted(r)); diff != "" {
-		t.Errorf("counted otherwise:\n%s", diff)
+		t.Errorf("the counters are different:\n%s", diff)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestCallGivesTheVerbsOwnProblem(t *testing.T) {
 		t.Errorf("answered %+v", answer)
 	}
 	if got := answer.Result.Problems[0]; got.Reason != contract.ReasonDaemonCallFailed || got.Detail != "Made Up!: x" {
-		t.Errorf("an unknown reason came through as %+v", got)
+		t.Errorf("an unknown reason became %+v", got)
 	}
 }
 
@@ -162,21 +162,20 @@ func TestCallSaysWhyThereIsNoAnswer(t *testing.T) {
 			wantReason(t, err, contract.ReasonDaemonCallFailed, token, token[40:], "BootstrapKubeconfig",
 				"YXBpVmVyc2lvbjog")
 			if err != nil && !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%v does not say %q", err, c.says)
+				t.Errorf("%v lacks %q", err, c.says)
 			}
 			if err != nil && len(err.Error()) > 1000 {
 				t.Errorf("the error has %d bytes", len(err.Error()))
 			}
 			if answer.Result.BootID != "as it was" || answer.Problem != nil {
-				t.Errorf("the answer was touched: %+v", answer)
+				t.Errorf("the answer was changed: %+v", answer)
 			}
-			// The request is gone although the daemon may never have read it, and the connection
-			// can be used.
+			// The request was deleted, because the daemon may never have read it. The connection can still be used.
 			if got := r.rpcDir(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
 				t.Errorf("the RPC directory holds %v", got)
 			}
 			if conn.Err() != nil {
-				t.Errorf("the connection is lost: %v", conn.Err())
+				t.Errorf("the connection was lost: %v", conn.Err())
 			}
 		})
 	}
@@ -199,16 +198,16 @@ func TestCallNeedsAUploadedDaemonAndAProperRequest(t *testing.T) {
 	r := newRig(t)
 	if err := callVerb(t.Context(), r.dial(t), contract.VerbPreflight, struct{}{},
 		new(contract.Answer[int])); err == nil {
-		t.Error("a daemon is called that was not uploaded")
+		t.Error("a daemon was called without an upload")
 	}
 	conn := r.uploaded(t)
 	if err := callVerb(t.Context(), conn, contract.VerbPreflight, map[string]any{"x": func() {}},
 		new(contract.Answer[int])); err == nil {
-		t.Error("a request that can't be encoded is sent")
+		t.Error("a request that can't be encoded was sent")
 	}
 }
 
-// hangs is a daemon that never ends, and leaves the request where it is.
+// hangs is a daemon that never ends, and does not delete the request.
 func hangs(ctx context.Context, _ *call) int {
 	<-ctx.Done()
 	return 1
@@ -236,17 +235,17 @@ func TestCallThatHangsEndsByTimeAndLeavesNoRequest(t *testing.T) {
 			err := callVerb(t.Context(), conn, contract.VerbBootstrap, secretive, new(contract.Answer[int]))
 			wantReason(t, err, contract.ReasonDaemonCallFailed, token)
 			if !strings.Contains(err.Error(), "no answer within 1s") {
-				t.Errorf("%v does not say that time ran out", err)
+				t.Errorf("%v does not say that the time was over", err)
 			}
 			if got := r.rpcDir(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
 				t.Errorf("the RPC directory holds %v", got)
 			}
-			// Time that runs out for a command costs the command only.
+			// A timeout of a command must end only the command, not the connection.
 			r.Change(func(s *sshd.Settings) { s.Faults = sshd.Faults{} })
 			r.does(func(_ context.Context, c *call) int { c.answer(t, `{"result":1}`); return 0 })
 			if err = callVerb(t.Context(), conn, contract.VerbPreflight, struct{}{},
 				new(contract.Answer[int])); err != nil {
-				t.Errorf("the next call answers %v", err)
+				t.Errorf("the next call returns %v", err)
 			}
 		})
 	}
@@ -265,15 +264,14 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	cancel()
 	err := <-done
 	if _, is := contract.AsProblem(err); is || !errors.Is(err, context.Canceled) {
-		t.Errorf("answered %v, want the cancellation and no problem of the host", err)
+		t.Errorf("returned %v, want the cancellation without a problem of the host", err)
 	}
 	if got := r.rpcDir(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
 		t.Errorf("the RPC directory holds %v", got)
 	}
 }
 
-// rebooting is the case in which the host goes down by itself, silent that in which only time
-// tells.
+// rebooting and silent are cases: the host shuts down, or it stops responding, which only a timeout shows.
 const rebooting, silent = "the host reboots", "the host falls silent"
 
 func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
@@ -304,9 +302,8 @@ func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
 			err := <-done
 			if problem, is := contract.AsProblem(err); name == rebooting && is &&
 				problem.Reason == contract.ReasonDaemonCallFailed {
-				// A host that goes down kills the command first and its SSH server a moment later,
-				// and may answer in between: what is seen then is a killed command. The connection
-				// still ends.
+				// A host that shuts down kills the command first, and its SSH server a moment later. In between it
+				// may report the killed command. The connection still ends.
 				wantReason(t, err, contract.ReasonDaemonCallFailed, token)
 			} else {
 				wantReason(t, err, contract.ReasonConnectionLost, token)
@@ -317,14 +314,14 @@ func TestCallEndsWhenTheConnectionDoes(t *testing.T) {
 	}
 }
 
-// deaf is a connection whose requests for a channel are never answered, nor ended with it, as the SSH library's are
-// if it ends while one is sent.
+// deaf is a connection that never answers a request for a channel, not even when the connection ends. The SSH library
+// does the same if the connection ends while it sends a request.
 type deaf struct {
 	ssh.Conn
 	asked, over chan struct{}
 }
 
-// OpenChannel is ssh.Conn.
+// OpenChannel implements ssh.Conn.
 func (d deaf) OpenChannel(string, []byte) (ssh.Channel, <-chan *ssh.Request, error) {
 	close(d.asked)
 	<-d.over
@@ -382,7 +379,7 @@ func reboot(tb testing.TB, r *rig, _ io.Closer) {
 	}
 }
 
-// A host that works for long without a word is not a dead one: it answers the questions in between.
+// A host that works for a long time without output answers keepalives, so it is not dead.
 func TestKeepaliveLeavesALongCallAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -418,7 +415,7 @@ func TestIdleConnectionNoticesADeadHost(t *testing.T) {
 	wantReason(t, conn.Err(), contract.ReasonConnectionLost)
 }
 
-// untilGone lets time pass for a host that says nothing, until its connection is given up.
+// untilGone advances the clock for a silent host until the operator closes the connection.
 func untilGone(t *testing.T, c host.Conn, now *clocktesting.FakeClock) {
 	t.Helper()
 	eventually(t, "the end of the connection", func() bool {
@@ -467,14 +464,13 @@ func TestA51_WhatNoHonestDaemonAnswersIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if err := answers()[test.verb](t, []byte(test.text)); err == nil || len(err.Error()) > 300 {
-				t.Errorf("it ended with: %.500v", err)
+				t.Errorf("the call returned %.500v", err)
 			}
 		})
 	}
 }
 
-// answers decode what a host answers to each verb, as the operator does, and complain about what
-// is not fit to be used.
+// answers decode a host's answer to each verb, as the operator does, and check that the text in it can be shown.
 func answers() map[contract.Verb]func(tb testing.TB, raw []byte) error {
 	return map[contract.Verb]func(tb testing.TB, raw []byte) error{
 		contract.VerbPreflight: decodes(func(a contract.PreflightAnswer) []contract.Problem { return a.Problems }),
@@ -492,10 +488,10 @@ func decodes[T any](problems func(T) []contract.Problem) func(tb testing.TB, raw
 		answer, err := host.DecodeAnswer[T](raw)
 		if err != nil {
 			if diff := cmp.Diff(contract.Answer[T]{}, answer); diff != "" {
-				tb.Errorf("refused with %v, and decoded:\n%s", err, diff)
+				tb.Errorf("refused with %v, but decoded:\n%s", err, diff)
 			}
 			if len(err.Error()) > 300 || strings.ContainsAny(err.Error(), "\n\x00") {
-				tb.Errorf("the error is unfit to be shown: %q", err)
+				tb.Errorf("the error has characters that can't be shown: %q", err)
 			}
 			return err
 		}
@@ -505,15 +501,15 @@ func decodes[T any](problems func(T) []contract.Problem) func(tb testing.TB, raw
 		}
 		for _, p := range all {
 			if p.Reason.Number() == 0 || len(p.Detail) > host.MaxDetail+10 || strings.ContainsAny(p.Detail, "\r\n\x00\x1b") {
-				tb.Errorf("a problem is unfit to be shown: %+v", p)
+				tb.Errorf("a problem has characters that can't be shown: %+v", p)
 			}
 		}
 		return nil
 	}
 }
 
-// FuzzDecodeAnswer feeds what a hostile host may say to each verb: no panic, no half answer, no
-// text that is unfit to be shown.
+// FuzzDecodeAnswer sends answers of a hostile host to each verb. There must be no panic, no partial answer, and no
+// text that can't be shown.
 func FuzzDecodeAnswer(f *testing.F) {
 	for verb, seeds := range map[contract.Verb][]string{
 		contract.VerbPreflight: {

@@ -25,7 +25,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// hasty are timeouts that a test can wait for.
+// hasty sets timeouts that are short enough for a test.
 func hasty(o *Options) {
 	o.ConnectTimeout, o.HandshakeTimeout, o.SetupTimeout = 300*time.Millisecond, 300*time.Millisecond,
 		300*time.Millisecond
@@ -40,7 +40,7 @@ func newHostKey(tb testing.TB) ssh.Signer {
 	return key
 }
 
-// otherKey is a host key that nobody has.
+// otherKey returns a host key that no host has.
 func otherKey(tb testing.TB) string {
 	tb.Helper()
 	return authorizedLine(newHostKey(tb).PublicKey())
@@ -109,8 +109,8 @@ func TestDialSaysWhyItFailed(t *testing.T) {
 	}
 }
 
-// dropWhileLoggingIn cuts the connection shortly before a login is complete. Nothing must come
-// after that, so the host does not announce its keys.
+// dropWhileLoggingIn closes the connection shortly before the login is complete. The host does not announce its keys,
+// because nothing may be sent after that.
 func dropWhileLoggingIn(tb testing.TB, r *rig, _ *host.Target) {
 	tb.Helper()
 	r.Change(func(s *sshd.Settings) { s.Faults.HostKeys = sshd.HostKeysSilent })
@@ -149,7 +149,7 @@ func expectECDSA(tb testing.TB, r *rig, target *host.Target) {
 	target.HostKey = authorizedLine(public)
 }
 
-// Nothing listens behind these servers that speaks SSH.
+// These servers don't speak SSH.
 func TestDialKnowsWhatIsNotSSH(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(c net.Conn){
@@ -215,7 +215,7 @@ func TestDialReportsWhereTheHostWasReached(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if got := conn.Address(); got != netip.MustParseAddr("127.0.0.1") {
-			t.Errorf("%s: reached at %v", name, got)
+			t.Errorf("%s: connected to %v", name, got)
 		}
 		if err = conn.Close(); err != nil {
 			t.Error(err)
@@ -225,7 +225,7 @@ func TestDialReportsWhereTheHostWasReached(t *testing.T) {
 	defer func() { _ = theirs.Close() }()
 	nowhere := &conn{wire: newWire(ours, clock.RealClock{})}
 	if got := nowhere.Address(); got.IsValid() {
-		t.Errorf("a pipe is at %s", got)
+		t.Errorf("a pipe has the address %s", got)
 	}
 	if err = nowhere.wire.Close(); err != nil {
 		t.Error(err)
@@ -237,13 +237,13 @@ func TestDialReportsTheHostKeyAndHoldsToIt(t *testing.T) {
 	r := newRig(t)
 	key := r.dial(t).HostKey()
 	if key != r.Server.HostKey() {
-		t.Fatalf("reports %q, the host has %q", key, r.Server.HostKey())
+		t.Fatalf("reported the key %q, the host has %q", key, r.Server.HostKey())
 	}
 	target := r.target()
 	target.HostKey = key + " a comment\n"
 	conn, err := New(Options{}).Dial(t.Context(), target)
 	if err != nil {
-		t.Fatalf("the key just seen is refused: %v", err)
+		t.Fatalf("the key that was just reported is refused: %v", err)
 	}
 	if err = conn.Close(); err != nil {
 		t.Error(err)
@@ -253,7 +253,7 @@ func TestDialReportsTheHostKeyAndHoldsToIt(t *testing.T) {
 	wantReason(t, err, contract.ReasonHostKeyMismatch)
 	if fingerprint := ssh.FingerprintSHA256(r.Settings().HostKey.PublicKey()); !strings.Contains(err.Error(),
 		fingerprint) {
-		t.Errorf("%v does not name the key that was shown, %s", err, fingerprint)
+		t.Errorf("%v lacks the fingerprint of the host's key, %s", err, fingerprint)
 	}
 }
 
@@ -292,7 +292,7 @@ func TestDialUsesEveryGoodKindOfHostKeyAndUserKey(t *testing.T) {
 	}
 }
 
-// A host whose packets go nowhere. Waiting for it is simulated, so that the real times are tested.
+// The packets of this host are dropped. The test uses a simulated clock, so that the real timeouts are tested.
 func TestDialGivesUpInTime(t *testing.T) {
 	t.Parallel()
 	key := newRig(t).key
@@ -329,7 +329,7 @@ func TestDialGivesUpInTime(t *testing.T) {
 					t.Errorf("took %s, want %s", took, c.took)
 				}
 				if c.timeout > 0 && !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("%v hides that the caller's deadline passed", err)
+					t.Errorf("%v does not show that the caller's deadline has passed", err)
 				}
 				synctest.Wait()
 			})
@@ -337,13 +337,13 @@ func TestDialGivesUpInTime(t *testing.T) {
 	}
 }
 
-// swallow is a network that answers nothing.
+// swallow simulates a network that never answers.
 func swallow(ctx context.Context, _, _ string) (net.Conn, error) {
 	<-ctx.Done()
 	return nil, &net.OpError{Op: "dial", Err: ctx.Err()}
 }
 
-// silence is a connection to a peer that takes everything and says nothing.
+// silence returns a connection to a peer that reads everything and sends nothing.
 func silence(context.Context, string, string) (net.Conn, error) {
 	near, far := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, far) }()
@@ -363,7 +363,7 @@ func TestDialEndsWhenItsContextIsCancelled(t *testing.T) {
 				_, err := New(Options{Network: network}).Dial(ctx,
 					host.Target{Address: "192.0.2.1", User: "a", PrivateKey: key})
 				if _, is := contract.AsProblem(err); is || !errors.Is(err, context.Canceled) {
-					t.Errorf("answered %v, want the cancellation and no problem of the host", err)
+					t.Errorf("returned %v, want the cancellation without a problem of the host", err)
 				}
 			})
 		})
@@ -378,7 +378,7 @@ func TestErrorsHoldNoKey(t *testing.T) {
 		for line := range strings.Lines(string(target.PrivateKey)) {
 			if line = strings.TrimSpace(line); len(line) > 20 && !strings.HasPrefix(line, "---") &&
 				strings.Contains(text, line) {
-				t.Error("the private key shows")
+				t.Error("the error has the private key")
 			}
 		}
 	}

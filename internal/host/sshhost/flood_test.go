@@ -16,11 +16,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// most is what a test lets a hostile host send before it ends the connection itself.
+// most is the number of bytes that a hostile host may send before the test ends the connection.
 const most = 32 << 20
 
-// countedConn is a TCP connection whose received bytes are counted, and which ends beyond most of
-// them.
+// countedConn is a TCP connection that counts the received bytes, and ends after too many.
 type countedConn struct {
 	net.Conn
 	received *atomic.Int64
@@ -28,14 +27,14 @@ type countedConn struct {
 
 func (c countedConn) Read(p []byte) (int, error) {
 	if c.received.Load() > most {
-		return 0, errors.New("the test ends this")
+		return 0, errors.New("the test ended the connection")
 	}
 	n, err := c.Conn.Read(p)
 	c.received.Add(int64(n))
 	return n, err
 }
 
-// countingReceived has a dialer count what it is sent.
+// countingReceived makes a dialer count the bytes that it receives.
 func countingReceived(received *atomic.Int64) func(o *Options) {
 	return func(o *Options) {
 		o.Network = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -73,7 +72,7 @@ func TestA51_AHostThatSendsWithoutEndCostsABoundedAmount(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			var received atomic.Int64
-			// No time-out of ours may be what ends it.
+			// The operator's timeouts must not end this test.
 			patient := func(o *Options) {
 				o.SetupTimeout = time.Hour
 				o.CallTimeout = func(contract.Verb) time.Duration { return time.Hour }
@@ -101,7 +100,7 @@ func TestA51_AHostThatSendsRequestsWithoutEndIsLeft(t *testing.T) {
 	options := Options{}
 	countingReceived(&received)(&options)
 	conn, err := New(options).Dial(t.Context(), r.target())
-	if err == nil { // the flood begins with the login, so it may end that already
+	if err == nil { // the flood begins during the login, so the login may fail
 		eventually(t, "the end of the connection", func() bool { return conn.Err() != nil })
 		err = errors.Join(conn.Err(), conn.Close())
 	}
@@ -120,7 +119,7 @@ func TestA51_AHostThatSendsRequestsOverASessionIsLeft(t *testing.T) {
 		"of SFTP": {func(ctx context.Context, c host.Conn) error {
 			_, err := c.Send(ctx, "x", strings.NewReader("x"))
 			return err
-		}, []contract.Reason{"", contract.ReasonOutputTooLarge}}, // it may be sent before that is too much
+		}, []contract.Reason{"", contract.ReasonOutputTooLarge}}, // the call may be sent before the limit is reached
 		"of a command": {func(ctx context.Context, c host.Conn) error {
 			return callVerb(ctx, c, contract.VerbPreflight, contract.PreflightRequest{},
 				new(contract.Answer[contract.PreflightAnswer]))
@@ -141,7 +140,7 @@ func TestA51_AHostThatSendsRequestsOverASessionIsLeft(t *testing.T) {
 				reason = problem.Reason
 			}
 			if !slices.Contains(test.want, reason) || reason == "" && err != nil {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("the call returned %v", err)
 			}
 		})
 	}
@@ -160,7 +159,7 @@ func TestA51_OthersDoNotNoticeAHostThatFloods(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				_, _ = conn.Send(ctx, "x", strings.NewReader("x")) // how it ends, another test says
+				_, _ = conn.Send(ctx, "x", strings.NewReader("x")) // another test checks the result
 				_ = conn.Close()
 			}
 		})

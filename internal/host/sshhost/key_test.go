@@ -31,7 +31,7 @@ func must[T any](value T, err error) func(tb testing.TB) T {
 	}
 }
 
-// smallRSA makes a key of 1024 bits, which the standard library does not make any more.
+// smallRSA returns a key of 1024 bits, which the standard library no longer creates.
 func smallRSA(tb testing.TB) []byte {
 	tb.Helper()
 	e := big.NewInt(65537)
@@ -110,14 +110,14 @@ func TestParseKeyTakesGoodKeys(t *testing.T) {
 			line := strings.TrimRight(string(ssh.MarshalAuthorizedKey(signer.PublicKey())), "\n")
 			sum := sha256.Sum256([]byte(line))
 			if key.Line != line || key.Hash != hex.EncodeToString(sum[:]) {
-				t.Errorf("gives line %q and hash %s", key.Line, key.Hash)
+				t.Errorf("returned the line %q and the hash %s", key.Line, key.Hash)
 			}
 		})
 	}
 }
 
-// The line was written down with ssh-keygen -y and its hash with sha256sum, so that nothing of ours
-// computes what it is compared with.
+// The expected line comes from ssh-keygen -y, and its hash from sha256sum. So the operator's code does not compute
+// the expected values.
 func TestParseKeyHashesTheLineWithoutItsNewline(t *testing.T) {
 	t.Parallel()
 	key := ed25519.NewKeyFromSeed([]byte{
@@ -191,7 +191,7 @@ func FuzzParseKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		key, err := ParseKey(text)
 		if err == nil && (key.Line == "" || len(key.Hash) != 64) {
-			t.Errorf("a key that is taken has no line or hash: %+v", key)
+			t.Errorf("an accepted key has no line or hash: %+v", key)
 		}
 		if _, found := contract.AsProblem(err); err != nil && !found {
 			t.Errorf("%v is no problem", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// FuzzListing is a host whose SFTP server answers each request with any bytes: no panic, and no end
-// of the RPC directory is followed beyond the budget of a step.
+// FuzzListing simulates a host whose SFTP server answers each request with any bytes. There must be no panic, and the
+// operator must not read more entries than the limit for one step.
 func FuzzListing(f *testing.F) {
 	status := func(code byte) []byte { // SSH_FXP_STATUS
 		return []byte{101, 0, 0, 0, 0, 0, 0, 0, code, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -48,7 +48,7 @@ func FuzzListing(f *testing.F) {
 			left := maxEntries
 			_ = removeAll(files, contract.RPCDir, maxDepth, &left)
 			if left < -maxEntries*maxDepth {
-				t.Errorf("%d entries were looked at", maxEntries-left)
+				t.Errorf("%d entries were read", maxEntries-left)
 			}
 			_ = files.Close()
 		}
@@ -57,9 +57,9 @@ func FuzzListing(f *testing.F) {
 	})
 }
 
-// answer speaks the beginning of SFTP, and then answers each request with one of the packets, with
-// the number of the request where one stands, until it has answered as many as an endless host would
-// in a step.
+// answer simulates an SFTP server. After the handshake, it answers each request with one of the packets. If a packet
+// has a request number, answer inserts the number of the request. It stops after as many answers as an endless host
+// would send in one step.
 func answer(conn net.Conn, packets ...[]byte) {
 	send := func(packet []byte) bool {
 		_, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(packet))), packet...))

@@ -11,16 +11,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/host"
 )
 
-// middle is a machine that answers in a host's place at the first contact, when no host key is known. It
-// takes any key, would take any password, and opens whatever an SSH client may serve.
+// middle is an attacker's machine that answers the first contact in place of a host, when no host key is known. It
+// accepts every key and password, and opens all kinds of channels that an SSH client may accept.
 type middle struct {
 	listener net.Listener
 	key      ssh.Signer
 	mu       sync.Mutex
-	// passwords are what came as one, served are channels that the client accepted, keys those shown.
+	// passwords are the received passwords, served are the channels that the client accepted, keys are the public
+	// keys that the client sent.
 	passwords, served []string
 	keys              [][]byte
-	// tried is closed when the first client was asked for every kind of channel.
+	// tried is closed after the first client was asked for every kind of channel.
 	tried chan struct{}
 	once  sync.Once
 	ended sync.WaitGroup
@@ -91,7 +92,7 @@ func (m *middle) serve(tcp net.Conn) {
 			_ = c.Reject(ssh.Prohibited, "nothing here")
 		}
 	}()
-	// While the client is there: the library may wait for ever for a channel of a connection that ends.
+	// This runs while the client is connected. Otherwise the library may wait for a channel for ever.
 	for _, kind := range []string{"auth-agent@openssh.com", "forwarded-tcpip", "direct-tcpip", "x11", "session"} {
 		if channel, _, err := conn.OpenChannel(kind, nil); err == nil {
 			m.note(&m.served, kind)
@@ -102,8 +103,8 @@ func (m *middle) serve(tcp net.Conn) {
 	_ = conn.Wait()
 }
 
-// Who answers the first contact learns the public key and a signature over that very connection, which
-// opens no other (RFC 4252, 7): no password, no agent, no way into the operator's network.
+// At the first contact, such a machine learns the public key and a signature for this connection, which can't be used
+// for another (RFC 4252, 7). It must get no password, no agent, and no access to the operator's network.
 func TestAMachineInTheMiddleGetsNoCredentialAndNoChannel(t *testing.T) {
 	t.Parallel()
 	r, m := newRig(t), newMiddle(t)
@@ -111,10 +112,10 @@ func TestAMachineInTheMiddleGetsNoCredentialAndNoChannel(t *testing.T) {
 	conn, err := New(Options{}).Dial(t.Context(), host.Target{Address: "127.0.0.1", Port: at.Port,
 		User: r.machine.User(), PrivateKey: r.key})
 	if err != nil {
-		t.Fatal(err) // it is let in, as by a host
+		t.Fatal(err) // the machine accepts the login, as a host would
 	}
 	<-m.tried
-	// what it shows is pinned, and differs from the host's
+	// The machine's key is pinned. It differs from the host's key.
 	if conn.HostKey() != authorizedLine(m.key.PublicKey()) {
 		t.Errorf("the key %s would be pinned", conn.HostKey())
 	}
@@ -125,9 +126,9 @@ func TestAMachineInTheMiddleGetsNoCredentialAndNoChannel(t *testing.T) {
 		t.Errorf("passwords %q, channels %q", m.passwords, m.served)
 	}
 	if len(m.keys) == 0 {
-		t.Error("it was not even shown the public key, so nothing was tried")
+		t.Error("the client did not send its public key, so the test shows nothing")
 	}
-	// with the host's key known, not even that
+	// If the host's key is known, the machine does not even learn the public key.
 	known := newMiddle(t)
 	at = known.listener.Addr().(*net.TCPAddr) //nolint:forcetypeassert // it listens on TCP
 	_, err = New(Options{}).Dial(t.Context(), host.Target{Address: "127.0.0.1", Port: at.Port,
@@ -135,6 +136,6 @@ func TestAMachineInTheMiddleGetsNoCredentialAndNoChannel(t *testing.T) {
 	known.mu.Lock()
 	defer known.mu.Unlock()
 	if err == nil || len(known.keys) > 0 {
-		t.Errorf("%v; it was shown %d keys", err, len(known.keys))
+		t.Errorf("%v; it received %d keys", err, len(known.keys))
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// prover connects to a host, expecting the key that it shows.
+// prover connects to a host, and expects the key that the host shows.
 func (r *rig) prover(tb testing.TB) host.Conn {
 	tb.Helper()
 	target := r.target()
@@ -74,8 +74,8 @@ func TestAHostProvesItsHostKeysTheBestFirst(t *testing.T) {
 	}
 }
 
-// What the proof is for: the key of the first contact is one that others have, too, and from the
-// second on the host's own key counts.
+// Other hosts may have the same key as in the first contact. So from the second connection on, the host's own key
+// must be shown.
 func TestTheNextConnectionHoldsToTheHostsOwnKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -97,8 +97,7 @@ func TestTheNextConnectionHoldsToTheHostsOwnKey(t *testing.T) {
 	if err = conn.Close(); err != nil {
 		t.Error(err)
 	}
-	// An impostor has the shared key, which any machine can read in its user data, and another own
-	// key.
+	// An attacker has the shared key, which any machine can read in its user data, but not the host's own key.
 	r.Change(func(s *sshd.Settings) { s.FurtherHostKeys = further(t) })
 	_, err = New(Options{}).Dial(t.Context(), target)
 	wantReason(t, err, contract.ReasonHostKeyMismatch)
@@ -107,14 +106,14 @@ func TestTheNextConnectionHoldsToTheHostsOwnKey(t *testing.T) {
 	wantReason(t, err, contract.ReasonHostKeyMismatch)
 }
 
-// OpenSSH announces and proves every key that it has loaded, also those that its HostKeyAlgorithms keep it from
-// showing. One of these would be expected in vain for ever.
+// OpenSSH announces and proves all keys that it has loaded, even keys that HostKeyAlgorithms forbids. If the operator
+// pinned such a key, no later connection could succeed.
 func TestNoHostKeyIsProvenThatTheNextConnectionWouldNotBeShown(t *testing.T) {
 	t.Parallel()
 	others := further(t)
 	for name, test := range map[string]struct {
 		shows []string
-		want  []ssh.Signer // beside the one that it showed
+		want  []ssh.Signer // in addition to the key that it showed
 	}{
 		"all":              {nil, []ssh.Signer{others[1], others[0]}},
 		"no ECDSA":         {[]string{ssh.KeyAlgoED25519, ssh.KeyAlgoRSA}, others[:1]},
@@ -138,7 +137,7 @@ func TestNoHostKeyIsProvenThatTheNextConnectionWouldNotBeShown(t *testing.T) {
 				target.HostKey = key
 				conn, err := New(Options{}).Dial(t.Context(), target)
 				if err != nil {
-					t.Errorf("the host proved %s and does not show it: %v", key, err)
+					t.Errorf("the host proved %s, but does not show it: %v", key, err)
 				} else if err = conn.Close(); err != nil {
 					t.Error(err)
 				}
@@ -200,7 +199,7 @@ func TestProvingEndsWithItsContextAndWithTheConnection(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := prover.ProveHostKeys(ctx); err == nil {
-		t.Error("a frozen host proves something")
+		t.Error("a frozen host proves a key")
 	}
 	_, err := prover.ProveHostKeys(t.Context())
 	wantReason(t, err, contract.ReasonConnectionLost)
@@ -244,8 +243,8 @@ func TestAnAnnouncementIsReadWithoutTrust(t *testing.T) {
 	}
 }
 
-// FuzzAnnouncement feeds what a hostile host may announce: no panic, no more keys than are looked
-// at, none twice.
+// FuzzAnnouncement reads announcements of a hostile host. There must be no panic, no duplicate key, and no more keys
+// than the limit.
 func FuzzAnnouncement(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(ssh.Marshal(struct{ Text []byte }{newHostKey(f).PublicKey().Marshal()}))

@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// On a link that breaks every 15 MB a daemon of 32 MiB comes through, in as many connections as it
-// takes for that much and what is sent twice.
+// The connection breaks after every 15 MB. An upload of 32 MiB must succeed, with as many connections as this amount
+// and the repeated bytes need.
 func TestUploadingGoesOnWhereAConnectionBroke(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -27,20 +27,20 @@ func TestUploadingGoesOnWhereAConnectionBroke(t *testing.T) {
 		}
 		wantReason(t, err, contract.ReasonConnectionLost)
 		if attempt == 6 {
-			t.Fatal("it starts over each time")
+			t.Fatal("each connection starts from the beginning")
 		}
 	}
 	name := contract.UploadedName(daemon.Digest)
 	if !bytes.Equal(r.content(t, name), content) {
-		t.Error("what is uploaded is another program")
+		t.Error("the uploaded program is different")
 	}
 	if got := r.rpcDir(t); !slices.Equal(got, []string{name}) {
 		t.Errorf("the RPC directory holds %v", got)
 	}
 }
 
-// What lies there of an earlier connection may be damaged. The program that came of it does not
-// start, or finds it out by itself; it is then sent afresh.
+// The part from an earlier connection may be damaged. Then the program does not start, or detects the damage, and the
+// operator must send it again from the beginning.
 func TestAUploadedDaemonThatIsDamagedIsSentAgain(t *testing.T) {
 	t.Parallel()
 	content := noise(12 << 20)
@@ -69,7 +69,7 @@ func TestAUploadedDaemonThatIsDamagedIsSentAgain(t *testing.T) {
 				t.Fatalf("sent %d bytes: %v", sent, err)
 			}
 			if !bytes.Equal(r.content(t, contract.UploadedName(daemon.Digest)), content) {
-				t.Error("what is uploaded is another program")
+				t.Error("the uploaded program is different")
 			}
 		})
 	}

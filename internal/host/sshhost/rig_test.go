@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
-// rig is a simulated Windows host behind its SSH server, with a daemon that a test makes up.
+// rig is a simulated Windows host with an SSH server, and a daemon that the test defines.
 type rig struct {
 	*sshd.Server
 	machine *sim.Machine
@@ -38,17 +38,17 @@ type rig struct {
 	run func(ctx context.Context, c *call) int
 }
 
-// call is one start of the made-up daemon.
+// call is one start of this daemon.
 type call struct {
 	*sim.Process
 	Verb, ID string
 }
 
-// requestPath and answerPath are where request and answer of the call lie.
+// requestPath and answerPath return the paths of the call's request and answer.
 func (c *call) requestPath() string { return c.Dir + `\.wmco\` + contract.RequestName(c.ID) }
 func (c *call) answerPath() string  { return c.Dir + `\.wmco\` + contract.AnswerName(c.ID) }
 
-// take reads the request and removes it, as the daemon does.
+// take reads the request and deletes it, as the daemon does.
 func (c *call) take(tb testing.TB) string {
 	tb.Helper()
 	content, err := winos.ReadFile(c.Host.Files, c.requestPath())
@@ -96,7 +96,7 @@ func newRig(tb testing.TB, change ...func(o *sim.Options)) *rig {
 			tb.Error(err)
 		}
 	})
-	// The test's own context ends before its clean-up; the server ends in it.
+	// The test's own context ends before its cleanup, in which the server is stopped.
 	r.Server, err = sshd.Start(context.WithoutCancel(tb.Context()),
 		sshd.Options{Machine: simhost.Of(r.machine), Listen: netip.MustParseAddrPort("127.0.0.1:0")})
 	if err != nil {
@@ -113,7 +113,7 @@ func (r *rig) does(run func(ctx context.Context, c *call) int) {
 	r.run = run
 }
 
-// succeeds has the daemon take each request from now on, and answer with an empty result.
+// succeeds lets the daemon accept each request from now on, and answer with an empty result.
 func (r *rig) succeeds(tb testing.TB) {
 	tb.Helper()
 	r.does(func(_ context.Context, c *call) int {
@@ -123,7 +123,8 @@ func (r *rig) succeeds(tb testing.TB) {
 	})
 }
 
-// ends fails a test whose work, and then the end of the connection, take longer than any limit of ours.
+// ends runs work and closes the connection. It fails the test if this takes longer than all of the operator's
+// timeouts.
 func ends(tb testing.TB, c host.Conn, work func() error) error {
 	tb.Helper()
 	done := make(chan error, 1)
@@ -136,7 +137,7 @@ func ends(tb testing.TB, c host.Conn, work func() error) error {
 	case err := <-done:
 		return err
 	case <-time.After(time.Minute):
-		tb.Fatal("it waits without end")
+		tb.Fatal("the work does not end")
 		return nil
 	}
 }
@@ -152,13 +153,13 @@ func (r *rig) program(ctx context.Context, p *sim.Process) int {
 	return run(ctx, &call{Process: p, Verb: p.Args[1], ID: p.Args[3]})
 }
 
-// target is how to get into the host.
+// target returns the address and the credentials of the host.
 func (r *rig) target() host.Target {
 	return host.Target{Address: r.Address().Addr().String(), Port: int(r.Address().Port()), User: r.machine.User(),
 		PrivateKey: r.key}
 }
 
-// dial connects with short times, so that tests of dead hosts end soon.
+// dial connects with short timeouts, so that tests of dead hosts end soon.
 func (r *rig) dial(tb testing.TB, change ...func(o *Options)) host.Conn {
 	tb.Helper()
 	o := Options{}
@@ -204,7 +205,7 @@ func (r *rig) rpcDir(tb testing.TB) []string {
 	return names
 }
 
-// place puts a file into the RPC directory.
+// place writes a file into the RPC directory.
 func (r *rig) place(tb testing.TB, name, content string) {
 	tb.Helper()
 	files := r.machine.Host().Files
@@ -234,7 +235,7 @@ func blob(content string) host.Blob {
 	}
 }
 
-// pemOf gives a private key in OpenSSH's format.
+// pemOf returns a private key in OpenSSH's format.
 func pemOf(tb testing.TB, private any) []byte {
 	tb.Helper()
 	block, err := ssh.MarshalPrivateKey(private, "a comment")
@@ -244,7 +245,7 @@ func pemOf(tb testing.TB, private any) []byte {
 	return pem.EncodeToMemory(block)
 }
 
-// answerOf is a good answer with this result.
+// answerOf returns a correct answer with this result.
 func answerOf(tb testing.TB, result any) string {
 	tb.Helper()
 	content, err := json.Marshal(contract.Answer[any]{Result: result})
@@ -254,17 +255,17 @@ func answerOf(tb testing.TB, result any) string {
 	return string(content)
 }
 
-// wantReason fails unless err is a problem of this reason and holds none of the secrets.
+// wantReason fails the test unless err is a problem with this reason and has none of the secrets.
 func wantReason(tb testing.TB, err error, want contract.Reason, secrets ...string) {
 	tb.Helper()
 	problem, found := contract.AsProblem(err)
 	if !found || problem.Reason != want {
-		tb.Errorf("answered %v, want reason %s", err, want)
+		tb.Errorf("returned %v, want reason %s", err, want)
 		return
 	}
 	for _, s := range secrets {
 		if strings.Contains(err.Error(), s) {
-			tb.Errorf("the error holds a secret: %v", err)
+			tb.Errorf("the error has a secret: %v", err)
 		}
 	}
 	if strings.ContainsAny(err.Error(), "\r\n") {
@@ -281,13 +282,13 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 	for !holds() {
 		select {
 		case <-deadline:
-			tb.Fatalf("%s does not come about", what)
+			tb.Fatalf("%s did not happen in time", what)
 		case <-ticker.C:
 		}
 	}
 }
 
-// noise is content that does not compress, the same every time.
+// noise returns content that can't be compressed. It is the same every time.
 func noise(size int) []byte {
 	b := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
 	for i := range b {

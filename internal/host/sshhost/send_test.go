@@ -52,11 +52,11 @@ func TestUploadReplacesADaemonOfAnotherSize(t *testing.T) {
 	}
 }
 
-// Signs of life are no answer: a host that gives them keeps its connection, and must still list in time.
+// A host that answers keepalives keeps its connection. It must still list its files in time.
 func TestA51_AHostThatNeverListsItsDaemonsIsLeft(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	now := clocktesting.NewFakeClock(time.Now()) // stands still: silence does not end it
+	now := clocktesting.NewFakeClock(time.Now()) // the clock does not advance, so silence does not end the connection
 	opened := r.dial(t, func(o *Options) { o.Clock = now })
 	if _, err := opened.Send(t.Context(), "x", strings.NewReader("x")); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestA51_AHostThatNeverListsItsDaemonsIsLeft(t *testing.T) {
 	_, err := c.Upload(ctx, r.daemon)
 	wantReason(t, err, contract.ReasonConnectionLost)
 	if ctx.Err() != nil {
-		t.Error("only the test ended it")
+		t.Error("only the test ended the connection")
 	}
 }
 
@@ -85,13 +85,13 @@ func TestUploadRefusesWhatIsNoDaemon(t *testing.T) {
 	gone.Open = func() (io.ReadCloser, error) { return nil, sad }
 	evil.Digest = `..\..\x & calc`
 	if _, err := conn.Upload(t.Context(), gone); !errors.Is(err, sad) {
-		t.Errorf("a blob that can't be opened answers %v", err)
+		t.Errorf("a blob that can't be opened returns %v", err)
 	}
 	if _, err := conn.Upload(t.Context(), evil); err == nil {
-		t.Error("a digest that is a path is uploaded")
+		t.Error("a digest that is a path was uploaded")
 	}
 	if conn.Err() != nil {
-		t.Errorf("the connection is lost: %v", conn.Err())
+		t.Errorf("the connection was lost: %v", conn.Err())
 	}
 }
 
@@ -100,13 +100,13 @@ func TestSendReplacesWhatWasThere(t *testing.T) {
 	r := newRig(t)
 	conn := r.dial(t)
 	for _, content := range [][]byte{noise(3 << 20), []byte("short"), nil, noise(100_000)} {
-		// A reader that says nothing about its size, as a packing is.
+		// The size of this content is unknown, like the size of a payload that is still being packed.
 		sent, err := conn.Send(t.Context(), "payload.tar.zst", io.MultiReader(bytes.NewReader(content)))
 		if err != nil || sent != int64(len(content)) {
 			t.Fatalf("sent %d of %d bytes: %v", sent, len(content), err)
 		}
 		if got := r.content(t, "payload.tar.zst"); !bytes.Equal(got, content) {
-			t.Errorf("%d bytes arrived as %d others", len(content), len(got))
+			t.Errorf("%d bytes arrived as %d different bytes", len(content), len(got))
 		}
 	}
 	if got := r.rpcDir(t); !slices.Equal(got, []string{"payload.tar.zst"}) {
@@ -114,11 +114,11 @@ func TestSendReplacesWhatWasThere(t *testing.T) {
 	}
 	want := sshd.Counters{Connections: 1, Authenticated: 1, SFTPSessions: 1}
 	if diff := cmp.Diff(want, counted(r)); diff != "" {
-		t.Errorf("counted otherwise:\n%s", diff)
+		t.Errorf("the counters are different:\n%s", diff)
 	}
 }
 
-// counted are the counters without bytes and what is open.
+// counted returns the counters, without bytes and open connections.
 func counted(r *rig) sshd.Counters {
 	c := r.Counters()
 	c.BytesIn, c.BytesOut, c.OpenConnections = 0, 0, 0
@@ -137,7 +137,7 @@ func TestSendKeepsToTheRPCDirectory(t *testing.T) {
 	}
 }
 
-// closable is content that notes being closed.
+// closable is content that records that it was closed.
 type closable struct {
 	io.Reader
 	closed chan struct{}
@@ -169,10 +169,10 @@ func TestSendClosesItsContent(t *testing.T) {
 		select {
 		case <-content.closed:
 		default:
-			t.Errorf("%s the content stays open", name)
+			t.Errorf("%s the content was not closed", name)
 		}
 		if conn.Err() != nil {
-			t.Fatalf("%s the connection is lost", name)
+			t.Fatalf("%s the connection was lost", name)
 		}
 	}
 	if got := r.rpcDir(t); !slices.Equal(got, []string{"x"}) {
@@ -180,8 +180,7 @@ func TestSendClosesItsContent(t *testing.T) {
 	}
 }
 
-// A connection that breaks in the middle is noticed, what arrived stays, and the next connection
-// sends the rest.
+// A broken connection is noticed, the received part is kept, and the next connection sends the rest.
 func TestSendResumesWhatBroke(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -192,22 +191,22 @@ func TestSendResumesWhatBroke(t *testing.T) {
 	wantReason(t, err, contract.ReasonConnectionLost)
 	wantReason(t, first.Err(), contract.ReasonConnectionLost)
 	if _, err = first.Send(t.Context(), "payload.tar.zst", bytes.NewReader(content)); err == nil {
-		t.Error("a lost connection sends")
+		t.Error("a lost connection still sends")
 	}
 	sent, err := r.dial(t).Send(t.Context(), "payload.tar.zst", bytes.NewReader(content))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if sent > 20<<20 {
-		t.Errorf("sent %d MiB again, of which most had arrived", sent>>20)
+		t.Errorf("%d MiB were sent again, although most had arrived", sent>>20)
 	}
 	if !bytes.Equal(r.content(t, "payload.tar.zst"), content) {
-		t.Error("the resumed file is another one")
+		t.Error("the resumed file is different")
 	}
 }
 
-// What is resumed may have become shorter meanwhile, or be something else; then the end must still
-// be right.
+// The content that is sent in the second connection may be shorter or different. The resulting file must still be
+// correct.
 func TestSendResumesWithOtherContent(t *testing.T) {
 	t.Parallel()
 	old := noise(12 << 20)
@@ -228,20 +227,20 @@ func TestSendResumesWithOtherContent(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(r.content(t, "payload.tar.zst"), c.want) {
-				t.Error("the file is another one")
+				t.Error("the file is different")
 			}
 		})
 	}
 }
 
-// feed is content that never ends and waits in between, like a slow packing.
+// feed is content that never ends and pauses, like a slow packing.
 func feed(tb testing.TB) io.Reader {
 	tb.Helper()
 	r, w := io.Pipe()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = w.Write(noise(1 << 20)) // and then nothing, without an end
+		_, _ = w.Write(noise(1 << 20)) // after this, nothing is written
 	}()
 	tb.Cleanup(func() { <-done })
 	return r
@@ -260,10 +259,10 @@ func TestSendEndsWithItsContext(t *testing.T) {
 	eventually(t, "the first mebibyte", func() bool { return r.Counters().BytesIn > 1<<20 })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("answered %v, want the cancellation", err)
+		t.Errorf("returned %v, want the cancellation", err)
 	}
 	if conn.Err() == nil {
-		t.Error("a connection that was given up looks usable")
+		t.Error("a closed connection looks usable")
 	}
 }
 
@@ -282,7 +281,7 @@ func TestSendEndsWhenTheConnectionIsClosed(t *testing.T) {
 	}
 	wantReason(t, <-done, contract.ReasonConnectionLost)
 	if err := conn.Close(); err != nil {
-		t.Errorf("closing again: %v", err)
+		t.Errorf("closing a second time: %v", err)
 	}
 }
 
@@ -294,10 +293,10 @@ func TestSendSaysThatTheDiskIsFull(t *testing.T) {
 	_, err := conn.Send(t.Context(), "payload.tar.zst", bytes.NewReader(noise(8<<20)))
 	wantReason(t, err, contract.ReasonFileFailed)
 	if conn.Err() != nil {
-		t.Errorf("the connection is lost: %v", conn.Err())
+		t.Errorf("the connection was lost: %v", conn.Err())
 	}
 	if got := r.rpcDir(t); len(got) != 0 {
-		t.Errorf("the RPC directory holds %v, which takes room", got)
+		t.Errorf("the RPC directory has %v, which wastes disk space", got)
 	}
 }
 
@@ -331,18 +330,18 @@ func TestRemoveUploadRemovesEverything(t *testing.T) {
 		}
 	}
 	if _, err := r.machine.Host().Files.Stat(r.machine.Home() + `\.wmco`); err == nil {
-		t.Error("the RPC directory is there still")
+		t.Error("the RPC directory still exists")
 	}
 	if err := callVerb(t.Context(), conn, contract.VerbPreflight, struct{}{}, new(contract.Answer[int])); err == nil {
-		t.Error("a daemon is called that is not there any more")
+		t.Error("a deleted daemon was called")
 	}
-	// The same connection can begin anew.
+	// The same connection can upload the daemon again.
 	if _, err := conn.Upload(t.Context(), r.daemon); err != nil {
 		t.Errorf("uploading again: %v", err)
 	}
 }
 
-// slowConn is a TCP connection that takes so many bytes in a second of its clock, once that is set.
+// slowConn is a TCP connection with a limited number of bytes per second of its clock, once a limit is set.
 type slowConn struct {
 	net.Conn
 	clock *clocktesting.FakeClock
@@ -381,7 +380,7 @@ func TestA51_AHostThatTakesATransferInDropsIsLeft(t *testing.T) {
 			r := newRig(t)
 			clock, rate := clocktesting.NewFakeClock(time.Now()), new(atomic.Int64)
 			conn := r.dial(t, func(o *Options) {
-				o.Clock, o.KeepaliveInterval = clock, 1000*time.Hour // silence must not be what ends it
+				o.Clock, o.KeepaliveInterval = clock, 1000*time.Hour // silence must not end this connection
 				o.Network = func(ctx context.Context, network, address string) (net.Conn, error) {
 					c, err := new(net.Dialer).DialContext(ctx, network, address)
 					return slowConn{c, clock, rate}, err
@@ -408,7 +407,7 @@ func TestA51_AHostThatTakesATransferInDropsIsLeft(t *testing.T) {
 	}
 }
 
-// takes reads a transfer at a rate of bytes per second, and reports whether that is too slow.
+// takes simulates a transfer with this rate in bytes per second, and reports whether the transfer is too slow.
 func takes(p *pace, clock *clocktesting.FakeClock, size, rate int) (late bool) {
 	for taken := 0; taken < size; {
 		clock.Step(time.Second)
@@ -420,7 +419,7 @@ func takes(p *pace, clock *clocktesting.FakeClock, size, rate int) (late bool) {
 	return false
 }
 
-// A payload may have 300 MB, and a host may be far away.
+// A payload may have 300 MB, and the line to a host may be slow. So only a very low rate is an error.
 func TestAHostIsAskedForNoMoreThanALeastRate(t *testing.T) {
 	t.Parallel()
 	const size, slow = 300_000_000, 64 << 10
@@ -442,7 +441,7 @@ func TestAHostIsAskedForNoMoreThanALeastRate(t *testing.T) {
 			t.Errorf("%s: late %v", name, late)
 		}
 		if clock.Step(leastTime); !test.late && !takes(p, clock, 1, 1) {
-			t.Errorf("%s: it has more time than %s for the rest", name, leastTime)
+			t.Errorf("%s: the rest may take longer than %s", name, leastTime)
 		}
 	}
 }
@@ -452,7 +451,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// slowReader is content for which its reader waits.
+// slowReader is content that arrives slowly at the operator.
 type slowReader struct{ clock *clocktesting.FakeClock }
 
 func (r slowReader) Read(p []byte) (int, error) {
@@ -464,6 +463,6 @@ func TestAHostDoesNotAnswerForSlowContent(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	if takes(newPace(slowReader{clock}, clock, func() {}), clock, 60*leastRate, leastRate) {
-		t.Error("the host is late")
+		t.Error("the host is blamed for the slow content")
 	}
 }

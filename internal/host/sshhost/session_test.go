@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// Hardened servers allow one session for each connection: file transfer and commands take turns.
+// Hardened servers allow one session per connection. Then file transfers and commands must take turns.
 func TestAServerThatAllowsOneSessionIsEnough(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -34,7 +34,7 @@ func TestAServerThatAllowsOneSessionIsEnough(t *testing.T) {
 	}
 }
 
-// It takes turns by ending the SFTP session, which a host may refuse to notice.
+// To take turns, the operator ends the SFTP session. A hostile host may keep the session open.
 func TestA51_AHostThatNeverEndsItsSessionIsLeft(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -49,7 +49,7 @@ func TestA51_AHostThatNeverEndsItsSessionIsLeft(t *testing.T) {
 		return callVerb(t.Context(), conn, contract.VerbReceive, contract.ReceiveRequest{},
 			new(contract.Answer[contract.ReceiveAnswer]))
 	}
-	for again() != nil && conn.Err() == nil { // until it is known that it takes turns
+	for again() != nil && conn.Err() == nil { // until the operator knows that only one session is allowed
 	}
 	limit.Store(int64(time.Second))
 	r.Change(func(s *sshd.Settings) { s.Faults.HangFiles = true })

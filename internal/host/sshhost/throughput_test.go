@@ -12,9 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// BenchmarkSend is one stream over lines of different lengths, server and client in one process.
-// What counts is that the distance costs little: one packet per round trip would be 0.4 MiB/s at 20
-// ms.
+// BenchmarkSend measures one stream over lines with different delays, with server and client in one process. The
+// delay must cost little: with one packet per round trip, the rate would be 0.4 MiB/s at 20 ms.
 func BenchmarkSend(b *testing.B) {
 	content := noise(64 << 20)
 	for _, trip := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond} {
@@ -33,8 +32,8 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// BenchmarkCall is one call of a daemon that does nothing, over lines of different lengths: how
-// many round trips a call takes.
+// BenchmarkCall measures one call of a daemon that does nothing, over lines with different delays. It shows how many
+// round trips a call needs.
 func BenchmarkCall(b *testing.B) {
 	for _, trip := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond} {
 		b.Run(fmt.Sprintf("trip=%s", trip), func(b *testing.B) {
