@@ -27,6 +27,6 @@ func TestA61_ThePayloadOfTheImageIsCopiedIntoTheDirectoryThatIsNamed(t *testing.
 		}
 	}
 	if err := run(&out, t.TempDir(), []string{to}); err == nil {
-		t.Error("without a payload it succeeds")
+		t.Error("copying without a payload succeeds")
 	}
 }

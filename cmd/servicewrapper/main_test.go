@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestMain runs as the wrapped program if the variable is set.
+// TestMain runs as the wrapped program if the environment variable is set.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PLAYS") {
 	case "ends":
@@ -78,7 +78,7 @@ func TestAProgramEndsWhenTheWrapperIsToStop(t *testing.T) {
 	go func() {
 		_, err := run(ctx, order{logFile: fmt.Sprintf("/dev/fd/%d", write.Fd()), environment: []string{"PLAYS=stays"},
 			command: []string{os.Args[0]}})
-		_ = write.Close() // or a program that does not come up would be waited for without end
+		_ = write.Close() // otherwise the test would wait for ever if the program does not start
 		ended <- err
 	}()
 	if line, err := bufio.NewReader(read).ReadString('\n'); err != nil || line != "up\n" {

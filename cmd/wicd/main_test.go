@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestWhatTheDaemonLinks holds what may not be in the daemon's binary: it goes to every node, and
-// each of these is a door or a weight.
+// TestWhatTheDaemonLinks checks that the daemon's binary lacks some packages: it runs on every node, and each of
+// these packages makes it larger or easier to attack.
 func TestWhatTheDaemonLinks(t *testing.T) {
 	t.Parallel()
 	forbidden := map[string]string{
@@ -47,6 +47,6 @@ func TestWhatTheDaemonLinks(t *testing.T) {
 func TestHomeIsAboveTheRPCDirectory(t *testing.T) {
 	t.Parallel()
 	if got := home("/home/x/.wmco/wicd-0123.exe"); got != "/home/x" {
-		t.Errorf("home is %q", got)
+		t.Errorf("the home directory is %q", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/windows/svc"
 )
 
-// manager is the service manager's end of a service.
+// manager simulates the service manager's side of a service.
 type manager struct {
 	requests chan svc.ChangeRequest
 	status   chan svc.Status
@@ -38,10 +38,10 @@ func (m manager) expect(t *testing.T, states ...svc.State) {
 	}
 }
 
-// serveUntilStopped says at once that it runs.
+// serveUntilStopped reports at once that it runs.
 func serveUntilStopped(ctx context.Context, running func()) error {
 	running()
-	running() // once more means nothing
+	running() // a second call has no effect
 	<-ctx.Done()
 	return nil
 }
@@ -82,7 +82,7 @@ func TestHomeIsAboveTheRPCDirectory(t *testing.T) {
 		`C:\Users\me\.wmco\wicd-0123.exe`: `C:\Users\me`, `c:\users\me\.WMCO\wicd-0123.exe`: `c:\users\me`,
 	} {
 		if got := home(self); got != want {
-			t.Errorf("home above %s is %q, want %q", self, got, want)
+			t.Errorf("the home directory for %s is %q, want %q", self, got, want)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestProcessorTimesAreThoseOfProcAndOfThisProcess(t *testing.T) {
 		}
 	}
 	before := own(t)
-	for began := usage(t); usage(t)-began < 200*time.Millisecond; { // however long that takes
+	for began := usage(t); usage(t)-began < 200*time.Millisecond; { // until this much processor time is used
 	}
 	if used := own(t) - before; used < 20*time.Millisecond || used > 10*time.Second {
 		t.Errorf("it used %v", used)
@@ -43,11 +43,11 @@ func TestThePeakOfMemoryIsWhatTheProcessHasHad(t *testing.T) {
 	}
 	runtime.KeepAlive(held)
 	if peak, err := peakOf(-1); err == nil {
-		t.Errorf("a process that is none has had %v MB", peak)
+		t.Errorf("a process that does not exist has had %v MB", peak)
 	}
 }
 
-// usage is the processor time that the kernel says this process has had.
+// usage returns the processor time of this process according to the kernel.
 func usage(t *testing.T) time.Duration {
 	t.Helper()
 	var u unix.Rusage
@@ -64,5 +64,5 @@ func own(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	name := filepath.Base(os.Args[0])
-	return times[name[:min(len(name), 15)]] // as much as the kernel keeps of a name
+	return times[name[:min(len(name), 15)]] // the kernel stores only 15 characters of a name
 }

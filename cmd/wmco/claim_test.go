@@ -40,7 +40,7 @@ func TestAnInvalidTokenOfTheOperatorIsLoggedAtOnce(t *testing.T) {
 		cancel()
 	}, funcr.Options{})
 	if _, err = claimNodes(logr.NewContext(ctx, log), restConfig, clients, contract.OperatorNamespace); err == nil {
-		t.Error("the nodes are claimed")
+		t.Error("the nodes were claimed")
 	}
 	if len(lines) == 0 || !strings.Contains(lines[0], "refuses the operator's token") {
 		t.Errorf("logged %q", lines)

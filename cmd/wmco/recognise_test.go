@@ -59,10 +59,11 @@ func TestA60_OpenShiftIsRecognisedWhileDiscoveryIsStale(t *testing.T) {
 	}
 }
 
-// late is how many questions for its groups an API server answers before it is ready: to decide took two.
+// late is the number of discovery requests that the API server answers before it is ready. The operator used to
+// decide after two.
 const late = 2
 
-// starting is an API server of OpenShift that starts. It is ready after some requests, or never.
+// starting is an API server of OpenShift that is still starting. It is ready after some requests, or never.
 type starting struct {
 	groups, stale    []string
 	objects, forever bool

@@ -44,25 +44,25 @@ func TestA65_TheOperatorIsNotRemovedWhileHostsAreJoined(t *testing.T) {
 	}
 	err := checkUninstall(t.Context(), c, "ns", io.Discard)
 	if err == nil {
-		t.Fatal("hosts would be stranded")
+		t.Fatal("hosts would be left without an operator")
 	}
 	for _, want := range []string{"12 WindowsInstances", "10.0.0.09, and 2 more", "windows-instances",
 		"1 are of Machines: scale their MachineSets to 0"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is not said: %v", want, err)
+			t.Errorf("the message lacks %q: %v", want, err)
 		}
 	}
 }
 
-// inPod runs a program where there is what each pod has at a fixed path.
+// inPod runs a program with the files that each pod has at fixed paths.
 const inPod = `mount -t tmpfs none /var/run
 mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
 echo token >/var/run/secrets/kubernetes.io/serviceaccount/token
 exec "$0" "$@"`
 
-// `make undeploy` may run in a pod with a kubeconfig for another cluster. kubectl then deletes from the
-// kubeconfig's cluster. So the check must ask and name this cluster, and report that it has no CRDs. If tests can't
-// mount files, they don't run in a pod.
+// `make undeploy` may run in a pod with a kubeconfig for another cluster. kubectl then deletes from the cluster in
+// the kubeconfig. So the check must ask this cluster, name it, and report that it has no CRDs. The test is skipped if
+// it can't mount files.
 func TestA65_TheClusterIsAskedFromWhichKubectlDeletes(t *testing.T) {
 	t.Parallel()
 	const again = "WMCO_TEST_ARGUMENTS"
@@ -109,11 +109,11 @@ contexts: [{name: home, context: {cluster: home}}], clusters: [{name: home, clus
 			"KUBERNETES_SERVICE_PORT=1")
 		output, err := c.CombinedOutput()
 		if err != nil || asked.Load() == 0 {
-			t.Errorf("%s: the cluster was asked %d times: %v\n%s", args, asked.Load(), err, output)
+			t.Errorf("%s: the cluster got %d requests: %v\n%s", args, asked.Load(), err, output)
 		}
 		for _, want := range []string{api.URL, "has no WindowsInstances: their CRD is not there"} {
 			if !strings.Contains(string(output), want) {
-				t.Errorf("%s does not say %q:\n%s", args, want, output)
+				t.Errorf("%s: the output lacks %q:\n%s", args, want, output)
 			}
 		}
 	}

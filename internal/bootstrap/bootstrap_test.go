@@ -53,7 +53,7 @@ func config() *bootstrapv1.WindowsConfig {
 		Labels: map[string]string{clusterNameLabel: "c"}}}
 }
 
-// kubeconfig is a kubeconfig Secret of Cluster API with a user.
+// kubeconfig returns a kubeconfig Secret of Cluster API for a user.
 func kubeconfig(user string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "c-kubeconfig"},
 		Data: map[string][]byte{"value": []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c",
@@ -61,7 +61,8 @@ func kubeconfig(user string) *corev1.Secret {
 		"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":` + user + `}]}`)}}
 }
 
-// Whoever may write the Secret must not make the provider run a program, or send a file of its pod to another server.
+// A client that may write the Secret must not be able to make the provider run a program, or send a file of its pod
+// to another server.
 func TestA87_AKubeconfigThatNamesAFileOrAProgramIsRefused(t *testing.T) {
 	t.Parallel()
 	pem := base64.StdEncoding.EncodeToString([]byte("-----BEGIN CERTIFICATE-----\n"))
@@ -111,7 +112,7 @@ func (r *Reconciler) reconcile(t *testing.T) (*metav1.Condition, *bootstrapv1.Wi
 	return meta.FindStatusCondition(c.Status.Conditions, bootstrapv1.ConditionConfigReady), c
 }
 
-// The Secret of an earlier Machine of the same name has a command that is worth nothing.
+// The Secret of an earlier Machine with the same name has an invalid command.
 func TestA87_ASecretOfAnotherObjectIsNotBootstrapData(t *testing.T) {
 	t.Parallel()
 	earlier := config()
@@ -151,7 +152,7 @@ func TestA87_AWindowsConfigSaysWhatItWaitsFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := reconciler(t, test.objects...)
-			r.reconcile(t) // the finalizer
+			r.reconcile(t) // adds the finalizer
 			ready, found := r.reconcile(t)
 			if (found != nil) != test.kept {
 				t.Fatalf("the WindowsConfig is %v", found)
@@ -223,13 +224,13 @@ func TestA87_ACommandBecomesTheBootstrapDataOfItsOwnHost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, _ := withWorkload(t, config(), test.objects...)
-			r.reconcile(t) // the finalizer
+			r.reconcile(t) // adds the finalizer
 			ready, found := r.reconcile(t)
 			if ready == nil || ready.Reason != test.reason {
 				t.Fatalf("Ready is %+v, want the reason %s", ready, test.reason)
 			}
 			if hasData := found.Status.DataSecretName != ""; hasData != (test.reason == reasonDataCreated) {
-				t.Errorf("the status names the secret %q", found.Status.DataSecretName)
+				t.Errorf("the status names the Secret %q", found.Status.DataSecretName)
 			}
 			secret := &corev1.Secret{}
 			err := r.client.Get(t.Context(), client.ObjectKeyFromObject(found), secret)
@@ -241,7 +242,7 @@ func TestA87_ACommandBecomesTheBootstrapDataOfItsOwnHost(t *testing.T) {
 	}
 }
 
-// A cloud provider skips a Node that has a provider ID, and would leave it tainted.
+// A cloud provider ignores a Node that has a provider ID, and would leave its taint.
 func TestA87_TheProviderIDIsSetUnlessACloudProviderSetsIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -280,7 +281,7 @@ func TestA87_ADeletedWindowsConfigDeletesOnlyItsOwnInstance(t *testing.T) {
 		deleted.Finalizers, deleted.DeletionTimestamp = []string{finalizer}, &metav1.Time{Time: metav1.Now().Time}
 		r, workload := withWorkload(t, deleted, instanceOf(uid))
 		if _, found := r.reconcile(t); found != nil {
-			t.Errorf("%s: the WindowsConfig is still there", uid)
+			t.Errorf("%s: the WindowsConfig still exists", uid)
 		}
 		instance := instanceOf(uid)
 		if err := workload.Get(t.Context(), client.ObjectKeyFromObject(instance), instance); err != nil {

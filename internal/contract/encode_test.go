@@ -22,7 +22,7 @@ func sampleConfidential() Confidential {
 	}
 }
 
-// belonging is a manifest that a Confidential belongs to.
+// belonging returns a manifest for this Confidential.
 func belonging(t *testing.T, c Confidential) (m Manifest, data []byte) {
 	t.Helper()
 	m = sample()
@@ -60,7 +60,7 @@ func TestAConfidentialThatIsNotTheManifestsIsRefusedWithoutAWordOfIt(t *testing.
 	type whole struct {
 		c    Confidential
 		m    Manifest
-		data []byte // nil: what c gives
+		data []byte // nil means the data of c
 	}
 	raw := func(text string) func(*whole) {
 		return func(w *whole) { w.data, w.m.Confidential = []byte(text), Digest([]byte(text)) }
@@ -101,20 +101,20 @@ func TestTheDigestOfAnEnvironmentTellsNothingButThatItChanged(t *testing.T) {
 	first := c.EnvironmentDigest()
 	c.PullSecret = []byte("other")
 	if c.EnvironmentDigest() != first {
-		t.Error("it changes with something else")
+		t.Error("the digest changes although the environment is the same")
 	}
 	c.Environment["HTTP_PROXY"] += "x"
 	if c.EnvironmentDigest() == first {
-		t.Error("it stays when the environment changes")
+		t.Error("the digest is the same although the environment changed")
 	}
 	c.Environment["HTTP_PROXY"] = strings.TrimSuffix(c.Environment["HTTP_PROXY"], "x")
 	c.Salt = []byte("another salt 012")
 	if c.EnvironmentDigest() == first {
-		t.Error("without the salt it could be tried out")
+		t.Error("without the salt, values could be guessed from the digest")
 	}
 	c.Environment = nil
 	if c.EnvironmentDigest() != "" {
-		t.Error("there is no environment, and a digest of it")
+		t.Error("there is no environment, but a digest of it")
 	}
 }
 
@@ -124,7 +124,7 @@ func TestASecretTakesWhatFitsAndAReasonTellsOfTheRest(t *testing.T) {
 	if _, err := rand.Read(random); err != nil {
 		t.Fatal(err)
 	}
-	bundle := base64.StdEncoding.EncodeToString(random[:600<<10]) // 800 KiB of text that gives 600 KiB
+	bundle := base64.StdEncoding.EncodeToString(random[:600<<10]) // 800 KiB of text that decodes to 600 KiB
 	if packed, err := PackConfidential([]byte(bundle)); err != nil || len(packed) > 620<<10 {
 		t.Errorf("%d bytes, %v", len(packed), err)
 	}
@@ -137,10 +137,10 @@ func TestASecretTakesWhatFitsAndAReasonTellsOfTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err = UnpackConfidential(bomb[:len(bomb)-4]); err == nil {
-		t.Error("a damaged one is taken")
+		t.Error("damaged data is accepted")
 	}
 	if _, err = UnpackConfidential([]byte("junk")); err == nil {
-		t.Error("junk is taken")
+		t.Error("junk is accepted")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 func TestWhatWasPublishedLastFitsIntoOneSecretOrOnlyItsNameIsThere(t *testing.T) {
 	t.Parallel()
-	noise := make([]byte, 600<<10) // which no compression makes smaller than that
+	noise := make([]byte, 600<<10) // random data, which can't be compressed
 	if _, err := rand.Read(noise); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestWhatWasPublishedLastFitsIntoOneSecretOrOnlyItsNameIsThere(t *testing.T)
 			continue
 		}
 		if got, err := contract.ParseLatest(data); err != nil || !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%s: it reads as %.200q, %v", name, got.Revision, err)
+			t.Errorf("%s: it decodes to %.200q, %v", name, got.Revision, err)
 		}
 	}
 }
@@ -50,6 +50,6 @@ func TestADamagedSecretOfWhatWasPublishedLastIsToldFromNone(t *testing.T) {
 		}
 	}
 	if got, err := contract.ParseLatest(nil); err != nil || got.Revision != "" {
-		t.Errorf("nothing reads as %+v, %v", got, err)
+		t.Errorf("an empty Secret decodes to %+v, %v", got, err)
 	}
 }

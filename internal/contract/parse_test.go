@@ -54,7 +54,7 @@ func TestManifestSurvivesAConfigMap(t *testing.T) {
 				t.Error(diff)
 			}
 			if got.Digest() != m.Digest() {
-				t.Error("the digest changed on the way")
+				t.Error("the digest changed in the ConfigMap")
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func TestConfigMapRefusals(t *testing.T) {
 	}
 }
 
-// next is the sample as a release to come may write it.
+// next returns the sample as a later release may write it.
 func next(t *testing.T) map[string]string {
 	t.Helper()
 	data, err := sample().Data()
@@ -137,11 +137,11 @@ func TestWhatAnotherReleaseKnowsMoreIsIgnored(t *testing.T) {
 	}
 	version := "0.2.0-" + DataDigest(data)[:RevisionDigits]
 	if !IsRevisionOfData(version, data) || IsRevisionOf(version, got) {
-		t.Error("the version names all that was published, not what is left of it")
+		t.Error("the revision's name does not cover the published data that this release ignores")
 	}
 	data["volumes"] = `[]`
 	if IsRevisionOfData(version, data) {
-		t.Error("a change of what is not known goes unnoticed")
+		t.Error("a change of an unknown field goes unnoticed")
 	}
 }
 
@@ -164,7 +164,7 @@ func TestTheFilesOfAManifestThatCanNotBeUsedAreKnown(t *testing.T) {
 
 func TestContractFormatIsRead(t *testing.T) {
 	t.Parallel()
-	// An older manifest, whose files have no content.
+	// This is an older manifest, whose files have no content.
 	m, err := ManifestFromConfigMap(map[string]string{
 		"services": `[{"name":"kubelet","path":"C:\\k\\kubelet.exe","bootstrap":true,"priority":0},
 			{"name":"kube-proxy","path":"C:\\k\\kube-proxy.exe --hostname NODE_NAME","nodeVariablesInCommand":[{"name":"NODE_NAME","nodeObjectJsonPath":"{.metadata.name}"}],"dependencies":["kubelet"],"bootstrap":false,"priority":1}]`,
@@ -178,13 +178,13 @@ func TestContractFormatIsRead(t *testing.T) {
 	if m.Services[1].NodeVariables[0].JSONPath != "{.metadata.name}" || m.EnvironmentVars["NO_PROXY"] != ".local" {
 		t.Errorf("read %+v", m)
 	}
-	// The daemon runs no shell: of a manifest with scripts nothing is left that its revision names.
+	// The daemon runs no shell, so a manifest with scripts must be refused.
 	data := map[string]string{
 		"services": `[{"name":"kubelet","path":"C:\\k\\kubelet.exe","powershellPreScripts":[{"variableName":"X","path":"C:\\Temp\\x.ps1","NodeArgs":["{.metadata.name}"]}]}]`,
 		"files":    `[]`,
 	}
 	if m, err = ManifestFromConfigMap(data); err != nil || IsRevisionOf("1-"+DataDigest(data)[:RevisionDigits], m) {
-		t.Errorf("a manifest with scripts is taken, or not parsed: %v", err)
+		t.Errorf("a manifest with scripts is accepted, or not parsed: %v", err)
 	}
 }
 
@@ -201,24 +201,25 @@ func FuzzManifestFromConfigMap(f *testing.F) {
 			KeyEnvironment: environment, KeyWatchedVarNames: watched})
 		if err != nil {
 			if _, ok := AsProblem(err); !ok {
-				t.Fatalf("an error without a reason: %v", err)
+				t.Fatalf("the error has no reason: %v", err)
 			}
 			return
 		}
-		// An accepted manifest can be written and read again, and each of its services can be started in order.
+		// An accepted manifest must survive encoding and decoding, and each of its services must have a place in the
+		// start order.
 		data, err := m.Data()
 		if err != nil {
 			t.Fatal(err)
 		}
 		again, err := ManifestFromConfigMap(data)
 		if err != nil {
-			t.Fatalf("written and refused: %v", err)
+			t.Fatalf("the encoded manifest is refused: %v", err)
 		}
 		if again.Digest() != m.Digest() {
 			t.Fatal("the digest changed")
 		}
 		if order := m.StartOrder(); len(order) > len(m.Services) {
-			t.Fatalf("%d services start %d times", len(m.Services), len(order))
+			t.Fatalf("the start order of %d services has %d entries", len(m.Services), len(order))
 		}
 	})
 }

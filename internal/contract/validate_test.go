@@ -112,7 +112,7 @@ func TestPathRules(t *testing.T) {
 		`1:\k`:                           false,
 	} {
 		if err := CheckPath(path); (err == nil) != legal {
-			t.Errorf("%q: legal should be %v, got %v", path, legal, err)
+			t.Errorf("%q: valid should be %v, got %v", path, legal, err)
 		}
 	}
 }

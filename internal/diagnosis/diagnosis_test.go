@@ -40,12 +40,13 @@ func now() time.Time { return time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC) }
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
 
-// golden holds text against a file of testdata.
+// golden compares text with a file in testdata.
 func golden(t *testing.T, name string, have string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".txt")
 	if *update {
-		if err := os.WriteFile(file, []byte(have), 0o644); err != nil { //nolint:gosec // a file of the repository
+		// The file is part of the repository.
+		if err := os.WriteFile(file, []byte(have), 0o644); err != nil { //nolint:gosec
 			t.Fatal(err)
 		}
 	}
@@ -54,11 +55,11 @@ func golden(t *testing.T, name string, have string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), have); diff != "" {
-		t.Errorf("differs from %s (-want +have), write it with -update:\n%s", file, diff)
+		t.Errorf("the output differs from %s (-want +have); update the file with -update:\n%s", file, diff)
 	}
 }
 
-// ready is a host that is a node.
+// ready returns a host that is a node.
 func ready(n int) (v1alpha1.WindowsInstance, corev1.Node) {
 	name := fmt.Sprintf("win-%03d", n)
 	instance := v1alpha1.WindowsInstance{
@@ -82,7 +83,7 @@ func ready(n int) (v1alpha1.WindowsInstance, corev1.Node) {
 	return instance, node
 }
 
-// waits makes a host wait or fail for a reason.
+// waits sets a host to wait or fail for a reason.
 func waits(i *v1alpha1.WindowsInstance, phase v1alpha1.Phase, reason contract.Reason, failures int32, message string) {
 	i.Status.Phase, i.Status.Reason, i.Status.Code = phase, string(reason), reason.Code()
 	i.Status.Message, i.Status.Fix, i.Status.Failures = message, reason.Fix(), failures
@@ -96,8 +97,8 @@ func lease(seen time.Duration) *coordinationv1.Lease {
 		LeaseDurationSeconds: new(int32(137)), RenewTime: &metav1.MicroTime{Time: now().Add(-seen)}}}
 }
 
-// fleet has so many hosts: eight are refused, one is upgraded, one waits for its turn, one is not
-// Ready, and the others have nothing to do.
+// fleet returns a cluster with so many hosts. Eight hosts are refused, one is being updated, one waits for its turn,
+// one is NotReady, and the others are healthy.
 func fleet(hosts int) diagnosis.Snapshot {
 	s := diagnosis.Snapshot{Now: now(), Lease: lease(20 * time.Second)}
 	for n := range hosts {
@@ -155,17 +156,17 @@ func TestA75_TheStatusOf500HostsFitsOnAScreen(t *testing.T) {
 			t.Errorf("%d hosts take %d lines", hosts, lines)
 		}
 		if status.Healthy() {
-			t.Error("hosts that fail are healthy")
+			t.Error("hosts that fail are shown as healthy")
 		}
 	}
 }
 
-// A terminal that breaks lines itself breaks words, and begins them where marks are.
+// If a terminal breaks long lines itself, it breaks words, and continues lines in the first column.
 func TestA75_TextIsFoldedWhereATerminalEnds(t *testing.T) {
 	t.Parallel()
 	s := fleet(500)
 	s.Instances[0].Status.Message += " " + strings.Repeat("x", 100) + " FORGED     by a host"
-	s.Instances[8].Name = "win-worker-zone-1" // it is draining, the longest phase there is
+	s.Instances[8].Name = "win-worker-zone-1" // this host is draining, which is the longest phase
 	status, d := diagnosis.Summarize(s), diagnosis.OfHost(&s.Instances[0], nil, s, nil)
 	var whole, folded bytes.Buffer
 	wide, narrow := diagnosis.Style{Now: now()}, diagnosis.Style{Now: now(), Width: 80}
@@ -174,11 +175,11 @@ func TestA75_TextIsFoldedWhereATerminalEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want, have := strings.Fields(whole.String()), strings.Fields(folded.String()); !slices.Equal(want, have) {
-		t.Errorf("words are lost:\n%s", folded.String())
+		t.Errorf("words are missing:\n%s", folded.String())
 	}
 	for line := range strings.Lines(folded.String()) {
 		if long := len([]rune(line)) > 81; long && !strings.Contains(line, "xxx") || strings.HasPrefix(line, "FORGED") {
-			t.Errorf("a line is %q", line)
+			t.Errorf("the line is %q", line)
 		}
 	}
 }
@@ -193,7 +194,7 @@ func TestA75_AFleetWithoutAnythingToDoIsHealthy(t *testing.T) {
 	}
 }
 
-// Whoever needs no CSI storage builds the operator without csi-proxy.
+// A user who needs no CSI storage builds the operator without csi-proxy.
 func TestA75_AFleetIsHealthyWithoutAProgramThatTheOperatorWasBuiltWithout(t *testing.T) {
 	t.Parallel()
 	instance, node := ready(20)
@@ -208,7 +209,7 @@ func TestA75_AFleetIsHealthyWithoutAProgramThatTheOperatorWasBuiltWithout(t *tes
 	}
 }
 
-// A program that reads the hosts of -o json finds a list also where nothing is listed yet.
+// Programs that read the output of -o json must find lists, even if they are empty.
 func TestA75_TheStatusOfAnEmptyFleetHasListsInJSON(t *testing.T) {
 	t.Parallel()
 	text, err := json.Marshal(diagnosis.Summarize(diagnosis.Snapshot{Now: now()}))
@@ -263,7 +264,7 @@ func TestA75_WhyLeadsFromTheSymptomToTheFix(t *testing.T) {
 	}
 }
 
-// A user who trusts the diagnosis deletes the Node, as the fix says.
+// A user who trusts the diagnosis deletes the Node, as the fix says. So it must be correct.
 func TestA75_ANodeIsAnOrphanOnlyWhereItIsTheOperatorsAndInstancesWereRead(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -285,13 +286,13 @@ func TestA75_ANodeIsAnOrphanOnlyWhereItIsTheOperatorsAndInstancesWereRead(t *tes
 			return f.Reason == string(contract.ReasonNodeOrphaned)
 		})
 		if orphan != c.orphan {
-			t.Errorf("%s: an orphan is %t, %+v", name, orphan, d.Findings)
+			t.Errorf("%s: orphan is %t, %+v", name, orphan, d.Findings)
 		}
 	}
 }
 
-// The node is back at the revision before: when the other is tried again is the operator's to decide, and not its
-// daemon's.
+// The node is back at its previous revision. The operator, not the node's daemon, decides when the failed revision is
+// tried again.
 func TestA75_WhenARevisionThatFailedIsTriedAgainIsSaid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -380,7 +381,7 @@ func TestA75_WhyHasAFixForWhatKubeletAndTheRuntimeReport(t *testing.T) {
 			if len(found) != 1 || !strings.Contains(found[0].Fix, c.fix) || c.fix == "" && found[0].Fix != "" {
 				t.Errorf("of a container: %+v", found)
 			}
-			// Only events report the failure of a sandbox, or of a pull that is only retried.
+			// Only events report the failure of a sandbox, or of a pull that is retried.
 			found = diagnosis.OfPod(&corev1.Pod{}, nil, nil, fleet(12), []diagnosis.Event{{Type: "Warning", Reason: "Failed",
 				Message: c.reason + ": " + c.message}, {Type: "Warning", Reason: "Failed", Message: "again: " + c.reason +
 				": " + c.message}, {Type: "Normal", Reason: "Pulled", Message: c.message}}).Findings
@@ -403,12 +404,12 @@ func TestA75_TextOfOthersDoesNotReachTheTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(out.String(), "\x1b") {
-		t.Errorf("an escape sequence got through:\n%q", out.String())
+		t.Errorf("an escape sequence is in the output:\n%q", out.String())
 	}
 }
 
-// TestA75_WhatAHostSaysForgesNothing makes a host write characters that control terminals: C1 controls, backspace,
-// bidirectional controls, and lines that look like ours.
+// TestA75_WhatAHostSaysForgesNothing simulates a host that writes characters that control terminals: C1 controls,
+// backspace, bidirectional controls, and lines that look like the program's own output.
 func TestA75_WhatAHostSaysForgesNothing(t *testing.T) {
 	t.Parallel()
 	const hostile = "a\u009b2J\b\b\u202e\x9b31m\rgone\nOPERATOR   all is well\nFLEET"
@@ -438,7 +439,7 @@ func TestA75_WhatAHostSaysForgesNothing(t *testing.T) {
 			}
 		}
 		if !utf8.Valid(out.Bytes()) {
-			t.Errorf("%s prints bytes that are no UTF-8", name)
+			t.Errorf("%s prints bytes that are not UTF-8", name)
 		}
 	}
 }

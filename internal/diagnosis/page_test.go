@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// web writes the page of a fleet.
+// web returns the page of a cluster.
 func web(t *testing.T, s diagnosis.Snapshot) string {
 	t.Helper()
 	status := diagnosis.Summarize(s)
@@ -46,11 +46,11 @@ func TestA75_ThePageOfTheFleetHasReasonsAndFixes(t *testing.T) {
 		}
 	}
 	if strings.Index(text, `class="Failing">Failing`) > strings.Index(text, `class="Ready">Ready`) {
-		t.Error("hosts without a problem come first")
+		t.Error("hosts without a problem are listed first")
 	}
 }
 
-// TestA75_ThePageOfTheFleetFitsABrowser opens the page in a browser, at the width of a screen and of a telephone.
+// TestA75_ThePageOfTheFleetFitsABrowser opens the page in a browser, with the width of a screen and of a phone.
 func TestA75_ThePageOfTheFleetFitsABrowser(t *testing.T) {
 	t.Parallel()
 	browser := ""
@@ -60,12 +60,12 @@ func TestA75_ThePageOfTheFleetFitsABrowser(t *testing.T) {
 		}
 	}
 	if browser == "" {
-		t.Skip("there is no Chromium")
+		t.Skip("Chromium is not installed")
 	}
 	s := fleet(500)
 	s.Instances[0].Status.Message = strings.Repeat("without-a-blank-", 40)
 	dir := t.TempDir()
-	// The page has no script. This one reports what the browser made of the page.
+	// The page has no script. The test adds one that reports the size of the rendered page.
 	text := web(t, s) + `<script>document.title = [innerWidth, document.documentElement.scrollWidth,
 document.querySelectorAll("tr").length, getComputedStyle(document.querySelector(".more")).display,
 getComputedStyle(document.querySelector(".Ready")).color].join(" ")</script>`
@@ -83,13 +83,13 @@ getComputedStyle(document.querySelector(".Ready")).color].join(" ")</script>`
 		}
 		found := regexp.MustCompile(`<title>(\d+) (\d+) (\d+) (\S+) (rgb.*)</title>`).FindStringSubmatch(string(out))
 		if found == nil {
-			t.Fatalf("the browser shows no page: %.500s", out)
+			t.Fatalf("the browser did not render the page: %.500s", out)
 		}
-		// without the bar that scrolls down
+		// The width is measured without the vertical scroll bar.
 		if wide, err := strconv.Atoi(found[2]); err != nil || found[1] != fmt.Sprint(width) || wide > width {
 			t.Errorf("the page is %s wide in a window of %s, want %d", found[2], found[1], width)
 		}
-		// a row for each host, for three reasons, and for two headers
+		// The expected rows are: one for each host, three for reasons, and two for headers.
 		if found[3] != "505" || found[4] != more || found[5] != "rgb(26, 127, 55)" {
 			t.Errorf("at %d: %s rows, further columns %s, Ready is %s", width, found[3], found[4], found[5])
 		}

@@ -108,7 +108,7 @@ func TestA10_OneHostUnderTwoSpellingsIsTakenOnce(t *testing.T) {
 		t.Fatalf("entries %v, rejected %v", entries, rejected)
 	}
 	if rejected[0].Name != "" {
-		t.Error("the rejected double claims the instance of the accepted entry")
+		t.Error("the rejected duplicate claims the instance of the accepted entry")
 	}
 }
 
@@ -136,7 +136,8 @@ func TestA80_AnEntryThatIsNotUTF8IsRejectedByName(t *testing.T) {
 		rejected[0].Problem.Reason != contract.ReasonEntryNotUTF8 {
 		t.Fatalf("rejected %+v", rejected)
 	}
-	// Without a byte order mark, UTF-16 passes for UTF-8. PowerShell writes a mark before UTF-8, which does no harm.
+	// Without a byte order mark, UTF-16 looks like UTF-8. PowerShell writes a byte order mark before UTF-8, which is
+	// harmless.
 	entries, rejected = parse(map[string]string{"a": "u\x00s\x00e\x00r\x00", "b": "\ufeffusername=a"})
 	if len(entries) != 1 || len(rejected) != 1 || rejected[0].Problem.Reason != contract.ReasonEntryNotUTF8 {
 		t.Errorf("entries %+v, rejected %+v", entries, rejected)
@@ -207,10 +208,10 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value string) {
 		entries, rejected := parse(map[string]string{key: value})
 		if len(entries)+len(rejected) != 1 {
-			t.Fatal("an entry vanished or doubled")
+			t.Fatal("an entry is missing or duplicated")
 		}
 		if len(entries) == 1 && (entries[0].User == "" || entries[0].Name == "" || entries[0].Port == 0) {
-			t.Fatalf("incomplete entry %+v", entries[0])
+			t.Fatalf("the entry is incomplete: %+v", entries[0])
 		}
 	})
 }

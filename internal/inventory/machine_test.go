@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// machine is one on AWS, as the cloud gives it when the host is there.
+// machine returns a Machine on AWS as the cloud reports it once its host exists.
 func machine(change func(*inventory.Machine)) inventory.Machine {
 	m := inventory.Machine{
 		Name: "win-abc12", Namespace: contract.MachineAPINamespace, UID: "uid", CreatedAt: time.Unix(1, 0),
@@ -63,7 +63,7 @@ func TestAMachineThatIsNotReadyWaitsAndOneThatIsWrongSaysWhy(t *testing.T) {
 		change   func(*inventory.Machine)
 		platform contract.Platform
 		resolves map[string]bool
-		// address of the entry, else a part of what it waits for, else the reason.
+		// address is the address of the entry. Otherwise wait is a part of what it waits for, or reason is set.
 		address, wait string
 		reason        contract.Reason
 	}{
@@ -127,7 +127,7 @@ func TestAMachineThatIsNotReadyWaitsAndOneThatIsWrongSaysWhy(t *testing.T) {
 			case test.address != "" && (got.Entry == nil || got.Entry.Address != test.address):
 				t.Errorf("got %+v, want the address %s", got, test.address)
 			case test.wait != "" && !strings.Contains(got.Wait, test.wait):
-				t.Errorf("got %+v, want it to wait for %q", got, test.wait)
+				t.Errorf("got %+v, want a wait for %q", got, test.wait)
 			case test.reason != "" && (got.Problem == nil || got.Problem.Reason != test.reason):
 				t.Errorf("got %+v, want %s", got, test.reason)
 			}
@@ -138,7 +138,7 @@ func TestAMachineThatIsNotReadyWaitsAndOneThatIsWrongSaysWhy(t *testing.T) {
 				}
 			}
 			if set != 1 {
-				t.Errorf("%d answers at once: %+v", set, got)
+				t.Errorf("%d results at the same time: %+v", set, got)
 			}
 		})
 	}

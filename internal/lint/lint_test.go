@@ -21,7 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write golden files anew")
 
-// mixed is a cluster with nodes of 2019, 2022 and 2025.
+// mixed returns a cluster with nodes of Windows Server 2019, 2022 and 2025.
 func mixed() lint.Cluster {
 	return lint.Cluster{
 		Builds:         []string{"10.0.17763", "10.0.20348", "10.0.26100"},
@@ -30,7 +30,7 @@ func mixed() lint.Cluster {
 	}
 }
 
-// catalog answers as registries would.
+// catalog answers as a registry does.
 type catalog map[string]lint.Offer
 
 func (c catalog) Offer(_ context.Context, image string) (lint.Offer, error) {
@@ -51,7 +51,7 @@ func images() catalog {
 	}
 }
 
-// ofImages are the findings about images.
+// ofImages returns the findings about images.
 func ofImages(t *testing.T, templates []lint.Template, c lint.Cluster, images lint.Images) []lint.Finding {
 	t.Helper()
 	return slices.DeleteFunc(lint.Check(t.Context(), templates, c, images), func(f lint.Finding) bool {
@@ -59,7 +59,7 @@ func ofImages(t *testing.T, templates []lint.Template, c lint.Cluster, images li
 	})
 }
 
-// TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy holds each manifest of testdata against its golden
+// TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy compares the findings for each manifest in testdata with its golden
 // file.
 func TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy(t *testing.T) {
 	t.Parallel()
@@ -100,7 +100,7 @@ func TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy(t *testing.T) {
 	}
 }
 
-// The taint of Windows nodes is the same on every cluster, so it is judged without asking one.
+// The taint of Windows nodes is the same on every cluster, so it is checked without a cluster.
 func TestA74_WithoutAClusterTheTaintOfWindowsNodesIsKnown(t *testing.T) {
 	t.Parallel()
 	const toleration = "lacks the taint os=Windows:NoSchedule"
@@ -186,7 +186,7 @@ func TestA74_WhatIsNoManifestIsSaidWithItsPlace(t *testing.T) {
 			t.Parallel()
 			_, err := lint.Read("f", strings.NewReader(c.text))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want something about %q", err, c.want)
+				t.Errorf("got %v, want an error about %q", err, c.want)
 			}
 		})
 	}
@@ -210,11 +210,12 @@ func TestA74_AHundredDocumentsAreRead(t *testing.T) {
 		}
 	}
 	if len(seen) != 100 {
-		t.Errorf("%d of 100 pods were looked at", len(seen))
+		t.Errorf("%d of 100 pods were checked", len(seen))
 	}
 }
 
-// This is containerd's rule for the choice of a variant (containerd/platforms, checkWindowsHostAndContainerCompat).
+// This is containerd's rule for the choice of an image variant (containerd/platforms,
+// checkWindowsHostAndContainerCompat).
 func TestA74_ANodeRunsImagesBackToTheReleaseBefore(t *testing.T) {
 	t.Parallel()
 	const text = "kind: Pod\nmetadata: {name: a}\nspec: {os: {name: windows}, containers: [{name: c, image: app}]}\n"
@@ -240,8 +241,8 @@ func TestA74_ANodeRunsImagesBackToTheReleaseBefore(t *testing.T) {
 	}
 }
 
-// TestA74_AnAnswerHoldsForEachUseOfItsImage puts many images between two uses of one, so that its answer
-// is in before the second use is met.
+// TestA74_AnAnswerHoldsForEachUseOfItsImage uses an image twice, with many other images in between, so that the
+// registry has answered before the second use.
 func TestA74_AnAnswerHoldsForEachUseOfItsImage(t *testing.T) {
 	t.Parallel()
 	offers := images()

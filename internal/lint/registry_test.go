@@ -75,7 +75,7 @@ func TestA74_TheRegistryIsAskedForWhichBuildsAnImageIs(t *testing.T) {
 	}
 }
 
-// TestA74_ARegistryThatDoesNotAnswerIsAWarning: nothing is known of the image then.
+// TestA74_ARegistryThatDoesNotAnswerIsAWarning: if the registry does not answer, nothing is known about the image.
 func TestA74_ARegistryThatDoesNotAnswerIsAWarning(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
@@ -92,7 +92,7 @@ func TestA74_ARegistryThatDoesNotAnswerIsAWarning(t *testing.T) {
 	}
 }
 
-// An answer that is cut short could say something else than the whole of it.
+// A truncated answer could have another meaning than the complete answer.
 func TestA74_AnAnswerOfARegistryThatIsTooLongIsNotCutInSilence(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

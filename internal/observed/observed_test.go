@@ -25,9 +25,9 @@ func TestA82_SinceWhenANodeIsNotReadyGoesByClocksThatAreTrusted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		status corev1.ConditionStatus
-		says   time.Duration // how long ago it ceased to be Ready
-		leads  time.Duration // for how long this operator has led
-		want   time.Duration // how long ago that is taken to be
+		says   time.Duration // how long ago it became NotReady, according to the Node
+		leads  time.Duration // how long this operator has been the leader
+		want   time.Duration // how long ago the operator assumes
 		ready  bool
 	}{
 		"kubelet reports":                     {status: corev1.ConditionFalse, says: time.Hour},
@@ -64,21 +64,21 @@ func TestA82_AClockThatIsSetMakesNothingLate(t *testing.T) {
 			node := notReady("a", corev1.ConditionUnknown, now.Add(-4*time.Minute).Round(0))
 			left := func() time.Duration { return log.NotReady(node).Left(10*time.Minute, policy.Witnessed, now) }
 			if d := left(); d != 6*time.Minute {
-				t.Errorf("at first %s are left", d)
+				t.Errorf("at first, %s are left", d)
 			}
 			now = clock.Set(now, by)
 			if d := left(); d != 6*time.Minute {
-				t.Errorf("after the clock was set %s are left", d)
+				t.Errorf("after the clock was set, %s are left", d)
 			}
 			now = now.Add(6 * time.Minute)
 			if d := left(); d != 0 {
-				t.Errorf("in the end %s are left", d)
+				t.Errorf("at the end, %s are left", d)
 			}
 		})
 	}
 }
 
-// A restored etcd may show the same date again.
+// After a restore of etcd, the Node may show the same time again.
 func TestA82_ANodeThatWasReadyMeanwhileIsSeenAnew(t *testing.T) {
 	t.Parallel()
 	now := began
@@ -90,11 +90,11 @@ func TestA82_ANodeThatWasReadyMeanwhileIsSeenAnew(t *testing.T) {
 	now = now.Add(20 * time.Minute)
 	log.NotReady(notReady("a", corev1.ConditionTrue, now))
 	if since := log.NotReady(node); !since.Began.Equal(now) || !since.Seen.Equal(now) {
-		t.Errorf("%+v, now is %s", since, now)
+		t.Errorf("%+v, the time is %s", since, now)
 	}
 }
 
-// Of Nodes that are gone nobody ever says so.
+// No event reports Nodes that are gone, so unused records must be deleted.
 func TestASightThatNobodyAsksAboutIsForgotten(t *testing.T) {
 	t.Parallel()
 	now := began
@@ -108,12 +108,12 @@ func TestASightThatNobodyAsksAboutIsForgotten(t *testing.T) {
 	seen("awaited", 10*time.Minute)
 	seen("another", 121*time.Minute)
 	if gone, awaited := seen("gone", 121*time.Minute), seen("awaited", 121*time.Minute); gone != 121*time.Minute || awaited != 0 {
-		t.Errorf("seen after %s and %s", gone, awaited)
+		t.Errorf("recorded after %s and %s", gone, awaited)
 	}
 	anew := notReady("awaited", corev1.ConditionFalse, began)
 	anew.UID = "anew"
 	if since := log.NotReady(anew).Seen.Sub(began); since != 121*time.Minute {
-		t.Errorf("another Node of that name was seen after %s", since)
+		t.Errorf("another Node with that name was recorded after %s", since)
 	}
 }
 

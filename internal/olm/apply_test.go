@@ -22,14 +22,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/olm"
 )
 
-// api notes what is applied, and by force. refuses says how it answers to a kind of object, and enforces whether
-// the policies work.
+// api records which objects are applied, and which with force. refuses has errors by the kind of an object. enforces
+// says whether the policies are enforced.
 type api struct {
 	applied  []string
 	forced   []string
 	enforces func() bool
 	message  string
-	// otherwise is the answer to the probe while they do not.
+	// otherwise is the answer to the probe while the policies are not enforced.
 	otherwise error
 	refuses   func(kind, namespace string) error
 }
@@ -61,7 +61,7 @@ func (a *api) client() client.Client {
 		},
 		Create: func(_ context.Context, _ client.WithWatch, _ client.Object, options ...client.CreateOption) error {
 			if !slices.Contains(options, client.CreateOption(client.DryRunAll)) {
-				return errors.New("it would be written")
+				return errors.New("the object would be written")
 			}
 			if a.enforces() {
 				return denied(a.message)
@@ -98,23 +98,23 @@ func TestA66_NothingIsBoundBeforeThePoliciesAreEnforced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{enforces: func() bool { return false }}
 		if err := a.install(t); err == nil || !strings.Contains(err.Error(), "not enforced yet") {
-			t.Errorf("the policies never worked: %v", err)
+			t.Errorf("the policies were never enforced: %v", err)
 		}
 		if len(a.applied) == 0 || a.binds() {
-			t.Errorf("applied without them: %v", a.applied)
+			t.Errorf("applied although the policies were not enforced: %v", a.applied)
 		}
 		a = &api{enforces: func() bool { return false }, otherwise: forbidden("exceeded quota: small")}
 		if err := a.install(t); err == nil || a.binds() {
-			t.Errorf("a quota was taken for the policy: %v", err)
+			t.Errorf("the refusal of a quota counts as the policy's: %v", err)
 		}
 		a = &api{enforces: func() bool { return false }, otherwise: denied("the operator writes its own Secrets only")}
 		if err := a.install(t); err == nil || !strings.Contains(err.Error(), "not enforced yet") || a.binds() {
-			t.Errorf("the policies of the release before were taken for these: %v", err)
+			t.Errorf("the previous release's policies count as the new ones: %v", err)
 		}
 		asked := 0
 		a = &api{enforces: func() bool { asked++; return asked > 2 }}
 		if err := a.install(t); err != nil || !a.binds() {
-			t.Errorf("they worked after a moment: %v", err)
+			t.Errorf("the policies were enforced after a moment: %v", err)
 		}
 	})
 }
@@ -175,7 +175,7 @@ func TestA72_SomebodyElsesRuntimeClassStaysAndStopsNothing(t *testing.T) {
 				t.Errorf("%s: %v, applied %v", name, err, a.applied)
 			}
 			if slices.Contains(a.forced, "RuntimeClass") || !slices.Contains(a.forced, "ConfigMap") {
-				t.Errorf("%s: ownership was forced of %v", name, a.forced)
+				t.Errorf("%s: ownership of %v was forced", name, a.forced)
 			}
 		})
 	}

@@ -49,16 +49,16 @@ func TestA66_DaemonsGetRightsAfterThePoliciesOnly(t *testing.T) {
 			last = object.GetName()
 		}
 		if object.GetKind() == "ValidatingAdmissionPolicyBinding" && last != "" {
-			t.Errorf("%s is bound after the policy %s", object.GetName(), last)
+			t.Errorf("%s is created after the policy %s", object.GetName(), last)
 		}
 		binds := object.GetKind() == "RoleBinding" || object.GetKind() == "ClusterRoleBinding"
 		if bound && !binds {
-			t.Errorf("%s %s comes after a binding", object.GetKind(), object.GetName())
+			t.Errorf("%s %s is created after a binding", object.GetKind(), object.GetName())
 		}
 		bound = bound || binds
 	}
 	if last != "windows-operator-secret" {
-		t.Errorf("the policy that is probed comes before %s", last)
+		t.Errorf("the policy of the probe is created before %s", last)
 	}
 	for _, object := range parts.Bundle {
 		if subjects, _, _ := unstructured.NestedSlice(object.Object, "subjects"); len(subjects) > 0 {
@@ -70,7 +70,7 @@ func TestA66_DaemonsGetRightsAfterThePoliciesOnly(t *testing.T) {
 func TestA66_EachBindingRefersToARoleThatIsThere(t *testing.T) {
 	t.Parallel()
 	parts := split(t, contract.OperatorNamespace)
-	// The operator makes this Role itself, of the manifests that nodes use, and the API server that ClusterRole.
+	// The operator itself creates this Role, from the manifests that nodes use. The API server has this ClusterRole.
 	roles := map[string]bool{"Role/" + contract.ServicesReaderRole: true, "ClusterRole/system:node-bootstrapper": true}
 	for _, object := range parts.Bundle {
 		roles[object.GetKind()+"/"+object.GetName()] = true
@@ -81,8 +81,8 @@ func TestA66_EachBindingRefersToARoleThatIsThere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found && !roles[ref["kind"]+"/"+ref["name"]] {
-			t.Errorf("%s %s refers to the %s %s, which is not among %v", object.GetKind(), object.GetName(), ref["kind"],
-				ref["name"], slices.Sorted(maps.Keys(roles)))
+			t.Errorf("%s %s refers to the %s %s, which is not one of %v",
+				object.GetKind(), object.GetName(), ref["kind"], ref["name"], slices.Sorted(maps.Keys(roles)))
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestA66_AnotherNamespaceIsInEveryObject(t *testing.T) {
 	}
 }
 
-// OLM does not know what the operator applied: docs/olm.md lists the commands that delete it.
+// OLM does not know the objects that the operator applied. docs/olm.md lists the commands that delete them.
 func TestA66_WhatTheOperatorAppliesIsDeletedWithIt(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/olm.md")

@@ -12,7 +12,7 @@ func TestPartsAreThoseOfTheContract(t *testing.T) {
 	for _, p := range Parts() {
 		names = append(names, p.Name)
 		if !isNodePath(p.Path) || !strings.HasSuffix(p.Path, `\`+p.Name) {
-			t.Errorf("%s lies at %s", p.Name, p.Path)
+			t.Errorf("the path of %s is %s", p.Name, p.Path)
 		}
 		if p.Feature == "" {
 			t.Errorf("%s has no feature", p.Name)
@@ -20,6 +20,6 @@ func TestPartsAreThoseOfTheContract(t *testing.T) {
 	}
 	slices.Sort(names)
 	if len(slices.Compact(names)) != 16 {
-		t.Errorf("%d different parts, want the 16 of the contract", len(names))
+		t.Errorf("%d different parts, want the contract's 16", len(names))
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// memorySink keeps blobs in memory, checks the rules of Sink, and fails when told to.
+// memorySink keeps blobs in memory, checks the rules of Sink, and can be told to fail.
 type memorySink struct {
 	kept      map[string][]byte
 	open      int
@@ -40,13 +40,13 @@ type memoryPending struct {
 
 func (p *memoryPending) Write(b []byte) (int, error) {
 	if p.done {
-		return 0, errors.New("written after its end")
+		return 0, errors.New("a write after the end")
 	}
 	if p.sink.writeErr != nil {
 		return 0, p.sink.writeErr
 	}
 	if int64(p.data.Len()+len(b)) > p.blob.Size {
-		return 0, errors.New("more is written than the blob's size")
+		return 0, errors.New("the write is longer than the blob")
 	}
 	return p.data.Write(b)
 }
@@ -76,8 +76,8 @@ func (p *memoryPending) end() error {
 	return nil
 }
 
-// assertConsistent fails when something is left open, or stored and missing are not what was
-// wanted.
+// assertConsistent fails the test if a blob is still open, or if stored and missing together are not the wanted
+// blobs.
 func (s *memorySink) assertConsistent(t *testing.T, want []contract.Blob, stored []string, missing []contract.Blob) {
 	t.Helper()
 	// A failed Commit also ends its blob.
@@ -89,14 +89,14 @@ func (s *memorySink) assertConsistent(t *testing.T, want []contract.Blob, stored
 		unique[b.Digest] = true
 	}
 	if len(stored)+len(missing) != len(unique) {
-		t.Errorf("stored %d and missing %d do not make up the %d wanted", len(stored), len(missing), len(unique))
+		t.Errorf("stored %d and missing %d are not the %d wanted blobs", len(stored), len(missing), len(unique))
 	}
 	if len(stored) != len(s.kept) {
-		t.Errorf("stored says %d, the sink has %d", len(stored), len(s.kept))
+		t.Errorf("stored has %d blobs, the sink has %d", len(stored), len(s.kept))
 	}
 	for _, digest := range stored {
 		if !unique[digest] || s.kept[digest] == nil && digest != digestOf(nil) {
-			t.Errorf("%s is called stored and is not wanted or not in the sink", digest)
+			t.Errorf("%s is reported as stored, but is not wanted or not in the sink", digest)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func digestOf(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// blobOf makes a blob from its content.
+// blobOf returns a blob with this content.
 func blobOf(content []byte) Blob {
 	return Blob{
 		Blob: contract.Blob{Digest: digestOf(content), Size: int64(len(content))},
@@ -114,7 +114,7 @@ func blobOf(content []byte) Blob {
 	}
 }
 
-// wanted are the bare blobs.
+// wanted returns the blobs without their content.
 func wanted(blobs []Blob) []contract.Blob {
 	bare := make([]contract.Blob, 0, len(blobs))
 	for _, b := range blobs {

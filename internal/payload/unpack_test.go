@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// samples are blobs that compress, don't compress, are empty, and are larger than any buffer.
+// samples returns blobs that compress well, don't compress, are empty, or are larger than any buffer.
 func samples() []Blob {
 	noise := make([]byte, 300<<10)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
@@ -38,7 +38,7 @@ func packed(tb testing.TB, blobs []Blob) []byte {
 	return stream.Bytes()
 }
 
-// crafted makes a stream by hand, as a hostile sender would.
+// crafted builds a stream by hand, as a hostile sender would.
 func crafted(tb testing.TB, build func(w *tar.Writer)) []byte {
 	tb.Helper()
 	var stream bytes.Buffer
@@ -48,7 +48,7 @@ func crafted(tb testing.TB, build func(w *tar.Writer)) []byte {
 	}
 	w := tar.NewWriter(z)
 	build(w)
-	// The tar stays without its end, and maybe with an entry that promises more than there is.
+	// The tar archive is left without its end, possibly with an entry that is longer than its data.
 	if err = z.Close(); err != nil {
 		tb.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestUnpack(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// One byte at a time would take long; half reads and data with EOF find the usual
+			// Reading one byte at a time would take long. Half reads, and data together with EOF, find the usual
 			// mistakes.
 			for _, reader := range []io.Reader{bytes.NewReader(c.stream), iotest.HalfReader(bytes.NewReader(c.stream)),
 				iotest.DataErrReader(bytes.NewReader(c.stream))} {
@@ -135,7 +135,7 @@ func TestUnpack(t *testing.T) {
 				}
 				problem, found := contract.AsProblem(err)
 				if (err != nil) != (c.problem != "") || found && problem.Reason != c.problem {
-					t.Errorf("answered %v, want reason %q", err, c.problem)
+					t.Errorf("returned %v, want reason %q", err, c.problem)
 				}
 			}
 		})
@@ -179,7 +179,7 @@ func flood(tb testing.TB, w *tar.Writer) {
 	}
 }
 
-// A small stream that unpacks to gigabytes of zeros ends early and needs no memory for it.
+// A small stream that unpacks to gigabytes of zeros must end early, without much memory.
 func TestUnpackIsBoundedInWorkAndMemory(t *testing.T) {
 	first := blobOf([]byte("MZ small"))
 	bomb := crafted(t, func(w *tar.Writer) {
@@ -199,7 +199,7 @@ func TestUnpackIsBoundedInWorkAndMemory(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	problem, found := contract.AsProblem(err)
 	if !found || problem.Reason != contract.ReasonPayloadCorrupt || len(missing) != 1 {
-		t.Errorf("answered %v and missing %v, want PayloadCorrupt", err, missing)
+		t.Errorf("returned %v and missing %v, want PayloadCorrupt", err, missing)
 	}
 	if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20 {
 		t.Errorf("allocated %d MiB for a stream of %d KiB", used>>20, len(bomb)>>10)
@@ -235,7 +235,7 @@ func TestUnpackPassesOnWhatIsNotTheStreamsFault(t *testing.T) {
 			stored, missing, err := Unpack(t.Context(), r, wanted(blobs), &c.sink)
 			c.sink.assertConsistent(t, wanted(blobs), stored, missing)
 			if !errors.Is(err, sad) {
-				t.Errorf("answered %v, want the error of the sink or source", err)
+				t.Errorf("returned %v, want the error of the sink or source", err)
 			}
 		})
 	}
@@ -247,18 +247,18 @@ func TestUnpackStopsWithItsContext(t *testing.T) {
 	cancel()
 	_, missing, err := Unpack(ctx, bytes.NewReader(packed(t, samples())), wanted(samples()), newMemorySink())
 	if !errors.Is(err, context.Canceled) || len(missing) != 4 {
-		t.Errorf("answered %v with %d missing, want the cancellation and 4", err, len(missing))
+		t.Errorf("returned %v with %d missing, want the cancellation and 4", err, len(missing))
 	}
 }
 
-// Failed blobs are sent again, and the second stream contains only them.
+// Failed blobs are sent again, in a second stream that has only these.
 func TestUnpackResumesWithWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	blobs, sink := samples(), newMemorySink()
 	whole := packed(t, blobs)
 	_, missing, err := Unpack(t.Context(), bytes.NewReader(whole[:200<<10]), wanted(blobs), sink)
 	if err == nil || len(missing) != 3 {
-		t.Fatalf("a cut stream answered %v with %d missing", err, len(missing))
+		t.Fatalf("a truncated stream returned %v with %d missing", err, len(missing))
 	}
 	var rest []Blob
 	for _, m := range missing {
@@ -270,7 +270,7 @@ func TestUnpackResumesWithWhatIsMissing(t *testing.T) {
 	}
 	_, missing, err = Unpack(t.Context(), bytes.NewReader(packed(t, rest)), missing, sink)
 	if err != nil || len(missing) != 0 || len(sink.kept) != 4 {
-		t.Errorf("resuming answered %v with %d missing, %d kept", err, len(missing), len(sink.kept))
+		t.Errorf("the second stream returned %v with %d missing, %d kept", err, len(missing), len(sink.kept))
 	}
 }
 
@@ -293,18 +293,18 @@ func TestPackStopsWithItsContextAndItsWriter(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := Pack(ctx, io.Discard, samples()); !errors.Is(err, context.Canceled) {
-		t.Errorf("answered %v, want the cancellation", err)
+		t.Errorf("returned %v, want the cancellation", err)
 	}
 	r, w := io.Pipe()
 	sad := errors.New("nobody listens")
 	_ = r.CloseWithError(sad)
 	if err := Pack(t.Context(), w, samples()); !errors.Is(err, sad) {
-		t.Errorf("answered %v, want the writer's error", err)
+		t.Errorf("returned %v, want the writer's error", err)
 	}
 }
 
-// FuzzUnpack feeds arbitrary bytes: nothing but wanted content may be stored, nothing may be left
-// open, nothing may panic.
+// FuzzUnpack unpacks random bytes. Only wanted content may be stored, no blob may stay open, and there must be no
+// panic.
 func FuzzUnpack(f *testing.F) {
 	blobs := []Blob{blobOf([]byte("MZ small")), blobOf(nil), blobOf(bytes.Repeat([]byte("ab"), 3000))}
 	whole := packed(f, blobs)
@@ -320,7 +320,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(plain.Bytes(), true)
 	f.Fuzz(func(t *testing.T, stream []byte, compress bool) {
 		if compress {
-			// Reach the tar layer, which random bytes hardly do through zstd.
+			// The bytes are compressed, because random bytes rarely reach the tar layer through zstd.
 			stream = zstdOf(t, stream)
 		}
 		sink := newMemorySink()
@@ -330,12 +330,13 @@ func FuzzUnpack(f *testing.F) {
 			t.Errorf("%d missing with error %v", len(missing), err)
 		}
 		if _, found := contract.AsProblem(err); err != nil && !found {
-			t.Errorf("a bad stream answered %v, which is no Problem", err)
+			t.Errorf("a bad stream returned %v, which is no Problem", err)
 		}
 	})
 }
 
-// Hundreds of hosts may get their stream at once. It can't be parallel: it counts what the whole process allocates.
+// Hundreds of hosts may get their streams at the same time. This test can't be parallel, because it counts all
+// allocations of the process.
 func TestAStreamNeedsLittleMemoryHoweverLongItIs(t *testing.T) { //nolint:paralleltest // see above
 	noise := make([]byte, 16<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)

@@ -7,7 +7,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-// A flood of strangers is what uses up the files of a process: it must not hide that.
+// A flood of foreign connections may use up all file descriptors of the process. The log must still show that.
 func TestThatConnectionsCanNotBeAcceptedIsLoggedBesideThoseThatFail(t *testing.T) {
 	t.Parallel()
 	var lines []string

@@ -22,7 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// lines is a log that tests read.
+// lines is a log that tests can read.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -40,8 +40,8 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// Whoever reaches the port can connect and say what is no TLS. The log of a container is small: what
-// matters in it must not be rotated away by that. It sets where Go's own log goes, so it runs alone.
+// Any client can connect to the port without TLS. A container's log is small, so such clients must not fill it. This
+// test sets the output of Go's own log, so it runs alone.
 func TestA55_WhoShowsNoCertificateFillsNoLog(t *testing.T) {
 	const connections = 1000
 	written := &lines{}
@@ -65,7 +65,8 @@ func TestA55_WhoShowsNoCertificateFillsNoLog(t *testing.T) {
 	}
 }
 
-// A daemon gets in while others hold all connections, and its transfer goes on when more come.
+// A daemon must be served while other clients hold all connections. Its transfer must continue when more clients
+// connect.
 func TestA55_ADaemonIsServedWhileOthersHoldAllConnections(t *testing.T) {
 	t.Parallel()
 	const connections = 16
@@ -98,21 +99,21 @@ func TestA55_ADaemonIsServedWhileOthersHoldAllConnections(t *testing.T) {
 	hold()
 	ask()
 	hold()
-	for _, conn := range silent[:connections] { // they made room for those that came later
+	for _, conn := range silent[:connections] { // these connections were closed for later ones
 		if _, err := conn.Read(make([]byte, 1)); err == nil {
 			t.Error("more connections than allowed are open")
 		}
 	}
-	ask() // comes after all of them
+	ask() // this connection comes after all others
 	close(goods.gate)
 	asking.Wait()
 	if got := gather(t, registry)["wmco_payload_failed_connections_total full"]; got != connections+1 {
-		t.Errorf("%v closures were counted", got)
+		t.Errorf("%v closed connections were counted", got)
 	}
 }
 
-// No node and no other client with a certificate of the cluster keeps connections: each connection ends with its
-// response.
+// A node, or another client with a certificate of the cluster, can't hold connections open: each connection ends with
+// its response.
 func TestA55_WhoShowsACertificateDoesNotHoldAllConnections(t *testing.T) {
 	t.Parallel()
 	const connections = 128
@@ -130,7 +131,7 @@ func TestA55_WhoShowsACertificateDoesNotHoldAllConnections(t *testing.T) {
 			holder := signer.issue(t, test.user, test.group)
 			for range connections {
 				if p.hold(t, holder) {
-					t.Fatal("a connection stays open")
+					t.Fatal("the connection stays open")
 				}
 			}
 			other := signer.issue(t, contract.DaemonUserPrefix+"win-2", contract.DaemonGroup)
@@ -142,7 +143,7 @@ func TestA55_WhoShowsACertificateDoesNotHoldAllConnections(t *testing.T) {
 	}
 }
 
-// A request that promises a body and never sends it makes room for others as well.
+// A client announces a body and never sends it. Its connection must be closed when others need it.
 func TestA55_WhoPromisesABodyDoesNotHoldAllConnections(t *testing.T) {
 	t.Parallel()
 	const connections = 8
@@ -163,11 +164,11 @@ func TestA55_WhoPromisesABodyDoesNotHoldAllConnections(t *testing.T) {
 	began := time.Now()
 	_, _ = io.Copy(io.Discard, first)
 	if waited := time.Since(began); waited > 5*time.Second {
-		t.Errorf("the oldest connection was open for another %s", waited)
+		t.Errorf("the oldest connection stayed open for another %s", waited)
 	}
 }
 
-// dial connects as the holder of a certificate, until the test ends.
+// dial connects with a certificate, and stays connected until the test ends.
 func (p *place) dial(t *testing.T, as tls.Certificate) net.Conn {
 	t.Helper()
 	dialer := tls.Dialer{
@@ -180,7 +181,7 @@ func (p *place) dial(t *testing.T, as tls.Certificate) net.Conn {
 	return conn
 }
 
-// hold asks for what is not there. It returns whether the payload server leaves the connection open.
+// hold requests a missing blob. It reports whether the server leaves the connection open.
 func (p *place) hold(t *testing.T, as tls.Certificate) (stays bool) {
 	t.Helper()
 	conn := p.dial(t, as)

@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// The API server's proxy shows no certificate. It is let in only while a host joins by itself.
+// The API server's proxy sends no client certificate, so it is a guest. It has access only while a host joins by
+// itself.
 func TestA85_AGuestReadsWhileAHostJoinsByItself(t *testing.T) {
 	t.Parallel()
 	signer, goods := newCA(t), &shelf{content: []byte("x")}
@@ -19,7 +20,7 @@ func TestA85_AGuestReadsWhileAHostJoinsByItself(t *testing.T) {
 		Guests: func(context.Context) (bool, error) { return joins.Load(), nil }})
 	path := contract.PayloadServerPath + goods.digest()
 	if _, _, err := p.get(t, nil, path, ""); err == nil {
-		t.Error("a guest gets in while no host joins by itself")
+		t.Error("a guest has access although no host joins by itself")
 	}
 	joins.Store(true)
 	if status, body, err := p.get(t, nil, path, ""); err != nil || status != http.StatusOK || string(body) != "x" {
@@ -27,11 +28,12 @@ func TestA85_AGuestReadsWhileAHostJoinsByItself(t *testing.T) {
 	}
 	kubelet := signer.issue(t, contract.KubeletUserPrefix+"win-1", contract.KubeletGroup)
 	if status, _, err := p.get(t, &kubelet, path, ""); err != nil || status != http.StatusForbidden {
-		t.Errorf("a kubelet is no guest: %d %v", status, err)
+		t.Errorf("a kubelet counts as a guest: %d %v", status, err)
 	}
 }
 
-// Anyone in the cluster may be a guest. Guests have half of the transfers, and never wait.
+// Any client in the cluster may be a guest. So guests get at most half of the transfers, and are refused instead of
+// waiting.
 func TestA85_GuestsLeaveRoomForDaemons(t *testing.T) {
 	t.Parallel()
 	signer, goods := newCA(t), &shelf{content: []byte("x"), gate: make(chan struct{}), opened: make(chan struct{}, 8)}

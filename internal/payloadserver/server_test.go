@@ -31,13 +31,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// shelf holds one blob. gate, if there is one, holds readers back.
+// shelf has one blob. gate, if set, blocks readers.
 type shelf struct {
 	content []byte
 	gate    chan struct{}
-	// opened is signalled for each reader, if a test listens.
+	// opened gets a signal for each reader, if a test reads it.
 	opened chan struct{}
-	// open counts readers, peak the most at once.
+	// open is the number of readers, and peak the highest number at the same time.
 	open, peak atomic.Int32
 }
 
@@ -169,7 +169,7 @@ func startLogged(t *testing.T, log logr.Logger, options payloadserver.Options) *
 	return p
 }
 
-// get asks as the holder of a certificate. A negative offset asks for the whole.
+// get sends a request with a certificate. If offset is negative, it requests the whole blob.
 func (p *place) get(t *testing.T, as *tls.Certificate, path string, offset string) (status int, body []byte,
 	err error) {
 	t.Helper()
@@ -209,11 +209,11 @@ func TestADaemonGetsABlobAndTheRestOfOne(t *testing.T) {
 	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
 	status, body, err := p.get(t, &daemon, contract.PayloadServerPath+goods.digest(), "")
 	if err != nil || status != http.StatusOK || !bytes.Equal(body, goods.content) {
-		t.Errorf("the whole: %d, %d bytes, %v", status, len(body), err)
+		t.Errorf("the whole blob: %d, %d bytes, %v", status, len(body), err)
 	}
 	status, body, err = p.get(t, &daemon, contract.PayloadServerPath+goods.digest(), "499990-")
 	if err != nil || status != http.StatusPartialContent || string(body) != "blob blob " {
-		t.Errorf("the rest: %d, %q, %v", status, body, err)
+		t.Errorf("the rest of the blob: %d, %q, %v", status, body, err)
 	}
 	for _, path := range []string{"/", contract.PayloadServerPath, contract.PayloadServerPath + "../payload.json",
 		contract.PayloadServerPath + hex.EncodeToString(make([]byte, 32))} {
@@ -242,11 +242,11 @@ func TestOnlyDaemonsOfKnownNodesGetAnything(t *testing.T) {
 		}
 	}
 	if _, _, err := p.get(t, nil, contract.PayloadServerPath+goods.digest(), ""); err == nil {
-		t.Error("somebody without a certificate got in")
+		t.Error("a client without a certificate has access")
 	}
 	forged := stranger.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
 	if _, _, err := p.get(t, &forged, contract.PayloadServerPath+goods.digest(), ""); err == nil {
-		t.Error("somebody with a certificate of another CA got in")
+		t.Error("a client with a certificate of another CA has access")
 	}
 }
 
@@ -257,7 +257,7 @@ func TestNobodyIsLetInWhileTheCAsAreUnknown(t *testing.T) {
 		Clients: func() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, false }})
 	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
 	if status, _, err := p.get(t, &daemon, contract.PayloadServerPath+goods.digest(), ""); err == nil {
-		t.Errorf("a daemon is answered with %d", status)
+		t.Errorf("a daemon gets status %d", status)
 	}
 }
 
@@ -273,14 +273,14 @@ func TestATroubleOfOursIsNoRefusal(t *testing.T) {
 	}
 }
 
-// receive waits for what comes from a channel, for a minute.
+// receive waits up to a minute for a value from a channel.
 func receive[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
 	var one T
 	select {
 	case one = <-from:
 	case <-time.After(time.Minute):
-		t.Fatal("nothing came")
+		t.Fatal("no value arrived")
 	}
 	return one
 }
@@ -306,11 +306,11 @@ func TestNoMoreBlobsAreSentAtOnceThanAllowed(t *testing.T) {
 	defer release()
 	receive(t, goods.opened)
 	receive(t, goods.opened)
-	for range cap(statuses) { // one piece each
+	for range cap(statuses) { // one piece for each
 		select {
 		case goods.gate <- struct{}{}:
 		case <-time.After(time.Minute):
-			t.Fatal("nobody reads")
+			t.Fatal("no reader started")
 		}
 	}
 	release()
@@ -320,7 +320,7 @@ func TestNoMoreBlobsAreSentAtOnceThanAllowed(t *testing.T) {
 		}
 	}
 	if peak := goods.peak.Load(); peak != 2 {
-		t.Errorf("%d were sent at once", peak)
+		t.Errorf("%d blobs were sent at the same time", peak)
 	}
 }
 
@@ -349,7 +349,7 @@ func TestWhatIsHandedOutIsCounted(t *testing.T) {
 	}
 }
 
-// gather gives the metrics by their names and the values of their labels.
+// gather returns the metrics by their names and label values.
 func gather(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()

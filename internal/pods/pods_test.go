@@ -37,7 +37,7 @@ func (w *watcher) look(t *testing.T, api kubernetes.Interface, query pods.Query)
 
 type watcher struct{ seen int }
 
-// etcd takes 1.5 MiB. In JSON each of these characters is six.
+// etcd stores objects of up to 1.5 MiB. In JSON, each of these characters needs six bytes.
 func TestA55_APodOfCharactersThatAreEscapedIsRead(t *testing.T) {
 	t.Parallel()
 	s := podstest.New(t, 2, 0)
@@ -48,7 +48,7 @@ func TestA55_APodOfCharactersThatAreEscapedIsRead(t *testing.T) {
 	}
 }
 
-// From memory the API server gives everything, whatever limit is requested.
+// If the API server answers from its watch cache, it returns all objects, whatever limit is requested.
 func TestPagesAreNotRequestedFromTheAPIServersMemory(t *testing.T) {
 	t.Parallel()
 	s := podstest.New(t, 12, 1<<20)
@@ -65,7 +65,7 @@ func TestPagesAreNotRequestedFromTheAPIServersMemory(t *testing.T) {
 	}
 }
 
-// A slow visit of a pod also ends a pass, but never before a pod of a page was visited.
+// If the work for a pod is slow, the pass also ends, but not before the first pod of a page.
 func TestAPassEndsInTheMiddleOfAPage(t *testing.T) {
 	t.Parallel()
 	s := podstest.New(t, 10, 1)

@@ -21,7 +21,8 @@ func ecdsaKey(tb testing.TB) []byte {
 	return marshal(tb, key)
 }
 
-// rsaLine is a public key of a length, as a line of authorized_keys. Nobody has its private part.
+// rsaLine returns a public key with this number of bits, as a line of authorized_keys. Its private key does not
+// exist.
 func rsaLine(tb testing.TB, bits uint) string {
 	tb.Helper()
 	modulus := new(big.Int).Lsh(big.NewInt(1), bits-1)

@@ -32,7 +32,7 @@ func TestA85_TheCommandIsQuotedAndVerifiesAnAddress(t *testing.T) {
 	}
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, "curl.exe") && strings.Contains(line, "token-1") {
-			t.Errorf("the token is on the command line of curl: %s", line)
+			t.Errorf("the command line of curl has the token: %s", line)
 		}
 	}
 	if _, err := JoinCommand(Join{URL: "https://x/'; Remove-Item C:\\"}); err == nil {
@@ -40,7 +40,7 @@ func TestA85_TheCommandIsQuotedAndVerifiesAnAddress(t *testing.T) {
 	}
 }
 
-// Without a key, a machine gets a command, and nothing that lets anyone log in.
+// Without a key, the user data has a join command, and nothing that lets a user log in.
 func TestA88_UserDataWithoutAKeyJoinsAndOpensNoDoor(t *testing.T) {
 	t.Parallel()
 	for _, platform := range []contract.Platform{contract.PlatformAWS, contract.PlatformAzure, contract.PlatformGCP,
@@ -61,6 +61,6 @@ func TestA88_UserDataWithoutAKeyJoinsAndOpensNoDoor(t *testing.T) {
 		}
 	}
 	if _, err := Render(Input{Join: strings.Repeat("x", MaxSize)}); err == nil {
-		t.Error("user data that no cloud takes is accepted")
+		t.Error("user data that is too long for any cloud is accepted")
 	}
 }

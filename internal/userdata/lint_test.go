@@ -9,10 +9,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// The linter knows the small part of PowerShell that the template is allowed to use, and nothing
-// else: what it does not know is an error. It is no parser of PowerShell; test/powershell has one.
+// The linter knows only the part of PowerShell that the template may use. Anything else is an error. The linter is no
+// PowerShell parser; test/powershell has one.
 
-// kind of a token.
+// kind is the kind of a token.
 type kind string
 
 const (
@@ -28,12 +28,11 @@ type token struct {
 	kind  kind
 	value string
 	line  int
-	// glued says that no space stands before it.
+	// glued means that there is no space before the token.
 	glued bool
 }
 
-// commands are all that may be run: cmdlets of Windows Server 2019 and later, and the script's own
-// functions.
+// commands returns the allowed commands: cmdlets of Windows Server 2019 and later, and the script's own functions.
 func commands() []string {
 	return strings.Fields(
 		`Add-Content Add-WindowsCapability Copy-Item Enable-LocalUser Get-FileHash Get-Item Get-ItemProperty Get-LocalUser Get-NetFirewallRule Get-Service
@@ -42,20 +41,20 @@ func commands() []string {
 		Invoke-Step New-Folder Set-PrivateFile Set-Rule Write-Log`)
 }
 
-// called are the variables that hold a program or a block and may stand behind the call operator.
+// called returns the variables that may follow the call operator, because they have a program or a block.
 func called() []string { return []string{"Step", "keygen", "launch"} }
 
 func keywords() []string {
 	return strings.Fields("function if else elseif for foreach in try catch finally throw return exit")
 }
 
-// operators of PowerShell that the template may use; all other words with a hyphen are parameters.
+// operators returns the allowed operators of PowerShell. All other words with a hyphen are parameters.
 func operators() []string {
 	return strings.Fields("-and -or -not -eq -ne -gt -lt -le -ge -like -match -notmatch -ceq -cne -notcontains " +
 		"-contains -split -join -bor -f -in")
 }
 
-// lint says everything that is wrong with a script.
+// lint returns all errors in a script.
 func lint(script string) (complaints []string) {
 	tokens, complaints := scan(script)
 	complaints = append(complaints, balance(tokens)...)
@@ -63,8 +62,7 @@ func lint(script string) (complaints []string) {
 	return append(complaints, variablesOf(tokens)...)
 }
 
-// scan takes a script apart. Double quotes, backticks, here-strings and everything
-// that is not ASCII are not known.
+// scan splits a script into tokens. Double quotes, backticks, here-strings and characters outside ASCII are errors.
 func scan(script string) (tokens []token, complaints []string) {
 	line, glued := 1, false
 	for rest := script; rest != ""; {
@@ -259,7 +257,7 @@ func TestTheLinterFindsWhatIsWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if len(lint(script)) == 0 {
-				t.Errorf("it is not found: %s", script)
+				t.Errorf("the linter does not find the error: %s", script)
 			}
 		})
 	}

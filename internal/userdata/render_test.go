@@ -20,14 +20,13 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 const publicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q"
 
-// platforms are all that are documented to work.
+// platforms are all documented platforms.
 var platforms = []contract.Platform{
 	contract.PlatformAWS, contract.PlatformAzure, contract.PlatformGCP, contract.PlatformVSphere,
 	contract.PlatformNutanix, contract.PlatformNone,
 }
 
-// hostKey is a shared host key, the same key every time; its PEM is not, because OpenSSH's format
-// has a random part.
+// hostKey returns the same shared host key every time. Its PEM differs, because OpenSSH's format has a random part.
 func hostKey(tb testing.TB) []byte {
 	tb.Helper()
 	return marshal(tb, ed25519.NewKeyFromSeed([]byte(strings.Repeat("k", ed25519.SeedSize))))
@@ -70,13 +69,13 @@ func TestEveryPlatformIsGivenWhatItsGoldenFileSays(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got != string(want) {
-				t.Errorf("the user data differs from %s; run with -update and look at the difference", golden)
+				t.Errorf("the user data differs from %s; run with -update and check the difference", golden)
 			}
 		})
 	}
 }
 
-// The grammar of PowerShell reads the golden file.
+// A test with PowerShell's own grammar reads the golden file.
 func TestA88_TheCommandIsAPartOfTheScript(t *testing.T) {
 	t.Parallel()
 	command, err := userdata.JoinCommand(userdata.Join{Program: contract.Blob{Digest: strings.Repeat("a", 64), Size: 7},
@@ -92,11 +91,12 @@ func TestA88_TheCommandIsAPartOfTheScript(t *testing.T) {
 		}
 	}
 	if want, err := os.ReadFile(golden); err != nil || got != string(want) {
-		t.Errorf("the user data differs from %s (%v); run with -update and look at the difference", golden, err)
+		t.Errorf("the user data differs from %s (%v); run with -update and check the difference", golden, err)
 	}
 }
 
-// goldenFile has what a platform is given: on vSphere and Nutanix that is what it is without a cloud.
+// goldenFile returns the golden file of a platform. vSphere and Nutanix have the same user data as clusters without a
+// cloud.
 func goldenFile(platform contract.Platform) string {
 	if platform == contract.PlatformVSphere || platform == contract.PlatformNutanix {
 		platform = contract.PlatformNone
@@ -130,7 +130,7 @@ func TestTheScriptCarriesTheHostKeyWhereItIsCertainToRunAndNowhereElse(t *testin
 		}
 		if bare := render(t, userdata.Input{Platform: platform, PublicKey: publicKey}); strings.Contains(bare,
 			"ssh_host_") {
-			t.Errorf("%s: without a shared host key the script touches host keys", platform)
+			t.Errorf("%s: without a shared host key, the script changes host keys", platform)
 		}
 	}
 }
@@ -155,13 +155,13 @@ func TestKeysThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
 			t.Parallel()
 			in.Platform = contract.PlatformAWS
 			if text, err := userdata.Render(in); err == nil {
-				t.Errorf("it was rendered:\n%s", text)
+				t.Errorf("the user data was rendered:\n%s", text)
 			}
 		})
 	}
 }
 
-// Scripts of users look for it there.
+// Users' scripts expect the key on its own line.
 func TestThePublicKeyStandsOnALineOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for _, platform := range platforms {
@@ -182,7 +182,7 @@ func TestALongKeyStillFits(t *testing.T) {
 	}
 }
 
-// What the best-known operator's script has, and what was wrong with it.
+// No script may have passwords, plain HTTP, the metadata service, a transcript, or encoded commands.
 func TestNoPasswordNoSecretNoMetadataServiceIsInAnyScript(t *testing.T) {
 	t.Parallel()
 	for _, platform := range platforms {
@@ -197,8 +197,8 @@ func TestNoPasswordNoSecretNoMetadataServiceIsInAnyScript(t *testing.T) {
 	}
 }
 
-// FuzzRender gives whatever for a public key: it is refused, or nothing of it but type and base64
-// comes into the script.
+// FuzzRender uses any text as a public key. The text must be refused, or only its type and base64 may be in the
+// script.
 func FuzzRender(f *testing.F) {
 	for _, seed := range []string{publicKey, publicKey + "\r\n", " " + publicKey, publicKey + " '", "'; exit; '",
 		"ssh-rsa AAAA", "ssh-ed25519 ''", "@cert-authority " + publicKey} {
@@ -216,7 +216,7 @@ func FuzzRender(f *testing.F) {
 		key, _, _ := strings.Cut(rest, "'\n")
 		if parsed, comment, _, _, err := ssh.ParseAuthorizedKey([]byte(key)); err != nil || comment != "" ||
 			strings.TrimSpace(string(ssh.MarshalAuthorizedKey(parsed))) != key {
-			t.Errorf("%q came into the script as %q", line, key)
+			t.Errorf("%q is in the script as %q", line, key)
 		}
 	})
 }

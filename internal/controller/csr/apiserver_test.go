@@ -44,11 +44,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
-// strangers is how many pending requests of other machines lie there before ours come.
+// strangers is the number of pending requests of other machines before the hosts' requests are created.
 const strangers = 300
 
-// stage is a cluster with what we ship, and the controller at work under the operator's own
-// account.
+// stage is a cluster with the installed manifests. The controller runs with the operator's own account.
 type stage struct {
 	t     *testing.T
 	lab   *cluster.Cluster
@@ -56,8 +55,8 @@ type stage struct {
 	spent *UsedTokens
 }
 
-// The whole way of a host's certificates, and of those who try to get one, with the real API
-// server, its authorizers and the real signer.
+// This test covers all certificate requests of a host, and requests of attackers, with a real API server, its
+// authorizers and the real signer.
 func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -75,12 +74,12 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.submit(kubelet, "serving-early", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName,
 		nodeAddress))
 	s.adopt(nodeName, "a")
-	s.signed("serving-early", "WMCOApprove") // it waited for the adoption, without another request
+	s.signed("serving-early", "WMCOApprove") // it waited until the Node was adopted, and needed no second request
 
 	s.submit(kubelet, "serving-spoofed", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName,
 		"172.30.0.1"))
 	s.refused("serving-spoofed", "CSRNameNotOfNode")
-	// admission keeps kubelets from asking for other names, but not administrators
+	// Admission keeps kubelets from requesting other names, but not administrators.
 	mallory, err := s.lab.UserConfig("mallory", "system:masters")
 	if err != nil {
 		t.Fatal(err)
@@ -104,8 +103,8 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.strangersAreLeftAlone()
 }
 
-// While a host joins again, another joining host has a token as well, and a local process on the host may read the
-// host's own token.
+// While a host joins again, another joining host also has a token, and a local process on the host may read the
+// host's own token. Such a token must get no certificate for another node.
 func TestA50_ATokenOfOneJoinBuysNoOtherNode(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -122,17 +121,17 @@ func TestA50_ATokenOfOneJoinBuysNoOtherNode(t *testing.T) {
 	s.submit(hostA, "second-key", asKubelet(nodeName, client))
 	s.refused("second-key", "CSRKeyOfAnother")
 	if id, err := policy.CredentialIDOf(hostA.BearerToken); err != nil || !s.spent.Has(id) {
-		t.Errorf("the token with which a second key was shown is not spent: %v", err)
+		t.Errorf("the token of a second key is not deleted: %v", err)
 	}
 	s.submit(hostB, "own", asKubelet("win-b", client))
 	s.signed("own", "WMCOApprove")
 	if id, err := policy.CredentialIDOf(hostB.BearerToken); err != nil || s.spent.Has(id) {
-		t.Errorf("a token that was used for one key is spent: %v", err)
+		t.Errorf("the token of one key is deleted: %v", err)
 	}
 }
 
-// With the shipped rights and policies, the operator creates tokens that end when it ends them, and can't create
-// more powerful Secrets.
+// With the shipped rights and policies, the operator creates tokens that become invalid when the operator deletes
+// them. It can't create more powerful Secrets.
 func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -142,7 +141,7 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	}
 	tokens := credential.BootstrapToken{Client: operator, Namespace: contract.OperatorNamespace}
 	joining, other := instance("a", nodeName, nodeAddress, ""), instance("b", "win-b", "10.0.0.12", "")
-	s.create(joining, other) // a Secret whose owner does not exist is garbage
+	s.create(joining, other) // the owner must exist, because otherwise the Secret would be garbage-collected
 	shows := func(token credential.Token) error {
 		host := s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount)
 		host.BearerToken = token.Text
@@ -168,25 +167,24 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.until(func(context.Context) bool { // the API server believes what it verified for ten seconds
+	s.until(func(context.Context) bool { // the API server caches a verified token for ten seconds
 		return apierrors.IsUnauthorized(shows(made[0])) && apierrors.IsUnauthorized(shows(made[1]))
 	}, "the end of both tokens")
 	if err = shows(made[2]); err != nil {
-		t.Errorf("the other host's token ended, too: %v", err)
+		t.Errorf("the other host's token became invalid as well: %v", err)
 	}
 }
 
 const (
 	// storm is the number of older pending requests of other machines. spoofed is the number of requests that claim
-	// one of our nodes.
+	// to come from one of the operator's nodes.
 	storm   = 1_000
 	spoofed = 200
-	// overtaking is how many requests of others may come between one of our requests and its approval.
+	// overtaking is the maximal number of foreign requests between a host's request and its approval.
 	overtaking = 500
 )
 
-// However many requests others have pending, those there before and those that keep coming, ours
-// are answered in time.
+// No matter how many foreign requests are pending or still arrive, the hosts' requests must be approved in time.
 func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -208,8 +206,8 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 			s.decided(daemon, certificatesv1.CertificateApproved, "WICDAutoApproved")
 		}
 	}
-	ours("first") // with all that was there before in the queue
-	// every host that joins has this identity for a while
+	ours("first") // all earlier requests are in the queue
+	// Each joining host has this identity for a while.
 	thief, err := client.New(s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount),
 		client.Options{Scheme: scheme.New(t)})
 	if err != nil {
@@ -223,13 +221,13 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	over.Store(true)
 	group.Wait()
 	slowest, others := s.overtaken()
-	t.Logf("at most %d of %d requests of others came between one of ours and its approval", slowest, others)
+	t.Logf("at most %d of %d foreign requests arrived between a host's request and its approval", slowest, others)
 	if slowest > overtaking {
-		t.Errorf("%d requests came before one of ours was approved", slowest)
+		t.Errorf("%d requests arrived before a host's request was approved", slowest)
 	}
 	counts := s.operatorAsked()
 	if counts["get windowsinstances"] > 50 || counts["get nodes"] > 50 || counts["create events"] > 50 {
-		t.Errorf("the operator asked %v", counts)
+		t.Errorf("the operator's requests were %v", counts)
 	}
 }
 
@@ -257,8 +255,8 @@ func (s *stage) flood(by client.Client, pattern *certificatesv1.CertificateSigni
 	group.Wait()
 }
 
-// overtaken returns the maximum number of certificate requests between a request of ours and its approval, and the
-// number of requests that were not approved.
+// overtaken returns the maximal number of requests that arrived between a host's request and its approval. It also
+// returns the number of requests that were not approved.
 func (s *stage) overtaken() (most, others int) {
 	s.t.Helper()
 	came, made := map[string]int{}, 0
@@ -279,7 +277,7 @@ func (s *stage) overtaken() (most, others int) {
 	return most, len(came)
 }
 
-// operatorAsked counts what the operator asked of the API server, by verb and resource.
+// operatorAsked counts the operator's requests to the API server, by verb and resource.
 func (s *stage) operatorAsked() map[string]int {
 	s.t.Helper()
 	counts := map[string]int{}
@@ -310,8 +308,9 @@ func newStageWith(t *testing.T, o cluster.Options) *stage {
 	return &stage{t: t, lab: lab, admin: admin}
 }
 
-// This is the statement about old certificates in SECURITY.md: in most clusters, Kubernetes itself renews them,
-// also for removed hosts. No rule of the operator can prevent this. Without that binding, none is renewed.
+// This test checks the statement about old certificates in SECURITY.md: in most clusters, Kubernetes itself renews
+// them, even for removed hosts. The operator can't prevent this. Without Kubernetes' own ClusterRoleBinding, no
+// certificate is renewed.
 func TestKubernetesItselfRenewsTheCertificateOfAHostThatWasRemoved(t *testing.T) {
 	t.Parallel()
 	s := newStageWith(t, cluster.Options{PodNetwork: "10.244.0.0/16"})
@@ -356,7 +355,7 @@ func (s *stage) create(objects ...client.Object) {
 	}
 }
 
-// addStrangers leaves pending requests of Linux nodes, as a cluster that grows has them.
+// addStrangers creates pending requests of Linux nodes, as in a growing cluster.
 func (s *stage) addStrangers() {
 	s.t.Helper()
 	for i := range strangers {
@@ -375,7 +374,7 @@ func (s *stage) addInstance(name, node, address string) {
 	}
 }
 
-// join gives an instance the token of a join, and is who shows it.
+// join creates a join token for an instance, and returns a client configuration with this token.
 func (s *stage) join(name string) *rest.Config {
 	s.t.Helper()
 	bootstrap := s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount)
@@ -387,7 +386,7 @@ func (s *stage) join(name string) *rest.Config {
 	return bootstrap
 }
 
-// phase brings an instance to a phase.
+// phase sets an instance's phase.
 func (s *stage) phase(name string, phase v1alpha1.Phase) {
 	s.t.Helper()
 	s.status(name, func(status *v1alpha1.WindowsInstanceStatus) { status.Phase = phase })
@@ -405,12 +404,12 @@ func (s *stage) status(name string, change func(status *v1alpha1.WindowsInstance
 	}
 }
 
-// startController runs the controller with the rights that we ship, until the test ends.
+// startController runs the controller with the shipped rights until the test ends.
 func (s *stage) startController() {
 	s.t.Helper()
 	mgr, err := ctrl.NewManager(s.account(contract.OperatorNamespace, contract.OperatorServiceAccount), ctrl.Options{
 		Scheme: scheme.New(s.t), Metrics: metricsserver.Options{BindAddress: "0"}, Logger: logr.Discard(),
-		Controller: config.Controller{SkipNameValidation: new(true)}, // for go test -count
+		Controller: config.Controller{SkipNameValidation: new(true)}, // needed for go test -count
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
 				&v1alpha1.WindowsInstance{}: {Namespaces: map[string]cache.Config{namespace: {}}}}},
@@ -449,12 +448,12 @@ func (s *stage) account(namespace, name string) *rest.Config {
 	return config
 }
 
-// asking is the content of a request.
+// asking is the content of a certificate request.
 type asking struct {
 	subject pkix.Name
 	names   []string // DNS names and addresses
 	spec    certificatesv1.CertificateSigningRequestSpec
-	about   string // the instance that the operator asks for
+	about   string // the instance that the operator requests it for
 }
 
 func asKubelet(node, signer string, names ...string) asking {
@@ -477,7 +476,7 @@ func asDaemon(node, instance string) asking {
 				certificatesv1.UsageClientAuth}}}
 }
 
-// submit makes a key and asks for its certificate.
+// submit creates a key and requests a certificate for it.
 func (s *stage) submit(as *rest.Config, name string, what asking) (key []byte) {
 	s.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -514,14 +513,14 @@ func (s *stage) submit(as *rest.Config, name string, what asking) (key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// identity speaks with a certificate that was signed.
+// identity returns a client configuration with a signed certificate.
 func (s *stage) identity(certificate, key []byte) *rest.Config {
 	config := &rest.Config{Host: s.lab.URL, QPS: -1}
 	config.CAData, config.CertData, config.KeyData = s.lab.CAPEM, certificate, key
 	return config
 }
 
-// register plays kubelet: it makes its Node and says where it is.
+// register simulates kubelet: it creates its Node and reports its address.
 func (s *stage) register(kubelet *rest.Config, name, address string) {
 	s.t.Helper()
 	c, err := client.New(kubelet, client.Options{Scheme: scheme.New(s.t)})
@@ -541,7 +540,7 @@ func (s *stage) register(kubelet *rest.Config, name, address string) {
 	}
 }
 
-// adopt plays the instance controller.
+// adopt simulates the instance controller.
 func (s *stage) adopt(name, instance string) {
 	s.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -580,8 +579,8 @@ func (s *stage) decided(name string, kind certificatesv1.RequestConditionType,
 	return csr
 }
 
-// refused waits for the events at the request and at the instance about why a request stays pending, and checks
-// that it stays pending.
+// refused waits until events at the request and at the instance say why the request stays pending, and checks that it
+// stays pending.
 func (s *stage) refused(name, reason string) {
 	s.t.Helper()
 	s.until(func(ctx context.Context) bool {
@@ -613,8 +612,7 @@ func (s *stage) until(done func(ctx context.Context) bool, what string) {
 	}
 }
 
-// strangersAreLeftAlone reads in the audit log that the controller asked nothing about other
-// machines.
+// strangersAreLeftAlone checks in the audit log that the controller made no requests about other machines.
 func (s *stage) strangersAreLeftAlone() {
 	s.t.Helper()
 	list := &certificatesv1.CertificateSigningRequestList{}
@@ -628,7 +626,7 @@ func (s *stage) strangersAreLeftAlone() {
 		}
 	}
 	if pending != strangers {
-		s.t.Errorf("%d of %d requests of strangers are pending", pending, strangers)
+		s.t.Errorf("%d of %d foreign requests are pending", pending, strangers)
 	}
 	counts := map[string]int{}
 	for request, err := range cluster.Requests(s.lab.AuditLog) {
@@ -638,7 +636,7 @@ func (s *stage) strangersAreLeftAlone() {
 		if request.User == OperatorUser(namespace) {
 			counts[request.Verb+" "+request.Resource]++
 			if strings.HasPrefix(request.Name, "stranger-") || request.Name == "linux-0" {
-				s.t.Errorf("the operator asked for %s %s", request.Verb, request.URI)
+				s.t.Errorf("the operator requested %s %s", request.Verb, request.URI)
 			}
 			if request.Code == 403 {
 				s.t.Errorf("the operator lacks a right: %s %s", request.Verb, request.URI)

@@ -56,12 +56,12 @@ func TestA51_ARequestOfAnySizeCostsTheOperatorLittleMemory(t *testing.T) {
 		trimmed, ok := kept.(*certificatesv1.CertificateSigningRequest)
 		if err != nil || !ok || trimmed.Size() > policy.MaxRequestBytes || trimmed.Name != "csr-1" ||
 			trimmed.Spec.Username != "system:node:win-a" {
-			t.Errorf("%s: %d bytes are kept, %v", what, trimmed.Size(), err)
+			t.Errorf("%s: %d bytes are cached, %v", what, trimmed.Size(), err)
 		}
 	}
 }
 
-// The operator doesn't decide about it again, regardless of its other content.
+// A request that was decided must not be decided again, no matter what else it contains.
 func TestALargeRequestStaysDecided(t *testing.T) {
 	t.Parallel()
 	ended := metav1.Now()
@@ -83,7 +83,8 @@ func TestALargeRequestStaysDecided(t *testing.T) {
 	}
 }
 
-// An approval writes the metadata that the cache has, and the API server takes it.
+// An approval writes the metadata from the cache, and the API server stores it. So the cache must keep finalizers and
+// owners.
 func TestAnApprovalTakesNoFinalizerAndNoOwnerAway(t *testing.T) {
 	t.Parallel()
 	csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "csr-1",

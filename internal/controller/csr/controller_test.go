@@ -28,15 +28,15 @@ import (
 	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
-// world is a reconciler with what it sees and what it said.
+// world is a reconciler with its cache, its API server and its events.
 type world struct {
 	*Reconciler
 	said *events.FakeRecorder
-	// asked counts what was read from the API server and not from the cache.
+	// asked counts the reads from the API server that bypass the cache.
 	asked *int
 }
 
-// newWorld makes one whose cache and API server hold the same objects.
+// newWorld returns a world whose cache and API server have the same objects.
 func newWorld(t *testing.T, objects ...client.Object) world {
 	t.Helper()
 	return newStaleWorld(t, interceptor.Funcs{}, objects, nil)
@@ -48,7 +48,7 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 	build := func(objects []client.Object) *fake.ClientBuilder {
 		b := fake.NewClientBuilder().WithScheme(scheme.New(t)).WithInterceptorFuncs(funcs).
 			WithStatusSubresource(&v1alpha1.WindowsInstance{})
-		for _, o := range objects { // the fake writes into what it is given, and parallel tests share it
+		for _, o := range objects { // the fake client changes its objects, and parallel tests share them
 			b = b.WithObjects(
 				o.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy has its original's type
 		}
@@ -70,7 +70,7 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 			return c.Get(ctx, key, o, opts...)
 		},
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
-			return errors.New("listing past the cache")
+			return errors.New("a list without the cache")
 		},
 	})
 	w.Reconciler = newReconciler(cached, live, w.said,
@@ -185,16 +185,16 @@ func TestA07_DecisionsAreWrittenDown(t *testing.T) {
 				t.Errorf("said %q, want %q", heard, test.said)
 			}
 			if waits := result.RequeueAfter > 0; waits != test.waits {
-				t.Errorf("comes back after %s", result.RequeueAfter)
+				t.Errorf("reconciled again after %s", result.RequeueAfter)
 			}
 			if again, _ := w.decide(t, "csr"); again != condition {
-				t.Errorf("a second look made %q of %q", again, condition)
+				t.Errorf("a second reconcile changed %q, before it was %q", again, condition)
 			}
 		})
 	}
 }
 
-// windows has a Node say that it runs Windows.
+// windows labels a Node as a Windows node.
 func windows(n *corev1.Node) *corev1.Node {
 	n.Labels = map[string]string{corev1.LabelOSStable: string(corev1.Windows)}
 	n.Status.NodeInfo.OperatingSystem = string(corev1.Windows)
@@ -270,7 +270,7 @@ func TestACachedNodeDoesNotDecide(t *testing.T) {
 	}
 }
 
-// An approval costs one read and one write.
+// An approval must need only one read and one write.
 func TestAnApprovalReadsOnlyTheNodeFromTheAPIServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady),
@@ -290,7 +290,7 @@ func TestADecisionThatComesTooLateIsMadeAnew(t *testing.T) {
 		kubeletClient(t, "csr", nodeName)}, nil)
 	condition, result := w.decide(t, "csr")
 	if condition != "" || result.RequeueAfter == 0 || len(w.heard()) != 0 {
-		t.Errorf("decided %q, comes back after %s", condition, result.RequeueAfter)
+		t.Errorf("decided %q, reconciled again after %s", condition, result.RequeueAfter)
 	}
 }
 
@@ -308,7 +308,7 @@ func TestAFailureToReadIsNoDecision(t *testing.T) {
 	}
 }
 
-// A problem of the cluster may last. Then a request waits normally, and the intervals between tries don't grow.
+// A problem of the cluster may last. Then a request is retried at constant intervals, not with growing pauses.
 func TestAServingRequestWaitsWhileTheClustersAddressesAreNotKnown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady),
@@ -320,7 +320,7 @@ func TestAServingRequestWaitsWhileTheClustersAddressesAreNotKnown(t *testing.T) 
 	for range 2 {
 		condition, result := w.decide(t, "csr")
 		if said := w.heard(); condition != "" || result.RequeueAfter != recheck || len(said) > 0 {
-			t.Errorf("decided %q, comes back after %s, says %v", condition, result.RequeueAfter, said)
+			t.Errorf("decided %q, reconciled again after %s, events %v", condition, result.RequeueAfter, said)
 		}
 	}
 }
@@ -348,13 +348,13 @@ func TestNewsWakeTheRequestsThatTheyConcern(t *testing.T) {
 		return strings.Join(slices.Compact(all), " ")
 	}
 	if got := names(w.news(t.Context(), ours)); got != "client serving" {
-		t.Errorf("the instance wakes %q", got)
+		t.Errorf("the instance triggers %q", got)
 	}
 	if got := names(w.news(t.Context(), node(nodeName, "a", corev1.ConditionTrue))); got != "client serving" {
-		t.Errorf("the node wakes %q", got)
+		t.Errorf("the node triggers %q", got)
 	}
 	if got := names(w.news(t.Context(), stale)); got != "serving" {
-		t.Errorf("a node with the same address wakes %q", got)
+		t.Errorf("a node with the same address triggers %q", got)
 	}
 }
 
@@ -365,37 +365,37 @@ func TestOnlyNewsThatMatterWakeAnything(t *testing.T) {
 	heartbeat.Status.Images, heartbeat.ResourceVersion = []corev1.ContainerImage{{Names: []string{"x"}}}, "2"
 	silent := node(nodeName, "a", corev1.ConditionUnknown, nodeAddress)
 	if nodeNews().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: heartbeat}) {
-		t.Error("a heartbeat wakes")
+		t.Error("a heartbeat triggers a reconcile")
 	}
 	if !nodeNews().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: silent}) {
-		t.Error("a node that stops being ready does not wake")
+		t.Error("a node that becomes NotReady triggers no reconcile")
 	}
 	old := instance("a", nodeName, nodeAddress, v1alpha1.PhaseDelivering)
 	same, next := old.DeepCopy(), instance("a", nodeName, nodeAddress, v1alpha1.PhaseBootstrapping)
 	same.Status.Message = "sending"
 	if instanceNews().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: same}) {
-		t.Error("a new message wakes")
+		t.Error("a new message triggers a reconcile")
 	}
 	if !instanceNews().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: next}) {
-		t.Error("a new phase does not wake")
+		t.Error("a new phase triggers no reconcile")
 	}
 	found := old.DeepCopy()
 	found.Status.Host = &v1alpha1.HostInfo{Address: nodeAddress}
 	if !instanceNews().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: found}) {
-		t.Error("an address at which the host was reached does not wake")
+		t.Error("a recorded address of a host triggers no reconcile")
 	}
 	decided := kubeletClient(t, "csr", nodeName)
 	decided.Status.Certificate = []byte("x")
 	if claiming(OperatorUser(namespace)).Create(event.CreateEvent{Object: decided}) ||
 		!claiming(OperatorUser(namespace)).Create(event.CreateEvent{Object: kubeletClient(t, "csr", nodeName)}) {
-		t.Error("pending requests, and only those, are looked at")
+		t.Error("only pending requests must trigger a reconcile")
 	}
 	if claiming(OperatorUser(namespace)).Delete(event.DeleteEvent{Object: kubeletClient(t, "csr", nodeName)}) {
-		t.Error("a deleted request is looked at")
+		t.Error("a deleted request triggers a reconcile")
 	}
 }
 
-// If no configuration names the pod networks, as on many clusters, each Node lists its own.
+// On many clusters, no configuration has the pod networks. There each Node lists its own pod network.
 func TestA54_AnAddressOfPodsIsNoNodes(t *testing.T) {
 	t.Parallel()
 	const pod = "10.200.3.7"
@@ -426,7 +426,8 @@ func TestA54_AnAddressOfPodsIsNoNodes(t *testing.T) {
 	}
 }
 
-// A host that is listed and waits has no kubelet yet that could say what is its own.
+// A listed host that has not joined has no kubelet yet. The address in its entry must be reserved for it, so that no
+// other node can get a certificate for it.
 func TestA54_AnAddressOfAListedHostIsItsOwnBeforeItHasJoined(t *testing.T) {
 	t.Parallel()
 	const listed = "10.0.0.22"
@@ -458,7 +459,7 @@ func TestA54_AnAddressOfAListedHostIsItsOwnBeforeItHasJoined(t *testing.T) {
 	}
 }
 
-// leave has an instance be deleted.
+// leave marks an instance as deleted.
 func leave(i *v1alpha1.WindowsInstance) {
 	i.DeletionTimestamp, i.Finalizers = &metav1.Time{Time: time.Unix(0, 0)}, []string{contract.InstanceFinalizer}
 }
@@ -484,14 +485,14 @@ func TestAHostsFirstServingCertificateWaitsForItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := w.news(t.Context(), joining); len(got) == 0 {
-		t.Error("the name does not wake the request")
+		t.Error("the new node name does not trigger the request")
 	}
 	if condition, _ := w.decide(t, "csr"); condition != "Approved WMCOApprove" {
 		t.Errorf("after: condition %q, said %q", condition, w.heard())
 	}
 }
 
-// instant is a time, or none at 0.
+// instant returns a time, or nil for 0.
 func instant(seconds int64) *metav1.Time {
 	if seconds == 0 {
 		return nil
@@ -504,10 +505,10 @@ func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
 	t.Parallel()
 	const approved = "Approved WMCOApprove"
 	for name, test := range map[string]struct {
-		reached, other string // where each was
-		pods           string // the network of the other's pods
-		at, otherAt    int64  // when
-		port           int32  // of the other
+		reached, other string // where the operator reached each host
+		pods           string // the pod network of the other host
+		at, otherAt    int64  // when the operator reached each host
+		port           int32  // the SSH port of the other host
 		condition      string
 	}{
 		"it was reached there":      {reached: nodeAddress, other: "10.0.0.22", condition: approved},
@@ -547,8 +548,8 @@ func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
 	}
 }
 
-// The host joined with an operator that did not record its address, and the second entry is refused because it is
-// for the same host.
+// The host joined with an operator that did not record its address yet. A second entry for the same host is refused.
+// It must not block the host's certificate.
 func TestA54_ASecondEntryForAHostKeepsNoCertificateFromIt(t *testing.T) {
 	t.Parallel()
 	own := instance("a", nodeName, "win-a.corp.example", v1alpha1.PhaseReady)

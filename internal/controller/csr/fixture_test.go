@@ -26,7 +26,7 @@ const (
 	bootstrapper = "system:serviceaccount:openshift-windows-machine-config-operator:node-bootstrapper"
 )
 
-// requestText makes the PEM text of a request with a fresh key.
+// requestText returns a request with a new key in PEM.
 func requestText(t *testing.T, user, group string, dns []string, addresses ...string) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -45,7 +45,7 @@ func requestText(t *testing.T, user, group string, dns []string, addresses ...st
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
-// kubeletClient is the first request of a node's kubelet.
+// kubeletClient returns the first request of a node's kubelet.
 func kubeletClient(t *testing.T, name, node string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	return &certificatesv1.CertificateSigningRequest{
@@ -72,7 +72,7 @@ func kubeletServing(t *testing.T, name, node string, addresses ...string) *certi
 	return csr
 }
 
-// daemonFirst is what the operator submits for a host.
+// daemonFirst returns the request that the operator submits for a host.
 func daemonFirst(t *testing.T, name, node, instance string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	csr := kubeletClient(t, name, node)
@@ -93,7 +93,7 @@ func instance(name, node, address string, phase v1alpha1.Phase) *v1alpha1.Window
 	}
 }
 
-// node is an adopted Node.
+// node returns an adopted Node.
 func node(name, instance string, ready corev1.ConditionStatus, addresses ...string) *corev1.Node {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name,
@@ -107,5 +107,5 @@ func node(name, instance string, ready corev1.ConditionStatus, addresses ...stri
 	return n
 }
 
-// bootstrapUser is who joins with a bootstrap token on OpenShift.
+// bootstrapUser returns the user of a host that joins with a bootstrap token on OpenShift.
 func bootstrapUser() string { return contract.BootstrapUser(contract.OperatorNamespace) }

@@ -23,7 +23,7 @@ import (
 
 const hostUID = "0b0c7a1e"
 
-// hostFirst is the first request of a host that joins by itself.
+// hostFirst returns the first request of a host that joins by itself.
 func hostFirst(t *testing.T, name string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	csr := kubeletClient(t, name, nodeName)
@@ -33,8 +33,8 @@ func hostFirst(t *testing.T, name string) *certificatesv1.CertificateSigningRequ
 	return csr
 }
 
-// Kubernetes deletes an approved request after an hour, and an operator that was restarted remembers nothing. The token
-// of a command lives for a day.
+// Kubernetes deletes an approved request after an hour, and a restarted operator has no memory of it. The token of a
+// join command is valid for a day. So the key must be stored with the token.
 func TestA85_TheKeyOfACommandIsRememberedAsLongAsItsToken(t *testing.T) {
 	t.Parallel()
 	host := instance("win-a", "", "win-a", v1alpha1.PhaseConnecting)
@@ -51,7 +51,7 @@ func TestA85_TheKeyOfACommandIsRememberedAsLongAsItsToken(t *testing.T) {
 	if err := w.client.Get(t.Context(), key, command); err != nil || len(command.Data[contract.JoinKeyField]) == 0 {
 		t.Fatalf("the key is not recorded: %v", err)
 	}
-	// Another operator, without the approved request.
+	// Another operator takes over, and the approved request is deleted.
 	command.ResourceVersion = ""
 	w = newWorld(t, host, command, second)
 	if got, _ := w.decide(t, second.Name); got != "Denied CSRKeyOfAnother" {
@@ -59,7 +59,8 @@ func TestA85_TheKeyOfACommandIsRememberedAsLongAsItsToken(t *testing.T) {
 	}
 }
 
-// The first key of a Machine's host is recorded in the status of its instance, and lasts as long as this.
+// The first key of a Machine's host is recorded in its instance's status, and is valid as long as the instance
+// exists.
 func TestA88_TheFirstKeyOfAMachineWins(t *testing.T) {
 	t.Parallel()
 	const address = "10.0.0.7"
@@ -87,7 +88,7 @@ func TestA88_TheFirstKeyOfAMachineWins(t *testing.T) {
 	if got, _ := w.decide(t, second.Name); got != "Denied CSRKeyOfAnother" {
 		t.Errorf("another key for this Machine: %s", got)
 	}
-	// Two requests are decided at the same time: the cache and the decision show no key.
+	// Two requests are decided at the same time, so neither the cache nor the decision knows the first key.
 	claim, _ := policy.ClaimOf(second)
 	was := policy.CSRInstanceOf(host)
 	if err := w.bindKey(t.Context(), claim, &was); err == nil {
@@ -95,7 +96,7 @@ func TestA88_TheFirstKeyOfAMachineWins(t *testing.T) {
 	}
 }
 
-// machineFirst is the first request of a Machine's host, and the ID of the host.
+// machineFirst returns the first request of a Machine's host, and the host's ID.
 func machineFirst(t *testing.T, name, address string) (csr *certificatesv1.CertificateSigningRequest, id string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

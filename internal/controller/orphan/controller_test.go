@@ -37,11 +37,11 @@ type rig struct {
 	broken map[string]error
 	heard  []string
 	clock  time.Time
-	// kind is the CRD of WindowsInstances; nil while there is none.
+	// kind is the CRD of WindowsInstances, or nil if it does not exist.
 	kind *metav1.ObjectMeta
 }
 
-// kindOf answers a GET of the CRD.
+// kindOf answers GET requests for the CRD.
 func kindOf(r *rig) client.Reader {
 	return interceptor.NewClient(r.api, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch,
 		key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
@@ -54,15 +54,15 @@ func kindOf(r *rig) client.Reader {
 	}})
 }
 
-// The CRD is deleted and, after more than the grace period, created again. Until then, there can be no instances.
-// Then each host gets an instance again.
+// The CRD of instances is deleted, and created again after more than the grace period. In between there can be no
+// instances. So nodes must not count as orphans. After that, each host gets an instance again.
 func TestA80_NoNodeIsAnOrphanForWantOfTheKindOfInstances(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, node())
 	look := func(what string, after time.Duration) {
 		r.clock = r.clock.Add(after)
 		if n, _ := r.look(t); n.Spec.Unschedulable || len(r.heard) > 0 {
-			t.Fatalf("%s: it is taken out of service: %q", what, r.heard)
+			t.Fatalf("%s: the node is taken out of service: %q", what, r.heard)
 		}
 	}
 	deleted := metav1.NewTime(r.clock)
@@ -83,7 +83,7 @@ func TestA80_NoNodeIsAnOrphanForWantOfTheKindOfInstances(t *testing.T) {
 		r.look(t)
 	}
 	if n, _ := r.look(t); !n.Spec.Unschedulable {
-		t.Error("an orphan stays in service for ever")
+		t.Error("the orphan stays in service")
 	}
 }
 
@@ -97,7 +97,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	r := &rig{clock: time.Unix(1_800_000_000, 0), broken: map[string]error{},
 		kind: &metav1.ObjectMeta{}}
 	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
-		// The cache has instances of the operator's namespace only.
+		// The cache has only instances in the operator's namespace.
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
 			options ...client.GetOption) error {
 			if _, is := o.(*v1alpha1.WindowsInstance); is && key.Namespace != namespace {
@@ -136,7 +136,7 @@ func (r *rig) look(t *testing.T) (*corev1.Node, time.Duration) {
 	return node, result.RequeueAfter
 }
 
-// leave removes an instance by force and tells the controller.
+// leave deletes an instance with a removal policy, and tells the controller.
 func (r *rig) leave(removal v1alpha1.RemovalPolicy) {
 	i := instance()
 	i.Spec.RemovalPolicy = removal
@@ -149,14 +149,14 @@ func instance() *v1alpha1.WindowsInstance {
 	return i
 }
 
-// another is the instance of another host, with its node if it has one.
+// another returns the instance of another host. nodeName is empty if the host has no node.
 func another(nodeName string) *v1alpha1.WindowsInstance {
 	i := instance()
 	i.Name, i.Spec.Address, i.Status.NodeName = "10.0.0.12", "10.0.0.12", nodeName
 	return i
 }
 
-// node returns a Node that kubelet has registered, and that our daemon reports on.
+// node returns a Node that kubelet registered, and that has a daemon's report.
 func node(edit ...func(n *corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node",
 		Labels: map[string]string{corev1.LabelOSStable: "windows"},
@@ -186,25 +186,25 @@ func TestANodeOfOursWithoutAnInstanceIsTakenOutOfServiceAndReported(t *testing.T
 			r := newRig(t, n)
 			was := n.Spec.Unschedulable
 			if n, after := r.look(t); n.Spec.Unschedulable != was || after != policy.OrphanGrace {
-				t.Fatalf("cordoned %t at first sight, next look after %s", n.Spec.Unschedulable, after)
+				t.Fatalf("cordoned %t at first, reconciled again after %s", n.Spec.Unschedulable, after)
 			}
 			r.clock = r.clock.Add(policy.OrphanGrace)
 			n, _ := r.look(t)
 			if !n.Spec.Unschedulable || n.Annotations[contract.CordonedAnnotation] != "true" {
-				t.Errorf("not cordoned: %v", n.Annotations)
+				t.Errorf("the node is not cordoned: %v", n.Annotations)
 			}
 			if fleet := policy.NewFleet([]corev1.Node{*n}, nil, nil, nil); len(fleet.Members) > 0 {
-				t.Errorf("it holds a slot in the rollout budget: %+v", fleet.Members)
+				t.Errorf("the node holds a slot in the rollout budget: %+v", fleet.Members)
 			}
 			if _, released := n.Annotations[contract.ReleasedAnnotation]; released {
-				t.Error("its host is cleaned although nobody forced its removal")
+				t.Error("the host is cleaned, although its removal was not forced")
 			}
 			if len(r.heard) != 1 || !strings.Contains(r.heard[0], "W715") || !strings.Contains(r.heard[0], "list the host") {
 				t.Errorf("events %q", r.heard)
 			}
 			r.look(t)
 			if len(r.heard) != 1 {
-				t.Errorf("said again: %q", r.heard)
+				t.Errorf("reported a second time: %q", r.heard)
 			}
 		})
 	}
@@ -256,7 +256,7 @@ func TestInstancesThatAreBackInTimeFindTheirNodesInService(t *testing.T) {
 	}
 	r.clock = r.clock.Add(time.Minute)
 	if n, after := r.look(t); n.Spec.Unschedulable || after != policy.OrphanGrace {
-		t.Errorf("cordoned %t; the grace goes on for %s", n.Spec.Unschedulable, after)
+		t.Errorf("cordoned %t; the rest of the grace period is %s", n.Spec.Unschedulable, after)
 	}
 }
 
@@ -291,12 +291,12 @@ func TestAHostWhoseRemovalWasForcedIsReleasedWhenItComesBackAndItsNodeGoesWithIt
 		t.Fatal(err)
 	}
 	if n, _ := r.look(t); n.Annotations[contract.ReleasedAnnotation] != "" {
-		t.Fatal("released at first sight")
+		t.Fatal("the host is released at once")
 	}
 	r.clock = r.clock.Add(policy.OrphanGrace)
 	n, _ := r.look(t)
 	if n.Annotations[contract.ReleasedAnnotation] != end || !n.Spec.Unschedulable {
-		t.Fatalf("not released: %v", n.Annotations)
+		t.Fatalf("the host is not released: %v", n.Annotations)
 	}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
 		LastTransitionTime: metav1.Time{Time: r.clock}}}
@@ -304,18 +304,19 @@ func TestAHostWhoseRemovalWasForcedIsReleasedWhenItComesBackAndItsNodeGoesWithIt
 		t.Fatal(err)
 	}
 	if n, after := r.look(t); n == nil || after == 0 {
-		t.Fatal("the node is gone at once, or is not looked at again")
+		t.Fatal("the Node is deleted at once, or not reconciled again")
 	}
 	r.clock = r.clock.Add(policy.OrphanGrace)
 	if n, _ = r.look(t); n != nil {
-		t.Error("the node of a clean host stays")
+		t.Error("the host is clean, but its Node still exists")
 	}
 	if there, err := r.record.has(t.Context(), nodeName); err != nil || there {
-		t.Errorf("the host is still to be cleaned: %t, %v", there, err)
+		t.Errorf("the host is still recorded: %t, %v", there, err)
 	}
 }
 
-// After the daemon's certificate has expired, only kubelet writes to the Node, without our marks.
+// After the daemon's certificate has expired, only kubelet writes the Node. So the Node lacks the daemon's
+// annotations.
 func TestAHostThatComesBackWithoutItsDaemonIsTakenOutOfService(t *testing.T) {
 	t.Parallel()
 	bare := func(n *corev1.Node) {
@@ -353,7 +354,7 @@ func TestAHostThatComesBackWithoutItsDaemonIsTakenOutOfService(t *testing.T) {
 			}
 			r.clock = r.clock.Add(2 * policy.OrphanGrace)
 			if n, _ = r.look(t); n == nil {
-				t.Error("a node without a mark of ours is deleted")
+				t.Error("a node without the operator's marks was deleted")
 			}
 		})
 	}
@@ -368,14 +369,14 @@ func TestAHostThatIsListedAgainIsNoLongerReleased(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, _ := r.look(t); n.Annotations[contract.ReleasedAnnotation] != "" {
-		t.Error("still released")
+		t.Error("the host is still released")
 	}
 	if there, err := r.record.has(t.Context(), nodeName); err != nil || there {
-		t.Errorf("still to be cleaned: %t, %v", there, err)
+		t.Errorf("the host is still recorded: %t, %v", there, err)
 	}
 }
 
-// A Machine that is deleted while its host joins: kubelet may register the Node when the instance is gone already.
+// If a Machine is deleted while its host joins, kubelet may register the Node after the instance was deleted.
 func TestTheNodeOfAHostThatWentWithItsMachineGoesToo(t *testing.T) {
 	t.Parallel()
 	registered := func(edit func(n *corev1.Node)) *corev1.Node {
@@ -408,11 +409,11 @@ func TestTheNodeOfAHostThatWentWithItsMachineGoesToo(t *testing.T) {
 			i.Spec.RemovalPolicy, i.CreationTimestamp = v1alpha1.RemovalDiscard, metav1.NewTime(r.clock.Add(-time.Minute))
 			r.deleted(i)
 			if n, _ := r.look(t); n == nil {
-				t.Fatal("it goes at once")
+				t.Fatal("the Node is deleted at once")
 			}
 			r.clock = r.clock.Add(policy.OrphanGrace)
 			if n, _ := r.look(t); n == nil {
-				t.Fatal("it goes before it has been not Ready for long")
+				t.Fatal("the Node is deleted before it has been NotReady for long enough")
 			}
 			r.clock = r.clock.Add(time.Minute)
 			if n, _ := r.look(t); (n == nil) != test.goes {
@@ -422,7 +423,7 @@ func TestTheNodeOfAHostThatWentWithItsMachineGoesToo(t *testing.T) {
 	}
 }
 
-// A host with the name and the address of an earlier host is a different host.
+// A new host may have the name and the address of an earlier host. Its Node must not be deleted.
 func TestANodeThatAnInstanceHasAgainIsNotOneOfAMachineThatWent(t *testing.T) {
 	t.Parallel()
 	i := instance()
@@ -439,21 +440,22 @@ func TestANodeThatAnInstanceHasAgainIsNotOneOfAMachineThatWent(t *testing.T) {
 	r.look(t)
 	r.clock = r.clock.Add(policy.OrphanGrace)
 	if n, _ := r.look(t); n == nil || n.Spec.Unschedulable {
-		t.Errorf("a node that is not ours is %v", n)
+		t.Errorf("a foreign node is %v", n)
 	}
 }
 
-// plan reconciles the Node at the requested times, for an hour. It returns the Node.
+// plan reconciles the Node for an hour, at the times that the controller requests. It returns the Node.
 func (r *rig) plan(t *testing.T) *corev1.Node {
 	t.Helper()
 	n, after := r.look(t)
 	for end := r.clock.Add(time.Hour); n != nil && after > 0 && r.clock.Before(end); n, after = r.look(t) {
-		r.clock = r.clock.Add(max(after, time.Minute)) // more often would be for nothing
+		r.clock = r.clock.Add(max(after, time.Minute)) // more often is useless
 	}
 	return n
 }
 
-// The instance that could get the Node gets another Node. No event of the first Node reports this.
+// An instance could get this Node, but gets another one. No event of this Node reports that, so the controller must
+// check again.
 func TestANodeThatAnInstanceWasToGetIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -483,11 +485,11 @@ func TestANodeThatAnInstanceWasToGetIsLookedAtAgain(t *testing.T) {
 			}
 			before, after := r.look(t)
 			if after != policy.OrphanGrace {
-				t.Fatalf("it is looked at again after %s", after)
+				t.Fatalf("reconciled again after %s", after)
 			}
 			r.clock = r.clock.Add(after)
 			if n, _ := r.look(t); n == nil || n.ResourceVersion != before.ResourceVersion {
-				t.Fatal("it is written although the instance may get it")
+				t.Fatal("the Node is written, although the instance may get it")
 			}
 			next.Status.NodeName = "win-b"
 			if err := r.api.Update(t.Context(), next); err != nil {
@@ -495,13 +497,14 @@ func TestANodeThatAnInstanceWasToGetIsLookedAtAgain(t *testing.T) {
 			}
 			r.clock = r.clock.Add(after)
 			if n := r.plan(t); !test.found(n) {
-				t.Errorf("the Node that nobody has is %+v", n)
+				t.Errorf("the orphaned Node is %+v", n)
 			}
 		})
 	}
 }
 
-// A kubelet may write which instance it is of; what its host was let go for is not taken back by that.
+// A released host's kubelet may write the name of an instance that has no Node yet. Once this instance has another
+// Node, the host must be released again.
 func TestA54_AReleasedNodeThatNamesAnInstanceIsReleasedAgainOnceThatHasAnother(t *testing.T) {
 	t.Parallel()
 	waiting := another("")
@@ -515,7 +518,7 @@ func TestA54_AReleasedNodeThatNamesAnInstanceIsReleasedAgainOnceThatHasAnother(t
 		t.Fatal(err)
 	}
 	if n := r.plan(t); n == nil || n.Annotations[contract.ReleasedAnnotation] == "" || !n.Spec.Unschedulable {
-		t.Errorf("the host that was let go stays: %+v", n)
+		t.Errorf("the host is not released: %+v", n)
 	}
 }
 
@@ -547,7 +550,7 @@ func TestTheRecordForgetsHostsThatCanNotComeBack(t *testing.T) {
 	}
 }
 
-// A kubelet may write any annotation of its own Node.
+// A kubelet may write any annotation of its own Node, so it could name an instance in another namespace.
 func TestAnInstanceOfAnotherNamespaceHasNoNode(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, node(func(n *corev1.Node) { n.Annotations[contract.InstanceAnnotation] = "elsewhere/any" }))
@@ -571,7 +574,7 @@ func TestA54_ANodeThatNamesTheInstanceOfAnotherHostIsTakenOutOfService(t *testin
 	}
 }
 
-// The host was released, and its kubelet reports the address of a host that has its own Node.
+// A released host's kubelet reports the address of a host that has its own Node.
 func TestA54_ANodeThatSaysTheAddressOfAnotherHostIsTakenOutOfService(t *testing.T) {
 	t.Parallel()
 	another := instance()
@@ -584,7 +587,7 @@ func TestA54_ANodeThatSaysTheAddressOfAnotherHostIsTakenOutOfService(t *testing.
 	}
 }
 
-// Its kubelet says that it has the address of a host that is listed and was never reached.
+// A released host's kubelet reports the address of a listed host that the operator has never reached.
 func TestA54_AReleasedNodeThatSaysAnAddressIsReleasedAgainOnceAnotherHasIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, node())
@@ -603,6 +606,6 @@ func TestA54_AReleasedNodeThatSaysAnAddressIsReleasedAgainOnceAnotherHasIt(t *te
 	r.look(t)
 	r.clock = r.clock.Add(policy.OrphanGrace)
 	if n, _ := r.look(t); n == nil || n.Annotations[contract.ReleasedAnnotation] == "" || !n.Spec.Unschedulable {
-		t.Errorf("the host that was let go stays: %+v", n)
+		t.Errorf("the host is not released: %+v", n)
 	}
 }

@@ -12,20 +12,21 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/rollout"
 )
 
-// reports sets since when the node of a host is not Ready.
+// reports sets how long the node of a host has been NotReady.
 func reports(node *corev1.Node, status corev1.ConditionStatus, since time.Time) {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status,
 		LastTransitionTime: metav1.NewTime(since)}}
 }
 
-// A node that is out of service does not wait until others are back; kubelet's clock does not make it one.
+// A node counts as out of service by the operator's own clock, not by kubelet's time. Such a node need not wait for
+// other nodes.
 func TestANodeIsOutOfServiceByTheOperatorsClockOnly(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
 		status corev1.ConditionStatus
 		wrong  time.Duration
-		// lost is the time until it counts as out of service.
+		// lost is the time until the node counts as out of service.
 		lost time.Duration
 	}{
 		"kubelet's clock is behind":            {corev1.ConditionFalse, -10 * time.Minute, 5 * time.Minute},
@@ -47,24 +48,24 @@ func TestANodeIsOutOfServiceByTheOperatorsClockOnly(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// a node that is out of service does not wait for the other
+			// A node that is out of service does not wait for the other node.
 			ask := func() bool {
 				decide(t, r)
 				verdict, _ := r.Verdict(p.instance(t, "away"))
 				return verdict.Allowed
 			}
 			if got := ask(); got != (test.lost == 0) {
-				t.Fatalf("at first sight it is out of service: %v", got)
+				t.Fatalf("at first, the node is out of service: %v", got)
 			}
 			clock = now.Add(max(0, test.lost-time.Second))
 			if test.lost > 0 && ask() {
-				t.Error("it is out of service before its time")
+				t.Error("the node is out of service too early")
 			}
 			clock = now.Add(test.lost)
 			if !ask() {
-				t.Error("it is never out of service")
+				t.Error("the node is not out of service when its time is over")
 			}
-			// it was Ready in the meantime, but the operator did not see this
+			// The node was Ready in the meantime, but the operator did not see this.
 			node := &corev1.Node{}
 			if err := p.Get(t.Context(), client.ObjectKey{Name: "away"}, node); err != nil {
 				t.Fatal(err)
@@ -74,7 +75,7 @@ func TestANodeIsOutOfServiceByTheOperatorsClockOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 			if ask() {
-				t.Error("it is out of service as it was before")
+				t.Error("the node is out of service without a new waiting time")
 			}
 		})
 	}

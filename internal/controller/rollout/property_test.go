@@ -26,51 +26,50 @@ import (
 	"github.com/windows-nodes/wmco/lab/clock"
 )
 
-// schedules and steps are how long this looks for a schedule that breaks the budget: about two
-// seconds.
+// schedules and steps limit the search for a schedule that exceeds the budget. It takes about two seconds.
 const (
 	schedules = 60
 	steps     = 250
 )
 
-// host is one host as it really is.
+// host is the real state of one host.
 type host struct {
 	name             string
 	set              string // its MachineSet; empty for a user's host
 	node             bool   // it has a Node
 	ready, cordoned  bool
 	version, desired int
-	request          int  // that it makes for a place; 0 for none
-	claimed          bool // it has its place
+	request          int  // the number of its request for a slot; 0 for none
+	claimed          bool // it has its slot
 	deleting         bool // its Machine is being deleted
 	key              int  // the key that it accepts
-	writes           int  // of its instance
+	writes           int  // the writes of its instance
 }
 
-// serves is how the observer sees it: pods may run there and go on running. It is written down without a
-// look at the policy's.
+// serves reports whether the observer sees a host in service: pods can run there and keep running. It is written
+// independently of the code under test.
 func (h host) serves() bool {
 	return h.node && h.ready && !h.cordoned && h.version == h.desired && !h.claimed && !h.deleting
 }
 
-// disrupted says that it is lost already for another cause than an administrator's cordon, under
-// which pods go on.
+// disrupted reports whether a host is out of service for another reason than an administrator's cordon, under which
+// pods keep running.
 func (h host) disrupted() bool {
 	h.cordoned = false
 	return !h.serves()
 }
 
-// world is a cluster where everything may happen at any time.
+// world is a cluster where anything may happen at any time.
 type world struct {
 	hosts  []host
 	sets   map[string]int // replicas
 	budget intstr.IntOrString
 	names  int
-	// list is where places are written down; nil while there is none.
+	// list is the list of assigned slots; nil if it doesn't exist.
 	list *corev1.ConfigMap
-	// isUnset says that the settings are deleted.
+	// isUnset is set while the settings are deleted.
 	isUnset bool
-	// wanted revision and present key.
+	// version is the desired revision, and key is the present key.
 	version, key int
 }
 
@@ -92,8 +91,7 @@ func (w *world) find(name string) *host {
 	return nil
 }
 
-// lost is the observer: how many hosts should serve and don't, the one named aside, and how many
-// there should be.
+// lost returns how many hosts should serve but don't, without the host aside, and how many hosts there should be.
 func (w *world) lost(aside string) (lost, total int) {
 	serving, there := map[string]int{}, map[string]int{}
 	for _, h := range w.hosts {
@@ -128,7 +126,7 @@ func (w *world) limit(total int) int {
 	return int(math.Ceil(percent / 100 * float64(total)))
 }
 
-// List and Get show the world as an API server does.
+// List and Get return the world's objects, as an API server does.
 func (w *world) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	switch list := list.(type) {
 	case *corev1.NodeList:
@@ -150,7 +148,7 @@ func (w *world) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ..
 		w.list.DeepCopyInto(list)
 		return nil
 	}
-	if secret, ok := o.(*corev1.Secret); ok { // as the publisher remembers the settings
+	if secret, ok := o.(*corev1.Secret); ok { // the publisher saves the settings in this form
 		data, err := facts.Memory(&v1alpha1.WindowsMachineConfig{
 			ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
 			Spec:       v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxUnavailable: &w.budget}}}, nil)
@@ -182,7 +180,7 @@ func (w writer) Update(_ context.Context, o client.Object, _ ...client.UpdateOpt
 		present = w.c.now.list.ResourceVersion
 	}
 	if !ok || list.ResourceVersion != present {
-		return apierrors.NewConflict(corev1.Resource("configmaps"), o.GetName(), errors.New("it is another by now"))
+		return apierrors.NewConflict(corev1.Resource("configmaps"), o.GetName(), errors.New("modified concurrently"))
 	}
 	w.c.now.list = list.DeepCopy()
 	w.c.now.list.ResourceVersion = present + "1"
@@ -227,7 +225,7 @@ func (h host) asInstance(key int) v1alpha1.WindowsInstance {
 	return i
 }
 
-// cluster is a world with its past, which caches still show.
+// cluster is a world with its history, which lagging caches show.
 type cluster struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -239,16 +237,16 @@ type cluster struct {
 	// requests counts the requests of instances.
 	requests int
 	journal  []string
-	// slow are writes that use places and are still on their way, by name; used counts those that
-	// arrived, and were taken.
+	// slow are writes of slots that have not arrived yet, by the host's name. used counts the writes that arrived and
+	// were accepted.
 	slow map[string]late
 	used int
-	// set counts steps of the clock, rejoined hosts that were joined again, unset events while the settings were
-	// deleted.
+	// set counts changes of the clock, rejoined counts hosts that were joined again, and unset counts events while
+	// the settings were deleted.
 	set, rejoined, unset int
 }
 
-// cachedReader shows some moment of the past.
+// cachedReader shows a random moment of the past.
 type cachedReader struct{ c *cluster }
 
 func (r cachedReader) moment() *world {
@@ -265,10 +263,10 @@ func (r cachedReader) List(ctx context.Context, list client.ObjectList, o ...cli
 
 func (r cachedReader) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	options ...client.GetOption) error {
-	return r.c.now.Get(ctx, key, o, options...) // the budget changes rarely; see the package
+	return r.c.now.Get(ctx, key, o, options...) // the settings change rarely; see the package
 }
 
-// Sets shows MachineSets, as they are or were.
+// Sets returns the MachineSets, as they are now or were before.
 func (c *cluster) Sets(_ context.Context, live bool) ([]policy.Set, error) {
 	w := &c.now
 	if !live {
@@ -291,11 +289,11 @@ func (c *cluster) note(format string, args ...any) {
 	c.journal = append(c.journal, fmt.Sprintf(format, args...))
 }
 
-// watch is the observer when a host is about to be disrupted.
+// watch checks a host that is about to be disrupted.
 func (c *cluster) watch(h *host, what string) {
 	c.acted++
 	if !h.node || !h.ready {
-		return // nothing of it is lost
+		return // the node is already down
 	}
 	lost, total := c.now.lost(h.name)
 	if limit := c.now.limit(total); lost >= limit {
@@ -304,7 +302,7 @@ func (c *cluster) watch(h *host, what string) {
 	}
 }
 
-// restart is another operator: nothing is remembered.
+// restart starts a new operator without memory.
 func (c *cluster) restart() {
 	again, err := rollout.New(rollout.Options{Cached: cachedReader{c}, Live: &c.now, Writer: writer{c: c}, Sets: c,
 		Namespace: namespace, Now: func() time.Time { return c.clock }})
@@ -314,7 +312,8 @@ func (c *cluster) restart() {
 	c.rollout = again
 }
 
-// update has a host taken to the wanted revision, as far as it may. The operator may die at any moment.
+// update updates a host to the desired revision, as far as the operator allows it. The operator may be killed at any
+// moment.
 func (c *cluster) update(name string) {
 	h := c.now.find(name)
 	if h.request == 0 {
@@ -325,7 +324,7 @@ func (c *cluster) update(name string) {
 		_, _ = c.rollout.Reconcile(c.t.Context(), ctrl.Request{}) // two operators may conflict
 	}
 	if c.r.IntN(3) == 0 {
-		return // others come first
+		return // other hosts come first
 	}
 	instance := h.asInstance(c.now.key)
 	if _, known := c.rollout.Verdict(&instance); !known && c.r.IntN(2) == 0 {
@@ -334,17 +333,17 @@ func (c *cluster) update(name string) {
 	has, err := c.rollout.HasSlot(c.t.Context(), &instance)
 	switch died := c.r.IntN(20); {
 	case !has || err != nil:
-		h.writes++ // it says why it waits
+		h.writes++ // the status says why the host waits
 		return
 	case !h.node:
 		h.request, h.writes = 0, h.writes+1
 		return
-	case died == 0: // before the status shows that it uses its slot
+	case died == 0: // before the status shows that the host uses its slot
 		c.restart()
 		return
 	case died == 1:
 		defer c.restart()
-	case died == 2: // it shows much later
+	case died == 2: // the status is written much later
 		c.slow[name] = late{version: h.writes}
 		c.restart()
 		return
@@ -352,11 +351,11 @@ func (c *cluster) update(name string) {
 	c.claim(h)
 }
 
-// late is a write for one version of an instance. limit is the largest budget during that time.
+// late is a delayed write for one version of an instance. limit is the largest budget during the delay.
 type late struct{ version, limit int }
 
-// arrive lets a slow write arrive. It is accepted if its instance is unchanged. Other hosts may have gone down in
-// the meantime, but the operator doesn't disrupt more hosts than it may.
+// arrive lets a delayed write arrive. It is accepted if its instance is unchanged. Other hosts may be down by then,
+// but the operator itself must not disrupt more hosts than the budget allows.
 func (c *cluster) arrive(now bool) {
 	for name, write := range c.slow {
 		_, total := c.now.lost("")
@@ -379,12 +378,13 @@ func (c *cluster) arrive(now bool) {
 			}
 		}
 		if hands > write.limit && !h.deleting {
-			c.t.Errorf("%d are worked on and %d may be: %v", hands, write.limit, c.journal[max(0, len(c.journal)-15):])
+			c.t.Errorf("%d nodes are disrupted, %d are allowed: %v",
+				hands, write.limit, c.journal[max(0, len(c.journal)-15):])
 		}
 	}
 }
 
-// claim shows that a host uses its place.
+// claim sets in the status that a host uses its slot.
 func (c *cluster) claim(h *host) {
 	if !h.disrupted() {
 		c.watch(h, "updates")
@@ -393,7 +393,7 @@ func (c *cluster) claim(h *host) {
 	c.note("updates %s", h.name)
 }
 
-// replace has Machines deleted whose hosts refuse the key, as far as it may.
+// replace deletes Machines whose hosts refuse the key, as far as the operator allows it.
 func (c *cluster) replace() {
 	var due []policy.ReplaceCandidate
 	for _, h := range c.now.hosts {
@@ -418,7 +418,7 @@ func (c *cluster) replace() {
 				c.t.Error(err)
 			}
 			continue
-		case c.r.IntN(20) == 0: // the operator dies before it deletes the Machine
+		case c.r.IntN(20) == 0: // the operator is killed before it deletes the Machine
 			c.restart()
 			return
 		}
@@ -429,7 +429,7 @@ func (c *cluster) replace() {
 	}
 }
 
-// atLeast is the observer of a set: if a set loses a host in service, it must keep as many as the budget requires.
+// atLeast checks that a set that loses a serving host keeps as many hosts as the budget requires.
 func (c *cluster) atLeast(gone *host) {
 	if !gone.node || !gone.ready {
 		return
@@ -441,7 +441,7 @@ func (c *cluster) atLeast(gone *host) {
 		}
 	}
 	if replicas := c.now.sets[gone.set]; serving < replicas-c.now.limit(replicas) {
-		c.t.Errorf("%s is left with %d of %d: %v", gone.set, serving, replicas, c.journal[max(0, len(c.journal)-15):])
+		c.t.Errorf("%s has only %d of %d hosts: %v", gone.set, serving, replicas, c.journal[max(0, len(c.journal)-15):])
 	}
 }
 
@@ -450,15 +450,15 @@ func (c *cluster) happen() {
 	w := &c.now
 	h := &w.hosts[c.r.IntN(len(w.hosts))]
 	switch c.r.IntN(15) {
-	case 0: // a host that was granted a place goes down for it
+	case 0: // a host that has a slot goes down
 		if h.claimed && h.node {
 			h.desired, h.ready = w.version, false
 		}
-	case 1, 2: // … and comes back
+	case 1, 2: // … and recovers
 		if h.claimed && h.desired == w.version {
 			h.version, h.ready, h.claimed, h.request, h.writes = h.desired, true, false, 0, h.writes+1
 		}
-	case 3, 4: // a host that goes is gone
+	case 3, 4: // a host that is being deleted is gone
 		if h.deleting {
 			c.note("%s is gone", h.name)
 			w.hosts = slices.DeleteFunc(w.hosts, func(o host) bool { return o.name == h.name })
@@ -467,12 +467,12 @@ func (c *cluster) happen() {
 		if !h.node && !h.deleting {
 			h.node, h.ready, h.version, h.desired = true, true, w.version, w.version
 		}
-	case 6: // something breaks, or mends itself
+	case 6: // a host goes down or recovers
 		if h.node && !h.claimed && c.r.IntN(3) == 0 {
 			h.ready = !h.ready
 			c.note("%s is ready: %v", h.name, h.ready)
 		}
-	case 7: // an administrator cordons
+	case 7: // an administrator cordons a node
 		if h.node && c.r.IntN(4) == 0 {
 			h.cordoned = !h.cordoned
 			c.note("%s is cordoned: %v", h.name, h.cordoned)
@@ -484,7 +484,7 @@ func (c *cluster) happen() {
 		}
 	case 9:
 		if c.r.IntN(6) == 0 {
-			w.key = 1 - w.key // forth and back
+			w.key = 1 - w.key // the key changes back and forth
 			c.note("key %d", w.key)
 		}
 	case 10:
@@ -494,7 +494,7 @@ func (c *cluster) happen() {
 			w.budget = budgets()[c.r.IntN(len(budgets()))]
 			c.note("budget %s", w.budget.String())
 		}
-	case 12: // the settings are deleted, or restored
+	case 12: // the settings are deleted or restored
 		w.isUnset = c.r.IntN(3) == 0
 		c.note("the settings are deleted: %v", w.isUnset)
 	case 13:
@@ -503,7 +503,7 @@ func (c *cluster) happen() {
 			c.clock, c.set = clock.Set(c.clock, by), c.set+1
 			c.note("the clock is set by %s", by)
 		}
-	case 14: // a host that is joined again answers, and comes back at the revision that it held
+	case 14: // a host that is joined again responds, and returns at its previous revision
 		if h.claimed && h.node && !h.ready {
 			h.desired, h.ready, h.claimed, h.request, h.writes = h.version, true, false, 0, h.writes+1
 			c.rejoined++
@@ -525,8 +525,8 @@ func (c *cluster) scale() {
 	}
 }
 
-// makeHosts plays the sets: those that go don't count, those that are missing are made with the
-// present key, those too many go.
+// makeHosts simulates the MachineSets: hosts that are being deleted don't count, missing hosts are created with the
+// present key, and surplus hosts are deleted.
 func (c *cluster) makeHosts() {
 	for name, replicas := range c.now.sets {
 		var staying []*host
@@ -551,15 +551,16 @@ func budgets() []intstr.IntOrString {
 		intstr.FromInt(3), intstr.FromString("10%"), intstr.FromString("30%")}
 }
 
-// Whatever happens in whatever order, caches lag behind, and operators die: we never disrupt a host
-// that serves when as many as the budget allows are lost already, for whatever cause.
+// Events happen in any order, caches lag behind, and operators are killed. The operator must never disrupt a serving
+// host if the budget is already used up, no matter for which reasons other hosts are down.
 func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 	t.Parallel()
 	first := rand.Uint64()
 	total, slow, set, rejoined, unset := 0, 0, 0, 0, 0
 	for schedule := range uint64(schedules) {
 		seed := first + schedule
-		c := &cluster{t: t, clock: clock.At(time.Unix(1e9, 0)), slow: map[string]late{}, r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // a schedule, no secret
+		// A schedule needs no secret randomness.
+		c := &cluster{t: t, clock: clock.At(time.Unix(1e9, 0)), slow: map[string]late{}, r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec
 		c.now = world{sets: map[string]int{"a": 3, "b": 1 + c.r.IntN(4)}, budget: budgets()[c.r.IntN(len(budgets()))]}
 		for n := range 3 {
 			c.now.hosts = append(c.now.hosts, host{name: fmt.Sprintf("own-%d", n), node: true, ready: true})
@@ -593,12 +594,12 @@ func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
-	t.Logf("first seed %d; %d hosts were disrupted, %d by a write that was slow", first, total, slow)
+	t.Logf("first seed %d; %d hosts were disrupted, %d of them by a delayed write", first, total, slow)
 	if total < schedules || slow == 0 {
-		t.Errorf("only %d hosts were disrupted, so this shows nothing", total)
+		t.Errorf("only %d hosts were disrupted, so the test shows nothing", total)
 	}
 	if set < schedules || rejoined < schedules/4 || unset < schedules {
-		t.Errorf("the clock was set %d times, %d hosts were joined again, %d events came without settings, so this shows "+
-			"too little", set, rejoined, unset)
+		t.Errorf("the clock was set %d times, %d hosts were joined again, %d events happened without settings, so "+
+			"the test shows too little", set, rejoined, unset)
 	}
 }

@@ -27,7 +27,8 @@ import (
 
 const namespace = "ns"
 
-// plane is an API server; it counts lists, which away makes fail, and writes of the list of places, which refuses does.
+// plane is an API server that counts lists and writes of the list of slots. away makes lists fail, and refuses makes
+// writes fail.
 type plane struct {
 	client.WithWatch
 	lists, writes atomic.Int32
@@ -64,7 +65,7 @@ func newPlane(t *testing.T, objects ...client.Object) *plane {
 	return p
 }
 
-// asking is a node that serves, and its instance, which requests a place.
+// asking returns a node in service, and its instance, which requests a slot.
 func asking(name string) []client.Object {
 	return []client.Object{
 		&corev1.Node{
@@ -86,7 +87,7 @@ func (p *plane) instance(t *testing.T, name string) *v1alpha1.WindowsInstance {
 	return i
 }
 
-// change writes the status of an instance.
+// change changes the status of an instance.
 func (p *plane) change(t *testing.T, name string, edit func(*v1alpha1.WindowsInstanceStatus)) {
 	t.Helper()
 	i := p.instance(t, name)
@@ -96,7 +97,7 @@ func (p *plane) change(t *testing.T, name string, edit func(*v1alpha1.WindowsIns
 	}
 }
 
-// uses has an instance use its place, or give it back.
+// uses sets whether an instance uses its slot.
 func (p *plane) uses(t *testing.T, name string, is bool) {
 	t.Helper()
 	p.change(t, name, func(s *v1alpha1.WindowsInstanceStatus) {
@@ -134,7 +135,7 @@ func decide(t *testing.T, r *rollout.Rollout) ctrl.Result {
 	return result
 }
 
-// has asks whether an instance has its place.
+// has reports whether an instance has its slot.
 func has(t *testing.T, r *rollout.Rollout, i *v1alpha1.WindowsInstance) bool {
 	t.Helper()
 	is, err := r.HasSlot(t.Context(), i)
@@ -144,7 +145,7 @@ func has(t *testing.T, r *rollout.Rollout, i *v1alpha1.WindowsInstance) bool {
 	return is
 }
 
-// answered lists the instances that were woken.
+// answered returns the names of the triggered instances.
 func answered(r *rollout.Rollout) (names []string) {
 	for len(r.Answers()) > 0 {
 		names = append(names, (<-r.Answers()).Object.GetName())
@@ -157,13 +158,13 @@ func TestOneAfterTheOtherHasAPlace(t *testing.T) {
 	p := newPlane(t, append(asking("a"), asking("b")...)...)
 	r := newRollout(t, p)
 	if result := decide(t, r); result.RequeueAfter <= 0 || result.RequeueAfter > time.Minute {
-		t.Errorf("while one waits it is decided again in %s", result.RequeueAfter)
+		t.Errorf("while a node waits, the next decision is in %s", result.RequeueAfter)
 	}
 	if names := answered(r); fmt.Sprint(names) != "[a b]" {
-		t.Errorf("%v were answered", names)
+		t.Errorf("%v were triggered", names)
 	}
 	if has(t, r, p.instance(t, "b")) || !has(t, r, p.instance(t, "a")) {
-		t.Fatal("the place is not the first one's")
+		t.Fatal("the slot does not belong to the first node")
 	}
 	p.uses(t, "a", true)
 	answered(r)
@@ -175,11 +176,11 @@ func TestOneAfterTheOtherHasAPlace(t *testing.T) {
 	p.uses(t, "a", false)
 	decide(t, r)
 	if names := answered(r); fmt.Sprint(names) != "[b]" || !has(t, r, p.instance(t, "b")) {
-		t.Errorf("%v were answered", names)
+		t.Errorf("%v were triggered", names)
 	}
 }
 
-// Hundreds that wait do not have the whole fleet read past the cache again and again.
+// While hundreds of nodes wait, the operator must not read all objects from the API server again and again.
 func TestADecisionThatChangesNothingSparesTheAPIServer(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)
@@ -198,7 +199,8 @@ func TestADecisionThatChangesNothingSparesTheAPIServer(t *testing.T) {
 	}
 }
 
-// The list and the cache may both be correct, but the fleet may have changed.
+// The list of slots and the cache may both be correct, but outdated. So the operator must check the present state
+// before a slot is used.
 func TestAPlaceIsUsedOnlyAsTheFleetIsNow(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)
@@ -209,7 +211,7 @@ func TestAPlaceIsUsedOnlyAsTheFleetIsNow(t *testing.T) {
 	}
 	decide(t, r)
 	if !has(t, r, live.instance(t, "a")) {
-		t.Fatal("it has no place")
+		t.Fatal("the instance has no slot")
 	}
 	node := &corev1.Node{}
 	if err := live.Get(t.Context(), client.ObjectKey{Name: "b"}, node); err != nil {
@@ -220,7 +222,7 @@ func TestAPlaceIsUsedOnlyAsTheFleetIsNow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if has(t, r, live.instance(t, "a")) {
-		t.Error("it has its place while another node is down")
+		t.Error("the instance keeps its slot although another node is down")
 	}
 }
 
@@ -231,7 +233,7 @@ func TestAnOperatorThatFollowsGoesOnWithTheListAndStatuses(t *testing.T) {
 	r := newRollout(t, p)
 	decide(t, r)
 	if !has(t, r, p.instance(t, "a")) || has(t, r, p.instance(t, "b")) {
-		t.Error("an unused place went to another")
+		t.Error("an unused slot was assigned to another node")
 	}
 	p.uses(t, "a", true)
 	if err := p.Delete(t.Context(), p.slots(t)); err != nil {
@@ -239,11 +241,11 @@ func TestAnOperatorThatFollowsGoesOnWithTheListAndStatuses(t *testing.T) {
 	}
 	r = newRollout(t, p)
 	if has(t, r, p.instance(t, "b")) || !has(t, r, p.instance(t, "a")) || !strings.Contains(p.slots(t).Data["places"], `"a"`) {
-		t.Error("a place that only the status shows is lost with the list")
+		t.Error("a slot in the status is lost together with the list")
 	}
 }
 
-// An instance may request another revision before it uses its slot. The rollout of that revision may be halted.
+// Before an instance uses its slot, it may request another revision. The rollout of that revision may be halted.
 func TestAPlaceOfAnEarlierRequestIsNoneForTheNext(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)
@@ -261,11 +263,11 @@ func TestAPlaceOfAnEarlierRequestIsNoneForTheNext(t *testing.T) {
 		t.Errorf("%+v", verdict)
 	}
 	if !has(t, r, p.instance(t, "b")) {
-		t.Error("nobody has the place")
+		t.Error("no instance has the slot")
 	}
 }
 
-// Another operator writes the list while this one decides.
+// Two operators write the list at the same time.
 func TestTwoOperatorsGiveNoPlaceTwice(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)
@@ -273,15 +275,15 @@ func TestTwoOperatorsGiveNoPlaceTwice(t *testing.T) {
 	decide(t, first)
 	decide(t, second)
 	p.change(t, "a", func(s *v1alpha1.WindowsInstanceStatus) { s.Slot = nil })
-	decide(t, second) // b has it
+	decide(t, second) // b has the slot
 	if !has(t, second, p.instance(t, "b")) {
-		t.Fatal("the place is not free")
+		t.Fatal("the slot is not free")
 	}
 	p.change(t, "a", func(s *v1alpha1.WindowsInstanceStatus) {
 		s.Slot = &v1alpha1.Slot{}
 	})
 	if is, err := first.HasSlot(t.Context(), p.instance(t, "a")); is || err != nil && !apierrors.IsConflict(err) {
-		t.Errorf("both have a place: %t, %v", is, err)
+		t.Errorf("both instances have a slot: %t, %v", is, err)
 	}
 }
 
@@ -300,7 +302,7 @@ func TestAnEntryThatCanNotBeReadHidesNoOther(t *testing.T) {
 		r = newRollout(t, p)
 		decide(t, r)
 		if has(t, r, p.instance(t, "b")) || !has(t, r, p.instance(t, "a")) {
-			t.Errorf("%q gives the place to another", text)
+			t.Errorf("with %q in the list, another node gets the slot", text)
 		}
 	}
 }
@@ -311,7 +313,7 @@ func TestAListThatCanNotBeWrittenHasAReason(t *testing.T) {
 	p.refuses = apierrors.NewForbidden(corev1.Resource("configmaps"), contract.SlotsConfigMap, nil)
 	r := newRollout(t, p)
 	if result := decide(t, r); result.RequeueAfter <= 0 {
-		t.Error("it is never tried again")
+		t.Error("the write is not retried")
 	}
 	if verdict, _ := r.Verdict(p.instance(t, "a")); verdict.Allowed || verdict.Reason != contract.ReasonSlotsUnwritable ||
 		has(t, r, p.instance(t, "a")) {
@@ -320,7 +322,7 @@ func TestAListThatCanNotBeWrittenHasAReason(t *testing.T) {
 	p.refuses = nil
 	decide(t, r)
 	if !has(t, r, p.instance(t, "a")) {
-		t.Error("it stays so")
+		t.Error("the problem is still reported")
 	}
 }
 
@@ -330,7 +332,7 @@ func TestWhatKeepsTheFleetFromBeingReadIsTold(t *testing.T) {
 	p.away = apierrors.NewServiceUnavailable("etcd is away")
 	r := newRollout(t, p)
 	if result := decide(t, r); result.RequeueAfter <= 0 || result.RequeueAfter > time.Minute {
-		t.Errorf("it is tried again in %s", result.RequeueAfter)
+		t.Errorf("the read is retried in %s", result.RequeueAfter)
 	}
 	if verdict, known := r.Verdict(p.instance(t, "a")); !known || verdict.Allowed ||
 		verdict.Reason != contract.ReasonAPICallFailed || !strings.Contains(verdict.Why, "etcd is away") {
@@ -339,11 +341,11 @@ func TestWhatKeepsTheFleetFromBeingReadIsTold(t *testing.T) {
 	p.away = nil
 	decide(t, r)
 	if names := answered(r); fmt.Sprint(names) != "[a]" || !has(t, r, p.instance(t, "a")) {
-		t.Errorf("%v were answered", names)
+		t.Errorf("%v were triggered", names)
 	}
 }
 
-// A ConfigMap takes 1 MiB.
+// A ConfigMap holds at most 1 MiB.
 func TestTheListOfAThousandPlacesFitsIntoOneObject(t *testing.T) {
 	t.Parallel()
 	var all []policy.Slot
@@ -367,7 +369,7 @@ func TestARolloutNeedsAllItsParts(t *testing.T) {
 		"no namespace": {Cached: p, Live: p, Writer: p},
 	} {
 		if _, err := rollout.New(options); err == nil {
-			t.Errorf("%s: it is made all the same", name)
+			t.Errorf("%s: New accepted a missing part", name)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// host builds an instance; each word says something about it.
+// host returns an instance. Each word sets one property.
 func host(name string, words ...string) v1alpha1.WindowsInstance {
 	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, word := range words {
@@ -50,9 +50,9 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 	for name, test := range map[string]struct {
 		facts settings.Facts
 		count v1alpha1.InstanceCounts
-		// conditions are Available, Upgradeable, Degraded as "Status Reason".
+		// conditions are Available, Upgradeable and Degraded, each as "Status Reason".
 		conditions [3]string
-		says       string // somewhere in the messages
+		says       string // a text in the messages
 	}{
 		"nothing is there": {settings.Facts{}, v1alpha1.InstanceCounts{},
 			[3]string{"True AsExpected", "True upgradeIsSafe", "False AsExpected"}, "no host fails"},
@@ -125,7 +125,7 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 				said += c.Message + "\n"
 			}
 			if !strings.Contains(said, test.says) {
-				t.Errorf("nobody says %q:\n%s", test.says, said)
+				t.Errorf("no message has %q:\n%s", test.says, said)
 			}
 			if status.DesiredRevision != "1-x" || status.ObservedGeneration != 7 {
 				t.Errorf("status %+v", status)
@@ -146,7 +146,7 @@ func TestMessagesStayShortForAWholeFleet(t *testing.T) {
 	status := &v1alpha1.WindowsMachineConfigStatus{}
 	settings.Assess(status, facts)
 	if len(status.RejectedEntries) != 20 || status.RejectedEntries[0].Code != "W101" {
-		t.Errorf("%d entries are listed, the first is %+v", len(status.RejectedEntries), status.RejectedEntries[0])
+		t.Errorf("%d entries are listed; the first is %+v", len(status.RejectedEntries), status.RejectedEntries[0])
 	}
 	for _, c := range status.Conditions {
 		if len(c.Message) > 500 {
@@ -155,11 +155,11 @@ func TestMessagesStayShortForAWholeFleet(t *testing.T) {
 	}
 	facts = settings.Facts{}
 	if settings.Assess(status, facts); len(status.RejectedEntries) != 0 {
-		t.Error("entries that are mended stay on the list")
+		t.Error("corrected entries are still listed")
 	}
 }
 
-// The API server refuses the whole status with a longer message. Then no user would see why nothing continues.
+// If a message is longer, the API server refuses the whole status. Then no user would see why nothing happens.
 func TestMessagesOfConditionsStayWithinWhatTheAPIServerTakes(t *testing.T) {
 	t.Parallel()
 	long := contract.NewProblem(contract.ReasonClusterFactsIncomplete, "%s", strings.Repeat("é", 20<<10))
@@ -172,7 +172,7 @@ func TestMessagesOfConditionsStayWithinWhatTheAPIServerTakes(t *testing.T) {
 	}
 }
 
-// A stuck host makes no progress, and the next release may fix it.
+// Hosts that are being updated block the next upgrade. A stuck host does not, because the next release may fix it.
 func TestUpgradeableCountsWhatIsOnItsWayAndNotWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	unsupported := contract.NewProblem(contract.ReasonVersionUnsupported, "the API server is 1.40")

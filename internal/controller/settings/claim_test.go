@@ -41,7 +41,7 @@ func TestA63_TheNodesOfAClusterAreOneOperators(t *testing.T) {
 	long := now.Add(-time.Hour)
 	for name, c := range map[string]struct {
 		objects []client.Object
-		refused string // what the refusal says, empty if the nodes are claimed
+		refused string // a text in the refusal; empty if the nodes are claimed
 	}{
 		"a new cluster":                          {},
 		"our own from before":                    {objects: []client.Object{ownedBy("here", long, 3)}},
@@ -71,7 +71,7 @@ func TestA63_TheNodesOfAClusterAreOneOperators(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if config.Status.Operator.Namespace != "there" {
-				t.Errorf("it was written: %+v", config.Status.Operator)
+				t.Errorf("the claim was written: %+v", config.Status.Operator)
 			}
 		})
 	}
@@ -96,7 +96,7 @@ func TestA63_AClaimIsRenewedAndNotWrittenMoreOftenThanNeeded(t *testing.T) {
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	c := claimClient(t, ownedBy("here", start, 3))
 	for _, step := range []struct{ after, want time.Duration }{{time.Minute, 0}, {claimPeriod, claimPeriod},
-		{-time.Hour, -time.Hour}} { // a clock that was ahead is set right
+		{-time.Hour, -time.Hour}} { // a clock that was ahead is corrected
 		if err := Claim(t.Context(), c, "here", func() time.Time { return start.Add(step.after) }); err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func TestA63_AClaimIsRenewedAndNotWrittenMoreOftenThanNeeded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := config.Status.Operator.RenewTime.Sub(start); got != step.want {
-			t.Errorf("after %s it is renewed at %s", step.after, got)
+			t.Errorf("after %s, the claim was renewed at %s", step.after, got)
 		}
 	}
 }

@@ -39,7 +39,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// rig is a Reconciler with what it asks scripted, and an API server whose writes are counted.
+// rig is a Reconciler with simulated sources, and an API server that counts writes.
 type rig struct {
 	*Reconciler
 	api       client.WithWatch
@@ -109,12 +109,12 @@ func TestSettingsAreMadeAndThenWrittenOnlyWhenTheyChange(t *testing.T) {
 		r.reconcile(t)
 	}
 	if r.writes != 1 {
-		t.Errorf("nothing changed, and there were %d writes", r.writes-1)
+		t.Errorf("nothing changed, but there were %d writes", r.writes-1)
 	}
 	if err := r.api.Delete(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	r.reconcile(t) // it is made again
+	r.reconcile(t) // the object is created again
 }
 
 func TestTheUsersSettingsStay(t *testing.T) {
@@ -149,17 +149,18 @@ func TestEverythingThatIsMissingIsSaid(t *testing.T) {
 	said := exposed(t, registry)
 	for _, reason := range []contract.Reason{contract.ReasonPrivateKeyMissing, contract.ReasonNetworkUnsupported} {
 		if !strings.Contains(said, `wmco_prerequisite_problems{reason="`+string(reason)+`"} 1`) {
-			t.Errorf("no alert fires of %s: %s", reason, said)
+			t.Errorf("no alert fires for %s: %s", reason, said)
 		}
 	}
 	r.key, r.problems = nil, nil
 	r.reconcile(t)
 	if said = exposed(t, registry); strings.Contains(said, "wmco_prerequisite_problems{") {
-		t.Errorf("an alert fires without end: %s", said)
+		t.Errorf("the alert fires without a problem: %s", said)
 	}
 }
 
-// The quick start without OpenShift builds the operator without what only other platforms and networks have.
+// In the quick start without OpenShift, the operator is built without the programs that only other platforms and
+// networks need. These must not be reported as missing.
 func TestA60_ProgramsOfOtherPlatformsAndNetworksAreNotMissing(t *testing.T) {
 	t.Parallel()
 	of := func(names ...string) (all []payload.Missing) {
@@ -193,7 +194,7 @@ func TestA60_ProgramsOfOtherPlatformsAndNetworksAreNotMissing(t *testing.T) {
 		}
 		r.current = errors.New("the facts of the cluster are not read yet")
 		if now := meta.FindStatusCondition(r.reconcile(t).Status.Conditions, v1alpha1.ConditionPayloadComplete); *now != *c {
-			t.Errorf("%s, before the cluster is known: %+v", name, now)
+			t.Errorf("%s, before the facts are known: %+v", name, now)
 		}
 	}
 }
@@ -229,7 +230,7 @@ func TestEntriesThatBecomeNoInstancesAreACondition(t *testing.T) {
 	}
 }
 
-// metered has the metrics of a rig read.
+// metered registers the metrics of a rig.
 func (r *rig) metered(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -240,7 +241,8 @@ func (r *rig) metered(t *testing.T) *prometheus.Registry {
 	return registry
 }
 
-// An unknown time zone stops all disruptions, and a late failure stops all changes. Hosts can still join.
+// An unknown time zone stops all disruptions, and an old failure stops all changes. Hosts can still join, so only a
+// metric shows this.
 func TestWhatIsInvalidOrLateIsCountedForAlerts(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
@@ -259,7 +261,7 @@ func TestWhatIsInvalidOrLateIsCountedForAlerts(t *testing.T) {
 		`wmco_rejected_settings{reason="MirrorRejected"} 1`, `wmco_degraded_problems{reason="RevisionNotPublished"} 1`,
 		`wmco_degraded_problems{reason="EntryMalformed"} 1`} {
 		if !strings.Contains(said, line+"\n") {
-			t.Errorf("no alert fires, for want of %s: %s", line, said)
+			t.Errorf("the metrics lack %s: %s", line, said)
 		}
 	}
 
@@ -271,11 +273,11 @@ func TestWhatIsInvalidOrLateIsCountedForAlerts(t *testing.T) {
 	r.reconcile(t)
 	if said = exposed(t, registry); strings.Contains(said, "wmco_rejected_settings{") ||
 		strings.Contains(said, "wmco_degraded_problems{") {
-		t.Errorf("an alert fires without end: %s", said)
+		t.Errorf("the alert fires without a problem: %s", said)
 	}
 }
 
-// Neither OLM nor an API server that takes no status keeps an alert from firing, or from falling silent.
+// If OLM's object or the status can't be written, the metrics must still be updated.
 func TestMetricsFollowWhateverCanNotBeWritten(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(*rig){
@@ -289,10 +291,10 @@ func TestMetricsFollowWhateverCanNotBeWritten(t *testing.T) {
 			registry := r.metered(t)
 			fails(r)
 			if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-				t.Error("nobody says that it was not written")
+				t.Error("the write failed, but no error was returned")
 			}
 			if said := exposed(t, registry); !strings.Contains(said, "wmco_rollout_phase{phase=\"Idle\"} 1\n") {
-				t.Errorf("the metrics don't follow: %s", said)
+				t.Errorf("the metrics are not updated: %s", said)
 			}
 		})
 	}
@@ -319,7 +321,7 @@ func TestAllNodesThatFailedAreCountedAlsoThoseThatTheStatusDoesNotList(t *testin
 	degraded := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionDegraded)
 	if said := exposed(t, registry); len(config.Status.Rollout.Failures) != maxFailures ||
 		!strings.Contains(degraded.Message, "30 nodes failed") || !strings.Contains(said, "wmco_rollout_failures 30\n") {
-		t.Errorf("%d are listed, %s\n%s", len(config.Status.Rollout.Failures), degraded.Message, said)
+		t.Errorf("%d failures are listed, %s\n%s", len(config.Status.Rollout.Failures), degraded.Message, said)
 	}
 }
 
@@ -329,11 +331,11 @@ func TestWhatCanNotBeReadOrWrittenIsTriedAgain(t *testing.T) {
 	r.reconcile(t)
 	r.key = apierrors.NewServiceUnavailable("away")
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil || r.writes != 0 {
-		t.Errorf("an API server that is away looks like a missing key: %v", err)
+		t.Errorf("an API server that is down is treated like a missing key: %v", err)
 	}
 	r.key, r.broken = nil, apierrors.NewServiceUnavailable("away")
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-		t.Error("nobody says that the status was not saved")
+		t.Error("the status was not saved, but no error was returned")
 	}
 	r.broken = nil
 	r.reconcile(t)
@@ -342,8 +344,8 @@ func TestWhatCanNotBeReadOrWrittenIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A process that has just started has published nothing. If it cleared the revision, the next pass would render
-// with another salt, which is another revision for the whole fleet.
+// An operator that has just started has published nothing yet. If it deleted the revision from the status, the next
+// pass would use another salt, which is another revision for all nodes.
 func TestARevisionStaysKnownUntilThereIsAnother(t *testing.T) {
 	t.Parallel()
 	before := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
@@ -351,20 +353,20 @@ func TestARevisionStaysKnownUntilThereIsAnother(t *testing.T) {
 	r := newRig(t, before)
 	r.current = contract.NewProblem(contract.ReasonManifestMissing, "nothing is published yet")
 	if config := r.reconcile(t); config.Status.DesiredRevision != "1-before" {
-		t.Errorf("before anything is published the status names %q", config.Status.DesiredRevision)
+		t.Errorf("before the first revision is published, the status has %q", config.Status.DesiredRevision)
 	}
 	r.problems = []*contract.Problem{contract.NewProblem(contract.ReasonNetworkUnsupported, "no overlay")}
 	if config := r.reconcile(t); config.Status.DesiredRevision != "1-before" {
-		t.Errorf("while a problem keeps one from being published the status names %q", config.Status.DesiredRevision)
+		t.Errorf("while no revision can be published, the status has %q", config.Status.DesiredRevision)
 	}
 	r.current, r.problems = nil, nil
 	if config := r.reconcile(t); config.Status.DesiredRevision != "1-x" {
-		t.Errorf("with another one published the status names %q", config.Status.DesiredRevision)
+		t.Errorf("after another revision was published, the status has %q", config.Status.DesiredRevision)
 	}
 }
 
-// A stale cache shows the status of before its own write, which is what must be now: nothing is written. It must look
-// again when the cache shows that write.
+// A stale cache shows the status from before the operator's own last write. By chance it equals the correct status,
+// so nothing is written. When the cache shows the last write, the operator must reconcile again.
 func TestItsOwnWriteOfTheStatusWakesIt(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject,
@@ -379,7 +381,7 @@ func TestItsOwnWriteOfTheStatusWakesIt(t *testing.T) {
 		return c.Get(ctx, key, o, options...)
 	}})
 	informers := &informertest.FakeInformers{Scheme: api.Scheme()}
-	// all are made now: those that watch would make them at the same time
+	// All informers are created now, because concurrent watches would create them at the same time.
 	for _, o := range []client.Object{&v1alpha1.WindowsInstance{}, &corev1.ConfigMap{}, &corev1.Secret{}} {
 		if _, err := informers.FakeInformerFor(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -411,7 +413,7 @@ func TestItsOwnWriteOfTheStatusWakesIt(t *testing.T) {
 		select {
 		case <-looked:
 		case <-time.After(time.Minute):
-			t.Fatalf("it does not look %s", when)
+			t.Fatalf("no reconcile %s", when)
 		}
 	}
 	look("when it starts")
@@ -425,7 +427,7 @@ func TestItsOwnWriteOfTheStatusWakesIt(t *testing.T) {
 	}
 }
 
-// published is a desired state that never changes.
+// published returns a desired state that never changes.
 type published struct{ *rig }
 
 func (published) Changed() <-chan event.GenericEvent { return make(chan event.GenericEvent) }
@@ -477,16 +479,16 @@ func TestWhatNodesDoNotGetIsListed(t *testing.T) {
 	config := r.reconcile(t)
 	c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionAccepted)
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "MirrorRejected" {
-		t.Errorf("accepted is %+v", c)
+		t.Errorf("the condition is %+v", c)
 	}
 	if d := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionDegraded); d == nil || d.Reason != "SettingsRejected" {
-		t.Errorf("degraded is %+v", d)
+		t.Errorf("the condition is %+v", d)
 	}
 	if all := config.Status.RejectedSettings; len(all) != 2 || all[0].Code != "W908" || all[1].Code != "W913" {
-		t.Errorf("listed are %v", all)
+		t.Errorf("the listed settings are %v", all)
 	}
 	if k := config.Status.Kubelet.AcceptedConfig; k == nil || string(k.Raw) != `{"maxPods":60}` {
-		t.Errorf("accepted is %v", k)
+		t.Errorf("the condition is %v", k)
 	}
 
 	r.published = blueprint.Desired{} // another operator, which has published nothing yet
@@ -496,7 +498,7 @@ func TestWhatNodesDoNotGetIsListed(t *testing.T) {
 	r.published = blueprint.Desired{Revision: "1-y"}
 	config = r.reconcile(t)
 	if !meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionAccepted) || config.Status.Kubelet.AcceptedConfig != nil || len(config.Status.RejectedSettings) > 0 {
-		t.Errorf("what is mended stays: %+v", config.Status)
+		t.Errorf("a corrected setting is still listed: %+v", config.Status)
 	}
 }
 
@@ -533,7 +535,7 @@ func TestA43_TheDefaultPortOnVSphereIsWarnedOfOnce(t *testing.T) {
 	}
 }
 
-// exposed is what Prometheus reads.
+// exposed returns the metrics as Prometheus reads them.
 func exposed(t *testing.T, registry prometheus.Gatherer) string {
 	t.Helper()
 	families, err := registry.Gather()
@@ -549,7 +551,7 @@ func exposed(t *testing.T, registry prometheus.Gatherer) string {
 	return text.String()
 }
 
-// Whoever waits until nodes get what was changed looks at the generation.
+// A user who waits until nodes get a change looks at the observed generation of the condition.
 func TestAcceptedIsAboutWhatWasRendered(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject,
@@ -559,7 +561,7 @@ func TestAcceptedIsAboutWhatWasRendered(t *testing.T) {
 	for range 2 {
 		c := meta.FindStatusCondition(r.reconcile(t).Status.Conditions, v1alpha1.ConditionAccepted)
 		if c == nil || c.ObservedGeneration != r.rendered {
-			t.Errorf("generation %d is rendered, and the condition is %+v", r.rendered, c)
+			t.Errorf("generation %d is rendered, but the condition is %+v", r.rendered, c)
 		}
 		r.rendered = 2
 	}

@@ -33,7 +33,7 @@ func operatorCondition() *unstructured.Unstructured {
 	return o
 }
 
-// said are the conditions in it.
+// said returns the conditions in OLM's object.
 func said(t *testing.T, r *rig) []metav1.Condition {
 	t.Helper()
 	o := operatorCondition()
@@ -50,7 +50,7 @@ func said(t *testing.T, r *rig) []metav1.Condition {
 		t.Fatal(err)
 	}
 	if len(known.Spec.Deployments) != 1 || meta.FindStatusCondition(known.Spec.Conditions, "Other") == nil {
-		t.Errorf("what others wrote is gone: %v", o.Object)
+		t.Errorf("other clients' conditions were removed: %v", o.Object)
 	}
 	return known.Spec.Conditions
 }
@@ -80,7 +80,7 @@ func TestA20_OLMIsToldWhetherAnUpgradeIsSafe(t *testing.T) {
 	before := version()
 	r.reconcile(t)
 	if version() != before {
-		t.Error("it is written though nothing changed")
+		t.Error("the object is written without a change")
 	}
 	if err := r.api.Create(t.Context(), instance); err != nil {
 		t.Fatal(err)
@@ -93,11 +93,11 @@ func TestA20_OLMIsToldWhetherAnUpgradeIsSafe(t *testing.T) {
 	r.reconcile(t)
 	check(metav1.ConditionTrue, "upgradeIsSafe")
 	if result, err := r.Reconcile(t.Context(), ctrl.Request{}); err != nil || result.RequeueAfter != lookAgain {
-		t.Errorf("it looks again after %s, %v", result.RequeueAfter, err)
+		t.Errorf("reconciled again after %s, %v", result.RequeueAfter, err)
 	}
 }
 
-// unreadable answers every read of an OperatorCondition with an error.
+// unreadable returns an error for every read of an OperatorCondition.
 type unreadable struct {
 	client.Reader
 	err error
@@ -128,7 +128,7 @@ func TestOLMsAbsenceIsSaidAndKeepsNothingElseBack(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.OperatorCondition, r.live = test.configured, unreadable{r.api, test.err}
-			r.reconcile(t) // makes the object
+			r.reconcile(t) // creates the object
 			if _, err := r.Reconcile(t.Context(), ctrl.Request{}); (err != nil) != test.fails {
 				t.Errorf("got %v", err)
 			}

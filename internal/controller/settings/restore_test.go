@@ -18,14 +18,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// inForce are settings that are not the default.
+// inForce returns settings that differ from the defaults.
 func inForce() *v1alpha1.WindowsMachineConfig {
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
 	config.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(3))
 	return config
 }
 
-// remembered is the Secret that the publisher writes of them.
+// remembered returns the Secret in which the publisher saves the settings.
 func remembered(t *testing.T) *corev1.Secret {
 	t.Helper()
 	data, err := cluster.Memory(inForce(), nil)
@@ -58,34 +58,34 @@ func TestA80_SettingsThatAreDeletedAreRestoredAsTheyWere(t *testing.T) {
 		return <-recorder.Events
 	}
 	if again := look(); again != restoreAfter {
-		t.Errorf("it looks again after %s", again)
+		t.Errorf("reconciled again after %s", again)
 	}
 	if text := said(); !strings.Contains(text, "W939") || !strings.Contains(text, "WindowsMachineConfig cluster does not exist") {
-		t.Errorf("the event says %q", text)
+		t.Errorf("the event is %q", text)
 	}
 	now = now.Add(restoreAfter - time.Second)
 	if again := look(); again != time.Second {
-		t.Errorf("it looks again after %s", again)
+		t.Errorf("reconciled again after %s", again)
 	}
 	if err := r.api.Get(t.Context(), key, &v1alpha1.WindowsMachineConfig{}); !apierrors.IsNotFound(err) {
-		t.Fatalf("whoever replaces the object can't create it: %v", err)
+		t.Fatalf("a user who replaces the object can't create it: %v", err)
 	}
 	now = now.Add(time.Second)
 	look()
 	config := &v1alpha1.WindowsMachineConfig{}
 	if err := r.api.Get(t.Context(), key, config); err != nil || config.Spec.Rollout.MaxUnavailable.IntValue() != 3 {
-		t.Fatalf("restored is %+v, %v", config.Spec, err)
+		t.Fatalf("the restored settings are %+v, %v", config.Spec, err)
 	}
 	if text := said(); !strings.Contains(text, "restored") {
-		t.Errorf("the event says %q", text)
+		t.Errorf("the event is %q", text)
 	}
-	// once it is there, the next deletion has its own minute
+	// Once the settings exist again, the next deletion has its own full minute.
 	look()
 	if err := r.api.Delete(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
 	if again := look(); again != restoreAfter {
-		t.Errorf("after another deletion it looks again after %s", again)
+		t.Errorf("after another deletion, reconciled again after %s", again)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// joined is a host that is a node at a version; each word says something about it.
+// joined returns a host that is a node at a revision. Each word sets one property.
 func joined(name string, words ...string) v1alpha1.WindowsInstance {
 	i := host(name, "ready")
 	now := metav1.NewTime(time.Unix(1000, 0))
@@ -39,7 +39,7 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 			i.Status.Revision, i.Status.Activity = "1",
 				&v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "2", Step: v1alpha1.StepSwitching}
 			i.Status.Slot = &v1alpha1.Slot{Since: new(metav1.NewTime(time.Unix(1, 0)))}
-		case "over SSH": // it is reached first, and then asks for a place
+		case "over SSH": // the operator connects first, and then requests a slot
 			i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "2", OverSSH: true,
 				Step: v1alpha1.StepSwitching}
 			i.Status.Revision, i.Status.DesiredRevision = "1", "1"
@@ -66,7 +66,7 @@ func TestHowFarARolloutIs(t *testing.T) {
 		hosts  []v1alpha1.WindowsInstance
 		config v1alpha1.WindowsMachineConfig
 		phase  v1alpha1.RolloutPhase
-		// counts are total, updated, staged and unavailable.
+		// counts are the numbers of total, updated, staged and unavailable nodes.
 		counts   [4]int32
 		failures int
 		says     string
@@ -168,7 +168,7 @@ func TestA83_ARolloutThatWaitsNamesWhatUsesTheBudget(t *testing.T) {
 	}
 }
 
-// failedBefore is a config whose status remembers a node that failed at the desired revision.
+// failedBefore returns settings whose status records a node that failed at the desired revision.
 func failedBefore(node string) v1alpha1.WindowsMachineConfig {
 	return config(func(c *v1alpha1.WindowsMachineConfig) {
 		c.Status.Rollout.Failures = []v1alpha1.RolloutFailure{{Node: node, Revision: "2"}}
@@ -216,7 +216,7 @@ func TestBoundsThatAreNotUnderstoodAreRejected(t *testing.T) {
 			if test.problems > 0 && policy.Closed(test.spec, time.Unix(0, 0)) == "" {
 				fleet := policy.Fleet{Members: []policy.Member{{Node: "a", Ready: true}, {Node: "b", Ready: true}}}
 				if policy.MayDisrupt("a", fleet, test.spec.MaxUnavailable, "").Allowed {
-					t.Error("a node that serves may be disrupted")
+					t.Error("a node in service may be disrupted")
 				}
 			}
 		})

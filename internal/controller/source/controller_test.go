@@ -28,7 +28,7 @@ import (
 
 const namespace = "ns"
 
-// rig is a Reconciler with an API server that can be broken by verb, and ears.
+// rig is a Reconciler whose API server can fail for each verb, and which records events.
 type rig struct {
 	*Reconciler
 	api    client.WithWatch
@@ -91,7 +91,7 @@ func list(data map[string]string) *corev1.ConfigMap {
 		UID: "list"}, Data: data}
 }
 
-// set writes the list.
+// set writes the list of hosts.
 func (r *rig) set(t *testing.T, data map[string]string) {
 	t.Helper()
 	wanted := list(data)
@@ -107,7 +107,7 @@ func (r *rig) reconcile(t *testing.T) {
 	}
 }
 
-// have lists the instances as address=user:port.
+// have returns the instances as address=user:port.
 func (r *rig) have(t *testing.T) []string {
 	t.Helper()
 	instances := &v1alpha1.WindowsInstanceList{}
@@ -161,7 +161,8 @@ func TestInstancesFollowTheList(t *testing.T) {
 	r.reconcile(t)
 }
 
-// kubectl replace --force deletes the ConfigMap and creates it again; in between there is none.
+// kubectl replace --force deletes the ConfigMap and creates it again. In between there is none. This must not remove
+// hosts.
 func TestAListThatIsReplacedByForceRemovesNobody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a"}))
@@ -171,7 +172,7 @@ func TestAListThatIsReplacedByForceRemovesNobody(t *testing.T) {
 	}
 	again, err := r.Reconcile(t.Context(), ctrl.Request{})
 	if err != nil || again.RequeueAfter != absenceGrace {
-		t.Errorf("it comes back after %s, %v", again.RequeueAfter, err)
+		t.Errorf("reconciled again after %s, %v", again.RequeueAfter, err)
 	}
 	r.want(t, "10.0.0.1=a:22", "10.0.0.2=a:22")
 	if len(r.heard) != 1 || !strings.Contains(r.heard[0], "InstanceTeardown") || !strings.Contains(r.heard[0], "W109") {
@@ -179,7 +180,7 @@ func TestAListThatIsReplacedByForceRemovesNobody(t *testing.T) {
 	}
 	r.clock = r.clock.Add(absenceGrace / 2)
 	if again, err = r.Reconcile(t.Context(), ctrl.Request{}); err != nil || again.RequeueAfter != absenceGrace/2 {
-		t.Errorf("it comes back after %s, %v", again.RequeueAfter, err)
+		t.Errorf("reconciled again after %s, %v", again.RequeueAfter, err)
 	}
 	if err = r.api.Create(t.Context(), list(map[string]string{"10.0.0.1": "username=a",
 		"10.0.0.2": "username=b"})); err != nil {
@@ -187,7 +188,7 @@ func TestAListThatIsReplacedByForceRemovesNobody(t *testing.T) {
 	}
 	r.reconcile(t)
 	r.want(t, "10.0.0.1=a:22", "10.0.0.2=b:22")
-	// The next absence has the whole grace.
+	// The next time the list is missing, the full grace period applies.
 	if err = r.api.Delete(t.Context(), list(nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +216,7 @@ func TestNobodyJoinsFromAListThatIsBeingDeleted(t *testing.T) {
 	r.want(t)
 }
 
-// A finalizer, such as for foreground deletion, may keep the list for long.
+// A finalizer, for example for foreground deletion, may keep the deleted list for a long time.
 func TestAListThatIsBeingDeletedRemovesNobodyUntilItIsGone(t *testing.T) {
 	t.Parallel()
 	held := list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a"})
@@ -231,9 +232,9 @@ func TestAListThatIsBeingDeletedRemovesNobodyUntilItIsGone(t *testing.T) {
 	}
 	r.want(t, "10.0.0.1=a:22", "10.0.0.2=a:22")
 	if len(r.heard) > 0 {
-		t.Errorf("it is said to be absent: %q", r.heard)
+		t.Errorf("the list is reported as missing: %q", r.heard)
 	}
-	// Its content is still applied, and then it is deleted.
+	// The content of the list still applies until the list is deleted.
 	at := client.ObjectKeyFromObject(held)
 	if err := r.api.Get(t.Context(), at, held); err != nil {
 		t.Fatal(err)
@@ -255,7 +256,7 @@ func TestAListThatIsBeingDeletedRemovesNobodyUntilItIsGone(t *testing.T) {
 	r.want(t)
 }
 
-// past is a cache whose list lags behind its instances.
+// past is a cache that shows an old list and new instances.
 type past struct {
 	client.Client
 	list *corev1.ConfigMap
@@ -273,7 +274,8 @@ func (p past) Get(ctx context.Context, key client.ObjectKey, o client.Object, op
 	return nil
 }
 
-// An operator that was suspended must not remove hosts that another operator has added in the meantime.
+// An operator that was suspended has an old list. It must not remove hosts that another operator has added in the
+// meantime.
 func TestAListThatIsNotTheNewestRemovesNobody(t *testing.T) {
 	t.Parallel()
 	for name, isThere := range map[string]bool{"it has fewer entries": true, "there is none": false} {
@@ -294,12 +296,12 @@ func TestAListThatIsNotTheNewestRemovesNobody(t *testing.T) {
 			r.client = past{r.api, old}
 			result, err := r.Reconcile(t.Context(), ctrl.Request{})
 			if err != nil || result.RequeueAfter == 0 {
-				t.Errorf("nobody looks again: %+v, %v", result, err)
+				t.Errorf("no further reconcile: %+v, %v", result, err)
 			}
 			r.want(t, "10.0.0.1=a:22", "10.0.0.2=a:22")
 			r.broken["get"] = apierrors.NewServiceUnavailable("away")
 			if _, err = r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-				t.Error("nobody says that the API server is away")
+				t.Error("the API server is down, but no error was returned")
 			}
 			r.broken = map[string]error{}
 			r.want(t, "10.0.0.1=a:22", "10.0.0.2=a:22")
@@ -324,7 +326,7 @@ func TestA81_AnEntryThatIsBackCorrectsItsOldInstanceAndWaitsForIt(t *testing.T) 
 	r.reconcile(t)
 	r.set(t, map[string]string{"10.0.0.1": "username=b"})
 	r.reconcile(t)
-	r.want(t, "10.0.0.1=b:22") // still being removed; the operator must reach its host for this
+	r.want(t, "10.0.0.1=b:22") // the old instance is still being removed, and the operator must reach its host for this
 	if err := r.api.Get(t.Context(), at, i); err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +338,8 @@ func TestA81_AnEntryThatIsBackCorrectsItsOldInstanceAndWaitsForIt(t *testing.T) 
 	r.want(t, "10.0.0.1=b:22")
 }
 
-// kubectl puts a file that is not UTF-8 into binaryData. To write an entry again in another encoding removes no host.
+// kubectl stores a file that is not UTF-8 in binaryData. If a user writes an entry in another encoding, its host must
+// not be removed.
 func TestA80_AnEntryInUTF16RemovesNobody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a"}))
@@ -367,22 +370,23 @@ func TestARejectionIsSaidOnceForEachEntry(t *testing.T) {
 		t.Fatalf("events %q", r.heard)
 	}
 	r.want(t, "10.0.0.3=c:22")
-	// another trouble; the other entry is gone
+	// The first entry has another problem, and the second entry is deleted.
 	r.set(t, map[string]string{"10.0.0.1": "username=", "10.0.0.3": "username=c"})
 	r.reconcile(t)
 	r.reconcile(t)
 	if len(r.heard) != 3 {
-		t.Errorf("another trouble was not said, or twice: %q", r.heard)
+		t.Errorf("the other problem was not reported exactly once: %q", r.heard)
 	}
-	r.set(t, map[string]string{"10.0.0.1": "username=", "10.0.0.2": "b", "10.0.0.3": "username=c"}) // back again
+	// The second entry has its problem again.
+	r.set(t, map[string]string{"10.0.0.1": "username=", "10.0.0.2": "b", "10.0.0.3": "username=c"})
 	r.reconcile(t)
 	if len(r.heard) != 4 {
-		t.Errorf("a trouble that came back was not said: %q", r.heard)
+		t.Errorf("a problem that came back was not reported: %q", r.heard)
 	}
 	r.reported = problem.NewState() // another operator
 	r.reconcile(t)
 	if len(r.heard) != 6 {
-		t.Errorf("after a restart it was said %d times", len(r.heard)-4)
+		t.Errorf("after a restart, the problem was reported %d times", len(r.heard)-4)
 	}
 }
 
@@ -397,7 +401,7 @@ func TestOneInstanceThatCanNotBeWrittenStopsNoOther(t *testing.T) {
 	_, err := r.Reconcile(t.Context(), ctrl.Request{})
 	for _, name := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.4"} {
 		if err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("nothing is said of %s: %v", name, err)
+			t.Errorf("the failure of %s was not reported: %v", name, err)
 		}
 	}
 	r.want(t, "10.0.0.1=a:22", "10.0.0.2=a:22", "10.0.0.5=a:22")
@@ -406,7 +410,7 @@ func TestOneInstanceThatCanNotBeWrittenStopsNoOther(t *testing.T) {
 	r.want(t, "10.0.0.1=b:22", "10.0.0.4=a:22", "10.0.0.5=a:22")
 }
 
-// expectTroubles compares what is wrong now with "reason detail" of each.
+// expectTroubles checks the present problems, each as "reason detail".
 func (r *rig) expectTroubles(t *testing.T, want ...string) {
 	t.Helper()
 	got := r.problems.Problems()
@@ -420,7 +424,7 @@ func (r *rig) expectTroubles(t *testing.T, want ...string) {
 	}
 }
 
-// Events expire, and what the list says wrongly by itself is read elsewhere.
+// Events expire, so a problem must stay known as long as it lasts.
 func TestAnEntryWhoseAddressAnotherHasIsAProblemWhileItLasts(t *testing.T) {
 	t.Parallel()
 	own := projected("mine", func(i *v1alpha1.WindowsInstance) { i.Spec.Address, i.Spec.Source = "10.0.0.1", nil })
@@ -458,7 +462,7 @@ func TestAnEntryWhoseInstanceIsRefusedIsAProblemAndTriedAgain(t *testing.T) {
 			}
 			result, err := r.Reconcile(t.Context(), ctrl.Request{})
 			if err != nil || result.RequeueAfter != refusedRetry {
-				t.Errorf("it comes back after %s, %v", result.RequeueAfter, err)
+				t.Errorf("reconciled again after %s, %v", result.RequeueAfter, err)
 			}
 			r.want(t, made...)
 			r.expectTroubles(t, "InstanceRefused WindowsInstance 10.0.0.1 can't be made: ")
@@ -482,7 +486,7 @@ func TestAnAPIServerThatIsAwayRemovesNobody(t *testing.T) {
 			r.reconcile(t)
 			r.broken[verb] = apierrors.NewServiceUnavailable("away")
 			if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err == nil {
-				t.Error("nobody says so")
+				t.Error("no error was returned")
 			}
 			clear(r.broken)
 			r.want(t, "10.0.0.1=a:22")
@@ -497,8 +501,8 @@ func TestACacheThatLagsBehindIsNoError(t *testing.T) {
 	r.reconcile(t)
 }
 
-// A source that a user writes by hand hands the instance over to the list: it goes when the list
-// has no such entry.
+// If a user writes a source into an instance by hand, the list owns the instance. If the list has no such entry, the
+// instance is deleted.
 func TestAnInstanceWithASourceMadeUpIsTheLists(t *testing.T) {
 	t.Parallel()
 	made, own := projected("10.0.0.9", nil),

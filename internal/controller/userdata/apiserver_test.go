@@ -27,7 +27,7 @@ const (
 	script     = contract.UserDataSecret
 )
 
-// The life of the secrets, on a real API server and with no more rights than we ship.
+// This test runs through the life of the user data Secrets, with a real API server and the shipped rights.
 func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -35,11 +35,11 @@ func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 	stop := s.start()
 
 	s.key("an encrypted one")
-	s.stays(machineAPI, nil) // there is nothing, and nothing is written without a usable key
+	s.stays(machineAPI, nil) // without a usable key, nothing is written
 	s.key(first)
 	s.eventually(machineAPI, script, "the first key", authorizes(first))
 
-	// The other namespace comes later, and its rights later still.
+	// The second namespace is created later, and its rights are granted even later.
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: clusterAPI}})
 	s.problems(contract.ReasonUserDataForbidden)
 	plane.Apply(s.t, s.lab, "cluster-api")
@@ -88,7 +88,7 @@ func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 	s.usedItsRights()
 }
 
-// Without a key, Machines boot with a command. A user who replaces the key changes nothing.
+// Without a key, Machines boot with a join command. If a user replaces the key, nothing changes.
 func TestA88_WithoutAKeyTheUserDataIsACommand(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -106,7 +106,7 @@ func TestA88_WithoutAKeyTheUserDataIsACommand(t *testing.T) {
 	begin := s.clock()
 	s.start()
 	if _, isKnown := s.state.ByItself(begin); isKnown {
-		t.Error("it is known how Machines join, although the command is not known")
+		t.Error("the state reports how Machines join, although the command is unknown")
 	}
 	s.set(func() { s.join = "& { join }\n" })
 	s.eventually(machineAPI, script, "the command", commands)
@@ -137,8 +137,8 @@ func (s *stage) holds(line string, want bool) {
 		func() bool { return s.state.Holds("hash-of-"+line[len(line)-8:]) == want })
 }
 
-// stays says that a secret is the very same for as long as the controller would have needed to
-// change it; nil that it is not there.
+// stays checks that a Secret is unchanged for as long as the controller would need to change it. If want is nil, the
+// Secret must not exist.
 func (s *stage) stays(where string, want *corev1.Secret) {
 	s.t.Helper()
 	const long = 300 * time.Millisecond
@@ -156,8 +156,8 @@ func (s *stage) stays(where string, want *corev1.Secret) {
 	}
 }
 
-// usedItsRights says that the controller was refused only where it could not know, and asked for
-// nothing but what it needs.
+// usedItsRights checks that the controller requested only what it needs. It may be refused only where it can't know
+// its rights before.
 func (s *stage) usedItsRights() {
 	s.t.Helper()
 	for r, err := range cluster.Requests(s.lab.AuditLog) {
@@ -169,10 +169,10 @@ func (s *stage) usedItsRights() {
 			continue
 		}
 		if r.Code == http.StatusForbidden && (r.Namespace != clusterAPI || r.Verb != "get") {
-			s.t.Errorf("refused to %s %s", r.Verb, r.URI)
+			s.t.Errorf("the request to %s %s was refused", r.Verb, r.URI)
 		}
 		if r.Name != script && r.Verb != "create" && !strings.Contains(r.URI, "metadata.name%3D"+script) {
-			s.t.Errorf("%s %s looks at other secrets", r.Verb, r.URI)
+			s.t.Errorf("%s %s reads other Secrets", r.Verb, r.URI)
 		}
 	}
 }
@@ -204,7 +204,7 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.remove(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: machineAPI, Name: script}})
-			// The operator may be faster, which is its good right.
+			// The operator may create the Secret first. Then the test tries again.
 			for err := s.admin.Create(t.Context(), mine(change)); err != nil; err = s.admin.Create(t.Context(),
 				mine(change)) {
 				if !apierrors.IsAlreadyExists(err) {
@@ -216,7 +216,7 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 			s.holds(line, false)
 			if secret, err := s.read(machineAPI, script); err != nil ||
 				string(secret.Data[contract.UserDataField]) != "mine" {
-				t.Errorf("it was overwritten: %v", err)
+				t.Errorf("the Secret was overwritten: %v", err)
 			}
 			s.set(func() { s.now = time.Now().Add(-time.Hour) })
 			s.expects("a Machine with other user data", instance(s.machine("m"+strings.ReplaceAll(name, " ", "-"), script)),
@@ -237,7 +237,7 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 		return false
 	})
 
-	// One without any mark may be an earlier operator's.
+	// A Secret without any mark may come from an earlier operator, so it is taken over.
 	s.remove(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: machineAPI, Name: script}})
 	s.eventually(machineAPI, script, "ours", func(secret *corev1.Secret) bool {
 		return secret.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount
@@ -266,19 +266,19 @@ func (s *stage) until(what string, holds func() bool) {
 	for !holds() {
 		select {
 		case <-deadline:
-			s.t.Fatalf("waited in vain for %s", what)
+			s.t.Fatalf("waited too long for %s", what)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// Hosts that must show the shared host key, and hosts that need not.
+// Some hosts must show the shared host key, others need not.
 func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	old := s.machine("old", script) // made before anything was published
+	old := s.machine("old", script) // created before anything was published
 	s.key(newLine(t))
-	s.set(func() { s.now = time.Now().Add(-time.Hour) }) // as if the key had been there for an hour
+	s.set(func() { s.now = time.Now().Add(-time.Hour) }) // as if the key had been published for an hour
 	s.start()
 	secret := s.eventually(namespace, contract.HostKeySecret, "a host key",
 		func(secret *corev1.Secret) bool { return *secret.Immutable })
@@ -290,7 +290,7 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 		return strings.Contains(string(secret.Data[contract.UserDataField]), "$hostKeyLine = '"+line+"'")
 	})
 	if present, err := s.first.PresentHostKey(t.Context()); err != nil || present != line {
-		t.Errorf("user data is said to have %q: %v", present, err)
+		t.Errorf("the user data should have %q: %v", present, err)
 	}
 	fresh := s.machine("fresh", script)
 	pinned := func(i *v1alpha1.WindowsInstance, key string) *v1alpha1.WindowsInstance {
@@ -320,10 +320,10 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	}
 	s.set(func() { s.platform = "" })
 	if _, err = s.first.SharedHostKey(t.Context(), instance(fresh)); err == nil {
-		t.Error("nobody knows the platform, and yet the host key is known")
+		t.Error("the platform is unknown, but the host key is known")
 	}
 
-	// Another key: older machines have the old key, which is lost.
+	// With another key, older Machines have the old key, which is lost.
 	s.set(func() { s.platform, s.now = contract.PlatformAWS, time.Now() })
 	s.remove(secret)
 	again := s.eventually(namespace, contract.HostKeySecret, "another key",
@@ -354,7 +354,8 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	s.problems()
 }
 
-// A Machine may have been made from what stood in the secret while it was not ours.
+// While the Secret had other content, a Machine may have been created with that content. Its host does not have the
+// shared host key.
 func TestA09_AMachineMadeWhileOtherUserDataStoodInTheSecretIsNotExpectedToShowTheHostKey(t *testing.T) {
 	t.Parallel()
 	for name, disrupt := range map[string]func(s *stage, written *corev1.Secret){
@@ -394,8 +395,7 @@ func TestA09_AMachineMadeWhileOtherUserDataStoodInTheSecretIsNotExpectedToShowTh
 	}
 }
 
-// expects waits until first contact expects a key of an instance: what the cache tells comes a
-// little later.
+// expects waits until the first contact expects a key for an instance. The cache may lag behind for a moment.
 func (s *stage) expects(who string, i *v1alpha1.WindowsInstance, want string) {
 	s.t.Helper()
 	var got string
@@ -408,7 +408,7 @@ func (s *stage) expects(who string, i *v1alpha1.WindowsInstance, want string) {
 	})
 }
 
-// machine makes a Machine that is given the user data of a secret.
+// machine creates a Machine that gets its user data from a Secret.
 func (s *stage) machine(name, secret string) *unstructured.Unstructured {
 	s.t.Helper()
 	m := &unstructured.Unstructured{

@@ -29,8 +29,7 @@ import (
 
 const namespace = contract.OperatorNamespace
 
-// stage is a real API server with what we ship, and the controller at work under the operator's own
-// account.
+// stage is a real API server with the installed manifests. The controller runs with the operator's own account.
 type stage struct {
 	t     *testing.T
 	lab   *cluster.Cluster
@@ -42,7 +41,7 @@ type stage struct {
 	mu       sync.Mutex
 	platform contract.Platform
 	now      time.Time
-	// join is the command for hosts without a key; empty while it is unknown.
+	// join is the command for hosts without a key. It is empty while it is unknown.
 	join string
 }
 
@@ -68,7 +67,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// start runs the controller with the rights that we ship, and gives what stops it.
+// start runs the controller with the shipped rights, and returns a function that stops it.
 func (s *stage) start() (stop func()) {
 	s.t.Helper()
 	account, _, err := s.lab.ServiceAccountConfig(s.t.Context(), namespace, contract.OperatorServiceAccount, time.Hour)
@@ -108,7 +107,7 @@ func (s *stage) start() (stop func()) {
 	return stop
 }
 
-// publicKey takes what the secret holds for a public key.
+// publicKey returns the content of the key Secret as a public key.
 func publicKey(ctx context.Context, reader client.Reader) (PublicKey, error) {
 	secret := &corev1.Secret{}
 	err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: contract.PrivateKeySecret}, secret)
@@ -166,7 +165,7 @@ func (s *stage) remove(o client.Object) {
 	}
 }
 
-// change changes a secret as an administrator does.
+// change changes a Secret as an administrator does.
 func (s *stage) change(where, name string, change func(secret *corev1.Secret)) {
 	s.t.Helper()
 	err := wait.PollUntilContextTimeout(s.t.Context(), 10*time.Millisecond, 2*time.Minute, true,
@@ -197,7 +196,7 @@ func (s *stage) read(where, name string) (*corev1.Secret, error) {
 	return secret, err
 }
 
-// key puts a key into the operator's secret.
+// key writes a key into the operator's Secret.
 func (s *stage) key(line string) {
 	s.t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.PrivateKeySecret}}
@@ -223,7 +222,7 @@ func newLine(t *testing.T) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// eventually waits until a secret is as it must be.
+// eventually waits until a Secret meets a condition.
 func (s *stage) eventually(where, name, what string, holds func(secret *corev1.Secret) bool) *corev1.Secret {
 	s.t.Helper()
 	var last *corev1.Secret
@@ -237,12 +236,12 @@ func (s *stage) eventually(where, name, what string, holds func(secret *corev1.S
 			return holds(secret), nil
 		})
 	if err != nil {
-		s.t.Fatalf("%s of %s: waited in vain: %s: %v\n%v", name, where, what, err, last)
+		s.t.Fatalf("%s of %s: waited too long: %s: %v\n%v", name, where, what, err, last)
 	}
 	return last
 }
 
-// authorizes says that the user data has a key, and no other.
+// authorizes reports whether the user data has this key and no other.
 func authorizes(line string) func(secret *corev1.Secret) bool {
 	return func(secret *corev1.Secret) bool {
 		script := string(secret.Data[contract.UserDataField])
@@ -250,7 +249,7 @@ func authorizes(line string) func(secret *corev1.Secret) bool {
 	}
 }
 
-// problems waits until the state says exactly these reasons.
+// problems waits until the state reports exactly these reasons.
 func (s *stage) problems(want ...contract.Reason) {
 	s.t.Helper()
 	var got []*contract.Problem
@@ -268,6 +267,6 @@ func (s *stage) problems(want ...contract.Reason) {
 			return true, nil
 		})
 	if err != nil {
-		s.t.Fatalf("problems are %v, want %v", got, want)
+		s.t.Fatalf("the problems are %v, want %v", got, want)
 	}
 }

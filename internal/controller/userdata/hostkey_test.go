@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Machines that were created before that time are trusted at first contact, so with a time in the future, all of
-// them would be trusted.
+// Machines that were created before the time of publication are trusted at the first contact. If this time were in
+// the future, all Machines would be trusted.
 func TestA09_ATimeOfAClockThatWasAheadIsPutRight(t *testing.T) {
 	t.Parallel()
 	right, secret := time.Now().UTC().Truncate(time.Second), &corev1.Secret{}
@@ -20,16 +20,16 @@ func TestA09_ATimeOfAClockThatWasAheadIsPutRight(t *testing.T) {
 		}
 		since, published := hostKeySince(secret, want.hostKey)
 		if !published {
-			t.Fatal("nothing says that it is published")
+			t.Fatal("the time of publication is missing")
 		}
 		return since
 	}
 	if since := publish(right.AddDate(0, 0, 30)); !since.After(right) {
-		t.Fatalf("by a clock that is ahead it is published since %s", since)
+		t.Fatalf("with a clock that is ahead, the time of publication is %s", since)
 	}
 	for _, later := range []time.Duration{0, time.Hour} {
 		if since := publish(right.Add(later)); !since.Equal(right) {
-			t.Errorf("%s after the clock was put right it is published since %s", later, since)
+			t.Errorf("%s after the clock was corrected, the time of publication is %s", later, since)
 		}
 	}
 }

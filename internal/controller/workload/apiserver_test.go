@@ -38,7 +38,7 @@ func TestA73_PodsThatCantRunAreFoundOnARealAPIServer(t *testing.T) {
 		pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "nginx"}}
 		status := pod.Status
 		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true,
-			func(ctx context.Context) (bool, error) { // the namespace gets its ServiceAccount
+			func(ctx context.Context) (bool, error) { // waits until the namespace has its ServiceAccount
 				return api.Create(ctx, pod) == nil, nil
 			})
 		if err != nil {

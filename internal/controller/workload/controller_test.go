@@ -44,7 +44,7 @@ func (f *fixture) Eventf(regarding, _ runtime.Object, _, reason, _, note string,
 	f.events = append(f.events, fmt.Sprintf("%s %s/%s %s: ", at.Kind, at.Namespace, at.Name, reason)+fmt.Sprintf(note, args...))
 }
 
-// newFixture has Nodes in a cache, and pods at a server.
+// newFixture returns a controller with cached Nodes and a server with pods.
 func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	t.Helper()
 	f := &fixture{clock: began, server: podstest.New(t, 0, 0)}
@@ -67,12 +67,12 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	return f
 }
 
-// remove takes a pod away.
+// remove deletes a pod.
 func (f *fixture) remove(name string) {
 	f.server.Pods = slices.DeleteFunc(f.server.Pods, func(p corev1.Pod) bool { return p.Name == name })
 }
 
-// looks takes what is delivered, while it looks.
+// looks lets the controller check all pods, and returns the nodes whose problems changed.
 func (f *fixture) looks(t *testing.T) (changed []string) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -97,7 +97,7 @@ func (f *fixture) says(node string) *contract.Problem {
 	return problem
 }
 
-// problem is the metric of a reason.
+// problem returns the metric of a reason.
 func (f *fixture) problem(t *testing.T, reason contract.Reason) float64 {
 	t.Helper()
 	m := &dto.Metric{}
@@ -113,7 +113,7 @@ func node(name string) *corev1.Node {
 			Effect: corev1.TaintEffectNoSchedule}}}}
 }
 
-// linux is a pod for Linux on a node, made by a DaemonSet.
+// linux returns a pod for Linux on a node. A DaemonSet owns the pod.
 func linux(name, node string) *corev1.Pod {
 	yes := true
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),
@@ -137,11 +137,11 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 		t.Errorf("delivered %v", got)
 	}
 	if len(f.server.Lists) != 4 {
-		t.Errorf("asked for %v", f.server.Lists)
+		t.Errorf("the lists were %v", f.server.Lists)
 	}
 	for _, query := range f.server.Lists {
 		if !strings.Contains(query, "fieldSelector=") {
-			t.Error("all pods of the cluster were asked for")
+			t.Error("all pods of the cluster were listed")
 		}
 	}
 	if len(f.events) != 2 || !strings.HasPrefix(f.events[0], "DaemonSet ns/logs LinuxPodPlaced: pod logs-1 ") ||
@@ -162,7 +162,7 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 		t.Errorf("of c it says %v", p)
 	}
 
-	// Nothing new, nothing said.
+	// Without a change, nothing is reported.
 	if got := f.looks(t); len(got) != 0 || len(f.events) != 2 {
 		t.Errorf("delivered %v, events %q", got, f.events)
 	}
@@ -180,9 +180,9 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 		t.Errorf("delivered %v, of a it says %v", got, f.says("a"))
 	}
 	if got := f.problem(t, contract.ReasonLinuxPodPlaced); got != 0 {
-		t.Errorf("the metric stays at %v", got)
+		t.Errorf("the metric is still %v", got)
 	}
-	// When it comes back much later, it is reported again.
+	// If the pod is back much later, it is reported again.
 	f.clock = f.clock.Add(staleAfter + time.Second)
 	f.looks(t)
 	f.server.Pods = append(f.server.Pods, *linux("logs-3", "a"))
@@ -202,26 +202,26 @@ func TestWhatIsSaidOfManyPodsIsBounded(t *testing.T) {
 	f := newFixture(t, objects...)
 	f.looks(t)
 	if len(f.events) != eventsAtOnce {
-		t.Errorf("%d events at once", len(f.events))
+		t.Errorf("%d events at the same time", len(f.events))
 	}
 	if p, _ := f.Misplaced("a"); p == nil || !strings.HasSuffix(p.Detail, "; and 72 more") {
 		t.Errorf("it says %v", p)
 	}
 	if f.looks(t); len(f.events) != 3*eventsAtOnce/2 {
-		t.Errorf("%d events after the second look", len(f.events))
+		t.Errorf("%d events after the second check", len(f.events))
 	}
 	if got := shorten(strings.Repeat("ä", noteBytes), noteBytes); len(got) > noteBytes {
 		t.Errorf("a text of %d bytes", len(got))
 	}
 	if got := shorten(strings.Repeat("a", noteBytes-1)+"ä", noteBytes); len(got) != noteBytes-1 {
-		t.Errorf("half a character is left of %q", got[noteBytes-4:])
+		t.Errorf("the text ends with half a character: %q", got[noteBytes-4:])
 	}
 }
 
 func TestItLooksFromTimeToTimeAlsoAfterAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		// A server on the network would keep the clock from moving.
+		// With a server on the network, the test's clock would not advance.
 		api, lists := fakeclient.NewClientset(), 0
 		api.PrependReactor("list", "pods", func(a testing2.Action) (bool, runtime.Object, error) {
 			if listsOf(a, "a") {
@@ -247,13 +247,13 @@ func TestItLooksFromTimeToTimeAlsoAfterAFailure(t *testing.T) {
 	})
 }
 
-// listsOf says that an action lists the pods of a node.
+// listsOf reports whether an action lists the pods of a node.
 func listsOf(a testing2.Action, node string) bool {
 	list, ok := a.(testing2.ListAction)
 	return ok && list.GetListRestrictions().Fields.String() == "spec.nodeName="+node
 }
 
-// One object in etcd that can't be decoded is enough for that.
+// This happens if a single object in etcd can't be decoded. The other nodes must still be checked.
 func TestANodeWhosePodsCanNotBeListedHidesNoOther(t *testing.T) {
 	t.Parallel()
 	api := fakeclient.NewClientset()
@@ -293,11 +293,11 @@ func TestANodeWhosePodsCanNotBeListedHidesNoOther(t *testing.T) {
 		}
 	}
 	if !slices.ContainsFunc(f.events, func(e string) bool { return strings.Contains(e, "waits") }) {
-		t.Errorf("nothing is said of the pod without a node: %q", f.events)
+		t.Errorf("the pod without a node is not reported: %q", f.events)
 	}
 }
 
-// A pod that is made again and again is not there at each look, and has another name each time.
+// A pod that fails and is created again is sometimes missing during a check, and has a new name each time.
 func TestWarningsAboutPodsThatComeAndGoDoNotFlap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, node("a"))
@@ -320,7 +320,8 @@ func TestWarningsAboutPodsThatComeAndGoDoNotFlap(t *testing.T) {
 	}
 }
 
-// The host of a MachineSet that scales up from zero takes longer than the scheduler.
+// When a MachineSet is scaled up from zero, its host needs longer than the scheduler. The pod must not be reported
+// during this time.
 func TestAPodWaitsForAHostThatJoins(t *testing.T) {
 	t.Parallel()
 	joins := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b",
@@ -334,7 +335,7 @@ func TestAPodWaitsForAHostThatJoins(t *testing.T) {
 	if f.looks(t); len(f.events) != 1 {
 		t.Errorf("events: %q", f.events)
 	}
-	// Warnings about a host that has joined are not delayed.
+	// A host that has joined delays no warnings.
 	f.clock, f.reported = began, map[found]report{}
 	if err := f.api.Create(t.Context(), node("b")); err != nil {
 		t.Fatal(err)
@@ -344,7 +345,7 @@ func TestAPodWaitsForAHostThatJoins(t *testing.T) {
 	}
 }
 
-// A host that never joins delays no warning forever, because no pod runs there.
+// A host that never joins must not delay warnings for ever.
 func TestAPodWaitsForNoHostThatDoesNotJoin(t *testing.T) {
 	t.Parallel()
 	never := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b",
@@ -355,7 +356,8 @@ func TestAPodWaitsForNoHostThatDoesNotJoin(t *testing.T) {
 	}
 }
 
-// The API server forgets events after an hour, and an alert about pods sends its reader to them.
+// The API server deletes events after an hour. An alert about pods refers to the events, so they must exist as long
+// as the problem.
 func TestAnEventAboutPodsThatStayIsThereForAsLongAsTheyAre(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, node("a"), linux("logs", "a"))

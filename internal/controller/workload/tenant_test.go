@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/pods"
 )
 
-// large gives a node's name to pods of a megabyte.
+// large creates pods of a megabyte on a node.
 func large(f *fixture, node string, count int) {
 	for i := range count {
 		pod := linux(fmt.Sprintf("large-%s-%04d", node, i), node)
@@ -33,20 +33,21 @@ func TestA73_LargePodsOfATenantCostALookBoundedMemory(t *testing.T) {
 	large(f, "a", 20)
 	large(f, "", 20)
 	f.looks(t)
-	if read := f.server.Largest.Load(); read != pods.MaxBytes+1 { // one more shows that it is too large
-		t.Errorf("%d bytes were taken of one answer", read)
+	if read := f.server.Largest.Load(); read != pods.MaxBytes+1 { // one more byte shows that the answer is too large
+		t.Errorf("%d bytes of one answer were read", read)
 	}
 	if p := f.says("a"); p == nil || p.Reason != contract.ReasonLinuxPodPlaced {
 		t.Errorf("of a it says %v", p)
 	}
 }
 
-// A tenant's pods take longer than a look has: what is behind them is not said to be well.
+// A tenant has so many large pods that a check runs out of time. Pods that were not checked must not be reported as
+// fine.
 func TestA73_ALookThatHasNotSeenAllPodsDoesNotSayThatAllIsWell(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, node("a"), linux("logs", "a"), node("b"))
 	f.looks(t)
-	// A finding stays for a while if it can't be seen any longer.
+	// A finding that can't be checked any more stays for a while.
 	large(f, "a", 20)
 	f.server.Slow = 11 * time.Second
 	f.clock = f.clock.Add(lookEvery)
@@ -55,7 +56,7 @@ func TestA73_ALookThatHasNotSeenAllPodsDoesNotSayThatAllIsWell(t *testing.T) {
 		t.Errorf("of a it says %v", p)
 	}
 	if got := f.problem(t, contract.ReasonPodsNotRead); got != 1 {
-		t.Errorf("%v lists were not read", got)
+		t.Errorf("the unread lists are %v", got)
 	}
 	f.clock = f.clock.Add(staleAfter)
 	if got := f.looks(t); !slices.Equal(got, []string{"a"}) {
@@ -80,7 +81,7 @@ func TestA73_ALookThatHasNotSeenAllPodsDoesNotSayThatAllIsWell(t *testing.T) {
 	}
 }
 
-// An API server that does not answer is no proof that pods fit, nor that they still don't.
+// If the API server does not answer for a long time, the result is unknown: the pods may be fine or not.
 func TestWhatCantBeReadForLongIsSaidToBeUnknown(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, node("a"), linux("logs", "a"), node("b"))
@@ -112,11 +113,11 @@ func TestWhatCantBeReadForLongIsSaidToBeUnknown(t *testing.T) {
 		}
 	}
 	if got := f.problem(t, contract.ReasonPodsNotRead); got != 3 {
-		t.Errorf("%v lists were not read", got)
+		t.Errorf("the unread lists are %v", got)
 	}
 }
 
-// Large pods with the names of all nodes: each look goes on where the one before it stopped.
+// All nodes have large pods. Each check must continue where the check before has stopped.
 func TestATenantOnSomeNodesDoesNotHideTheOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -136,18 +137,18 @@ func TestATenantOnSomeNodesDoesNotHideTheOthers(t *testing.T) {
 		}
 	}
 	if problems == 0 || problems == 9 {
-		t.Fatalf("looked at %d nodes", problems)
+		t.Fatalf("%d nodes were checked", problems)
 	}
 	f.looks(t)
 	f.looks(t)
 	for i := range 9 {
 		if _, looked := f.Misplaced(fmt.Sprintf("node-%d", i)); !looked {
-			t.Errorf("never looked at node-%d", i)
+			t.Errorf("node-%d was never checked", i)
 		}
 	}
 }
 
-// Pods that are created again each second have a new UID each time.
+// Pods that are created again each second have a new UID each time, so they would create events without end.
 func TestEventsAboutATenantsPodsLeaveRoomForOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, node("a"))
@@ -165,10 +166,10 @@ func TestEventsAboutATenantsPodsLeaveRoomForOthers(t *testing.T) {
 	if len(f.events) > 3*(eventsOfNamespace+1) || !slices.ContainsFunc(f.events, func(e string) bool {
 		return strings.HasPrefix(e, "DaemonSet ns/logs ")
 	}) {
-		t.Errorf("%d events, none about what others made", len(f.events))
+		t.Errorf("%d events, none about another user's pods", len(f.events))
 	}
 	if len(f.reported) > 2*eventsAtOnce {
-		t.Errorf("%d are remembered", len(f.reported))
+		t.Errorf("%d findings are stored", len(f.reported))
 	}
 }
 

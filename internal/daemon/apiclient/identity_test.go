@@ -52,7 +52,7 @@ func files(t *testing.T) (winos.Files, func()) {
 	}
 }
 
-// sign gives a certificate for a request, valid from now.
+// sign returns a certificate for a request, valid from now on.
 func sign(t *testing.T, request []byte) []byte {
 	t.Helper()
 	return signAt(t, request, time.Now(), life)
@@ -62,7 +62,7 @@ func signAt(t *testing.T, request []byte, now time.Time, lives time.Duration) []
 	t.Helper()
 	block, rest := pem.Decode(request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
-		t.Fatalf("not one request: %q", request)
+		t.Fatalf("not exactly one request: %q", request)
 	}
 	csr, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
@@ -85,7 +85,7 @@ func signAt(t *testing.T, request []byte, now time.Time, lives time.Duration) []
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// enroll makes the first certificate of a node.
+// enroll gets the first certificate of a node.
 func enroll(t *testing.T, f winos.Files, node string) {
 	t.Helper()
 	key, err := apiclient.Daemon(f, "win-a").PendingKey()
@@ -111,7 +111,7 @@ func TestTheRequestIsThatOfADaemon(t *testing.T) {
 	}
 	again, err := apiclient.Daemon(f, "win-a").PendingKey()
 	if err != nil || !again.Equal(key) {
-		t.Errorf("asking again gives another key, %v", err)
+		t.Errorf("a second request has another key, %v", err)
 	}
 	content, err := apiclient.Daemon(nil, "win-a").NewRequest(key)
 	if err != nil {
@@ -124,10 +124,10 @@ func TestTheRequestIsThatOfADaemon(t *testing.T) {
 	}
 	if csr.Subject.String() != "CN=system:wicd-node:win-a,O=system:wicd-nodes" ||
 		len(csr.DNSNames)+len(csr.IPAddresses)+len(csr.URIs)+len(csr.EmailAddresses) > 0 {
-		t.Errorf("request for %s", csr.Subject)
+		t.Errorf("the request is for %s", csr.Subject)
 	}
 	if _, err = apiclient.Daemon(nil, "").NewRequest(key); err == nil {
-		t.Error("a request for no node")
+		t.Error("a request without a node is accepted")
 	}
 }
 
@@ -144,12 +144,12 @@ func TestKeysAreForAdministratorsOnly(t *testing.T) {
 			t.Fatalf("%v, %v", entries, err)
 		}
 		if entries[0].Access != winos.AccessAdministrators {
-			t.Errorf("%s may be read by others", entries[0].Name)
+			t.Errorf("users may read %s", entries[0].Name)
 		}
 	}
 	check()
 	enroll(t, f, "win-a")
-	check() // the pending key is gone, the pair is there
+	check() // the pending key is deleted, and the pair is stored
 }
 
 func TestOnlyACertificateForTheOwnKeyAndNameIsStored(t *testing.T) {
@@ -188,7 +188,7 @@ func TestOnlyACertificateForTheOwnKeyAndNameIsStored(t *testing.T) {
 		}
 	}
 	if _, err = apiclient.Daemon(f, "win-a").LoadCertificate(); err == nil {
-		t.Error("something was stored")
+		t.Error("a wrong certificate was stored")
 	}
 	certificate := sign(t, request(key, "win-a"))
 	for n := range 2 {
@@ -221,31 +221,32 @@ func TestRenewalIsAtAboutTwoThirds(t *testing.T) {
 	}
 }
 
-// signer answers certificate requests as a cluster does.
+// signer signs certificate requests, as a cluster does.
 type signer struct {
 	t   *testing.T
 	api *fake.FakeDynamicClient
 
 	mu   sync.Mutex
 	made []*unstructured.Unstructured
-	// deny is the number of the denied request, from 0. down is the number of calls without an answer, and asked
-	// the number of calls so far.
+	// deny is the number of the request that is denied, counted from 0. down is the number of calls that fail. asked
+	// is the number of calls so far.
 	deny, down, asked int
 	// behind is by how much the cluster's clock is behind the host's.
 	behind time.Duration
-	// lives is how long certificates are good for.
+	// lives is how long certificates are valid.
 	lives time.Duration
 }
 
-// sign makes certificates that are good for so long, half of it in the past: signers take a bit off the beginning for
-// clocks that are behind.
+// sign makes certificates valid for this long. Half of this time is in the past, because signers allow for clocks
+// that are behind.
 func (s *signer) sign(lives time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lives, s.behind = lives, lives/2
 }
 
-// ahead makes the host's clock be ahead of the cluster's, as far as one can see by certificates.
+// ahead sets by how much the host's clock is ahead of the cluster's clock. The daemon sees this only in its
+// certificates.
 func (s *signer) ahead(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,7 +265,7 @@ func (s *signer) created() []*unstructured.Unstructured {
 	return slices.Clone(s.made)
 }
 
-// set changes what the cluster does.
+// set sets the request that is denied, and the number of calls that fail.
 func (s *signer) set(deny, down int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,13 +313,13 @@ func (s *signer) create(object *unstructured.Unstructured) {
 		base64.StdEncoding.EncodeToString(signAt(s.t, request, time.Now().Add(-s.behind), s.lives)), "status", "certificate")
 }
 
-// renewing runs a Renewer in a bubble until test returns.
+// renewing runs a Renewer with synctest's clock until test returns.
 func renewing(t *testing.T, test func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32)) {
 	t.Helper()
 	renewingBy(t, clock.RealClock{}, taken, test)
 }
 
-// taken says that a certificate is used from now on.
+// taken accepts each new certificate.
 func taken(int32) error { return nil }
 
 func renewingBy(t *testing.T, by clock.Clock, renew func(n int32) error,
@@ -327,7 +328,7 @@ func renewingBy(t *testing.T, by clock.Clock, renew func(n int32) error,
 	renewingThrough(t, by, func(api dynamic.Interface) dynamic.Interface { return api }, renew, test)
 }
 
-// renewingThrough has it speak to the API server through something.
+// renewingThrough is like renewing, with a proxy in front of the API server.
 func renewingThrough(t *testing.T, by clock.Clock, through func(api dynamic.Interface) dynamic.Interface,
 	renew func(n int32) error, test func(t *testing.T, f winos.Files, s *signer, renewed *atomic.Int32)) {
 	t.Helper()
@@ -354,7 +355,7 @@ func renewingThrough(t *testing.T, by clock.Clock, through func(api dynamic.Inte
 }
 
 func pass(d time.Duration) {
-	time.Sleep(d) // in a bubble this is a jump
+	time.Sleep(d) // the test's own clock jumps ahead
 	synctest.Wait()
 }
 
@@ -367,7 +368,8 @@ func pair(t *testing.T, f winos.Files) []byte {
 	return content
 }
 
-// A stored certificate that could not be used at once is used later, before the present one expires.
+// A new certificate was stored, but could not be used at once. The daemon must use it later, before the present one
+// expires.
 func TestACertificateThatCouldNotBeUsedAtOnceIsUsedLater(t *testing.T) {
 	renewingBy(t, clock.RealClock{}, func(n int32) error {
 		if n == 1 {
@@ -378,11 +380,11 @@ func TestACertificateThatCouldNotBeUsedAtOnceIsUsedLater(t *testing.T) {
 		first := pair(t, f)
 		pass(life * 3 / 4)
 		if bytes.Equal(pair(t, f), first) {
-			t.Fatal("it was not renewed")
+			t.Fatal("the certificate was not renewed")
 		}
 		pass(time.Hour)
 		if n := renewed.Load(); n != 2 {
-			t.Errorf("it was to be used %d times", n)
+			t.Errorf("the new certificate was used %d times", n)
 		}
 	})
 }
@@ -392,7 +394,7 @@ func TestTheCertificateIsRenewedInTimeAgainAndAgain(t *testing.T) {
 		first := pair(t, f)
 		pass(life * 69 / 100)
 		if renewed.Load() != 0 || len(s.created()) != 0 {
-			t.Fatal("it was renewed early")
+			t.Fatal("the certificate was renewed too early")
 		}
 		pass(life * 2 / 100)
 		second := pair(t, f)
@@ -413,7 +415,7 @@ func TestTheCertificateIsRenewedInTimeAgainAndAgain(t *testing.T) {
 		spec := s.created()[0].Object["spec"].(map[string]any)
 		if spec["signerName"] != "kubernetes.io/kube-apiserver-client" ||
 			spec["expirationSeconds"] != int64(life.Seconds()) {
-			t.Errorf("asked for %v", spec)
+			t.Errorf("the request is %v", spec)
 		}
 		pass(life * 71 / 100)
 		if renewed.Load() != 2 {
@@ -437,16 +439,16 @@ func TestADeniedRenewalIsTriedWithAnotherKey(t *testing.T) {
 	})
 }
 
-// scanned are files. One of them can't be replaced for a while.
+// scanned are files, one of which can't be replaced for a while.
 type scanned struct {
 	winos.Files
 	mu   sync.Mutex
 	path string
-	// open is how many more times it can't.
+	// open is the number of attempts that still fail.
 	open int
 }
 
-// Rename is winos.Files.
+// Rename implements winos.Files.
 func (s *scanned) Rename(from, to string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -465,7 +467,7 @@ func TestACertificateThatCouldNotBeWrittenAtOnceIsWrittenLater(t *testing.T) {
 		enroll(t, f, "win-a")
 		first := pair(t, f)
 		s := newSigner(t)
-		s.set(1, 0) // no other request will be signed
+		s.set(1, 0) // no second request will be signed
 		r := &apiclient.Renewer{
 			Identity: apiclient.Daemon(&scanned{Files: f, path: contract.PathDaemonCertificate, open: 1}, "win-a"),
 			Client:   s.api, Lifetime: life, Clock: clock.RealClock{}, Spread: func() float64 { return 0 },
@@ -483,11 +485,11 @@ func TestACertificateThatCouldNotBeWrittenAtOnceIsWrittenLater(t *testing.T) {
 		}
 		pass(10 * time.Minute)
 		if bytes.Equal(pair(t, f), first) {
-			t.Error("the certificate that was issued is lost")
+			t.Error("the issued certificate is lost")
 		}
 		for _, request := range s.created() {
 			if name := request.GetName(); name != s.created()[0].GetName() {
-				t.Errorf("another request, %s, was made", name)
+				t.Errorf("another request was made: %s", name)
 			}
 		}
 		cancel()
@@ -500,7 +502,7 @@ func TestARenewalWithoutTheAPIServerIsMadeUpFor(t *testing.T) {
 		s.set(-1, 5)
 		pass(life*70/100 + 45*time.Minute)
 		if renewed.Load() != 0 {
-			t.Fatal("renewed without an API server")
+			t.Fatal("the certificate was renewed without an API server")
 		}
 		pass(time.Hour)
 		if renewed.Load() != 1 || len(s.created()) != 1 {
@@ -533,7 +535,7 @@ func TestACertificateThatIsGoodForMinutesIsRenewedInTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			if left := time.Until(have.Leaf.NotAfter); left <= 0 {
-				t.Fatalf("after %d renewals it ended %s ago", renewed.Load(), -left)
+				t.Fatalf("after %d renewals, the certificate expired %s ago", renewed.Load(), -left)
 			}
 		}
 		if n := renewed.Load(); n < 12 || n > 80 {
@@ -542,7 +544,7 @@ func TestACertificateThatIsGoodForMinutesIsRenewedInTime(t *testing.T) {
 	})
 }
 
-// sleeper is the clock of a host that was suspended: it jumps ahead, and timers do not see that.
+// sleeper is the clock of a host that was suspended: it jumps ahead, but timers don't notice.
 type sleeper struct {
 	clock.RealClock
 	slept atomic.Int64
@@ -564,12 +566,12 @@ func TestTheCertificateIsRenewedSoonAfterTheHostWasSuspended(t *testing.T) {
 
 func TestAnExpiredCertificateAsksForNothing(t *testing.T) {
 	renewing(t, func(t *testing.T, _ winos.Files, s *signer, renewed *atomic.Int32) {
-		s.set(-1, 1<<30) // the API server is away until after the end
+		s.set(-1, 1<<30) // the API server is down until after the end of the certificate
 		pass(life + time.Hour)
 		asked := s.attempts()
 		pass(24 * time.Hour)
 		if n := s.attempts(); n != asked || renewed.Load() != 0 {
-			t.Errorf("%d attempts with a certificate that nobody takes, renewed %d times", n-asked, renewed.Load())
+			t.Errorf("%d attempts with an expired certificate, renewed %d times", n-asked, renewed.Load())
 		}
 	})
 }
@@ -590,8 +592,9 @@ func TestTwoRequestsForOneKeyDiffer(t *testing.T) {
 		}
 		requests = append(requests, request)
 	}
-	// The operator's object has the request's name, so a denied request must not block the next attempt.
+	// The operator creates an object with the request's name. So if a request was denied, the next one must have
+	// another name.
 	if bytes.Equal(requests[0], requests[1]) {
-		t.Error("the second request has the name of the first, denied or not")
+		t.Error("the second request has the name of the first")
 	}
 }

@@ -21,12 +21,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// proxy stands before an API server: the next calls of some kinds reach it and are never answered,
-// though the connection lives.
+// proxy is a proxy in front of an API server. The next calls of some verbs reach it but are never answered, although
+// the connection stays open.
 type proxy struct {
 	dynamic.Interface
 	mu sync.Mutex
-	// silent counts those calls by their verb, and asked all.
+	// silent is the number of such calls by verb, and asked the number of all calls.
 	silent, asked map[string]int
 }
 
@@ -34,7 +34,7 @@ func newProxy(api dynamic.Interface, silent map[string]int) *proxy {
 	return &proxy{Interface: api, silent: silent, asked: map[string]int{}}
 }
 
-// Resource is dynamic.Interface.
+// Resource implements dynamic.Interface.
 func (p *proxy) Resource(kind schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
 	return proxied{p.Interface.Resource(kind), p}
 }
@@ -45,7 +45,7 @@ func (p *proxy) asks(verb string) int {
 	return p.asked[verb]
 }
 
-// pass ends with ctx where there is no answer.
+// pass waits until ctx ends if the call is not answered.
 func (p *proxy) pass(ctx context.Context, verb string) error {
 	p.mu.Lock()
 	p.asked[verb]++
@@ -66,7 +66,7 @@ type proxied struct {
 	proxy *proxy
 }
 
-// Create is dynamic.ResourceInterface.
+// Create implements dynamic.ResourceInterface.
 func (p proxied) Create(ctx context.Context, object *unstructured.Unstructured, options metav1.CreateOptions,
 	parts ...string) (*unstructured.Unstructured, error) {
 	if err := p.proxy.pass(ctx, "create"); err != nil {
@@ -75,7 +75,7 @@ func (p proxied) Create(ctx context.Context, object *unstructured.Unstructured, 
 	return p.NamespaceableResourceInterface.Create(ctx, object, options, parts...)
 }
 
-// Get is dynamic.ResourceInterface.
+// Get implements dynamic.ResourceInterface.
 func (p proxied) Get(ctx context.Context, name string, options metav1.GetOptions,
 	parts ...string) (*unstructured.Unstructured, error) {
 	if err := p.proxy.pass(ctx, "get"); err != nil {
@@ -84,7 +84,7 @@ func (p proxied) Get(ctx context.Context, name string, options metav1.GetOptions
 	return p.NamespaceableResourceInterface.Get(ctx, name, options, parts...)
 }
 
-// List is dynamic.ResourceInterface.
+// List implements dynamic.ResourceInterface.
 func (p proxied) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	if err := p.proxy.pass(ctx, "list"); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (p proxied) List(ctx context.Context, options metav1.ListOptions) (*unstruc
 	return p.NamespaceableResourceInterface.List(ctx, options)
 }
 
-// Watch is dynamic.ResourceInterface.
+// Watch implements dynamic.ResourceInterface.
 func (p proxied) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	if err := p.proxy.pass(ctx, "watch"); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func TestARenewalThatIsNotAnsweredIsTriedAgain(t *testing.T) {
 			}, taken, func(t *testing.T, _ winos.Files, _ *signer, renewed *atomic.Int32) {
 				pass(life*70/100 + 20*time.Minute)
 				if n := before.asks("create"); n != c.asked || renewed.Load() != 1 {
-					t.Errorf("after %d requests it was renewed %d times", n, renewed.Load())
+					t.Errorf("after %d requests, the certificate was renewed %d times", n, renewed.Load())
 				}
 			})
 		})
@@ -143,13 +143,13 @@ func TestAWatchThatIsNotAnsweredIsTriedAgain(t *testing.T) {
 				if err := api.Tracker().Update(nodes, nodeAt("2", "second"), ""); err != nil {
 					t.Error(err)
 				}
-				// A watch that was answered is not cut off.
+				// A watch that was answered must not be closed.
 				pass(4 * time.Minute)
 				if object, _ := w.Get(); object == nil || object.GetAnnotations()["label"] != "second" {
 					t.Errorf("it sees %v", object)
 				}
 				if n := before.asks("watch"); n > 2 {
-					t.Errorf("it was opened %d times", n)
+					t.Errorf("the watch was opened %d times", n)
 				}
 				cancel()
 				<-done

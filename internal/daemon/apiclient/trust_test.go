@@ -29,7 +29,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// identity is a certificate that is its own CA, with its key.
+// identity is a self-signed certificate with its key.
 type identity struct {
 	tls.Certificate
 	ca, pair []byte
@@ -60,15 +60,15 @@ func newIdentity(t *testing.T, name string) *identity {
 	return i
 }
 
-// The CA of the API server is rotated under a running daemon.
+// The CA of the API server is rotated while the daemon runs.
 func TestADaemonFollowsTheCAOfTheAPIServerWithoutARestart(t *testing.T) {
 	t.Parallel()
 	first, second := newIdentity(t, "first"), newIdentity(t, "second")
 	both := slices.Concat(first.ca, second.ca)
 	type step struct {
 		serves *identity // the API server's identity from then on
-		trusts []byte    // what a revision brings
-		holds  []byte    // what the kubeconfig has then
+		trusts []byte    // the CAs in the revision
+		holds  []byte    // the CAs in the kubeconfig after the step
 		held   bool      // the host has that revision, and no other is expected
 	}
 	for name, steps := range map[string][]step{
@@ -80,10 +80,10 @@ func TestADaemonFollowsTheCAOfTheAPIServerWithoutARestart(t *testing.T) {
 			{serves: second, trusts: second.ca, holds: second.ca, held: true},
 			{serves: second, trusts: second.ca, holds: second.ca, held: true}},
 		"as it is": {{serves: first, trusts: first.ca, holds: first.ca}},
-		// The daemon of before did not follow, and the API server fits both for now.
+		// The previous daemon did not update the kubeconfig. At the moment, both CAs verify the API server.
 		"by an upgrade": {{serves: first, trusts: both, holds: both, held: true},
 			{serves: second, trusts: both, holds: both, held: true}},
-		// A join has installed a CA that differs from the CA of the host's present revision.
+		// A join has installed a CA that differs from the CA in the host's present revision.
 		"by a join": {{serves: first, trusts: second.ca, holds: first.ca, held: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestADaemonFollowsTheCAOfTheAPIServerWithoutARestart(t *testing.T) {
 					t.Fatal(err)
 				}
 				if k := config.Clusters["k"]; k.Server != server.URL || !bytes.Equal(k.CertificateAuthorityData, s.holds) {
-					t.Errorf("the kubeconfig trusts\n%s\nand should trust\n%s", k.CertificateAuthorityData, s.holds)
+					t.Errorf("the kubeconfig trusts\n%s\nwant\n%s", k.CertificateAuthorityData, s.holds)
 				}
 				nodes := l.Client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
 				if _, err = nodes.Get(t.Context(), "win-a", metav1.GetOptions{}); err != nil {
@@ -127,7 +127,7 @@ func TestADaemonFollowsTheCAOfTheAPIServerWithoutARestart(t *testing.T) {
 	}
 }
 
-// The bundle of further CAs is open elsewhere for a moment.
+// Another program has the CA bundle open for a moment.
 func TestADaemonThatCouldNotFollowTheCAOfTheAPIServerDoesSoLater(t *testing.T) {
 	t.Parallel()
 	first, second := newIdentity(t, "first"), newIdentity(t, "second")
@@ -139,7 +139,8 @@ func TestADaemonThatCouldNotFollowTheCAOfTheAPIServerDoesSoLater(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	files, l := opened(t, server.URL, first.ca)
-	if err := files.MkdirAll(pathBundle, winos.AccessAdministrators); err != nil { // none that can be read
+	// A directory, which can't be read as a file.
+	if err := files.MkdirAll(pathBundle, winos.AccessAdministrators); err != nil {
 		t.Fatal(err)
 	}
 	if settled, err := l.Trust(t.Context(), second.ca, true); err == nil || settled {
@@ -175,7 +176,7 @@ func TestADaemonDoesNotTrustWhatHasNoCA(t *testing.T) {
 
 const pathBundle = contract.DirK + `\ca-bundle.crt`
 
-// opened is the client of a host that was handed over.
+// opened returns the client of a host after its handover.
 func opened(t *testing.T, url string, ca []byte) (winos.Files, *apiclient.Client) {
 	t.Helper()
 	m, err := sim.New(sim.Options{})

@@ -26,7 +26,7 @@ func nodeAt(version, label string) *unstructured.Unstructured {
 	}}
 }
 
-// After a restore of etcd, versions continue from a lower one.
+// After a restore of etcd, resource versions continue from a lower number.
 func TestAListIsTakenThoughItsVersionIsLowerThanTheLastOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -47,7 +47,7 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// want sets the manifest, with these versions of the runtime and of kubelet, and fills the store.
+// want sets the manifest with these versions of the runtime and of kubelet, and stores the payload.
 func (h *host) want(t *testing.T, runtime, kubelet string) {
 	t.Helper()
 	h.state.Manifest = contract.Manifest{
@@ -87,7 +87,7 @@ func (h *host) pass(t *testing.T, a *apply.Applier) apply.Report {
 	return a.Apply(t.Context(), apply.Request{Revision: h.state.Revision, Scope: plan.Everything})
 }
 
-// confide gives the manifest a confidential part.
+// confide adds a confidential part to the manifest.
 func (h *host) confide(t *testing.T, c contract.Confidential) {
 	t.Helper()
 	c.Salt = []byte("0123456789abcdef")
@@ -132,7 +132,7 @@ func TestASecondPassHasNothingToDo(t *testing.T) {
 		}
 	}
 	if a.QuickCheck(t.Context()) {
-		t.Error("a quick check sees a change")
+		t.Error("a quick check finds a change")
 	}
 	if r := h.pass(t, h.applier()); len(r.Steps) > 0 {
 		t.Errorf("after a restart of the daemon: %+v", r)
@@ -150,13 +150,13 @@ func TestANewProgramIsPutInPlaceWhileTheOldOneRuns(t *testing.T) {
 		t.Fatalf("got %+v", r)
 	}
 	if h.read(t, contract.PathKubelet) != "MZ kubelet two" {
-		t.Error("the program is the old one")
+		t.Error("the program was not replaced")
 	}
 	if h.get(t, "kubelet").PID == kubelet {
-		t.Error("kubelet runs the old program")
+		t.Error("kubelet still runs the old program")
 	}
 	if h.get(t, "containerd").PID != runtime {
-		t.Error("containerd was restarted, though nothing of it changed")
+		t.Error("containerd was restarted without a change")
 	}
 	entries, err := h.Host().Files.List(contract.DirK)
 	if err != nil {
@@ -174,14 +174,14 @@ type unstoppable struct{ winos.Services }
 
 func (unstoppable) Stop(context.Context, string) error { return winos.ErrInUse }
 
-// Until its next start, the service never counts as running with its earlier inputs, because its process may have
-// been restarted in the meantime.
+// A program was replaced, but its service could not be restarted. Until the next start, the service must not count as
+// running with its earlier inputs, because its process may have been restarted in between.
 func TestWhatAServiceRunsWithIsForgottenOnceItsProgramIsReplaced(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.pass(t, h.applier())
 	if h.state.Services["kubelet"] == (state.Start{}) {
-		t.Fatal("nothing is known of what kubelet runs with")
+		t.Fatal("the inputs of the running kubelet are unknown")
 	}
 	h.want(t, "one", "two")
 	machine := h.Host()
@@ -191,7 +191,7 @@ func TestWhatAServiceRunsWithIsForgottenOnceItsProgramIsReplaced(t *testing.T) {
 		t.Fatalf("got %+v", r)
 	}
 	if start := h.state.Services["kubelet"]; start != (state.Start{}) {
-		t.Errorf("the state file says that kubelet runs with %+v", start)
+		t.Errorf("the state file has the start %+v of kubelet", start)
 	}
 }
 
@@ -218,13 +218,13 @@ func TestARevisionIsNotGivenUpForAProgramThatAScannerReads(t *testing.T) {
 	})
 }
 
-// inUse has files that another program has open.
+// inUse has files that another program holds open.
 type inUse struct {
 	winos.Files
 	paths map[string]bool
 }
 
-// Open is winos.Files.
+// Open implements winos.Files.
 func (f inUse) Open(path string) (io.ReadCloser, error) {
 	if f.paths[path] {
 		return nil, fmt.Errorf("%s: %w", path, winos.ErrInUse)
@@ -232,7 +232,7 @@ func (f inUse) Open(path string) (io.ReadCloser, error) {
 	return f.Files.Open(path)
 }
 
-// Nothing else is reconciled during this time.
+// While a pass waits for open files, it repairs nothing else. So the wait must be short.
 func TestAPassDoesNotWaitLongForManyFilesThatAreOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestAPassDoesNotWaitLongForManyFilesThatAreOpen(t *testing.T) {
 		for range 2 {
 			begun := time.Now()
 			if r := h.pass(t, a); r.Holds() {
-				t.Error("files that can't be read hold")
+				t.Error("files that can't be read count as correct")
 			}
 			if took := time.Since(begun); took < time.Second || took > 15*time.Second {
 				t.Errorf("a pass took %s", took)
@@ -262,7 +262,7 @@ func TestAPassDoesNotWaitLongForManyFilesThatAreOpen(t *testing.T) {
 		}
 		clear(files.paths)
 		if r := h.pass(t, a); !r.Holds() {
-			t.Errorf("with all of them closed: %+v", r)
+			t.Errorf("after the files were closed: %+v", r)
 		}
 	})
 }
@@ -283,11 +283,11 @@ func TestAFailureKeepsBackOnlyWhatNeedsIt(t *testing.T) {
 		t.Errorf("got %v", p)
 	}
 	if h.get(t, "containerd").PID != runtime || h.get(t, "kubelet").PID != kubelet {
-		t.Error("services were stopped for a version that can't be started")
+		t.Error("services were stopped although the new version can't be started")
 	}
 	h.want(t, "two", "two")
 	if r = h.pass(t, a); !r.Holds() {
-		t.Errorf("with the blob: %+v", r)
+		t.Errorf("after the blob arrived: %+v", r)
 	}
 	if h.get(t, "containerd").PID == runtime || h.get(t, "kubelet").PID == kubelet ||
 		h.read(t, contract.PathContainerd) != "MZ runtime two" {
@@ -306,7 +306,7 @@ func TestAServiceThatDoesNotStartIsNamed(t *testing.T) {
 		t.Errorf("got %v", p)
 	}
 	if len(r.Failed) != 1 {
-		t.Errorf("what depends on it failed too: %v", r.Failed)
+		t.Errorf("services that depend on it failed as well: %v", r.Failed)
 	}
 	h.FailService("containerd", false)
 	if r = h.pass(t, a); !r.Holds() {
@@ -326,7 +326,7 @@ func TestAServiceOfSomebodyElseIsAConflict(t *testing.T) {
 		t.Errorf("got %v", p)
 	}
 	if s := h.get(t, "containerd"); s.Command != theirs.Command {
-		t.Error("it was overwritten")
+		t.Error("the foreign service was overwritten")
 	}
 }
 
@@ -340,7 +340,7 @@ func TestWhoeverKeepsChangingThingsIsReported(t *testing.T) {
 			t.Fatalf("pass %d: %v", n, r.Problem())
 		}
 		if right := h.read(t, `C:\k\x.conf`) == "right"; right != (n < 3) {
-			t.Errorf("pass %d: put right: %v", n, right)
+			t.Errorf("pass %d: repaired: %v", n, right)
 		}
 		if err := winos.WriteFile(h.Host().Files, `C:\k\x.conf`, strings.NewReader(strings.Repeat("w", n+1)),
 			winos.AccessInherit); err != nil {
@@ -420,7 +420,7 @@ func TestAVariableThatWasThereIsPutBack(t *testing.T) {
 	}
 }
 
-// watching notes what is renamed to what, in order.
+// watching records renames in order.
 type watching struct {
 	winos.Files
 	renamed *[]string
@@ -455,7 +455,7 @@ func TestA26_CertificateAndKeyAreReplacedTogether(t *testing.T) {
 	}
 	at := slices.Index(renamed, `C:\k\tls\certs\tls.crt`)
 	if at < 0 || at+1 >= len(renamed) || renamed[at+1] != `C:\k\tls\certs\tls.key` {
-		t.Errorf("something happens between certificate and key: %v", renamed)
+		t.Errorf("there is another change between certificate and key: %v", renamed)
 	}
 }
 
@@ -476,12 +476,12 @@ func TestAStoreThatCanNotBeReadKeepsNothingElseBack(t *testing.T) {
 	}
 }
 
-// locked is a root store that a policy guards.
+// locked is a root store that a policy protects.
 type locked struct{ winos.Trust }
 
 func (locked) List(context.Context) ([][]byte, error) { return nil, winos.ErrDenied }
 
-// What is in place before a revision names it belongs to somebody else.
+// Objects that existed before a revision named them belong to another owner. They must stay.
 func TestWhatIsInPlaceStaysWhenARevisionNoLongerNamesIt(t *testing.T) {
 	t.Parallel()
 	const path, proxy = `C:\k\cni\config\x.conf`, "http://proxy:3128"
@@ -520,7 +520,7 @@ func TestWhatIsInPlaceStaysWhenARevisionNoLongerNamesIt(t *testing.T) {
 	}
 	there, err := winos.Exists(host.Files, path)
 	if err != nil || !there || all["Http_Proxy"] != proxy || all["Https_Proxy"] != "http://an.earlier:3128" {
-		t.Errorf("the file is there: %t, the variables are %v, %v", there, all, err)
+		t.Errorf("the file exists: %t, the variables are %v, %v", there, all, err)
 	}
 	trusted, err := host.Trust.List(ctx)
 	if err != nil || !slices.ContainsFunc(trusted, func(der []byte) bool { return bytes.Equal(der, first) }) {

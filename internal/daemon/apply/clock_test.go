@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Records from a time when the clock was ahead expire when the clock is correct again.
+// Records from a time when the clock was ahead must expire after the clock was corrected.
 func TestAClockThatWasSetBackEndsWhatWasNotedBefore(t *testing.T) {
 	t.Parallel()
 	const path = `C:\k\x.conf`
@@ -24,7 +24,7 @@ func TestAClockThatWasSetBackEndsWhatWasNotedBefore(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		before func(t *testing.T, h *host, a *apply.Applier)
-		reason contract.Reason // during that time
+		reason contract.Reason // the reason during that time
 		after  func(t *testing.T, h *host)
 	}{
 		"a service that did not stay up": {before: func(t *testing.T, h *host, a *apply.Applier) {
@@ -47,13 +47,13 @@ func TestAClockThatWasSetBackEndsWhatWasNotedBefore(t *testing.T) {
 		"a digest of a file that looks as it did": {
 			before: func(t *testing.T, h *host, a *apply.Applier) {
 				t.Helper()
-				h.pass(t, a) // reads it
+				h.pass(t, a) // this pass reads the record
 				write(t, h, "wrong")
 			},
 			after: func(t *testing.T, h *host) {
 				t.Helper()
 				if got := h.read(t, path); got != "right" {
-					t.Errorf("the file holds %q", got)
+					t.Errorf("the file has %q", got)
 				}
 			},
 		},

@@ -60,11 +60,11 @@ func TestContentWithAnotherDigestNeverArrives(t *testing.T) {
 		t.Errorf("the file has %s, %v", got, err)
 	}
 	if there, _ := winos.Exists(files, path+".tmp"); there {
-		t.Error("a temporary file is left")
+		t.Error("a temporary file still exists")
 	}
 }
 
-// A scanner opens any file for a moment. Only programs can be moved aside.
+// A virus scanner may hold any file open for a moment. Only programs can be renamed while they are open.
 func TestAFileThatIsBeingReadIsReplacedAsSoonAsItIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAFileThatIsBeingReadIsReplacedAsSoonAsItIsClosed(t *testing.T) {
 	})
 }
 
-// staged writes old content to path, unless it is empty, and new content to the staged file.
+// staged writes old content to path, unless old is empty, and new content to the staged file.
 func staged(t *testing.T, files winos.Files, path, old string) {
 	t.Helper()
 	if err := files.MkdirAll(`C:\k`, winos.AccessInherit); err != nil {
@@ -171,12 +171,13 @@ func TestWhoIsToldToEndWaitsForNoProgramThatIsOpen(t *testing.T) {
 	}
 }
 
-// scanned is what a process sees of a disk with a scanner, until it is killed.
+// scanned is a disk with a virus scanner, as a process sees it until it is killed.
 type scanned struct {
 	winos.Files
-	// open is how many more renames of a path find it open.
+	// open is the number of renames for which a path is still held open.
 	open map[string]int
-	// killedAt is the number of the rename before which the process is killed, from 1; 0 lives on.
+	// killedAt is the number of the rename before which the process is killed, counted from 1. If it is 0, the
+	// process is never killed.
 	killedAt, renames int
 }
 
@@ -203,8 +204,8 @@ func (s *scanned) Remove(path string) error {
 
 func (s *scanned) dead() bool { return s.killedAt > 0 && s.renames >= s.killedAt }
 
-// A scanner that has the new program open, and then the old one where it was moved to, keeps the one
-// from its place and the other from coming back.
+// A virus scanner opens the new program, so it can't be put in place. Then the scanner opens the old program under
+// its new name, so it can't be put back.
 func TestAProgramIsReplacedWhoeverOpensItInBetweenAndWhereverItsDaemonIsKilled(t *testing.T) {
 	t.Parallel()
 	const path, aside = `C:\k\x.exe`, `C:\k\x.exe.old-1`
@@ -253,12 +254,12 @@ func TestAProgramIsReplacedWhoeverOpensItInBetweenAndWhereverItsDaemonIsKilled(t
 		}
 		entries, err := files.List(`C:\k`)
 		if err != nil || len(entries) != 2 {
-			t.Errorf("beside the program and the state file: %v, %v", entries, err)
+			t.Errorf("the files besides the program and the state file are: %v, %v", entries, err)
 		}
 		return disk.renames
 	}
 	renames := 0
-	t.Run("nobody is killed", func(t *testing.T) { renames = run(t, 0) })
+	t.Run("without a crash", func(t *testing.T) { renames = run(t, 0) })
 	if renames < 10 {
 		t.Fatalf("only %d renames were counted", renames)
 	}
@@ -299,15 +300,15 @@ func TestARunningProgramIsMovedAsideAndSweptLater(t *testing.T) {
 		t.Errorf("aside: %v", stateFile.Aside)
 	}
 	if err = apply.RemoveAside(files, stateFile); err != nil || len(stateFile.Aside) != 1 {
-		t.Errorf("a sweep while it runs: %v, %v", stateFile.Aside, err)
+		t.Errorf("after a sweep while the program runs: %v, %v", stateFile.Aside, err)
 	}
 	if err = services.Stop(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
 	if err = apply.RemoveAside(files, stateFile); err != nil || len(stateFile.Aside) != 0 {
-		t.Errorf("a sweep afterwards: %v, %v", stateFile.Aside, err)
+		t.Errorf("after a sweep later: %v, %v", stateFile.Aside, err)
 	}
 	if there, _ := winos.Exists(files, path+".old-1"); there {
-		t.Error("the old program is left")
+		t.Error("the old program still exists")
 	}
 }

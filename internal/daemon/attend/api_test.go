@@ -39,7 +39,7 @@ const (
 	csrsPath    = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 )
 
-// api is an API server with what a host may use, and the operator's part in it.
+// api is an API server with the objects that a host uses. It also simulates the operator.
 type api struct {
 	*httptest.Server
 	key *ecdsa.PrivateKey
@@ -51,16 +51,17 @@ type api struct {
 	secret  *corev1.Secret
 	watches map[chan metav1.WatchEvent]bool
 	csrs    map[string]*certificatesv1.CertificateSigningRequest
-	// tokens are valid. Whoever has none and no certificate is refused, and everybody while refuses is set.
+	// tokens are the valid tokens. Requests without a token or a certificate are refused. While refuses is set, all
+	// requests are refused.
 	tokens  map[string]bool
 	refuses bool
-	// denies has the operator deny what is requested.
+	// denies makes the operator deny certificate requests.
 	denies bool
-	// id of the host that may answer calls. If it is empty, it is the one of the first request, which must have an
-	// address.
+	// id is the ID of the host that may answer calls. If it is empty, it is set by the first request, which must have
+	// an address.
 	id    string
 	blobs map[string]string
-	// asked lists requests: who, verb and path.
+	// asked lists the requests: user, verb and path.
 	asked []string
 }
 
@@ -92,12 +93,12 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// serverCA is what hosts trust.
+// serverCA returns the CA that hosts trust.
 func (a *api) serverCA() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate().Raw}))
 }
 
-// create makes the Secret of the instance anew.
+// create creates the Secret of the instance again.
 func (a *api) create() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -116,7 +117,7 @@ func (a *api) remove() {
 	a.secret = nil
 }
 
-// changed tells watches of the Secret. The caller holds the lock.
+// changed sends an event to watches of the Secret. The caller holds the lock.
 func (a *api) changed(event string) {
 	a.version++
 	a.secret.ResourceVersion = strconv.Itoa(a.version)
@@ -125,7 +126,7 @@ func (a *api) changed(event string) {
 	}
 }
 
-// call writes a call of the operator, and returns its ID.
+// call writes a call as the operator does, and returns its ID.
 func (a *api) call(program contract.Blob, verb contract.Verb, request any) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,14 +152,14 @@ func (a *api) host() (h contract.CallHost) {
 	return h
 }
 
-// with changes the server.
+// with changes the server while it holds the lock.
 func (a *api) with(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change()
 }
 
-// requests counts what was asked for.
+// requests counts the requests with this text.
 func (a *api) requests(line string) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -245,7 +246,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// request signs at once, as a quick operator does.
+// request signs a certificate request at once.
 func (a *api) request(w http.ResponseWriter, body []byte) {
 	var csr certificatesv1.CertificateSigningRequest
 	if json.Unmarshal(body, &csr) != nil {
@@ -285,7 +286,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) {
 	events := make(chan metav1.WatchEvent, 1000)
 	a.mu.Lock()
 	allowed := a.who(r) == contract.HostUserPrefix+a.id && !a.refuses
-	// What happened between the list and the watch.
+	// This event happened between the list and the watch.
 	if since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion")); since < a.version && a.secret != nil {
 		events <- metav1.WatchEvent{Type: "MODIFIED"}
 	}
@@ -299,7 +300,7 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
-	w.(http.Flusher).Flush() //nolint:forcetypeassert // net/http's own
+	w.(http.Flusher).Flush() //nolint:forcetypeassert // the writer is net/http's own
 	for {
 		select {
 		case event := <-events:
@@ -314,14 +315,14 @@ func (a *api) watch(w http.ResponseWriter, r *http.Request) {
 			}
 			event.Object.Raw = raw
 			_ = json.NewEncoder(w).Encode(event)
-			w.(http.Flusher).Flush() //nolint:forcetypeassert // net/http's own
+			w.(http.Flusher).Flush() //nolint:forcetypeassert // the writer is net/http's own
 		case <-r.Context().Done():
 			return
 		}
 	}
 }
 
-// signed lists the names of requests.
+// signed lists the names of the certificate requests.
 func (a *api) signed() (names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

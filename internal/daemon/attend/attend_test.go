@@ -27,7 +27,7 @@ type rig struct {
 	*sim.Machine
 	*api
 	fresh sim.Snapshot
-	// verbs counts the verbs that were run. hold, if set, keeps them at work.
+	// verbs counts the executed verbs. hold, if set, makes them wait.
 	verbs atomic.Int64
 	hold  atomic.Pointer[func(ctx context.Context)]
 	pace  attend.Pace
@@ -83,7 +83,7 @@ func (r *rig) attendance() contract.Attendance {
 		Token: "token-1"}
 }
 
-// command is what the cluster prints.
+// command returns the join command that the cluster prints.
 func (r *rig) command(t *testing.T, a contract.Attendance) string {
 	t.Helper()
 	text, err := userdata.JoinCommand(userdata.Join{Program: blob(program), Attendance: a, URL: r.URL + payloadPath +
@@ -104,7 +104,7 @@ func (r *rig) join(t *testing.T) string {
 	return output
 }
 
-// attend runs the program with an Attendance, as an administrator who has it already.
+// attend runs the program with an Attendance, as an administrator who already has the program.
 func (r *rig) attend(t *testing.T, a contract.Attendance) (output string, code int) {
 	t.Helper()
 	r.rpcDir(t)
@@ -145,7 +145,7 @@ func eventually(t *testing.T, what string, ready func() bool) {
 	}
 }
 
-// answered waits for the answer to a call.
+// answered waits for the answer of a call.
 func (r *rig) answered(t *testing.T, id string) (answer contract.CallAnswer) {
 	t.Helper()
 	eventually(t, "the answer to "+id, func() bool {
@@ -173,7 +173,7 @@ func (r *rig) service(t *testing.T) winos.Service {
 	return s
 }
 
-// restart starts the service sooner than the service manager would.
+// restart starts the service earlier than the service manager would.
 func (r *rig) restart(t *testing.T) {
 	t.Helper()
 	eventually(t, "the end of the service", func() bool { return r.service(t).State == winos.ServiceStopped })
@@ -182,12 +182,12 @@ func (r *rig) restart(t *testing.T) {
 	}
 }
 
-// preflight is a call that is never wrong.
+// preflight writes a call that always succeeds, and returns its ID.
 func (r *rig) preflight() string {
 	return r.call(blob(program), contract.VerbPreflight, contract.PreflightRequest{Time: time.Now()})
 }
 
-// left checks that the attendance has ended and that nothing of it stays.
+// left checks that the service was removed with all of its files.
 func (r *rig) left(t *testing.T, but ...string) {
 	t.Helper()
 	eventually(t, "leaving", func() bool { return r.service(t).Name == "" })
@@ -204,11 +204,11 @@ func TestA85_AHostJoinsByOneCommandAndCarriesOutCalls(t *testing.T) {
 	output := r.join(t)
 	for _, want := range []string{"Installing service", "carries out the operator's calls"} {
 		if !strings.Contains(output, want) {
-			t.Errorf("the administrator is not told %q:\n%s", want, output)
+			t.Errorf("the output for the administrator lacks %q:\n%s", want, output)
 		}
 	}
 	if h := r.host(); h.BootID == "" {
-		t.Error("the host did not say that it attends")
+		t.Error("the host did not report")
 	}
 	for _, name := range []string{contract.HostStateFile, "attend.pem"} {
 		info, err := r.Host().Files.Stat(r.rpc(name))
@@ -220,7 +220,7 @@ func TestA85_AHostJoinsByOneCommandAndCarriesOutCalls(t *testing.T) {
 
 	facts := result[contract.PreflightAnswer](t, r.answered(t, r.preflight())).Facts
 	if facts.Hostname != "win-a" {
-		t.Errorf("the host answers as %q", facts.Hostname)
+		t.Errorf("the answer has the host name %q", facts.Hostname)
 	}
 	const kubelet = "MZ kubelet"
 	r.with(func() { r.blobs[blob(kubelet).Digest] = kubelet })
@@ -235,7 +235,7 @@ func TestA85_AHostJoinsByOneCommandAndCarriesOutCalls(t *testing.T) {
 	eventually(t, "attending after a reboot", func() bool { return r.host().BootID != before.BootID })
 	r.answered(t, r.preflight())
 	if n := r.verbs.Load(); n != 3 {
-		t.Errorf("%d verbs were run for three calls", n)
+		t.Errorf("%d verbs were executed for three calls", n)
 	}
 	cleaned := result[contract.CleanupAnswer](t, r.answered(t, r.call(blob(program), contract.VerbCleanup,
 		contract.CleanupRequest{})))
@@ -244,7 +244,7 @@ func TestA85_AHostJoinsByOneCommandAndCarriesOutCalls(t *testing.T) {
 		t.Errorf("cleaned %+v", cleaned)
 	}
 	if r.service(t).State != winos.ServiceRunning {
-		t.Error("the cleanup has ended the attendance")
+		t.Error("the cleanup has removed the service")
 	}
 	text, err := winos.ReadFile(r.Host().Files, r.rpc(attend.LogFile))
 	if err != nil || !strings.Contains(string(text), "call-4") || strings.Contains(string(text), "token-1") {
@@ -261,7 +261,7 @@ func TestA85_TheTokenIsForgottenWithTheCertificate(t *testing.T) {
 		t.Errorf("%v, %s", err, content)
 	}
 	if n := r.requests("token-1 POST"); n != 1 {
-		t.Errorf("%d requests with the token", n)
+		t.Errorf("the token was used for %d requests", n)
 	}
 }
 
@@ -373,10 +373,10 @@ func TestA86_ANewerProgramIsFetchedAndAnAnswerIsOfTheProgram(t *testing.T) {
 		}
 	}
 	if a := r.answered(t, r.call(blob(program), "no such verb", nil)); a.Fault == "" {
-		t.Error("any verb is run")
+		t.Error("an unknown verb is executed")
 	}
 	if a := r.answered(t, r.call(blob(program), "nonsense", nil)); !strings.Contains(a.Fault, "exit code 1") {
-		t.Errorf("the answer to nonsense is %q", a.Fault)
+		t.Errorf("the answer to an invalid call is %q", a.Fault)
 	}
 }
 
@@ -487,7 +487,8 @@ func TestA85_ACommandThatIsRunAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// All Machines have the same user data, and may run it at every boot.
+// All Machines have the same user data, and may run it at every boot. So the host's key, not the user data,
+// identifies the host.
 func TestA88_TheHostOfAMachineIsNamedByItsKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -501,7 +502,7 @@ func TestA88_TheHostOfAMachineIsNamedByItsKey(t *testing.T) {
 	}
 	names := r.signed()
 	if len(names) != 1 || len(r.id) != len(contract.Digest(nil)) || !strings.HasPrefix(names[0], "windows-host-"+r.id) {
-		t.Errorf("requests are %v, of host %q", names, r.id)
+		t.Errorf("the requests are %v, the host's ID is %q", names, r.id)
 	}
 	result[contract.PreflightAnswer](t, r.answered(t, r.preflight()))
 }
@@ -517,7 +518,7 @@ func TestA85_AnotherTokenGetsAnotherCertificate(t *testing.T) {
 		t.Fatal(output)
 	}
 	if names := r.signed(); len(names) != 2 || !strings.HasPrefix(names[0], "windows-host-"+uid+"-") {
-		t.Errorf("requests are %v", names)
+		t.Errorf("the requests are %v", names)
 	}
 	result[contract.PreflightAnswer](t, r.answered(t, r.preflight()))
 }
@@ -535,7 +536,7 @@ func TestA85_AHostOfAnotherClusterRefuses(t *testing.T) {
 	r.answered(t, r.preflight())
 }
 
-// other is a CA that has signed nothing here.
+// other is a CA that has not signed any certificate here.
 const other = `-----BEGIN CERTIFICATE-----
 MIIBTDCB86ADAgECAgEBMAoGCCqGSM49BAMCMBUxEzARBgNVBAMTCmFub3RoZXIg
 Q0EwIBcNNzAwMTAxMDAwMDAwWhgPMjA5NjEwMDIwNzA2NDBaMBUxEzARBgNVBAMT

@@ -34,7 +34,7 @@ func files(t *testing.T) (*sim.Machine, winos.Files) {
 	return m, m.Host().Files
 }
 
-// clock is a host's clock that goes on by a second with each look.
+// clock returns a clock that advances by a second at each read.
 func clock() func() time.Time {
 	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 	return func() time.Time { now = now.Add(time.Second); return now }
@@ -46,7 +46,7 @@ func open(f winos.Files, size int64) *logs.Writer {
 	return w
 }
 
-// older lists the older files of the log, newest first.
+// older lists the older log files, newest first.
 func older(t *testing.T, f winos.Files) (paths []string) {
 	t.Helper()
 	entries, err := f.List(`C:\logs`)
@@ -224,7 +224,7 @@ func TestAFullDiskCostsLinesAndNoOlderFile(t *testing.T) {
 	}
 	m.SetDiskFree(1 << 20)
 	_, _ = io.WriteString(w, "back\n")
-	_ = w.Close() // which says once more that the disk was full
+	_ = w.Close() // Close returns once more that the disk was full
 	if got := older(t, f); !slices.Equal(got, before) {
 		t.Errorf("older files after there is room again: %v, before: %v", got, before)
 	}

@@ -24,7 +24,7 @@ type rig struct {
 	log     *sim.File
 }
 
-// inBubble runs a test in its own time, with a program that appends to its log.
+// inBubble runs a test with its own clock, and with a program that appends to its log.
 func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestA16_AFullLogMovesAsideAndItsProgramGoesOn(t *testing.T) {
 		r.line(t, strings.Repeat("a", 98))
 		r.rotator.Turn(t.Context())
 		if names := r.names(t); len(names) != 1 {
-			t.Errorf("moved before it was full: %v", names)
+			t.Errorf("the log was moved before it was full: %v", names)
 		}
 		r.line(t, "b")
 		r.rotator.Turn(t.Context())
@@ -102,10 +102,10 @@ func TestA16_AFullLogMovesAsideAndItsProgramGoesOn(t *testing.T) {
 			t.Fatalf("the files are %v", names)
 		}
 		if got := r.read(t, names[0]); got != strings.Repeat("a", 98)+"\nb\n" {
-			t.Errorf("moved aside: %q", got)
+			t.Errorf("the moved log is %q", got)
 		}
 		if got := r.read(t, "containerd.log"); got != "after\n" {
-			t.Errorf("the log goes on with %q", got)
+			t.Errorf("the new log is %q", got)
 		}
 	})
 }
@@ -164,7 +164,7 @@ func TestOlderLogsOfATimeToComePushNoNewOneOut(t *testing.T) {
 		turn("written since")
 		names := r.names(t)
 		if !slices.ContainsFunc(names, func(name string) bool { return r.read(t, name) == "written since\n" }) {
-			t.Errorf("the newest is gone: %v", names)
+			t.Errorf("the newest file is gone: %v", names)
 		}
 	})
 }

@@ -24,7 +24,7 @@ func TestA44_ALogGoesOnWhileSomebodyReadsIt(t *testing.T) {
 				for {
 					select {
 					case line := <-lines:
-						_, _ = p.Stderr.Write([]byte(line + "\n")) // klog ignores what becomes of it
+						_, _ = p.Stderr.Write([]byte(line + "\n")) // klog ignores errors of the write
 						said <- struct{}{}
 					case <-ctx.Done():
 						return 0
@@ -59,7 +59,7 @@ func TestA44_ALogGoesOnWhileSomebodyReadsIt(t *testing.T) {
 		say("after")
 		content, err := winos.ReadFile(host.Files, log.Path)
 		if check(t, err); !strings.Contains(string(content), "after\n") {
-			t.Errorf("what is said after the log was full is lost; it holds %q", content)
+			t.Errorf("lines after the log was full are lost; the log has %q", content)
 		}
 		check(t, reader.Close())
 		check(t, host.Services.Stop(t.Context(), contract.ServiceKubelet))

@@ -23,7 +23,7 @@ func TestAStepFollowsAfterItsPauseOrAtASignal(t *testing.T) {
 				loop.Signal(wake)
 				loop.Signal(wake) // a second signal doesn't block
 			case 3:
-				return 0 // at once
+				return 0 // the next step follows at once
 			case 4:
 				stop()
 			}
@@ -32,7 +32,7 @@ func TestAStepFollowsAfterItsPauseOrAtASignal(t *testing.T) {
 		want := []time.Duration{0, time.Minute, time.Minute, time.Minute}
 		for i := range want {
 			if len(at) != len(want) || at[i] != want[i] {
-				t.Fatalf("the steps were taken at %v, want %v", at, want)
+				t.Fatalf("the steps were at %v, want %v", at, want)
 			}
 		}
 	})
@@ -49,7 +49,7 @@ func TestAPauseGrowsFromTheFirstToTheLimit(t *testing.T) {
 	}
 	for range 100 {
 		if d := loop.Jitter(time.Minute); d < 48*time.Second || d > 72*time.Second {
-			t.Errorf("a minute becomes %s", d)
+			t.Errorf("a pause of a minute becomes %s", d)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (h *host) follow(t *testing.T, c contract.Confidential) []contract.File {
 	return files
 }
 
-// trusted is the certificate of httptest.
+// trusted returns the certificate of httptest.
 func trusted(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())
@@ -76,7 +76,7 @@ func trusted(t *testing.T) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
-// ask asks the resolver as containerd does, with the token that the files tell it.
+// ask sends a request to the resolver as containerd does, with the token in the files.
 func (h *host) ask(t *testing.T, files []contract.File, path string) (status int, body string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
@@ -100,7 +100,7 @@ func (h *host) ask(t *testing.T, files []contract.File, path string) (status int
 	return response.StatusCode, string(content)
 }
 
-// token finds the header's value in a hosts.toml.
+// token returns the token in a hosts.toml.
 func token(files []contract.File) string {
 	for _, f := range files {
 		if _, after, ok := strings.Cut(f.Content, mirror.TokenHeader+" = ['"); ok {
@@ -123,7 +123,7 @@ func paths(files []contract.File) string {
 	return strings.Join(all, " ")
 }
 
-// manifest is an image that a registry on the loopback serves.
+// manifest is the image that a registry on the loopback address serves.
 const manifest = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","size":2},"layers":[]}`
 
 func serveImage(t *testing.T, repository string) string {
@@ -178,7 +178,7 @@ func TestNewRulesAreAtWorkAtOnceAndTheTokenStays(t *testing.T) {
 	after := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
 		address+"/copy")}})
 	if token(before) != token(after) || token(after) == "" {
-		t.Error("the token changed, so containerd would be refused until its files are new")
+		t.Error("the token changed, so containerd's requests would be refused until its files are updated")
 	}
 	if status, body := h.ask(t, before, "/v2/team/app/manifests/v1?ns=quay.example"); status != http.StatusOK {
 		t.Errorf("%d %s", status, body)
@@ -195,7 +195,7 @@ func TestNewRulesAreAtWorkAtOnceAndTheTokenStays(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("it listens although there is nothing to resolve")
+			t.Fatal("the resolver listens although there are no rules")
 		}
 	}
 	again := h.follow(t, contract.Confidential{Mirrors: []contract.MirrorRule{rule("quay.example/team",
@@ -205,8 +205,8 @@ func TestNewRulesAreAtWorkAtOnceAndTheTokenStays(t *testing.T) {
 	}
 }
 
-// A thousand sources cost a noticeable time, and a new configuration loses tokens. Each pass follows the settings,
-// whatever it is about.
+// The configuration of a thousand sources takes noticeable time, and deletes cached tokens. So the resolver must be
+// configured only if a setting changed, not in each pass.
 func TestA22_TheResolverIsConfiguredOnlyWhenASettingChanged(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -233,7 +233,7 @@ func TestA22_TheResolverIsConfiguredOnlyWhenASettingChanged(t *testing.T) {
 	}
 	c.Mirrors[0].Source = "other.example/0"
 	if files := follow(); configured != 2 || !reflect.DeepEqual(files, first) {
-		t.Errorf("a change configured it %d times, with %v", configured-1, files)
+		t.Errorf("one change caused %d configurations, with %v", configured-1, files)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestAPortThatIsTakenHasItsReasonAndIsTakenLater(t *testing.T) {
 	}
 }
 
-// Whoever has the port would be the node's registry for as long as a file names it.
+// If another program has the resolver's port, it would act as the node's registry as long as a file names the port.
 func TestA22_NobodyIsSentToAnotherProgramThatHasThePort(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -271,7 +271,7 @@ func TestA22_NobodyIsSentToAnotherProgramThatHasThePort(t *testing.T) {
 		for _, f := range files {
 			if strings.Contains(f.Content, "9184") || strings.Contains(f.Content, mirror.TokenHeader) ||
 				!strings.Contains(f.Content, ".invalid.'") {
-				t.Errorf("%s leads to the other program:\n%s", f.Path, f.Content)
+				t.Errorf("%s names the other program's port:\n%s", f.Path, f.Content)
 			}
 		}
 	}
@@ -281,7 +281,7 @@ func TestA22_NobodyIsSentToAnotherProgramThatHasThePort(t *testing.T) {
 	}
 }
 
-// Whoever listened instead has heard the token with each pull.
+// Another program has used the port, and received the token with each pull.
 func TestATokenThatAnotherProgramMayHaveHeardIsReplaced(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -291,23 +291,24 @@ func TestATokenThatAnotherProgramMayHaveHeardIsReplaced(t *testing.T) {
 	h.SetForeignPort(contract.MirrorPort, "other.exe")
 	for range 2 {
 		if _, problem := h.service.Follow(t.Context(), c, nil); problem == nil || problem.Reason != contract.ReasonPortInUse {
-			t.Fatalf("the port is free: %v", problem)
+			t.Fatalf("the port is free, but the problem is %v", problem)
 		}
 	}
 	h.SetForeignPort(contract.MirrorPort, "")
 	after := h.follow(t, c)
 	if len(before) == 0 || len(after) != len(before) || after[0].Path != before[0].Path {
-		t.Fatalf("the files are %s, and were %s", paths(after), paths(before))
+		t.Fatalf("the files are %s, before they were %s", paths(after), paths(before))
 	}
 	if after[0].Content == before[0].Content {
-		t.Error("containerd goes on with the token of before")
+		t.Error("containerd still uses the old token")
 	}
 	if again := h.follow(t, c); again[0].Content != after[0].Content {
-		t.Error("the token is another at each pass")
+		t.Error("the token changes in each pass")
 	}
 }
 
-// Another program may have listened and stopped before the daemon checks, so this goes unnoticed.
+// Another program may have used the port and stopped before the daemon checks the port. So the token must change each
+// time.
 func TestA22_TheTokenIsAnotherEachTimeTheResolverBeginsToListen(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -317,13 +318,13 @@ func TestA22_TheTokenIsAnotherEachTimeTheResolverBeginsToListen(t *testing.T) {
 		h.service.Close() // as at each replacement of the daemon
 		after := h.follow(t, c)
 		if paths(after) != paths(before) || token(after) == token(before) || token(after) == "" {
-			t.Error("containerd goes on with the token of before")
+			t.Error("containerd still uses the old token")
 		}
 		if status, _ := h.ask(t, before, "/v2/"); status != http.StatusForbidden {
-			t.Errorf("the token of before is answered with %d", status)
+			t.Errorf("the old token returns status %d", status)
 		}
 		if status, _ := h.ask(t, after, "/v2/"); status != http.StatusOK {
-			t.Errorf("the new token is answered with %d", status)
+			t.Errorf("the new token returns status %d", status)
 		}
 		before = after
 	}
@@ -433,10 +434,10 @@ func TestTheClustersProxyCountsForPulls(t *testing.T) {
 	select {
 	case got := <-asked:
 		if got != "CONNECT m.example:443" {
-			t.Errorf("the proxy was asked for %s", got)
+			t.Errorf("the proxy got a request for %s", got)
 		}
 	case <-time.After(time.Minute):
-		t.Error("the proxy was not asked")
+		t.Error("the proxy got no request")
 	}
 }
 

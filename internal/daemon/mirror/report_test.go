@@ -32,7 +32,7 @@ func (s *stage) happen(image, served, refused string, attempts ...resolver.Attem
 	s.Report(resolver.Report{Image: image, Served: served, Refused: refused, Attempts: attempts})
 }
 
-// stage is a reporter at work.
+// stage is a running reporter.
 type stage struct {
 	*mirror.Reporter
 	machine *sim.Machine
@@ -40,11 +40,11 @@ type stage struct {
 
 	lock   sync.Mutex
 	refuse error
-	policy func(corev1.Event) bool // which events the API server refuses
+	policy func(corev1.Event) bool // returns true for events that the API server accepts
 	events []corev1.Event
 }
 
-// inBubble runs a test with a reporter at work, in time that passes at once.
+// inBubble runs a test with a running reporter and its own clock.
 func inBubble(t *testing.T, test func(t *testing.T, s *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func inBubble(t *testing.T, test func(t *testing.T, s *stage)) {
 			}
 			if s.policy != nil && s.policy(event) {
 				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, event.Name,
-					errors.New("a daemon makes events about pulls"))
+					errors.New("a daemon creates events about pulls only"))
 			}
 			s.events = append(s.events, event)
 			return false, nil, nil
@@ -92,7 +92,7 @@ func inBubble(t *testing.T, test func(t *testing.T, s *stage)) {
 	})
 }
 
-// hostClock is the machine's clock, which may be wrong.
+// hostClock is the host's clock, which may be wrong.
 type hostClock struct {
 	clock.RealClock
 	system winos.System
@@ -100,9 +100,9 @@ type hostClock struct {
 
 func (c hostClock) Now() time.Time { return c.system.Now() }
 
-// said are the events until now, after a while.
+// said returns the events so far, after some time.
 func (s *stage) said(after time.Duration) []corev1.Event {
-	time.Sleep(after) // in the bubble's time
+	time.Sleep(after) // the test's own clock
 	synctest.Wait()
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -178,7 +178,7 @@ func TestADeadMirrorIsOneEventForAllImagesAndIsSaidAgainWhileItLasts(t *testing.
 			t.Errorf("it counts %d", last.Count)
 		}
 		if now := s.said(5 * time.Hour); len(now) > len(all)+1 {
-			t.Errorf("%d more events when it was over", len(now)-len(all))
+			t.Errorf("%d more events after the outage", len(now)-len(all))
 		}
 	})
 }
@@ -214,10 +214,10 @@ func TestAClockThatWasSetBackKeepsNoEventBack(t *testing.T) {
 					t.Fatal("there is no event")
 				}
 				s.machine.SetClockOffset(0)
-				s.said(3 * time.Hour) // until the node may create 20 events at once again
+				s.said(3 * time.Hour) // until the node may create 20 events at the same time again
 				fails(s, registries)
 				if all := s.said(time.Minute); len(all) < min(2*registries, before+20) {
-					t.Errorf("%d events, %d of them before the clock was set back", len(all), before)
+					t.Errorf("%d events, %d of them from before the clock was set back", len(all), before)
 				}
 			})
 		})
@@ -230,7 +230,7 @@ func TestWhatCanNotBeToldIsToldLater(t *testing.T) {
 		s.failing(errors.New("away"))
 		s.happen("quay.io/a:1", "", "", down("quay.io"))
 		if all := s.said(time.Hour); len(all) > 0 {
-			t.Fatal("it was told to nobody")
+			t.Fatal("the event was never created")
 		}
 		s.failing(nil)
 		if all := s.said(2 * time.Minute); len(all) != 1 {
@@ -239,7 +239,7 @@ func TestWhatCanNotBeToldIsToldLater(t *testing.T) {
 	})
 }
 
-// config/admission/event.yaml bounds what an event says, and an image's name may be long.
+// config/admission/event.yaml limits the length of an event, but an image's name may be long.
 func TestAnEventIsAsShortAsItsPolicyDemands(t *testing.T) {
 	t.Parallel()
 	long := "quay.io/" + strings.Repeat("a", 250) + "/" + strings.Repeat("b", 250)
@@ -274,14 +274,14 @@ func TestAnEventThatIsRefusedKeepsNoOtherBack(t *testing.T) {
 		s.lock.Unlock()
 		s.happen("quay.io/other:1", "", "", down("quay.io"))
 		s.said(time.Second)
-		s.happen("quay.io/bad:1", "", "", down("quay.io")) // the newest comes first
+		s.happen("quay.io/bad:1", "", "", down("quay.io")) // the newest event is sent first
 		if all := s.said(time.Hour); len(all) != 1 || !strings.Contains(all[0].Message, "other") {
 			t.Errorf("%+v", all)
 		}
 		s.lock.Lock()
 		defer s.lock.Unlock()
 		if tries != 1 {
-			t.Errorf("the same was tried %d times", tries)
+			t.Errorf("the same event was tried %d times", tries)
 		}
 	})
 }

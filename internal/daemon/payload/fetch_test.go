@@ -19,8 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// source has blobs, and does with each attempt what the script says; without one it sends
-// everything.
+// source has blobs. A script says how it answers each request. Without a script it sends everything.
 type source struct {
 	blobs  map[string][]byte
 	script []func(rest []byte) (io.Reader, error)
@@ -28,7 +27,7 @@ type source struct {
 	asked  []int64
 }
 
-// count is how often it was asked so far.
+// count returns the number of requests so far.
 func (s *source) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +143,7 @@ func TestAnInterruptedBlobGoesOnWhereItStopped(t *testing.T) {
 	}
 	for i, want := range []int64{0, 400, 400, 400, 400, 700} {
 		if r.source.asked[i] != want {
-			t.Errorf("asked for %v", r.source.asked)
+			t.Errorf("the requests were %v", r.source.asked)
 			break
 		}
 	}
@@ -174,7 +173,7 @@ func (r *rig) wantEmpty(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(entries) > 0 {
-		t.Errorf("the store holds %v", entries)
+		t.Errorf("the store has %v", entries)
 	}
 }
 
@@ -210,12 +209,12 @@ func TestTheDiskIsLookedAtFirst(t *testing.T) {
 	}
 }
 
-// Whatever the source does, the store holds right blobs or none.
+// No matter how the source fails, the store must have only correct blobs.
 func TestTheStoreHoldsRightBlobsOrNone(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's dice
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test needs no secret randomness
 	for range 50 {
 		r := newRig(t, strings.Repeat("a", 1+random.IntN(5000)), strings.Repeat("b", 1+random.IntN(5000)))
 		for range random.IntN(8) {

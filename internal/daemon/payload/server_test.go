@@ -13,12 +13,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 )
 
-// payload server answers every request in one way.
+// payloadServer answers every request in the same way.
 func payloadServer(t *testing.T, status int, header, body string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != contract.PayloadServerPath+"aa" {
-			t.Errorf("asked for %s", r.URL.Path)
+			t.Errorf("the request is for %s", r.URL.Path)
 		}
 		switch status {
 		case http.StatusPartialContent:
@@ -94,6 +94,6 @@ func TestTheNextPayloadServerIsAsked(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err = (&payload.Server{Client: here.Client()}).Open(t.Context(), "aa", 0); err == nil {
-		t.Error("nobody was asked, and nobody says so")
+		t.Error("without a server, no error was returned")
 	}
 }

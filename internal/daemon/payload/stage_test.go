@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 )
 
-// trusted is a certificate that a payload server may show.
+// trusted returns a certificate for a payload server.
 func trusted(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewTLSServer(http.NotFoundHandler())
@@ -68,8 +68,8 @@ func TestABlobThatIsGoneSoonAfterItCameIsFetchedAfterAPauseThatGrows(t *testing.
 		s := r.stager(ca)
 		go s.Run(t.Context())
 		var fetched time.Time
-		// need takes the blob away, asks for it, and says how long after the last fetch it comes, or after the first
-		// request.
+		// need deletes the blob and requests it. It returns the time since the last fetch, or for the first time the
+		// time since the request.
 		need := func() (took time.Duration, problem *contract.Problem) {
 			if err := payload.NewStore(r.machine.Host().Files).Drop(r.want[0].Digest); err != nil {
 				t.Fatal(err)
@@ -89,12 +89,12 @@ func TestABlobThatIsGoneSoonAfterItCameIsFetchedAfterAPauseThatGrows(t *testing.
 			return took, problem
 		}
 		if took, problem := need(); took > time.Second || problem != nil {
-			t.Errorf("at first it took %s, %v", took, problem)
+			t.Errorf("the first fetch took %s, %v", took, problem)
 		}
 		for _, seconds := range []float64{5, 10, 20, 40, 80, 120, 120} {
 			took, problem := need()
 			if took.Seconds() < seconds*3/4 || took.Seconds() > seconds*5/4 {
-				t.Errorf("it took %s, and not about %v s", took, seconds)
+				t.Errorf("the fetch came after %s, want about %v s", took, seconds)
 			}
 			if problem == nil || problem.Reason != contract.ReasonPayloadIncomplete ||
 				!strings.Contains(problem.Detail, "virus scanner") {
@@ -104,7 +104,7 @@ func TestABlobThatIsGoneSoonAfterItCameIsFetchedAfterAPauseThatGrows(t *testing.
 		time.Sleep(2 * time.Hour)
 		fetched = time.Time{}
 		if took, problem := need(); took > time.Second || problem != nil {
-			t.Errorf("after it stayed for hours it took %s, %v", took, problem)
+			t.Errorf("after hours without a loss, the fetch took %s, %v", took, problem)
 		}
 	})
 }

@@ -67,17 +67,17 @@ func TestMissingGoesByNameAndSize(t *testing.T) {
 		t.Errorf("missing %v, %v", missing, err)
 	}
 	if entries, err := files.List(contract.DirStore); err != nil || len(entries) != 2 {
-		t.Errorf("the store holds %v, %v", entries, err)
+		t.Errorf("the store has %v, %v", entries, err)
 	}
 	if err = s.Drop(whole.Digest); err != nil {
 		t.Fatal(err)
 	}
 	if missing, err = s.Missing([]contract.Blob{whole}); err != nil || len(missing) != 1 {
-		t.Errorf("after dropping it: %v, %v", missing, err)
+		t.Errorf("after a drop: %v, %v", missing, err)
 	}
 	_, err = s.Open(whole.Digest)
 	if p, ok := contract.AsProblem(err); !ok || p.Reason != contract.ReasonPayloadIncomplete {
-		t.Errorf("opening what is not there: %v", err)
+		t.Errorf("opening a missing blob: %v", err)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestABlobThatAScannerReadsGetsItsNameAsSoonAsItIsClosed(t *testing.T) {
 	})
 }
 
-// scanned is a file that a virus scanner keeps others from opening, until a time.
+// scanned is a file that a virus scanner holds open until a point in time.
 type scanned struct {
 	winos.Files
 	path  string
@@ -159,16 +159,16 @@ func TestWhatAnInterruptedTransferLeftIsRemovedOnceItIsOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := s.Sweep(nil, time.Now().Add(-time.Hour)); n != 0 || err != nil {
-		t.Errorf("%d that are new were removed, %v", n, err)
+		t.Errorf("%d new files were removed, %v", n, err)
 	}
 	if n, err := s.Sweep(nil, time.Now().Add(time.Hour)); n != 3 || !errors.Is(err, winos.ErrInUse) {
-		t.Errorf("%d that are old were removed, want all but the one that is written: %v", n, err)
+		t.Errorf("%d old files were removed, want all except the file that is being written: %v", n, err)
 	}
 	if err = p.Discard(); err != nil {
 		t.Fatal(err)
 	}
 	if entries, err := files.List(contract.DirStore); err != nil || len(entries) != 1 {
-		t.Errorf("the store holds %v, %v", entries, err)
+		t.Errorf("the store has %v, %v", entries, err)
 	}
 }
 
@@ -178,16 +178,16 @@ func TestOnlyADigestBecomesAPath(t *testing.T) {
 	for _, digest := range []string{"", "abc", strings.Repeat("A", 64), `..\..\Windows\System32\drivers\etc\hosts`,
 		strings.Repeat("a", 63) + `\`} {
 		if _, err := s.Create(contract.Blob{Digest: digest}); err == nil {
-			t.Errorf("create took %q", digest)
+			t.Errorf("Create accepts %q", digest)
 		}
 		if _, err := s.Open(digest); err == nil {
-			t.Errorf("open took %q", digest)
+			t.Errorf("Open accepts %q", digest)
 		}
 		if _, err := s.Missing([]contract.Blob{{Digest: digest}}); err == nil {
-			t.Errorf("missing took %q", digest)
+			t.Errorf("Missing accepts %q", digest)
 		}
 		if err := s.Drop(digest); err == nil {
-			t.Errorf("drop took %q", digest)
+			t.Errorf("Drop accepts %q", digest)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestVariablesAreFilledIn(t *testing.T) {
 		}
 		commands = append(commands, s.Command)
 	}
-	// The longer name wins, and what was filled in is not looked at again.
+	// The longest matching name is replaced, and a value is not expanded again.
 	want := []string{`C:\k\kubelet.exe --ip=10.0.0.5 --host=IP`, `C:\k\overlay.exe --node win-a`, `C:\k\proxy.exe`}
 	if diff := cmp.Diff(want, commands); diff != "" {
 		t.Error(diff)
@@ -66,7 +66,7 @@ func TestVariablesAreFilledIn(t *testing.T) {
 		t.Errorf("file: %q", content)
 	}
 	if got.Files[0].Access != winos.AccessAdministrators || got.Files[2].Access != winos.AccessInherit {
-		t.Error("access is not by directory")
+		t.Error("the access does not depend on the directory")
 	}
 	if got.Services[0].Environment["A"] != "1" || !contract.IsManaged(got.Services[0].Description) ||
 		len(got.Services[0].Recovery) != 4 {
@@ -84,7 +84,7 @@ func TestBootstrapLeavesOutWhatNeedsANode(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if got.Services[0].Inputs != everything.Services[0].Inputs {
-		t.Error("kubelet would be restarted by the service after bootstrap")
+		t.Error("the daemon would restart kubelet after bootstrap")
 	}
 }
 
@@ -95,16 +95,16 @@ func TestWhatIsNotKnownIsWaitedFor(t *testing.T) {
 	got := plan.Resolve(in)
 	for _, s := range got.Services {
 		if waits := s.Waiting != nil; waits != (s.Name != "kubelet") {
-			t.Errorf("%s: waiting for %v", s.Name, s.Waiting)
+			t.Errorf("%s waits for %v", s.Name, s.Waiting)
 		}
 	}
 	if got.Services[2].Waiting.Reason != contract.ReasonNodePending {
-		t.Errorf("what depends on it waits for %v", got.Services[2].Waiting)
+		t.Errorf("a service that depends on it waits for %v", got.Services[2].Waiting)
 	}
 	in.Node = plan.NodeFields(nil, map[string]string{"{.metadata.name}": "win-a"})
 	if got = plan.Resolve(in); got.Services[1].Waiting != nil ||
 		!strings.HasSuffix(got.Services[1].Command, "--node win-a") {
-		t.Errorf("with a remembered value: %+v", got.Services[1])
+		t.Errorf("with a stored value: %+v", got.Services[1])
 	}
 }
 
@@ -114,7 +114,7 @@ func TestValuesOfTheNodeThatCouldBreakOutAreRefused(t *testing.T) {
 	in.Manifest.Services[1].NodeVariables[0].JSONPath = "{.metadata.annotations.evil}"
 	got := plan.Resolve(in)
 	if p := got.Services[1].Waiting; p == nil || p.Reason != contract.ReasonManifestInvalid {
-		t.Errorf("got %v with command %q", p, got.Services[1].Command)
+		t.Errorf("got %v with the command %q", p, got.Services[1].Command)
 	}
 }
 
@@ -132,11 +132,11 @@ func TestInputsChangeWithEverythingThatAProcessReads(t *testing.T) {
 		"its environment": func(in *plan.Input) { in.Manifest.EnvironmentVars = nil },
 	} {
 		if inputs(change) == same {
-			t.Errorf("%s changed, and the inputs did not", name)
+			t.Errorf("%s changed, but the inputs did not", name)
 		}
 	}
 	if inputs(func(in *plan.Input) { in.Manifest.Files[2].Content = "z" }) != same {
-		t.Error("a file that it does not read changed its inputs")
+		t.Error("a file that the service does not read changed its inputs")
 	}
 }
 
@@ -156,7 +156,7 @@ func TestWhatIsConfidentialIsPartOfTheTarget(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"A": "1", "Https_Proxy": "secret"}, got.Environment); diff != "" {
 		t.Error(diff)
 	}
-	// A variable that we set earlier and deleted may still be in the service manager's own environment.
+	// A variable that the daemon set earlier and deleted may still be in the service manager's own environment.
 	if diff := cmp.Diff(map[string]string{"A": "1", "Https_Proxy": "secret", "HTTP_PROXY": ""},
 		got.Services[0].Environment); diff != "" {
 		t.Error(diff)
@@ -167,11 +167,11 @@ func TestWhatIsConfidentialIsPartOfTheTarget(t *testing.T) {
 	}
 	for _, f := range got.Files[len(got.Files)-2:] {
 		if f.Access != winos.AccessAdministrators {
-			t.Errorf("%s may be read by others", f.Path)
+			t.Errorf("users may read %s", f.Path)
 		}
 	}
 	if got.RegistryUnknown {
-		t.Error("something is said to be unknown")
+		t.Error("a value is reported as unknown")
 	}
 }
 

@@ -57,11 +57,11 @@ func TestFactsOfAHost(t *testing.T) {
 	values := plan.HostFacts(t.Context(), m.Host(), contract.HybridOverlayNetwork,
 		map[contract.Fact]string{contract.FactNodeIP: "10.9.9.9", contract.FactAWSHostname: ""})
 	if value, problem := values(contract.FactNodeIP); problem != nil || value != "10.9.9.9" {
-		t.Errorf("a fact that was told: %q, %v", value, problem)
+		t.Errorf("a fact that is already known: %q, %v", value, problem)
 	}
 	if value, problem := values(contract.FactAWSHostname); problem == nil ||
 		problem.Reason != contract.ReasonMetadataUnavailable {
-		t.Errorf("a name by a cloud that is none: %q, %v", value, problem)
+		t.Errorf("the name from an unknown cloud: %q, %v", value, problem)
 	}
 	m.SetMetadata(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Metadata-Flavor", "Google")
@@ -69,7 +69,7 @@ func TestFactsOfAHost(t *testing.T) {
 	}), false)
 	if value, problem := plan.HostFacts(t.Context(), m.Host(), contract.HybridOverlayNetwork, nil)(contract.FactGCPHostname); problem != nil ||
 		value != "win-a.c.project.internal" {
-		t.Errorf("a name by Google: %q, %v", value, problem)
+		t.Errorf("the name from Google: %q, %v", value, problem)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// aws answers as version 2 of Amazon's service does, which knows no answer without a token.
+// aws simulates version 2 of Amazon's service, which answers only requests with a token.
 func aws(name string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /latest/api/token", func(w http.ResponseWriter, r *http.Request) {
@@ -110,7 +110,7 @@ func TestNamesByTheCloud(t *testing.T) {
 				t.Errorf("got %v, want %s", err, c.reason)
 			}
 			if err != nil && strings.Contains(err.Error(), "a-token") {
-				t.Errorf("the token is in %v", err)
+				t.Errorf("the error has the token: %v", err)
 			}
 		})
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// wanted is a runtime, a kubelet on top of it, and a proxy on top of that, with a file for kubelet.
+// wanted returns a desired state with three services: a runtime, kubelet, which depends on it, and a proxy, which
+// depends on kubelet. kubelet has a file.
 func wanted() plan.Desired {
 	service := func(name, inputs string, dependencies ...string) plan.Service {
 		return plan.Service{Inputs: inputs, ServiceConfig: winos.ServiceConfig{
@@ -266,7 +267,7 @@ func TestSteps(t *testing.T) {
 			for _, s := range plan.Diff(w.want, w.have, w.was).Steps {
 				got = append(got, string(s.Kind)+" "+s.Name)
 				if s.Why == "" {
-					t.Errorf("%s %s does not say why", s.Kind, s.Name)
+					t.Errorf("%s %s has no explanation", s.Kind, s.Name)
 				}
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {

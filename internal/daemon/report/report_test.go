@@ -22,7 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// secret is uploaded wherever a node could have one.
+// secret is in every place where a node could have a secret.
 const secret = "hunter2-do-not-tell"
 
 func newMachine(t *testing.T) *sim.Machine {
@@ -35,7 +35,7 @@ func newMachine(t *testing.T) *sim.Machine {
 	return m
 }
 
-// node makes a machine a node as far as the state file and the service manager say.
+// node makes a machine look like a node in the state file and in the service manager.
 func node(t *testing.T, m *sim.Machine) {
 	t.Helper()
 	host := m.Host()
@@ -115,17 +115,17 @@ func TestA75_TheReportNamesWhatANodeHasAndNoSecret(t *testing.T) {
 	s := found.State
 	if found.Node != "win-a" || s.Revision != "2" || s.Before != "1" || s.Failed != "3" || s.Verified || s.Files != 1 ||
 		s.Certificates != 1 || s.Variables != 1 || !strings.HasPrefix(s.Why, string(contract.ReasonServiceFailed)) {
-		t.Errorf("it says of the state %+v", s)
+		t.Errorf("the report of the state is %+v", s)
 	}
 	if len(found.Routes) < 2 || len(found.Addresses) == 0 {
-		t.Errorf("it lacks routes or addresses:\n%s", text)
+		t.Errorf("the report lacks routes or addresses:\n%s", text)
 	}
 	if want := (contract.ReportedNetwork{Name: contract.HybridOverlayNetwork, Subnet: "10.132.1.0/24",
 		ManagementIP: "10.0.0.5", VNI: 4097}); len(found.Networks) != 1 || found.Networks[0] != want {
 		t.Errorf("the networks are %+v, want %+v", found.Networks, want)
 	}
 	if len(m.Processes()) != before || m.Starts().PowerShell != 0 {
-		t.Error("it started a process")
+		t.Error("the report started a process")
 	}
 }
 
@@ -164,11 +164,11 @@ func TestA51_TheReportIsBoundedWhateverThingsAreCalled(t *testing.T) {
 	text, err := report.Encode(r)
 	if err != nil || len(text) > contract.MaxReport || bytes.Contains(text, []byte("\x1b")) ||
 		bytes.Contains(text, []byte("\\u001b")) {
-		t.Errorf("it has %d bytes, or is what a terminal obeys: %v", len(text), err)
+		t.Errorf("the report has %d bytes, or control characters for terminals: %v", len(text), err)
 	}
 }
 
-// counted counts what is written, and may refuse it.
+// counted counts writes, and may refuse them.
 type counted struct {
 	winos.Files
 	writes atomic.Int64
@@ -204,7 +204,7 @@ func TestA75_TheReportIsWrittenAtOnceAtNewsAndSeldomOtherwise(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if got := files.writes.Load(); got != want {
-				t.Errorf("%s: it was written %d times, want %d", when, got, want)
+				t.Errorf("%s: the report was written %d times, want %d", when, got, want)
 			}
 		}
 		expect(1, "at the start")
@@ -213,7 +213,7 @@ func TestA75_TheReportIsWrittenAtOnceAtNewsAndSeldomOtherwise(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		expect(2, "at news")
 		if last := report.Last(host.Files); last == nil || last.Phase != "Applying" {
-			t.Errorf("it says of the last pass %+v", last)
+			t.Errorf("the last pass is reported as %+v", last)
 		}
 		for range 60 {
 			w.Tell(contract.Reconciled{Phase: "Applying"})
@@ -227,17 +227,17 @@ func TestA75_TheReportIsWrittenAtOnceAtNewsAndSeldomOtherwise(t *testing.T) {
 		files.inUse.Store(false)
 		time.Sleep(5 * time.Minute)
 		if last := report.Last(host.Files); last == nil || last.Phase != "Steady" {
-			t.Errorf("it says of the last pass %+v", last)
+			t.Errorf("the last pass is reported as %+v", last)
 		}
 		if _, err := host.Files.Stat(contract.PathReport + ".tmp"); err == nil {
-			t.Error("a write left something behind")
+			t.Error("a write left a file behind")
 		}
 		stop()
 		<-done
 	})
 }
 
-// written has a machine write its report once.
+// written lets a machine write its report once.
 func written(t *testing.T, m *sim.Machine) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -253,7 +253,7 @@ func written(t *testing.T, m *sim.Machine) {
 	})
 }
 
-// Any local user may make files below C:\var\log.
+// Any local user may create files below C:\var\log.
 func TestAReportIsNobodyElsesWhoeverMadeAFileInItsPlace(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -288,7 +288,7 @@ func TestA51_NoMoreThanAReportIsReadWhoeverWroteIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if last := report.Last(m.Host().Files); (last != nil) != want {
-			t.Errorf("of %d bytes it reads %+v", size, last)
+			t.Errorf("a file of %d bytes is read as %+v", size, last)
 		}
 	}
 }
@@ -298,7 +298,7 @@ type silent struct{ winos.Services }
 
 func (silent) Get(ctx context.Context, _ string) (winos.Service, error) {
 	<-ctx.Done()
-	return winos.Service{}, errors.New("it does not answer")
+	return winos.Service{}, errors.New("the service manager does not answer")
 }
 
 func TestA75_WhatDoesNotAnswerCostsItsOwnPartOfTheReport(t *testing.T) {

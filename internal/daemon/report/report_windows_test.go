@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// The machine itself is looked at, and not changed.
+// This test reads the real machine, and does not change it.
 func TestTheReportOfThisMachine(t *testing.T) {
 	t.Parallel()
 	text, err := report.Encode(report.Look(t.Context(), winos.New(), "1"))
@@ -22,12 +22,12 @@ func TestTheReportOfThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, what := range found.Unread {
-		// There may be no host network service, and this machine is no node.
+		// The machine may have no host network service, and is no node.
 		if !strings.HasPrefix(what, "network ") && !strings.HasPrefix(what, "state file: ") {
 			t.Error(what)
 		}
 	}
 	if len(found.Addresses) == 0 || len(found.Routes) == 0 || len(found.Services) == 0 {
-		t.Errorf("it lacks something:\n%s", text)
+		t.Errorf("the report lacks something:\n%s", text)
 	}
 }

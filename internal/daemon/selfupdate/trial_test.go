@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// The reconcile loop of such a daemon listens to nothing.
+// The reconcile loop of this daemon hangs, and does not react to its context.
 func TestADaemonThatHangsOnTrialEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestADaemonThatHangsOnTrialEndsAtItsDeadline(t *testing.T) {
 			return nil
 		})
 		if !errors.Is(err, selfupdate.ErrLate) || time.Since(began) != 8*time.Minute {
-			t.Errorf("it ends after %s, %v", time.Since(began), err)
+			t.Errorf("the daemon ended after %s, %v", time.Since(began), err)
 		}
 		if err = machine.Close(); err != nil {
 			t.Error(err)

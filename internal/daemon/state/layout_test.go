@@ -76,7 +76,7 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 				return
 			}
 			if stateFile.Directories.Has(contract.DirK) != c.want.made {
-				t.Errorf("the state file says %v", stateFile.Directories)
+				t.Errorf("the state file has %v", stateFile.Directories)
 			}
 			info, err := f.Stat(contract.DirK)
 			if err != nil || info.Access != winos.AccessAdministrators {
@@ -86,7 +86,7 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 	}
 }
 
-// Nobody else has such a store.
+// Only this daemon creates such a store, so the directory is its own.
 func TestAStateFileThatWasLostIsBegunAnewWithOurDirectoriesInTheRoot(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(f winos.Files) error{
@@ -143,21 +143,21 @@ func TestOnlyDirectoriesThatWereNotThereAreNoted(t *testing.T) {
 	}
 	for _, dir := range []string{`C:\var`, `C:\var\lib`} {
 		if stateFile.Directories.Has(dir) {
-			t.Errorf("%s was there before", dir)
+			t.Errorf("%s existed before", dir)
 		}
 	}
 	for _, dir := range []string{`C:\var\lib\kubelet`, `C:\k\etc\kubernetes\manifests`, `C:\K\ETC`, `C:\Temp`} {
 		if !stateFile.Directories.Has(dir) {
-			t.Errorf("%s is not noted", dir)
+			t.Errorf("%s is not recorded", dir)
 		}
 	}
 	if slices.Index(stateFile.Directories, `C:\var\lib\kubelet`) >
 		slices.Index(stateFile.Directories, `C:\var\lib\kubelet\pki`) {
-		t.Error("a directory is noted before its parent")
+		t.Error("a directory is recorded before its parent")
 	}
 }
 
-// Whoever may write where CNI plugins keep addresses could take all of them.
+// A user who can write to the directory with the CNI plugins' addresses could use up all addresses.
 func TestOrdinaryUsersDoNotReachWhatCNIPluginsKeep(t *testing.T) {
 	t.Parallel()
 	f := files(t)
@@ -172,6 +172,6 @@ func TestOrdinaryUsersDoNotReachWhatCNIPluginsKeep(t *testing.T) {
 		t.Errorf("%+v, %v", info, err)
 	}
 	if !slices.Contains(state.Private(stateFile), state.DirCNIState) {
-		t.Error("its rights are not restored")
+		t.Error("the access rights are not restored")
 	}
 }

@@ -48,7 +48,7 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 		t.Error("a fresh host has a state file")
 	}
 	if err := stateFile.Save(); err != nil || stateFile.Exists() {
-		t.Errorf("an empty state was written, %v", err)
+		t.Errorf("an empty state file was written, %v", err)
 	}
 	before := "http://before"
 	stateFile.NodeName, stateFile.Revision.Name = "win-a", "1"
@@ -56,7 +56,7 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	stateFile.Directories.Add(strings.ToUpper(contract.DirTLS))
 	stateFile.Files.Add(contract.PathKubelet)
 	stateFile.TouchVariable("HTTP_PROXY", &before)
-	stateFile.TouchVariable("http_proxy", nil) // the second change is not what was before
+	stateFile.TouchVariable("http_proxy", nil) // the second change must not replace the saved value
 	stateFile.SetService("kubelet", state.Start{Inputs: "x", NotPID: 7})
 	stateFile.Confidential = []byte{0, 1, 0xff}
 	if err := stateFile.Save(); err != nil {
@@ -74,7 +74,7 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 		t.Errorf("%+v, %v", info, err)
 	}
 	if err = again.Erase(); err != nil || open(t, f).Exists() {
-		t.Errorf("it is still there, %v", err)
+		t.Errorf("the file still exists, %v", err)
 	}
 }
 
@@ -166,6 +166,6 @@ func TestServicesInheritADeletedVariableUntilTheNextBoot(t *testing.T) {
 	stateFile.NoteVariable("HTTP_PROXY", "boot-7", false)
 	stateFile.NoteVariable("HTTP_PROXY", "boot-7", true)
 	if v := stateFile.Environment["http_proxy"]; v.SetIn != "boot-6" || v.RemovedIn != "" {
-		t.Errorf("set again in the boot in which it was removed: %+v; the service manager still has it", v)
+		t.Errorf("the variable was set again before a reboot: %+v; the service manager still has the old one", v)
 	}
 }

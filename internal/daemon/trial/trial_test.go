@@ -95,7 +95,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// A process that must end goes on with nothing, and what failed is never noted as what holds.
+// If the process must end, no other step may follow. A revision that failed must never be recorded as held.
 func TestNextWhateverElseIsKnown(t *testing.T) {
 	t.Parallel()
 	why := contract.NewProblem(contract.ReasonServiceFailed, "it ended")
@@ -118,7 +118,7 @@ func TestNextWhateverElseIsKnown(t *testing.T) {
 		case got == trial.RollBack && (f.HasHeld || !f.HasPrevious || f.Why() == nil):
 			t.Errorf("%+v: %s", f, got)
 		case f.IsLooked && (got == trial.Apply || got == trial.Repair || got == trial.Try):
-			t.Errorf("%+v: %s: this does not end", f, got)
+			t.Errorf("%+v: %s: the process does not end", f, got)
 		}
 	}
 }

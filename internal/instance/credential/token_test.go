@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Whoever clears the finalizer of an instance by hand leaves no Secret of its behind.
+// If a user removes the finalizer of an instance by hand, its Secret must be deleted as well.
 func TestTheSecretOfAJoinGoesWithItsInstance(t *testing.T) {
 	t.Parallel()
 	clients := fake.NewClientset()
@@ -44,14 +44,16 @@ func TestTheSecretOfAJoinGoesWithItsInstance(t *testing.T) {
 	}
 }
 
-// The user data keeps its token until half of the token's time is over, and a Machine may boot with the one before.
+// The user data keeps its token until half of the token's time is over. A Machine may still boot with the previous
+// token.
 func TestA88_TheTokenOfMachinesIsReplacedInTime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	clients, made := fake.NewClientset(), 0
 	clients.PrependReactor("create", "serviceaccounts", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		made++
-		request := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest) //nolint:forcetypeassert // it creates tokens
+		// The client creates tokens.
+		request := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest) //nolint:forcetypeassert
 		if bound := request.Spec.BoundObjectRef; bound == nil || bound.Name != contract.MachinesJoinSecret {
 			t.Errorf("the token is bound to %v", bound)
 		}
@@ -60,10 +62,11 @@ func TestA88_TheTokenOfMachinesIsReplacedInTime(t *testing.T) {
 		return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
 			Token: "e30." + claims + ".e30", ExpirationTimestamp: metav1.NewTime(now.Add(lifetime))}}, nil
 	})
-	// The API server turns stringData into data.
+	// The API server converts stringData to data.
 	clients.PrependReactor("patch", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		var patch corev1.Secret
-		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch); err != nil { //nolint:forcetypeassert // it is a patch
+		// The action is a patch.
+		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch); err != nil { //nolint:forcetypeassert
 			return true, nil, err
 		}
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.MachinesJoinSecret},

@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// FuzzAnnotations simulates a hostile daemon or kubelet that writes any text in the fields that the operator reads.
-// The text in logs, events and the status must be short, and its reason must be a reason of ours.
+// FuzzAnnotations simulates a hostile daemon or kubelet that writes any text into the fields that the operator reads.
+// The text in logs, events and the status must be short, and the reason must be a known reason.
 func FuzzAnnotations(f *testing.F) {
 	const version = "0.1.0-0123456789"
 	f.Add("DiskFull: revision "+version+": no room", version)
@@ -25,7 +25,7 @@ func FuzzAnnotations(f *testing.F) {
 		texts := []string{journey.ApplyStatus(node), journey.Follows(node, version).Problem.Detail}
 		if why := refused(node, version); why != nil {
 			if !why.Reason.Known() {
-				t.Errorf("the reason %.80q is none of ours", why.Reason)
+				t.Errorf("the reason %.80q is unknown", why.Reason)
 			}
 			texts = append(texts, why.Error())
 		}

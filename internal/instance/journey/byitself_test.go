@@ -35,7 +35,8 @@ func reached(t *testing.T, instance *v1alpha1.WindowsInstance, session *Session,
 	return access.Dial(t.Context(), instance, session)
 }
 
-// A command for a host that is to be removed would be of no use: it gets no certificate any longer.
+// If an instance is being removed, a join command for its host would be useless, because the host gets no certificate
+// any more.
 func TestA86_ARemovalWithoutAHostSaysSo(t *testing.T) {
 	t.Parallel()
 	instance := &v1alpha1.WindowsInstance{}

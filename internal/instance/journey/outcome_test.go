@@ -37,7 +37,7 @@ func TestOnlyARefusedWriteIsTriedAgainLate(t *testing.T) {
 			t.Parallel()
 			after := journey.RetryWrite(fmt.Errorf("cordoning: %w", test.err)).After
 			if late := after > 10*time.Second; late != test.late || after < journey.CallRetry {
-				t.Errorf("it is tried again after %s", after)
+				t.Errorf("retried after %s", after)
 			}
 		})
 	}

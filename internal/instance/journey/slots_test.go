@@ -17,21 +17,21 @@ func TestSlotsAreGivenInOrder(t *testing.T) {
 	slots := journey.NewSlots(1, func(id types.UID) { woken = append(woken, id) })
 	for range 2 {
 		if !slots.Acquire("a") {
-			t.Fatal("the first one got no slot, or lost it by asking again")
+			t.Fatal("the first host got no slot, or lost it with a second request")
 		}
 	}
 	if slots.Acquire("b") || slots.Acquire("c") {
-		t.Fatal("a second slot was given")
+		t.Fatal("a second slot was assigned")
 	}
 	slots.Release("a")
 	if !slices.Equal(woken, []types.UID{"b"}) {
-		t.Fatalf("woken %v, want the first waiter", woken)
+		t.Fatalf("triggered %v, want the first waiting host", woken)
 	}
 	if slots.Acquire("c") {
-		t.Fatal("a later waiter overtook an earlier one")
+		t.Fatal("a later host got the slot before an earlier one")
 	}
 	if !slots.Acquire("b") {
-		t.Fatal("the first waiter got no slot")
+		t.Fatal("the first waiting host got no slot")
 	}
 }
 
@@ -68,7 +68,7 @@ func TestSlotsUnderRandomUse(t *testing.T) {
 		if slots.Acquire(id) {
 			held[id] = true
 		} else if held[id] {
-			t.Fatalf("%s lost its slot by asking again", id)
+			t.Fatalf("%s lost its slot with a second request", id)
 		}
 		if len(held) > limit || slots.Held() != len(held) {
 			t.Fatalf("%d holders (%d counted), limit %d", len(held), slots.Held(), limit)
@@ -91,6 +91,6 @@ func TestSlotsUnderRandomUse(t *testing.T) {
 		}
 	}
 	if got == 0 {
-		t.Fatal("nobody gets a slot any more")
+		t.Fatal("no host gets a slot any more")
 	}
 }

@@ -39,7 +39,7 @@ func TestTheCacheKeepsNoImagesAndVolumesOfANode(t *testing.T) {
 	}
 }
 
-// Each address also uses an entry of an index.
+// The cache keeps few addresses, because each one also uses an index entry.
 func TestAKubeletFillsTheCacheWithFewAddresses(t *testing.T) {
 	t.Parallel()
 	addresses := []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: strings.Repeat("x", 254)},

@@ -32,10 +32,10 @@ func TestStandinsMakeACompletePayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(m, d.Manifest()); diff != "" {
-		t.Errorf("what is read differs from what was written:\n%s", diff)
+		t.Errorf("the payload that was read is different:\n%s", diff)
 	}
 	if err = m.Joinable(); err != nil || len(m.Missing) != 0 {
-		t.Errorf("stand-ins lack something: %v, %v", err, m.Missing)
+		t.Errorf("the test payload is incomplete: %v, %v", err, m.Missing)
 	}
 	if len(m.Files) != len(payload.Parts()) || len(m.Blobs()) != len(payload.Parts()) {
 		t.Errorf("%d files with %d blobs, want %d of each", len(m.Files), len(m.Blobs()), len(payload.Parts()))
@@ -89,7 +89,7 @@ func TestStandinsAreTheSameEveryTimeAndDifferByVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(left) != len(next.Files) {
-		t.Errorf("%d blobs are left of %d: an older payload is not cleaned away", len(left), len(next.Files))
+		t.Errorf("%d blobs of %d exist: the older payload was not removed", len(left), len(next.Files))
 	}
 }
 
@@ -108,7 +108,7 @@ func TestADirectoryHasTheBlobsOfItsManifest(t *testing.T) {
 		t.Errorf("%d blobs of %d files", len(blobs), len(m.Files))
 	}
 	if _, err = d.Select([]contract.Blob{{Digest: strings.Repeat("0", 64)}}); err == nil {
-		t.Error("a blob that is not there is selected")
+		t.Error("a missing blob is selected")
 	}
 }
 
@@ -166,7 +166,7 @@ func TestOpenDirRefuses(t *testing.T) {
 			_, err := payload.OpenDir(dir)
 			problem, found := contract.AsProblem(err)
 			if !found || problem.Reason != contract.ReasonPayloadMissing {
-				t.Errorf("answered %v, want PayloadMissing", err)
+				t.Errorf("returned %v, want PayloadMissing", err)
 			}
 		})
 	}
@@ -182,7 +182,8 @@ func place(t *testing.T, path, content string) {
 	}
 }
 
-// The operator's init container copies a payload this way, and does it again when the pod's sandbox is created again.
+// The operator's init container copies the payload this way. If the pod's sandbox is created again, the copy is
+// repeated.
 func TestA61_ACopyIsTheSamePayloadAlsoAfterAnInterruptedOne(t *testing.T) {
 	t.Parallel()
 	dir, want := standins(t)
@@ -215,11 +216,11 @@ func TestA61_ACopyIsTheSamePayloadAlsoAfterAnInterruptedOne(t *testing.T) {
 			}
 			for _, f := range want.Files {
 				if b, _ := opened.Blob(f.Digest); contract.Digest([]byte(read(t, b))) != f.Digest {
-					t.Errorf("%s has another content", f.Name)
+					t.Errorf("the content of %s is different", f.Name)
 				}
 			}
 			if left, err := os.ReadDir(payload.BlobPath(to, "")); err != nil || len(left) != len(want.Blobs()) {
-				t.Errorf("%d files are there for %d blobs, %v", len(left), len(want.Blobs()), err)
+				t.Errorf("%d files for %d blobs, %v", len(left), len(want.Blobs()), err)
 			}
 		})
 	}
@@ -233,10 +234,10 @@ func TestA61_ADamagedPayloadIsNotCopied(t *testing.T) {
 	_, err := Copy(dir, to)
 	problem, found := contract.AsProblem(err)
 	if !found || problem.Reason != contract.ReasonPayloadCorrupt || !strings.Contains(err.Error(), victim.Name) {
-		t.Errorf("answered %v, want PayloadCorrupt about %s", err, victim.Name)
+		t.Errorf("returned %v, want PayloadCorrupt about %s", err, victim.Name)
 	}
 	if _, err = payload.OpenDir(to); err == nil {
-		t.Error("a part of a payload passes for one")
+		t.Error("a part of a payload is accepted as complete")
 	}
 	if _, err = Copy(t.TempDir(), to); err == nil {
 		t.Error("a directory without a payload is copied")
@@ -267,12 +268,12 @@ func TestBuilderSaysWhatIsLacking(t *testing.T) {
 		{Name: payload.NameCSIProxy, Feature: payload.FeatureStorage, Reason: "not supplied"},
 	}
 	if diff := cmp.Diff(want, m.Missing); diff != "" {
-		t.Errorf("missing differs:\n%s", diff)
+		t.Errorf("the missing files are different:\n%s", diff)
 	}
 	problem, found := contract.AsProblem(m.Joinable())
 	if !found || problem.Reason != contract.ReasonPayloadMissing || !strings.Contains(problem.Detail, payload.NameKubelet) ||
 		strings.Contains(problem.Detail, payload.NameCSIProxy) {
-		t.Errorf("joinable answered %v, want PayloadMissing about %s only", problem, payload.NameKubelet)
+		t.Errorf("Joinable returned %v, want PayloadMissing about %s only", problem, payload.NameKubelet)
 	}
 }
 
@@ -283,7 +284,7 @@ func TestBuilderRefusesStrangersAndRepeats(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err = b.Add("calc.exe", "v1", "", strings.NewReader("x")); err == nil {
-		t.Error("a file that is no part is added")
+		t.Error("a file that is no part of a payload is added")
 	}
 	if _, err = b.Add(payload.NameKubelet, "v1", "", strings.NewReader("x")); err != nil {
 		t.Error(err)
