@@ -136,7 +136,7 @@ func (c *Core) untilHealthy(ctx context.Context, address string) error {
 			select {
 			case err := <-c.ended:
 				c.ended <- err
-				return false, fmt.Errorf("they ended: %w", err)
+				return false, fmt.Errorf("the core controllers ended: %w", err)
 			default:
 			}
 			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", http.NoBody)

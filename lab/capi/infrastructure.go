@@ -35,7 +35,7 @@ var crds []byte
 
 // InfrastructureGroup is the API group of the lab's infrastructure provider: LabCluster, LabControlPlane, LabMachine
 // and LabMachineTemplate. They have no fields that a user sets, except spec.neverBoots of a LabMachine. A
-// LabControlPlane stands for the control plane of the lab, which is there already.
+// LabControlPlane represents the lab's existing control plane.
 const InfrastructureGroup = "infrastructure.cluster.x-k8s.io"
 
 // machineFinalizer keeps a LabMachine until its host is off.
@@ -140,7 +140,7 @@ func (i *Infrastructure) cluster(ctx context.Context, r reconcile.Request, serve
 	return i.provisioned(ctx, c)
 }
 
-// controlPlane reports that a control plane is there.
+// controlPlane reports that the lab's control plane is ready.
 func (i *Infrastructure) controlPlane(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	c := Object(InfrastructureGroup, "v1", "LabControlPlane", r.Namespace, r.Name)
 	patch := client.RawPatch(types.MergePatchType,

@@ -1,4 +1,5 @@
-// Package clock makes the times of a clock that is set while a program runs. Tests use it in place of the wall clock.
+// Package clock creates times as a program sees them after its computer's clock was set. Tests use it instead of the
+// wall clock.
 package clock
 
 import (
@@ -6,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// words are how package time keeps a time with two readings: a flag, 33 bits of seconds since 1885 and 30 bits of
-// nanoseconds are the wall clock's; ext is the monotonic one.
+// words is the internal representation of time.Time. wall contains a flag, 33 bits of seconds since 1885 and 30 bits of
+// nanoseconds: the wall clock. ext is the monotonic clock.
 type words struct {
 	wall uint64
 	ext  int64
@@ -21,10 +22,11 @@ const (
 
 func wordsOf(t *time.Time) *words { return (*words)(unsafe.Pointer(t)) }
 
-// At is the present time as a clock reads it that was set to a whole second: the monotonic reading stays.
+// At returns the current time after the clock was set to a wall time of whole seconds. The monotonic reading stays.
 func At(wall time.Time) time.Time {
 	t := time.Now()
-	since1885 := uint64(wall.Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()) //nolint:gosec // is later
+	// Wall is later than 1885.
+	since1885 := uint64(wall.Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()) //nolint:gosec
 	w := wordsOf(&t)
 	w.wall, w.loc = hasMonotonic|since1885<<secondsShift, nil
 	if !t.Round(0).Equal(wall) {
@@ -33,10 +35,11 @@ func At(wall time.Time) time.Time {
 	return t
 }
 
-// Set is a time as the same clock reads it after it was set forward, or back: the monotonic reading stays.
+// Set returns a time after the clock was set forward by a duration, or back by a negative one. The monotonic reading
+// stays.
 func Set(t time.Time, forward time.Duration) time.Time {
 	moved := t
-	wordsOf(&moved).wall += uint64(forward/time.Second) << secondsShift //nolint:gosec // wraps if it is negative
+	wordsOf(&moved).wall += uint64(forward/time.Second) << secondsShift //nolint:gosec // wraps if forward is negative
 	if moved.Sub(t) != 0 || !moved.Round(0).Equal(t.Round(0).Add(forward)) {
 		panic("package time keeps its readings otherwise: " + moved.String())
 	}

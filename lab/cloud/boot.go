@@ -75,7 +75,7 @@ func (s Setup) laterBoots(ctx context.Context, host *fleet.Host) {
 		files := host.Machine.Host().Files
 		authorized, err := winos.ReadFile(files, sim.AuthorizedKeysPath)
 		if err != nil {
-			authorized = nil // it was deleted
+			authorized = nil // a user has deleted the file
 		}
 		// this can only fail on a full disk, and then the keys stay unchanged
 		_ = sshd.Authorize(files, s.again(authorized)...)

@@ -164,7 +164,7 @@ func phase(want string) func(*machinev1beta1.Machine) error {
 	}
 }
 
-// booted waits until the host of a Machine has booted.
+// booted waits until the host of a Machine has booted, and returns the host.
 func (s *site) booted(t *testing.T, machine string) *fleet.Host {
 	t.Helper()
 	var host *fleet.Host
@@ -229,7 +229,7 @@ func (s *site) liveAndDie(t *testing.T) {
 	machines := s.machines(t, "live", 2, phase(machinev1beta1.PhaseProvisioned))
 	for _, m := range machines {
 		if owner := metav1.GetControllerOf(&m); owner == nil || owner.UID != set.UID {
-			t.Errorf("machine %s belongs to %v", m.Name, owner)
+			t.Errorf("machine %s has the owner %v", m.Name, owner)
 		}
 		host := s.booted(t, m.Name)
 		if err := login(host, s.key, s.hostKey); err != nil {
@@ -268,7 +268,7 @@ func (s *site) liveAndDie(t *testing.T) {
 	s.shrink(t, set, machines)
 }
 
-// shrink removes one Machine after the other, the marked one first.
+// shrink scales a set down step by step. It must delete the marked Machine first.
 func (s *site) shrink(t *testing.T, set *machinev1beta1.MachineSet, machines []machinev1beta1.Machine) {
 	t.Helper()
 	marked, other := machines[1], machines[0]
@@ -285,13 +285,13 @@ func (s *site) shrink(t *testing.T, set *machinev1beta1.MachineSet, machines []m
 	}
 	left := s.machines(t, set.Name, 1, phase(machinev1beta1.PhaseRunning))
 	if left[0].Name != other.Name {
-		t.Error("the machine that was marked stayed")
+		t.Error("the marked machine was not deleted")
 	}
 	if err := login(host, s.key, s.hostKey); err == nil {
-		t.Error("the host of a machine that is gone answers")
+		t.Error("the host of a deleted machine still answers")
 	}
 	if err := s.Get(t.Context(), client.ObjectKey{Name: host.Name}, &corev1.Node{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the node of a machine that is gone: %v", err)
+		t.Errorf("the node of a deleted machine still exists: %v", err)
 	}
 	if err := s.Delete(t.Context(), &left[0]); err != nil {
 		t.Fatal(err)
@@ -312,13 +312,13 @@ func (s *site) birth(t *testing.T) {
 	s.make(t, cloud.NewMachineSet(configv1.AWSPlatformType, "after", 1))
 	after := s.machines(t, "after", 1, phase(machinev1beta1.PhaseProvisioned))[0].Name
 	if err := login(s.booted(t, after), s.key, s.hostKey); err != nil {
-		t.Errorf("a new machine: %v", err)
+		t.Errorf("logging in to a new machine with the new key: %v", err)
 	}
 	if err := login(host, s.key, oldHostKey); err == nil {
-		t.Error("a new key reached a machine that was there")
+		t.Error("an existing machine accepts the new key")
 	}
 	if err := login(host, oldKey, oldHostKey); err != nil {
-		t.Errorf("an old machine: %v", err)
+		t.Errorf("logging in to an existing machine with the old key: %v", err)
 	}
 }
 
@@ -364,12 +364,12 @@ func (s *site) faults(t *testing.T) {
 			})[0]
 			if !test.boots {
 				if _, ok := s.cloud.Host(m.Name); ok {
-					t.Error("it booted")
+					t.Error("the host booted, but it must not")
 				}
 				return
 			}
 			if err := login(s.booted(t, m.Name), s.key, s.hostKey); (err == nil) != test.lets {
-				t.Errorf("it accepts the login: %v", err)
+				t.Errorf("the host accepts the login: %v", err)
 			}
 		})
 	}
@@ -398,7 +398,8 @@ func (s *site) oneAddress(t *testing.T) {
 	got := s.machines(t, "second", 1, phase(machinev1beta1.PhaseProvisioned))[0]
 	if got.Status.Addresses[0].Address != first.Status.Addresses[0].Address ||
 		*got.Spec.ProviderID == *first.Spec.ProviderID {
-		t.Errorf("the second has %v and %s", got.Status.Addresses, *got.Spec.ProviderID)
+		t.Errorf("the second machine has the addresses %v and the provider ID %s", got.Status.Addresses,
+			*got.Spec.ProviderID)
 	}
 	if err := login(s.booted(t, first.Name), s.key, s.hostKey); err != nil {
 		t.Error(err)

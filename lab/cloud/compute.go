@@ -43,9 +43,9 @@ type instance struct {
 	// gone is closed when the instance has ended completely.
 	gone chan struct{}
 
-	address netip.Addr // not valid until the cloud has given one
+	address netip.Addr // invalid until the cloud has assigned an address
 	host    *fleet.Host
-	err     error // why it has no host
+	err     error // the reason why the instance has no host
 }
 
 func newCompute(options Options, changed func(types.NamespacedName)) *compute {
@@ -60,7 +60,7 @@ func (c *compute) launch(ctx context.Context, machine *machinev1beta1.Machine, u
 	if c.instances[machine.UID] != nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it lives until it is terminated
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the instance runs until it is terminated
 	options, setup := c.options.host(machine, userData)
 	c.launched++
 	i := &instance{
@@ -107,7 +107,7 @@ func (c *compute) run(ctx context.Context, i *instance, wanted string, options f
 	host, err := c.boot(ctx, lease, options, i.providerID)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = nil // it was terminated before it was up
+			err = nil // the instance was terminated before it booted
 		}
 		return errors.Join(err, lease.Release())
 	}

@@ -41,7 +41,7 @@ func (m *machines) retire(ctx context.Context, machine *machinev1beta1.Machine) 
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if len(machine.Spec.LifecycleHooks.PreDrain) > 0 {
-		return reconcile.Result{}, nil // its removal is an event
+		return reconcile.Result{}, nil // the end of the last hook triggers another reconcile
 	}
 	node, err := m.own(ctx, machine)
 	if err != nil {
@@ -74,12 +74,12 @@ func (m *machines) retire(ctx context.Context, machine *machinev1beta1.Machine) 
 // own returns the Node of a Machine, or nil.
 func (m *machines) own(ctx context.Context, machine *machinev1beta1.Machine) (*corev1.Node, error) {
 	if machine.Status.NodeRef == nil {
-		return nil, nil //nolint:nilnil // it never became a node
+		return nil, nil //nolint:nilnil // the Machine never became a node
 	}
 	node := &corev1.Node{}
 	err := m.Get(ctx, client.ObjectKey{Name: machine.Status.NodeRef.Name}, node)
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // it is gone already
+		return nil, nil //nolint:nilnil // the Node is already deleted
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the node of machine %s: %w", machine.Name, err)

@@ -39,7 +39,7 @@ func (m *machines) Reconcile(ctx context.Context, request reconcile.Request) (re
 		return m.retire(ctx, machine)
 	}
 	if ptr.Deref(machine.Status.Phase, "") == machinev1beta1.PhaseFailed {
-		return reconcile.Result{}, nil // nothing but its deletion helps
+		return reconcile.Result{}, nil // a failed Machine can only be deleted
 	}
 	err := m.advance(ctx, machine)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
@@ -173,7 +173,7 @@ func (m *machines) nodeOf(ctx context.Context, instance description) (*corev1.No
 		})
 	}
 	if at < 0 {
-		return nil, nil //nolint:nilnil // most instances begin without one
+		return nil, nil //nolint:nilnil // an instance has no Node until its kubelet registers
 	}
 	return &list.Items[at], nil
 }

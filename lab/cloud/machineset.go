@@ -39,7 +39,7 @@ func (s *sets) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if !set.DeletionTimestamp.IsZero() {
-		return reconcile.Result{}, nil // the garbage collector takes its Machines
+		return reconcile.Result{}, nil // the garbage collector deletes its Machines
 	}
 	all, err := s.machinesOf(ctx, set)
 	if err != nil {

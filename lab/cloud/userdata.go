@@ -17,7 +17,7 @@ const hostKeyPath = `C:\ProgramData\ssh\ssh_host_ed25519_key`
 
 // Setup is the configuration of a host by its user data.
 type Setup struct {
-	// Keys are authorized for administrators.
+	// Keys are the public keys that may log in as an administrator.
 	Keys []ssh.PublicKey
 	// HostKey is the SSH host key of the host. Nil for none.
 	HostKey ssh.Signer
@@ -25,7 +25,7 @@ type Setup struct {
 	Ports []int
 	// Persist means that the script runs at each boot, and not only at the first.
 	Persist bool
-	// join is a script with which the host joins by itself, without SSH, or empty.
+	// join is a script with which the host joins without SSH. It is empty for other hosts.
 	join string
 	// again returns the authorized keys after a later boot, given the keys before it.
 	again func(authorized []byte) []ssh.PublicKey

@@ -63,21 +63,21 @@ func TestUserDataLetsTheOperatorIn(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(got.Keys) != 1 || !bytes.Equal(got.Keys[0].Marshal(), public.Marshal()) {
-				t.Errorf("authorised keys %v", got.Keys)
+				t.Errorf("the authorised keys are %v", got.Keys)
 			}
 			if want := []int{22, 9182, 10250}; !slices.Equal(got.Ports, want) {
-				t.Errorf("open ports %v, want %v", got.Ports, want)
+				t.Errorf("the open ports are %v, want %v", got.Ports, want)
 			}
 			switch {
 			case !userdata.CarriesHostKey(name):
 				if got.HostKey != nil {
-					t.Error("it brings a host key")
+					t.Error("the user data sets a host key, but it must not")
 				}
 			case got.HostKey == nil || !bytes.Equal(got.HostKey.PublicKey().Marshal(), hostPublic.Marshal()):
-				t.Error("it brings another host key")
+				t.Error("the user data sets another host key")
 			}
 			if want := platform != configv1.AzurePlatformType; got.Persist != want {
-				t.Errorf("it runs at each boot: %v, want %v", got.Persist, want)
+				t.Errorf("the script runs at each boot: %v, want %v", got.Persist, want)
 			}
 		})
 	}
@@ -129,14 +129,14 @@ func TestUserDataThatIsBrokenLetsNobodyIn(t *testing.T) {
 			t.Parallel()
 			got, err := cloud.Evaluate(configv1.AWSPlatformType, text, nil)
 			if len(got.Keys) > 0 {
-				t.Errorf("it lets %v in, %v", got.Keys, err)
+				t.Errorf("the authorised keys are %v, %v", got.Keys, err)
 			}
 		})
 	}
 	if _, err := cloud.Evaluate(configv1.GCPPlatformType, whole, nil); err == nil {
-		t.Error("Google's agent takes tags")
+		t.Error("Google's agent accepted user data with tags")
 	}
 	if _, err := cloud.Evaluate(configv1.AzurePlatformType, whole, nil); err == nil {
-		t.Error("Azure takes tags")
+		t.Error("Azure accepted user data with tags")
 	}
 }

@@ -62,8 +62,8 @@ func apiServerComponent(binaries Binaries, w *workspace, f files, p port.Port) c
 		c.args = append(c.args,
 			"--audit-policy-file="+f.auditPolicy,
 			"--audit-log-path="+f.auditLog,
-			"--audit-log-mode=blocking", // a line is there when its request is answered
-			"--audit-log-maxsize=0",     // one file, however long
+			"--audit-log-mode=blocking", // write the line before the request is answered
+			"--audit-log-maxsize=0",     // never rotate the file
 		)
 	}
 	return c

@@ -48,7 +48,7 @@ func TestCountRequests(t *testing.T) {
 		})
 	}
 	if _, err := CountRequests(file+".absent", nil); err == nil {
-		t.Error("a log that is not there has no count")
+		t.Error("counting the requests of a missing log succeeded")
 	}
 }
 

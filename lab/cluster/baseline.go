@@ -123,13 +123,13 @@ func (b *Baseline) Restore(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, restoreTimeout, true,
 		func(ctx context.Context) (bool, error) {
 			now, err := b.restoreOnce(ctx)
-			if ctx.Err() == nil { // else it may have seen a part only
+			if ctx.Err() == nil { // otherwise, the read may be incomplete
 				differences, last = now, err
 			}
 			return len(now) == 0 && err == nil, nil
 		})
 	if err != nil {
-		return errors.Join(fmt.Errorf("the control plane is not as it was: %w: %s", err,
+		return errors.Join(fmt.Errorf("the control plane was not restored: %w: %s", err,
 			strings.Join(differences[:min(len(differences), 20)], "; ")), last)
 	}
 	return b.forget(ctx)
@@ -201,7 +201,7 @@ func (b *Baseline) remove(ctx context.Context, ref reference, object *unstructur
 		_, err := at.Patch(ctx, ref.name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
 			metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("taking the finalizers of %s: %w", ref, err)
+			return fmt.Errorf("removing the finalizers of %s: %w", ref, err)
 		}
 	}
 	if object.GetDeletionTimestamp() != nil && ref.kind.Resource != "pods" {
@@ -234,7 +234,7 @@ func (b *Baseline) put(ctx context.Context, ref reference, before, now *unstruct
 		_, err = b.at(ref).UpdateStatus(ctx, want, metav1.UpdateOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("putting %s back: %w", ref, err)
+		return fmt.Errorf("restoring %s: %w", ref, err)
 	}
 	return nil
 }
@@ -249,7 +249,7 @@ func (b *Baseline) at(ref reference) dynamic.ResourceInterface {
 // isSame reports whether an object has no differences that a test can cause.
 func isSame(before, now *unstructured.Unstructured) bool {
 	if before.GetKind() == "Lease" {
-		return now.GetDeletionTimestamp() == nil // its holder continues
+		return now.GetDeletionTimestamp() == nil // another client holds a finalizer
 	}
 	return equality.Semantic.DeepEqual(essence(before), essence(now))
 }
@@ -265,7 +265,7 @@ func essence(object *unstructured.Unstructured) map[string]any {
 		delete(out.Object, "secrets")
 	case "CustomResourceDefinition", "APIService", "FlowSchema", "PriorityLevelConfiguration",
 		"ValidatingAdmissionPolicy", "Deployment", "DaemonSet", "ReplicaSet":
-		delete(out.Object, "status") // their controllers write it, with times
+		delete(out.Object, "status") // controllers write the status, which contains times
 	}
 	return out.Object
 }

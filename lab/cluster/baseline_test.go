@@ -32,7 +32,7 @@ func TestAControlPlaneIsRestoredForTheNextTest(t *testing.T) {
 
 	before, err := c.Baseline(t.Context())
 	must(t, err)
-	must(t, before.Restore(t.Context())) // nothing changes by itself
+	must(t, before.Restore(t.Context())) // the baseline must be stable without changes
 
 	for _, namespace := range []string{"default", "another"} {
 		if namespace != "default" {
@@ -68,23 +68,23 @@ func TestAControlPlaneIsRestoredForTheNextTest(t *testing.T) {
 	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
 	must(t, err)
 	for _, e := range events.Items {
-		t.Errorf("the event %s stayed", e.Name)
+		t.Errorf("the event %s was not deleted", e.Name)
 	}
 	after, err := c.Baseline(t.Context())
 	must(t, err)
 	for ref, object := range before.objects {
 		if now := after.objects[ref]; now == nil || !isSame(object, now) {
-			t.Errorf("%s is not as it was", ref)
+			t.Errorf("%s was not restored", ref)
 		}
 	}
 	for ref := range after.objects {
 		if before.objects[ref] == nil {
-			t.Errorf("%s stayed", ref)
+			t.Errorf("%s was not deleted", ref)
 		}
 	}
 	differences, err := before.restoreOnce(t.Context())
 	if len(differences) > 0 || err != nil {
-		t.Errorf("still different: %s, %v", strings.Join(differences, ", "), err)
+		t.Errorf("there are still differences: %s, %v", strings.Join(differences, ", "), err)
 	}
 }
 

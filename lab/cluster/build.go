@@ -61,7 +61,7 @@ const (
 	// progressInterval is the interval of progress lines during a build: short enough to show that the build isn't
 	// hanging, and long enough for a readable log.
 	progressInterval = 5 * time.Second
-	// buildRecipe is part of the cache key. Increase it when a change of the flags requires a rebuild.
+	// buildRecipe is part of the cache key. Increase it when programs must be rebuilt because the flags have changed.
 	buildRecipe = "2"
 )
 

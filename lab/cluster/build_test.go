@@ -23,7 +23,7 @@ func TestBuildAll(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		source string
-		want   string // in the error; empty: it builds
+		want   string // expected text in the error; empty: the build succeeds
 	}{
 		"programs are built under their names": {source: "package main\n\nfunc main() {}\n"},
 		"a broken program is told by the compiler": {source: "package main\n\nfunc main() { nothing() }\n",
@@ -54,7 +54,7 @@ func TestBuildAll(t *testing.T) {
 				t.Errorf("error %v, want %q and the folder", err, test.want)
 			}
 			if len(left) != 0 {
-				t.Errorf("left in the cache: %v", left)
+				t.Errorf("incomplete files are left in the cache: %v", left)
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestACancelledBuildEndsAndLeavesNothing(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if left, err := os.ReadDir(b.out); err != nil || len(left) != 0 {
-		t.Errorf("left in the cache: %v, %v", left, err)
+		t.Errorf("incomplete files are left in the cache: %v, %v", left, err)
 	}
 }
 
@@ -102,23 +102,23 @@ func TestTheCacheKeyFollowsPinsAndSources(t *testing.T) {
 	}
 	first := key()
 	if again := key(); again != first {
-		t.Errorf("the key changed by itself: %s, %s", first, again)
+		t.Errorf("the key changed although no file changed: %s, %s", first, again)
 	}
 	write("go.sum")
 	pinned := key()
 	if pinned == first {
-		t.Errorf("the key did not follow go.sum: %s", first)
+		t.Errorf("a change of go.sum did not change the key: %s", first)
 	}
 	write("main_test.go")
 	if changed := key(); changed != pinned {
-		t.Errorf("the key followed a test: %s, %s", pinned, changed)
+		t.Errorf("a change of a test changed the key: %s, %s", pinned, changed)
 	}
 	if err := os.Mkdir(filepath.Join(b.module, "part"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	write(filepath.Join("part", "part.go"))
 	if changed := key(); changed == pinned {
-		t.Errorf("the key did not follow a package's source: %s", pinned)
+		t.Errorf("a change of a package's source did not change the key: %s", pinned)
 	}
 }
 

@@ -13,9 +13,9 @@ type buildOutput struct {
 
 	mu      sync.Mutex
 	total   int
-	waiting map[string]bool // packages whose turn has not come
-	last    string          // the package whose turn came last
-	line    []byte          // begun, without its end
+	waiting map[string]bool // packages that are not compiled yet
+	last    string          // the package that was started last
+	line    []byte          // an incomplete line
 }
 
 func newBuildOutput(stale []string) *buildOutput {

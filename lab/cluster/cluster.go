@@ -158,7 +158,7 @@ func (c *Cluster) launch(ctx context.Context, what component) (*process, error) 
 		}
 		select {
 		case c.died <- explain(p.component, endedHow(p)):
-		default: // one death is already waiting to be read; others follow from it
+		default: // a previous error has not been read yet; this one is its consequence
 		}
 	}()
 	return p, nil

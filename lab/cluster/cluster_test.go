@@ -27,15 +27,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// look groups the checks of TestCluster.
+// look has the checks of TestCluster as methods.
 type look struct{ c *Cluster }
 
-// TestCluster checks all aspects of one cluster.
+// TestCluster starts one cluster and checks all its features.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, Options{Audit: true, NodeMonitorGrace: 3 * time.Second})
 	look := look{c}
-	t.Run("looked at", func(t *testing.T) { // returns when all the parallel ones have
+	t.Run("looked at", func(t *testing.T) { // it returns when all its parallel subtests have ended
 		t.Run("kubectl and the server report the pinned version", look.version)
 		t.Run("the administrator's kubeconfig works", look.kubeconfig)
 		t.Run("a service account has a token and no rights", look.serviceAccount)
@@ -91,7 +91,7 @@ func (l look) version(t *testing.T) {
 	}
 	for _, want := range []string{"Client Version: " + version, "Server Version: " + version} {
 		if !strings.Contains(string(output), want) {
-			t.Errorf("%q is missing in:\n%s", want, output)
+			t.Errorf("the output lacks %q:\n%s", want, output)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func (l look) kubeconfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	if config.Host != l.c.URL {
-		t.Errorf("server %s, want %s", config.Host, l.c.URL)
+		t.Errorf("the kubeconfig has the server %s, want %s", config.Host, l.c.URL)
 	}
 	if _, err := clientFor(t, config).CoreV1().Secrets("kube-system").List(t.Context(),
 		metav1.ListOptions{}); err != nil {
@@ -111,7 +111,7 @@ func (l look) kubeconfig(t *testing.T) {
 	}
 	info, err := os.Stat(l.c.Kubeconfig)
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("the kubeconfig has the mode %v, %v", info.Mode(), err)
 	}
 }
 
@@ -129,12 +129,12 @@ func (l look) serviceAccount(t *testing.T) {
 	for name, config := range map[string]*rest.Config{"config": config, "kubeconfig": fromFile} {
 		_, err = clientFor(t, config).CoreV1().ConfigMaps("accounts").List(t.Context(), metav1.ListOptions{})
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "system:serviceaccount:accounts:default") {
-			t.Errorf("%s: %v; want it known and refused", name, err)
+			t.Errorf("%s: %v; want the user authenticated and forbidden", name, err)
 		}
 	}
 	if _, _, err := l.c.ServiceAccountConfig(t.Context(), "accounts", "nobody",
 		10*time.Minute); !apierrors.IsNotFound(err) {
-		t.Errorf("a token for nobody: %v", err)
+		t.Errorf("a token for a missing service account: %v", err)
 	}
 }
 
@@ -202,10 +202,10 @@ func (l look) signing(t *testing.T) {
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Error(err)
 	}
-	// The signer has also processed this request, because it was created before the approved one.
+	// The signer has also processed this request by now, because it was created before the approved request.
 	csr, err := requests.Get(t.Context(), waiting.Name, metav1.GetOptions{})
 	if err != nil || len(csr.Status.Certificate) != 0 || len(csr.Status.Conditions) != 0 {
-		t.Errorf("a request that nobody approved: %+v, %v", csr.Status, err)
+		t.Errorf("a request that was not approved has the status %+v, %v", csr.Status, err)
 	}
 }
 
@@ -239,17 +239,17 @@ func (l look) nodeRestriction(t *testing.T) {
 		return err
 	}
 	if err := label("own", "example.com/mark"); err != nil {
-		t.Errorf("its own node: %v", err)
+		t.Errorf("a kubelet can't change its own node: %v", err)
 	}
 	if err := label("own", "node-restriction.kubernetes.io/mark"); !apierrors.IsForbidden(err) {
-		t.Errorf("a restricted label on its own node: %v", err)
+		t.Errorf("a kubelet setting a restricted label on its own node: %v", err)
 	}
 	if err := label("other", "example.com/mark"); !apierrors.IsForbidden(err) {
-		t.Errorf("another node: %v", err)
+		t.Errorf("a kubelet changing another node: %v", err)
 	}
 	if _, err := node.CoreV1().Secrets("default").Get(t.Context(), "private",
 		metav1.GetOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("a secret that no pod of it uses: %v", err)
+		t.Errorf("a kubelet reading a secret that none of its pods uses: %v", err)
 	}
 }
 
@@ -343,7 +343,7 @@ func (l look) nodeLifecycle(t *testing.T) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("still there: %w", err)
+		return fmt.Errorf("the pod still exists: %w", err)
 	})
 }
 
@@ -373,14 +373,14 @@ func (l look) openShift(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(names, options.Names) {
-			t.Errorf("installed %v", names)
+			t.Errorf("the installed CRDs are %v", names)
 		}
 		t.Logf("installed in %s", time.Since(began).Round(time.Millisecond))
 	}
 	resources, err := clientFor(
 		t, l.c.Admin()).Discovery().ServerResourcesForGroupVersion("machine.openshift.io/v1beta1")
 	if err != nil || len(resources.APIResources) < 2 {
-		t.Errorf("served: %v, %v", resources, err)
+		t.Errorf("the served resources are %v, %v", resources, err)
 	}
 }
 
@@ -396,7 +396,7 @@ func (l look) audit(t *testing.T) {
 	for range 3 {
 		if _, err := client.CoreV1().Secrets("audited").Get(t.Context(), "x",
 			metav1.GetOptions{}); !apierrors.IsForbidden(err) {
-			t.Errorf("a user without rights: %v", err)
+			t.Errorf("a request of a user without rights: %v", err)
 		}
 	}
 	if _, err := client.Discovery().ServerGroups(); err != nil {
@@ -406,7 +406,7 @@ func (l look) audit(t *testing.T) {
 		return r.Resource == "secrets" && r.Namespace == "audited" && r.Code == 403 && !r.Allowed
 	})
 	if want := (UserVerb{User: "auditor", Verb: "get"}); err != nil || len(counts) != 1 || counts[want] != 3 {
-		t.Errorf("counted %v, %v; want 3 of %v only", counts, err, want)
+		t.Errorf("the counted requests are %v, %v; want 3 of %v only", counts, err, want)
 	}
 	for request, err := range Requests(l.c.AuditLog) {
 		if err != nil {
@@ -417,5 +417,5 @@ func (l look) audit(t *testing.T) {
 			return
 		}
 	}
-	t.Error("no request tells the role that allowed it")
+	t.Error("no request names the role that allowed it")
 }

@@ -36,14 +36,14 @@ func TestExplain(t *testing.T) {
 			err := explain(component{name: apiServerName, log: log}, "ended: exit status 1")
 			for _, want := range append(test.want, log) {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q is missing in:\n%v", want, err)
+					t.Errorf("the error lacks %q:\n%v", want, err)
 				}
 			}
 			if strings.Contains(err.Error(), "first") {
-				t.Errorf("more than the last lines:\n%v", err)
+				t.Errorf("the error has more than the last lines:\n%v", err)
 			}
 			if err.portTaken != test.portTaken {
-				t.Errorf("port taken: %v", err.portTaken)
+				t.Errorf("portTaken is %v", err.portTaken)
 			}
 		})
 	}
@@ -57,15 +57,15 @@ func TestLastLinesOfALongLogAreWhole(t *testing.T) {
 	}
 	lines, err := lastLines(log, tailBytes)
 	if err != nil || len(lines) < tailBytes/11-1 {
-		t.Fatalf("%d lines, %v", len(lines), err)
+		t.Fatalf("got %d lines, %v", len(lines), err)
 	}
 	for _, line := range lines {
 		if line != "0123456789" {
-			t.Fatalf("a cut line: %q", line)
+			t.Fatalf("the first line is incomplete: %q", line)
 		}
 	}
 	if lines, err := lastLines(log+".absent", 5); err != nil || lines != nil {
-		t.Errorf("an absent log: %v, %v", lines, err)
+		t.Errorf("the last lines of a missing log are %v, %v", lines, err)
 	}
 }
 
@@ -78,6 +78,6 @@ func TestTailWriterKeepsTheEnd(t *testing.T) {
 		}
 	}
 	if got := w.String(); got != "d third" {
-		t.Errorf("kept %q", got)
+		t.Errorf("the tail is %q", got)
 	}
 }

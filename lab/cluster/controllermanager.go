@@ -22,7 +22,7 @@ func controllers(kubeadm bool) []string {
 		"certificatesigningrequest-signing-controller",
 		"certificatesigningrequest-cleaner-controller",
 		"clusterrole-aggregation-controller",
-		"daemonset-controller", // with the next four: what a drain has to deal with
+		"daemonset-controller", // this and the next four create objects that a drain must handle
 		"deployment-controller",
 		"replicaset-controller",
 		"disruption-controller",

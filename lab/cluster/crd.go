@@ -48,7 +48,7 @@ func InstallCRDs(ctx context.Context, config *rest.Config, options CRDOptions) (
 		return nil, fmt.Errorf("reading custom resource definitions: %w", err)
 	}
 	config = rest.CopyConfig(config)
-	config.WarningHandler = rest.NoWarnings{} // about schemas that are not ours to mend
+	config.WarningHandler = rest.NoWarnings{} // ignore warnings about schemas that this project can't change
 	client, err := clientset.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)

@@ -74,7 +74,7 @@ func TestReadCRDs(t *testing.T) {
 			for name, document := range chosen {
 				names = append(names, name)
 				if strings.Contains(string(document.manifest), "status") {
-					t.Errorf("the status is applied: %s", document.manifest)
+					t.Errorf("the manifest to apply contains a status: %s", document.manifest)
 				}
 			}
 			slices.Sort(names)

@@ -48,11 +48,11 @@ func readCRDs(options CRDOptions) (map[string]crdDocument, error) {
 	}
 	for _, name := range options.Names {
 		if _, found := chosen[name]; !found {
-			return nil, fmt.Errorf("%s is not in %v, or not chosen by Filter", name, options.Paths)
+			return nil, fmt.Errorf("%s is not in %v, or Filter doesn't select it", name, options.Paths)
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("none chosen of what is in %v", options.Paths)
+		return nil, fmt.Errorf("none chosen of the CRDs in %v", options.Paths)
 	}
 	return chosen, nil
 }

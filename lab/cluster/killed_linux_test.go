@@ -47,7 +47,7 @@ func TestNoProcessOutlivesAKilledLab(t *testing.T) {
 	}
 	var report helperReport
 	if err := json.Unmarshal(line, &report); err != nil || len(report.PIDs) != 3 {
-		t.Fatalf("the lab reported %s: %v", line, err)
+		t.Fatalf("the lab's report can't be parsed: %s: %v", line, err)
 	}
 	eventually(t, func(context.Context) error {
 		for _, pid := range report.PIDs {
@@ -58,8 +58,8 @@ func TestNoProcessOutlivesAKilledLab(t *testing.T) {
 		return nil
 	})
 
-	sweepAbandoned(temporary) // as the next lab's start does
+	sweepAbandoned(temporary) // the start of the next lab does the same
 	if _, err := os.Stat(report.DataDir); !os.IsNotExist(err) {
-		t.Errorf("its data directory stays: %v", err)
+		t.Errorf("the data directory of the killed lab was not removed: %v", err)
 	}
 }

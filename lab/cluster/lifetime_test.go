@@ -18,7 +18,7 @@ import (
 
 func TestTwoClustersAtOnceAndNothingLeftOfThem(t *testing.T) {
 	t.Parallel()
-	deep := filepath.Join(t.TempDir(), strings.Repeat("a-long-name/", 12)) // longer than a socket's path may be
+	deep := filepath.Join(t.TempDir(), strings.Repeat("a-long-name/", 12)) // longer than the path of a socket may be
 	started := make(chan error, 2)
 	clusters := make([]*Cluster, 2)
 	for i, options := range []Options{{}, {DataDir: deep}} {
@@ -47,18 +47,19 @@ func TestTwoClustersAtOnceAndNothingLeftOfThem(t *testing.T) {
 
 	first, second := clusters[0], clusters[1]
 	if first.URL == second.URL || first.DataDir == second.DataDir {
-		t.Errorf("shared: %s, %s; %s, %s", first.URL, second.URL, first.DataDir, second.DataDir)
+		t.Errorf("two clusters share a URL or a directory: %s, %s; %s, %s", first.URL, second.URL, first.DataDir,
+			second.DataDir)
 	}
 	makeNamespace(t, clientFor(t, first.Admin()), "only-here")
 	_, err := clientFor(t, second.Admin()).CoreV1().Namespaces().Get(t.Context(), "only-here", metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("the other cluster has it too: %v", err)
+		t.Errorf("the object of one cluster also exists in the other cluster: %v", err)
 	}
 
 	for _, c := range clusters {
 		pids := c.pids()
 		if len(pids) != 3 {
-			t.Errorf("%d components", len(pids))
+			t.Errorf("the cluster has %d components", len(pids))
 		}
 		for range 2 {
 			if err := c.Stop(); err != nil {
@@ -67,11 +68,11 @@ func TestTwoClustersAtOnceAndNothingLeftOfThem(t *testing.T) {
 		}
 		for _, pid := range pids {
 			if running(pid) {
-				t.Errorf("process %d is left", pid)
+				t.Errorf("process %d still runs", pid)
 			}
 		}
 		if _, err := os.Stat(c.DataDir); !os.IsNotExist(err) {
-			t.Errorf("left behind: %s, %v", c.DataDir, err)
+			t.Errorf("the data directory was not removed: %s, %v", c.DataDir, err)
 		}
 		if err := c.StartAPIServer(t.Context()); err == nil {
 			t.Error("a stopped cluster started again")
@@ -91,13 +92,13 @@ func TestTheAPIServerGoesAwayAndComesBack(t *testing.T) {
 		}
 	}
 	if _, err := client.CoreV1().Namespaces().Get(t.Context(), "before", metav1.GetOptions{}); err == nil {
-		t.Error("a stopped API server answers")
+		t.Error("a stopped API server still answers")
 	}
 	if err := c.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.StartAPIServer(t.Context()); err == nil {
-		t.Error("started twice")
+		t.Error("a second start of a running API server succeeded")
 	}
 	if _, err := client.CoreV1().Namespaces().Get(t.Context(), "before", metav1.GetOptions{}); err != nil {
 		t.Errorf("after the restart: %v", err)
@@ -110,16 +111,16 @@ func TestTheAPIServerGoesAwayAndComesBack(t *testing.T) {
 	defer cancel()
 	if _, err := client.CoreV1().Namespaces().Get(short, "before", metav1.GetOptions{}); !errors.Is(err,
 		context.DeadlineExceeded) {
-		t.Errorf("a paused API server: %v", err)
+		t.Errorf("a request to a paused API server: %v", err)
 	}
 	if err := c.ResumeAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	makeNamespace(t, client, "after") // the controllers have come back too
+	makeNamespace(t, client, "after") // the controllers run again as well
 
 	select {
 	case err := <-c.Died():
-		t.Errorf("asked for, yet reported: %v", err)
+		t.Errorf("Died reports a stop that was requested: %v", err)
 	default:
 	}
 }
@@ -135,7 +136,7 @@ func TestAComponentThatDiesIsReported(t *testing.T) {
 	}
 	var died *ComponentError
 	if err := <-c.Died(); !errors.As(err, &died) || died.Component != controllerManagerName || len(died.Tail) == 0 {
-		t.Errorf("reported: %v", err)
+		t.Errorf("Died reported %v", err)
 	}
 }
 
@@ -162,7 +163,7 @@ func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 	idle := writeScript(t, "exec sleep 600")
 	for name, test := range map[string]struct {
 		breakIt   func(*Options)
-		component string // empty: the error is not about a component
+		component string // empty: the error is not a *ComponentError
 		want      string
 	}{
 		"a component that ends at once": {func(o *Options) { o.Binaries.APIServer = no }, apiServerName,
@@ -181,7 +182,7 @@ func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 			test.breakIt(&options)
 			c, err := Start(t.Context(), options)
 			if err == nil {
-				t.Fatal("it started", c.Stop())
+				t.Fatal("the cluster started, but it must fail", c.Stop())
 			}
 			var failed *ComponentError
 			if errors.As(err, &failed) != (test.component != "") ||
@@ -190,7 +191,7 @@ func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
 				t.Errorf("error %v\nwant %q about %q", err, test.want, test.component)
 			}
 			if _, err := os.Stat(options.DataDir); !os.IsNotExist(err) {
-				t.Errorf("left behind: %v", err)
+				t.Errorf("the data directory was not removed: %v", err)
 			}
 		})
 	}
@@ -212,12 +213,12 @@ fi
 exec %[2]q "$@"`, marker, binaries.APIServer))
 	c := startCluster(t, Options{Binaries: binaries})
 	if _, err := os.Stat(marker); err != nil {
-		t.Errorf("the first try did not fail: %v", err)
+		t.Errorf("the first attempt did not fail: %v", err)
 	}
 	makeNamespace(t, clientFor(t, c.Admin()), "works")
 }
 
-// TestAdminIsACopy protects callers of Admin from another caller that changes its config.
+// TestAdminIsACopy checks that a caller can change the config from Admin without affecting other callers.
 func TestAdminIsACopy(t *testing.T) {
 	t.Parallel()
 	ca, err := newCA(time.Now())
@@ -231,6 +232,6 @@ func TestAdminIsACopy(t *testing.T) {
 	c := &Cluster{admin: config}
 	c.Admin().Host = corev1.NamespaceDefault
 	if c.Admin().Host != "https://127.0.0.1:1" {
-		t.Error("one caller changed what the others get")
+		t.Error("a change by one caller is visible to other callers")
 	}
 }

@@ -13,7 +13,7 @@ import (
 func TestALockIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
-	release, err := acquire(t.Context(), path, func(time.Duration) { t.Error("waited for a free lock") })
+	release, err := acquire(t.Context(), path, func(time.Duration) { t.Error("acquire waited for a free lock") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestALockIsWaitedFor(t *testing.T) {
 	<-waiting
 	select {
 	case err := <-taken:
-		t.Fatalf("taken twice: %v", err)
+		t.Fatalf("the lock was taken twice: %v", err)
 	default:
 	}
 	release()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// errNotRunning is returned for a component that has ended or was stopped.
+// errNotRunning is returned if a component has ended or was stopped.
 var errNotRunning = errors.New("it is not running")
 
 // PauseAPIServer suspends the API server: connections stay open and requests hang, as if a network or a machine stalls.

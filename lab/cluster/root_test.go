@@ -17,7 +17,7 @@ func TestModuleRoot(t *testing.T) {
 		"elsewhere/deep/module-less/x.go": "",
 	})
 	for name, test := range map[string]struct {
-		from, want string // relative to top; want empty: an error
+		from, want string // relative to top; an empty want means an error
 	}{
 		"the root itself":                   {from: "wmco", want: "wmco"},
 		"a folder below it":                 {from: "wmco/cmd/winlab", want: "wmco"},

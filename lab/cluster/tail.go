@@ -38,7 +38,7 @@ func lastLines(path string, n int) ([]string, error) {
 	}
 	lines := strings.Split(text, "\n")
 	if offset > 0 && len(lines) > 1 {
-		lines = lines[1:] // the first one is cut
+		lines = lines[1:] // the first line is incomplete
 	}
 	return lines[max(0, len(lines)-n):], nil
 }

@@ -64,7 +64,7 @@ func openNamedWorkspace(dir string, keep bool) (*workspace, error) {
 		return nil, fmt.Errorf("reading the data directory: %w", err)
 	}
 	if len(entries) > 0 {
-		return nil, fmt.Errorf("the data directory %s is not empty: name an empty one, as Stop removes it", dir)
+		return nil, fmt.Errorf("the data directory %s is not empty: use an empty one, because Stop removes it", dir)
 	}
 	return &workspace{dir: dir, keep: keep}, nil
 }

@@ -27,14 +27,14 @@ func TestAnAbandonedDataDirectoryIsSwept(t *testing.T) {
 	abandoned, living, foreign := made(workspacePrefix+"1"), made(workspacePrefix+"2"), made("other-3")
 	made(workspacePrefix + "kept")
 	func() {
-		syscall.ForkLock.RLock() // or a program that another test starts has a copy of the locked file for a moment
+		syscall.ForkLock.RLock() // otherwise, a program that another test starts inherits the locked file for a moment
 		defer syscall.ForkLock.RUnlock()
 		for _, w := range []*workspace{abandoned, living, foreign} {
 			if err := w.takeLock(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		abandoned.lock.Close() // as the kernel does for a killed lab
+		abandoned.lock.Close() // the kernel does the same for a killed lab
 		foreign.lock.Close()
 	}()
 	defer living.lock.Close()
@@ -54,13 +54,13 @@ func TestAnAbandonedDataDirectoryIsSwept(t *testing.T) {
 		want = "other-3 wmco-lab-1 wmco-lab-2 wmco-lab-kept"
 	}
 	if got := strings.Join(left, " "); got != want {
-		t.Errorf("left: %s, want %s", got, want)
+		t.Errorf("the remaining directories are %s, want %s", got, want)
 	}
 	if err := living.remove(); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(living.dir); !os.IsNotExist(err) {
-		t.Errorf("its owner did not remove it: %v", err)
+		t.Errorf("the owner did not remove the directory: %v", err)
 	}
 }
 

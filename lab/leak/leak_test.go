@@ -14,9 +14,9 @@ func TestAGoroutineThatEndsLateIsNoLeak(t *testing.T) {
 	end := make(chan struct{})
 	go func() { <-end }()
 	if goleak.Find(before) == nil {
-		t.Fatal("it is not found while it runs")
+		t.Fatal("the goroutine is not found while it runs")
 	}
-	time.AfterFunc(time.Second, func() { close(end) }) // twice what goleak looks for
+	time.AfterFunc(time.Second, func() { close(end) }) // twice the time that goleak itself waits
 	if err := leak.Find(before); err != nil {
 		t.Error(err)
 	}

@@ -104,7 +104,8 @@ func InstallBundle(ctx context.Context, config *rest.Config, dir string) (name s
 	}
 	deployments := version.Spec.Install.Spec.Deployments
 	if len(deployments) != 1 {
-		return "", corev1.Container{}, fmt.Errorf("%d Deployments", len(deployments))
+		return "", corev1.Container{}, fmt.Errorf("the ClusterServiceVersion has %d Deployments, want 1",
+			len(deployments))
 	}
 	return version.Metadata.Name, deployments[0].Spec.Template.Spec.Containers[0],
 		InstallOLM(ctx, config, version.Metadata.Name)
@@ -117,7 +118,7 @@ func readBundle(dir string) (csv, []*unstructured.Unstructured, error) {
 		return csv{}, nil, err
 	}
 	if !bytes.Contains(data, []byte("mediatype.v1: registry+v1")) {
-		return csv{}, nil, errors.New("its format is not registry+v1")
+		return csv{}, nil, errors.New("the format of the bundle is not registry+v1")
 	}
 	paths, err := filepath.Glob(filepath.Join(dir, "manifests", "*.yaml"))
 	if err != nil {
@@ -140,7 +141,7 @@ func readBundle(dir string) (csv, []*unstructured.Unstructured, error) {
 			continue
 		}
 		if _, may := bundled()[object.GetKind()]; !may {
-			return csv{}, nil, fmt.Errorf("%s: OLM installs no %s", path, object.GetKind())
+			return csv{}, nil, fmt.Errorf("%s: OLM can't install the kind %s from a bundle", path, object.GetKind())
 		}
 		objects = append(objects, object)
 	}
@@ -155,7 +156,7 @@ func readBundle(dir string) (csv, []*unstructured.Unstructured, error) {
 		return first(a) - first(b)
 	})
 	if version.Metadata.Name == "" {
-		return csv{}, nil, errors.New("it has no ClusterServiceVersion")
+		return csv{}, nil, errors.New("the bundle has no ClusterServiceVersion")
 	}
 	return version, objects, nil
 }

@@ -115,6 +115,6 @@ func TestOLMHasAConditionForTheOperatorAlone(t *testing.T) {
 	}
 	if err = operator.Get(t.Context(), client.ObjectKey{Namespace: contract.OperatorNamespace, Name: "another"},
 		condition); !apierrors.IsForbidden(err) {
-		t.Errorf("another one: %v", err)
+		t.Errorf("a request for another name was approved: %v", err)
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A user's bundle that is garbage must not take certificates of the system with it: nodes would follow.
+// The user's CA bundle becomes invalid or is deleted. The injected bundle must keep the system's certificates, because
+// nodes take over the injected bundle.
 func TestTheInjectedBundleStaysWhileTheUsersIsGarbage(t *testing.T) {
 	scheme, err := newScheme()
 	if err != nil {
@@ -46,19 +47,19 @@ func TestTheInjectedBundleStaysWhileTheUsersIsGarbage(t *testing.T) {
 	}
 	before := follow()
 	if !strings.Contains(before, user) || !strings.Contains(before, system) {
-		t.Fatal("a bundle is not injected")
+		t.Fatal("a valid bundle was not injected")
 	}
 	given.Data[contract.CABundleField] = "garbage: ["
 	if err := c.Update(t.Context(), given); err != nil {
 		t.Fatal(err)
 	}
 	if follow() != before {
-		t.Error("garbage is injected")
+		t.Error("an invalid bundle was injected")
 	}
 	if err := c.Delete(t.Context(), given); err != nil {
 		t.Fatal(err)
 	}
 	if follow() != before {
-		t.Error("the bundle that is absent takes what it brought with it")
+		t.Error("after the user's bundle was deleted, the injected bundle changed")
 	}
 }

@@ -21,7 +21,7 @@ import (
 func SkipIfShort(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
-		tb.Skip("-short leaves out what starts a control plane")
+		tb.Skip("skipped with -short, because this test starts a control plane")
 	}
 }
 
@@ -42,7 +42,7 @@ func Start(tb testing.TB, options cluster.Options) *cluster.Cluster {
 	return lab
 }
 
-// Ship creates OpenShift's namespaces, and applies the shipped manifests.
+// Ship creates OpenShift's namespaces, and applies the manifests that this project ships.
 func Ship(tb testing.TB, lab *cluster.Cluster) {
 	tb.Helper()
 	clients, err := kubernetes.NewForConfig(lab.Admin())

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// keep takes many ports until the test ends.
+// keep takes many ports, and holds them until the test ends.
 func keep(t *testing.T, take func(ctx context.Context) (Port, error)) map[string]bool {
 	t.Helper()
 	taken := map[string]bool{}
@@ -17,7 +17,7 @@ func keep(t *testing.T, take func(ctx context.Context) (Port, error)) map[string
 		}
 		t.Cleanup(p.Release)
 		if taken[p.Address()] {
-			t.Fatalf("%s was given twice", p.Address())
+			t.Fatalf("%s was assigned twice", p.Address())
 		}
 		taken[p.Address()] = true
 	}
@@ -31,7 +31,7 @@ func TestReservedPortsAreDistinctAndNobodyElses(t *testing.T) {
 		listener, err := config.Listen(t.Context(), "tcp4", address)
 		if err == nil {
 			listener.Close()
-			t.Fatalf("%s could be taken", address)
+			t.Fatalf("another program could listen on the reserved %s", address)
 		}
 	}
 }
@@ -47,19 +47,19 @@ func TestHeldPortsAreDistinctAndOnlyTheirProgramListensThere(t *testing.T) {
 		}
 		defer listener.Close()
 		if held[listener.Addr().String()] {
-			t.Fatalf("somebody was given %s", listener.Addr())
+			t.Fatalf("another listener got the reserved %s", listener.Addr())
 		}
 	}
 	var dialer net.Dialer
 	for address := range held {
 		if conn, err := dialer.DialContext(t.Context(), "tcp4", address); err == nil {
 			conn.Close()
-			t.Fatalf("somebody listens at %s", address)
+			t.Fatalf("a connection to the reserved %s succeeded", address)
 		}
-		for range 2 { // a program that is started again
+		for range 2 { // a program may be restarted
 			listener, err := config.Listen(t.Context(), "tcp4", address)
 			if err != nil {
-				t.Fatalf("the one it is held for can't listen: %v", err)
+				t.Fatalf("the program for which the port is held can't listen: %v", err)
 			}
 			conn, err := dialer.DialContext(t.Context(), "tcp4", address)
 			if err != nil {

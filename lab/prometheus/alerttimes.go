@@ -64,7 +64,7 @@ func scale(rule *monitoringv1.Rule, longest time.Duration) (factor float64, err 
 		most = max(most, time.Duration(d))
 	}
 	if most <= longest {
-		return 0, fmt.Errorf("its longest duration is %s", most)
+		return 0, fmt.Errorf("the longest duration is %s", most)
 	}
 	factor = float64(most) / float64(longest)
 	divide := func(text string) string {

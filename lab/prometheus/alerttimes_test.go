@@ -42,14 +42,14 @@ metadata: {name: other}
 	want := strings.NewReplacer("[1h]", "[24s]", "offset 30m", "offset 12s", "[30m:5m]", "[12s:2s]", "for: 10m", "for: 4s", "for: 2d", "for: 24s").
 		Replace(in)
 	if string(out) != want {
-		t.Errorf("it is %s, want %s", out, want)
+		t.Errorf("the manifest is %s, want %s", out, want)
 	}
 	if factors["Hour"] != 150 || factors["Days"] != 7200 || len(factors) != 2 {
-		t.Errorf("divided by %v", factors)
+		t.Errorf("the factors are %v", factors)
 	}
 	for _, bad := range []string{"a[1x] > 0", "a > 0", "a[10s] > 0"} {
 		if _, _, err = prometheus.ScaleAlertTimes([]byte(head+"    - alert: Bad\n      expr: "+bad+"\n"), 24*time.Second); err == nil {
-			t.Errorf("%s is taken", bad)
+			t.Errorf("%s was accepted, but it must be refused", bad)
 		}
 	}
 }

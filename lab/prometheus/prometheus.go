@@ -42,7 +42,7 @@ type Options struct {
 	Progress io.Writer
 }
 
-// Files of the pod of OpenShift's Prometheus.
+// Paths in the pod of OpenShift's Prometheus.
 const (
 	serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 	kubeletCADir      = "/etc/prometheus/configmaps/kubelet-serving-ca-bundle"

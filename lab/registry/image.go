@@ -17,8 +17,8 @@ const manifestType = types.OCIManifestSchema1
 // Image is the content of an image: a manifest, its configuration and one layer.
 type Image struct{ Manifest, Configuration, Layer []byte }
 
-// NewImage creates a unique image. Its layer is larger than a MiB, so that no proxy buffers all of it before
-// sending. The layer is no archive, because nothing unpacks it here.
+// NewImage creates a unique image. Its layer is larger than a MiB, so that no proxy buffers all of it before sending.
+// The layer is not an archive, because these tests don't unpack it.
 func NewImage(t *testing.T) Image {
 	t.Helper()
 	i := Image{Layer: bytes.Repeat([]byte(rand.Text()), 60_000)}

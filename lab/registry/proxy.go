@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// Internet is an HTTPS proxy behind which there is one registry at a public name, such as ghcr.io, and nothing else. So
-// commands that name a public registry run as they are, and can't reach the real registry. It ends with its test.
+// Internet is an HTTPS proxy to a single registry with a public name, such as ghcr.io. Commands that name a public
+// registry can run unchanged, and can't reach the real registry. The proxy stops when its test ends.
 type Internet struct {
 	// Proxy is the URL of the proxy, for HTTPS_PROXY.
 	Proxy *url.URL
@@ -33,8 +33,8 @@ type Internet struct {
 	refused     []string
 }
 
-// StartInternet starts such a proxy, and an empty registry behind it. Everybody can pull from the registry. A push
-// needs a login of the form user:password.
+// StartInternet starts such a proxy, and an empty registry behind it. Everyone can pull from the registry. A push needs
+// a login of the form user:password.
 func StartInternet(t *testing.T, by *CA, host, login string) *Internet {
 	t.Helper()
 	i := &Internet{Host: host, login: login, connections: make(chan net.Conn), closed: make(chan struct{})}
@@ -46,7 +46,7 @@ func StartInternet(t *testing.T, by *CA, host, login string) *Internet {
 	own := &tls.Config{Certificates: []tls.Certificate{by.sign(t, host)}, MinVersion: tls.VersionTLS12}
 	go func() { ended <- server.Serve(tls.NewListener(i, own)) }()
 	t.Cleanup(func() {
-		_ = server.Close() // its error is that of Close below, which returns none
+		_ = server.Close() // Close below returns the same error
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("the registry %s ended: %v", host, err)
 		}
@@ -73,13 +73,14 @@ func (i *Internet) guard(content http.Handler) http.Handler {
 	})
 }
 
-// connect passes a client's connection on to the registry, if the client asked for it.
+// connect forwards a client's connection to the registry. If the client requested another host, connect refuses the
+// connection.
 func (i *Internet) connect(w http.ResponseWriter, request *http.Request) {
 	if request.Method != http.MethodConnect || request.Host != net.JoinHostPort(i.Host, "443") {
 		i.mu.Lock()
 		i.refused = append(i.refused, request.Host)
 		i.mu.Unlock()
-		http.Error(w, "there is only "+i.Host, http.StatusForbidden)
+		http.Error(w, "this proxy only reaches "+i.Host, http.StatusForbidden)
 		return
 	}
 	connection, _, err := http.NewResponseController(w).Hijack()
@@ -93,10 +94,10 @@ func (i *Internet) connect(w http.ResponseWriter, request *http.Request) {
 		case <-i.closed:
 		}
 	}
-	_ = connection.Close() // nobody is left to read from it
+	_ = connection.Close() // Close was called, so no one will serve the connection
 }
 
-// Refused returns the other hosts that clients asked for, each once.
+// Refused returns the other hosts that clients requested, each once.
 func (i *Internet) Refused() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -121,5 +122,5 @@ func (i *Internet) Close() error {
 	return nil
 }
 
-// Addr is the address of the listener.
+// Addr implements net.Listener.
 func (i *Internet) Addr() net.Addr { return &net.TCPAddr{} }

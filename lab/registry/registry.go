@@ -20,7 +20,7 @@ import (
 
 // Registry is a registry. It stops when the test ends.
 type Registry struct {
-	// Host is its name in images and mirrors: an address with a port.
+	// Host is the registry's name in images and mirrors: an address with a port.
 	Host    string
 	server  *httptest.Server
 	handler http.Handler
@@ -30,11 +30,11 @@ type Registry struct {
 	mu sync.Mutex
 	// login is user:password. If it is empty, the registry needs no login.
 	login string
-	// served are the paths of accepted requests.
+	// served contains the paths of accepted requests.
 	served []string
-	// wrong is the digest of a blob that is sent with a changed byte. It is empty for an honest registry.
+	// wrong is the digest of a blob that is sent with a changed byte. If it is empty, all content is correct.
 	wrong string
-	// lost means that the registry reports that it has no images.
+	// lost makes the registry answer that it has no images.
 	lost bool
 }
 

@@ -46,22 +46,22 @@ func TestAnImageComesBackToWhoMayHaveIt(t *testing.T) {
 	}
 	for i, want := range [][]byte{image.Manifest, image.Manifest, image.Configuration, image.Layer} {
 		if content, status := get(paths[i], "secret"); content != string(want) || status != http.StatusOK {
-			t.Errorf("%s: %d, %d bytes, want %d", paths[i], status, len(content), len(want))
+			t.Errorf("%s: status %d, %d bytes, want %d bytes", paths[i], status, len(content), len(want))
 		}
 	}
 	if _, status := get(paths[0], "wrong"); status != http.StatusUnauthorized {
-		t.Errorf("a wrong password: %d", status)
+		t.Errorf("with a wrong password, the status is %d", status)
 	}
 	r.Lie(registry.Digest(image.Layer))
 	if content, status := get(paths[3], "secret"); len(content) != len(image.Layer) ||
 		content[1:] != string(image.Layer[1:]) || content[0] == image.Layer[0] || status != http.StatusOK {
-		t.Errorf("a lie: %d, %d bytes", status, len(content))
+		t.Errorf("the changed blob has the status %d and %d bytes", status, len(content))
 	}
 	paths = append(paths, paths[3])
 	if asked := r.Asked(); !slices.Equal(asked, paths) {
-		t.Errorf("it was asked for %q", asked)
+		t.Errorf("the registry received the requests %q", asked)
 	}
 	if other := registry.NewImage(t); other.Digest() == image.Digest() {
-		t.Error("two images are one")
+		t.Error("two new images are equal")
 	}
 }

@@ -1,5 +1,5 @@
-// Package scheme makes the schemes of clients in tests: of Kubernetes' own types and ours, and of others that a test
-// names. It knows no type itself.
+// Package scheme creates schemes for clients in tests. They contain Kubernetes' own types, this project's types, and
+// further types that a test names.
 package scheme
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// New makes a scheme; others add further types to it.
+// New creates a scheme. others add further types to it.
 func New(tb testing.TB, others ...func(*runtime.Scheme) error) *runtime.Scheme {
 	tb.Helper()
 	scheme := runtime.NewScheme()

@@ -103,7 +103,7 @@ func TestAMachineWithoutContainersHasNoHNS(t *testing.T) {
 	facts, err := m.Host().System.Facts(t.Context())
 	noError(t, err)
 	if !facts.RebootPending {
-		t.Error("Windows does not ask for a reboot")
+		t.Error("Windows does not request a reboot")
 	}
 	reboot(t, m)
 	_, err = m.Host().Network.HNSNetwork(t.Context(), "x")

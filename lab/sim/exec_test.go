@@ -81,13 +81,13 @@ func TestCommandsRunAsInTheShellOfWindows(t *testing.T) {
 			code := m.Exec(t.Context(), sim.ExecRequest{CommandLine: test.line, Stdin: strings.NewReader("input"),
 				Stdout: &stdout, Stderr: &stderr})
 			if code != test.code || stdout.String() != test.stdout || stderr.String() != test.sterr {
-				t.Errorf("exit code %d, output %q, errors %q", code, &stdout, &stderr)
+				t.Errorf("got exit code %d, output %q and errors %q", code, &stdout, &stderr)
 			}
 			if n := m.Starts().PowerShell; n != test.powershell {
 				t.Errorf("PowerShell was started %d times", n)
 			}
 			if left := m.Processes(); len(left) > 0 {
-				t.Errorf("processes are left: %+v", left)
+				t.Errorf("these processes still run: %+v", left)
 			}
 		})
 	}
@@ -125,7 +125,7 @@ func TestACommandEndsWithTheOneWhoRunsIt(t *testing.T) {
 					t.Errorf("%s: exit code %d", shell, code)
 				}
 				if took := time.Since(began); took != after {
-					t.Errorf("%s: it took %v", shell, took)
+					t.Errorf("%s: the command took %v", shell, took)
 				}
 				cancel()
 			}
@@ -175,7 +175,7 @@ func TestTheProcessListShowsWhatWasRun(t *testing.T) {
 		t.Errorf("the command lines were\n%s", all)
 	}
 	if n := m.Starts().Processes; n != 2 {
-		t.Errorf("%d processes were started", n)
+		t.Errorf("the machine counted %d process starts", n)
 	}
 }
 
@@ -206,11 +206,11 @@ func TestAPortBelongsToItsProcess(t *testing.T) {
 		m.SetForeignPort(10248, "")
 		noError(t, m.Host().Services.Start(t.Context(), "kubelet"))
 		if have := listening(); have != "map[10250:kubelet.exe]" {
-			t.Errorf("listening are %s", have)
+			t.Errorf("the listening ports are %s", have)
 		}
 		noError(t, m.Host().Services.Stop(t.Context(), "kubelet"))
 		if have := listening(); have != "map[]" {
-			t.Errorf("listening are %s", have)
+			t.Errorf("the listening ports are %s", have)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func noError(t *testing.T, err error) {
 func isError(t *testing.T, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
-		t.Errorf("the error is %v, and not %q", err, want)
+		t.Errorf("the error is %v, want %q", err, want)
 	}
 }
 
@@ -57,12 +57,12 @@ func reboot(t *testing.T, m *sim.Machine) {
 	select {
 	case <-before.Down:
 	case <-ctx.Done():
-		t.Fatal("it does not go down")
+		t.Fatal("the machine does not go down")
 	}
 	after, err := m.WaitBoot(ctx)
 	noError(t, err)
 	if after.ID == before.ID {
-		t.Error("the boot is the same")
+		t.Error("the boot ID did not change")
 	}
 }
 

@@ -22,11 +22,11 @@ func TestKnobsTurnWhatTheyName(t *testing.T) {
 
 		m.SetClockOffset(-48 * time.Hour)
 		if off := time.Since(h.System.Now()); off != 48*time.Hour {
-			t.Errorf("the clock is %v behind", off)
+			t.Errorf("the clock differs by %v", off)
 		}
 		write(t, m, `C:\k\file`, "x")
 		if info, err := h.Files.Stat(`C:\k\file`); err != nil || time.Since(info.ModTime) != 48*time.Hour {
-			t.Errorf("the file is of %v: %v", info.ModTime, err)
+			t.Errorf("the file has the modification time %v: %v", info.ModTime, err)
 		}
 
 		m.SetBuild(14393, 1)
@@ -34,11 +34,11 @@ func TestKnobsTurnWhatTheyName(t *testing.T) {
 		m.SetDiskFree(5 << 30)
 		facts := factsOf(t, m)
 		if facts.Build != 14393 || facts.UBR != 1 || facts.Server || !facts.RebootPending || facts.DiskFree != 5<<30 {
-			t.Errorf("the facts are %+v", facts)
+			t.Errorf("the facts of the machine are %+v", facts)
 		}
 		reboot(t, m)
 		if factsOf(t, m).RebootPending {
-			t.Error("after a reboot, Windows still asks for one")
+			t.Error("after a reboot, Windows still requests a reboot")
 		}
 
 		m.SetNoRoute(true)
@@ -74,10 +74,10 @@ func TestKnobsTurnWhatTheyName(t *testing.T) {
 			noError(t, h.System.ExcludeFromDefender(ctx, `c:\K\containerd.exe`))
 		}
 		if all := m.DefenderExclusions(); len(all) != 1 {
-			t.Errorf("Defender skips %q", all)
+			t.Errorf("Defender's exclusions are %q", all)
 		}
 		if m.Kill(4711) == nil {
-			t.Error("a process that does not exist was killed")
+			t.Error("killing a process that does not exist succeeded")
 		}
 		isError(t, m.CrashService("nobody"), winos.ErrNotFound)
 		isError(t, m.DisableService("nobody"), winos.ErrNotFound)
@@ -101,7 +101,7 @@ func TestAddressesOfASmallNetworkRunOut(t *testing.T) {
 		t.Errorf("the addresses are %v", seen)
 	}
 	if _, err := m.Host().Network.EnsureEndpoint(t.Context(), "small", "f", netip.Addr{}); err == nil {
-		t.Error("there is an address too many")
+		t.Error("an endpoint got an address although none is free")
 	}
 	again, err := m.CreateHNSNetwork(winos.HNSNetwork{Name: "small", Subnet: prefix("10.0.1.0/29")})
 	noError(t, err)
@@ -111,6 +111,6 @@ func TestAddressesOfASmallNetworkRunOut(t *testing.T) {
 	address, err := m.Host().Network.EnsureEndpoint(t.Context(), "small", "a", netip.Addr{})
 	noError(t, err)
 	if !again.Subnet.Contains(address) {
-		t.Errorf("the endpoint of the new subnet has %v", address)
+		t.Errorf("the endpoint in the new subnet has the address %v", address)
 	}
 }

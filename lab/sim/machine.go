@@ -157,16 +157,16 @@ func (m *Machine) Close() error {
 	return nil
 }
 
-// Address is the machine's IPv4 address.
+// Address returns the machine's IPv4 address.
 func (m *Machine) Address() netip.Addr { return m.address }
 
-// User is the name of the administrator who logs in over SSH.
+// User returns the name of the administrator who logs in over SSH.
 func (m *Machine) User() string { return m.user }
 
-// Home is the user's home directory, C:\Users\<user>.
+// Home returns the user's home directory, C:\Users\<user>.
 func (m *Machine) Home() string { return `C:\Users\` + m.user }
 
-// Shell is the default shell of remote commands.
+// Shell returns the default shell of remote commands.
 func (m *Machine) Shell() Shell { return m.knobs.shell() }
 
 func (m *Machine) now() time.Time { return time.Now().Round(0).Add(m.knobs.clockOffset()) }

@@ -197,7 +197,7 @@ func (w *walk) apply(name string) {
 	}
 }
 
-// pass lets time pass, or restarts the machine.
+// pass advances the clock, or restarts the machine.
 func (w *walk) pass() {
 	w.t.Helper()
 	if w.random.IntN(4) > 0 {
@@ -313,7 +313,7 @@ func crowd(t *testing.T, random *rand.Rand) {
 		noError(t, m.Host().Files.Remove(`C:\k\`+name+`.exe`))
 	}
 	if left := m.Processes(); len(left) > 0 {
-		t.Errorf("processes are left: %+v", left)
+		t.Errorf("these processes still run: %+v", left)
 	}
 }
 

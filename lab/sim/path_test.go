@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/test/winostest"
 )
 
-// FuzzPath checks that every operation refuses a path in the same way, or that the path names exactly one object, under
-// the name as written.
+// FuzzPath checks that either every operation refuses a path, or the path names exactly one object under the name that
+// the path contains.
 func FuzzPath(f *testing.F) {
 	for _, path := range winostest.BadPaths() {
 		f.Add(path)
@@ -30,7 +30,7 @@ func FuzzPath(f *testing.F) {
 		files := m.Host().Files
 		err := files.MkdirAll(path, winos.AccessInherit)
 		if contract.CheckPath(path) == nil && errors.Is(err, winos.ErrInvalidName) {
-			t.Errorf("a manifest may name %q, and the machine refuses it: %v", path, err)
+			t.Errorf("a manifest may contain %q, but the machine refuses it: %v", path, err)
 		}
 		if errors.Is(err, winos.ErrInvalidName) {
 			refused(t, files, path)
@@ -38,14 +38,14 @@ func FuzzPath(f *testing.F) {
 		}
 		if err != nil {
 			if path[0]&^0x20 == 'C' && !strings.Contains(strings.ToLower(path), ".exe") {
-				t.Errorf("making %q: %v", path, err)
+				t.Errorf("creating %q: %v", path, err)
 			}
 			return
 		}
 		info, err := files.Stat(path)
 		noError(t, err)
 		if !info.Dir {
-			t.Errorf("%q is no directory", path)
+			t.Errorf("%q is not a directory", path)
 		}
 		cut := strings.LastIndex(path, `\`)
 		dir, name := path[:max(cut, len(`C:\`))], path[cut+1:]
@@ -59,7 +59,7 @@ func FuzzPath(f *testing.F) {
 		}
 		upper, err := files.Stat(strings.ToUpper(path))
 		if err != nil || upper != info {
-			t.Errorf("in upper case, %q is something else: %v", path, err)
+			t.Errorf("in upper case, %q names another object: %v", path, err)
 		}
 	})
 }

@@ -29,7 +29,7 @@ func TestARebootKeepsWhatLastsAndDropsTheRest(t *testing.T) {
 		noError(t, h.System.Reboot(ctx, "x"))
 		noError(t, h.System.Reboot(ctx, "once more"))
 		if _, err := h.Services.Get(ctx, "a"); err != nil {
-			t.Errorf("the reboot came before its request was answered: %v", err)
+			t.Errorf("the machine rebooted before it answered the request: %v", err)
 		}
 		sleep(30 * time.Second)
 		_, err = h.Services.List(ctx)
@@ -39,20 +39,20 @@ func TestARebootKeepsWhatLastsAndDropsTheRest(t *testing.T) {
 		_, err = h.Network.Listening(ctx)
 		isError(t, err, sim.ErrOff)
 		if code := m.Exec(ctx, sim.ExecRequest{CommandLine: "exit 0"}); code != -1 {
-			t.Errorf("a command ran while the machine was off: %d", code)
+			t.Errorf("a command ran while the machine was off, with exit code %d", code)
 		}
 		_, err = m.WaitBoot(ctx)
 		noError(t, err)
 		sleep(time.Second)
 		now := factsOf(t, m)
 		if now.Hostname != "New-1" || now.BootID == facts.BootID || now.MachineID != facts.MachineID {
-			t.Errorf("the facts were %+v and are %+v", facts, now)
+			t.Errorf("the facts were %+v, and are %+v", facts, now)
 		}
 		if diff := sim.Diff(before, m.Snapshot()); len(diff) > 0 {
 			t.Errorf("the reboot changed %q", diff)
 		}
 		if again, err := h.Network.HNSNetwork(ctx, "net"); err != nil || again != network {
-			t.Errorf("the network is %+v: %v", again, err)
+			t.Errorf("after the reboot, the network is %+v: %v", again, err)
 		}
 		expectState(t, m, "a", winos.ServiceRunning)
 	})
@@ -77,7 +77,7 @@ func TestAShutdownAsksFirstAndKillsAfterFiveSeconds(t *testing.T) {
 		noError(t, m.Host().Services.Start(t.Context(), "a"))
 		reboot(t, m)
 		if took := ended.Sub(asked); took < 5*time.Second || took > 6*time.Second {
-			t.Errorf("it went on for %v", took)
+			t.Errorf("the shutdown took %v", took)
 		}
 	})
 }
@@ -150,7 +150,7 @@ func TestAMachineIsRefusedThatWindowsWouldRefuse(t *testing.T) {
 		"a dotted host name": {Hostname: "a.example.com"},
 	} {
 		if m, err := sim.New(options); err == nil {
-			t.Errorf("%s was taken", name)
+			t.Errorf("the invalid host name %s was accepted", name)
 			noError(t, m.Close())
 		}
 	}

@@ -32,12 +32,12 @@ func TestAProgramIsRunAndItsExitCodeKnown(t *testing.T) {
 		}
 	}
 	if _, err := m.Host().Programs.Run(t.Context(), `C:\nothing.exe`); !errors.Is(err, winos.ErrStartFailed) {
-		t.Errorf("what is not there: %v", err)
+		t.Errorf("running a missing program: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := m.Host().Programs.Run(ctx, exe, "wait"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("what does not end: %v", err)
+		t.Errorf("running a program that does not end: %v", err)
 	}
 	// The process was killed, so its exe can be removed.
 	noError(t, m.Host().Files.Remove(exe))
@@ -51,12 +51,12 @@ func TestSignsOfARebootGoWithTheReboot(t *testing.T) {
 	if err != nil || !facts.RebootPending ||
 		!slices.Equal(facts.RebootSigns, []string{winos.SignServicing, winos.SignUpdate}) ||
 		!slices.Equal(facts.ReplacedAtBoot, []string{`C:\a.dll`}) {
-		t.Errorf("%+v, %v", facts, err)
+		t.Errorf("before the boot, the facts are %+v, %v", facts, err)
 	}
 	m.PowerCut()
 	m.PowerOn()
 	facts, err = m.Host().System.Facts(t.Context())
 	if err != nil || facts.RebootPending || len(facts.RebootSigns)+len(facts.ReplacedAtBoot) > 0 {
-		t.Errorf("%+v, %v", facts, err)
+		t.Errorf("after the boot, the facts are %+v, %v", facts, err)
 	}
 }

@@ -40,7 +40,7 @@ func state(t *testing.T, m *sim.Machine, name string) winos.ServiceState {
 func expectState(t *testing.T, m *sim.Machine, name string, want winos.ServiceState) {
 	t.Helper()
 	if have := state(t, m, name); have != want {
-		t.Errorf("service %s is %s instead of %s", name, have, want)
+		t.Errorf("service %s is %s, want %s", name, have, want)
 	}
 }
 
@@ -60,12 +60,12 @@ func TestAStartThatHangsIsGivenUpAfterThirtySeconds(t *testing.T) {
 		began := time.Now()
 		isError(t, m.Host().Services.Start(t.Context(), "a"), winos.ErrStartFailed)
 		if took := time.Since(began); took != 30*time.Second {
-			t.Errorf("it took %v", took)
+			t.Errorf("the start took %v", took)
 		}
 		sleep(time.Hour)
 		expectState(t, m, "a", winos.ServiceStopped)
 		if left := m.Processes(); len(left) > 0 {
-			t.Errorf("processes are left: %+v", left)
+			t.Errorf("these processes still run: %+v", left)
 		}
 		m.HangStart("a", false)
 		noError(t, m.Host().Services.Start(t.Context(), "a"))
@@ -121,13 +121,13 @@ func TestAFrozenServiceAnswersNoStopAndRunsOn(t *testing.T) {
 		err := m.Host().Services.Stop(t.Context(), "a")
 		isError(t, err, winos.ErrInUse)
 		if err != (winos.UnansweredError{Service: "a"}) || time.Since(began) != 30*time.Second { //nolint:errorlint // bare
-			t.Errorf("it is %v after %s", err, time.Since(began))
+			t.Errorf("the error is %v after %s", err, time.Since(began))
 		}
 		expectState(t, m, "a", winos.ServiceRunning)
 		time.AfterFunc(time.Second, func() { noError(t, m.CrashService("a")) })
-		noError(t, m.Host().Services.Stop(t.Context(), "a")) // which sees the end
+		noError(t, m.Host().Services.Stop(t.Context(), "a")) // the manager notices the end
 		noError(t, m.Host().Services.Start(t.Context(), "a"))
-		noError(t, m.Host().Services.Stop(t.Context(), "a")) // another process, which answers
+		noError(t, m.Host().Services.Stop(t.Context(), "a")) // the new process answers
 	})
 }
 
@@ -170,7 +170,7 @@ func TestAProcessThatOutlivesItsServiceKeepsItsExe(t *testing.T) {
 		isError(t, m.Host().Files.Remove(`C:\k\a.exe`), winos.ErrInUse)
 		noError(t, <-stopped)
 		if took := time.Since(began); took != 20*time.Second {
-			t.Errorf("stop returned after %v", took)
+			t.Errorf("Stop returned after %v", took)
 		}
 		noError(t, m.Host().Files.Remove(`C:\k\a.exe`))
 	})
@@ -268,7 +268,7 @@ func TestServicesStartAtBootAfterTheirDependencies(t *testing.T) {
 		expectState(t, m, "d-lonely", winos.ServiceStopped)
 		for _, p := range m.Processes() {
 			if p.PID > 12 {
-				t.Errorf("the new boot did not count processes anew: %+v", p)
+				t.Errorf("after the boot, process ids did not start again: %+v", p)
 			}
 		}
 	})
@@ -294,7 +294,7 @@ func TestAnUnquotedCommandWithSpacesIsTriedWordByWord(t *testing.T) {
 			noError(t, m.Host().Services.Apply(t.Context(), winos.ServiceConfig{Name: "x", Command: command}))
 			noError(t, m.Host().Services.Start(t.Context(), "x"))
 			if have := *args.Load(); !slices.Equal(have, want) {
-				t.Errorf("%s gives %q", command, have)
+				t.Errorf("the command line %s has the arguments %q", command, have)
 			}
 			noError(t, m.Host().Services.Stop(t.Context(), "x"))
 		}
@@ -326,7 +326,7 @@ func TestALogRunnerRunsItsProgramWithALog(t *testing.T) {
 			isError(t, files.Remove(`C:\k\kubelet.exe`), winos.ErrInUse)
 			isError(t, files.Remove(`C:\k\kube-log-runner.exe`), winos.ErrInUse)
 			if all := m.Processes(); len(all) != 2 || all[1].Parent != all[0].PID || all[1].Exe != `C:\k\kubelet.exe` {
-				t.Errorf("processes are %+v", all)
+				t.Errorf("the processes are %+v", all)
 			}
 			noError(t, m.Host().Services.Stop(t.Context(), "kubelet"))
 		}
@@ -363,7 +363,7 @@ func TestAKilledProcessCanDoNothingMore(t *testing.T) {
 		noError(t, m.CrashService("a"))
 		for range 3 {
 			if err := <-after; err == nil {
-				t.Error("a killed process changed something")
+				t.Error("a killed process changed the machine")
 			}
 		}
 		sleep(time.Second)
@@ -399,13 +399,13 @@ func TestWithoutRightsNothingIsChanged(t *testing.T) {
 			"hns": h.Network.RemoveHNSNetwork(ctx, "x"),
 		} {
 			if err == nil {
-				t.Errorf("%s: allowed", what)
+				t.Errorf("%s was allowed, but it must be refused", what)
 			}
 			isError(t, err, winos.ErrDenied)
 		}
 		m.SetAdmin(true)
 		if diff := sim.Diff(before, m.Snapshot()); len(diff) > 0 {
-			t.Errorf("changed: %q", diff)
+			t.Errorf("the refused operations changed the machine: %q", diff)
 		}
 	})
 }

@@ -56,7 +56,7 @@ func (s *manager) begin(name string) (*attempt, error) {
 	case v.state == winos.ServiceStopped && v.disabled:
 		return nil, fmt.Errorf("service %s is disabled: %w", name, winos.ErrStartFailed)
 	case v.state != winos.ServiceStopped:
-		return nil, nil //nolint:nilnil // A service that runs needs no attempt.
+		return nil, nil //nolint:nilnil // a running service needs no attempt
 	}
 	a := &attempt{done: make(chan struct{})}
 	v.attempt, v.state = a, winos.ServiceStartPending
@@ -124,7 +124,7 @@ func (s *manager) nextDependency(v *service) (*attempt, error) {
 			return a, nil
 		}
 	}
-	return nil, nil //nolint:nilnil // No dependency is left to wait for.
+	return nil, nil //nolint:nilnil // no dependency is left to wait for
 }
 
 // launch starts the process of the service and waits until it reports Running.
@@ -234,7 +234,7 @@ func (s *manager) reported(v *service, p *process, code int) time.Duration {
 	}
 	asked := v.state == winos.ServiceStopPending
 	v.state = winos.ServiceStopped
-	v.crashed = code != 0 // also after a request to stop
+	v.crashed = code != 0 // even after a stop request
 	if v.attempt == nil {
 		s.recover(v)
 	}

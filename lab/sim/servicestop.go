@@ -22,7 +22,7 @@ func (s *manager) stopService(ctx context.Context, name string) error {
 		case v == nil || !errors.Is(err, winos.ErrNotFound):
 			s.mu.Unlock()
 			return err
-		default: // It was marked for deletion and has stopped, but its process may still be there.
+		default: // the service has stopped, but its process may still run, for example while it is marked for deletion
 		}
 		dependant := s.activeDependant(name)
 		if dependant == "" {

@@ -137,7 +137,8 @@ func (s *metadata) dial(ctx context.Context, m *Machine) (net.Conn, error) {
 		return nil, context.Cause(ctx)
 	}
 	here, there := net.Pipe()
-	server := &http.Server{Handler: handler} //nolint:gosec // it is in memory, and lives as long as its one connection
+	// The server is in memory, and ends with its only connection.
+	server := &http.Server{Handler: handler} //nolint:gosec
 	if !m.spawn(func() { _ = server.Serve(&single{conn: there, done: make(chan struct{})}) }) {
 		return nil, ErrClosed
 	}

@@ -53,7 +53,7 @@ func TestASocketCloses(t *testing.T) {
 				noError(t, conn.Close())
 			}
 			if _, err = m.Host().Network.Dial(t.Context(), netip.MustParseAddrPort("127.0.0.1:9184")); err == nil {
-				t.Error("it still answers")
+				t.Error("the closed listener still answers")
 			}
 		})
 	}
@@ -74,7 +74,7 @@ func TestMachinesOfOneProcessShareNoPort(t *testing.T) {
 			isError(t, err, winos.ErrInUse)
 			if address.IsValid() {
 				if got := l.Addr().String(); got != "127.32.77.2:9184" {
-					t.Errorf("listens on %s", got)
+					t.Errorf("the listener has the address %s", got)
 				}
 				noError(t, l.Close())
 			}
@@ -109,7 +109,7 @@ func TestTheMetadataServiceNeedsItsRoute(t *testing.T) {
 	reachable := func(want bool, when string) {
 		t.Helper()
 		if got, err := ask(); (err == nil && got == "me") != want {
-			t.Errorf("%s: %q, %v", when, got, err)
+			t.Errorf("%s: the answer is %q, %v", when, got, err)
 		}
 	}
 	reachable(true, "at first")

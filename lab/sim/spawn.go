@@ -51,7 +51,7 @@ type launch struct {
 	argv        []string // argv[0] is the absolute path of the exe
 	commandLine string
 	dir         string
-	environment map[string]string // on top of the system's
+	environment map[string]string // overrides the system's environment
 	parent      *process
 	service     bool
 	// program replaces the implementation of the exe, if set.
@@ -207,7 +207,7 @@ func (m *Machine) kill(all ...*process) {
 // killTree kills a process and its descendants.
 func (m *Machine) killTree(p *process) {
 	tree := []*process{p}
-	for _, other := range m.processes.all() { // a child's PID is higher than its parent's
+	for _, other := range m.processes.all() { // the PID of a child is higher than its parent's
 		if slices.ContainsFunc(tree, func(parent *process) bool { return parent.pid == other.parent }) {
 			tree = append(tree, other)
 		}

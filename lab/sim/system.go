@@ -29,7 +29,7 @@ type system struct {
 	rebootSigns      []string
 	renames          []string
 	exclusions       []string
-	static, disabled bool // its address; DeviceLessNicDisabled
+	static, disabled bool // static: the address is static; disabled: DeviceLessNicDisabled
 	gateways         []string
 	// forgetful means that a boot applies neither a new host name nor a pending feature.
 	forgetful bool

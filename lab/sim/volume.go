@@ -45,7 +45,7 @@ type node struct {
 	content  content
 	modified time.Time
 	access   winos.Access
-	foreign  bool // an ordinary user made it
+	foreign  bool // an ordinary user created it
 	// loose means that users can rename files that are created in this directory. New directories inherit it.
 	loose   bool
 	readers int
@@ -180,7 +180,7 @@ func (v *volume) add(dir *node, name string, access winos.Access, isDir bool) *n
 		n.foreign, n.loose = dir.loose, dir.loose
 	case winos.AccessAdministrators:
 		n.access = access
-	case winos.AccessUsers: // as if it had inherited, but not what is loose
+	case winos.AccessUsers: // as if the rights were inherited, except those of a loose directory
 	}
 	if isDir {
 		n.children = map[string]*node{}

@@ -41,7 +41,7 @@ func TestAFullDiskTakesWhatFitsAndSaysSo(t *testing.T) {
 	}
 	isError(t, winos.WriteFile(files, `C:\second`, strings.NewReader("x"), winos.AccessInherit), winos.ErrNoSpace)
 	if found, err := winos.Exists(files, `C:\second.tmp`); found || err != nil {
-		t.Errorf("the temporary file stayed: %v", err)
+		t.Errorf("the temporary file was not removed: %v", err)
 	}
 	noError(t, files.Remove(`C:\file`))
 	if free := factsOf(t, m).DiskFree; free != 1000 {
@@ -132,14 +132,14 @@ func TestAFileIsABunchOfBytesHoweverItIsWritten(t *testing.T) {
 			want.writeAt(p, off)
 		}
 		if free := factsOf(t, m).DiskFree; free != before-int64(len(want.bytes)) {
-			t.Fatalf("%d bytes are free instead of %d", free, before-int64(len(want.bytes)))
+			t.Fatalf("%d bytes are free, want %d", free, before-int64(len(want.bytes)))
 		}
 	}
 	noError(t, f.Close())
 	have, err := winos.ReadFile(m.Host().Files, `C:\file`)
 	noError(t, err)
 	if !bytes.Equal(have, want.bytes) {
-		t.Error("in the end the content differs")
+		t.Error("after all writes, the content differs")
 	}
 }
 
@@ -216,13 +216,13 @@ func TestFiveHundredMachinesAreCheap(t *testing.T) {
 		noError(t, winos.WriteFile(all[i].Host().Files, `C:\k\payload`, bytes.NewReader(content), winos.AccessInherit))
 	}
 	each := (heap() - memory - payload) / machines
-	t.Logf("a machine takes %d KiB", each>>10)
+	t.Logf("a machine needs %d KiB", each>>10)
 	if each > 128<<10 {
-		t.Error("that is too much")
+		t.Error("a machine needs too much memory")
 	}
 	// There is one goroutine per running service.
 	if n := runtime.NumGoroutine() - goroutines; n > machines+10 {
-		t.Errorf("%d goroutines for %d machines", n, machines)
+		t.Errorf("there are %d goroutines for %d machines", n, machines)
 	}
 	have, err := winos.ReadFile(all[machines-1].Host().Files, `C:\k\payload`)
 	noError(t, err)
@@ -271,12 +271,12 @@ func TestASnapshotShowsWhatChanged(t *testing.T) {
 	}
 	have := keys(sim.Diff(before, m.Snapshot(), `C:\var\log`))
 	if !slices.Equal(have, want) {
-		t.Errorf("changed are %q", have)
+		t.Errorf("the changes are %q", have)
 	}
 	if all := keys(sim.Diff(before, m.Snapshot())); len(all) != len(want)+4 {
-		t.Errorf("with the log, changed are %q", all)
+		t.Errorf("with the log, the changes are %q", all)
 	}
 	if same := sim.Diff(m.Snapshot(), m.Snapshot()); len(same) > 0 {
-		t.Errorf("without a change, changed are %q", same)
+		t.Errorf("without a change, the changes are %q", same)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// newCA makes a CA that signs nothing, as PEM.
+// newCA creates a CA in PEM. The CA signs nothing.
 func newCA(name string) (string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -40,7 +40,7 @@ func (r *run) disrupt(ctx context.Context, d Disruption, n int) error {
 	case KindOutage:
 		return r.outage(ctx, d.Away)
 	}
-	return fmt.Errorf("there is no disruption %q", d.Kind)
+	return fmt.Errorf("the disruption %q is unknown", d.Kind)
 }
 
 func (r *run) named(hosts []int) (all []*fleet.Host) {
@@ -69,7 +69,7 @@ func (r *run) setting(ctx context.Context, setting Setting, n int) error {
 	return r.await(ctx, "another revision after a change of "+string(setting), func(ctx context.Context) error {
 		now, err := r.revision(ctx)
 		if err == nil && now == before {
-			return fmt.Errorf("it is still %s", now)
+			return fmt.Errorf("the revision is still %s", now)
 		}
 		return err
 	})
@@ -99,7 +99,7 @@ func (r *run) reboot(ctx context.Context, hosts []*fleet.Host) error {
 	return r.await(ctx, "hosts to be rebooted", func(ctx context.Context) error {
 		for _, h := range hosts {
 			if now := r.boot(ctx, h); now == before[h.Name] {
-				return fmt.Errorf("%s is in the same boot", h.Name)
+				return fmt.Errorf("%s has not rebooted", h.Name)
 			}
 		}
 		return nil

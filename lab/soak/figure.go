@@ -114,7 +114,7 @@ func leaksOf(name string, before, after Host) (leaks []Leak) {
 		case under(dir, contract.DirLog):
 			may = rotated
 		case under(dir, contract.DirCNIConfig):
-			may = 1 // the hybrid overlay's first certificate: the daemon keeps two
+			may = 1 // the hybrid overlay's first certificate: the daemon keeps two files
 		}
 		leaks = append(leaks, grown("files of "+name+" in "+dir, from[dir], to[dir], may)...)
 	}

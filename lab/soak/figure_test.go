@@ -45,12 +45,12 @@ func TestALeakIsNamedFromWhatToWhat(t *testing.T) {
 		leaks := Leaks(counted(), after)
 		if want == "" {
 			if len(leaks) > 0 {
-				t.Errorf("the same figures leak: %v", leaks)
+				t.Errorf("equal figures are reported as a leak: %v", leaks)
 			}
 			continue
 		}
 		if len(leaks) != 1 || !strings.Contains(leaks[0].String(), want) {
-			t.Errorf("%q is not what is named: %v", want, leaks)
+			t.Errorf("the leaks don't contain %q: %v", want, leaks)
 		}
 	}
 }
@@ -66,13 +66,13 @@ func TestWhatComesAndGoesByItselfIsNoLeak(t *testing.T) {
 	after := counted()
 	after.Operator = Process{Goroutines: 125, Descriptors: 45, Resident: 140 << 20}
 	after.Stacks["a.run"] = 15
-	after.Objects["secrets"] = []string{"a/1", "a/3"} // another one in place of one
+	after.Objects["secrets"] = []string{"a/1", "a/3"} // one object was replaced by another
 	after.host(func(h *Host) {
 		h.Files = []string{`c:\k\store\2`, `c:\k\cni\config\ovnkube-client-2026-01-01-00-00-00.pem`, `c:\var\log\kubelet\1`, `c:\var\log\kubelet\2`}
 		h.Open, h.Processes = 6, 8
 	})
 	if leaks := Leaks(counted(), after); len(leaks) > 0 {
-		t.Errorf("these are leaks: %v", leaks)
+		t.Errorf("the figures are reported as leaks: %v", leaks)
 	}
 }
 

@@ -102,7 +102,7 @@ func parseStacks(profile string) map[string]int {
 	return counts
 }
 
-// module is the prefix of the names of our own functions.
+// module is the prefix of the names of this project's functions.
 const module = "github.com/windows-nodes/wmco/"
 
 // expiring lists the kinds whose objects the API server or its controllers delete after an hour. Their number

@@ -53,9 +53,9 @@ func (r *run) operatorProcess(ctx context.Context) (Process, error) {
 		return p, fmt.Errorf("reading the operator's metrics: %w", err)
 	}
 	request.Header.Set("Authorization", "Bearer "+r.token)
-	// The lab has no CA for this certificate.
+	// Don't verify the certificate, because the lab has no CA for it.
 	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // of this machine
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is on this machine
 	defer transport.CloseIdleConnections()
 	answer, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Do(request)
 	if err != nil {
@@ -63,7 +63,7 @@ func (r *run) operatorProcess(ctx context.Context) (Process, error) {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return p, fmt.Errorf("reading the operator's metrics: it answers %s", answer.Status)
+		return p, fmt.Errorf("reading the operator's metrics: the answer is %s", answer.Status)
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(io.LimitReader(answer.Body, mostMetrics))
@@ -72,7 +72,7 @@ func (r *run) operatorProcess(ctx context.Context) (Process, error) {
 	}
 	goroutines := families["go_goroutines"].GetMetric()
 	if len(goroutines) == 0 {
-		return p, errors.New("the operator's metrics do not say how many goroutines it has")
+		return p, errors.New("the operator's metrics lack the number of goroutines")
 	}
 	p.Goroutines = int(goroutines[0].GetGauge().GetValue())
 	return p, nil

@@ -22,7 +22,7 @@ func process(id int) (p Process, err error) {
 	// proc_pid_statm(5): the second field is resident pages
 	fields := strings.Fields(string(text))
 	if len(fields) < 2 {
-		return p, fmt.Errorf("reading how much memory is resident: %q is not what statm says", text)
+		return p, fmt.Errorf("reading how much memory is resident: %q is not the format of statm", text)
 	}
 	pages, err := strconv.ParseInt(fields[1], 10, 64)
 	if err != nil {

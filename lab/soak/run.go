@@ -267,7 +267,7 @@ func (r *run) converge(ctx context.Context) error {
 		}
 		behind, err := r.scene.Unsettled(ctx, hosts)
 		if err != nil || len(behind) > 0 {
-			seen, r.report.Unsettled = 0, append([]string{}, behind...) // never null in the report
+			seen, r.report.Unsettled = 0, append([]string{}, behind...) // an empty list instead of null in the report
 			return errors.Join(err, fmt.Errorf("%d things have not: %s", len(behind), strings.Join(behind, "; ")))
 		}
 		r.report.Unsettled = []string{}
@@ -299,7 +299,7 @@ func (r Report) Err() error {
 				converged++
 			}
 		}
-		return fmt.Errorf("it was ended before its time, after %d rounds that converged", converged)
+		return fmt.Errorf("it was stopped early, after %d rounds that converged", converged)
 	}
 	for _, what := range r.Unsettled {
 		all = append(all, fmt.Errorf("not converged: %s", what))

@@ -202,11 +202,12 @@ func between(random *rand.Rand, least, most time.Duration) time.Duration {
 func (d Disruption) conflicts(other Disruption) bool {
 	switch {
 	case slices.ContainsFunc(d.Hosts, func(h int) bool { return slices.Contains(other.Hosts, h) }):
-		return true // one host does one thing at a time
+		return true // a host can't do two things at a time
 	case d.Kind == KindSetting:
 		return d.Setting == other.Setting
 	}
-	// An operator that starts while there is no API server ends at once, as its Deployment expects.
+	// If there is no API server when the operator starts, the operator exits. In a cluster, its Deployment starts it
+	// again.
 	programs := []Kind{KindKill, KindOutage}
 	return slices.Contains(programs, d.Kind) && slices.Contains(programs, other.Kind)
 }
@@ -217,6 +218,6 @@ const (
 	Vanish = 40 * time.Second
 	Outage = 12 * time.Second
 	Spread = 10 * time.Second
-	// ShortestCertificate is the minimum lifetime that a request may ask for.
+	// ShortestCertificate is the minimum lifetime that a certificate request can have.
 	ShortestCertificate = 10 * time.Minute
 )

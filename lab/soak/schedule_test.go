@@ -14,7 +14,7 @@ func drawn(seed uint64) Schedule {
 	return Schedule{Seed: seed, Hosts: 50, Vanish: 40 * time.Second, Outage: 12 * time.Second, Spread: 10 * time.Second}
 }
 
-// first are so many rounds of a schedule.
+// first returns the first rounds of a schedule.
 func first(s Schedule, many int) (rounds []Round) {
 	for round := range s.Rounds() {
 		if len(rounds) == many {
@@ -30,13 +30,13 @@ func TestTheSameSeedGivesTheSameSchedule(t *testing.T) {
 	const many = 100
 	rounds := first(drawn(7), many)
 	if !reflect.DeepEqual(rounds, first(drawn(7), many)) {
-		t.Fatal("a round differs")
+		t.Fatal("the same seed gives a different round")
 	}
 	if reflect.DeepEqual(rounds, first(drawn(8), many)) {
 		t.Error("another seed gives the same schedule")
 	}
 	if !reflect.DeepEqual(drawn(7).WarmUp(), drawn(7).WarmUp()) {
-		t.Error("the warm-up differs")
+		t.Error("the same seed gives a different warm-up")
 	}
 }
 
@@ -55,31 +55,32 @@ func TestNothingInARoundConflictsAndAllIsWithinItsBounds(t *testing.T) {
 				seen[d.Kind]++
 				changed[d.Setting]++
 				if slices.ContainsFunc(round[i+1:], d.conflicts) {
-					t.Errorf("round %d has what conflicts: %v", n, round)
+					t.Errorf("round %d has conflicting disruptions: %v", n, round)
 				}
 				if d.After > s.Spread || d.Kind == KindVanish && (d.Away <= 0 || d.Away > s.Vanish) ||
 					d.Kind == KindOutage && (d.Away <= 0 || d.Away > s.Outage) {
-					t.Errorf("round %d exceeds a bound: %+v", n, d)
+					t.Errorf("in round %d, a disruption exceeds a limit: %+v", n, d)
 				}
 				if slices.ContainsFunc(d.Hosts, func(h int) bool { return h < 0 || h >= hosts }) {
-					t.Errorf("round %d has a host that is not there: %+v", n, d)
+					t.Errorf("round %d has a host that does not exist: %+v", n, d)
 				}
 			}
 		}
 		for _, kind := range []Kind{KindSetting, KindReboot, KindVanish, KindReplace, KindKill, KindOutage} {
 			if seen[kind] == 0 {
-				t.Errorf("with %d hosts there is never: %s", hosts, kind)
+				t.Errorf("with %d hosts, this disruption never occurs: %s", hosts, kind)
 			}
 		}
 		for _, setting := range Settings() {
 			if changed[setting] == 0 {
-				t.Errorf("with %d hosts this never changes: %s", hosts, setting)
+				t.Errorf("with %d hosts, this setting never changes: %s", hosts, setting)
 			}
 		}
 	}
 }
 
-// The operator leaves a host alone that was rebooted so often in a row.
+// If a host was rebooted too often in a row, the operator stops rebooting it. The schedule must stay below this limit,
+// but must reach it.
 func TestNoHostIsRebootedMoreOftenThanTheOperatorGrants(t *testing.T) {
 	t.Parallel()
 	s, reboots := drawn(18), map[int]int{}
@@ -96,7 +97,7 @@ func TestNoHostIsRebootedMoreOftenThanTheOperatorGrants(t *testing.T) {
 		}
 	}
 	if most != disrupt.MaxReboots {
-		t.Errorf("a host is rebooted %d times, want %d at most and at times", most, disrupt.MaxReboots)
+		t.Errorf("the largest number of reboots of a host is %d, want %d", most, disrupt.MaxReboots)
 	}
 }
 
@@ -137,14 +138,14 @@ func TestTheWarmUpDoesEverythingOnceAndRebootsEveryHost(t *testing.T) {
 					rebooted += len(d.Hosts)
 				}
 				if slices.ContainsFunc(round[i+1:], d.conflicts) {
-					t.Errorf("the warm-up has what conflicts: %v", round)
+					t.Errorf("the warm-up has conflicting disruptions: %v", round)
 				}
 			}
 		}
 		want := map[Kind]int{KindSetting: len(Settings()), KindReboot: 1, KindVanish: 1, KindReplace: 1, KindKill: 1,
 			KindOutage: 1}
 		if !reflect.DeepEqual(seen, want) || rebooted != hosts {
-			t.Errorf("with %d hosts: %v, %d rebooted", hosts, seen, rebooted)
+			t.Errorf("with %d hosts, the warm-up has %v and reboots %d hosts", hosts, seen, rebooted)
 		}
 	}
 }
@@ -153,6 +154,6 @@ func TestAReportThatWasInterruptedClaimsNothing(t *testing.T) {
 	t.Parallel()
 	report := Report{Interrupted: true, Rounds: []RoundReport{{}, {Error: "not converged"}}}
 	if err := report.Err(); err == nil || !strings.Contains(err.Error(), "after 1 rounds that converged") {
-		t.Errorf("it says %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }

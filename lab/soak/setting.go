@@ -59,7 +59,7 @@ func (r *run) change(ctx context.Context, setting Setting, n int) error {
 			return err
 		})
 	}
-	return fmt.Errorf("there is no setting %q", setting)
+	return fmt.Errorf("the setting %q is unknown", setting)
 }
 
 // changeCA replaces the certificate of the registries' CA.

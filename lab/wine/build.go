@@ -38,7 +38,7 @@ func Build(ctx context.Context, program Program, to string) error {
 	return nil
 }
 
-// buildKeeper builds the keeper and renames it into place, so that no host gets an incomplete copy.
+// buildKeeper builds the keeper. It renames the complete program into place, so that no host gets an incomplete copy.
 func buildKeeper(ctx context.Context, cache string) (string, error) {
 	path := filepath.Join(cache, "keeper.exe")
 	partial := fmt.Sprintf("%s.%d.partial", path, os.Getpid())

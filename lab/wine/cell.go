@@ -96,7 +96,7 @@ func CanIsolate(ctx context.Context) bool {
 		gatewayOf(address).String())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
 	cmd.Dir, cmd.WaitDelay = dir, time.Second
-	return cmd.Run() == nil // its standard input is empty, so it ends
+	return cmd.Run() == nil // its standard input is empty, so it exits at once
 }
 
 // startup is the maximum start time of a cell. On two idle cores, a start takes a fraction of a second.
@@ -112,7 +112,7 @@ func (t *Template) openCell(ctx context.Context, prefix, hostname string, addres
 		}
 		gateway := gatewayOf(address)
 		arguments := []string{"-c", isolatedScript, "cell", hostname, address.String(), gateway.String()}
-		c.first = exec.Command("sh", arguments...) //nolint:noctx // the same
+		c.first = exec.Command("sh", arguments...) //nolint:noctx // as above
 		c.first.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
 	}
 	group(c.first)
@@ -142,9 +142,9 @@ func (t *Template) openCell(ctx context.Context, prefix, hostname string, addres
 		if line == "ready\n" {
 			return c, c.openNetwork()
 		}
-		err = errors.New("it ended")
+		err = errors.New("the first process ended")
 	case <-time.After(startup):
-		err = fmt.Errorf("it is not up after %s", startup)
+		err = fmt.Errorf("the first process is not ready after %s", startup)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -204,7 +204,8 @@ const saveTimeout = 10 * time.Second
 func (c *cell) save() {
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
-	_ = c.command(ctx, c.prefix, c.template.server, "-k", "-w").Run() // what does not end is killed
+	// Close kills everything that does not end by itself.
+	_ = c.command(ctx, c.prefix, c.template.server, "-k", "-w").Run()
 }
 
 // close ends all processes.
@@ -219,7 +220,7 @@ func (c *cell) kill() {
 	select {
 	case <-c.ended:
 	case <-time.After(time.Second):
-		_ = c.first.Process.Kill() // it may have ended
+		_ = c.first.Process.Kill() // it may have ended already
 		<-c.ended
 	}
 	if c.network != nil {
@@ -235,7 +236,7 @@ func (c *cell) inNetwork(work func() error) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // without the unlock the thread ends with this goroutine
+		runtime.LockOSThread() // without UnlockOSThread, the thread ends with this goroutine
 		own, err := os.Open("/proc/thread-self/ns/net")
 		if err != nil {
 			done <- fmt.Errorf("opening the own network: %w", err)

@@ -58,7 +58,7 @@ func (t *Template) check() error {
 	for path, was := range t.linked {
 		info, err := os.Lstat(filepath.Join(t.prefix, path))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // already removed; running hosts have their own links
+			return nil // another process has removed the template; running hosts have their own links
 		}
 		if err != nil {
 			return fmt.Errorf("checking the template: %w", err)

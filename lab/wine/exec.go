@@ -68,7 +68,7 @@ func (m *Machine) Run(ctx context.Context, command Command) (exitCode int, err e
 	case errors.As(err, &ended) && ended.Exited():
 		return ended.ExitCode(), nil
 	case errors.Is(err, exec.ErrWaitDelay):
-		return cmd.ProcessState.ExitCode(), nil // it left something running that holds its output
+		return cmd.ProcessState.ExitCode(), nil // a child process is still running and holds the output open
 	case err != nil:
 		return 0, fmt.Errorf("running %s: %w", command.Program, err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// program is a program that was built before.
+// program is a program in the cache.
 type program struct{ path, version string }
 
 // kubernetesParts are the programs that take minutes to build.

@@ -227,7 +227,7 @@ func (m *Machine) session() *session {
 // Boots returns how often the host was booted, and how many of these boots failed and were repeated.
 func (m *Machine) Boots() (tried, failed int) { return int(m.boots.Load()), int(m.failed.Load()) }
 
-// User is the host's administrator.
+// User returns the name of the host's administrator.
 func (m *Machine) User() string { return User }
 
 // Windows returns the OS interface of the running host. It is valid until the host goes down.

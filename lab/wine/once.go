@@ -16,8 +16,8 @@ import (
 
 // Once is a Windows program on this machine that runs on a dedicated host.
 type Once struct {
-	// Path is the exe on this machine. TestData, if not empty, is a directory that is copied to testdata in the working
-	// directory.
+	// Path is the exe on this machine. TestData is a directory that is copied to testdata in the working directory. If
+	// it is empty, nothing is copied.
 	Path, TestData string
 	Arguments      []string
 	Stdin          io.Reader

@@ -46,9 +46,9 @@ func TestOldTemplatesAreRemoved(t *testing.T) {
 	}
 	if want := []string{"hosts", "partial-alive", "template-recent", "template-third",
 		"template-used"}; !slices.Equal(names, want) {
-		t.Errorf("left are %q, want %q", names, want)
+		t.Errorf("the remaining directories are %q, want %q", names, want)
 	}
 	if _, err = os.Stat(filepath.Join(cache, "template-old.lock")); !os.IsNotExist(err) {
-		t.Errorf("a lock was left: %v", err)
+		t.Errorf("the lock of a removed directory was not removed: %v", err)
 	}
 }

@@ -59,7 +59,8 @@ func personalize(file string) error {
 	}
 	for _, id := range []string{machineGUID, hardwareGUID} {
 		if bytes.Count(content, []byte(id)) != 1 {
-			return fmt.Errorf("giving the host an identity: the registry of the template does not hold %s once", id)
+			return fmt.Errorf("giving the host an identity: the registry of the template must contain %s exactly once",
+				id)
 		}
 		content = bytes.Replace(content, []byte(id), []byte(newGUID()), 1)
 	}

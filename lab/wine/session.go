@@ -94,7 +94,7 @@ func (s *session) keep(wine string) error {
 	}
 	s.host = remote.Dial(duplex{out, in})
 	go func() {
-		_ = s.keeper.Wait() // how it ended is in its words
+		_ = s.keeper.Wait() // the reason of its end is in its standard error
 		s.goDown()
 		close(s.over)
 	}()

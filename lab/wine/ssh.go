@@ -12,7 +12,7 @@ import (
 
 var _ sshd.Machine = (*Machine)(nil)
 
-// Hostname is the host name that Windows programs see. While the host is off, it is empty.
+// Hostname returns the host name that Windows programs see. While the host is off, it is empty.
 func (m *Machine) Hostname() string {
 	host, err := m.Windows()
 	if err != nil {
@@ -25,7 +25,8 @@ func (m *Machine) Hostname() string {
 	return facts.Hostname
 }
 
-// Files is the file system of the host as its programs see it, across boots. While the host is off, every call fails.
+// Files returns the file system of the host as its programs see it, also after a reboot. While the host is off, every
+// call fails.
 func (m *Machine) Files() winos.Files { return files{m} }
 
 type files struct{ machine *Machine }

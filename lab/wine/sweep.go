@@ -22,7 +22,7 @@ func sweep(prefix string) {
 			break
 		}
 		for _, pid := range alive {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have ended already
 		}
 		pause(10 * time.Millisecond)
 	}
@@ -40,7 +40,7 @@ func processes(prefix string) []int {
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended or belongs to another user
+			continue // the process has ended or belongs to another user
 		}
 		for variable := range bytes.SplitSeq(content, []byte{0}) {
 			if bytes.Equal(variable, want) {

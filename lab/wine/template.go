@@ -137,7 +137,7 @@ func (t *Template) make(ctx context.Context, progress io.Writer) (err error) {
 	fmt.Fprintf(progress, "wine: making the template of all hosts\n")
 	partial, err := os.MkdirTemp(filepath.Dir(t.prefix), "partial-")
 	if err != nil {
-		return fmt.Errorf("making its directory: %w", err)
+		return fmt.Errorf("creating the directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(partial)) }()
 	defer sweep(partial)
@@ -216,7 +216,7 @@ func tidy(prefix string) error {
 			return errors.Join(os.Remove(path), os.Mkdir(path, 0o755))
 		})
 	if err != nil {
-		return fmt.Errorf("making folders of a user real: %w", err)
+		return fmt.Errorf("replacing links in a user's folders: %w", err)
 	}
 	removeSocket(prefix)
 	if err = os.Remove(filepath.Join(prefix, socketName)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -78,7 +78,7 @@ func start(t *testing.T, template *wine.Template, options wine.HostOptions) *win
 	}
 	t.Cleanup(func() {
 		tried, failed := m.Boots()
-		t.Logf("%d boots, %d of them tried again", tried, failed)
+		t.Logf("there were %d boots, %d of them were repeated", tried, failed)
 		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
@@ -99,15 +99,15 @@ func TestAHostSaysThatItIsWindowsServer(t *testing.T) {
 		facts, err := host.Facts(t.Context())
 		if err != nil || !facts.Server || facts.Build != 20348 ||
 			!strings.Contains(facts.ProductName, "Windows Server 2022") || !facts.Admin {
-			t.Errorf("facts %+v, %v", facts, err)
+			t.Errorf("the facts are %+v, %v", facts, err)
 		}
 		if template.Isolated() && (facts.Hostname != name || m.Hostname() != name) {
-			t.Errorf("the name is %q and %q, want %q", facts.Hostname, m.Hostname(), name)
+			t.Errorf("the host name is %q and %q, want %q", facts.Hostname, m.Hostname(), name)
 		}
 		ids = append(ids, facts.MachineID)
 	}
 	if ids[0] == ids[1] || ids[0] == "" {
-		t.Errorf("machine ids %q", ids)
+		t.Errorf("the machine ids are not unique: %q", ids)
 	}
 }
 
@@ -118,12 +118,12 @@ func TestProgramsRunInTheUsersHome(t *testing.T) {
 	code, err := m.Run(t.Context(), wine.Command{Program: "cmd.exe", Arguments: []string{"/c", "echo %CD%& exit 7"},
 		Stdout: &out, Stderr: &out})
 	if err != nil || code != 7 || !strings.EqualFold(strings.TrimSpace(out.String()), wine.Home) {
-		t.Errorf("exit code %d, %v, said %q", code, err, &out)
+		t.Errorf("the exit code is %d, %v; the output is %q", code, err, &out)
 	}
 	out.Reset()
 	if code, err = m.Run(t.Context(), wine.Command{Program: "powershell.exe", Arguments: []string{"-c", "exit 0"},
 		Stderr: &out}); err != nil || code != 97 {
-		t.Errorf("PowerShell ended with %d, %v: %s; want a failure that nobody overlooks", code, err, &out)
+		t.Errorf("PowerShell ended with %d, %v: %s; want an obvious failure", code, err, &out)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestAHungProgramEndsWithItsTime(t *testing.T) {
 	m := start(t, prepare(t, wine.Options{}), wine.HostOptions{Hostname: "WIN-HUNG"})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	// The context ends as soon as the program has written something, which takes a moment on a busy machine.
+	// The context ends as soon as the program has written its first output. On a busy machine, this takes a moment.
 	out := &trigger{word: "begun", pull: func() { cancel(context.DeadlineExceeded) }}
 	in, w := io.Pipe()
 	defer w.Close()
@@ -142,10 +142,10 @@ func TestAHungProgramEndsWithItsTime(t *testing.T) {
 	var hung *wine.HungError
 	if !errors.As(err, &hung) || !errors.Is(err, context.DeadlineExceeded) ||
 		!strings.Contains(out.said.String(), "begun") {
-		t.Errorf("%v, said %q", err, &out.said)
+		t.Errorf("the error is %v, the output is %q", err, &out.said)
 	}
 	if took := time.Since(out.pulled); took > time.Minute {
-		t.Errorf("it took %s", took)
+		t.Errorf("the end of the programs took %s", took)
 	}
 }
 
@@ -190,24 +190,24 @@ func TestWhatIsOnTheDiskOutlivesPower(t *testing.T) {
 	select {
 	case <-down:
 	default:
-		t.Error("nobody was told that the host went down")
+		t.Error("the channel was not closed when the host went down")
 	}
 	if _, err = host.Facts(t.Context()); err == nil {
-		t.Error("the host of an earlier boot answers")
+		t.Error("the OS interface of an earlier boot still answers")
 	}
 	if host, err = m.Windows(); err != nil {
 		t.Fatal(err)
 	}
 	again, err := host.Facts(t.Context())
 	if err != nil || again.BootID == facts.BootID || again.MachineID != facts.MachineID {
-		t.Errorf("before %+v, afterwards %+v, %v", facts, again, err)
+		t.Errorf("the facts were %+v, and are %+v, %v", facts, again, err)
 	}
 	if all, err := host.Environment.All(t.Context()); err != nil || all["WMCO"] != "was here" {
-		t.Errorf("environment %v, %v", all, err)
+		t.Errorf("the environment is %v, %v", all, err)
 	}
 	m.PowerOff()
 	if _, err := m.Files().Stat(`C:\`); !errors.Is(err, wine.ErrOff) {
-		t.Errorf("a host that is off says %v", err)
+		t.Errorf("a call on a host that is off returns %v", err)
 	}
 	if err := m.PowerOn(t.Context()); err != nil {
 		t.Error(err)
@@ -233,15 +233,15 @@ func TestFilesAreWindowsFiles(t *testing.T) {
 	}
 	if content, err := winos.ReadFile(m.Files(), `c:\USERS\administrator\mIXED.TXT`); err != nil ||
 		string(content) != "content" {
-		t.Errorf("through Wine it is %q, %v", content, err)
+		t.Errorf("read through Wine, the file contains %q, %v", content, err)
 	}
 	if f, err = m.OpenFile(`c:\USERS\administrator\mIXED.TXT`, os.O_RDONLY); err != nil {
-		t.Errorf("in other letters: %v", err)
+		t.Errorf("reading the file by its name in another case: %v", err)
 	} else if err = f.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err = m.OpenFile(wine.Home+`\a:b`, os.O_CREATE|os.O_WRONLY); !errors.Is(err, winos.ErrInvalidName) {
-		t.Errorf("a name that Windows refuses: %v", err)
+		t.Errorf("creating a file with an invalid name: %v", err)
 	}
 	after, err := m.Snapshot(t.Context())
 	if err != nil {
@@ -257,7 +257,7 @@ func TestAHostsNetworkIsItsOwn(t *testing.T) {
 	t.Parallel()
 	template := prepare(t, wine.Options{})
 	if !template.Isolated() {
-		t.Skip("this kernel gives us no namespaces")
+		t.Skip("this kernel doesn't allow namespaces")
 	}
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -283,7 +283,7 @@ func TestAHostsNetworkIsItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ports, err := host.Listening(t.Context()); err != nil || len(ports) != 1 {
-		t.Errorf("the host listens on %v, %v; want only what it was given", ports, err)
+		t.Errorf("the host listens on %v, %v; want only the requested ports", ports, err)
 	}
 	conn, err := m.Dial(t.Context(), target)
 	if err != nil {
@@ -293,13 +293,13 @@ func TestAHostsNetworkIsItsOwn(t *testing.T) {
 		t.Error(err)
 	}
 	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || line != "hello\n" {
-		t.Errorf("answered %q, %v", line, err)
+		t.Errorf("the answer is %q, %v", line, err)
 	}
 	if err = conn.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err = m.Dial(t.Context(), netip.MustParseAddrPort("127.0.0.1:1")); err == nil {
-		t.Error("something listens on port 1")
+		t.Error("a connection to port 1 succeeded")
 	}
 }
 
@@ -307,7 +307,7 @@ func TestThreeHostsAtOnce(t *testing.T) {
 	t.Parallel()
 	template := prepare(t, wine.Options{})
 	if !template.Isolated() {
-		t.Skip("this kernel gives us no namespaces")
+		t.Skip("this kernel doesn't allow namespaces")
 	}
 	var group sync.WaitGroup
 	for i := range 3 {
@@ -320,7 +320,7 @@ func TestThreeHostsAtOnce(t *testing.T) {
 				return
 			}
 			if got := m.Hostname(); got != fmt.Sprintf("WIN-%d", i) {
-				t.Errorf("host %d is %q", i, got)
+				t.Errorf("host %d has the name %q", i, got)
 			}
 			if err := m.Close(); err != nil {
 				t.Error(err)
@@ -363,12 +363,12 @@ func TestNothingIsLeftOfALaboratoryThatIsKilled(t *testing.T) {
 				select {
 				case <-tick.C:
 				case <-deadline:
-					t.Fatalf("still there: %q", wineProcesses(t, prefix))
+					t.Fatalf("these processes still run: %q", wineProcesses(t, prefix))
 				}
 			}
 			prepare(t, wine.Options{})
 			if _, err = os.Stat(prefix); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the next laboratory left the files of the dead one: %v", err)
+				t.Errorf("the next lab did not remove the files of the killed lab: %v", err)
 			}
 		})
 	}
@@ -398,7 +398,7 @@ func TestAHostWithoutNamespacesWorksToo(t *testing.T) {
 	var out bytes.Buffer
 	if code, err := m.Run(t.Context(), wine.Command{Program: "cmd.exe", Arguments: []string{"/c", "echo hello"},
 		Stdout: &out}); err != nil || code != 0 || !strings.HasPrefix(out.String(), "hello") {
-		t.Errorf("exit code %d, %v, said %q", code, err, &out)
+		t.Errorf("the exit code is %d, %v; the output is %q", code, err, &out)
 	}
 	if err := m.Reboot(t.Context()); err != nil {
 		t.Error(err)
@@ -408,6 +408,6 @@ func TestAHostWithoutNamespacesWorksToo(t *testing.T) {
 		t.Error(err)
 	}
 	if left := wineProcesses(t, prefix); len(left) > 0 {
-		t.Errorf("left %q", left)
+		t.Errorf("after the run, these files are left: %q", left)
 	}
 }

@@ -12,10 +12,10 @@ type kind int
 
 const (
 	word     kind = iota // a command, a parameter, a bare argument, an operator
-	text                 // a string in single quotes, or a here-string of such: as it is
-	template             // a string in double quotes: variables in it are replaced
+	text                 // a single-quoted string or here-string, which is taken literally
+	template             // a double-quoted string, whose variables are replaced
 	variable             // $name, without the dollar
-	opening              // a bracket, and what stands before it: ( { [ @( @{ $(
+	opening              // an opening bracket with the characters before it: ( { [ @( @{ $(
 	closing              // ) } ]
 	end                  // the end of a statement
 )
@@ -158,7 +158,7 @@ func (l *lexer) closed() error {
 	pairs := map[string]string{")": "(", "}": "{", "]": "["}
 	n := len(l.open)
 	if n == 0 || !strings.HasSuffix(l.open[n-1].text, pairs[t]) {
-		return fmt.Errorf("%q closes nothing", t)
+		return fmt.Errorf("%q has no opening bracket", t)
 	}
 	l.open = l.open[:n-1]
 	l.add(closing, t)

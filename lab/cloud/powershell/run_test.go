@@ -103,7 +103,7 @@ func TestWhatPowerShellCantReadIsNotRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if got, err := powershell.Run(script, nil, nil); err == nil || len(got.Files) > 0 {
-				t.Errorf("it left %v, %v", got.Files, err)
+				t.Errorf("the script with a syntax error wrote %v, %v", got.Files, err)
 			}
 		})
 	}

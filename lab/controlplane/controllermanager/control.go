@@ -36,7 +36,7 @@ type control struct {
 	shared   informers.SharedInformerFactory
 	metadata metadatainformer.SharedInformerFactory
 	mapper   *restmapper.DeferredDiscoveryRESTMapper
-	started  chan struct{} // closed when the informers have been started
+	started  chan struct{} // closed when the informers are started
 }
 
 func newControl(ctx context.Context, o *options) (*control, error) {
@@ -96,7 +96,7 @@ func (c *control) build(ctx context.Context) ([]loop, error) {
 	for _, name := range c.options.controllers {
 		construct, ok := known[name]
 		if !ok {
-			return nil, fmt.Errorf("making the controllers: %q is none of %q", name, names())
+			return nil, fmt.Errorf("making the controllers: %q is unknown; the controllers are %q", name, names())
 		}
 		client, err := c.client(name)
 		if err != nil {

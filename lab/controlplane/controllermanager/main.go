@@ -25,7 +25,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// options are the flags.
+// options are the values of the flags.
 type options struct {
 	kubeconfig  string
 	controllers []string
@@ -48,7 +48,7 @@ func main() {
 	defer stop()
 	flags := pflag.NewFlagSet(os.Args[0], pflag.ExitOnError)
 	o := addFlags(flags)
-	_ = flags.Parse(os.Args[1:]) // it exits after an error
+	_ = flags.Parse(os.Args[1:]) // it exits on an error
 	if err := run(ctx, o); err != nil {
 		klog.Background().Error(err, "Running the controllers")
 		klog.FlushAndExit(klog.ExitFlushTimeout, 1)

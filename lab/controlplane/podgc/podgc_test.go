@@ -28,10 +28,10 @@ func TestANodeIsAwayAfterTheQuarantine(t *testing.T) {
 		{0, here, sets.New[string]()},
 		{quarantine - time.Second, here, sets.New[string]()},
 		{quarantine, here, sets.New("away")},
-		{2 * quarantine, both, sets.New[string]()},                   // it came back,
-		{2*quarantine + time.Second, here, sets.New[string]()},       // and went again:
-		{3*quarantine + time.Second/2, here, sets.New[string]()},     // counted from then
-		{3*quarantine + time.Second, here, sets.New[string]("away")}, // on
+		{2 * quarantine, both, sets.New[string]()},                   // the node came back,
+		{2*quarantine + time.Second, here, sets.New[string]()},       // and was absent again:
+		{3*quarantine + time.Second/2, here, sets.New[string]()},     // the quarantine starts
+		{3*quarantine + time.Second, here, sets.New[string]("away")}, // again
 	} {
 		if got := a.see(began.Add(look.after), pods, look.nodes); !got.Equal(look.want) {
 			t.Errorf("after %s: %v, want %v", look.after, sets.List(got), sets.List(look.want))
@@ -48,6 +48,6 @@ func TestWhichPodsGo(t *testing.T) {
 	pods := []*corev1.Pod{ending, endingOnNode, pod("orphan", "away"), pod("waiting", ""), pod("running", "here")}
 	got := doomed(pods, sets.New("away"))
 	if len(got) != 2 || got[0] != ending || got[1] != pods[2] {
-		t.Errorf("these go: %v", got)
+		t.Errorf("the doomed pods are %v", got)
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // TestStandinsTakeEverythingThatIsPublished starts each service of each platform with the files and the command line
-// that blueprint renders.
+// that blueprint renders. The stand-ins must accept both.
 func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 	t.Parallel()
 	for name, content := range blueprinttest.Golden(t, "../../../internal/blueprint/testdata") {
@@ -38,7 +38,7 @@ func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 			for path, content := range map[string]string{
 				contract.PathKubeletCA: certificate, contract.PathBootstrapCA: certificate,
 				contract.PathKubeconfig:          kubeconfig,
-				contract.PathBootstrapKubeconfig: kubeconfig, // nobody answers there: kubelet waits
+				contract.PathBootstrapKubeconfig: kubeconfig, // nothing listens there, so kubelet waits
 				contract.PathDaemonKubeconfig:    kubeconfig, contract.PathKubeletServingPair: certificate + key,
 				// The certificate has expired: kubelet requests a new one, and the other programs use the expired one
 				// until then.
@@ -52,14 +52,14 @@ func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 			for _, s := range rendered.Manifest.Services {
 				if is, err := b.Host().Services.Get(t.Context(), s.Name); err != nil ||
 					is.State != winos.ServiceRunning {
-					t.Errorf("%s did not stay: %v, %v", s.Name, is.State, err)
+					t.Errorf("service %s did not stay running: %v, %v", s.Name, is.State, err)
 				}
 			}
 		})
 	}
 }
 
-// fill replaces variables like the daemon.
+// fill replaces the variables in a text, as the daemon does.
 func fill(text string, node []contract.NodeVariable, host []contract.HostVariable) string {
 	for _, v := range node {
 		value := "published"

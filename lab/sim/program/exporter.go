@@ -93,7 +93,7 @@ func serveTLS(listener net.Listener, keyPair func() (*tls.Certificate, error),
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.ServeTLS(listener, "", "") // it ends when it is closed
+		_ = server.ServeTLS(listener, "", "") // it returns an error when it is closed
 	}()
 	return func() {
 		_ = server.Close()

@@ -67,7 +67,7 @@ func (m metrics) services(r *http.Request, gauge func(name string, samples ...sa
 	for _, name := range names {
 		service, err := m.Host.Services.Get(r.Context(), name)
 		if err != nil {
-			continue // it has gone
+			continue // the service was removed meanwhile
 		}
 		label := fmt.Sprintf("name=%q", strings.ToLower(name))
 		infos = append(infos, sample{fmt.Sprintf("%s,process_id=\"%d\"", label, service.PID), 1})
@@ -94,7 +94,7 @@ func (m metrics) text(w io.Writer) {
 	for _, file := range files {
 		if content, err := winos.ReadFile(m.Host.Files, contract.DirMetrics+`\`+file.Name); err == nil &&
 			strings.HasSuffix(file.Name, ".prom") {
-			_, _ = w.Write(content) // who asked has gone
+			_, _ = w.Write(content) // the client may have disconnected
 		}
 	}
 }

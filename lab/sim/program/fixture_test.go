@@ -108,7 +108,7 @@ const containerdConfig = "version = 3\n"
 
 const cniConfig = `{"cniVersion": "0.2.0", "name": "OVNKubernetesHybridOverlayNetwork", "type": "win-overlay"}`
 
-// box is a machine that was prepared like the daemon does it.
+// box is a machine with the files that the daemon installs before it starts services.
 type box struct {
 	*sim.Machine
 	node string
@@ -204,7 +204,7 @@ const (
 		`--log-file=C:\var\log\containerd\containerd.log --run-service --log-level=info`
 )
 
-// unique returns a node name that no earlier test run in this process has used.
+// unique returns a node name that no earlier test in this process has used.
 func unique(name string) string { return name + "-" + strings.ToLower(rand.Text()[:6]) }
 
 // join waits until the kubelet of the machine has registered, and approves its requests until the test ends.

@@ -39,7 +39,7 @@ func TestFlanneldMakesTheNetworkOfItsNodesPartAndEndsWithItsWrapper(t *testing.T
 	eventually(t, "the network", func() error {
 		network, err := b.Host().Network.HNSNetwork(t.Context(), "flannel.4097")
 		if err == nil && network.Subnet.String() != "10.244.3.0/24" {
-			err = fmt.Errorf("it is %+v", network)
+			err = fmt.Errorf("the network is %+v", network)
 		}
 		return err
 	})
@@ -47,7 +47,7 @@ func TestFlanneldMakesTheNetworkOfItsNodesPartAndEndsWithItsWrapper(t *testing.T
 		node, err := admin.CoreV1().Nodes().Get(t.Context(), b.node, metav1.GetOptions{})
 		if data := node.Annotations["flannel.alpha.coreos.com/backend-data"]; err == nil &&
 			!strings.Contains(data, `"VtepMAC":"00:15:5d`) {
-			err = fmt.Errorf("it is %s", data)
+			err = fmt.Errorf("the subnet file is %s", data)
 		}
 		return err
 	})
@@ -63,12 +63,12 @@ func TestFlanneldMakesTheNetworkOfItsNodesPartAndEndsWithItsWrapper(t *testing.T
 		return len(all)
 	}
 	if n := running(); n != 1 {
-		t.Errorf("flanneld runs %d times", n)
+		t.Errorf("flanneld has %d processes, want 1", n)
 	}
 	if err := b.Host().Services.Stop(t.Context(), contract.ServiceFlannel); err != nil {
 		t.Fatal(err)
 	}
 	if n := running(); n != 0 {
-		t.Errorf("flanneld runs %d times after its service has stopped", n)
+		t.Errorf("after its service has stopped, flanneld has %d processes", n)
 	}
 }

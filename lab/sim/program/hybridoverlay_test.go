@@ -38,7 +38,7 @@ func TestHybridOverlayMakesTheNetworkOfItsNodesSubnet(t *testing.T) {
 		eventually(t, "the network "+subnet, func() error {
 			network, err := b.Host().Network.HNSNetwork(t.Context(), contract.HybridOverlayNetwork)
 			if err == nil && (network.Subnet.String() != subnet || network.ManagementIP != b.Address()) {
-				err = fmt.Errorf("it is %+v", network)
+				err = fmt.Errorf("the network is %+v", network)
 			}
 			return err
 		})
@@ -54,7 +54,7 @@ func TestHybridOverlayMakesTheNetworkOfItsNodesSubnet(t *testing.T) {
 	})
 }
 
-// approveOverlay plays the approver of the network and waits for the certificate.
+// approveOverlay acts as the network's approver, and waits for the certificate.
 func approveOverlay(t *testing.T, admin kubernetes.Interface, b box) {
 	t.Helper()
 	requests := admin.CertificatesV1().CertificateSigningRequests()
@@ -72,14 +72,14 @@ func approveOverlay(t *testing.T, admin kubernetes.Interface, b box) {
 			if csr.Spec.Username != contract.KubeletUserPrefix+b.node || *csr.Spec.ExpirationSeconds != 24*3600 ||
 				csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName ||
 				!slices.Equal(request.Subject.Organization, []string{"system:ovn-nodes"}) {
-				t.Errorf("it asks for %s with %+v", request.Subject, csr.Spec)
+				t.Errorf("the request has the subject %s: %+v", request.Subject, csr.Spec)
 			}
 			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
 				Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "AutoApproved"}}
 			_, err = requests.UpdateApproval(t.Context(), csr.Name, &csr, metav1.UpdateOptions{})
 			return err
 		}
-		return errors.New("there is none")
+		return errors.New("there is no certificate")
 	})
 	eventually(t, "the overlay's certificate", func() error {
 		_, err := b.Host().Files.Stat(contract.DirCNIConfig + `\ovnkube-client-current.pem`)

@@ -67,13 +67,13 @@ func TestKubeletRegistersItsNode(t *testing.T) {
 			metav1.GetOptions{})
 		if err == nil && (*lease.Spec.LeaseDurationSeconds != 40 || *lease.Spec.HolderIdentity != b.node ||
 			lease.OwnerReferences[0].UID != node.UID) {
-			err = fmt.Errorf("it is %+v", lease)
+			err = fmt.Errorf("the lease is %+v", lease)
 		}
 		return err
 	})
 	listening, err := b.Host().Network.Listening(t.Context())
 	if err != nil || listening[10250] != "kubelet.exe" {
-		t.Errorf("port 10250 belongs to %q, %v", listening[10250], err)
+		t.Errorf("the program on port 10250 is %q, %v", listening[10250], err)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestCertificateRequestsAreThoseOfKubelet(t *testing.T) {
 	b.awaitServing(t)
 	requests := requestsOf(t, admin, b.node)
 	if len(requests) != 2 {
-		t.Fatalf("%d requests", len(requests))
+		t.Fatalf("kubelet sent %d requests, want 2", len(requests))
 	}
 	slices.SortFunc(requests, func(a, b certificatesv1.CertificateSigningRequest) int {
 		return strings.Compare(a.Spec.SignerName, b.Spec.SignerName)
@@ -107,11 +107,13 @@ func TestCertificateRequestsAreThoseOfKubelet(t *testing.T) {
 	if client.SignerName != "kubernetes.io/kube-apiserver-client-kubelet" ||
 		client.Username != "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper" ||
 		!slices.Equal(client.Usages, []certificatesv1.KeyUsage{"digital signature", "client auth"}) {
-		t.Errorf("the first request is %s by %s for %v", client.SignerName, client.Username, client.Usages)
+		t.Errorf("the first request has the signer %s, the user %s and the usages %v", client.SignerName,
+			client.Username, client.Usages)
 	}
 	if server.SignerName != "kubernetes.io/kubelet-serving" || server.Username != "system:node:"+b.node ||
 		!slices.Equal(server.Usages, []certificatesv1.KeyUsage{"digital signature", "server auth"}) {
-		t.Errorf("the second request is %s by %s for %v", server.SignerName, server.Username, server.Usages)
+		t.Errorf("the second request has the signer %s, the user %s and the usages %v", server.SignerName,
+			server.Username, server.Usages)
 	}
 	first, second := parseRequest(t, client.Request), parseRequest(t, server.Request)
 	for _, r := range []*x509.CertificateRequest{first, second} {
@@ -123,15 +125,15 @@ func TestCertificateRequestsAreThoseOfKubelet(t *testing.T) {
 		}
 	}
 	if len(first.DNSNames)+len(first.IPAddresses) != 0 {
-		t.Errorf("the client's request names %v %v", first.DNSNames, first.IPAddresses)
+		t.Errorf("the client's request has the names %v and the addresses %v", first.DNSNames, first.IPAddresses)
 	}
 	if !slices.Equal(second.DNSNames, []string{b.node}) || len(second.IPAddresses) != 1 ||
 		second.IPAddresses[0].String() != "127.0.0.1" {
-		t.Errorf("the server's request names %v %v", second.DNSNames, second.IPAddresses)
+		t.Errorf("the server's request has the names %v and the addresses %v", second.DNSNames, second.IPAddresses)
 	}
 	for _, path := range []string{servingPair, `C:\var\lib\kubelet\pki\kubelet-client-current.pem`, `C:\k\kubeconfig`} {
 		if info, err := b.Host().Files.Stat(path); err != nil || info.Access != winos.AccessAdministrators {
-			t.Errorf("%s is %+v, %v", path, info, err)
+			t.Errorf("file %s is %+v, %v", path, info, err)
 		}
 	}
 }
@@ -146,7 +148,8 @@ func parseRequest(t *testing.T, content []byte) *x509.CertificateRequest {
 	return request
 }
 
-// A certificate in the store of kubelet takes precedence over the bootstrap credential, even without a kubeconfig.
+// Kubelet's kubeconfig is deleted, but its certificate is still stored. A restarted kubelet must use the certificate
+// instead of the bootstrap credential.
 func TestKubeletStartsAgainWithTheCertificateThatItHas(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]string{"nobootstrap": contract.PathBootstrapKubeconfig,
@@ -172,13 +175,13 @@ func TestKubeletStartsAgainWithTheCertificateThatItHas(t *testing.T) {
 			})
 			b.expectReady(t, admin, corev1.ConditionTrue)
 			if after := len(requestsOf(t, admin, b.node)); after != before {
-				t.Errorf("%d requests, then %d", before, after)
+				t.Errorf("kubelet had sent %d requests, and %d after its restart", before, after)
 			}
 		})
 	}
 }
 
-// relabel changes a label that kubelet corrects.
+// relabel changes a label of the Node. Kubelet must restore it.
 func relabel(t *testing.T, admin kubernetes.Interface, name string) {
 	t.Helper()
 	_, err := admin.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType,
@@ -214,7 +217,7 @@ func TestKubeletWithoutAnyCredentialEnds(t *testing.T) {
 	output, code := b.exec(
 		t, `C:\k\kubelet.exe --config=C:\k\kubelet.conf --bootstrap-kubeconfig=C:\k\bootstrap-kubeconfig --kubeconfig=C:\k\kubeconfig`)
 	if code != 1 || !strings.Contains(output, "bootstrapping") {
-		t.Errorf("exit code %d, %s", code, output)
+		t.Errorf("kubelet ended with exit code %d and the output %s", code, output)
 	}
 }
 
@@ -231,7 +234,8 @@ func TestADeniedRequestIsFollowedByOneForAnotherKey(t *testing.T) {
 	b.asksForTwoKeys(t, admin)
 }
 
-// A kubelet that rotates its certificate keeps the key of its request only in memory.
+// A kubelet that rotates its certificate keeps the key of its request only in memory. Therefore, a restarted kubelet
+// must send a request with another key.
 func TestAKubeletThatIsStoppedAsksWithAnotherKey(t *testing.T) {
 	t.Parallel()
 	b, admin := bootstrapping(t, "pending")
@@ -261,14 +265,15 @@ func bootstrapping(t *testing.T, name string) (box, kubernetes.Interface) {
 	return b, admin
 }
 
-// asksForTwoKeys waits until there are requests for two keys, with names that the API server generated.
+// asksForTwoKeys waits until there are requests with two different keys. The API server must have generated the names
+// of the requests.
 func (b box) asksForTwoKeys(t *testing.T, admin kubernetes.Interface) {
 	t.Helper()
 	eventually(t, "a second key", func() error {
 		keys := map[string]bool{}
 		for _, r := range requestsOf(t, admin, b.node) {
 			if !strings.HasPrefix(r.Name, "csr-") {
-				t.Fatalf("a request is named %s", r.Name)
+				t.Fatalf("a request has the name %s", r.Name)
 			}
 			keys[string(parseRequest(t, r.Spec.Request).RawSubjectPublicKeyInfo)] = true
 		}
@@ -324,7 +329,7 @@ func TestPodsRunAndEndWithTheirGracePeriod(t *testing.T) {
 				pod, err := pods.Get(t.Context(), b.node, metav1.GetOptions{})
 				if err == nil && (pod.Status.Phase != corev1.PodRunning || !pod.Status.ContainerStatuses[0].Ready ||
 					pod.Status.PodIP != "10.132.0.10") {
-					err = fmt.Errorf("it is %+v", pod.Status)
+					err = fmt.Errorf("the pod is %+v", pod.Status)
 				}
 				return err
 			})
@@ -339,7 +344,7 @@ func TestPodsRunAndEndWithTheirGracePeriod(t *testing.T) {
 				return nil
 			})
 			if took := time.Since(begin); took < test.shortest || took > test.longest {
-				t.Errorf("it took %v", took)
+				t.Errorf("the pod's end took %v", took)
 			}
 		})
 	}
@@ -401,7 +406,7 @@ func TestAnIdleKubeletWritesItsLeaseOnly(t *testing.T) {
 	renewals(10)
 	for what, n := range others() {
 		if n != before[what] {
-			t.Errorf("%d times %s in idleness", n-before[what], what)
+			t.Errorf("an idle kubelet made %d requests: %s", n-before[what], what)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func openLog(p *sim.Process, path string) (io.WriteCloser, error) {
 	return log, nil
 }
 
-// refuse writes to stderr why a program doesn't start, and returns the exit code.
+// refuse writes to stderr why a program can't start, and returns the exit code.
 func refuse(p *sim.Process, err error) int {
 	_, _ = fmt.Fprintf(p.Stderr, "E%s %v\n", p.Host.System.Now().UTC().Format("0102 15:04:05.000000"), err)
 	return 1

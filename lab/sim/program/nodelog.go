@@ -52,7 +52,7 @@ func isTrue(setting *bool, otherwise bool) bool {
 // minor returns the minor version of kubelet.
 func (k *kubelet) minor() int {
 	parts := strings.SplitN(versionOf(k.Host.Files, k.Args[0]), ".", 3)
-	minor, _ := strconv.Atoi(parts[1]) // it has three parts by its pattern
+	minor, _ := strconv.Atoi(parts[1]) // the pattern guarantees three parts
 	return minor
 }
 
@@ -102,7 +102,7 @@ func copyLog(w io.Writer, dir fs.FS, service string) {
 			fmt.Fprintf(w, "\nerror getting log for %s: %v\n", service, err)
 			return
 		}
-		_, _ = w.Write(content) // who asked has gone
+		_, _ = w.Write(content) // the client may have disconnected
 		return
 	}
 	fmt.Fprintf(w, "\nlog not found for %s\n", service)

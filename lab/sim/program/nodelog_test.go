@@ -32,7 +32,7 @@ func TestKubeletServesLogsAsItsConfigurationAndTheAPIServerSay(t *testing.T) {
 	}
 	const file, first = "kubelet/kubelet.log", "successfully registered node"
 	for _, step := range []struct {
-		settings string // of kubelet's configuration
+		settings string // part of kubelet's configuration
 		who      *rest.Config
 		path     string
 		code     int
@@ -42,7 +42,7 @@ func TestKubeletServesLogsAsItsConfigurationAndTheAPIServerSay(t *testing.T) {
 		{"", admin, file, http.StatusOK, first},
 		{"", admin, "kubelet/other.log", http.StatusNotFound, ""},
 		{"", admin, `..\..\k\kubeconfig`, http.StatusInternalServerError, ""},
-		{"", admin, "?query=kubelet", http.StatusOK, `<a href="kubelet/">`}, // queries are off
+		{"", admin, "?query=kubelet", http.StatusOK, `<a href="kubelet/">`}, // log queries are disabled
 		{"", nobody, file, http.StatusForbidden, ""},
 		{"", &rest.Config{}, file, http.StatusUnauthorized, ""},
 		{`"enableSystemLogQuery": true,`, admin, "?query=kubelet", http.StatusOK, first},

@@ -126,7 +126,7 @@ func TestProgramsRefuseWhatTheRealOnesRefuse(t *testing.T) {
 			}
 			output, code := b.exec(t, test.line)
 			if code != 1 || !strings.Contains(output, test.says) {
-				t.Errorf("exit code %d, %q; want 1 and %q", code, output, test.says)
+				t.Errorf("got exit code %d and %q; want 1 and %q", code, output, test.says)
 			}
 		})
 	}
@@ -147,7 +147,7 @@ func TestKubeProxyMakesTheEndpointOfItsSourceAddressWhereThereIsNone(t *testing.
 		eventually(t, "the endpoint on the "+boot+" network", func() error {
 			all, err := b.HNSEndpoints(contract.HybridOverlayNetwork)
 			if want := netip.MustParseAddr("10.132.0.2"); err == nil && !slices.Equal(all, []sim.HNSEndpoint{{Address: want}}) {
-				err = fmt.Errorf("there are %+v", all)
+				err = fmt.Errorf("the objects are %+v", all)
 			}
 			return err
 		})
@@ -185,22 +185,22 @@ func TestServicesRunUntilTheyAreStoppedAndLog(t *testing.T) {
 			b := newBox(t, "serves", program.Options{})
 			b.write(t, contract.PathKubeProxyConfig, kubeProxyConfig)
 			b.write(t, contract.PathKubeconfig, kubeconfig)
-			for range 2 { // the log goes on
+			for range 2 { // the second start must append to the log
 				b.start(t, name, test.command)
 				if name == "windows_exporter" {
 					if ports, err := b.Host().Network.Listening(context.Background()); err != nil ||
 						ports[contract.MetricsPort] == "" {
-						t.Errorf("listening are %v, %v", ports, err)
+						t.Errorf("the listening ports are %v, %v", ports, err)
 					}
 				}
 				b.stop(t, name)
 			}
 			if strings.Count(b.read(t, test.log), "stand-in started") != 2 {
-				t.Errorf("the log says %s", b.read(t, test.log))
+				t.Errorf("the log contains %s", b.read(t, test.log))
 			}
 			if state, err := b.Host().Services.Get(t.Context(), name); err != nil ||
 				state.State != winos.ServiceStopped {
-				t.Errorf("the service is %+v, %v", state, err)
+				t.Errorf("after the stop, the service is %+v, %v", state, err)
 			}
 		})
 	}

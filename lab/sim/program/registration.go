@@ -129,7 +129,8 @@ func (k *kubelet) initialNode(ctx context.Context) (*corev1.Node, error) {
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{
 				KubeletEndpoint: corev1.DaemonEndpoint{Port: contract.KubeletPort}},
 			NodeInfo: corev1.NodeSystemInfo{
-				MachineID:     facts.Hostname, // kubelet takes it for that on Windows (pkg/kubelet/winstats)
+				// On Windows, kubelet uses the host name as the machine ID (pkg/kubelet/winstats).
+				MachineID:     facts.Hostname,
 				SystemUUID:    facts.MachineID,
 				BootID:        facts.BootID,
 				KernelVersion: fmt.Sprintf("10.0.%d.%d", facts.Build, facts.UBR),

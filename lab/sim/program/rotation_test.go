@@ -124,7 +124,7 @@ func TestCertificatesAreReplacedBeforeTheyExpire(t *testing.T) {
 		for deadline := time.Now().Add(6 * lifetime); len(seen) < 3; {
 			<-ticker.C
 			if time.Now().After(deadline) {
-				t.Fatalf("saw %d certificates", len(seen))
+				t.Fatalf("the servers saw %d certificates", len(seen))
 			}
 			current := k.identity.get()
 			if current == nil {
@@ -132,7 +132,7 @@ func TestCertificatesAreReplacedBeforeTheyExpire(t *testing.T) {
 			}
 			seen[current.Leaf.SerialNumber.String()] = true
 			if time.Now().After(current.Leaf.NotAfter) {
-				t.Error("the certificate has expired")
+				t.Error("the certificate in use has expired")
 			}
 		}
 		cancel()
@@ -140,7 +140,7 @@ func TestCertificatesAreReplacedBeforeTheyExpire(t *testing.T) {
 			t.Error(err)
 		}
 		if signed.Load() > 4 || replaced.Load() < 3 {
-			t.Errorf("%d signed, %d stored", signed.Load(), replaced.Load())
+			t.Errorf("%d certificates were signed, but %d were stored", signed.Load(), replaced.Load())
 		}
 	})
 }
@@ -187,7 +187,7 @@ func TestACertificateThatLacksANameIsReplacedAtOnce(t *testing.T) {
 			w := managedCertificate{store: &pair{current: parsed}, names: []string{"node"},
 				addresses: []net.IP{netip.MustParseAddr("10.0.0.1").AsSlice()}}
 			if got := k.untilRotation(w) <= 0; got != test.replaced {
-				t.Errorf("replaced: %v, want %v", got, test.replaced)
+				t.Errorf("replaced is %v, want %v", got, test.replaced)
 			}
 		})
 	}

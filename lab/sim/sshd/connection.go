@@ -90,8 +90,8 @@ func (s *Server) account(login string) (Account, bool) {
 	return s.machine.Account(user)
 }
 
-// answer answers global requests. Like OpenSSH, it refuses all requests except the proof of host keys. It also
-// refuses keepalives, because any answer is enough for them.
+// answer handles global requests. Like OpenSSH, it refuses all except the proof of host keys. It also refuses
+// keepalives, because clients only need any answer.
 func (s *Server) answer(conn *ssh.ServerConn, requests <-chan *ssh.Request) {
 	for r := range requests {
 		ok, payload := false, []byte(nil)

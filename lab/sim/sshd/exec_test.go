@@ -67,7 +67,7 @@ func TestExec(t *testing.T) {
 			}
 			got := h.Counters()
 			if got.Commands != test.want.Commands || got.PowerShellStarts != test.want.PowerShellStarts {
-				t.Errorf("counted %+v, want %+v", got, test.want)
+				t.Errorf("the counters are %+v, want %+v", got, test.want)
 			}
 		})
 	}
@@ -125,7 +125,7 @@ func TestACommandThatTheMachineKilledHasNoExitCode(t *testing.T) {
 	}
 	var missing *ssh.ExitMissingError
 	if err := session.Run("x"); !errors.As(err, &missing) {
-		t.Errorf("got %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }
 
@@ -142,14 +142,14 @@ func TestAHungCommandNeverEnds(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- session.Wait() }()
-	for range 3 { // the connection is alive all the while
+	for range 3 { // the connection stays open
 		if _, _, err := client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	select {
 	case err := <-ended:
-		t.Fatalf("ended: %v", err)
+		t.Fatalf("the command ended: %v", err)
 	default:
 	}
 	_ = session.Close()
@@ -169,16 +169,16 @@ func TestNothingButCommandsAndFilesIsOffered(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := session.RequestPty("xterm", 24, 80, nil); err == nil {
-		t.Error("a terminal was given")
+		t.Error("a terminal was granted")
 	}
 	if err := session.Setenv("A", "b"); err == nil {
-		t.Error("a variable was taken")
+		t.Error("a variable was accepted")
 	}
 	if err := session.RequestSubsystem("netconf"); err == nil {
-		t.Error("an unknown subsystem was given")
+		t.Error("an unknown subsystem was granted")
 	}
 	if err := session.Shell(); err == nil {
-		t.Error("a shell was given")
+		t.Error("a shell was granted")
 	}
 	if _, err := client.Dial("tcp", h.Address().String()); err == nil {
 		t.Error("a connection was forwarded")
@@ -201,7 +201,7 @@ func TestAConnectionHasTenSessions(t *testing.T) {
 		sessions = append(sessions, s)
 	}
 	if _, err := client.NewSession(); err == nil {
-		t.Fatal("an eleventh session was given")
+		t.Fatal("an eleventh session was granted")
 	}
 	_ = sessions[0].Close()
 	eventually(t, "a free session", func() bool {
@@ -221,6 +221,6 @@ func TestCountersAreResetExceptForOpenConnections(t *testing.T) {
 	h.ResetCounters()
 	got := h.Counters()
 	if got.Connections != 0 || got.Authenticated != 0 || got.Commands != 0 || got.OpenConnections != 1 {
-		t.Errorf("counted %+v", got)
+		t.Errorf("the counters are %+v", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// peer is a login on the SSH protocol level, where the requests of the host are visible.
+// peer is a client that sees the SSH messages of the host.
 type peer struct {
 	ssh.Conn
 	requests <-chan *ssh.Request
@@ -41,13 +41,13 @@ func (h *host) peer(tb testing.TB, algorithms ...string) peer {
 	return peer{conn, requests}
 }
 
-// announced waits until the host announces its keys.
+// announced returns the keys that the host announces. It waits for the announcement.
 func (p peer) announced(tb testing.TB) (keys [][]byte) {
 	tb.Helper()
 	select {
 	case r := <-p.requests:
 		if r.Type != "hostkeys-00@openssh.com" || r.WantReply {
-			tb.Fatalf("the host asks for %s, with an answer: %v", r.Type, r.WantReply)
+			tb.Fatalf("the host sends the request %s; it wants a reply: %v", r.Type, r.WantReply)
 		}
 		return split(tb, r.Payload)
 	case <-time.After(time.Minute):
@@ -92,11 +92,11 @@ func TestAHostHasAnEd25519AndAnECDSAKeyAndShowsTheOneThatIsAskedFor(t *testing.T
 		h.peer(t, key.Type())
 	}
 	if !slices.Equal(types, []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256}) {
-		t.Errorf("announces %v", types)
+		t.Errorf("the host announces the key types %v", types)
 	}
 	shown, _, _, _, err := ssh.ParseAuthorizedKey([]byte(h.HostKey()))
 	if err != nil || !bytes.Equal(shown.Marshal(), keys[0]) {
-		t.Errorf("HostKey says %s: %v", h.HostKey(), err)
+		t.Errorf("HostKey returns %s: %v", h.HostKey(), err)
 	}
 }
 
@@ -124,10 +124,10 @@ func TestAHostProvesItsKeysForThisSessionOnly(t *testing.T) {
 		}
 		if err = key.Verify(join([]byte("hostkeys-prove-00@openssh.com"), p.SessionID(), blob),
 			&signature); err != nil {
-			t.Errorf("key %d: %v", i, err)
+			t.Errorf("the proof of key %d is invalid: %v", i, err)
 		}
 		if key.Verify(join([]byte("hostkeys-prove-00@openssh.com"), h.peer(t).SessionID(), blob), &signature) == nil {
-			t.Errorf("key %d is proven for another session, too", i)
+			t.Errorf("the proof of key %d is also valid for another session", i)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func TestAHostProvesNoKeyButItsOwn(t *testing.T) {
 		"no key":                   join([]byte("rubbish")), "cut off": join(own)[:20],
 	} {
 		if ok, _, err := p.SendRequest("hostkeys-prove-00@openssh.com", true, payload); ok || err != nil {
-			t.Errorf("%s: proven %v, %v", name, ok, err)
+			t.Errorf("%s: the proofs are %v, %v", name, ok, err)
 		}
 	}
 }
@@ -155,9 +155,9 @@ func TestAReinstalledHostAnnouncesItsNewKeys(t *testing.T) {
 	h.Change(func(s *sshd.Settings) { s.HostKey, s.FurtherHostKeys = newKey(t), []ssh.Signer{} })
 	after := h.peer(t).announced(t)
 	if len(after) != 1 || slices.ContainsFunc(before, func(key []byte) bool { return bytes.Equal(key, after[0]) }) {
-		t.Errorf("announces %d keys", len(after))
+		t.Errorf("after the change, the host announces %d keys", len(after))
 	}
 	if !strings.HasPrefix(h.HostKey(), ssh.KeyAlgoED25519) {
-		t.Errorf("HostKey says %s", h.HostKey())
+		t.Errorf("HostKey returns %s", h.HostKey())
 	}
 }

@@ -43,7 +43,7 @@ func TestLogin(t *testing.T) {
 			}
 			_, _, err := h.dialAs(t, test.user)
 			if (err != nil) != test.refused {
-				t.Fatalf("refused: %v, want %v: %v", err != nil, test.refused, err)
+				t.Fatalf("the login was refused: %v, want %v: %v", err != nil, test.refused, err)
 			}
 			want := sshd.Counters{Connections: 1, Authenticated: 1, OpenConnections: 1}
 			if test.refused {
@@ -100,7 +100,7 @@ func TestAReinstalledHostShowsAnotherKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first != h.HostKey() {
-		t.Errorf("shown %s, want %s", first, h.HostKey())
+		t.Errorf("the host showed the key %s, want %s", first, h.HostKey())
 	}
 	key, err := sshd.NewHostKey()
 	if err != nil {
@@ -112,7 +112,7 @@ func TestAReinstalledHostShowsAnotherKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	if second == first || second != h.HostKey() {
-		t.Errorf("shown %s after %s, want %s", second, first, h.HostKey())
+		t.Errorf("the host showed the key %s after %s, want %s", second, first, h.HostKey())
 	}
 }
 
@@ -129,7 +129,7 @@ func TestAClosedPortRefusesConnectionsAndOpensAgain(t *testing.T) {
 		t.Fatalf("got %v, want a refused connection", err)
 	}
 	if _, _, err := open.SendRequest("keepalive@openssh.com", true, nil); err != nil {
-		t.Errorf("the open connection is gone: %v", err)
+		t.Errorf("the open connection was closed: %v", err)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestARebootCutsConnectionsAndRefusesNewOnesUntilTheMachineIsUp(t *testing.T
 			}
 			return errors.Is(err, syscall.ECONNREFUSED)
 		})
-		// settings can be changed while the machine is off
+		// Settings can be changed while the machine is off.
 		h.Change(func(s *sshd.Settings) { s.Latency = time.Millisecond })
 		if _, err := net.Dial("tcp", h.Address().String()); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Fatalf("got %v while the machine is off, want a refused connection", err)
@@ -187,7 +187,7 @@ func TestAnAddressInUseIsAnError(t *testing.T) {
 	h := startHost(t, nil)
 	_, err := sshd.Start(t.Context(), sshd.Options{Machine: newMachine(t), Listen: h.Address()})
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("got %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }
 
@@ -201,6 +201,6 @@ func TestEachHostHasItsOwnLoopbackAddress(t *testing.T) {
 	s.Close()
 	s.Close()
 	if got := s.Address().Addr().String(); got != "127.9.8.7" {
-		t.Errorf("listened on %s", got)
+		t.Errorf("the server listens on %s", got)
 	}
 }

@@ -225,7 +225,7 @@ func newKey(tb testing.TB) ssh.Signer {
 	return signer
 }
 
-// dialAs logs in. shown is the host key that the server presented.
+// dialAs logs in as a user. It also returns the host key that the server presented.
 func (h *host) dialAs(tb testing.TB, user string) (client *ssh.Client, shown string, err error) {
 	tb.Helper()
 	client, err = ssh.Dial("tcp", h.Address().String(), &ssh.ClientConfig{
@@ -296,7 +296,7 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			tb.Fatal("waited in vain: " + what)
+			tb.Fatal("timed out while waiting: " + what)
 		}
 	}
 }
@@ -309,7 +309,7 @@ func await(tb testing.TB, what string, closed <-chan struct{}) {
 	select {
 	case <-closed:
 	case <-limit.C:
-		tb.Fatal("waited in vain: " + what)
+		tb.Fatal("timed out while waiting: " + what)
 	}
 }
 

@@ -41,10 +41,10 @@ func TestLatencyDoesNotLimitThroughput(t *testing.T) {
 	begin := time.Now()
 	put(t, client, "x", content)
 	if took := time.Since(begin); took > 30*time.Second {
-		t.Errorf("4 MiB took %v", took)
+		t.Errorf("the transfer of 4 MiB took %v", took)
 	}
 	if !bytes.Equal(get(t, client, "x"), content) {
-		t.Error("what was read is not what was written")
+		t.Error("the content read differs from the content written")
 	}
 }
 
@@ -61,7 +61,7 @@ func TestBandwidthIsShared(t *testing.T) {
 	put(t, second, "b", pattern(128<<10))
 	<-done
 	if took := time.Since(begin); took < 250*time.Millisecond {
-		t.Errorf("256 KiB at 1 MiB/s took %v", took)
+		t.Errorf("the transfer of 256 KiB at 1 MiB/s took %v", took)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestLatencyChangesUnderAnOpenConnection(t *testing.T) {
 	}
 	roundTrip()
 	h.Change(func(s *sshd.Settings) { s.Latency = 30 * time.Millisecond })
-	roundTrip() // the server was already reading
+	roundTrip() // the server was already reading with the old setting
 	if took := roundTrip(); took < 60*time.Millisecond {
 		t.Errorf("a round trip took %v", took)
 	}
@@ -100,14 +100,14 @@ func TestAConnectionIsCutAfterSoManyBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := io.Copy(f, bytes.NewReader(pattern(1<<20))); err == nil {
-				t.Error("the transfer went through")
+				t.Error("the transfer succeeded although the connection was cut")
 			}
 			_ = f.Close()
 			eventually(t, "the connection's end", func() bool { return h.Counters().OpenConnections == 0 })
 			if c := h.Counters(); c.BytesIn+c.BytesOut < 100_000 || c.BytesIn+c.BytesOut > 200_000 {
-				t.Errorf("counted %+v", c)
+				t.Errorf("the counters are %+v", c)
 			}
-			put(t, h.sftp(t), "x", pattern(1<<20)) // only once
+			put(t, h.sftp(t), "x", pattern(1<<20)) // the fault happens only once
 		})
 	}
 }
@@ -125,7 +125,7 @@ func TestConnectionsAreCutAtRandom(t *testing.T) {
 		if err == nil {
 			if session, err := client.NewSession(); err == nil {
 				if session.Run("x") == nil {
-					t.Error("64 KiB went through")
+					t.Error("the transfer of 64 KiB succeeded although the connection was cut")
 				}
 			}
 			_ = client.Wait()
@@ -135,7 +135,7 @@ func TestConnectionsAreCutAtRandom(t *testing.T) {
 		seen[fmt.Sprint(after.BytesIn-before.BytesIn+after.BytesOut-before.BytesOut)] = true
 	}
 	if len(seen) < 2 {
-		t.Errorf("cut after %v bytes each time", seen)
+		t.Errorf("every connection was cut after %v bytes", seen)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestAFrozenNetworkStopsEverythingAndGoesOn(t *testing.T) {
 	}()
 	select {
 	case err := <-answered:
-		t.Fatalf("answered: %v", err)
+		t.Fatalf("a frozen connection answered: %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	h.Change(func(s *sshd.Settings) { s.Faults.Frozen = false })
@@ -159,7 +159,7 @@ func TestAFrozenNetworkStopsEverythingAndGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Change(func(s *sshd.Settings) { s.Faults.Frozen = true })
-	h.Close() // nothing of a frozen connection is left behind
+	h.Close() // Close must not leave a goroutine of a frozen connection
 	_ = client.Wait()
 }
 
@@ -190,7 +190,7 @@ func TestARefusedLoginIsToldOverASlowNetwork(t *testing.T) {
 		HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err == nil {
-		t.Fatal("let in")
+		t.Fatal("the login succeeded, but it must be refused")
 	}
 	eventually(t, "the connection's end", func() bool { return h.Counters().OpenConnections == 0 })
 }

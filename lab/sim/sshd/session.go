@@ -79,7 +79,7 @@ func (s *session) command(ctx context.Context, line string) {
 	code := s.server.machine.Exec(ctx, s.account,
 		Command{Line: line, Stdin: s.channel, Stdout: s.channel, Stderr: s.channel.Stderr()})
 	if code < 0 || ctx.Err() != nil {
-		_ = s.channel.Close() // killed: there is no code to tell
+		_ = s.channel.Close() // the command was killed, so there is no exit code
 		return
 	}
 	s.exit(uint32(code))

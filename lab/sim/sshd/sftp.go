@@ -25,7 +25,7 @@ func (s *session) files(ctx context.Context) {
 	}
 	server := sftp.NewRequestServer(s.channel, sftp.Handlers{FileGet: f, FilePut: f, FileCmd: f, FileList: f},
 		sftp.WithStartDirectory(f.home),
-		// without the allocator, the garbage of fifty uploads costs two thirds of the speed (measured 2026-11)
+		// Without the allocator, the garbage of fifty uploads costs two thirds of the speed (measured 2026-11).
 		sftp.WithRSAllocator())
 	_ = server.Serve()
 	if s.server.network.settings().Faults.HangFiles {
@@ -71,7 +71,7 @@ func occupied(err error) error {
 func (f face) Filecmd(r *sftp.Request) error {
 	path := windowsPath(r.Filepath)
 	if f.network.settings().Faults.Flood == FloodFolders && r.Method == "Remove" {
-		return sftp.ErrSSHFxFailure // a folder is no file
+		return sftp.ErrSSHFxFailure // a folder is not a file
 	}
 	switch r.Method {
 	case "Rename":

@@ -54,7 +54,7 @@ func TestPathsAreThoseOfOpenSSHForWindows(t *testing.T) {
 	h := startHost(t, nil)
 	client := h.sftp(t)
 	if home, err := client.Getwd(); err != nil || home != "/C:/Users/Administrator" {
-		t.Fatalf("home is %q, %v", home, err)
+		t.Fatalf("the home directory is %q, %v", home, err)
 	}
 	put(t, client, "note.txt", []byte("hello"))
 	for _, path := range []string{
@@ -64,7 +64,7 @@ func TestPathsAreThoseOfOpenSSHForWindows(t *testing.T) {
 		"/Users/Administrator/note.txt",
 	} {
 		if got := string(get(t, client, path)); got != "hello" {
-			t.Errorf("%s holds %q", path, got)
+			t.Errorf("%s contains %q", path, got)
 		}
 	}
 	for path, want := range map[string]string{
@@ -77,7 +77,7 @@ func TestPathsAreThoseOfOpenSSHForWindows(t *testing.T) {
 	}
 	drives, err := client.ReadDir("/")
 	if err != nil || len(drives) != 1 || drives[0].Name() != "C:" || !drives[0].IsDir() {
-		t.Errorf("/ holds %v, %v", drives, err)
+		t.Errorf("/ contains %v, %v", drives, err)
 	}
 	if root, err := client.Stat("/"); err != nil || !root.IsDir() {
 		t.Errorf("/ is %v, %v", root, err)
@@ -94,7 +94,7 @@ func TestFilesAndDirectories(t *testing.T) {
 	content := pattern(1<<20 + 7)
 	put(t, client, ".wmco/blob", content)
 	if !bytes.Equal(get(t, client, ".wmco/blob"), content) {
-		t.Error("what was read is not what was written")
+		t.Error("the content read differs from the content written")
 	}
 	info, err := client.Stat(".wmco/blob")
 	if err != nil || info.Size() != int64(len(content)) || info.IsDir() {
@@ -102,7 +102,7 @@ func TestFilesAndDirectories(t *testing.T) {
 	}
 	names, err := client.ReadDir(".wmco")
 	if err != nil || len(names) != 1 || names[0].Name() != "blob" {
-		t.Errorf("the directory holds %v, %v", names, err)
+		t.Errorf("the directory contains %v, %v", names, err)
 	}
 	if err := client.Chmod(".wmco/blob", 0o600); err != nil {
 		t.Errorf("changing the mode: %v", err)
@@ -111,7 +111,7 @@ func TestFilesAndDirectories(t *testing.T) {
 		t.Errorf("truncating: %v", err)
 	}
 	if got := get(t, client, ".wmco/blob"); !bytes.Equal(got, content[:3]) {
-		t.Errorf("truncated to %v", got)
+		t.Errorf("the truncated file is %v", got)
 	}
 	if err := client.Remove(".wmco/blob"); err != nil {
 		t.Error(err)
@@ -120,7 +120,7 @@ func TestFilesAndDirectories(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := client.Stat(".wmco"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("got %v", err)
+		t.Errorf("the error is %v", err)
 	}
 	if got := h.Counters().SFTPSessions; got != 1 {
 		t.Errorf("%d sessions counted", got)
@@ -143,7 +143,7 @@ func TestAFileIsPatchedAndReadThroughOneHandle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != "0123ab6789" {
-		t.Errorf("the file holds %s", got)
+		t.Errorf("the file contains %s", got)
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
@@ -232,7 +232,7 @@ func TestErrorsAreThoseOfOpenSSHForWindows(t *testing.T) {
 			}
 			err := test.do(client)
 			if got := codeOf(t, err); got != test.code {
-				t.Errorf("code %d, want %d: %v", got, test.code, err)
+				t.Errorf("the status code is %d, want %d: %v", got, test.code, err)
 			}
 		})
 	}
@@ -249,9 +249,9 @@ func codeOf(tb testing.TB, err error) uint32 {
 	case errors.As(err, &status):
 		return status.Code
 	case err == nil:
-		tb.Fatal("it succeeded")
+		tb.Fatal("the operation succeeded, but it must fail")
 	}
-	tb.Fatalf("not SFTP's: %v", err)
+	tb.Fatalf("the error is not an SFTP status: %v", err)
 	return 0
 }
 
@@ -264,7 +264,7 @@ func TestPosixRenameReplaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := string(get(t, client, "old")); got != "new" {
-		t.Errorf("the file holds %s", got)
+		t.Errorf("the file contains %s", got)
 	}
 }
 
@@ -288,10 +288,10 @@ func TestOneByteOfAWriteIsCorrupted(t *testing.T) {
 		}
 	}
 	if len(changed) != 1 || changed[0] != 100_000 {
-		t.Errorf("changed at %v", changed)
+		t.Errorf("the changed bytes are at %v", changed)
 	}
 	put(t, client, "second", content)
 	if !bytes.Equal(get(t, client, "second"), content) {
-		t.Error("it happened more often than it should")
+		t.Error("the fault happened more often than requested")
 	}
 }

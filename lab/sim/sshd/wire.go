@@ -132,7 +132,7 @@ func (w *wire) send() {
 			select {
 			case next = <-w.out:
 			default:
-				_ = w.tap.Close() // in good order, so that the peer gets what was sent
+				_ = w.tap.Close() // gracefully, so that the peer receives all data that was sent
 				return
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/Microsoft/go-winio"
 )
 
-// Wine connects the first client of a pipe to an instance that only reserves its name, so this client gets no answer.
-// lab/wine/native/mend.c prevents this.
+// Wine connects the first client of a pipe to an instance that only reserves the pipe's name, so this client gets no
+// answer. lab/wine/native/mend.c prevents this. The first client must be served like all others.
 func TestTheFirstClientOfAPipeIsServedAsTheOthers(t *testing.T) {
 	t.Parallel()
 	const name = `\\.\pipe\wmcotest-first-client`
@@ -22,7 +22,7 @@ func TestTheFirstClientOfAPipeIsServedAsTheOthers(t *testing.T) {
 	defer cancel()
 	if conn, err := winio.DialPipeContext(early, name); err == nil {
 		_ = conn.Close()
-		t.Error("a client gets a connection before anybody accepts one")
+		t.Error("a client is connected before the server accepts a connection")
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -32,7 +32,7 @@ func TestTheFirstClientOfAPipeIsServedAsTheOthers(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = io.Copy(conn, conn) // until the client goes
+			_, _ = io.Copy(conn, conn) // until the client disconnects
 			_ = conn.Close()
 		}
 	}()

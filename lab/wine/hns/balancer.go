@@ -36,11 +36,11 @@ func Programmed(path string) ([]LoadBalancer, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading what HNS holds: %w", err)
+		return nil, fmt.Errorf("reading the state of HNS: %w", err)
 	}
 	s := &Service{}
 	if err = json.Unmarshal(content, &s.state); err != nil {
-		return nil, fmt.Errorf("reading what HNS holds: %w", err)
+		return nil, fmt.Errorf("reading the state of HNS: %w", err)
 	}
 	for _, balancer := range s.state.LoadBalancers {
 		for i, id := range balancer.HostComputeEndpoints {

@@ -28,11 +28,11 @@ func TestALoadBalancerHasEndpointsAndOutlivesTheService(t *testing.T) {
 		"MacAddress":"02-11-0a-09-00-07","Flags":1}`)
 	if _, text := call(s, "HcnQueryEndpointProperties", remote); !strings.Contains(text, `"Flags":1`) ||
 		!strings.Contains(text, "02-11-0a-09-00-07") {
-		t.Errorf("the endpoint is %s", text)
+		t.Errorf("the first endpoint is %s", text)
 	}
 	if result, text := call(s, "HcnCreateEndpoint", network,
 		`{"IpConfigurations":[{"IpAddress":"10.9.0.7"}]}`); result != 0x803B002F {
-		t.Errorf("a second endpoint with that address: %x %s", result, text)
+		t.Errorf("creating a second endpoint with the same address: %x %s", result, text)
 	}
 	settings := `{"HostComputeEndpoints":["` + remote + `"],"SourceVIP":"10.1.2.3","FrontendVIPs":["172.30.0.9"],
 		"PortMappings":[{"Protocol":6,"InternalPort":8080,"ExternalPort":80}],"SchemaVersion":{"Major":2,"Minor":0},
@@ -40,16 +40,16 @@ func TestALoadBalancerHasEndpointsAndOutlivesTheService(t *testing.T) {
 	id := made(t, s, "HcnCreateLoadBalancer", "", settings)
 	s = newService(t, path)
 	if _, text := call(s, "HcnEnumerateLoadBalancers", `{"Filter":"{\"ID\":\"`+id+`\"}"}`); text != `["`+id+`"]` {
-		t.Errorf("load balancers of that identifier: %s", text)
+		t.Errorf("the load balancers with this ID are %s", text)
 	}
 	programmed, err := hns.Programmed(path)
 	if err != nil || len(programmed) != 1 || !reflect.DeepEqual(programmed[0].HostComputeEndpoints,
 		[]string{"10.9.0.7"}) || programmed[0].PortMappings[0].ExternalPort != 80 {
-		t.Errorf("programmed: %+v, %v", programmed, err)
+		t.Errorf("the programmed load balancers are %+v, %v", programmed, err)
 	}
 	made(t, s, "HcnDeleteLoadBalancer", id)
 	if result, _ := call(s, "HcnOpenLoadBalancer", id); result != 0x80070490 {
-		t.Errorf("opening one that is gone: %x", result)
+		t.Errorf("opening a deleted load balancer: %x", result)
 	}
 }
 
@@ -68,12 +68,13 @@ func TestALoadBalancerWithoutEndpointsIsRefused(t *testing.T) {
 	}
 }
 
-// kube-proxy does not start without an answer.
+// At its start, kube-proxy lists the policies of the older interface. The list must be answered and empty. Otherwise,
+// kube-proxy does not start.
 func TestThereAreNoPolicyListsOfTheOlderInterface(t *testing.T) {
 	t.Parallel()
 	s := newService(t, filepath.Join(t.TempDir(), "hns.json"))
 	lists := []object{{}}
 	if err := rest(t, s, "GET", "/policylists/", "", &lists); err != nil || len(lists) != 0 {
-		t.Errorf("%v, %v", lists, err)
+		t.Errorf("the policy lists are %v, %v", lists, err)
 	}
 }

@@ -143,7 +143,8 @@ func (s *Service) serve(method string, path []string, request []byte) (any, erro
 	case len(path) == 1:
 		return s.serveAll(method+" "+path[0], request)
 	case method == "GET" && strings.Join(path, "/") == "globals/version":
-		return object{"Major": 11, "Minor": 10}, nil // of Windows 10.0.19041: https://github.com/microsoft/hcsshim/pull/1003
+		// The version of Windows 10.0.19041: https://github.com/microsoft/hcsshim/pull/1003.
+		return object{"Major": 11, "Minor": 10}, nil
 	case len(path) == 2 && method == "DELETE" && path[0] == "networks":
 		return none(s.removeNetwork(path[1]))
 	case len(path) == 2 && method == "DELETE" && path[0] == "endpoints":
@@ -151,7 +152,7 @@ func (s *Service) serve(method string, path []string, request []byte) (any, erro
 	case len(path) == 3 && method == "POST" && path[0] == "endpoints" && path[2] == "attach":
 		return s.attach(path[1])
 	}
-	return nil, fmt.Errorf("%s /%s is not played", method, strings.Join(path, "/"))
+	return nil, fmt.Errorf("%s /%s is not simulated", method, strings.Join(path, "/"))
 }
 
 // serveAll answers calls that name no object.
@@ -169,13 +170,13 @@ func (s *Service) serveAll(call string, request []byte) (any, error) {
 		}
 		return all, nil
 	case "GET policylists":
-		return all, nil // kube-proxy takes any answer; what it makes are load balancers of the newer interface
+		return all, nil // kube-proxy accepts any answer; it creates load balancers through the newer interface
 	case "POST networks":
 		return s.postNetwork(request)
 	case "POST endpoints":
 		return s.postEndpoint(request)
 	}
-	return nil, fmt.Errorf("%s is not played", call)
+	return nil, fmt.Errorf("%s is not simulated", call)
 }
 
 func none(found bool, err error) (any, error) {
@@ -200,7 +201,7 @@ func (s *Service) postNetwork(request []byte) (any, error) {
 		return nil, fmt.Errorf("reading the network: %w", err)
 	}
 	if len(wanted.Subnets) != 1 {
-		return nil, fmt.Errorf("network %s has %d subnets, where one is played", wanted.Name, len(wanted.Subnets))
+		return nil, fmt.Errorf("network %s has %d subnets, but only one is simulated", wanted.Name, len(wanted.Subnets))
 	}
 	n := network{Name: wanted.Name, Type: wanted.Type, Subnet: wanted.Subnets[0].AddressPrefix}
 	for _, policy := range wanted.Subnets[0].Policies {

@@ -75,16 +75,16 @@ func TestBothInterfacesSeeTheSameObjectsAlsoAfterABoot(t *testing.T) {
 	subnet := netip.MustParsePrefix("10.1.2.0/24")
 	if made.ManagementIP != "10.0.0.5" || first.IPAddress == second.IPAddress ||
 		!subnet.Contains(netip.MustParseAddr(first.IPAddress)) {
-		t.Errorf("made %+v, %+v, %+v", made, first, second)
+		t.Errorf("the created objects are %+v, %+v, %+v", made, first, second)
 	}
 	s = newService(t, path)
 	result, text := call(s, "HcnEnumerateNetworks", `{"Filter":"{\"Name\":\"n\"}"}`)
 	if result != 0 || text != `["`+made.ID+`"]` {
-		t.Errorf("networks of that name: %x %s", result, text)
+		t.Errorf("the networks with this name are %x %s", result, text)
 	}
 	if result, text = call(s, "HcnEnumerateNetworks", `{"Filter":"{\"Name\":\"other\"}"}`); result != 0 ||
 		text != `[]` {
-		t.Errorf("networks of another name: %x %s", result, text)
+		t.Errorf("the networks with another name are %x %s", result, text)
 	}
 	if result, text = call(s, "HcnQueryNetworkProperties", made.ID); result != 0 ||
 		!strings.Contains(text, `"IpAddressPrefix":"10.1.2.0/24"`) {
@@ -106,7 +106,7 @@ func TestBothInterfacesSeeTheSameObjectsAlsoAfterABoot(t *testing.T) {
 	}
 	var left []object
 	if err := rest(t, s, "GET", "/endpoints/", "", &left); err != nil || len(left) != 0 {
-		t.Errorf("left %v, %v", left, err)
+		t.Errorf("after the deletion, the networks are %v, %v", left, err)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 		{"POST", "/networks/", `{"Name":"n","Subnets":[{"AddressPrefix":"fd00::/64"}]}`}, {"PUT", "/else/", ""},
 	} {
 		if err := rest(t, s, c[0], c[1], c[2], nil); err == nil {
-			t.Errorf("%v succeeded", c)
+			t.Errorf("the invalid call %v succeeded", c)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestAnOverlayHasItsVNIInBothInterfacesAndPoliciesThatComeAndGo(t *testing.T
 	}
 	if err := rest(t, s, "GET", "/networks/", "", &all); err != nil || len(all) != 1 ||
 		all[0].Subnets[0].Policies[0].VSID != 4096 {
-		t.Errorf("the older interface has %+v: %v", all, err)
+		t.Errorf("the older interface lists %+v: %v", all, err)
 	}
 	modify := func(request, policy string) uint32 {
 		result, _ := call(s, "HcnModifyNetwork", id,
@@ -182,15 +182,15 @@ func TestAnOverlayHasItsVNIInBothInterfacesAndPoliciesThatComeAndGo(t *testing.T
 	expect("with routes", route, own)
 	for _, want := range []uint32{0, 0x803B0008} {
 		if result := modify("Remove", route); result != want {
-			t.Errorf("removing it: %x, want %x", result, want)
+			t.Errorf("removing the policy: %x, want %x", result, want)
 		}
 	}
 	expect("with one route", own)
 	if _, text := call(s, "HcnQueryNetworkProperties", id); strings.Contains(text, route) {
-		t.Errorf("what was removed is there: %s", text)
+		t.Errorf("the removed policy is still listed: %s", text)
 	}
 	if result := modify("Refresh", route); result != 0x80004001 {
-		t.Errorf("a request that is not played: %x", result)
+		t.Errorf("a request that is not simulated: %x", result)
 	}
 }
 
@@ -250,7 +250,8 @@ func TestARefusalHasTheCodeOfWindows(t *testing.T) {
 			t.Errorf("%s: %x %s, want %x", what, result, text, c.want)
 		}
 	}
-	// See https://github.com/kubernetes-sigs/sig-windows-tools/pull/106.
+	// The answer of the older interface must contain the error code: see
+	// https://github.com/kubernetes-sigs/sig-windows-tools/pull/106.
 	for _, vsid := range []string{"4095", "4096"} {
 		_, text := call(s, "HNSCall", "POST", "/networks/", `{"Name":"n","Type":"Overlay","Subnets":[{"AddressPrefix":`+
 			`"10.244.4.0/24","Policies":[{"Type":"VSID","VSID":`+vsid+`}]}]}`)
@@ -264,6 +265,6 @@ func TestARefusalHasTheCodeOfWindows(t *testing.T) {
 	}
 	var left []object
 	if err := rest(t, s, "GET", "/networks/", "", &left); err != nil || len(left) != 1 {
-		t.Errorf("there are %+v: %v", left, err)
+		t.Errorf("the networks are %+v: %v", left, err)
 	}
 }

@@ -72,10 +72,10 @@ func New(options Options) (*Service, error) {
 		return s, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading what HNS holds: %w", err)
+		return nil, fmt.Errorf("reading the state of HNS: %w", err)
 	}
 	if err = json.Unmarshal(content, &s.state); err != nil {
-		return nil, fmt.Errorf("reading what HNS holds: %w", err)
+		return nil, fmt.Errorf("reading the state of HNS: %w", err)
 	}
 	return s, nil
 }
@@ -96,10 +96,10 @@ func (s *Service) save() error {
 	lasting.LoadBalancers = s.state.LoadBalancers
 	content, err := json.Marshal(lasting)
 	if err != nil {
-		return fmt.Errorf("writing what HNS holds: %w", err)
+		return fmt.Errorf("writing the state of HNS: %w", err)
 	}
 	if err = os.WriteFile(s.path, content, 0o600); err != nil {
-		return fmt.Errorf("writing what HNS holds: %w", err)
+		return fmt.Errorf("writing the state of HNS: %w", err)
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (s *Service) refuses(n network) error {
 		case other.Name == n.Name:
 			return refusal{networkExists, "A network with this name already exists."}
 		case n.Tagged && other.VNI == n.VNI:
-			return refusal{invalidPolicy, fmt.Sprintf("network %s has VNI %d, too", other.Name, n.VNI)}
+			return refusal{invalidPolicy, fmt.Sprintf("network %s also has VNI %d", other.Name, n.VNI)}
 		case other.Subnet.Overlaps(n.Subnet):
 			return refusal{invalidSubnet, fmt.Sprintf("network %s has addresses of %s", other.Name, n.Subnet)}
 		}

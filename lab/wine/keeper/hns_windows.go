@@ -89,5 +89,5 @@ func answer(service *hns.Service, caller *os.File) {
 	if _, err := caller.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)); err != nil {
 		return
 	}
-	_, _ = caller.Read(make([]byte, 1)) // until the caller has the answer and goes
+	_, _ = caller.Read(make([]byte, 1)) // until the caller has read the answer and disconnects
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// serveHNS needs the pipes of Windows.
+// serveHNS fails, because only Windows has the pipes that it needs.
 func serveHNS(winos.Host) error { return winos.ErrUnsupported }
 
 const restartArgument = "restart"
 
-// startRestarter needs the service manager of Windows.
+// startRestarter fails, because only Windows has a service manager.
 func startRestarter(context.Context) (io.Closer, error) { return nil, winos.ErrUnsupported }
 
-// restartDaemon needs it as well.
+// restartDaemon does nothing, because only Windows has a service manager.
 func restartDaemon() {}

@@ -1,7 +1,7 @@
-// Command keeper keeps a Wine host on: Wine ends all services when the last ordinary program has
-// ended. As long as its standard input is open, it also serves the OS interface of its machine on
-// its standard streams, for the laboratory, plays the host network service, and has another process restart the
-// daemon's service as Windows does.
+// Command keeper keeps a Wine host running: when the last ordinary program ends, Wine ends all services. The keeper
+// runs as long as its standard input is open. It serves the OS interface of its machine to the lab on its standard
+// streams, and simulates the host network service. It starts another process that restarts the daemon's service, as
+// Windows does.
 package main
 
 import (
@@ -38,7 +38,7 @@ func run(host winos.Host) error {
 	return remote.Serve(host, stream{os.Stdin, os.Stdout})
 }
 
-// stream is standard input and output as one.
+// stream combines standard input and output.
 type stream struct {
 	io.ReadCloser
 	out io.WriteCloser

@@ -15,11 +15,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// restartArgument makes the keeper a process that only restarts the daemon.
+// restartArgument makes this program the process that only restarts the daemon.
 const restartArgument = "restart"
 
-// startRestarter starts that process. It ends with its standard input, and so with the keeper. It is a process of its
-// own because Wine returns ERROR_INVALID_HANDLE if two threads of one process use the service manager at once.
+// startRestarter starts this process. It ends when its standard input ends, and therefore with the keeper. A separate
+// process is necessary, because Wine returns ERROR_INVALID_HANDLE if two threads of one process use the service manager
+// at the same time.
 func startRestarter(ctx context.Context) (lifeline io.Closer, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -35,8 +36,8 @@ func startRestarter(ctx context.Context) (lifeline io.Closer, err error) {
 	return lifeline, nil
 }
 
-// restartDaemon starts the daemon's service again if it ended with an error, as Windows' service manager does because
-// of the service's recovery actions. Wine's service manager stores these actions, and does not take them. restartDaemon
+// restartDaemon restarts the daemon's service after it has ended with an error. On Windows, the service manager does
+// this by the service's recovery actions. Wine's service manager stores these actions, but ignores them. restartDaemon
 // returns when standard input ends.
 func restartDaemon() {
 	over := make(chan struct{})
@@ -62,12 +63,12 @@ func restartDaemon() {
 func restart(m *mgr.Mgr) {
 	s, err := m.OpenService(contract.ServiceDaemon)
 	if err != nil {
-		return // the host is no node
+		return // the host is not a node
 	}
 	defer func() { _ = s.Close() }()
 	status, err := s.Query()
 	if err == nil && status.State == svc.Stopped &&
 		status.Win32ExitCode == uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR) {
-		_ = s.Start() // it is tried again a second later
+		_ = s.Start() // after an error, try again in a second
 	}
 }

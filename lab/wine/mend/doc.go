@@ -1,3 +1,3 @@
-// Package mend tests on a Wine host that Go programs can use the functions that lab/wine/native adds to Wine: sockets
-// at a path, and links. It contains only tests.
+// Package mend tests the functions that lab/wine/native adds to Wine: Go programs on a Wine host must be able to use
+// sockets with a path, and links. It contains only tests.
 package mend

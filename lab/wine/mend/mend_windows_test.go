@@ -16,10 +16,10 @@ func TestSocketsLieAtAPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := listener.Addr().String(); got != path {
-		t.Errorf("it listens at %s, want %s", got, path)
+		t.Errorf("the socket has the address %s, want %s", got, path)
 	}
 	if second, err := new(net.ListenConfig).Listen(t.Context(), "unix", path); err == nil {
-		t.Errorf("another one listens at %s, too", second.Addr())
+		t.Errorf("a second listener also has the address %s", second.Addr())
 	}
 	go func() {
 		if conn, err := listener.Accept(); err == nil {
@@ -28,17 +28,18 @@ func TestSocketsLieAtAPath(t *testing.T) {
 		}
 	}()
 	if got := echo(t, path, "hello"); got != "hello" {
-		t.Errorf("it answers %q", got)
+		t.Errorf("the server answers %q", got)
 	}
 	if err = listener.Close(); err != nil {
 		t.Error(err)
 	}
 	if conn, err := new(net.Dialer).DialContext(t.Context(), "unix", path); err == nil {
-		t.Errorf("somebody listens at %s after the end", conn.RemoteAddr())
+		t.Errorf("after Close, a connection to %s succeeded", conn.RemoteAddr())
 	}
 }
 
-// At start, kubelet removes the sockets in a directory, including sockets that it left when it was killed.
+// At its start, kubelet removes all sockets in a directory, including sockets that remain after it was killed. A
+// remaining socket must be recognized as a socket.
 func TestASocketThatIsLeftIsKnownForOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubelet.sock")
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
@@ -49,7 +50,7 @@ func TestASocketThatIsLeftIsKnownForOne(t *testing.T) {
 	for range 2 {
 		for _, ask := range []func(string) (fs.FileInfo, error){os.Stat, os.Lstat} {
 			if info, err := ask(path); err != nil || info.Mode()&fs.ModeSocket == 0 {
-				t.Errorf("it is %v, %v", info, err)
+				t.Errorf("the file is %v, %v", info, err)
 			}
 		}
 		_ = listener.Close()
@@ -81,7 +82,7 @@ func echo(t *testing.T, path, text string) string {
 	return string(answer)
 }
 
-// kubelet replaces the link to its current certificate like this.
+// kubelet replaces the link to its current certificate in this way.
 func TestALinkToAFileIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	current, updated := filepath.Join(dir, "current.pem"), filepath.Join(dir, "updated.pem")
@@ -101,16 +102,16 @@ func TestALinkToAFileIsReplaced(t *testing.T) {
 		}
 		info, err := os.Lstat(current)
 		if err != nil || info.Mode()&fs.ModeSymlink == 0 {
-			t.Fatalf("it is %v, %v; want a link", info.Mode(), err)
+			t.Fatalf("the new file is %v, %v; want a link", info.Mode(), err)
 		}
 		if content, err := os.ReadFile(current); err != nil || string(content) != name {
-			t.Errorf("it holds %q, %v; want %q", content, err, name)
+			t.Errorf("the linked file contains %q, %v; want %q", content, err, name)
 		}
 		if info, err = os.Lstat(target); err != nil || !info.Mode().IsRegular() {
-			t.Errorf("what it leads to is %v, %v", info.Mode(), err)
+			t.Errorf("the target of the link is %v, %v", info.Mode(), err)
 		}
 	}
 	if err := os.Symlink(dir, updated); err == nil {
-		t.Error("a link to a directory is said to be made")
+		t.Error("creating a link to a directory succeeded, but it must fail")
 	}
 }

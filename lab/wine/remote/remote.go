@@ -79,7 +79,7 @@ type Reply[T any] struct {
 	Failure *Failure
 }
 
-// NameValue is one variable.
+// NameValue is an environment variable.
 type NameValue struct{ Name, Value string }
 
 // Content is a file to write.

@@ -44,13 +44,13 @@ func TestErrorsKeepTheirKindAndWords(t *testing.T) {
 	_, err := host.Services.Get(t.Context(), "nobody")
 	_, want := machine.Host().Services.Get(t.Context(), "nobody")
 	if !errors.Is(err, winos.ErrNotFound) || err.Error() != want.Error() {
-		t.Errorf("a service that does not exist: %v, want %v", err, want)
+		t.Errorf("reading a missing service: %v, want %v", err, want)
 	}
 	if _, err := host.Files.Stat(`C:\nothing`); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, winos.ErrDenied) {
-		t.Errorf("a file that does not exist: %v", err)
+		t.Errorf("reading a missing file: %v", err)
 	}
 	if err := host.Files.Remove(`C:\a:b`); !errors.Is(err, winos.ErrInvalidName) {
-		t.Errorf("a name that Windows refuses: %v", err)
+		t.Errorf("creating a file with an invalid name: %v", err)
 	}
 }
 
@@ -66,14 +66,14 @@ func TestWhatIsWrittenIsThere(t *testing.T) {
 	}
 	if content, err := winos.ReadFile(machine.Host().Files, `C:\a\b\c.txt`); err != nil ||
 		string(content) != "content" {
-		t.Errorf("the machine has %q, %v", content, err)
+		t.Errorf("on the machine, the file contains %q, %v", content, err)
 	}
 	if content, err := winos.ReadFile(host.Files, `C:\a\b\c.txt`); err != nil || string(content) != "content" {
-		t.Errorf("it comes back as %q, %v", content, err)
+		t.Errorf("read through the stream, the file contains %q, %v", content, err)
 	}
 	if infos, err := host.Files.List(`C:\a\b`); err != nil || len(infos) != 1 ||
 		infos[0].Size != int64(len("content")) {
-		t.Errorf("listed %+v, %v", infos, err)
+		t.Errorf("the listing is %+v, %v", infos, err)
 	}
 	if info, err := host.Files.Stat(`C:\a\b`); err != nil || !info.Dir || info.Access != winos.AccessAdministrators {
 		t.Errorf("the directory is %+v, %v", info, err)
@@ -89,7 +89,7 @@ func TestWhatIsWrittenIsThere(t *testing.T) {
 		t.Error(err)
 	}
 	if infos, err := host.Files.List(`C:\a`); err != nil || len(infos) != 0 {
-		t.Errorf("left %+v, %v", infos, err)
+		t.Errorf("after the removal, the listing is %+v, %v", infos, err)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestServicesVariablesAndCertificatesAreTheMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	if names, err := host.Services.List(ctx); err != nil || !slices.Contains(names, "svc") {
-		t.Errorf("services %v, %v", names, err)
+		t.Errorf("the services are %v, %v", names, err)
 	}
 	if s, err := host.Services.Get(ctx, "svc"); err != nil || s.Command != config.Command ||
 		s.State != winos.ServiceStopped || s.Recovery[0] != time.Second {
@@ -117,24 +117,24 @@ func TestServicesVariablesAndCertificatesAreTheMachines(t *testing.T) {
 		t.Error(err)
 	}
 	if all, err := machine.Host().Environment.All(ctx); err != nil || all["NAME"] != "value" {
-		t.Errorf("variables %v, %v", all, err)
+		t.Errorf("on the machine, the variables are %v, %v", all, err)
 	}
 	if all, err := host.Environment.All(ctx); err != nil || all["NAME"] != "value" {
-		t.Errorf("variables from afar %v, %v", all, err)
+		t.Errorf("read through the stream, the variables are %v, %v", all, err)
 	}
-	der := []byte("\x30\x03\x02\x01\x01") // a sequence, which is all that a store asks for
+	der := []byte("\x30\x03\x02\x01\x01") // an ASN.1 sequence is enough for the store
 	if err := errors.Join(host.Environment.Unset(ctx, "NAME"), host.Trust.Add(ctx, der)); err != nil {
 		t.Error(err)
 	}
 	if all, err := host.Trust.List(ctx); err != nil ||
 		!slices.ContainsFunc(all, func(c []byte) bool { return string(c) == string(der) }) {
-		t.Errorf("certificates %d, %v", len(all), err)
+		t.Errorf("there are %d certificates, %v", len(all), err)
 	}
 	if err := host.Trust.Remove(ctx, der); err != nil {
 		t.Error(err)
 	}
 	if facts, err := host.Facts(ctx); err != nil || facts.Hostname != "WIN-R" {
-		t.Errorf("facts %+v, %v", facts, err)
+		t.Errorf("the facts are %+v, %v", facts, err)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestACallEndsWhenTheStreamDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := host.Facts(t.Context()); err == nil {
-		t.Error("facts of a machine that is gone")
+		t.Error("reading the facts succeeded although the machine is closed")
 	}
 	host.Close()
 }

@@ -32,7 +32,7 @@ func answer[T any](reply *Reply[T], work func(ctx context.Context) (T, error)) e
 	return nil
 }
 
-// do is answer for calls without a result.
+// do works like answer, for calls without a result.
 func do(reply *Reply[None], work func(ctx context.Context) error) error {
 	return answer(reply, func(ctx context.Context) (None, error) { return none, work(ctx) })
 }

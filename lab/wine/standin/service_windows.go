@@ -31,7 +31,7 @@ func serve(name string, process *sim.Process, run sim.Program) int {
 		return 1
 	}
 	if there, _ := winos.Exists(process.Host.Files, fault.Lingers(name)); there {
-		<-time.After(time.Hour) // the service has stopped, and main continues
+		<-time.After(time.Hour) // the service has stopped, but main continues
 	}
 	_ = release()
 	return h.code

@@ -90,7 +90,7 @@ func upload(files *sftp.Client, path string, content []byte) error {
 	return f.Close()
 }
 
-// daemon is a program that was uploaded.
+// daemon stands in for an uploaded program.
 func daemon(_ context.Context, p *sim.Process) int {
 	request, err := winos.ReadFile(p.Host.Files, p.Dir+`\.wmco\1.req.json`)
 	if err != nil {
@@ -151,7 +151,7 @@ func TestACallGoesThroughWithEitherShell(t *testing.T) {
 			got := h.Counters()
 			got.BytesIn, got.BytesOut = 0, 0
 			if got != want {
-				t.Errorf("counted %+v, want %+v", got, want)
+				t.Errorf("the counters are %+v, want %+v", got, want)
 			}
 		})
 	}
@@ -191,7 +191,7 @@ func TestWindowsRulesHoldOverSFTP(t *testing.T) {
 	files := h.sftp(t, h.dial(t))
 	for _, name := range []string{"a:b", "CON", "x.", "what?"} {
 		if err := upload(files, name, nil); err == nil {
-			t.Errorf("a file named %q was made", name)
+			t.Errorf("a file named %q was created", name)
 		}
 	}
 	if err := upload(files, "Mixed.txt", []byte("x")); err != nil {
