@@ -68,7 +68,8 @@ func TestEveryCloudsMachineSetIsWhatItsMachineControllerReads(t *testing.T) {
 			spec := reflect.ValueOf(p.spec).Elem()
 			if meta := spec.FieldByName("TypeMeta").Interface().(metav1.TypeMeta); meta.Kind != p.kind ||
 				meta.APIVersion != p.version {
-				t.Errorf("it is a %s of %s, want %s of %s", meta.Kind, meta.APIVersion, p.kind, p.version)
+				t.Errorf("the provider spec is a %s of %s, want %s of %s",
+					meta.Kind, meta.APIVersion, p.kind, p.version)
 			}
 			for field, want := range map[string]string{"UserDataSecret": contract.UserDataSecret,
 				"CredentialsSecret": ""} {
@@ -97,7 +98,7 @@ func TestEveryCloudsMachineSetMakesMachinesThatBecomeNodes(t *testing.T) {
 			}
 			for key, value := range set.Spec.Selector.MatchLabels {
 				if labels[key] != value {
-					t.Errorf("it does not select its own Machines by %s", key)
+					t.Errorf("the set does not select its own Machines by %s", key)
 				}
 			}
 			if labels["machine.openshift.io/cluster-api-machineset"] != set.Name {
@@ -107,7 +108,7 @@ func TestEveryCloudsMachineSetMakesMachinesThatBecomeNodes(t *testing.T) {
 			if size["machine.openshift.io/vCPU"] == "" || size["machine.openshift.io/memoryMb"] == "" ||
 				!strings.Contains(size["capacity.cluster-autoscaler.kubernetes.io/labels"], "kubernetes.io/os=windows") ||
 				size["capacity.cluster-autoscaler.kubernetes.io/taints"] != "os=Windows:NoSchedule" {
-				t.Errorf("an autoscaler can't scale it from zero: %v", size)
+				t.Errorf("an autoscaler can't scale the set from zero: %v", size)
 			}
 			reading := inventory.ReadMachine(inventory.Machine{
 				Name: set.Name + suffix, Namespace: set.Namespace, Phase: inventory.MachineProvisioned,

@@ -151,7 +151,7 @@ func TestA75_AHostThatIsListedInAnotherNamespaceIsRefusedWithTheNamespace(t *tes
 	until(t, func(ctx context.Context) bool { return refusedByPolicy(list(ctx, metav1.NamespaceDefault)) })
 	if err := list(t.Context(), metav1.NamespaceDefault); !refusedByPolicy(err) ||
 		!strings.Contains(err.Error(), "-n "+contract.OperatorNamespace) {
-		t.Errorf("it says %v", err)
+		t.Errorf("the error is %v", err)
 	}
 	if err := list(t.Context(), contract.OperatorNamespace); err != nil {
 		t.Error(err)

@@ -238,7 +238,7 @@ func TestA73_PodsForWindowsGetWhatTheyLackWhereANamespaceAsksForIt(t *testing.T)
 				t.Errorf("%s: the RuntimeClass is %q, want %q", name, got, want.class)
 			}
 			if got := toleratesWindows(pod); got != want.tolerates {
-				t.Errorf("%s: it tolerates %v", name, pod.Spec.Tolerations)
+				t.Errorf("%s: the pod tolerates %v", name, pod.Spec.Tolerations)
 			}
 			for _, own := range want.pod.Spec.Tolerations {
 				if !slices.Contains(pod.Spec.Tolerations, own) {

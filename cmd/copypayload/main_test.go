@@ -23,7 +23,7 @@ func TestA61_ThePayloadOfTheImageIsCopiedIntoTheDirectoryThatIsNamed(t *testing.
 	}
 	for name, args := range map[string][]string{"no directory": nil, "an empty name": {""}, "two directories": {to, to}} {
 		if err := run(&out, from, args); err == nil {
-			t.Errorf("%s: it succeeds", name)
+			t.Errorf("%s: the program succeeds", name)
 		}
 	}
 	if err := run(&out, t.TempDir(), []string{to}); err == nil {

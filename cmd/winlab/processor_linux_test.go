@@ -28,7 +28,7 @@ func TestProcessorTimesAreThoseOfProcAndOfThisProcess(t *testing.T) {
 	for began := usage(t); usage(t)-began < 200*time.Millisecond; { // until this much processor time is used
 	}
 	if used := own(t) - before; used < 20*time.Millisecond || used > 10*time.Second {
-		t.Errorf("it used %v", used)
+		t.Errorf("the process used %v", used)
 	}
 }
 

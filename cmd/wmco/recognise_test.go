@@ -49,11 +49,11 @@ func TestA60_OpenShiftIsRecognisedWhileDiscoveryIsStale(t *testing.T) {
 			restConfig := &rest.Config{Host: server.URL}
 			got, err := recognise(t.Context(), restConfig, logr.Discard())
 			if err != nil || got != test.want {
-				t.Errorf("it is OpenShift: %v, %v", got, err)
+				t.Errorf("recognised as OpenShift: %v, %v", got, err)
 			}
 			asked := test.starting.asked.Load()
 			if waits := !test.starting.forever; waits != (asked > late) {
-				t.Errorf("it is asked %d times", asked)
+				t.Errorf("the API server is asked %d times", asked)
 			}
 		})
 	}

@@ -84,7 +84,7 @@ func TestCAsAreTrustedOnceHoweverTheyAreWritten(t *testing.T) {
 			text, all := said(desired)
 			if !strings.Contains(text, test.says) || (test.says == "") != (text == "") ||
 				strings.ContainsAny(strings.TrimSpace(text), "\n\x1b") {
-				t.Errorf("it says %q", text)
+				t.Errorf("the message is %q", text)
 			}
 			for _, reason := range all {
 				if reason != contract.ReasonCertificateRejected {
@@ -172,7 +172,7 @@ func TestARegistrysCAsAreTrustedForItAndByWindows(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if text, _ := said(desired); !strings.HasPrefix(text, "n: ") {
-		t.Errorf("it says %q", text)
+		t.Errorf("the message is %q", text)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestAProxyReachesNodesWithItsPasswordAside(t *testing.T) {
 			text, _ := said(desired)
 			if !strings.Contains(text, test.says) || (test.says == "") != (text == "") ||
 				strings.Contains(text, "hunter2") {
-				t.Errorf("it says %q", text)
+				t.Errorf("the message is %q", text)
 			}
 			data, err := desired.Manifest.Data()
 			if err != nil || strings.Contains(strings.Join(slices.Collect(maps.Values(data)), ""), "hunter2") {

@@ -66,7 +66,7 @@ func TestA61_ThePayloadFitsTheAPIServersMinorByItself(t *testing.T) {
 			if problem != nil {
 				expectWords(t, problem.Detail, test.says)
 				if test.kubelet != "" || problem.Reason != contract.ReasonVersionUnsupported {
-					t.Errorf("it says %v", problem)
+					t.Errorf("the problem is %v", problem)
 				}
 				return
 			}

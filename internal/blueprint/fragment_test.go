@@ -200,7 +200,7 @@ func TestAFragmentThatWouldBreakNodesIsRefused(t *testing.T) {
 			in.AcceptedKubelet = nil
 			_, desired, said := configured(t, in, test.text)
 			if !strings.Contains(said, test.says) || len(said) > 1000 {
-				t.Errorf("it says %q, not %q", said, test.says)
+				t.Errorf("the message is %q, want %q", said, test.says)
 			}
 			if desired.Revision != plain.Revision || len(desired.KubeletFragment) > 0 {
 				t.Error("a part of the refused fragment is in effect")
@@ -243,7 +243,7 @@ func TestA62_AValueOfTheWrongTypeIsNamedWithWhatIsExpected(t *testing.T) {
 			in.AcceptedKubelet = nil
 			_, _, said := configured(t, in, text)
 			if !strings.Contains(said, says) || strings.Contains(said, "json:") || strings.Contains(said, "Go ") {
-				t.Errorf("it says %q, not %q", said, says)
+				t.Errorf("the message is %q, want %q", said, says)
 			}
 		})
 	}
@@ -288,7 +288,7 @@ func TestARestartPeriodIsRefusedForAKubeletBefore135(t *testing.T) {
 		in.Facts.KubernetesVersion, in.Payload = "v1.37.2", withVersion(contract.PathKubelet, version)
 		_, _, said := configured(t, in, `{"crashLoopBackOff": {"maxContainerRestartPeriod": "60s"}}`)
 		if !strings.Contains(said, says) || says == "" && said != "" {
-			t.Errorf("%s: it says %q", version, said)
+			t.Errorf("%s: the message is %q", version, said)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestA80_AnObjectThatVanishesWithItsKindWasNotDeletedByItself(t *testing.T) 
 	} {
 		stays, err := cluster.KindStays(t.Context(), test.crds, "x", created.Time)
 		if _, problem := contract.AsProblem(err); stays != test.stays || (err != nil) != test.fail || problem != test.problem {
-			t.Errorf("%s: it stays: %t, %v", name, stays, err)
+			t.Errorf("%s: the instance stays: %t, %v", name, stays, err)
 		}
 	}
 }

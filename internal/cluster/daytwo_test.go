@@ -190,7 +190,7 @@ func TestWhatIsNamedAndNotThereIsSaid(t *testing.T) {
 				said += p.Detail + "\n"
 			}
 			if !strings.Contains(said, test.rejected) || (test.rejected == "") != (said == "") {
-				t.Errorf("it says %q", said)
+				t.Errorf("the rejection is %q", said)
 			}
 			if !slices.ContainsFunc(facts.Trust,
 				func(b blueprint.Bundle) bool { return b.Pending && strings.Contains(b.Source, test.pending) }) {

@@ -279,7 +279,7 @@ func TestA62_WhatIsWithinTheClusterIsNotReachedThroughTheOperatorsOwnProxyEither
 		}
 		facts, err := r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
 		if err != nil || facts.Proxy != test.want {
-			t.Errorf("%s: it is %+v, %v", name, facts.Proxy, err)
+			t.Errorf("%s: the proxy is %+v, %v", name, facts.Proxy, err)
 		}
 	}
 }
@@ -309,7 +309,7 @@ func TestA60_TheDomainOfTheClusterIsKubeadmsOrTheUsers(t *testing.T) {
 				t.Fatal(err)
 			}
 			if facts.ClusterDomain() != test.want {
-				t.Errorf("it is %q", facts.ClusterDomain())
+				t.Errorf("the domain is %q", facts.ClusterDomain())
 			}
 			none := strings.Split(facts.Proxy.None, ",")
 			if !slices.Contains(none, "."+test.want) || test.want != "cluster.local" &&
@@ -376,7 +376,7 @@ func TestA60_AClusterThatKubeadmDidNotMakeHasTheUsualDomainWithoutTrouble(t *tes
 	}, false)
 	facts, err := r.Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
 	if err != nil || facts.ClusterDomain() != "cluster.local" || len(facts.Troubles) > 0 {
-		t.Errorf("it is %q, troubles %v, %v", facts.ClusterDomain(), facts.Troubles, err)
+		t.Errorf("the domain is %q, troubles %v, %v", facts.ClusterDomain(), facts.Troubles, err)
 	}
 }
 
@@ -463,7 +463,7 @@ func TestA60_OpenShiftIsRecognisedByItsInfrastructure(t *testing.T) {
 				}}).Build()
 			got, err := cluster.IsOpenShift(t.Context(), offered(test.groups), c)
 			if got != test.want || (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
-				t.Errorf("it is OpenShift: %v, %v", got, err)
+				t.Errorf("recognised as OpenShift: %v, %v", got, err)
 			}
 		})
 	}

@@ -362,7 +362,7 @@ func TestABundleIsTheSameHoweverItIsOrdered(t *testing.T) {
 		"with a key":                   facts(one, key, two).KubeletCA,
 	} {
 		if got != want {
-			t.Errorf("%s it is another", name)
+			t.Errorf("%s the bundle is different", name)
 		}
 	}
 }

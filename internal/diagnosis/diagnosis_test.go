@@ -45,8 +45,7 @@ func golden(t *testing.T, name string, have string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".txt")
 	if *update {
-		// The file is part of the repository.
-		if err := os.WriteFile(file, []byte(have), 0o644); err != nil { //nolint:gosec
+		if err := os.WriteFile(file, []byte(have), 0o644); err != nil { //nolint:gosec // a file of the repository
 			t.Fatal(err)
 		}
 	}
@@ -204,7 +203,7 @@ func TestA75_AFleetIsHealthyWithoutAProgramThatTheOperatorWasBuiltWithout(t *tes
 			Instances: []v1alpha1.WindowsInstance{instance}, Nodes: []corev1.Node{node}}
 		s.Config.Status.Conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionFalse, Reason: "Off"}}
 		if status := diagnosis.Summarize(s); status.Healthy() != want {
-			t.Errorf("without %s it is healthy: %v", kind, !want)
+			t.Errorf("without %s, healthy is %v", kind, !want)
 		}
 	}
 }

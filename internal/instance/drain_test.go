@@ -181,7 +181,7 @@ func TestAPodWhoseOwnerIsNotToldIsNamedAndTheOthersGo(t *testing.T) {
 	want(t, outcome, "waits", contract.ReasonDrainBlocked)
 	if says := outcome.Problem.Detail; !strings.Contains(says, "1 pod is left") ||
 		!strings.Contains(says, "default/pod-a") || !strings.Contains(says, refused.Error()) {
-		t.Errorf("it says %s", says)
+		t.Errorf("the detail is %s", says)
 	}
 }
 
@@ -206,6 +206,6 @@ func TestAnAPIServerThatDoesNotTellWhoseAPodIsIsAWait(t *testing.T) {
 	outcome := w.Drain(t.Context(), i, "win-a", drainTimeout)
 	want(t, outcome, "waits", contract.ReasonDrainBlocked)
 	if says := outcome.Problem.Detail; asked != 1 || !strings.Contains(says, "1 pod is left") {
-		t.Errorf("asked %d times, it says %s", asked, says)
+		t.Errorf("asked %d times, the detail is %s", asked, says)
 	}
 }

@@ -258,6 +258,6 @@ func TestTheCauseThatTheDaemonKnowsIsWhatTheInstanceSays(t *testing.T) {
 	_, message := journey.NodeReady(n)
 	if !strings.Contains(message, "the host network service does not answer") ||
 		!strings.Contains(message, "cni plugin not initialized") {
-		t.Errorf("it says %q", message)
+		t.Errorf("the message is %q", message)
 	}
 }

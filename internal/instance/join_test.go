@@ -261,7 +261,7 @@ func TestA08_PreflightTriesTheAPIServerWhereNoProxyIsInBetween(t *testing.T) {
 				t.Fatal(err)
 			}
 			if (request.APIServer == "https://api:6443" && string(request.CA) == "ca") != test.tried {
-				t.Errorf("it is to try %q with %q", request.APIServer, request.CA)
+				t.Errorf("preflight is told to try %q with %q", request.APIServer, request.CA)
 			}
 		})
 	}

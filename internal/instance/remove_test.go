@@ -507,7 +507,7 @@ func TestAPodWhoseEvictionIsRefusedIsNamedAndTheOthersGo(t *testing.T) {
 			want(t, outcome, "waits", contract.ReasonDrainBlocked)
 			if !strings.Contains(outcome.Problem.Detail, "default/pod-a") || strings.Contains(outcome.Problem.Detail,
 				"pod-b") || !strings.Contains(outcome.Problem.Detail, refused.Error()) {
-				t.Errorf("it says %s", outcome.Problem.Detail)
+				t.Errorf("the detail is %s", outcome.Problem.Detail)
 			}
 		})
 	}

@@ -493,7 +493,7 @@ func followedLog(t *testing.T, at *terminal, file string) {
 	next("b")
 	cancel()
 	if code := <-ended; code != 0 {
-		t.Errorf("Ctrl-C ended it with %d", code)
+		t.Errorf("after Ctrl-C, the exit code is %d", code)
 	}
 	if n := strings.Count(problems.String(), "error:"); n != 1 {
 		t.Errorf("the outage was reported %d times: %s", n, problems.String())

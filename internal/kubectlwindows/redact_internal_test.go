@@ -85,7 +85,7 @@ func TestSecretsInAnyShapeAreRedacted(t *testing.T) {
 			got := string(newRedactor().text([]byte(test.text)))
 			if strings.Contains(got, "planted") || test.also != "" && strings.Contains(got, test.also) ||
 				!strings.Contains(got, "kept") || !strings.Contains(got, redacted) {
-				t.Errorf("it becomes %s", got)
+				t.Errorf("the text becomes %s", got)
 			}
 		})
 	}

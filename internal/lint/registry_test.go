@@ -102,7 +102,7 @@ func TestA74_AnAnswerOfARegistryThatIsTooLongIsNotCutInSilence(t *testing.T) {
 	t.Cleanup(server.Close)
 	_, err := lint.Registries{}.Offer(t.Context(), strings.TrimPrefix(server.URL, "http://")+"/endless:1")
 	if !response.IsTooLarge(err) {
-		t.Errorf("it answers %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }
 
@@ -116,6 +116,6 @@ func TestHeadersOfARegistryWithoutEndAreRefused(t *testing.T) {
 	t.Cleanup(server.Close)
 	_, err := lint.Registries{}.Offer(t.Context(), strings.TrimPrefix(server.URL, "http://")+"/endless:1")
 	if err == nil || !strings.Contains(err.Error(), "response headers exceeded") {
-		t.Errorf("it answers %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }

@@ -20,6 +20,6 @@ func TestThatConnectionsCanNotBeAcceptedIsLoggedBesideThoseThatFail(t *testing.T
 	to.Print("http: panic serving 10.0.0.2:1: nil map")
 	if all := strings.Join(lines, "\n"); len(lines) != 4 || strings.Count(all, "handshake") != 1 ||
 		strings.Count(all, "too many open files") != 1 || strings.Count(all, "nil map") != 2 {
-		t.Errorf("it logs\n%s", all)
+		t.Errorf("the log is\n%s", all)
 	}
 }

@@ -129,7 +129,7 @@ func TestAPlaceLastsAsLongAsItsRequest(t *testing.T) {
 			}
 			d := policy.DecideSlots(test.had, s)
 			if got := slices.Contains(holders(d.Slots), "a"); got != test.stays {
-				t.Errorf("it stays: %t, %+v", got, d.Verdicts["a"])
+				t.Errorf("the slot stays: %t, %+v", got, d.Verdicts["a"])
 			}
 		})
 	}

@@ -182,7 +182,7 @@ func TestA07_DecisionsAreWrittenDown(t *testing.T) {
 			}
 			heard := w.heard()
 			if !slices.EqualFunc(heard, test.said, strings.HasPrefix) {
-				t.Errorf("said %q, want %q", heard, test.said)
+				t.Errorf("the events are %q, want %q", heard, test.said)
 			}
 			if waits := result.RequeueAfter > 0; waits != test.waits {
 				t.Errorf("reconciled again after %s", result.RequeueAfter)
@@ -229,7 +229,7 @@ func TestTenThousandForeignRequestsCostNoQuestionToTheAPIServer(t *testing.T) {
 		t.Errorf("asked %d times", *w.asked)
 	}
 	if condition, _ := w.decide(t, "ours"); condition != "Approved WMCOApprove" {
-		t.Errorf("ours: %q", condition)
+		t.Errorf("the host's request: %q", condition)
 	}
 }
 
@@ -453,7 +453,7 @@ func TestA54_AnAddressOfAListedHostIsItsOwnBeforeItHasJoined(t *testing.T) {
 				instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady),
 				node(nodeName, "a", corev1.ConditionTrue, nodeAddress, listed))
 			if condition, _ := w.decide(t, "csr"); condition != test.condition {
-				t.Errorf("condition %q, said %q", condition, w.heard())
+				t.Errorf("condition %q, events %q", condition, w.heard())
 			}
 		})
 	}
@@ -488,7 +488,7 @@ func TestAHostsFirstServingCertificateWaitsForItsName(t *testing.T) {
 		t.Error("the new node name does not trigger the request")
 	}
 	if condition, _ := w.decide(t, "csr"); condition != "Approved WMCOApprove" {
-		t.Errorf("after: condition %q, said %q", condition, w.heard())
+		t.Errorf("after: condition %q, events %q", condition, w.heard())
 	}
 }
 
@@ -542,7 +542,7 @@ func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
 			w := newWorld(t, kubeletServing(t, "csr", nodeName, nodeAddress), own, other, otherNode,
 				node(nodeName, "a", corev1.ConditionTrue, nodeAddress))
 			if condition, _ := w.decide(t, "csr"); condition != test.condition {
-				t.Errorf("condition %q, said %q", condition, w.heard())
+				t.Errorf("condition %q, events %q", condition, w.heard())
 			}
 		})
 	}
@@ -558,6 +558,6 @@ func TestA54_ASecondEntryForAHostKeepsNoCertificateFromIt(t *testing.T) {
 	w := newWorld(t, kubeletServing(t, "csr", nodeName, nodeAddress), own, second,
 		node(nodeName, "a", corev1.ConditionTrue, nodeAddress))
 	if condition, _ := w.decide(t, "csr"); condition != "Approved WMCOApprove" {
-		t.Errorf("condition %q, said %q", condition, w.heard())
+		t.Errorf("condition %q, events %q", condition, w.heard())
 	}
 }

@@ -78,7 +78,7 @@ func TestA29_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.
 	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != proxied ||
 		i.Status.FailedRevision != "" {
-		t.Fatalf("told %s, failed %+v", told, i.Status.FailedRevision)
+		t.Fatalf("the daemon was told revision %s, the failed revision is %+v", told, i.Status.FailedRevision)
 	}
 	dials := r.machine(1).Dials()
 	r.advance(t, 1, time.Minute) // the daemon may have been dead before, so the operator joins the host again

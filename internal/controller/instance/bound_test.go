@@ -229,7 +229,7 @@ func TestARemovalThatTheClusterRefusesGivesItsPlaceBack(t *testing.T) {
 			delete(r.broken, what)
 			r.advance(t, 1, 3*time.Second)
 			if r.exists(t, 1) {
-				t.Errorf("it stays: %+v", r.get(t, 1).Status)
+				t.Errorf("the instance still exists: %+v", r.get(t, 1).Status)
 			}
 		})
 	}

@@ -508,7 +508,7 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 			r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
 			for range 6 {
 				if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; at != r.version {
-					t.Fatalf("it is told %q: %+v", at, r.get(t, 1).Status)
+					t.Fatalf("the daemon is told revision %q: %+v", at, r.get(t, 1).Status)
 				}
 				r.advance(t, 1, time.Minute)
 				r.joinsAgain(t, 1)
@@ -539,7 +539,7 @@ func TestAnUnresponsiveDaemonWhoseHostCannotBeJoinedFailedAtTheSetting(t *testin
 	}
 	i := r.get(t, 1)
 	if at := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; i.Status.FailedRevision == "" || at != held {
-		t.Fatalf("it is told %q: %+v", at, i.Status)
+		t.Fatalf("the daemon is told revision %q: %+v", at, i.Status)
 	}
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(2)) })
 	r.reconcile(t, 2)

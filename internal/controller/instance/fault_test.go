@@ -316,7 +316,7 @@ func TestANodeThatGoesBackAndIsNotReadyDoesNotGetTheFailedRevisionAgain(t *testi
 	}
 	r.joinsAgain(t, 1)
 	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != held {
-		t.Fatalf("it is to have %s", told)
+		t.Fatalf("the daemon is told revision %s", told)
 	}
 	r.changes(t, 1, func(n *corev1.Node) {
 		n.Annotations[contract.RevisionAnnotation] = held
@@ -372,10 +372,10 @@ func TestFailingAtARevisionOverSSHHaltsTheRolloutAndGoesBack(t *testing.T) {
 	r.clock = r.clock.Add(time.Minute)
 	r.joinsAgain(t, 1)
 	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != held {
-		t.Errorf("it is to have %s", told)
+		t.Errorf("the daemon is told revision %s", told)
 	}
 	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.FailedRevision == "" {
-		t.Errorf("it is in %s: %+v", i.Status.Phase, i.Status)
+		t.Errorf("the phase is %s: %+v", i.Status.Phase, i.Status)
 	}
 	r.reconcile(t, 2)
 	if i = r.get(t, 2); i.Status.Reason != string(contract.ReasonRolloutHalted) || r.machine(2).Dials() != dials {
@@ -401,7 +401,7 @@ func TestAHostThatWasNotReadyWhenARevisionAppearedGoesBackToWhatHeld(t *testing.
 		t.Fatalf("status %+v", i.Status)
 	}
 	if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != first {
-		t.Errorf("it is to have %s", told)
+		t.Errorf("the daemon is told revision %s", told)
 	}
 	r.annotate(t, 1, contract.RevisionAnnotation, first)
 	r.isReady(t, 1, true)
@@ -424,7 +424,7 @@ func TestAPodWhoseEvictionIsRefusedOtherwiseBlocksThatNodeOnly(t *testing.T) {
 	r.advance(t, 1, 11*time.Minute)
 	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
 	if !strings.Contains(i.Status.Message, "default/web") || !strings.Contains(i.Status.Message, "more than one") {
-		t.Errorf("it says %s", i.Status.Message)
+		t.Errorf("the message is %s", i.Status.Message)
 	}
 	r.reconcile(t, 2)
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
@@ -440,7 +440,7 @@ func TestARevisionIsNotProvenWhileItsDaemonSaysThatItDoesNotHold(t *testing.T) {
 	r.advance(t, 1, time.Minute)
 	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonRevisionPending)
 	if !strings.Contains(i.Status.Message, "can't be written") {
-		t.Errorf("it says %s", i.Status.Message)
+		t.Errorf("the message is %s", i.Status.Message)
 	}
 	r.advance(t, 1, 10*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
@@ -643,7 +643,7 @@ func TestAHostThatNeverBecameANodeLeavesWithoutAPlace(t *testing.T) {
 	r.remove(t, 2)
 	r.reconcile(t, 2)
 	if r.exists(t, 2) {
-		t.Errorf("it waits: %+v", r.get(t, 2).Status)
+		t.Errorf("the host waits: %+v", r.get(t, 2).Status)
 	}
 }
 
@@ -892,7 +892,7 @@ func TestACordonThatIsRefusedHoldsThePlaceOfARemovalNoLongerThanADrain(t *testin
 	delete(r.broken, "node")
 	r.advance(t, 1, 11*time.Minute)
 	if r.exists(t, 1) {
-		t.Errorf("it stays: %+v", r.get(t, 1).Status)
+		t.Errorf("the instance still exists: %+v", r.get(t, 1).Status)
 	}
 }
 
@@ -1012,7 +1012,7 @@ func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) 
 			for range 6 {
 				r.advance(t, 1, time.Minute)
 				if told := r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation]; told != held {
-					t.Fatalf("it is to have %s: %+v", told, r.get(t, 1).Status)
+					t.Fatalf("the daemon is told revision %s: %+v", told, r.get(t, 1).Status)
 				}
 			}
 			if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseConfirming || i.Status.Revision == r.version {
@@ -1190,7 +1190,7 @@ func TestAHostInServiceIsNotPreparedWithoutAPlace(t *testing.T) {
 	r.reconcile(t, 1)
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting,
 		contract.ReasonDaemonUnresponsive); r.calls(1, contract.VerbPrepare) != 0 {
-		t.Fatalf("it is rebooted: %+v", i.Status)
+		t.Fatalf("the host is rebooted: %+v", i.Status)
 	}
 	r.arrives(t, 2, second)
 	r.slow = nil

@@ -197,7 +197,7 @@ func TestAKubeletThatLostItsKeyGetsAnotherToken(t *testing.T) {
 	r.clock = r.clock.Add(moment)
 	r.reconcile(t, 1)
 	if i = r.get(t, 1); i.Status.Reason != string(contract.ReasonCertificateDenied) || i.Status.Failures != 1 {
-		t.Fatalf("after %s it says %s %s, and %d failures", 2*moment, i.Status.Reason, i.Status.Message, i.Status.Failures)
+		t.Fatalf("after %s: %s %s, and %d failures", 2*moment, i.Status.Reason, i.Status.Message, i.Status.Failures)
 	}
 	r.clock = r.clock.Add(time.Minute)
 	r.reconcile(t, 1)
@@ -221,7 +221,7 @@ func TestAKubeletThatLostItsKeyInALaterJoinGetsAnotherToken(t *testing.T) {
 	r.clock = r.clock.Add(time.Minute)
 	r.reconcile(t, 1)
 	if i = r.get(t, 1); i.Status.Reason != string(contract.ReasonCertificateDenied) || i.Status.Failures != 1 {
-		t.Fatalf("it says %s %s, and %d failures", i.Status.Reason, i.Status.Message, i.Status.Failures)
+		t.Fatalf("the status is %s %s, with %d failures", i.Status.Reason, i.Status.Message, i.Status.Failures)
 	}
 	r.clock = r.clock.Add(time.Minute)
 	r.reconcile(t, 1)

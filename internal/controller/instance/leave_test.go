@@ -58,7 +58,7 @@ func TestAnInstanceLeavesOnceEvenIfTheCacheLagsBehind(t *testing.T) {
 	}
 	r.reconcile(t, 1)
 	if len(r.memories) != 0 {
-		t.Errorf("it is remembered: %+v", r.memories)
+		t.Errorf("the operator still remembers the instance: %+v", r.memories)
 	}
 	if last := r.events[told-1]; last.reason != eventTeardown || !strings.Contains(last.note, "cleaned") {
 		t.Errorf("events %+v", r.events)

@@ -152,14 +152,14 @@ func TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain(t *testing
 			}
 			i := r.get(t, 1)
 			if i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason != cmp.Or(string(test.reason), "NodeReady") {
-				t.Errorf("it is %s, %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
+				t.Errorf("the status is %s, %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
 			}
 			if !r.isUntouched(t, 1) || !i.Status.Joined() || i.Status.HeldRevision != first ||
 				r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != first || i.Status.HostKey == "" {
 				t.Errorf("node %+v, status %+v", r.node(t, 1), i.Status)
 			}
 			if r.parts.Slots.Held() != 0 || r.machine(1).Open() != 0 || i.Status.HasSlot() {
-				t.Errorf("it keeps %d slots, %d connections, and %v", r.parts.Slots.Held(), r.machine(1).Open(),
+				t.Errorf("the host keeps %d slots, %d connections, and %v", r.parts.Slots.Held(), r.machine(1).Open(),
 					i.Status.Slot)
 			}
 		})
@@ -183,6 +183,6 @@ func TestAFirstJoinThatIsTakenOverByAnotherOperatorTakesNoPlace(t *testing.T) {
 	r.register(t, 1, first)
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); !i.Status.Joined() {
-		t.Errorf("it waits: %+v", i.Status)
+		t.Errorf("the host waits: %+v", i.Status)
 	}
 }

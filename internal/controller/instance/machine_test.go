@@ -76,7 +76,7 @@ func TestAMachineIsToldWhatBecameOfItsHost(t *testing.T) {
 	}
 	if want := []string{"Machine openshift-machine-api/m uid-m MachineSetupFailure",
 		"Machine openshift-machine-api/m uid-m MachineSetup"}; !slices.Equal(condition, want) {
-		t.Errorf("said %q", condition)
+		t.Errorf("the condition is %q", condition)
 	}
 }
 
@@ -169,6 +169,6 @@ func TestWorkAtAHostEndsWhenItIsToldToLeave(t *testing.T) {
 	cloud.set(journey.Origin{})
 	r.reconcile(t, 1)
 	if r.exists(t, 1) || r.held(1) != 0 || len(r.events) > 1 {
-		t.Errorf("exists %v, holds %d, said %+v", r.exists(t, 1), r.held(1), r.events)
+		t.Errorf("exists %v, holds %d, events %+v", r.exists(t, 1), r.held(1), r.events)
 	}
 }

@@ -187,7 +187,7 @@ func TestAnUpdateDoesNotGoOnWithARebootAfterThreeInARow(t *testing.T) {
 	r.arrives(t, 1, second)
 	if i = r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady || i.Status.Revision != second ||
 		i.Status.HasSlot() || r.node(t, 1).Spec.Unschedulable {
-		t.Errorf("it is %+v", i.Status)
+		t.Errorf("the status is %+v", i.Status)
 	}
 }
 
@@ -592,7 +592,7 @@ func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 		r.reconcile(t, n)
 		i := r.expect(t, n, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
 		if !strings.Contains(i.Status.Message, "2026-01-01T22:00:00Z") {
-			t.Errorf("it says %s", i.Status.Message)
+			t.Errorf("the message is %s", i.Status.Message)
 		}
 	}
 	r.clock = time.Date(2026, 1, 1, 22, 59, 0, 0, time.UTC)
@@ -722,7 +722,7 @@ func TestAHostThatWindowsDoesNotRebootIsNotJoinedAgain(t *testing.T) {
 	r.reconcile(t, 1)
 	i := r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebootFailed)
 	if !strings.HasSuffix(i.Status.Message, ": a policy forbids it") {
-		t.Errorf("it says %s", i.Status.Message)
+		t.Errorf("the message is %s", i.Status.Message)
 	}
 	dials := r.machine(1).Dials()
 	r.advance(t, 1, 21*time.Minute)

@@ -169,7 +169,7 @@ func TestANodeGoesToAnotherRevisionStepByStepWithoutSSH(t *testing.T) {
 	r.advance(t, 1, time.Hour)
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging,
 		contract.ReasonStaging); !strings.Contains(i.Status.Message, "no room") {
-		t.Errorf("it says %s", i.Status.Message)
+		t.Errorf("the message is %s", i.Status.Message)
 	}
 
 	r.annotate(t, 1, contract.StagedAnnotation, second)
@@ -282,7 +282,7 @@ func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 	cordon(true)
 	r.stagedAll(t, 1)
 	if i := waits(); !strings.Contains(i.Status.Message, "maxUnavailable is 1 (win-b: it is cordoned)") {
-		t.Errorf("it says %s", i.Status.Message)
+		t.Errorf("the message is %s", i.Status.Message)
 	}
 	cordon(false)
 	hasPlace(3, &v1alpha1.Slot{Since: new(metav1.NewTime(r.clock))})
@@ -298,7 +298,7 @@ func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 	hasPlace(2, nil)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0)) })
 	if i := waits(); !strings.HasSuffix(i.Status.Message, "maxUnavailable is 0") {
-		t.Errorf("it says %s", i.Status.Message)
+		t.Errorf("the message is %s", i.Status.Message)
 	}
 }
 
@@ -687,7 +687,7 @@ func TestTimeUnderAPauseIsNoTimeOfTheVerification(t *testing.T) {
 			i := r.get(t, 1)
 			if i.Status.FailedRevision != "" || i.Status.Upgrade() == nil || !i.Status.HasSlot() ||
 				i.Status.Upgrade().Step == v1alpha1.StepRollingBack {
-				t.Fatalf("unpaused, it is %+v", i.Status)
+				t.Fatalf("after the pause, the status is %+v", i.Status)
 			}
 			r.advance(t, 1, 11*time.Minute)
 			if i = r.get(t, 1); i.Status.Upgrade() == nil || i.Status.Upgrade().Step == v1alpha1.StepSwitching {

@@ -89,7 +89,7 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 			r.broken["node"] = killed
 			r.reconcile(t, 1)
 			if u := r.get(t, 1).Status.Upgrade(); u == nil || u.Step != v1alpha1.StepSwitching || u.Drains {
-				t.Fatalf("it is at %+v", u)
+				t.Fatalf("the upgrade is at %+v", u)
 			}
 			return first
 		},

@@ -45,7 +45,7 @@ func TestA19_ReplacingInVainEndsWhateverTheOperatorTakesTheTimeFor(t *testing.T)
 				t.Fatalf("Machine %q is not replaced, want x3; events %q", stays, y.said)
 			}
 			if last := y.said[len(y.said)-1]; !strings.Contains(last, "W826") {
-				t.Errorf("said %q", last)
+				t.Errorf("the last event is %q", last)
 			}
 		})
 	}

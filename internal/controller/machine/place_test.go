@@ -68,7 +68,7 @@ func TestAListOfPlacesThatCanNotBeWrittenIsToldOfMachines(t *testing.T) {
 	}
 	y.want("m0", "m1", "m2")
 	if len(y.said) != 1 || !strings.Contains(y.said[0], "SlotsUnwritable") {
-		t.Errorf("said %q", y.said)
+		t.Errorf("the events are %q", y.said)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestA18_AMachineWhoseInstanceLostItsStatusIsReplacedLikeAnyWhoseNodeServes(
 			}
 			y.want(test.left...)
 			if !slices.ContainsFunc(y.said, func(s string) bool { return strings.Contains(s, test.says.Code()) }) {
-				t.Errorf("said %q, want %s", y.said, test.says.Code())
+				t.Errorf("the events are %q, want %s", y.said, test.says.Code())
 			}
 		})
 	}

@@ -268,12 +268,12 @@ func TestA18_MachinesWithAnEarlierKeyAreReplacedOneByOne(t *testing.T) {
 		return strings.HasPrefix(s, "m0 "+eventDeleted) &&
 			strings.Contains(s, "W820")
 	}) {
-		t.Errorf("said %q", y.said)
+		t.Errorf("the events are %q", y.said)
 	}
 	restricted := slices.DeleteFunc(slices.Clone(y.said),
 		func(s string) bool { return !strings.HasPrefix(s, "m2 "+eventDeletionRestricted) })
 	if len(restricted) != 2 || !strings.Contains(restricted[0], "W822") { // once by each operator
-		t.Errorf("said %q", restricted)
+		t.Errorf("the events are %q", restricted)
 	}
 }
 
@@ -475,7 +475,7 @@ func TestWhatKeepsAMachineFromBeingReplacedIsSaidOnce(t *testing.T) {
 			y.want("m0", "m1")
 			if len(y.said) != 1 || !strings.HasPrefix(y.said[0], "m0 "+eventDeletionRestricted) ||
 				!strings.Contains(y.said[0], test.says) {
-				t.Errorf("said %q, want %s", y.said, test.says)
+				t.Errorf("the events are %q, want %s", y.said, test.says)
 			}
 		})
 	}
@@ -538,7 +538,7 @@ func TestADeletionThatIsRefusedIsSaid(t *testing.T) {
 	}
 	if len(y.said) != 1 || !strings.HasPrefix(y.said[0], "m0 "+eventDeletionFailed) ||
 		!strings.Contains(y.said[0], "a policy says no") {
-		t.Errorf("said %q", y.said)
+		t.Errorf("the events are %q", y.said)
 	}
 	y.denied = nil
 	y.reconcile()
@@ -576,7 +576,7 @@ func TestReplacingInVainEnds(t *testing.T) {
 		y.clock = y.clock.Add(10 * time.Minute)
 	}
 	if last := y.said[len(y.said)-1]; !strings.Contains(last, "W826") {
-		t.Errorf("said %q", last)
+		t.Errorf("the last event is %q", last)
 	}
 	y.rotate("c") // another key is another chance
 	y.refuses("x3")
@@ -603,7 +603,7 @@ func TestA19_ReplacingInVainEndsThoughTheOperatorIsRestarted(t *testing.T) {
 	}
 	y.want(fmt.Sprintf("x%d", maxReplacements))
 	if last := y.said[len(y.said)-1]; !strings.Contains(last, "W826") {
-		t.Errorf("said %q", last)
+		t.Errorf("the last event is %q", last)
 	}
 	if err := y.api.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
 		Name: contract.ReplacementsConfigMap}}); err != nil {
@@ -661,7 +661,7 @@ func TestADeletionThatDidNotComeAboutIsNoReplacementInVain(t *testing.T) {
 			y.reconcile()
 			y.want("m0", "m1", "m2", "n0")
 			if last := y.said[len(y.said)-1]; !strings.Contains(last, "W826") {
-				t.Errorf("said %q", last)
+				t.Errorf("the last event is %q", last)
 			}
 		})
 	}

@@ -205,6 +205,6 @@ func TestAMachineSaysWhichInstanceHasItsAddressNow(t *testing.T) {
 	q.after(50*time.Second, 0, 10*time.Second)
 	q.after(10*time.Second, 1, 0)
 	if !strings.Contains(q.said[0], "WindowsInstance b ") {
-		t.Errorf("said %q", q.said)
+		t.Errorf("the events are %q", q.said)
 	}
 }

@@ -281,7 +281,7 @@ func TestAHostWhoseRemovalWasForcedIsReleasedWhenItComesBackAndItsNodeGoesWithIt
 	r.leave(v1alpha1.RemovalForce)
 	r.broken["create"] = errors.New("the API server is away")
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: nodeName}}); err == nil {
-		t.Fatal("no error, so it is forgotten")
+		t.Fatal("no error was returned, so the removal is never recorded")
 	}
 	delete(r.broken, "create")
 	r.look(t)
@@ -345,7 +345,7 @@ func TestAHostThatComesBackWithoutItsDaemonIsTakenOutOfService(t *testing.T) {
 			r.clock = r.clock.Add(policy.OrphanGrace)
 			n, _ := r.look(t)
 			if n.Spec.Unschedulable != c.cordons || (len(r.heard) > 0) != c.cordons {
-				t.Fatalf("cordoned %t, said %q", n.Spec.Unschedulable, r.heard)
+				t.Fatalf("cordoned %t, events %q", n.Spec.Unschedulable, r.heard)
 			}
 			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
 				LastTransitionTime: metav1.Time{Time: r.clock}}}
@@ -417,7 +417,7 @@ func TestTheNodeOfAHostThatWentWithItsMachineGoesToo(t *testing.T) {
 			}
 			r.clock = r.clock.Add(time.Minute)
 			if n, _ := r.look(t); (n == nil) != test.goes {
-				t.Errorf("it is gone: %t", n == nil)
+				t.Errorf("the Node was deleted: %t", n == nil)
 			}
 		})
 	}

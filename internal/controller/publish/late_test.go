@@ -224,7 +224,7 @@ func TestARefusalThatSaysSomethingElseEachTimeIsToldOnceAMinute(t *testing.T) {
 	}
 	_, facts, err := w.publisher.source.Current(t.Context())
 	if told < 5 || told > 10 {
-		t.Errorf("it is told %d times", told)
+		t.Errorf("the trouble is reported %d times", told)
 	}
 	if err != nil || len(facts.Troubles) != 1 || !strings.Contains(facts.Troubles[0].Detail, "9 are used") {
 		t.Errorf("the troubles are %v, %v", facts.Troubles, err)

@@ -98,6 +98,6 @@ func TestAConfigMapOfSomebodyElsesStaysWhereThereIsNoPayloadServer(t *testing.T)
 	w := newWorld(t, configMap(contract.PayloadSourceConfigMap, func(c *corev1.ConfigMap) { c.Labels = nil }))
 	w.publish(t)
 	if w.source(t) == nil {
-		t.Error("it is gone")
+		t.Error("the ConfigMap was deleted")
 	}
 }

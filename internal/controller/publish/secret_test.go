@@ -77,7 +77,7 @@ func TestWhatIsNotPublicIsPublishedInASecretBeforeItsManifest(t *testing.T) {
 	data, _ := unpacked(&s)
 	c, err := contract.ParseConfidential(data, manifest)
 	if err != nil || string(c.PullSecret) != pullSecret || len(c.Salt) != contract.SaltSize {
-		t.Errorf("it holds %+v, %v", c, err)
+		t.Errorf("the Secret has %+v, %v", c, err)
 	}
 	for key, text := range w.manifests(t)[name].Data {
 		if strings.Contains(text, "hunter2") || strings.Contains(text, "bWU6aHVudGVyMg") {
@@ -132,7 +132,7 @@ func TestASecretIsRestored(t *testing.T) {
 			if !bytes.Equal(got.Data[contract.ConfidentialField], want.Data[contract.ConfidentialField]) ||
 				len(got.Data) != 1 || got.Immutable == nil || !*got.Immutable ||
 				got.Type != want.Type {
-				t.Errorf("it is %+v", got)
+				t.Errorf("the Secret is %+v", got)
 			}
 			*w.writes = nil
 			if w.publish(t); len(*w.writes) > 0 || w.current(t).Revision != desired.Revision {
@@ -177,7 +177,7 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 		})
 		if before.Revision != version || !bytes.Equal(before.Confidential.Salt, first.Confidential.Salt) ||
 			string(before.KubeletFragment) != `{"maxPods":9}` {
-			t.Errorf("of version %s it finds %s", version, before.Revision)
+			t.Errorf("instead of revision %s, the operator finds %s", version, before.Revision)
 		}
 	}
 	// While no operator was running, invalid data was written. It must not replace the published data.
@@ -265,7 +265,7 @@ func TestTheConfigMapForTheProxysCAsIsThereWhileItIsWanted(t *testing.T) {
 	want(true)
 	c, ok := w.manifests(t)[contract.TrustedCAConfigMap]
 	if !ok || c.Labels[contract.InjectTrustedCALabel] != "true" {
-		t.Fatalf("it is %+v", c)
+		t.Fatalf("the ConfigMap is %+v", c)
 	}
 	c.Labels, c.Data = map[string]string{"theirs": "yes"}, map[string]string{contract.CABundleField: "bundle"}
 	if err := w.client.Update(t.Context(), &c); err != nil {
@@ -273,7 +273,7 @@ func TestTheConfigMapForTheProxysCAsIsThereWhileItIsWanted(t *testing.T) {
 	}
 	want(true)
 	if c = w.manifests(t)[contract.TrustedCAConfigMap]; c.Labels[contract.InjectTrustedCALabel] != "true" || c.Labels["theirs"] != "yes" || c.Data[contract.CABundleField] != "bundle" {
-		t.Errorf("it is %+v", c)
+		t.Errorf("the ConfigMap is %+v", c)
 	}
 	want(false)
 	if _, ok = w.manifests(t)[contract.TrustedCAConfigMap]; !ok {

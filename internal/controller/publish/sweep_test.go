@@ -108,7 +108,7 @@ func TestAVersionInUseStays(t *testing.T) {
 			*w.clock = w.clock.Add(10 * DefaultGrace)
 			w.sweep(t)
 			if _, ok := w.manifests(t)[first.ConfigMapName()]; !ok {
-				t.Fatal("it is gone")
+				t.Fatal("the ConfigMap was deleted")
 			}
 		})
 	}
@@ -192,7 +192,7 @@ func TestNothingIsRetiredBeforeSomethingIsPublished(t *testing.T) {
 	w := newWorld(t, configMap("windows-services-0.0.9-0123456789", nil))
 	w.sweep(t)
 	if len(w.manifests(t)) != 1 {
-		t.Error("it is gone")
+		t.Error("the ConfigMap was deleted")
 	}
 }
 

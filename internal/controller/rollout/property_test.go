@@ -559,8 +559,7 @@ func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 	total, slow, set, rejoined, unset := 0, 0, 0, 0, 0
 	for schedule := range uint64(schedules) {
 		seed := first + schedule
-		// A schedule needs no secret randomness.
-		c := &cluster{t: t, clock: clock.At(time.Unix(1e9, 0)), slow: map[string]late{}, r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec
+		c := &cluster{t: t, clock: clock.At(time.Unix(1e9, 0)), slow: map[string]late{}, r: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // no secret
 		c.now = world{sets: map[string]int{"a": 3, "b": 1 + c.r.IntN(4)}, budget: budgets()[c.r.IntN(len(budgets()))]}
 		for n := range 3 {
 			c.now.hosts = append(c.now.hosts, host{name: fmt.Sprintf("own-%d", n), node: true, ready: true})

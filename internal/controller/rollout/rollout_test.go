@@ -355,7 +355,7 @@ func TestTheListOfAThousandPlacesFitsIntoOneObject(t *testing.T) {
 			IsUsed: true})
 	}
 	if text, err := json.Marshal(all); err != nil || len(text) > 1<<20-1<<12 {
-		t.Errorf("it has %d bytes, %v", len(text), err)
+		t.Errorf("the list has %d bytes, %v", len(text), err)
 	}
 }
 

@@ -493,7 +493,7 @@ func TestWhatNodesDoNotGetIsListed(t *testing.T) {
 
 	r.published = blueprint.Desired{} // another operator, which has published nothing yet
 	if again := r.reconcile(t); again.Status.Kubelet.AcceptedConfig == nil || len(again.Status.RejectedSettings) != 2 {
-		t.Errorf("it is forgotten: %+v", again.Status)
+		t.Errorf("the warning is lost: %+v", again.Status)
 	}
 	r.published = blueprint.Desired{Revision: "1-y"}
 	config = r.reconcile(t)
@@ -529,7 +529,7 @@ func TestA43_TheDefaultPortOnVSphereIsWarnedOfOnce(t *testing.T) {
 				got = append(got, e)
 			}
 			if len(got) != c.want || c.want > 0 && !strings.Contains(got[0], "Warning VXLANPortDefault") {
-				t.Errorf("told %q", got)
+				t.Errorf("the events are %q", got)
 			}
 		})
 	}

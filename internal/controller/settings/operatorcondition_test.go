@@ -64,7 +64,7 @@ func TestA20_OLMIsToldWhetherAnUpgradeIsSafe(t *testing.T) {
 		t.Helper()
 		if c := meta.FindStatusCondition(said(t, r), v1alpha1.ConditionUpgradeable); c == nil || c.Status != status ||
 			c.Reason != reason || c.LastTransitionTime.IsZero() {
-			t.Errorf("it says %+v, want %s %s", c, status, reason)
+			t.Errorf("the condition is %+v, want %s %s", c, status, reason)
 		}
 	}
 	r.reconcile(t)

@@ -97,6 +97,6 @@ func TestA80_AnOperatorThatStartsWhileTheSettingsAreDeletedCreatesNoDefaults(t *
 	}
 	config := &v1alpha1.WindowsMachineConfig{}
 	if err := c.Get(t.Context(), types.NamespacedName{Name: contract.MachineConfigObject}, config); !apierrors.IsNotFound(err) {
-		t.Errorf("it created %+v, %v", config.Spec, err)
+		t.Errorf("the operator created %+v, %v", config.Spec, err)
 	}
 }

@@ -156,10 +156,10 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 		}
 	}
 	if p, _ := f.Misplaced("a"); p == nil || p.Reason != contract.ReasonLinuxPodPlaced || !strings.Contains(p.Detail, "ns/logs-1") {
-		t.Errorf("of a it says %v", p)
+		t.Errorf("the problem of node a is %v", p)
 	}
 	if p, looked := f.Misplaced("c"); p != nil || !looked {
-		t.Errorf("of c it says %v", p)
+		t.Errorf("the problem of node c is %v", p)
 	}
 
 	// Without a change, nothing is reported.
@@ -169,7 +169,7 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 	// If pods can't be read, the problems stay unchanged.
 	f.server.Broken = http.StatusServiceUnavailable
 	if err := f.look(t.Context()); err == nil || f.says("a") == nil {
-		t.Errorf("%v, of a it says %v", err, f.says("a"))
+		t.Errorf("%v, the problem of node a is %v", err, f.says("a"))
 	}
 	f.server.Broken = 0
 	f.remove("logs-1")
@@ -177,7 +177,7 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 		t.Fatal(err)
 	}
 	if got := f.looks(t); !slices.Equal(got, []string{"a", "b"}) || f.says("a") != nil || f.says("b") != nil {
-		t.Errorf("delivered %v, of a it says %v", got, f.says("a"))
+		t.Errorf("delivered %v, the problem of node a is %v", got, f.says("a"))
 	}
 	if got := f.problem(t, contract.ReasonLinuxPodPlaced); got != 0 {
 		t.Errorf("the metric is still %v", got)
@@ -205,7 +205,7 @@ func TestWhatIsSaidOfManyPodsIsBounded(t *testing.T) {
 		t.Errorf("%d events at the same time", len(f.events))
 	}
 	if p, _ := f.Misplaced("a"); p == nil || !strings.HasSuffix(p.Detail, "; and 72 more") {
-		t.Errorf("it says %v", p)
+		t.Errorf("the problem is %v", p)
 	}
 	if f.looks(t); len(f.events) != 3*eventsAtOnce/2 {
 		t.Errorf("%d events after the second check", len(f.events))
@@ -289,7 +289,7 @@ func TestANodeWhosePodsCanNotBeListedHidesNoOther(t *testing.T) {
 	for name, want := range map[string]contract.Reason{"a": contract.ReasonPodsNotRead, "b": contract.ReasonLinuxPodPlaced,
 		"c": ""} {
 		if p, looked := f.Misplaced(name); !looked || (p == nil) != (want == "") || p != nil && p.Reason != want {
-			t.Errorf("of %s it says %v", name, p)
+			t.Errorf("the problem of node %s is %v", name, p)
 		}
 	}
 	if !slices.ContainsFunc(f.events, func(e string) bool { return strings.Contains(e, "waits") }) {
@@ -314,7 +314,7 @@ func TestWarningsAboutPodsThatComeAndGoDoNotFlap(t *testing.T) {
 			t.Errorf("look %d: events %q", i, f.events)
 		}
 		if p := f.says("a"); len(found) > 0 && (p == nil || p.Reason != contract.ReasonImageNotForNode) {
-			t.Errorf("look %d: of a it says %v", i, p)
+			t.Errorf("check %d: the problem of node a is %v", i, p)
 		}
 		f.clock = f.clock.Add(lookEvery)
 	}

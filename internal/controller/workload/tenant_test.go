@@ -37,7 +37,7 @@ func TestA73_LargePodsOfATenantCostALookBoundedMemory(t *testing.T) {
 		t.Errorf("%d bytes of one answer were read", read)
 	}
 	if p := f.says("a"); p == nil || p.Reason != contract.ReasonLinuxPodPlaced {
-		t.Errorf("of a it says %v", p)
+		t.Errorf("the problem of node a is %v", p)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestA73_ALookThatHasNotSeenAllPodsDoesNotSayThatAllIsWell(t *testing.T) {
 	f.clock = f.clock.Add(lookEvery)
 	f.looks(t)
 	if p := f.says("a"); p == nil || p.Reason != contract.ReasonLinuxPodPlaced {
-		t.Errorf("of a it says %v", p)
+		t.Errorf("the problem of node a is %v", p)
 	}
 	if got := f.problem(t, contract.ReasonPodsNotRead); got != 1 {
 		t.Errorf("the unread lists are %v", got)
@@ -63,10 +63,10 @@ func TestA73_ALookThatHasNotSeenAllPodsDoesNotSayThatAllIsWell(t *testing.T) {
 		t.Errorf("delivered %v", got)
 	}
 	if p := f.says("a"); p == nil || p.Reason != contract.ReasonPodsNotRead || !strings.Contains(p.Detail, "since 20") {
-		t.Errorf("of a it says %v", p)
+		t.Errorf("the problem of node a is %v", p)
 	}
 	if p, looked := f.Misplaced("b"); p != nil || !looked {
-		t.Errorf("of b it says %v", p)
+		t.Errorf("the problem of node b is %v", p)
 	}
 	if got := f.problem(t, contract.ReasonLinuxPodPlaced); got != 1 {
 		t.Errorf("the metric is %v", got)
@@ -74,7 +74,7 @@ func TestA73_ALookThatHasNotSeenAllPodsDoesNotSayThatAllIsWell(t *testing.T) {
 	f.server.Slow = 0
 	f.looks(t)
 	if p := f.says("a"); p == nil || p.Reason != contract.ReasonLinuxPodPlaced {
-		t.Errorf("of a it says %v", p)
+		t.Errorf("the problem of node a is %v", p)
 	}
 	if len(f.events) != 1 {
 		t.Errorf("events: %q", f.events)
@@ -109,7 +109,7 @@ func TestWhatCantBeReadForLongIsSaidToBeUnknown(t *testing.T) {
 	}
 	for _, name := range got {
 		if p := f.says(name); p == nil || p.Reason != contract.ReasonPodsNotRead {
-			t.Errorf("of %s it says %v", name, p)
+			t.Errorf("the problem of node %s is %v", name, p)
 		}
 	}
 	if got := f.problem(t, contract.ReasonPodsNotRead); got != 3 {

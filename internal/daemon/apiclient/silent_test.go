@@ -138,7 +138,7 @@ func TestAWatchThatIsNotAnsweredIsTriedAgain(t *testing.T) {
 				}()
 				pass(2 * time.Minute)
 				if n := before.asks(verb); n != 2 {
-					t.Errorf("it asked %d times", n)
+					t.Errorf("there were %d calls", n)
 				}
 				if err := api.Tracker().Update(nodes, nodeAt("2", "second"), ""); err != nil {
 					t.Error(err)
@@ -146,7 +146,7 @@ func TestAWatchThatIsNotAnsweredIsTriedAgain(t *testing.T) {
 				// A watch that was answered must not be closed.
 				pass(4 * time.Minute)
 				if object, _ := w.Get(); object == nil || object.GetAnnotations()["label"] != "second" {
-					t.Errorf("it sees %v", object)
+					t.Errorf("the watch returned %v", object)
 				}
 				if n := before.asks("watch"); n > 2 {
 					t.Errorf("the watch was opened %d times", n)

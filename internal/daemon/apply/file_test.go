@@ -88,7 +88,7 @@ func TestAFileThatIsBeingReadIsReplacedAsSoonAsItIsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := apply.DigestOf(t.Context(), files, path); err != nil || got != digestOf("new") {
-			t.Errorf("it holds %s, %v", got, err)
+			t.Errorf("the file has %s, %v", got, err)
 		}
 	})
 }
@@ -133,7 +133,7 @@ func TestAProgramThatIsBeingReadIsReplacedAsSoonAsItIsClosed(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got, err := winos.ReadFile(files, path); err != nil || string(got) != "MZ new" {
-					t.Errorf("it holds %s, %v", got, err)
+					t.Errorf("the file has %s, %v", got, err)
 				}
 			})
 		})
@@ -164,7 +164,7 @@ func TestWhoIsToldToEndWaitsForNoProgramThatIsOpen(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got, err := winos.ReadFile(files, path); err != nil || string(got) != "MZ old" {
-					t.Errorf("it holds %s, %v", got, err)
+					t.Errorf("the file has %s, %v", got, err)
 				}
 			})
 		})
@@ -250,7 +250,7 @@ func TestAProgramIsReplacedWhoeverOpensItInBetweenAndWhereverItsDaemonIsKilled(t
 			t.Fatal(err)
 		}
 		if got, err := winos.ReadFile(files, path); err != nil || string(got) != "MZ new" {
-			t.Errorf("it holds %s, %v", got, err)
+			t.Errorf("the file has %s, %v", got, err)
 		}
 		entries, err := files.List(`C:\k`)
 		if err != nil || len(entries) != 2 {

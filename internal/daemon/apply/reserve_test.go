@@ -51,7 +51,7 @@ func TestReleasingAddressesRemovesNothingThroughAUsersDirectory(t *testing.T) {
 	}
 	kept, err := apply.ReleaseAddresses(swapping{files, m, networks + `\theirs`, system})
 	if err != nil || !slices.Equal(kept, []string{networks + `\theirs\SAM`}) {
-		t.Errorf("it keeps %q, %v", kept, err)
+		t.Errorf("the kept paths are %q, %v", kept, err)
 	}
 	for path, want := range map[string]bool{system + `\SAM`: true, networks + `\ours\10.1.2.3`: false} {
 		if there, err := winos.Exists(files, path); err != nil || there != want {

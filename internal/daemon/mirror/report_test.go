@@ -175,7 +175,7 @@ func TestADeadMirrorIsOneEventForAllImagesAndIsSaidAgainWhileItLasts(t *testing.
 			t.Errorf("%d events within an hour", len(all))
 		}
 		if last := all[len(all)-1]; last.Count < 100 {
-			t.Errorf("it counts %d", last.Count)
+			t.Errorf("the event's count is %d", last.Count)
 		}
 		if now := s.said(5 * time.Hour); len(now) > len(all)+1 {
 			t.Errorf("%d more events after the outage", len(now)-len(all))

@@ -55,7 +55,7 @@ func TestADiskThatFillsUpDuringATransferIsReported(t *testing.T) {
 		s.Need("v", r.want)
 		time.Sleep(time.Second)
 		if _, problem := s.Need("v", r.want); problem == nil || problem.Reason != contract.ReasonDiskFull {
-			t.Errorf("it says %v", problem)
+			t.Errorf("the problem is %v", problem)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestABlobThatIsGoneSoonAfterItCameIsFetchedAfterAPauseThatGrows(t *testing.
 			}
 			if problem == nil || problem.Reason != contract.ReasonPayloadIncomplete ||
 				!strings.Contains(problem.Detail, "virus scanner") {
-				t.Errorf("it says %v", problem)
+				t.Errorf("the problem is %v", problem)
 			}
 		}
 		time.Sleep(2 * time.Hour)

@@ -132,7 +132,7 @@ func TestAMetadataServiceThatNeverAnswersIsGivenUp(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("it took %s", took)
+			t.Errorf("the request took %s", took)
 		}
 		if err = m.Close(); err != nil {
 			t.Error(err)

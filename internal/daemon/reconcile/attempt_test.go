@@ -222,7 +222,7 @@ func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 				pass(5 * time.Minute)
 				a := r.annotations(t)
 				if a[contract.RevisionAnnotation] != one() || a[contract.ApplyStatusAnnotation] == "" {
-					t.Errorf("the Node says %v", a)
+					t.Errorf("the Node's annotations are %v", a)
 				}
 				for name, pid := range before {
 					if now := r.pid(t, name); now != pid {

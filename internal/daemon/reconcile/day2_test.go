@@ -325,7 +325,7 @@ func TestASecretThatIsNotWhatTheManifestNamesChangesNothing(t *testing.T) {
 				if a[contract.RevisionAnnotation] != one() ||
 					!strings.HasPrefix(a[contract.ApplyStatusAnnotation], "Manifest") ||
 					strings.Contains(a[contract.ApplyStatusAnnotation], "hunter2") {
-					t.Errorf("the Node says %v", a)
+					t.Errorf("the Node's annotations are %v", a)
 				}
 				r.expectServing(t, "{}")
 				if n := reads(r); n > 5 {

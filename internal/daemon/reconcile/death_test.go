@@ -95,12 +95,12 @@ func TestADaemonKilledAtAnyStepOfAnApplyFinishesIt(t *testing.T) {
 						a := r.annotations(t)
 						if !picky && (a[contract.RevisionAnnotation] != version ||
 							a[contract.ApplyStatusAnnotation] != "") {
-							t.Errorf("the Node says %v", a)
+							t.Errorf("the Node's annotations are %v", a)
 						}
 						if picky && (a[contract.RevisionAnnotation] != one() ||
 							!strings.HasPrefix(a[contract.ApplyStatusAnnotation],
 								"ServiceFailed: revision "+version)) {
-							t.Errorf("the Node says %v", a)
+							t.Errorf("the Node's annotations are %v", a)
 						}
 					})
 				})
@@ -132,7 +132,7 @@ func TestADiskThatFillsUpAtAnyStepOfAnApplyLeavesTheNodeServing(t *testing.T) {
 				a := r.annotations(t)
 				if a[contract.RevisionAnnotation] != version &&
 					!strings.HasPrefix(a[contract.ApplyStatusAnnotation], "DiskFull") {
-					t.Errorf("the Node says %v", a)
+					t.Errorf("the Node's annotations are %v", a)
 				}
 				r.SetDiskFree(1 << 30)
 				pass(5 * time.Minute)

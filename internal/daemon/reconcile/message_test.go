@@ -18,7 +18,7 @@ func TestAStartThatFailsIsToldWithoutDoubledWords(t *testing.T) {
 		pass(5 * time.Minute)
 		status := r.annotations(t)[contract.ApplyStatusAnnotation]
 		if strings.Count(status, "starting service kube-proxy") != 1 {
-			t.Errorf("the Node says %q", status)
+			t.Errorf("the Node reports %q", status)
 		}
 	})
 }

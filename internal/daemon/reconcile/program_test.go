@@ -151,7 +151,7 @@ func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
 		r.expectStatus(t, versionOf(first()), contract.ReasonServiceFailed)
 		if status := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(status, version) ||
 			!strings.Contains(status, "held at "+versionOf(first())) {
-			t.Errorf("the Node says %q", status)
+			t.Errorf("the Node reports %q", status)
 		}
 		if got := r.read(t, contract.PathDaemon); got != oldDaemon || r.replaced.Load() != 2 ||
 			*r.running.Load() != digestOf(oldDaemon) {

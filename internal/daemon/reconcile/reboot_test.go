@@ -87,7 +87,7 @@ func TestTheNodeSaysWhyWindowsDoesNotReboot(t *testing.T) {
 		pass(3 * time.Minute)
 		r.expectStatus(t, one(), contract.ReasonRebootFailed)
 		if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(exists, winos.ErrDenied.Error()) {
-			t.Errorf("the Node says %q", exists)
+			t.Errorf("the Node reports %q", exists)
 		}
 		r.keptUp.Store(false)
 		pass(2 * time.Minute)
@@ -138,18 +138,18 @@ func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
 				holds(t, r)
 				if exists, there := r.annotations(t)[contract.RebootPendingAnnotation]; there {
-					t.Errorf("the Node says %q", exists)
+					t.Errorf("the Node reports %q", exists)
 				}
 				r.SetRebootSigns(c.signs, c.replaced...)
 				pass(11 * time.Minute)
 				if exists, there := r.annotations(t)[contract.RebootPendingAnnotation]; exists != c.want ||
 					there != (c.want != "") {
-					t.Errorf("the Node says %q, want %q", exists, c.want)
+					t.Errorf("the Node reports %q, want %q", exists, c.want)
 				}
 				r.SetRebootSigns(nil)
 				pass(11 * time.Minute)
 				if exists, there := r.annotations(t)[contract.RebootPendingAnnotation]; there {
-					t.Errorf("the Node still says %q", exists)
+					t.Errorf("the Node still reports %q", exists)
 				}
 			})
 		})
@@ -167,7 +167,7 @@ func TestTheNodeSaysWhenTheDaemonsCertificateEnds(t *testing.T) {
 			t.Helper()
 			if got, want := r.annotations(t)[contract.CertificateEndAnnotation],
 				end.UTC().Format(time.RFC3339); got != want {
-				t.Errorf("the Node says %q, want %q", got, want)
+				t.Errorf("the Node reports %q, want %q", got, want)
 			}
 		}
 		says(first)

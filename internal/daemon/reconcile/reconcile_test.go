@@ -24,7 +24,7 @@ func holds(t *testing.T, r *rig) {
 	r.start(t, r.api)
 	pass(10 * time.Second)
 	if a := r.annotations(t); a[contract.RevisionAnnotation] != one() || a[contract.ApplyStatusAnnotation] != "" {
-		t.Fatalf("the Node says %v", a)
+		t.Fatalf("the Node's annotations are %v", a)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestA13_DriftIsRepaired(t *testing.T) {
 				pass(20 * time.Second)
 				if a := r.annotations(t); a[contract.RevisionAnnotation] != one() ||
 					a[contract.ApplyStatusAnnotation] != "" {
-					t.Errorf("the Node says %v", a)
+					t.Errorf("the Node's annotations are %v", a)
 				}
 			})
 		})

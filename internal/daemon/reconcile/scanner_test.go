@@ -124,7 +124,7 @@ func TestAProgramThatAScannerTakesAwayIsNotFetchedWithoutPause(t *testing.T) {
 		}
 		r.expectStatus(t, one(), contract.ReasonPayloadIncomplete)
 		if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(exists, "virus scanner") {
-			t.Errorf("the Node says %q", exists)
+			t.Errorf("the Node reports %q", exists)
 		}
 		// Another revision is desired in the meantime. A day later, the first one is fetched like a new one.
 		r.annotate(t, contract.DesiredRevisionAnnotation, one())
@@ -222,7 +222,7 @@ func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T
 				for range 1000 {
 					pass(20 * time.Millisecond)
 					if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; exists != "" {
-						t.Errorf("the Node says %q", exists)
+						t.Errorf("the Node reports %q", exists)
 						break
 					}
 				}

@@ -189,7 +189,7 @@ func TestADaemonThatDoesNotComeUpRestoresThePreviousOne(t *testing.T) {
 				r.expectStatus(t, versionOf(first()), contract.ReasonDaemonCallFailed)
 				if !strings.Contains(exists, "revision "+version+": the new daemon ") ||
 					!strings.HasSuffix(exists, "; the host is held at "+versionOf(first())) {
-					t.Errorf("the Node says %q", exists)
+					t.Errorf("the Node reports %q", exists)
 				}
 				// The operator sees the report and requests the first revision again.
 				r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
@@ -223,7 +223,7 @@ func TestADaemonThatDoesNotComeUpRestoresTheProgramOfTheRevisionThatHeld(t *test
 					exists = r.annotations(t)[contract.ApplyStatusAnnotation]
 				}
 				if !strings.HasSuffix(exists, "; the host is held at "+versionOf(first())) {
-					t.Errorf("the Node says %q", exists)
+					t.Errorf("the Node reports %q", exists)
 				}
 				r.overlay(t)
 				r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
@@ -414,7 +414,7 @@ func TestATrialOutlivesReboots(t *testing.T) {
 					r.expectStatus(t, versionOf(first()), "")
 					r.expectOldDaemon(t)
 					if !strings.HasPrefix(exists, "DaemonCallFailed: ") {
-						t.Errorf("the Node said %q", exists)
+						t.Errorf("the Node reported %q", exists)
 					}
 				})
 			})

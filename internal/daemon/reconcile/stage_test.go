@@ -122,7 +122,7 @@ func TestStagingIsTriedUntilItSucceedsAndSaysWhyNot(t *testing.T) {
 				pass(5 * time.Minute)
 				if a := r.annotations(t); a[contract.StagedAnnotation] != version ||
 					a[contract.StageStatusAnnotation] != "" {
-					t.Errorf("the Node says %v", a)
+					t.Errorf("the Node's annotations are %v", a)
 				}
 				if !r.has(t, newProxy) || !r.has(t, newKubelet) {
 					t.Error("the payload is not in the store")
@@ -143,7 +143,7 @@ func TestStagingThatTakesLongSaysHowFarItIs(t *testing.T) {
 		r.stages(t, "", 0, contract.ReasonStaging)
 		pass(10 * time.Minute)
 		if exists := r.annotations(t)[contract.StageStatusAnnotation]; !strings.Contains(exists, "1 of ") {
-			t.Errorf("it says %q", exists)
+			t.Errorf("the status is %q", exists)
 		}
 		pass(10 * time.Minute)
 		r.stages(t, version, len(newProxy)+len(newKubelet), "")
@@ -183,7 +183,7 @@ func TestADaemonKilledWhileItStagesGoesOnWithTheNextBlob(t *testing.T) {
 			t.Errorf("sent: %v", r.payloadServer.sent)
 		}
 		if a := r.annotations(t); a[contract.StagedAnnotation] != version {
-			t.Errorf("the Node says %v", a)
+			t.Errorf("the Node's annotations are %v", a)
 		}
 		r.expectNoLeftovers(t)
 	})

@@ -312,7 +312,7 @@ func TestA75_WhatDoesNotAnswerCostsItsOwnPartOfTheReport(t *testing.T) {
 		defer cancel()
 		found := report.Look(ctx, host, "1")
 		if len(found.Unread) == 0 || found.State.Revision != "2" || len(found.Routes) == 0 || ctx.Err() != nil {
-			t.Errorf("it says %+v", found)
+			t.Errorf("the report is %+v", found)
 		}
 	})
 }

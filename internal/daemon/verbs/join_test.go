@@ -176,7 +176,7 @@ func TestARepeatedHandoverPutsTheStartTypeOfTheDaemonRight(t *testing.T) {
 	}
 	must(t, call[contract.HandoverAnswer](t, r, contract.VerbHandover, request))
 	if now := service(t, r, contract.ServiceDaemon); now.NoAutoStart || now.State != winos.ServiceRunning {
-		t.Errorf("it is %+v", now)
+		t.Errorf("the service is %+v", now)
 	}
 }
 
@@ -304,7 +304,7 @@ func TestABlobThatCanNotBeStoredIsIncomplete(t *testing.T) {
 	r.SetPathFault(contract.DirStore+`\`+request.Blobs[0].Digest+".tmp", winos.ErrInUse)
 	answer := call[contract.ReceiveAnswer](t, r, contract.VerbReceive, request)
 	if p := answer.Problem; p == nil || p.Reason != contract.ReasonPayloadIncomplete {
-		t.Errorf("it says %v", p)
+		t.Errorf("the problem is %v", p)
 	}
 }
 

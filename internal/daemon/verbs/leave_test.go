@@ -333,7 +333,7 @@ func TestCleanupLeavesServicesOfOthersAlone(t *testing.T) {
 	}
 	cleanUp(t, r)
 	if s := service(t, r, "csi-proxy"); s.Description != foreign.Description {
-		t.Errorf("it is %+v now", s)
+		t.Errorf("the foreign service is now %+v", s)
 	}
 }
 
@@ -490,7 +490,7 @@ func TestA50_ACNIDirectoryThatAUserOwnsIsRefusedOnAnExternalNetwork(t *testing.T
 			}
 			for _, problem := range ask(t, r, true) {
 				if !strings.HasPrefix(problem, string(contract.ReasonConflictingSoftware)+" "+path+" ") {
-					t.Errorf("it says %q", problem)
+					t.Errorf("the problem is %q", problem)
 				}
 			}
 			if problems := ask(t, r, false); problems != [2]string{} {
@@ -504,13 +504,13 @@ func TestA50_ACNIDirectoryThatAUserOwnsIsRefusedOnAnExternalNetwork(t *testing.T
 		write(t, r, config, "{}", winos.AccessInherit)
 		write(t, r, plugin, "MZ", winos.AccessInherit)
 		if problems := ask(t, r, true); problems != [2]string{} {
-			t.Errorf("it says %q", problems)
+			t.Errorf("the problems are %q", problems)
 		}
 	})
 	t.Run("the directories are missing", func(t *testing.T) {
 		t.Parallel()
 		if problems := ask(t, newRig(t, sim.Options{}), true); problems != [2]string{} {
-			t.Errorf("it says %q", problems)
+			t.Errorf("the problems are %q", problems)
 		}
 	})
 }

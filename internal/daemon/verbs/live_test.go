@@ -320,7 +320,7 @@ func (w *world) holds(t *testing.T, version string) {
 	var last map[string]string
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the Node said %v", last)
+			t.Logf("the Node's annotations were %v", last)
 			if x, err := winos.ReadFile(w.Host().Files, contract.PathDaemonLog); err == nil {
 				t.Logf("LOG %s", x)
 			}

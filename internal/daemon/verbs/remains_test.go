@@ -88,7 +88,7 @@ func TestA32_VolumesAndImagesOfOursGoAndThoseThatWereThereBeforeStay(t *testing.
 		join(t, r)
 		use(t, r)
 		if answer := cleanUp(t, r); len(answer.Kept) > 0 {
-			t.Errorf("it keeps %q", answer.Kept)
+			t.Errorf("the kept paths are %q", answer.Kept)
 		}
 		for _, line := range sim.Diff(r.fresh, r.Snapshot(), kept(r)...) {
 			t.Error(line)
@@ -118,7 +118,7 @@ func TestA32_VolumesAndImagesOfOursGoAndThoseThatWereThereBeforeStay(t *testing.
 		}
 		answer := cleanUp(t, r)
 		if len(answer.Kept) != 1 || answer.Kept[0] != `C:\var\lib\kubelet` || !answer.RebootAdvised {
-			t.Errorf("it answers %+v", answer)
+			t.Errorf("the answer is %+v", answer)
 		}
 		if err = file.Close(); err != nil {
 			t.Fatal(err)
@@ -141,7 +141,7 @@ func TestFilesOfOthersInOurDirectoryStayAndAreNamed(t *testing.T) {
 		t.Errorf("the administrator's file has %q, %v", content, err)
 	}
 	if len(answer.Kept) != 1 || answer.Kept[0] != theirs {
-		t.Errorf("it names %q", answer.Kept)
+		t.Errorf("the kept paths are %q", answer.Kept)
 	}
 	for _, line := range sim.Diff(r.fresh, r.Snapshot(), append(kept(r), contract.DirK)...) {
 		t.Error(line)

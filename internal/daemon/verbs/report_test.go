@@ -32,6 +32,6 @@ func TestA75_TheVerbPrintsTheReportAndChangesNothing(t *testing.T) {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	if left := sim.Diff(before, m.Snapshot()); len(left) > 0 {
-		t.Errorf("it changed %v", left)
+		t.Errorf("the verb changed %v", left)
 	}
 }

@@ -67,7 +67,7 @@ func TestCleanupFollowsNoLinkThatAUserPutsInThePlaceOfADirectory(t *testing.T) {
 			}}
 			answer, err := verbs.Cleanup(t.Context(), host, verbs.Where{})
 			if err != nil || len(answer.Left) > 0 {
-				t.Errorf("it answers %+v, %v", answer, err)
+				t.Errorf("the answer is %+v, %v", answer, err)
 			}
 			if content := read(t, r, system+`\SAM`); content != "MZ accounts" {
 				t.Errorf("the file in the junction's target has %q", content)
@@ -93,7 +93,7 @@ func TestCleanupLeavesDataBelowAUsersDirectoryAndNamesIt(t *testing.T) {
 	answer := cleanUp(t, r)
 	want := []string{contract.DirKubelet, contract.DirKubeletPKI, `C:\var\lib\cni`}
 	if !slices.Equal(answer.Kept, want) {
-		t.Errorf("it keeps %q, want %q", answer.Kept, want)
+		t.Errorf("the kept paths are %q, want %q", answer.Kept, want)
 	}
 	if content := read(t, r, volume); content != "hunter2" {
 		t.Errorf("the volume has %q", content)

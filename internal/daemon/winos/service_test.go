@@ -35,7 +35,7 @@ func TestAServiceThatRunsWhenTheTimeOfItsStopIsOverHasNotAnswered(t *testing.T) 
 		ServiceStartPending: false} {
 		err := unfinished("kubelet", state)
 		if silent := (UnansweredError{}); errors.As(err, &silent) != want || !errors.Is(err, ErrInUse) {
-			t.Errorf("as %s it is %v", state, err)
+			t.Errorf("a service in the state %s gives %v", state, err)
 		}
 	}
 }

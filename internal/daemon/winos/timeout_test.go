@@ -76,7 +76,7 @@ func TestAServiceThatHangsIsGivenUp(t *testing.T) {
 			t.Errorf("a stop that kills the process: %v", err)
 		}
 		if s, err := services.Get(t.Context(), "x"); err != nil || s.State != winos.ServiceStopped {
-			t.Errorf("it is %s, %v", s.State, err)
+			t.Errorf("the service is %s, %v", s.State, err)
 		}
 	})
 }
@@ -94,7 +94,7 @@ func TestAServiceOfOthersThatDoesNotComeUpIsLeftAlone(t *testing.T) {
 		}
 		synctest.Wait()
 		if s, err := services.Get(t.Context(), "x"); err != nil || s.State != winos.ServiceStartPending {
-			t.Errorf("it is %s, %v", s.State, err)
+			t.Errorf("the service is %s, %v", s.State, err)
 		}
 	})
 }
@@ -141,7 +141,7 @@ func TestAServiceWhoseProcessIsFrozenIsEnded(t *testing.T) {
 				if c.denied {
 					if s, getErr := services.Get(t.Context(), "x"); !errors.Is(err, winos.ErrInUse) ||
 						!errors.Is(err, winos.ErrDenied) || getErr != nil || s.State != winos.ServiceRunning {
-						t.Errorf("stop: %v; it is %s, %v", err, s.State, getErr)
+						t.Errorf("stop: %v; the service is %s, %v", err, s.State, getErr)
 					}
 					return
 				}
@@ -181,7 +181,7 @@ func TestAServiceDoesNotEndItself(t *testing.T) {
 			t.Errorf("stop: %v", err)
 		}
 		if s, err := services.Get(t.Context(), "x"); err != nil || s.State != winos.ServiceRunning {
-			t.Errorf("it is %s, %v", s.State, err)
+			t.Errorf("the service is %s, %v", s.State, err)
 		}
 	})
 }
@@ -215,7 +215,7 @@ func TestCallsOfTheHostNetworkServiceEndInTime(t *testing.T) {
 			began := time.Now()
 			_, err := network.HNSNetwork(ctx, "x")
 			if err == nil || !strings.Contains(err.Error(), want) || time.Since(began) != within {
-				t.Errorf("it answers %v after %s; want %q after %s", err, time.Since(began), want, within)
+				t.Errorf("the call returns %v after %s; want %q after %s", err, time.Since(began), want, within)
 			}
 			if errors.Is(err, winos.ErrNotFound) || errors.Is(err, winos.ErrUnsupported) {
 				t.Errorf("%v is returned instead of an answer of HNS", err)
@@ -248,7 +248,7 @@ func TestCallsOfTheHostNetworkServiceEndInTime(t *testing.T) {
 		close(service.answers)
 		synctest.Wait()
 		if found, err := network.HNSNetwork(t.Context(), "x"); err != nil || found.Name != "late" {
-			t.Errorf("it answers %+v, %v", found, err)
+			t.Errorf("the call returns %+v, %v", found, err)
 		}
 		if err := network.RemoveHNSNetwork(t.Context(), "x"); err != nil {
 			t.Errorf("removing: %v", err)

@@ -57,7 +57,7 @@ func TestCallBringsRequestAndAnswer(t *testing.T) {
 				t.Errorf("the answer is different:\n%s", diff)
 			}
 			if got := r.rpcDir(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
-				t.Errorf("the RPC directory holds %v", got)
+				t.Errorf("the RPC directory has %v", got)
 			}
 		})
 	}
@@ -172,7 +172,7 @@ func TestCallSaysWhyThereIsNoAnswer(t *testing.T) {
 			}
 			// The request was deleted, because the daemon may never have read it. The connection can still be used.
 			if got := r.rpcDir(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
-				t.Errorf("the RPC directory holds %v", got)
+				t.Errorf("the RPC directory has %v", got)
 			}
 			if conn.Err() != nil {
 				t.Errorf("the connection was lost: %v", conn.Err())
@@ -238,7 +238,7 @@ func TestCallThatHangsEndsByTimeAndLeavesNoRequest(t *testing.T) {
 				t.Errorf("%v does not say that the time was over", err)
 			}
 			if got := r.rpcDir(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
-				t.Errorf("the RPC directory holds %v", got)
+				t.Errorf("the RPC directory has %v", got)
 			}
 			// A timeout of a command must end only the command, not the connection.
 			r.Change(func(s *sshd.Settings) { s.Faults = sshd.Faults{} })
@@ -267,7 +267,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 		t.Errorf("returned %v, want the cancellation without a problem of the host", err)
 	}
 	if got := r.rpcDir(t); !slices.Equal(got, []string{contract.UploadedName(r.daemon.Digest)}) {
-		t.Errorf("the RPC directory holds %v", got)
+		t.Errorf("the RPC directory has %v", got)
 	}
 }
 

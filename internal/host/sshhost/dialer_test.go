@@ -101,7 +101,7 @@ func TestDialSaysWhyItFailed(t *testing.T) {
 			}
 			conn, err := New(o).Dial(t.Context(), target)
 			if err == nil {
-				t.Fatal("it connects", conn.Close())
+				t.Fatal("the connection succeeded:", conn.Close())
 			}
 			wantReason(t, err, c.want, string(r.key), "rubbish")
 			eventually(t, "the end of all connections", func() bool { return r.Counters().OpenConnections == 0 })

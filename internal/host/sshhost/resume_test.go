@@ -35,7 +35,7 @@ func TestUploadingGoesOnWhereAConnectionBroke(t *testing.T) {
 		t.Error("the uploaded program is different")
 	}
 	if got := r.rpcDir(t); !slices.Equal(got, []string{name}) {
-		t.Errorf("the RPC directory holds %v", got)
+		t.Errorf("the RPC directory has %v", got)
 	}
 }
 

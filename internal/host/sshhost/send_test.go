@@ -35,7 +35,7 @@ func TestUploadSendsTheDaemonOnceAndNoOtherOneStays(t *testing.T) {
 	}
 	if got := r.rpcDir(t); !slices.Equal(got, []string{"something-else.txt", name}) &&
 		!slices.Equal(got, []string{name, "something-else.txt"}) {
-		t.Errorf("the RPC directory holds %v", got)
+		t.Errorf("the RPC directory has %v", got)
 	}
 	if got := string(r.content(t, name)); got != "MZ the daemon of version one" {
 		t.Errorf("uploaded is %q", got)
@@ -110,7 +110,7 @@ func TestSendReplacesWhatWasThere(t *testing.T) {
 		}
 	}
 	if got := r.rpcDir(t); !slices.Equal(got, []string{"payload.tar.zst"}) {
-		t.Errorf("the RPC directory holds %v", got)
+		t.Errorf("the RPC directory has %v", got)
 	}
 	want := sshd.Counters{Connections: 1, Authenticated: 1, SFTPSessions: 1}
 	if diff := cmp.Diff(want, counted(r)); diff != "" {
@@ -164,7 +164,7 @@ func TestSendClosesItsContent(t *testing.T) {
 		content := closable{c.reader, make(chan struct{})}
 		_, err := conn.Send(t.Context(), c.name, content)
 		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
-			t.Errorf("%s it answers %v", name, err)
+			t.Errorf("%s the error is %v", name, err)
 		}
 		select {
 		case <-content.closed:
@@ -176,7 +176,7 @@ func TestSendClosesItsContent(t *testing.T) {
 		}
 	}
 	if got := r.rpcDir(t); !slices.Equal(got, []string{"x"}) {
-		t.Errorf("the RPC directory holds %v", got)
+		t.Errorf("the RPC directory has %v", got)
 	}
 }
 
@@ -313,7 +313,7 @@ func TestWhatBrokenConnectionsLeftIsTidiedUp(t *testing.T) {
 	got := r.rpcDir(t)
 	slices.Sort(got)
 	if want := []string{"notes.json", "payload.tar.zst.part", "x"}; !slices.Equal(got, want) {
-		t.Errorf("the RPC directory holds %v, want %v", got, want)
+		t.Errorf("the RPC directory has %v, want %v", got, want)
 	}
 }
 

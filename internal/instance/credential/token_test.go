@@ -52,8 +52,7 @@ func TestA88_TheTokenOfMachinesIsReplacedInTime(t *testing.T) {
 	clients, made := fake.NewClientset(), 0
 	clients.PrependReactor("create", "serviceaccounts", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		made++
-		// The client creates tokens.
-		request := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest) //nolint:forcetypeassert
+		request := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest) //nolint:forcetypeassert // it creates tokens
 		if bound := request.Spec.BoundObjectRef; bound == nil || bound.Name != contract.MachinesJoinSecret {
 			t.Errorf("the token is bound to %v", bound)
 		}
@@ -65,8 +64,7 @@ func TestA88_TheTokenOfMachinesIsReplacedInTime(t *testing.T) {
 	// The API server converts stringData to data.
 	clients.PrependReactor("patch", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		var patch corev1.Secret
-		// The action is a patch.
-		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch); err != nil { //nolint:forcetypeassert
+		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch); err != nil { //nolint:forcetypeassert // it is a patch
 			return true, nil, err
 		}
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.MachinesJoinSecret},
