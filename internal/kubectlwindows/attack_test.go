@@ -67,7 +67,7 @@ func TestA75_AnArchiveThatIsNotWholeHasAnotherName(t *testing.T) {
 		t.Fatal(err)
 	}
 	if files := unpack(t, file); files["a.txt"] != "kept" {
-		t.Errorf("the directory has %v", files)
+		t.Errorf("the archive has %v", files)
 	}
 	if left, err := filepath.Glob(file + ".*"); err != nil || len(left) > 0 {
 		t.Errorf("files are left: %v, %v", left, err)

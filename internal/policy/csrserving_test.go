@@ -223,7 +223,7 @@ func TestA54_AnAddressWhereTheHostWasReachedCountsMoreThanWhatOthersSay(t *testi
 		}
 		if cured := strings.Contains(got.Message, "add it to spec.addresses"); got.Verdict == policy.CSRRefuse &&
 			cured == test.elsewhere {
-			t.Errorf("%s: says %q", name, got.Message)
+			t.Errorf("%s: the message is %q", name, got.Message)
 		}
 	}
 	s := serving()

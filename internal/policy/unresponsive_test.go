@@ -62,7 +62,7 @@ func TestWhenADaemonIsTakenForDead(t *testing.T) {
 			t.Parallel()
 			why, left := policy.Unresponsive(test.daemon, 5*time.Minute, now)
 			if (why == "") != (test.why == "") || !strings.Contains(why, test.why) || left != test.left {
-				t.Errorf("%q, left %s; want %q, left %s", why, left, test.why, test.left)
+				t.Errorf("%q with %s left; want %q with %s left", why, left, test.why, test.left)
 			}
 		})
 	}

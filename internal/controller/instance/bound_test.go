@@ -51,7 +51,7 @@ func TestAStatusIsWrittenAgainAfterARestoreOfEtcd(t *testing.T) {
 		r.reconcile(t, 1)
 	}
 	if got := r.get(t, 1).Status; got.Reason != string(contract.ReasonNodeNotReady) {
-		t.Errorf("the status says %s: %s", got.Reason, got.Message)
+		t.Errorf("the status is %s: %s", got.Reason, got.Message)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestARemovalThatWaitsForTheKeyTakesNoPlace(t *testing.T) {
 	r.remove(t, 1)
 	r.reconcile(t, 1)
 	if got := r.get(t, 1).Status; got.Slot != nil || got.Reason != string(contract.ReasonPrivateKeyMissing) {
-		t.Errorf("place %+v, reason %s", got.Slot, got.Reason)
+		t.Errorf("slot %+v, reason %s", got.Slot, got.Reason)
 	}
 	r.noKey = nil
 	r.reconcile(t, 1)
@@ -184,7 +184,7 @@ func TestARemovalThatLosesTheKeyGivesItsPlaceBack(t *testing.T) {
 		r.advance(t, 1, time.Minute)
 		i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonPrivateKeyMissing)
 		if i.Status.HasSlot() || !r.node(t, 1).Spec.Unschedulable {
-			t.Errorf("place %+v, status %+v", i.Status.Slot, i.Status)
+			t.Errorf("slot %+v, status %+v", i.Status.Slot, i.Status)
 		}
 	}
 	r.noKey, blocked = nil, false
@@ -209,7 +209,7 @@ func TestARemovalThatTheClusterRefusesGivesItsPlaceBack(t *testing.T) {
 				i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonAPICallFailed)
 				if i.Status.HasSlot() || i.Status.Failures != int32(n+1) ||
 					!strings.Contains(i.Status.Message, "hands off") {
-					t.Fatalf("place %+v, status %+v", i.Status.Slot, i.Status)
+					t.Fatalf("slot %+v, status %+v", i.Status.Slot, i.Status)
 				}
 				r.clock = policy.NextAttempt(i)
 			}
@@ -247,7 +247,7 @@ func TestAnApprovedRebootThatTheDaemonDoesNotDoGivesItsPlaceBack(t *testing.T) {
 	node := r.node(t, 1)
 	if r.get(t, 1).Status.HasSlot() || node.Spec.Unschedulable ||
 		node.Annotations[contract.RebootApprovedAnnotation] != "" {
-		t.Errorf("place %+v, unschedulable %v, annotations %v", r.get(t, 1).Status.Slot,
+		t.Errorf("slot %+v, unschedulable %v, annotations %v", r.get(t, 1).Status.Slot,
 			node.Spec.Unschedulable, node.Annotations)
 	}
 }

@@ -497,7 +497,7 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 			i := r.get(t, 1)
 			arrange(t, r, i)
 			if err := r.api.Status().Update(t.Context(), i); err != nil || i.Status.HasSlot() {
-				t.Fatalf("%v, place %+v", err, i.Status.Slot)
+				t.Fatalf("%v, slot %+v", err, i.Status.Slot)
 			}
 			r.restart(t)
 			r.isReady(t, 1, true)

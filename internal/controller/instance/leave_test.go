@@ -209,7 +209,7 @@ func TestFinalizersOfOthersStay(t *testing.T) {
 	}
 	r.reconcile(t, 1)
 	if r.held(1) != 0 || r.cleanups(1) != 1 {
-		t.Errorf("holds %d, cleaned %d times", r.held(1), r.cleanups(1))
+		t.Errorf("the operator holds %d, cleaned %d times", r.held(1), r.cleanups(1))
 	}
 }
 
@@ -239,13 +239,13 @@ func TestAnInstanceThatLostItsFinalizerByForceHoldsNothing(t *testing.T) {
 	r := newRig(t, listed(1)...)
 	r.reconcile(t, 1) // the host is joining
 	if r.held(1) != 3 {
-		t.Fatalf("holds %d, want a connection, a slot and a claim", r.held(1))
+		t.Fatalf("the operator holds %d, want a connection, a slot and a claim", r.held(1))
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Finalizers = nil })
 	r.remove(t, 1)
 	r.reconcile(t, 1)
 	if r.held(1) != 0 || len(r.memories) != 0 {
-		t.Errorf("holds %d, lives %v", r.held(1), r.memories)
+		t.Errorf("the operator holds %d, memories %v", r.held(1), r.memories)
 	}
 }
 

@@ -89,7 +89,7 @@ func aForeignOneIsReplaced(t *testing.T, p *plane, desired blueprint.Desired) {
 				}
 				return err == nil, err
 			})
-			eventually(t, "waiting for the foreign one to go", func(ctx context.Context) (bool, error) {
+			eventually(t, "waiting for the deletion of the foreign one", func(ctx context.Context) (bool, error) {
 				c := p.manifest(ctx, t, desired.ConfigMapName())
 				if c == nil {
 					return false, nil
@@ -304,7 +304,7 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 		Name:   contract.ServicesConfigMapPrefix + "1.0.0-" + contract.DataDigest(data)[:contract.RevisionDigits],
 		Labels: map[string]string{contract.ManagedByLabel: contract.OperatorServiceAccount}}, Data: data}
 	p.create(t, bystander)
-	eventually(t, "waiting for one that nobody uses to go, which shows that the grace is over",
+	eventually(t, "waiting for the deletion of an unused one, which shows that the grace period is over",
 		func(ctx context.Context) (bool, error) {
 			return p.manifest(ctx, t, bystander.Name) == nil, nil
 		})

@@ -177,7 +177,7 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 		})
 		if before.Revision != version || !bytes.Equal(before.Confidential.Salt, first.Confidential.Salt) ||
 			string(before.KubeletFragment) != `{"maxPods":9}` {
-			t.Errorf("instead of revision %s, the operator finds %s", version, before.Revision)
+			t.Errorf("with the status of revision %s, the operator renders %s", version, before.Revision)
 		}
 	}
 	// While no operator was running, invalid data was written. It must not replace the published data.

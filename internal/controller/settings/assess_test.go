@@ -150,7 +150,7 @@ func TestMessagesStayShortForAWholeFleet(t *testing.T) {
 	}
 	for _, c := range status.Conditions {
 		if len(c.Message) > 500 {
-			t.Errorf("%s says %d bytes", c.Type, len(c.Message))
+			t.Errorf("the message of %s has %d bytes", c.Type, len(c.Message))
 		}
 	}
 	facts = settings.Facts{}
@@ -167,7 +167,7 @@ func TestMessagesOfConditionsStayWithinWhatTheAPIServerTakes(t *testing.T) {
 	settings.Assess(status, settings.Facts{Lacks: []*contract.Problem{long}, Troubles: []*contract.Problem{long}})
 	for _, c := range status.Conditions {
 		if len(c.Message) > 32768 || !utf8.ValidString(c.Message) {
-			t.Errorf("%s says %d bytes", c.Type, len(c.Message))
+			t.Errorf("the message of %s has %d bytes", c.Type, len(c.Message))
 		}
 	}
 }

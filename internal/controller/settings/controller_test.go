@@ -493,7 +493,7 @@ func TestWhatNodesDoNotGetIsListed(t *testing.T) {
 
 	r.published = blueprint.Desired{} // another operator, which has published nothing yet
 	if again := r.reconcile(t); again.Status.Kubelet.AcceptedConfig == nil || len(again.Status.RejectedSettings) != 2 {
-		t.Errorf("the warning is lost: %+v", again.Status)
+		t.Errorf("the rejected settings are lost: %+v", again.Status)
 	}
 	r.published = blueprint.Desired{Revision: "1-y"}
 	config = r.reconcile(t)

@@ -133,7 +133,7 @@ func TestA88_WithoutAKeyTheUserDataIsACommand(t *testing.T) {
 // holds waits until the state reports whether Machines are created with a key.
 func (s *stage) holds(line string, want bool) {
 	s.t.Helper()
-	s.until("the state to know which key Machines are made with",
+	s.until("the state to know the key with which Machines are created",
 		func() bool { return s.state.Holds("hash-of-"+line[len(line)-8:]) == want })
 }
 
@@ -399,7 +399,7 @@ func TestA09_AMachineMadeWhileOtherUserDataStoodInTheSecretIsNotExpectedToShowTh
 func (s *stage) expects(who string, i *v1alpha1.WindowsInstance, want string) {
 	s.t.Helper()
 	var got string
-	s.until(who+" to be expected to show another key", func() bool {
+	s.until(who+" to be expected with another key", func() bool {
 		var err error
 		if got, err = s.first.SharedHostKey(s.t.Context(), i); err != nil {
 			s.t.Fatal(err)

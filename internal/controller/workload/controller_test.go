@@ -311,7 +311,7 @@ func TestWarningsAboutPodsThatComeAndGoDoNotFlap(t *testing.T) {
 	for i, found := range [][]corev1.Pod{{*linux("a", "a"), image("b")}, {}, {image("a"), *linux("b", "a")}, {}} {
 		f.server.Pods = found
 		if f.looks(t); len(f.events) != 2 {
-			t.Errorf("look %d: events %q", i, f.events)
+			t.Errorf("check %d: events %q", i, f.events)
 		}
 		if p := f.says("a"); len(found) > 0 && (p == nil || p.Reason != contract.ReasonImageNotForNode) {
 			t.Errorf("check %d: the problem of node a is %v", i, p)

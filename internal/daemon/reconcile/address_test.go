@@ -52,7 +52,7 @@ func TestNoPodGetsTheAddressOfKubeProxysEndpoint(t *testing.T) {
 			t.Fatalf("the reserved addresses are %v, want %s", all, first)
 		}
 
-		t.Log("the network is another after a boot, and another pod's file lies there")
+		t.Log("after a boot, the network is a new one, and a pod's file reserves the next address")
 		if err := r.Host().Network.RemoveHNSNetwork(t.Context(), contract.HybridOverlayNetwork); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestAfterABootTheSourceAddressStaysAndHasOneEndpoint(t *testing.T) {
 		if all := remade(pod); !slices.Equal(all, []sim.HNSEndpoint{pod, mine}) {
 			t.Fatalf("with a pod's endpoint, the endpoints are %+v", all)
 		}
-		t.Log("HNS would give the first address")
+		t.Log("HNS would assign the first address")
 		if all := remade(); !slices.Equal(all, []sim.HNSEndpoint{mine}) {
 			t.Errorf("on a new network, the endpoints are %+v", all)
 		}

@@ -136,7 +136,7 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 			t.Fatalf("the token is %q", before)
 		}
 
-		t.Log("it is renewed at half its life, and not more often")
+		t.Log("the token is renewed after half of its lifetime, and not more often")
 		pass(5 * time.Hour)
 		if n := server.requests.Load() - requests; n < 9 || n > 11 {
 			t.Errorf("%d requests in five hours", n)
@@ -145,14 +145,14 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 			t.Error("the token was not renewed")
 		}
 
-		t.Log("another Node of this name needs another token")
+		t.Log("a new Node with this name needs another token")
 		r.newUID(t, "second")
 		pass(time.Minute)
 		if !strings.HasPrefix(r.token(t), "second/") {
 			t.Errorf("the token is %q", r.token(t))
 		}
 
-		t.Log("why it can't be renewed is said when it has little left to live, and not before")
+		t.Log("a failed renewal is reported only when the token expires soon")
 		server.refuses.Store(true)
 		pass(42 * time.Minute)
 		r.expectStatus(t, versionOf(azure()), "")
@@ -161,7 +161,7 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(exists, "forbidden") {
 			t.Errorf("the Node reports %q, without the cause", exists)
 		}
-		t.Log("another revision holds all the same")
+		t.Log("another revision holds in spite of the failed renewal")
 		other := azure()
 		other.Services[0].Command += " --v=5"
 		r.hns.hang()
@@ -181,7 +181,7 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		pass(2 * time.Minute)
 		r.expectStatus(t, versionOf(azure()), "")
 
-		t.Log("that it can't be written is no silence of the API server, as whose errors Windows' own look")
+		t.Log("a failed write of the file does not count as an API server that does not answer")
 		r.SetPathFault(contract.PathCloudNodeToken, fmt.Errorf("%w: %w", winos.ErrDenied, syscall.ENOSPC))
 		pass(time.Hour)
 		r.expectStatus(t, versionOf(azure()), contract.ReasonTokenExpiring)
@@ -189,7 +189,7 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 		pass(2 * time.Minute)
 		r.expectStatus(t, versionOf(azure()), "")
 
-		t.Log("what somebody deleted comes back")
+		t.Log("a deleted file is written again")
 		if err := r.Host().Files.Remove(contract.PathCloudNodeToken); err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func TestA40_TheTokenOfAzuresNodeManagerIsRenewedAndThatOfItsNode(t *testing.T) 
 			t.Error("the token is missing")
 		}
 
-		t.Log("a daemon that starts anew requests one: it does not know how old the one before is")
+		t.Log("a restarted daemon requests a token, because it does not know the age of the last one")
 		requests = server.requests.Load()
 		r.stopDaemon()
 		r.start(t, r.api)

@@ -101,7 +101,7 @@ func TestParseKeyTakesGoodKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 			if kind, _, _ := strings.Cut(key.Line, " "); kind != c.kind {
-				t.Errorf("says %s, want %s", kind, c.kind)
+				t.Errorf("the kind is %s, want %s", kind, c.kind)
 			}
 			signer, err := ssh.ParsePrivateKey(c.pem)
 			if err != nil {
@@ -176,7 +176,7 @@ func TestParseKeyRefuses(t *testing.T) {
 			_, err := ParseKey(c.pem)
 			wantReason(t, err, contract.ReasonPrivateKeyInvalid, "under the mat", "AAAAC3")
 			if !strings.Contains(err.Error(), c.says) {
-				t.Errorf("says %v, want %q", err, c.says)
+				t.Errorf("the error is %v, want %q", err, c.says)
 			}
 		})
 	}

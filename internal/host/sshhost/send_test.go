@@ -400,7 +400,7 @@ func TestA51_AHostThatTakesATransferInDropsIsLeft(t *testing.T) {
 			wantReason(t, err, contract.ReasonConnectionLost)
 			if err != nil && (!strings.Contains(err.Error(), r.Address().String()) ||
 				!strings.Contains(err.Error(), "less than 32 KiB")) {
-				t.Errorf("says %v", err)
+				t.Errorf("the error is %v", err)
 			}
 			wantReason(t, conn.Err(), contract.ReasonConnectionLost)
 		})
