@@ -59,7 +59,7 @@ func home(self string) string {
 	}
 	user, err := os.UserHomeDir()
 	if err != nil {
-		return "" // a verb with --rpc says that it is not known
+		return "" // verbs with --rpc report that it is unknown
 	}
 	return user
 }

@@ -80,7 +80,7 @@ type nodeUpgrade struct {
 	Version            string  `json:"version"`
 }
 
-// run upgrades the fleet and observes it. The report is valid as far as the upgrade came, also with an error.
+// run upgrades the fleet and observes it. If it returns an error, the report covers the part before the error.
 func (u *upgrade) run(ctx context.Context) (report upgradeReport, err error) {
 	s := u.scene
 	report = upgradeReport{Nodes: len(s.Fleet.Hosts), MaxUnavailable: u.budget}

@@ -67,9 +67,9 @@ func (w *wineHosts) computer(reach []netip.AddrPort) func(ctx context.Context, h
 // wineReport is the part of the demo's report about the programs in Wine.
 type wineReport struct {
 	Version string `json:"version"`
-	// Binaries are the programs of the payload, with whether each was real or a stand-in.
+	// Binaries are the programs of the payload. For each, it says whether it was the real program or a replacement.
 	Binaries []wine.Part `json:"binaries"`
-	// Played lists other stand-ins for parts of Windows.
+	// Played lists other parts of Windows that were replaced.
 	Played []string `json:"played"`
 	// Boots is the number of boots of all hosts. FailedBoots is the number of boots that failed and were repeated.
 	Boots       int `json:"boots"`

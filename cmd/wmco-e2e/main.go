@@ -1,5 +1,5 @@
-// Command wmco-e2e tries the acceptance list on a cluster of the user's, and reports row by row what
-// was shown, what failed, and what can't be shown there.
+// Command wmco-e2e tests the acceptance list on a user's cluster. For each row it reports whether the test passed or
+// failed, or why the row can't be tested there.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The second signal ends what the first has clean up.
+	// The second signal also ends the cleanup.
 	context.AfterFunc(ctx, stop)
 	code := acceptance.Main(ctx, os.Args,
 		genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})

@@ -340,8 +340,8 @@ func (r *Reconciler) identify(ctx context.Context, workload client.Client, confi
 	return true, nil
 }
 
-// compare reports whether kubelet has the minor version that the Machine asks for. The payload of the workload
-// cluster's operator decides it.
+// compare reports whether kubelet has the minor version that the Machine requests. The payload of the workload
+// cluster's operator decides the version.
 func compare(config *bootstrapv1.WindowsConfig, wanted, reported string) {
 	w, err := version.ParseGeneric(wanted)
 	if err != nil {

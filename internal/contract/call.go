@@ -89,7 +89,7 @@ type CallHost struct {
 // CallBeatSeconds is the time between two beats of a host that carries out a call.
 const CallBeatSeconds = 10
 
-// FetchRequest asks the daemon to fetch blobs into its store from where the host's Attendance says.
+// FetchRequest asks the daemon to fetch blobs into its store, from the address in the host's Attendance.
 type FetchRequest struct {
 	Blobs []Blob `json:"blobs"`
 }

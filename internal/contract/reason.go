@@ -22,7 +22,7 @@ func NewProblem(reason Reason, format string, args ...any) *Problem {
 	return &Problem{Reason: reason, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Error says the detail, followed by number and reason.
+// Error returns the detail, followed by number and reason.
 func (p *Problem) Error() string {
 	return fmt.Sprintf("%s (%s %s)", p.Detail, p.Reason.Code(), p.Reason)
 }
@@ -44,10 +44,10 @@ func ProblemOf(reason Reason, err error) *Problem {
 	return NewProblem(reason, "%v", err)
 }
 
-// Same reports whether two problems say the same.
+// Same reports whether two problems are equal.
 func Same(a, b *Problem) bool { return *a == *b }
 
-// JoinProblems makes one error of all problems; nil without any.
+// JoinProblems joins all problems in one error. It returns nil if there are none.
 func JoinProblems(problems []*Problem) error {
 	all := make([]error, len(problems))
 	for i, p := range problems {

@@ -2,7 +2,7 @@ package contract
 
 import "strings"
 
-// uploadedDigits is how many hex digits of its digest tell one uploaded daemon from another.
+// uploadedDigits is the number of hex digits of the digest in the name of an uploaded daemon.
 const uploadedDigits = 16
 
 // UploadedName is the name in the RPC directory of a daemon's binary with this digest

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxPath is what Windows programs take without the long-path prefix, maxName the longest name on NTFS.
+	// maxPath is the maximal length of a path without the long-path prefix. maxName is the longest name on NTFS.
 	maxPath = 259
 	maxName = 255
 )

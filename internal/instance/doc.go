@@ -3,7 +3,7 @@
 // tokens. This package contains only their tests, because the same parts take a host through several journeys.
 //
 //	join:    connect → preflight → prepare → deliver → bootstrap → adopt → hand over → confirm
-//	upgrade: stage → take a place → (drain) → switch → verify, or go back
-//	reboot:  take a place → drain → restart → verify
+//	upgrade: stage → take a slot → (drain) → switch → verify, or roll back
+//	reboot:  take a slot → drain → restart → verify
 //	remove:  cordon → connect → drain → clean → forget
 package instance

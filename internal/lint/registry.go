@@ -19,7 +19,7 @@ import (
 const (
 	// askTimeout bounds the questions about one image.
 	askTimeout = 30 * time.Second
-	// maxAnswer bounds what one answer of a registry may hold; manifests are some kilobytes.
+	// maxAnswer limits the size of a registry's answer. Manifests have some kilobytes.
 	maxAnswer = 8 << 20
 )
 

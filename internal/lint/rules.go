@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Check holds templates against the rules, and their images against what the registries have. Images may be nil: then
+// Check checks templates against the rules, and compares their images with the registries' offers. If images is nil,
 // no registry is asked.
 func Check(ctx context.Context, templates []Template, c Cluster, images Images) []Finding {
 	var answers map[string]answer
@@ -55,7 +55,7 @@ func (p *pod) path(field string) string {
 	return p.Path + "." + field
 }
 
-// report takes one finding; the field is a path below the pod's spec.
+// report is called with each finding. The field is a path below the pod's spec.
 type report func(severity Severity, field, message, fix string)
 
 // rule is one row of the table.

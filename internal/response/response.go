@@ -33,8 +33,8 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// Body fails if more than the given number of bytes are read. http.MaxBytesReader is made for requests,
-// and does for answers what is needed.
+// Body fails if more than the given number of bytes are read. It uses http.MaxBytesReader, which is meant for
+// requests but also works for answers.
 func Body(body io.ReadCloser, most int64) io.ReadCloser { return http.MaxBytesReader(nil, body, most) }
 
 // IsTooLarge reports whether an answer passed its bound.

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Join is what the command of a host that joins by itself depends on. The command contains it as JSON.
+// Join has the values for the command with which a host joins by itself. The command contains them as JSON.
 type Join struct {
 	// Program is the daemon's program, and URL where the host downloads it.
 	Program contract.Blob `json:"program"`

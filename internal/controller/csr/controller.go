@@ -24,7 +24,7 @@ const recheck = time.Minute
 
 // Reconciler decides about pending requests, one at a time.
 type Reconciler struct {
-	// client reads through the cache and writes; live reads past the cache.
+	// client reads through the cache and writes. live reads from the API server.
 	client  client.Client
 	live    client.Reader
 	events  events.EventRecorder

@@ -29,7 +29,7 @@ import (
 // Reconciler handles Nodes that belong to no instance.
 type Reconciler struct {
 	client    client.Client
-	live      client.Reader // past the cache
+	live      client.Reader // reads from the API server
 	events    events.EventRecorder
 	namespace string
 	record    record

@@ -41,7 +41,7 @@ type Options struct {
 	Facts cluster.Source
 	// Payload is what this operator ships.
 	Payload payload.Manifest
-	// Source is where daemons fetch it while their nodes serve; zero for nowhere.
+	// Source is the address from which daemons fetch the payload. It is zero if there is none.
 	PayloadSource PayloadSource
 	// Logging is how services' logs are rotated.
 	Logging blueprint.Logging

@@ -40,7 +40,7 @@ const (
 
 // Reconciler maintains the instances of the windows-instances ConfigMap.
 type Reconciler struct {
-	// client reads through the manager's cache and writes; live reads past it.
+	// client reads through the manager's cache and writes. live reads from the API server.
 	client    client.Client
 	live      client.Reader
 	events    events.EventRecorder

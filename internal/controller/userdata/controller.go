@@ -53,7 +53,7 @@ func (s *State) Holds(publicKeyHash string) bool {
 
 type reconciler struct {
 	Options
-	// client reads Secrets of the operator's namespace through the cache and writes; live reads past the cache.
+	// client reads Secrets of the operator's namespace through the cache, and writes. live reads from the API server.
 	client client.Client
 	live   client.Reader
 	events events.EventRecorder

@@ -184,7 +184,7 @@ func serviceConfig(self string) winos.ServiceConfig {
 		Command: `"` + self + `" ` + ServiceCommand, Recovery: delays, RecoveryReset: reset}
 }
 
-// await prints what the service tells, until it carries out calls.
+// await prints the service's progress until the service carries out calls.
 func (p rpcDir) await(ctx context.Context, services winos.Services, out io.Writer) error {
 	for last := ""; ; {
 		var now progress

@@ -33,7 +33,8 @@ func (s *service) options(token string) apiclient.Options {
 		UserAgent: contract.ServiceAttend + "/" + s.Version}
 }
 
-// enrol gets the certificate for the token, and deletes the token. why says that the host will get none.
+// enrol gets the certificate for the token, and deletes the token. If the host will get no certificate, why is the
+// reason.
 func (s *service) enrol(ctx context.Context) (why string, err error) {
 	var refusal since
 	for pause := min(firstRetry, s.Pace.Retry); ctx.Err() == nil; pause = min(2*pause, longestRetry) {

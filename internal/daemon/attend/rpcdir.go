@@ -38,7 +38,7 @@ type record struct {
 	ByKey bool `json:"byKey,omitempty"`
 }
 
-// progress is what the service tells Attend.
+// progress is the service's report to Attend.
 type progress struct {
 	Text string `json:"text"`
 	// Failed means that waiting doesn't help. Attends means that the host carries out calls.

@@ -180,8 +180,8 @@ func (s *service) current() string {
 	return call.ID
 }
 
-// carryOut runs a call, and beats while it runs. If the operator no longer waits for the call, carryOut ends it.
-// Exception: a cleanup goes on.
+// carryOut runs a call, and sends signs of life while it runs. If the operator no longer waits for the call, carryOut
+// ends it. Exception: a cleanup continues.
 func (s *service) carryOut(ctx context.Context, call contract.Call) contract.CallAnswer {
 	running, end := context.WithCancel(ctx)
 	defer end()

@@ -49,9 +49,9 @@ type revisions struct {
 	reading   time.Duration
 }
 
-// choose returns the candidate: the revision that the Node names, complete and checked. It returns nil if that is the
-// host's revision, or if it can't be had; the problem then says why. A bad or missing revision changes nothing on the
-// host.
+// choose returns the candidate: the revision that the Node names, complete and checked. If this is the host's
+// revision, choose returns nil. If the revision is not available, it also returns nil, and the problem says why. A
+// bad or missing revision changes nothing on the host.
 func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured) (*state.Revision,
 	*contract.Problem) {
 	name := desired(node)

@@ -67,7 +67,7 @@ func (c *cleaning) data(ctx context.Context) {
 func (c *cleaning) layers(ctx context.Context) {
 	entries, err := c.host.Files.List(layers)
 	if err != nil {
-		return // there are none, or clear meets it again
+		return // there are none, or clear reports the error
 	}
 	for _, e := range entries {
 		if err = c.host.Programs.RemoveLayer(ctx, layers+`\`+e.Name); err != nil {

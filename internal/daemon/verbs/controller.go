@@ -99,7 +99,7 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	}
 	afterOthers(ctx, o.Host.Programs)
 	if ctx.Err() != nil {
-		return nil // stopped; the service manager would start again what ends with an error
+		return nil // the service was stopped; after an error the service manager would start it again
 	}
 	stateFile, err := state.Read(o.Host.Files)
 	if err != nil {

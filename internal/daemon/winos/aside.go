@@ -13,8 +13,8 @@ const asideMark = ".old-"
 // AsidePath returns the new name of a running program that makes room for its successor.
 func AsidePath(path string, number int) string { return path + asideMark + strconv.Itoa(number) }
 
-// RemoveInUse moves a running program away, and has the next boot delete it there. The boot must not delete a file that
-// has taken the program's place by then.
+// RemoveInUse moves a running program away, and makes the next boot delete it there. The boot must not delete a file
+// that has taken the program's place by then.
 func RemoveInUse(host Host, path string) error {
 	away := `C:\Windows\Temp\wmco-` + rand.Text() + ".old"
 	if err := host.Files.Rename(path, away); err != nil {

@@ -22,7 +22,7 @@ func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		node, err = j.Nodes.Live(ctx, instance.Status.NodeName)
 	}
 	if node != nil && !node.DeletionTimestamp.IsZero() {
-		node = nil // it goes as soon as whoever has a finalizer on it lets it
+		node = nil // the Node disappears when its finalizers are removed
 	}
 	if err != nil {
 		return j.retryInSlot(instance, session, err)
@@ -95,10 +95,11 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// confirm waits until the daemon reports the desired revision and the Node is Ready, and removes the operator's cordon.
-// If the host has another revision to go back to, it has as long as the verification of an upgrade. If it has none, the
-// join waits as long as kubelet reports: it may wait for the cluster, such as for a pod network, and holds no slot and
-// no place. The status has the requested revision, because a cached Node may not show it yet.
+// confirm waits until the daemon reports the desired revision and the Node is Ready. Then it removes the operator's
+// cordon. If the host can go back to another revision, it has as long as the verification of an upgrade. Otherwise
+// the join waits as long as kubelet reports: it may wait for the cluster, such as for a pod network, and holds
+// neither a join slot nor a slot in the rollout budget. The status has the requested revision, because a cached Node
+// may not show it yet.
 func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Adopted(ctx, instance)
 	if err != nil {
@@ -179,7 +180,7 @@ func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 	return j.IsTokenUsed != nil && len(ids) > 0 && j.IsTokenUsed(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
 }
 
-// stranded ends such an attempt. The next one brings another token.
+// stranded ends such an attempt. The next attempt gets another token.
 func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
 	return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key of the "+
 		"certificate that it got with its bootstrap token; the next attempt brings another token",

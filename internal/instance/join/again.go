@@ -139,7 +139,7 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	case IsOverSSH(update):
 		revision = update.Revision
 	case problem.Reason == contract.ReasonDaemonUnresponsive:
-		return nil // it was so before, at whatever revision
+		return nil // the daemon did not respond before either, at any revision
 	}
 	if !instance.DeletionTimestamp.IsZero() || held == "" || revision == held ||
 		!policy.BlamesRevision(problem.Reason) {
@@ -163,7 +163,8 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 }
 
 // WasDown reports whether a node was down, or missing, before its host went to another revision over SSH. If it does
-// not become Ready there either, that is no evidence against the revision. down is since when the node is not Ready.
+// not become Ready there either, that is no evidence against the revision. down is the time since when the node is
+// not Ready.
 func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return IsOverSSH(update) && (down.IsZero() || down.Began.Before(update.Since.Time))
 }
@@ -178,7 +179,7 @@ func awaitBoot(activity *v1alpha1.Activity, now time.Time) {
 	}
 }
 
-// retryReboot has a reboot tried again that the daemon did not do. The host is not joined again for it.
+// retryReboot requests a reboot again that the daemon did not execute. The host is not joined again for that.
 func retryReboot(status *v1alpha1.WindowsInstanceStatus) {
 	if reboot := status.Reboot(); reboot != nil {
 		reboot.Reason, reboot.Message = "", ""

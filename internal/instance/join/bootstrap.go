@@ -144,7 +144,7 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 	case err != nil:
 		return j.retryInSlot(instance, session, err)
 	case node == nil, !serves && !instance.Status.HasSlot():
-		return journey.Done() // nobody is there to be disrupted
+		return journey.Done() // no pods run on the host
 	case !instance.Status.HasSlot():
 		return journey.Fail(contract.NewProblem(contract.ReasonInProgress,
 			"node %s is back, and its host has no slot in the rollout budget", node.Name))

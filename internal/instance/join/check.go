@@ -18,7 +18,7 @@ const removeUploadLimit = 15 * time.Second
 // It fails with the first reason that would make a join fail.
 func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (outcome journey.Outcome) {
-	probe := instance.DeepCopy() // what is learned about keys is for hosts that join
+	probe := instance.DeepCopy() // a check must not record host keys
 	if outcome = j.Access.Dial(ctx, probe, session); !outcome.IsDone() {
 		return outcome
 	}

@@ -26,7 +26,7 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if missing := session.Found.Missing; len(missing) > 0 {
 		selected, err := j.Payload.Select(missing)
 		if err != nil {
-			if journey.JoinRevision(&instance.Status) != "" { // the payload lacks what the host lost
+			if journey.JoinRevision(&instance.Status) != "" { // the payload lacks a file of the host's revision
 				instance.Status.DesiredRevision, instance.Status.Activity = "", nil
 			}
 			return journey.Fail(err)

@@ -153,7 +153,7 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, session *journey.Se
 	instance.Status.Host = j.hostInfo(session, facts)
 	outcome := j.claim(instance, facts, cluster)
 	if !outcome.IsDone() && instance.Status.NodeName != "" {
-		instance.Status.Host.MachineID = before.MachineID // that and the name are what it has claimed, see Remember
+		instance.Status.Host.MachineID = before.MachineID // these two are the claimed identity, see Remember
 	}
 	return outcome
 }
@@ -291,7 +291,7 @@ func nodeName(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) stri
 	return strings.ToLower(name)
 }
 
-// prepare makes the changes that need a reboot, and reboots the host. For that it asks for a place.
+// prepare makes the changes that need a reboot, and reboots the host. It needs a slot for that.
 func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {

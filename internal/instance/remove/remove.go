@@ -193,7 +193,7 @@ func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	if err != nil {
 		switch p := contract.ProblemOf(contract.ReasonInternal, err); {
 		case p.Reason == contract.ReasonHostDuplicate:
-			session.End() // that machine, and what was uploaded to it, is another instance's
+			session.End() // the machine and the uploaded files belong to another instance
 		// When the host removes its network, the connection breaks or its commands end, and the cleanup continues.
 		// The next call collects the answer, so only a second break is a failure.
 		case (p.Reason == contract.ReasonConnectionLost || p.Reason == contract.ReasonDaemonCallFailed) &&

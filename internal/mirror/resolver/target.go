@@ -1,7 +1,7 @@
 package resolver
 
 import (
-	_ "crypto/sha512" // its digests can be checked, too
+	_ "crypto/sha512" // so that its digests can be checked
 	"errors"
 	"net/url"
 	"regexp"

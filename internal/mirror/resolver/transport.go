@@ -45,7 +45,7 @@ func newTransport(o Options, c Config, roots *x509.CertPool) *http.Transport {
 		ExpectContinueTimeout:  time.Second,
 		MaxIdleConnsPerHost:    8, // containerd fetches three layers of an image at a time
 		IdleConnTimeout:        30 * time.Second,
-		DisableCompression:     true,     // digests are of what is stored
+		DisableCompression:     true,     // digests refer to the stored bytes
 		ReadBufferSize:         64 << 10, // four TLS records
 		MaxResponseHeaderBytes: response.MaxHeader,
 		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, response *http.Response) error {

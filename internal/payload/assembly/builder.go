@@ -141,7 +141,7 @@ func (b *Builder) store(content io.Reader) (contract.Blob, error) {
 	return blob, nil
 }
 
-// prune removes blobs, and what an interrupted Builder left, that m does not name.
+// prune removes blobs that m does not name, and files that an interrupted Builder left.
 func (b *Builder) prune(m payload.Manifest) error {
 	entries, err := os.ReadDir(payload.BlobPath(b.dir, ""))
 	if err != nil {
