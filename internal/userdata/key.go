@@ -25,7 +25,7 @@ func canonicalLine(line string) (string, error) {
 func HostKeyLine(pem []byte) (string, error) {
 	raw, err := ssh.ParseRawPrivateKey(pem)
 	if err != nil {
-		return "", errors.New("the shared host key can't be read") // the cause may quote it
+		return "", errors.New("the shared host key can't be read") // the parser's error may quote the key
 	}
 	key, ok := raw.(*ed25519.PrivateKey)
 	if !ok || !bytes.HasPrefix(pem, []byte("-----BEGIN OPENSSH PRIVATE KEY-----\n")) {

@@ -17,7 +17,7 @@ type Input struct {
 	Platform contract.Platform
 	// Join is the command with which a host joins by itself: see JoinCommand. If it is set, there is no SSH server.
 	Join string
-	// PublicKey is the line of authorized_keys, "<type> <base64>", of the key that gets in.
+	// PublicKey is the line of authorized_keys, "<type> <base64>", of the key that may log in.
 	PublicKey string
 	// HostKey is the shared SSH host key for the first contact: an Ed25519 key in OpenSSH's PEM. It is omitted if it is
 	// empty, or if CarriesHostKey is false for the platform.

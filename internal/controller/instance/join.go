@@ -108,11 +108,11 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			return ctrl.Result{}, err
 		case errors.Is(context.Cause(work), errLeaving):
 			c.stop()
-			return c.result(ctx, 0) // its deletion is an event that is waiting already
+			return c.result(ctx, 0) // the event of the deletion is already queued
 		case outcome.IsFailed():
 			return c.failed(ctx, outcome)
 		case outcome.IsWaiting():
-			c.memory.failedIn = "" // the reason to wait is newer
+			c.memory.failedIn = "" // the reason of the wait replaces the earlier failure
 			if outcome.Endless {
 				c.slot.release()
 			}

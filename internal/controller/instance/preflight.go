@@ -43,7 +43,7 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 		defer ended()
 		outcome = c.journeys.join.Check(work, c.instance, &c.memory.session)
 		if errors.Is(context.Cause(work), errLeaving) {
-			return c.result(ctx, 0) // its deletion is an event that is waiting already
+			return c.result(ctx, 0) // the event of the deletion is already queued
 		}
 	}
 	switch {

@@ -162,7 +162,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if err != nil {
 			return ctrl.Result{}, fmt.Errorf("finding out why node %s has no instance: %w", node.Name, err)
 		}
-		if !stays { // and no instance can be created, or only for a moment
+		if !stays { // no instance can be created, or it would not stay
 			r.since.Delete(node.Name)
 			return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
 		}

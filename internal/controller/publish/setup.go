@@ -70,7 +70,7 @@ func Setup(mgr ctrl.Manager, options Options) (*Source, error) {
 }
 
 func (p *publisher) setup(mgr ctrl.Manager) error {
-	one := watch.One("", contract.MachineConfigObject) // all of the state is one thing
+	one := watch.One("", contract.MachineConfigObject) // one reconcile handles everything
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
 	first := batch.NewSignal()
 	first.Send(&v1alpha1.WindowsMachineConfig{})

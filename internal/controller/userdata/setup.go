@@ -63,7 +63,7 @@ func Setup(mgr ctrl.Manager, options Options) (*State, error) {
 	r := &reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), state: &State{}}
 	keys := watch.Named(options.Namespace, contract.PrivateKeySecret, contract.HostKeySecret)
-	all := watch.One("", contract.UserDataSecret) // the secrets are one thing
+	all := watch.One("", contract.UserDataSecret) // one reconcile handles all secrets
 	one := handler.EnqueueRequestsFromMapFunc(all)
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	start := source.Func(func(ctx context.Context, q queue) error {

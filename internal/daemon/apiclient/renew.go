@@ -137,7 +137,7 @@ func (r *Renewer) Obtain(ctx context.Context, life time.Duration) error {
 		err = r.StoreCertificate(certificate)
 	}
 	if p, ok := contract.AsProblem(err); ok && p.Reason != contract.ReasonCertificatePending {
-		// A request with another key may succeed. This request never will.
+		// A request with another key may succeed. This request will always fail.
 		return errors.Join(err, r.DropPendingKey())
 	}
 	return err // after a failed write, the next attempt finds the request by the same key

@@ -29,7 +29,7 @@ const (
 func (s *service) options(token string) apiclient.Options {
 	return apiclient.Options{Files: s.files, Identity: s.identity(s.record.UID), Token: token,
 		Server:    apiclient.Server{URL: s.record.APIServer, CA: []byte(s.record.CA)},
-		CABundle:  contract.PathBootstrapCA, // which the daemon follows
+		CABundle:  contract.PathBootstrapCA, // the daemon updates this file
 		UserAgent: contract.ServiceAttend + "/" + s.Version}
 }
 

@@ -159,7 +159,8 @@ func (l limited) Start(ctx context.Context, name string) error {
 	}
 	limit, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	err = UntilClosed(limit.Done(), func() error { return l.Services.Start(limit, name) }) // a new program is scanned
+	// A virus scanner may hold a new program open.
+	err = UntilClosed(limit.Done(), func() error { return l.Services.Start(limit, name) })
 	if err == nil || ctx.Err() != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func (d *Dialer) handshake(
 	}
 	_ = w.Close()
 	if ctx.Err() != nil {
-		err = os.ErrDeadlineExceeded // our own deadline broke the wire
+		err = os.ErrDeadlineExceeded // the deadline closed the connection
 	}
 	if errors.Is(w.broken(), errFlood) {
 		return nil, nil, contract.NewProblem(contract.ReasonOutputTooLarge, "logging in to %s: %v", address, errFlood)

@@ -207,7 +207,7 @@ func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) jo
 	wait := policy.DisruptBackoff(failed.Tries, jitter)
 	next := journey.Seconds(j.Now().Add(wait))
 	failed.Step, failed.Since, failed.NextTime = v1alpha1.StepWaiting, now, &next
-	failed.SwitchTime = nil // the next try begins again, in its time
+	failed.SwitchTime = nil // the next try starts from the beginning
 	return journey.Wait(wait, contract.ReasonUpdateFailed, "host is back at revision %s, because at %s: %s",
 		status.HeldRevision, failed.Revision, failed.Message)
 }

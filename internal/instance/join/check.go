@@ -25,7 +25,8 @@ func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	defer session.End()
 	found, facts, outcome := j.ask(ctx, probe, session)
 	_, taken := j.Claims.Other("", journey.Claimant{MachineID: found.Facts.MachineID})
-	if !taken || !outcome.IsDone() { // the program of a host that another instance joins is that one's
+	// If another instance joins the host, the uploaded program belongs to that instance.
+	if !taken || !outcome.IsDone() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeUploadLimit)
 		defer cancel()
 		if err := session.Conn.RemoveUpload(end); err != nil && outcome.IsDone() {

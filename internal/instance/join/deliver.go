@@ -77,7 +77,7 @@ func send(ctx context.Context, session *journey.Session, blobs []payload.Blob) e
 		_ = pipe.CloseWithError(err) // always nil
 	}()
 	_, err := session.Conn.Send(ctx, streamName, r)
-	_ = r.Close() // ends a packing that nobody reads any more; always nil
+	_ = r.Close() // ends the packing, whose output is no longer read; always nil
 	if packing := <-packed; err == nil && packing != nil && !errors.Is(packing, io.ErrClosedPipe) {
 		return fmt.Errorf("packing the payload: %w", packing)
 	}

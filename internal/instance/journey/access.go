@@ -67,7 +67,7 @@ func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, ""))
 	if ctx.Err() != nil {
 		if err == nil {
-			_ = conn.Close() // no caller uses it
+			_ = conn.Close() // no caller uses the connection
 		}
 		return Retry(ctx.Err())
 	}

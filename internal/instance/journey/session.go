@@ -19,7 +19,7 @@ type Session struct {
 	// Token is kubelet's first credential. The host gets it when its id is in the saved status.
 	Token   credential.Token
 	Request []byte // the daemon's certificate request
-	CSR     string // name of the CertificateSigningRequest made of it
+	CSR     string // the name of its CertificateSigningRequest
 	// FailingSince is since when calls of the API server fail. It is zero, or before the present phase, if they
 	// succeed.
 	FailingSince time.Time

@@ -51,7 +51,7 @@ func (r *Resolver) newPull(s *state, t target, request *http.Request, pod *podAc
 		p.offset, p.ranged = parseRange(request.Header.Get("Range"))
 	}
 	p.sources = r.sourcesOf(s.rules, t, p.method)
-	isThere := func(at mirror.Location) bool { return at.Host == t.image.Host } // Such a mirror allows the host.
+	isThere := func(at mirror.Location) bool { return at.Host == t.image.Host } // then the host is allowed
 	if s.rules.Never(t.image) && !slices.ContainsFunc(p.sources, isThere) {
 		p.forbidden = t.image.Host
 	}
