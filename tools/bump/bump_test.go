@@ -11,8 +11,8 @@ import (
 
 const module = "example.com/part"
 
-// proxy makes a module proxy in a directory with versions of one module and their licences, and lets the
-// go command use nothing else.
+// proxy creates a module proxy in a directory, with versions of one module and their licences. It configures the go
+// command to use only this proxy.
 func proxy(t *testing.T, licences map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,7 +55,7 @@ func proxy(t *testing.T, licences map[string]string) {
 	t.Setenv("GOMODCACHE", t.TempDir())
 }
 
-// repository has one go.mod that requires the module.
+// repository creates a repository with one go.mod that requires the module.
 func repository(t *testing.T, version string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -89,7 +89,7 @@ func TestNewerVersionsAreShownAndTakenOnRequest(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !strings.Contains(out.String(), c.shows) {
-				t.Errorf("shown: %s", out.String())
+				t.Errorf("the output is %s", out.String())
 			}
 			data, err := os.ReadFile(filepath.Join(c.o.root, "go.mod"))
 			if err != nil {

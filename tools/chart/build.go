@@ -219,7 +219,7 @@ func kustomize(directory string) ([]map[string]any, error) {
 	for _, r := range made.Resources() {
 		object, err := r.Map()
 		if err != nil {
-			return nil, fmt.Errorf("reading what %s makes: %w", directory, err)
+			return nil, fmt.Errorf("reading the output of kustomize for %s: %w", directory, err)
 		}
 		objects = append(objects, object)
 	}
@@ -274,7 +274,7 @@ func component(root, name, image string) ([]any, error) {
 	all := make([]any, len(componentFields))
 	for i, field := range componentFields {
 		if all[i] = get(patch, field); all[i] == nil {
-			return nil, fmt.Errorf("config/%s: nothing at %v", name, field)
+			return nil, fmt.Errorf("config/%s: no field at %v", name, field)
 		}
 	}
 	return all, nil
@@ -291,7 +291,7 @@ func mark(object map[string]any) error {
 				continue
 			}
 			if get(object, p.field) == nil {
-				return fmt.Errorf("%s: nothing at %v of %s", v.key, p.field, id(object))
+				return fmt.Errorf("%s: no field at %v of %s", v.key, p.field, id(object))
 			}
 			if err := set(object, p.field, placeholder(i)); err != nil {
 				return fmt.Errorf("%s: %w", v.key, err)
@@ -328,7 +328,7 @@ func parameterise(object, defaults map[string]any) error {
 			}
 		default:
 			if defaults[v.key] = get(object, v.field); defaults[v.key] == nil {
-				return fmt.Errorf("%s: nothing at %v", v.key, v.field)
+				return fmt.Errorf("%s: no field at %v", v.key, v.field)
 			}
 			if err := set(object, v.field, placeholder(i)); err != nil {
 				return fmt.Errorf("%s: %w", v.key, err)

@@ -19,7 +19,7 @@ import (
 
 const root = "../.."
 
-// helm is Helm's own command, and made the chart's directory.
+// helm is the path of Helm's own command. made is the path of the chart's directory.
 var helm, made string
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func prepare(m *testing.M) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // what a test leaves is the system's to clear
+	defer func() { _ = os.RemoveAll(dir) }() // the system clears files that can't be removed
 	helm = filepath.Join(dir, "helm")
 	if output, err := exec.CommandContext(context.Background(), "go", "build", "-o", helm,
 		"helm.sh/helm/v4/cmd/helm").CombinedOutput(); err != nil {
@@ -49,7 +49,7 @@ func prepare(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// run runs a program, and returns what it prints to standard output; on failure, its error.
+// run runs a program and returns its standard output. If the program fails, the error contains standard error.
 func run(t *testing.T, environment []string, program string, args ...string) (string, error) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), program, args...)
@@ -63,7 +63,7 @@ func run(t *testing.T, environment []string, program string, args ...string) (st
 	return out.String(), nil
 }
 
-// render is what the chart renders, by kind, namespace and name, without its hooks.
+// render returns the objects that the chart renders, by kind, namespace and name. It omits hooks.
 func render(t *testing.T, args ...string) map[string]map[string]any {
 	t.Helper()
 	text, err := run(t, nil, helm, append([]string{"template", "wmco", made, "--no-hooks"}, args...)...)
@@ -88,7 +88,8 @@ func parse(t *testing.T, documents []string) map[string]map[string]any {
 	return all
 }
 
-// withComponent is what kustomize makes of a directory of config/ with the component payload and an image for it.
+// withComponent returns the objects that kustomize renders from a directory of config/ with the component payload and
+// an image for it.
 func withComponent(t *testing.T, directory, name, digest string) map[string]map[string]any {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(root, "config"))
@@ -108,7 +109,8 @@ func withComponent(t *testing.T, directory, name, digest string) map[string]map[
 	return kustomized(t, dir)
 }
 
-// kubelet pulls the image. Until it has, the old pod of the operator goes on.
+// The user sets an image for the payload. An init container must copy the payload from this image. The old pod of the
+// operator must run until kubelet has pulled the image.
 func TestA61_AnInitContainerBringsThePayloadOfAnotherImage(t *testing.T) {
 	t.Parallel()
 	const image = "mirror.example:5000/w/wmco-payload"
@@ -120,27 +122,28 @@ func TestA61_AnInitContainerBringsThePayloadOfAnotherImage(t *testing.T) {
 		deployment := got["Deployment "+namespace+"/"+operator]
 		at := func(path ...any) any { return get(deployment, append([]any{"spec", "template", "spec"}, path...)) }
 		if at("initContainers", 0, "image") != image+"@"+digest {
-			t.Errorf("the image is %v", at("initContainers", 0, "image"))
+			t.Errorf("the init container has the image %v", at("initContainers", 0, "image"))
 		}
 		if flag := fmt.Sprintf("--payload-dir=%v", at("containers", 0, "volumeMounts", 0, "mountPath")); at("containers", 0, "args", 0) != flag {
-			t.Errorf("the operator reads %v, and the payload is copied to %s", at("containers", 0, "args", 0), flag)
+			t.Errorf("the operator has the flag %v, want %s, where the payload is copied to", at("containers", 0,
+				"args", 0), flag)
 		}
 		if at("initContainers", 0, "volumeMounts", 0, "mountPath") != at("initContainers", 0, "args", 0) {
-			t.Error("the payload is copied to where no volume is")
+			t.Error("the init container copies the payload to a directory without a volume")
 		}
 		if get(deployment, []any{"spec", "strategy", "rollingUpdate", "maxUnavailable"}) != float64(0) {
-			t.Error("the operator ends before the image of its successor is pulled")
+			t.Error("the old pod of the operator may end before the image of the new pod is pulled")
 		}
 	}
 }
 
-// wanted is what kustomize makes of a directory of config/.
+// wanted returns the objects that kustomize renders from a directory of config/.
 func wanted(t *testing.T, directory string) map[string]map[string]any {
 	t.Helper()
 	return kustomized(t, filepath.Join(root, "config", directory))
 }
 
-// kustomized are the objects that kustomize makes of a directory.
+// kustomized returns the objects that kustomize renders from a directory.
 func kustomized(t *testing.T, directory string) map[string]map[string]any {
 	t.Helper()
 	objects, err := kustomize(directory)
@@ -158,28 +161,28 @@ func kustomized(t *testing.T, directory string) map[string]map[string]any {
 	return parse(t, documents)
 }
 
-// compare holds what the chart renders against what kustomize makes. Only what Helm must keep is
-// marked so.
+// compare compares the objects of the chart with the objects of kustomize. Exactly the objects that Helm must keep must
+// have the keep annotation.
 func compare(t *testing.T, got, want map[string]map[string]any) {
 	t.Helper()
 	if a, b := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)); !slices.Equal(a, b) {
-		t.Errorf("the chart renders\n%s\nand kustomize makes\n%s", strings.Join(a, "\n"), strings.Join(b, "\n"))
+		t.Errorf("the chart renders\n%s\nbut kustomize renders\n%s", strings.Join(a, "\n"), strings.Join(b, "\n"))
 	}
 	for name, object := range want {
 		rendered := got[name]
 		if kept := object["kind"] == "Namespace" || object["kind"] == "CustomResourceDefinition"; kept {
 			annotations, _ := get(rendered, []any{"metadata", "annotations"}).(map[string]any)
 			if annotations[keep] != "keep" {
-				t.Errorf("%s is removed with the release", name)
+				t.Errorf("%s would be removed with the release", name)
 			}
 			if delete(annotations, keep); len(annotations) == 0 {
 				delete(rendered["metadata"].(map[string]any), "annotations")
 			}
 		}
 		if !reflect.DeepEqual(rendered, object) {
-			a, _ := yaml.Marshal(rendered) // both were YAML before
+			a, _ := yaml.Marshal(rendered) // both came from YAML, so Marshal can't fail
 			b, _ := yaml.Marshal(object)
-			t.Errorf("%s: the chart renders\n%s\nand kustomize makes\n%s", name, a, b)
+			t.Errorf("%s: the chart renders\n%s\nbut kustomize renders\n%s", name, a, b)
 		}
 	}
 }
@@ -196,12 +199,13 @@ func TestA65_OnOtherClustersTheChartRendersWhatKustomizeMakesForThem(t *testing.
 	compare(t, render(t, "--api-versions", "config.openshift.io/v1"), wanted(t, "default"))
 }
 
-// Only OpenShift's cloud controller leaves nodes of Azure to a program on them.
+// Only OpenShift's cloud controller relies on a program on Azure's nodes to initialise them. On a plain cluster, the
+// chart must not grant this program's rights.
 func TestA60_NobodyHasTheRightsOfAzuresNodeManagerWithoutOpenShift(t *testing.T) {
 	t.Parallel()
 	for name := range wanted(t, "kubernetes") {
 		if strings.Contains(name, "cloud-node") && !strings.HasPrefix(name, "ValidatingAdmissionPolicy") {
-			t.Errorf("a plain cluster gets %s", name)
+			t.Errorf("on a plain cluster, the chart renders %s", name)
 		}
 	}
 }
@@ -216,8 +220,8 @@ func TestA65_MonitoringComesWhereThePrometheusOperatorIs(t *testing.T) {
 		wanted(t, "default"))
 }
 
-// A plain cluster has no standard Prometheus. The user must name the Prometheus that reads the metrics, or the
-// chart installs no monitoring.
+// A plain cluster has no standard Prometheus. The user must name the Prometheus that reads the metrics. Otherwise, the
+// chart must not install monitoring.
 func TestA65_MonitoringWithoutOpenShiftIsForThePrometheusThatIsNamed(t *testing.T) {
 	t.Parallel()
 	plain := []string{"--set", "cluster=kubernetes", "--api-versions", "monitoring.coreos.com/v1"}
@@ -234,7 +238,7 @@ func TestA65_MonitoringWithoutOpenShiftIsForThePrometheusThatIsNamed(t *testing.
 	}
 	_, err := run(t, nil, helm, append([]string{"template", made}, with("monitoring.enabled=true")...)...)
 	if err == nil || !strings.Contains(err.Error(), "set monitoring.namespace") {
-		t.Errorf("no Prometheus was named: %v", err)
+		t.Errorf("the user named no Prometheus, but the error is %v", err)
 	}
 	want := wanted(t, "default")
 	maps.Copy(want, read(t, wanted(t, "monitoring"), "openshift-monitoring", "another", openShiftsCA))
@@ -308,12 +312,12 @@ func TestA65_EachValueIsWhereItBelongs(t *testing.T) {
 			t.Parallel()
 			all := render(t, "--set", c.set[0])
 			if got := get(all[deployment], c.field); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("with %s there is %v instead of %v", c.set, got, c.want)
+				t.Errorf("with %s, the objects contain %v, want %v", c.set, got, c.want)
 			}
 		})
 	}
 	if _, ok := render(t, "--set", "namespace.create=false")["Namespace <nil>/"+namespace]; ok {
-		t.Error("the namespace is made all the same")
+		t.Error("the chart renders the namespace although the user disabled it")
 	}
 	const class = "RuntimeClass <nil>/windows2022"
 	if render(t)[class] == nil || render(t, "--set", "runtimeClasses.create=false")[class] != nil {
@@ -325,12 +329,13 @@ func TestA65_EachValueIsWhereItBelongs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if fmt.Sprint(strings.Contains(text, "helm.sh/hook: pre-delete")) != check {
-			t.Errorf("with uninstallCheck=%s the hook is the other way round", check)
+			t.Errorf("uninstallCheck=%s has the opposite effect on the hook", check)
 		}
 	}
 }
 
-// A tag can be moved to another image. A mirror has the same digests.
+// The chart of a release must name the image by its digest. A tag can be moved to another image, but a digest can't,
+// and a mirror has the same digests.
 func TestA65_TheChartOfAReleaseNamesTheImageByItsDigest(t *testing.T) {
 	t.Parallel()
 	digest := "sha256:" + strings.Repeat("a", 64)
@@ -349,7 +354,7 @@ func TestA65_TheChartOfAReleaseNamesTheImageByItsDigest(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(text, "image: "+strconv.Quote(want)+"\n") && !strings.Contains(text, "image: "+want+"\n") {
-			t.Errorf("with %s, it does not install %s", set, want)
+			t.Errorf("with %s, the chart does not install %s", set, want)
 		}
 	}
 }
@@ -389,7 +394,7 @@ func TestA65_NonsenseIsRefusedByName(t *testing.T) {
 			t.Parallel()
 			_, err := run(t, nil, helm, "template", made, "--set", set)
 			if err == nil || !strings.Contains(err.Error(), says) {
-				t.Errorf("says nothing of %s: %v", says, err)
+				t.Errorf("the error does not contain %s: %v", says, err)
 			}
 		})
 	}
@@ -408,14 +413,14 @@ func TestA65_TheSameSourceMakesTheSameArchive(t *testing.T) {
 		}
 	}
 	if !bytes.Equal(archives[0], archives[1]) {
-		t.Error("the archives differ")
+		t.Error("two builds of the chart differ")
 	}
 	if _, err := run(t, nil, helm, "lint", "--strict", made); err != nil {
 		t.Error(err)
 	}
 }
 
-// clusterctl installs a bootstrap provider from this one file.
+// clusterctl installs a bootstrap provider from a single file, so this file must contain all its objects.
 func TestA87_TheManifestOfTheBootstrapProviderIsComplete(t *testing.T) {
 	t.Parallel()
 	const image = "registry.example/wmco@sha256:0123"

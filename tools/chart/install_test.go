@@ -24,8 +24,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// The chart on a real API server, by Helm's own command: installed twice, upgraded, refused to go while
-// a host is joined, removed, and installed again.
+// Helm's own command installs the chart on a real API server. The release is installed, upgraded, and removed. While a
+// host is joined, the removal must be refused. After the removal, it must be possible to install the chart again.
 func TestA65_TheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 	t.Parallel()
 	t.Run("OpenShift", func(t *testing.T) {
@@ -39,11 +39,11 @@ func TestA65_TheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 	})
 }
 
-// flannel is the namespace of its manifests.
+// flannel is the namespace in flannel's manifests.
 const flannel = "kube-flannel"
 
-// lifecycle has a cluster with some more namespaces and objects, and expects rights of the operator in
-// others.
+// lifecycle tests the chart on a cluster with additional namespaces and objects. In the namespaces rightsIn, the
+// operator must have rights.
 func lifecycle(t *testing.T, namespaces, rightsIn []string, objects string) {
 	t.Helper()
 	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr})
@@ -65,7 +65,8 @@ func lifecycle(t *testing.T, namespaces, rightsIn []string, objects string) {
 			t.Fatal(err)
 		}
 	}
-	// A CRD in OpenShift's group doesn't prove OpenShift, because copied manifests also contain one.
+	// This CRD in OpenShift's group must not make the chart believe that the cluster is OpenShift, because copied
+	// manifests can also contain such a CRD.
 	copied := filepath.Join(t.TempDir(), "crd.yaml")
 	if err = os.WriteFile(copied, []byte(crd), 0o600); err != nil {
 		t.Fatal(err)
@@ -115,7 +116,7 @@ func lifecycle(t *testing.T, namespaces, rightsIn []string, objects string) {
 		t.Fatal(err)
 	}
 	if *deployment.Spec.Replicas != 2 {
-		t.Errorf("%d replicas after the upgrade", *deployment.Spec.Replicas)
+		t.Errorf("after the upgrade, the Deployment has %d replicas, want 2", *deployment.Spec.Replicas)
 	}
 
 	check := program(t)
@@ -146,18 +147,19 @@ func lifecycle(t *testing.T, namespaces, rightsIn []string, objects string) {
 	}
 	kubectl(instance, "create", "-f", "-")
 	if err = remove(); err == nil {
-		t.Error("it was removed while a host was joined")
+		t.Error("the release was removed while a host was joined")
 	}
 	if _, err = admin.AppsV1().Deployments(namespace).Get(t.Context(), operator, metav1.GetOptions{}); err != nil {
-		t.Errorf("the operator is gone: %v", err)
+		t.Errorf("the operator was removed: %v", err)
 	}
-	// to keep the release after that, a user must follow the Job's message; until then, Helm upgrades nothing
+	// After a refused removal, a user who wants to keep the release must follow the Job's message. Until then, Helm
+	// can't upgrade the release.
 	if err = do("upgrade", "wmco", made); err == nil {
-		t.Error("Helm upgrades a release that it was removing: nobody has to be told")
+		t.Error("Helm can upgrade a release whose removal was refused, so the Job's advice is not necessary")
 	}
 	advice := regexp.MustCompile("`helm (rollback [^`]*)`").FindStringSubmatch(said)
 	if advice == nil {
-		t.Fatalf("the Job does not say how the release stays: %s", said)
+		t.Fatalf("the Job's message does not say how to keep the release: %s", said)
 	}
 	if err = errors.Join(do(strings.Fields(advice[1])...), do("upgrade", "wmco", made, "--set", "replicas=3")); err != nil {
 		t.Error(err)
@@ -168,12 +170,12 @@ func lifecycle(t *testing.T, namespaces, rightsIn []string, objects string) {
 	}
 	_, err = admin.AppsV1().Deployments(namespace).Get(t.Context(), operator, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("the operator is still there: %v", err)
+		t.Errorf("the operator was not removed: %v", err)
 	}
-	kubectl("", "get", "namespace", namespace) // with the SSH key in it
+	kubectl("", "get", "namespace", namespace) // the namespace contains the SSH key
 	kubectl("", "get", "crd", "windowsinstances.windowsmachineconfig.openshift.io")
 	if err = do("install", "wmco", made); err != nil {
-		t.Errorf("it can't be installed again: %v", err)
+		t.Errorf("the chart can't be installed again: %v", err)
 	}
 }
 
@@ -197,7 +199,7 @@ spec:
 
 const infrastructure = `{apiVersion: config.openshift.io/v1, kind: Infrastructure, metadata: {name: cluster}}`
 
-// program builds the operator's, which the hook's Job runs.
+// program builds the operator's program, which the hook's Job runs.
 func program(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), operator)
@@ -209,14 +211,15 @@ func program(t *testing.T) string {
 	return path
 }
 
-// runJob is kubelet and Job controller, which the lab has not: it waits for the hook's Job, runs its
-// arguments with the rights of its service account, and writes what came of it. It returns what the program said.
+// runJob replaces kubelet and the Job controller, which the lab lacks: it waits for the hook's Job, runs its arguments
+// with the rights of the Job's service account, and writes the Job's status. It returns the program's output.
 func runJob(ctx context.Context, admin kubernetes.Interface, program, kubeconfig string) ([]byte, error) {
 	jobs := admin.BatchV1().Jobs(namespace)
 	var job *batchv1.Job
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		found, err := jobs.Get(ctx, operator+"-uninstall", metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && found.Status.StartTime != nil { // the Job of the previous try
+		// This is the Job of the previous try.
+		if apierrors.IsNotFound(err) || err == nil && found.Status.StartTime != nil {
 			return false, nil
 		}
 		job = found

@@ -9,7 +9,9 @@ import (
 	"testing"
 )
 
-// TestGrafanasDashboardHasEveryQueryInACurrentPanel compares the two dashboards.
+// TestGrafanasDashboardHasEveryQueryInACurrentPanel compares the dashboard for OpenShift's console with the dashboard
+// for Grafana. Both must have the same queries. Grafana's dashboard must have only current panel types, and its panels
+// must not overlap.
 func TestGrafanasDashboardHasEveryQueryInACurrentPanel(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
@@ -55,13 +57,13 @@ func TestGrafanasDashboardHasEveryQueryInACurrentPanel(t *testing.T) {
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other := taken[[2]int{x, y}]; other != "" || x >= grafanaColumns {
-					t.Fatalf("%s is over %s, or outside of the page", p.Title, other)
+					t.Fatalf("panel %s overlaps %s, or it is outside the page", p.Title, other)
 				}
 				taken[[2]int{x, y}] = p.Title
 			}
 		}
 	}
 	if !slices.Equal(want, have) || len(want) < 15 {
-		t.Errorf("%d queries of the console, %d of Grafana:\n%q\n%q", len(want), len(have), want, have)
+		t.Errorf("the console's dashboard has %d queries, Grafana's has %d:\n%q\n%q", len(want), len(have), want, have)
 	}
 }

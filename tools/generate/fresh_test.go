@@ -29,7 +29,7 @@ func TestCommittedPagesAreFresh(t *testing.T) {
 	for _, p := range all {
 		committed, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(p.path)))
 		if err != nil || !bytes.Equal(committed, p.content) {
-			t.Errorf("%s is not what the code says (%v): run make generate", p.path, err)
+			t.Errorf("%s does not match the code (%v): run make generate", p.path, err)
 		}
 	}
 }

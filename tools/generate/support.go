@@ -155,7 +155,7 @@ func found(file, expression string) (string, error) {
 	}
 	groups := regexp.MustCompile(expression).FindSubmatch(text)
 	if groups == nil {
-		return "", fmt.Errorf("%s has nothing like %s", file, expression)
+		return "", fmt.Errorf("%s has no text that matches %s", file, expression)
 	}
 	return string(groups[1]), nil
 }
@@ -166,6 +166,6 @@ func minorOf(version string) int {
 	if len(parts) < 2 { //nolint:mnd // major and minor
 		return 0
 	}
-	n, _ := strconv.Atoi(parts[1]) // 0 if it is no version
+	n, _ := strconv.Atoi(parts[1]) // 0 if the text is not a version
 	return n
 }

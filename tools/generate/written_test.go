@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// read gives several pages of docs/ as one text.
+// read returns the text of several pages of docs/.
 func read(t *testing.T, names ...string) string {
 	t.Helper()
 	var all strings.Builder
@@ -26,8 +26,8 @@ func read(t *testing.T, names ...string) string {
 	return all.String()
 }
 
-// Users see the names that the operator and the daemon use. Each name must be in one of the two pages that people
-// write.
+// Users see the names that the operator and the daemon use, such as annotations. Every name must be explained on one of
+// the two reference pages that are written by hand.
 func TestEveryNameOfTheContractIsExplained(t *testing.T) {
 	t.Parallel()
 	names, err := constants(filepath.Join(root, "internal", "contract"))
@@ -38,7 +38,7 @@ func TestEveryNameOfTheContractIsExplained(t *testing.T) {
 	checked := 0
 	for _, c := range names {
 		if !ast.IsExported(c.name) || c.kind != "" || strings.HasPrefix(c.name, "Key") {
-			continue // words of messages and manifests, and reasons, which have their own page
+			continue // messages and manifests need no explanation, and reasons have their own page
 		}
 		checked++
 		if !strings.Contains(text, c.value) {
@@ -50,7 +50,8 @@ func TestEveryNameOfTheContractIsExplained(t *testing.T) {
 	}
 }
 
-// TestWhatTheCodeRegistersIsExplained finds names in the source by how they are given to a library.
+// TestWhatTheCodeRegistersIsExplained finds names in the source by the function calls that register them, such as flags
+// and metrics. Every name must be explained on a page.
 func TestWhatTheCodeRegistersIsExplained(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

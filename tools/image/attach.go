@@ -69,7 +69,7 @@ func sign(key signature.Signer, repository name.Repository, image v1.Descriptor)
 		map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(made)})
 }
 
-// errUnsigned means that no signature is by the given key.
+// errUnsigned is returned if no signature is by the given key.
 var errUnsigned = errors.New("no signature of it is by this key")
 
 // signedBy checks whether a referrer is a signature of the image by the key. If it isn't, it returns errUnsigned.

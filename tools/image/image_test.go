@@ -33,8 +33,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
-// source is what images are made of: a payload of two programs, and a program for each platform.
-// The programs are this test's own, which has build information of Go as the real ones have.
+// source is the input of an image build: a payload with two programs, and one program for each platform. The programs
+// are copies of this test's own binary, which has Go's build information like the real programs.
 type source struct{ payload, binary string }
 
 func newSource(t *testing.T) source {
@@ -124,7 +124,7 @@ func (s source) build(t *testing.T, out string, key signature.Signer) {
 	}
 }
 
-// keys makes a pair and gives the signer and the verifier, by way of files as people have them.
+// keys creates a key pair and returns the signer and the verifier. Both are read from files, as users do.
 func keys(t *testing.T, password string) (signature.Signer, signature.Verifier) {
 	t.Helper()
 	pass := cryptoutils.PassFunc(nil)
@@ -153,15 +153,15 @@ func keys(t *testing.T, password string) (signature.Signer, signature.Verifier) 
 	return by, check
 }
 
-// registry starts a real registry and gives its host and how to reach it. break counts down the
-// requests that are answered before it breaks off; below zero it never does.
+// registry starts a real registry, and returns its host and an option to reach it. requests is the number of requests
+// until the registry breaks a connection. If it is negative, the registry never breaks one.
 func registry(t *testing.T, requests *atomic.Int64) (string, remote.Option) {
 	t.Helper()
 	host, transport := serve(t, requests)
 	return host, remote.WithTransport(transport)
 }
 
-// serve is registry with the transport itself.
+// serve is like registry, but returns the HTTP transport.
 func serve(t *testing.T, requests *atomic.Int64) (string, http.RoundTripper) {
 	t.Helper()
 	c := &configuration.Configuration{Storage: configuration.Storage{"inmemory": {}, "delete": {"enabled": true}}}
@@ -203,7 +203,7 @@ func TestA64_TheSameSourceGivesTheSameDigestsAgain(t *testing.T) {
 	s := newSource(t)
 	dir := t.TempDir()
 	s.build(t, filepath.Join(dir, "one"), nil)
-	// Another time on the files, and an older layout in the way, change nothing.
+	// Neither another modification time of the files nor an existing older layout may change the result.
 	for _, path := range []string{filepath.Join(s.payload, payload.ManifestName)} {
 		if err := os.Chtimes(path, time.Unix(1, 0), time.Unix(2, 0)); err != nil {
 			t.Fatal(err)
@@ -243,7 +243,7 @@ func TestA64_AnImageIsPushedAndPulledBackWithItsPartsAndItsSignature(t *testing.
 			t.Error(err)
 		}
 		if err := verify(t.Context(), image, other, reach); !errors.Is(err, errUnsigned) {
-			t.Errorf("with another key: %v", err)
+			t.Errorf("verifying with another key: %v", err)
 		}
 		described, err := remote.Head(image, reach)
 		if err != nil {
@@ -264,12 +264,12 @@ func TestA64_AnImageIsPushedAndPulledBackWithItsPartsAndItsSignature(t *testing.
 		t.Fatal(err)
 	}
 	if !bytes.Equal(program, want) {
-		t.Errorf("the program in the image has %d bytes, the one that was built %d", len(program), len(want))
+		t.Errorf("the program in the image has %d bytes, want %d", len(program), len(want))
 	}
 	sawModules(t, operator, reach)
 }
 
-// readProgram pulls the image for arm64 and gives the operator's program out of it.
+// readProgram pulls the image for arm64 and returns the operator's program in it.
 func readProgram(t *testing.T, image name.Tag, reach remote.Option) []byte {
 	t.Helper()
 	pulled, err := remote.Image(image, reach, remote.WithPlatform(v1.Platform{OS: "linux", Architecture: "arm64"}))
@@ -308,8 +308,8 @@ func readProgram(t *testing.T, image name.Tag, reach remote.Option) []byte {
 	return found
 }
 
-// sawModules looks for the list of parts, and in it for a module of a Windows program and for a
-// program that is known by its digest only.
+// sawModules checks that the attached list of parts contains a module of a Windows program, and a program that is
+// listed only by its digest.
 func sawModules(t *testing.T, image name.Tag, reach remote.Option) {
 	t.Helper()
 	described, err := remote.Head(image, reach)
@@ -363,7 +363,7 @@ func TestA64_AnEncryptedKeySignsToo(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := signer("image_test.go"); err == nil || strings.Contains(err.Error(), "correct horse") {
-		t.Errorf("a file that is no key: %v", err)
+		t.Errorf("reading a file that is not a key: %v", err)
 	}
 }
 
@@ -382,7 +382,7 @@ func TestA64_ASignatureOfAnotherImageDoesNotCount(t *testing.T) {
 		t.Error(err)
 	}
 	if err := signedBy(check, signed, digest(t, layers[1])); !errors.Is(err, errUnsigned) {
-		t.Errorf("taken for another image: %v", err)
+		t.Errorf("a signature was accepted for another image: %v", err)
 	}
 }
 
@@ -404,7 +404,8 @@ func digest(t *testing.T, of v1.Layer) v1.Hash {
 	return d
 }
 
-// A registry that refuses a request gives no cause. The fix depends on whether the user is logged in.
+// If a registry refuses a push, its error doesn't name the cause. The error must name a fix, which depends on whether
+// the user is logged in.
 func TestARegistryThatRefusesSaysWhoMayPush(t *testing.T) {
 	s := newSource(t)
 	out := filepath.Join(t.TempDir(), "image")
@@ -423,7 +424,7 @@ func TestARegistryThatRefusesSaysWhoMayPush(t *testing.T) {
 		err := push(t.Context(), io.Discard, out, strings.TrimPrefix(server.URL, "https://")+"/team/wmco", "v1",
 			remote.WithTransport(server.Client().Transport))
 		if err == nil || !strings.Contains(err.Error(), want) || (want == "") != !strings.Contains(err.Error(), "log") {
-			t.Errorf("%d: %v", status, err)
+			t.Errorf("status %d: the error is %v", status, err)
 		}
 	}
 }
@@ -450,6 +451,6 @@ func TestAPushThatBreaksOffIsSimplyRunAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := readProgram(t, image, reach); len(got) == 0 {
-		t.Error("the program did not arrive")
+		t.Error("the pushed image does not contain the program")
 	}
 }

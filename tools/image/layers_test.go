@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
-// Each blob is its own layer, so images of two releases share the blobs that they have in common.
+// Each blob of the payload must be its own layer, so that images of two releases share their common blobs.
 func TestAPayloadsLayersAreItsManifestAndThenItsBlobsInOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

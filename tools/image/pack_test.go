@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// packBundle makes the image of a small bundle, and returns its layout and what was printed.
+// packBundle creates the image of a small bundle, and returns the layout and the output.
 func packBundle(t *testing.T) (layout, printed string) {
 	t.Helper()
 	directory := t.TempDir()
@@ -41,17 +41,17 @@ func TestA66_ABundleBecomesTheSameImageAgain(t *testing.T) {
 	layout, first := packBundle(t)
 	_, second := packBundle(t)
 	if first != second || !strings.HasPrefix(first, "registry.example/wmco-bundle@sha256:") {
-		t.Errorf("%s, then %s", first, second)
+		t.Errorf("two runs differ: %s, then %s", first, second)
 	}
 	if named, err := nameByDigest(layout, "bundle", "0.1.0", "registry.example/wmco"); err != nil || named != first {
-		t.Errorf("the layout says %s: %v", named, err)
+		t.Errorf("the layout names the image %s: %v", named, err)
 	}
 	if _, err := nameByDigest(layout, "bundle", "0.2.0", "registry.example/wmco"); err == nil ||
 		!strings.Contains(err.Error(), "of version 0.1.0, not 0.2.0") {
-		t.Errorf("another version: %v", err)
+		t.Errorf("naming an image of another version: %v", err)
 	}
 	if named, err := nameByDigest(layout, "operator", "0.1.0", "registry.example/wmco"); err == nil {
-		t.Errorf("an operator that is not there is %s", named)
+		t.Errorf("naming a missing image returned %s", named)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestA66_TheBundlesImageIsPulledWithItsLabels(t *testing.T) {
 	}
 	layers, err := image.Layers()
 	if err != nil || len(layers) != 1 {
-		t.Errorf("%d layers: %v", len(layers), err)
+		t.Errorf("the image has %d layers: %v", len(layers), err)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// newPlugin is a folder as `make plugin` leaves it, with small archives.
+// newPlugin creates a directory with the files of `make plugin`, with small archives.
 func newPlugin(t *testing.T) string {
 	t.Helper()
 	directory := t.TempDir()
@@ -85,7 +85,7 @@ func TestA64_APluginThatKrewWouldRefuseIsNotReleased(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if _, err = os.Stat(o.out); !os.IsNotExist(err) {
-				t.Error("there is a release")
+				t.Error("a release was created although the plugin is wrong")
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// parts are small ones of a release.
+// parts returns the options of a release with small parts.
 func parts(t *testing.T, chart []byte) releaseOptions {
 	t.Helper()
 	s, o := newSource(t), releaseOptions{version: "0.1.0", out: filepath.Join(t.TempDir(), "release")}
@@ -38,7 +38,7 @@ func parts(t *testing.T, chart []byte) releaseOptions {
 	return o
 }
 
-// released makes a release of them, and returns its files by name.
+// released creates such a release, and returns its files by name.
 func released(t *testing.T, chart []byte) map[string]string {
 	t.Helper()
 	o := parts(t, chart)
@@ -89,13 +89,13 @@ func TestA64_AReleaseIsWholeAndTheSameAgain(t *testing.T) {
 	}
 	if text := first["wmco-e2e.yaml"]; !strings.Contains(text, "\n  image: registry.example/wmco-e2e@sha256:") ||
 		strings.Contains(text, "wmco-e2e:") {
-		t.Errorf("the plugin for Sonobuoy is %s", text)
+		t.Errorf("the plugin for Sonobuoy has the content %s", text)
 	}
 	if lines := strings.Count(first["sha256sums.txt"], "\n"); lines != len(want)-1 {
-		t.Errorf("%d checksums of %d files", lines, len(want)-1)
+		t.Errorf("there are %d checksums for %d files", lines, len(want)-1)
 	}
 	if other := released(t, []byte("another")); other["sha256sums.txt"] == first["sha256sums.txt"] {
-		t.Error("another chart has the same checksums")
+		t.Error("with another chart, the checksums are the same")
 	}
 }
 
@@ -107,10 +107,10 @@ func TestA64_WithoutItsImagesThereIsNoRelease(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, err = layout.FromPath(out); err == nil {
-		t.Error("there is something")
+		t.Error("the failed command created a directory")
 	}
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(out), ".release-*"))
 	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("temporary files were not removed: %v, %v", left, err)
 	}
 }

@@ -28,13 +28,13 @@ import (
 const (
 	maxProgram = 512 << 20 // bytes of a supplied program
 	maxImage   = 8 << 30   // bytes of the image that contains it
-	maxLinks   = 8         // links on the way to it
+	maxLinks   = 8         // maximum number of links to follow to the program
 )
 
 // supplyOptions name a program and the image that contains it.
 type supplyOptions struct {
-	program        string // its name in the payload
-	image          string // with its digest
+	program        string // the program's name in the payload
+	image          string // the image with its digest
 	path, platform string // the program's path in the image, and the image's platform
 	into, version  string
 }
@@ -199,7 +199,7 @@ func extractOnce(image v1.Image, file, target string) (next string, err error) {
 			}
 			return path.Join(path.Dir(file), header.Linkname), nil
 		}
-		return "", errors.New("it is no file")
+		return "", errors.New("it is not a file")
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 
 const overlay = "hybrid-overlay-node.exe"
 
-// packed is a layer of these entries.
+// packed creates a layer with these entries.
 func packed(t *testing.T, entries ...tar.Header) v1.Layer {
 	t.Helper()
 	var buffer bytes.Buffer
@@ -54,8 +54,7 @@ func regular(name, content string) tar.Header {
 	return tar.Header{Typeflag: tar.TypeReg, Name: name, PAXRecords: map[string]string{"WMCO.content": content}}
 }
 
-// release pushes an image for two platforms, whose Linux one carries programs, and returns its name
-// with its digest.
+// release pushes an image for two platforms and returns its name with its digest. The Linux image contains programs.
 func release(t *testing.T, host string, reach remote.Option) string {
 	t.Helper()
 	linux, err := mutate.AppendLayers(empty.Image,
@@ -135,16 +134,16 @@ func TestWhatIsNotTheProgramThatWasNamedIsNotTaken(t *testing.T) {
 			c.change(&o)
 			err := supply(t.Context(), io.Discard, o, reach)
 			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("says nothing of %q: %v", c.says, err)
+				t.Errorf("the error does not contain %q: %v", c.says, err)
 			}
 			if left, _ := os.ReadDir(o.into); len(left) != 0 {
-				t.Errorf("left %v", left)
+				t.Errorf("after the failure, the directory contains %v", left)
 			}
 		})
 	}
 }
 
-// corrupting changes a bit of every blob.
+// corrupting is a transport that changes a bit of every blob.
 type corrupting struct{ http.RoundTripper }
 
 func (c corrupting) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -163,7 +162,7 @@ func (c corrupting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// A registry, or whoever stands before it, may send anything.
+// A registry, or a proxy in front of it, may send wrong data. The command must refuse it, and must write no file.
 func TestARegistryThatLiesSuppliesNothing(t *testing.T) {
 	t.Parallel()
 	host, honest := serve(t, nil)
@@ -171,10 +170,10 @@ func TestARegistryThatLiesSuppliesNothing(t *testing.T) {
 	o := supplyOptions{program: overlay, image: image, path: "root/windows/" + overlay, platform: "linux/amd64",
 		into: t.TempDir()}
 	if err := supply(t.Context(), io.Discard, o, remote.WithTransport(corrupting{honest})); err == nil {
-		t.Error("wrong bytes were taken")
+		t.Error("wrong data was accepted")
 	}
 	if left, _ := os.ReadDir(o.into); len(left) != 0 {
-		t.Errorf("left %v", left)
+		t.Errorf("after the failure, the directory contains %v", left)
 	}
 }
 
@@ -182,7 +181,7 @@ func TestAnImageWithoutItsProgramsIsNotBuiltByAccident(t *testing.T) {
 	t.Parallel()
 	lacks := payload.Manifest{Missing: []payload.Missing{{Name: overlay, Feature: "pod network"}}}
 	if err := (buildOptions{}).complete(lacks); err == nil || !strings.Contains(err.Error(), overlay) {
-		t.Errorf("said %v", err)
+		t.Errorf("the error is %v", err)
 	}
 	if err := (buildOptions{incomplete: true}).complete(lacks); err != nil {
 		t.Error(err)
@@ -214,7 +213,7 @@ func TestThePullSecretsEntryOfTheRepositoryCounts(t *testing.T) {
 		}
 		entry, err := by.Authorization()
 		if err != nil || entry.Username != user {
-			t.Errorf("%s by %q, %v", repository, entry.Username, err)
+			t.Errorf("for %s, the user is %q, %v", repository, entry.Username, err)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func digests(t *testing.T, folder string) map[string]string {
 	return all
 }
 
-// unpacked is the source in another folder, as an archive of it has it: without version control.
+// unpacked returns a copy of the source in another folder without version control, as users get it from an archive.
 func unpacked(t *testing.T) string {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "go.mod", "go.sum", "LICENSE", "api", "cmd", "config", "internal")
@@ -63,7 +63,8 @@ func unpacked(t *testing.T) string {
 	return to
 }
 
-// cloned returns the source in its own repository. The compiler could write the repository's commit into a binary.
+// cloned returns a copy of the source in its own repository. There, the compiler could write the repository's commit
+// into a binary.
 func cloned(t *testing.T) string {
 	t.Helper()
 	folder := unpacked(t)
@@ -94,7 +95,7 @@ func TestA64_ThePluginIsTheSameFromACloneAndFromAnArchive(t *testing.T) {
 		}
 	}
 	if len(got[0]) != 3 {
-		t.Errorf("there is more: %v", got[0])
+		t.Errorf("there are additional files: %v", got[0])
 	}
 }
 
@@ -113,7 +114,7 @@ func TestA75_KrewInstallsWhatTheManifestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(stale); !os.IsNotExist(err) {
-		t.Errorf("what an earlier run left is still there: %v", err)
+		t.Errorf("files of an earlier run were not removed: %v", err)
 	}
 	text, err := os.ReadFile(filepath.Join(out, "windows.yaml"))
 	if err != nil {
@@ -150,7 +151,7 @@ func TestA75_KrewInstallsWhatTheManifestNames(t *testing.T) {
 	}
 	version, err := exec.CommandContext(t.Context(), filepath.Join(out, "kubectl-windows_linux_amd64"), "--version").Output()
 	if err != nil || !strings.Contains(string(version), "0.2.0") {
-		t.Errorf("it says version %q: %v", version, err)
+		t.Errorf("the plugin reports the version %q: %v", version, err)
 	}
 }
 
@@ -166,7 +167,7 @@ func expectZip(t *testing.T, archive, program string) {
 		names = append(names, f.Name)
 	}
 	if got := strings.Join(names, " "); got != program+" LICENSE" || program != "kubectl-windows.exe" {
-		t.Errorf("%s has %s", archive, got)
+		t.Errorf("archive %s has the files %s", archive, got)
 	}
 	if mode := opened.File[0].Mode(); mode.Perm()&0o100 == 0 {
 		t.Errorf("%s is not executable: %s", program, mode)

@@ -45,7 +45,7 @@ var semver = regexp.MustCompile(`^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9
 func build(o options) error {
 	for _, version := range []string{o.version, o.replaces} {
 		if version != "" && !semver.MatchString(version) {
-			return fmt.Errorf("%q is no version of the form 1.2.3", version)
+			return fmt.Errorf("%q is not a version of the form 1.2.3", version)
 		}
 	}
 	objects, err := install(o.root)
@@ -71,7 +71,7 @@ func build(o options) error {
 	for _, object := range b.rest {
 		name := fmt.Sprintf("bundle/manifests/%s_%s.yaml", object.GetName(), strings.ToLower(object.GetKind()))
 		if content[name] != nil {
-			return fmt.Errorf("two objects of the bundle are %s", name)
+			return fmt.Errorf("two objects of the bundle have the name %s", name)
 		}
 		content[name] = object.Object
 	}
@@ -143,7 +143,7 @@ func served(directory string) (oldest, newest uint, err error) {
 		minors = append(minors, v.Minor())
 	}
 	if len(minors) == 0 {
-		return 0, 0, errors.New("it has no kubelet")
+		return 0, 0, errors.New("the payload has no kubelet")
 	}
 	return slices.Min(minors), slices.Max(minors) + payload.MaxSkew, nil
 }
@@ -164,7 +164,7 @@ func install(root string) ([]*unstructured.Unstructured, error) {
 				err = object.UnmarshalJSON(data)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("reading what config/%s makes: %w", part, err)
+				return nil, fmt.Errorf("reading the output of kustomize for config/%s: %w", part, err)
 			}
 			all = append(all, object)
 		}
@@ -256,7 +256,7 @@ func (b *bundle) deployment(object *unstructured.Unstructured) (*appsv1.Deployme
 		return nil, err
 	}
 	if len(d.Spec.Template.Spec.Containers) != 1 {
-		return nil, errors.New("the Deployment has not one container")
+		return nil, errors.New("the Deployment must have exactly one container")
 	}
 	c := &d.Spec.Template.Spec.Containers[0]
 	// A flag overrides its environment variable. The bundle sets variables, so that a Subscription can change them.

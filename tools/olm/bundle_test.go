@@ -26,7 +26,7 @@ const (
 	image = "registry.example/wmco@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 )
 
-// makeBundle makes a bundle and a catalog, and returns all files by name.
+// makeBundle creates a bundle and a catalog, and returns all files by name.
 func makeBundle(t *testing.T, o options) map[string][]byte {
 	t.Helper()
 	o.root, o.out, o.payload = root, t.TempDir(), cmp.Or(o.payload, payloadOf(t, "v1.36.3"))
@@ -46,7 +46,7 @@ func makeBundle(t *testing.T, o options) map[string][]byte {
 	return all
 }
 
-// payloadOf makes a payload with these versions of kubelet.
+// payloadOf creates a payload with these versions of kubelet.
 func payloadOf(t *testing.T, versions ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,11 +90,11 @@ func TestA66_TheBundleIsForTheClustersThatAKubeletOfThePayloadFits(t *testing.T)
 	}
 	unknown := makeBundle(t, options{version: "0.1.0", image: image, payload: payloadOf(t, "v1.37.2")})
 	if text := string(unknown["bundle/metadata/annotations.yaml"]); strings.Contains(text, "openshift.versions") {
-		t.Errorf("it is for an OpenShift that nobody knows:\n%s", text)
+		t.Errorf("the bundle is for an unknown release of OpenShift:\n%s", text)
 	}
 	for _, payload := range []string{payloadOf(t), payloadOf(t, "newest"), t.TempDir()} {
 		if err := build(options{root: root, out: t.TempDir(), version: "0.1.0", payload: payload}); err == nil {
-			t.Error("it is made for nobody knows which clusters")
+			t.Error("a bundle was created although the supported clusters are unknown")
 		}
 	}
 }
@@ -107,8 +107,8 @@ func TestA66_TheSameSourceGivesTheSameBundle(t *testing.T) {
 	}
 }
 
-// The operator applies objects from its own program, and the bundle lacks objects of kustomize's install. Both must
-// be the same objects.
+// OLM can't install some objects, so the bundle lacks them and the operator applies them from its own program. The
+// objects that the bundle lacks, and the objects that the operator applies, must be the same.
 func TestA66_WhatTheBundleLacksTheOperatorHas(t *testing.T) {
 	t.Parallel()
 	objects, err := install(root)
@@ -128,7 +128,7 @@ func TestA66_WhatTheBundleLacksTheOperatorHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a, b := text(t, lacks.Operator), text(t, has.Operator); a != b {
-		t.Errorf("the bundle lacks\n%s\nand the operator applies\n%s", a, b)
+		t.Errorf("the bundle lacks\n%s\nbut the operator applies\n%s", a, b)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestA66_RightsNameWhatIsAppliedAndBound(t *testing.T) {
 	}
 	for _, rule := range append(slices.Clone(cluster), namespaced...) {
 		if creates := slices.Equal(rule.Verbs, []string{"create"}); creates != (len(rule.ResourceNames) == 0) {
-			t.Errorf("%v of %v: names %v", rule.Verbs, rule.Resources, rule.ResourceNames)
+			t.Errorf("the right %v on %v has the names %v", rule.Verbs, rule.Resources, rule.ResourceNames)
 		}
 	}
 	binds := func(r rbacv1.PolicyRule) bool { return r.Resources[0] == "clusterroles" && r.Verbs[0] == "bind" }
@@ -180,35 +180,35 @@ func TestA66_TheClusterServiceVersionNamesEveryImageTypeAndRight(t *testing.T) {
 		for _, line := range strings.Split(string(data), "\n") {
 			if ref, found := strings.CutPrefix(strings.TrimSpace(line), "image: "); found &&
 				ref != image && ref != "registry.example/bundle:v1" {
-				t.Errorf("%s: the image %s", path, ref)
+				t.Errorf("%s has the unexpected image %s", path, ref)
 			}
 		}
 	}
 	if len(related) != 1 || related[0].(map[string]any)["image"] != image {
-		t.Errorf("relatedImages: %v", related)
+		t.Errorf("relatedImages are %v", related)
 	}
 	if replaces, _, _ := unstructured.NestedString(csv, "spec", "replaces"); replaces != packageName+".v0.0.9" {
-		t.Errorf("it replaces %q", replaces)
+		t.Errorf("the bundle replaces %q", replaces)
 	}
 	deployments, _, _ := unstructured.NestedSlice(csv, "spec", "install", "spec", "deployments")
 	containers, _, _ := unstructured.NestedSlice(deployments[0].(map[string]any), "spec", "template", "spec", "containers")
 	if args, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args"); !slices.Equal(args, []string{"--olm"}) {
-		t.Errorf("a Subscription can't set what is a flag: %v", args)
+		t.Errorf("these settings are flags, which a Subscription can't change: %v", args)
 	}
 	owned, _, _ := unstructured.NestedSlice(csv, "spec", "customresourcedefinitions", "owned")
 	if len(owned) != 2 {
-		t.Errorf("%d types", len(owned))
+		t.Errorf("the bundle owns %d types", len(owned))
 	}
 	for _, o := range owned {
 		crd := o.(map[string]any)
 		if fields, _ := crd["specDescriptors"].([]any); crd["description"] == "" || len(fields) < 5 {
-			t.Errorf("%s is not described", crd["name"])
+			t.Errorf("type %s has no description", crd["name"])
 		}
 	}
 	examples, _, _ := unstructured.NestedString(csv, "metadata", "annotations", "alm-examples")
 	var samples []unstructured.Unstructured
 	if err := yaml.UnmarshalStrict([]byte(examples), &samples); err != nil || len(samples) != 2 {
-		t.Errorf("%d examples: %v", len(samples), err)
+		t.Errorf("there are %d examples: %v", len(samples), err)
 	}
 	var granted struct {
 		Spec struct {
@@ -225,7 +225,7 @@ func TestA66_TheClusterServiceVersionNamesEveryImageTypeAndRight(t *testing.T) {
 	for _, rule := range granted.Spec.Install.Spec.ClusterPermissions[0].Rules {
 		if slices.Contains(rule.Verbs, "escalate") || slices.Contains(rule.Verbs, "*") ||
 			slices.Contains(rule.Verbs, "bind") && len(rule.ResourceNames) == 0 {
-			t.Errorf("a right without a bound: %v", rule)
+			t.Errorf("a right has no limit to names: %v", rule)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func TestA66_TheCatalogHasThePackageItsChannelAndTheBundle(t *testing.T) {
 		t.Errorf("%v", schemas)
 	}
 	if skips := entries[0].(map[string]any)["skipRange"]; skips != ">=0.0.0-0 <0.2.0-rc.1" {
-		t.Errorf("it is reached from %v", skips)
+		t.Errorf("the version can be reached from %v", skips)
 	}
 	said, _, err := unstructured.NestedSlice(bundle, "properties")
 	if err != nil {
@@ -257,10 +257,10 @@ func TestA66_TheCatalogHasThePackageItsChannelAndTheBundle(t *testing.T) {
 	}
 	about := said[len(said)-1].(map[string]any)["value"].(map[string]any)
 	if owned, _, _ := unstructured.NestedSlice(about, "crdDescriptions", "owned"); len(owned) != 2 {
-		t.Errorf("it shows %d types", len(owned))
+		t.Errorf("the catalog shows %d types", len(owned))
 	}
 	if labels, _, _ := unstructured.NestedStringMap(about, "labels"); labels["operatorframework.io/arch.arm64"] != "supported" {
-		t.Errorf("its labels are %v", labels)
+		t.Errorf("the labels of the catalog are %v", labels)
 	}
 	related, _ := bundle["relatedImages"].([]any)
 	if len(related) != 2 {
@@ -268,7 +268,8 @@ func TestA66_TheCatalogHasThePackageItsChannelAndTheBundle(t *testing.T) {
 	}
 }
 
-// If no version is skipped, a Subscription reports that it has the latest version, and doesn't upgrade.
+// If the catalog skips no version, a Subscription reports that it already has the latest version, and doesn't upgrade.
+// A new major version must be reachable from the last minor versions of the old one.
 func TestA66_ANewMajorVersionIsReachedFromTheLastMinorVersionsOfTheOneBefore(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ version, replaces, from string }{
@@ -291,7 +292,7 @@ func TestAVersionThatIsNoneIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1", "1.2", "1.2.3/../..", "01.2.3"} {
 		if err := build(options{root: root, out: t.TempDir(), version: version}); err == nil {
-			t.Errorf("%q was taken", version)
+			t.Errorf("the invalid version %q was accepted", version)
 		}
 	}
 }

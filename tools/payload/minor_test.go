@@ -27,17 +27,18 @@ func TestMinorsArePinnedAndTheNewestComesFirst(t *testing.T) {
 		"1.9, 1.36": {"1.36", "1.9"},
 	} {
 		if got, err := minorsIn(root, asked); err != nil || !slices.Equal(got, want) {
-			t.Errorf("of %q came %v, %v", asked, got, err)
+			t.Errorf("parsing %q returned %v, %v", asked, got, err)
 		}
 	}
 	for _, asked := range []string{"", " ", "1.35", "1.36 1.8", "../1.36", "1"} {
 		if _, err := minorsIn(root, asked); err == nil || !strings.Contains(err.Error(), "1.37, 1.36, 1.10, 1.9") {
-			t.Errorf("of %q came %v", asked, err)
+			t.Errorf("parsing %q returned the error %v", asked, err)
 		}
 	}
 }
 
-// A directory's name equals the version that its module pins: at least four minor versions, including the default.
+// Each directory's name must be the minor version that its module pins. There must be at least four minor versions,
+// including the default.
 func TestEveryPinIsOfItsMinor(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
@@ -46,7 +47,7 @@ func TestEveryPinIsOfItsMinor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(minors) < 4 || !slices.Contains(minors, defaultMinor) {
-		t.Errorf("pinned are %v", minors)
+		t.Errorf("the pinned minor versions are %v", minors)
 	}
 	for _, minor := range minors {
 		mod, err := os.ReadFile(filepath.Join(root, pinsOf(minor), "go.mod"))
@@ -55,13 +56,13 @@ func TestEveryPinIsOfItsMinor(t *testing.T) {
 		}
 		patch := regexp.MustCompile(`(?m)^(?:require|\t)\s*k8s\.io/kubernetes v` + regexp.QuoteMeta(minor) + `(\.\d+)`).FindSubmatch(mod)
 		if patch == nil {
-			t.Errorf("%s pins another version", minor)
+			t.Errorf("directory %s pins another minor version", minor)
 			continue
 		}
 		staging := " v0." + strings.TrimPrefix(minor, "1.") + string(patch[1]) + "\n"
 		for line := range strings.Lines(string(mod)) {
 			if strings.Contains(line, "=>") && !strings.HasSuffix(line, staging) {
-				t.Errorf("%s replaces by another version: %s", minor, line)
+				t.Errorf("directory %s has a replacement with another version: %s", minor, line)
 			}
 		}
 	}
@@ -86,13 +87,13 @@ func TestAPayloadHoldsAProgramInSeveralVersions(t *testing.T) {
 	}
 	want := map[string]int{payload.NameDaemon + " 1.0.0": 1, payload.NameKubelet + " v1.2.3": 1, payload.NameKubelet + " v1.1.9": 1}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the payload holds something else:\n%s", diff)
+		t.Errorf("the payload's content differs:\n%s", diff)
 	}
 	if len(m.Blobs()) != 3 || m.Files[1].Version != "v1.2.3" {
-		t.Errorf("the newest is not first, or two versions are one: %v", m.Files)
+		t.Errorf("the newest version is not first, or two versions have the same file: %v", m.Files)
 	}
-	// what both payloads have is the same
+	// Both payloads must have the same common files.
 	if diff := cmp.Diff(one.Files, m.Files[:2]); diff != "" {
-		t.Errorf("what is common differs:\n%s", diff)
+		t.Errorf("the common files differ:\n%s", diff)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
-// tree returns the components of a small source tree: its own program, and a foreign program that a nested module
-// pins.
+// tree returns the components of a small source tree: one program of the tree itself, and one program that a nested
+// module pins.
 func tree() []component {
 	return []component{
 		{Name: payload.NameDaemon, Dir: ".", Package: "./cmd/hello", Stamp: stampDaemon},
@@ -26,7 +26,7 @@ func tree() []component {
 	}
 }
 
-// program is as much of a Windows program as is looked at.
+// program returns the header of a Windows program, which is all that the tool reads.
 func program(machine uint16) []byte {
 	b := make([]byte, 0x40, 0x200)
 	copy(b, "MZ")
@@ -34,7 +34,7 @@ func program(machine uint16) []byte {
 	b = append(b, "PE\x00\x00"...)
 	b = binary.LittleEndian.AppendUint16(b, machine)
 	b = append(b, make([]byte, 16)...)
-	b = binary.LittleEndian.AppendUint16(b, 0x22) // executable, large addresses
+	b = binary.LittleEndian.AppendUint16(b, 0x22) // flags: executable, large address aware
 	return append(b, make([]byte, 0x100)...)
 }
 
@@ -61,7 +61,7 @@ func fill(t *testing.T, o options) (payload.Manifest, string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = assembly.Copy(o.Out, t.TempDir()); err != nil { // which verifies it
+	if _, err = assembly.Copy(o.Out, t.TempDir()); err != nil { // Copy verifies the payload
 		t.Error(err)
 	}
 	return d.Manifest(), stdout.String(), nil
@@ -90,7 +90,7 @@ func TestPayloadIsBuiltTakenAndFoundLacking(t *testing.T) {
 		{payload.NameCSIProxy, "v1.2.1", "supplied"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the payload holds something else:\n%s", diff)
+		t.Errorf("the payload's content differs:\n%s", diff)
 	}
 	if len(m.Missing) != len(payload.Parts())-len(want) {
 		t.Errorf("%d parts are missing", len(m.Missing))
@@ -108,7 +108,7 @@ func TestPayloadIsBuiltTakenAndFoundLacking(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Contains(content, []byte(words)) {
-			t.Errorf("%s does not know its version", name)
+			t.Errorf("program %s does not contain its version", name)
 		}
 	}
 	notices, err := os.ReadFile(filepath.Join(out, noticesName))
@@ -122,7 +122,7 @@ func TestPayloadIsBuiltTakenAndFoundLacking(t *testing.T) {
 	}
 }
 
-// The same source gives the same bytes, so that an unchanged binary is not sent to any node again.
+// The same source must give the same bytes, so that nodes don't download an unchanged program again.
 func TestPayloadIsReproducible(t *testing.T) {
 	t.Parallel()
 	first, _, err := fill(t, options{Version: "1.0.0", Components: tree()})
@@ -148,7 +148,7 @@ func TestWhatIsSuppliedIsNotBuilt(t *testing.T) {
 	}
 	if f, _ := m.Named(payload.NameKubelet); f.Source != "supplied" ||
 		strings.Contains(printed, "building kubelet.exe") {
-		t.Errorf("kubelet.exe is %q:\n%s", f.Source, printed)
+		t.Errorf("the source of kubelet.exe is %q:\n%s", f.Source, printed)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestPayloadRefuses(t *testing.T) {
 			place(t, filepath.Join(supplied, c.name), c.content)
 			_, printed, err := fill(t, options{Supplied: supplied, Version: "1.0.0", Components: c.components})
 			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("answered %v, want %q\n%s", err, c.says, printed)
+				t.Errorf("the error is %v, want %q\n%s", err, c.says, printed)
 			}
 		})
 	}
@@ -196,7 +196,7 @@ func TestCommandLineIsUnderstood(t *testing.T) {
 		"a supplied directory that is not": {"--supplied", filepath.Join("testdata", "nowhere")},
 	} {
 		if err := command(t.Context(), args, new(bytes.Buffer), new(bytes.Buffer)); err == nil {
-			t.Errorf("%s is taken", name)
+			t.Errorf("the file %s was accepted, but it must be refused", name)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func TestEveryBuiltComponentIsAPart(t *testing.T) {
 	seen, from := map[string]bool{}, map[string]bool{}
 	for _, c := range components(minors) {
 		if part, known := payload.PartNamed(c.Name); !known || seen[c.Name] && !part.Skewed || from[c.Name+c.Dir] {
-			t.Errorf("%s is no part, or is built twice", c.Name)
+			t.Errorf("component %s is not a part of the payload, or it is built twice", c.Name)
 		}
 		seen[c.Name], from[c.Name+c.Dir] = true, true
 		mod, err := os.ReadFile(filepath.Join("..", "..", c.Dir, "go.mod"))
@@ -221,12 +221,12 @@ func TestEveryBuiltComponentIsAPart(t *testing.T) {
 			t.Errorf("%s/go.mod does not name the tool %s", c.Dir, c.Package)
 		}
 		if strings.Contains(linkerFlags(c.Stamp(pinned{Version: "v1.36.3"})), " v1.36.3 ") {
-			t.Errorf("a version of %s stands alone in the linker's flags", c.Name)
+			t.Errorf("the linker flags of %s contain the version outside a variable", c.Name)
 		}
 	}
 	for _, p := range payload.Parts() {
 		if p.Required && !seen[p.Name] {
-			t.Errorf("%s is required and not built", p.Name)
+			t.Errorf("the required part %s is not built", p.Name)
 		}
 	}
 }

@@ -24,14 +24,14 @@ func suppliedParts(dir string) (map[string]bool, error) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("looking at what is supplied: %w", err)
+		return nil, fmt.Errorf("listing the supplied programs: %w", err)
 	}
 	for _, e := range entries {
 		if !strings.EqualFold(filepath.Ext(e.Name()), ".exe") {
 			continue
 		}
 		if _, known := payload.PartNamed(e.Name()); !known {
-			return nil, fmt.Errorf("looking at what is supplied: %s is not the name of a part", e.Name())
+			return nil, fmt.Errorf("listing the supplied programs: %s is not the name of a part", e.Name())
 		}
 		names[e.Name()] = true
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// dashboard is what is looked at in one.
+// dashboard contains the fields of the dashboard's JSON that the tests read.
 type dashboard struct {
 	Templating struct {
 		List []struct{ Name, Type, Query string }
@@ -46,10 +46,10 @@ func theDashboard(t *testing.T) dashboard {
 	return d
 }
 
-// labelValues is a query of a variable.
+// labelValues matches the query of a dashboard variable.
 var labelValues = regexp.MustCompile(`^label_values\((.*), ([a-z_]+)\)$`)
 
-// queries are all queries of rules and dashboard, by where they stand.
+// queries returns all queries of the rules and the dashboard, by their place.
 func queries(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -73,14 +73,14 @@ func queries(t *testing.T) map[string]string {
 		}
 		query := labelValues.FindStringSubmatch(variable.Query)
 		if query == nil {
-			t.Fatalf("the variable %s asks %q", variable.Name, variable.Query)
+			t.Fatalf("the variable %s has the query %q", variable.Name, variable.Query)
 		}
 		all["dashboard variable "+variable.Name] = query[1]
 	}
 	return all
 }
 
-// asked are the metrics that queries read, by where one does.
+// asked returns the metrics that the queries read, each with the place of one query.
 func asked(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -101,9 +101,8 @@ func asked(t *testing.T) map[string]string {
 	return all
 }
 
-// Every query parses and asks only for metrics that the reference page has, and that the source of
-// what exports them names: of the operator and the daemon, of the exporter that is built into the
-// payload, and of kubelet.
+// Every query must parse. It may read only metrics that docs/reference/metrics.md explains and that the source of an
+// exporting program contains: the operator and the daemon, the exporter in the payload, and kubelet.
 func TestA71_QueriesParseAndAskOnlyForMetricsThatAreExported(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "metrics.md"))
@@ -117,12 +116,12 @@ func TestA71_QueriesParseAndAskOnlyForMetricsThatAreExported(t *testing.T) {
 	maps.Copy(kubelet, literals(t, filepath.Join(kubernetes, "cmd", "kubelet")))
 	library := literals(t, filepath.Join(module(t, ".", "sigs.k8s.io/controller-runtime"), "pkg", "metrics"))
 	exporter := exported(t)
-	others := []string{"up", "kube_pod_container_info", "kube_pod_info"} // of Prometheus and kube-state-metrics
+	others := []string{"up", "kube_pod_container_info", "kube_pod_info"} // metrics of Prometheus and kube-state-metrics
 	recorded, _ := groups(t, "rules.yaml")
 	for _, r := range recorded {
 		others = append(others, r.Record)
 	}
-	// Newer exporters have it among the memory metrics; the rule takes either.
+	// Newer exporters have this metric among the memory metrics. The rule accepts both.
 	newer := []string{"windows_memory_physical_total_bytes"}
 	names := asked(t)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -139,15 +138,16 @@ func TestA71_QueriesParseAndAskOnlyForMetricsThatAreExported(t *testing.T) {
 			exists = kubelet[rest]
 		}
 		if !exists {
-			t.Errorf("%s asks for %s, which nothing exports or docs/reference/metrics.md lacks", names[name], name)
+			t.Errorf("%s reads %s, which no program exports, or which docs/reference/metrics.md lacks", names[name],
+				name)
 		}
 	}
 	if len(names) < 25 {
-		t.Errorf("the queries ask for %d metrics only", len(names))
+		t.Errorf("the queries read only %d metrics", len(names))
 	}
 }
 
-// The lab's stand-in of the exporter serves no metric that the exporter lacks.
+// Every metric of the lab's stand-in for the exporter must also be a metric of the real exporter.
 func TestA37_TheLabsExporterHasTheNamesOfTheRealOne(t *testing.T) {
 	t.Parallel()
 	exporter, served := exported(t), 0
@@ -157,15 +157,16 @@ func TestA37_TheLabsExporterHasTheNamesOfTheRealOne(t *testing.T) {
 		}
 		served++
 		if !exporter[name] {
-			t.Errorf("no collector that nodes switch on has %s", name)
+			t.Errorf("no collector that is enabled on nodes has the metric %s", name)
 		}
 	}
 	if served < 14 {
-		t.Errorf("the stand-in serves %d metrics only", served)
+		t.Errorf("the stand-in serves only %d metrics", served)
 	}
 }
 
-// OpenShift's console draws rows of these kinds of panels, and Grafana takes them over.
+// OpenShift's console can draw only these kinds of panels in rows. The Grafana dashboard is generated from the same
+// panels.
 func TestA71_TheDashboardHasWhatBothOfItsReadersDraw(t *testing.T) {
 	t.Parallel()
 	ids := map[int]bool{}
@@ -183,7 +184,7 @@ func TestA71_TheDashboardHasWhatBothOfItsReadersDraw(t *testing.T) {
 	}
 }
 
-// module is where the source of a module is that another of this repository pins.
+// module returns the source directory of a module that another module of this repository pins.
 func module(t *testing.T, of, path string) string {
 	t.Helper()
 	run := func(args ...string) []byte {
@@ -205,7 +206,7 @@ func module(t *testing.T, of, path string) string {
 
 var literal = regexp.MustCompile(`"([a-z][a-z0-9_]+)"`)
 
-// literals are the words in quotes in the source of a directory.
+// literals returns all quoted words in the Go source of a directory.
 func literals(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -225,7 +226,7 @@ func literals(t *testing.T, dir string) map[string]bool {
 	return all
 }
 
-// exported are the metrics of the collectors that nodes switch on.
+// exported returns the metrics of the collectors that are enabled on nodes.
 func exported(t *testing.T) map[string]bool {
 	t.Helper()
 	rendered, err := os.ReadFile(filepath.Join(root, "internal", "blueprint", "exporter.go"))

@@ -15,13 +15,13 @@ import (
 
 const root = "../.."
 
-// rule is a rule of a PrometheusRule.
+// rule is one rule of a PrometheusRule.
 type rule struct {
 	Record, Alert, Expr string
 	Annotations         map[string]string
 }
 
-// groups reads the rules of a manifest, as an object and as promtool reads them.
+// groups reads the rules of a manifest. It also returns their text in the form that promtool reads.
 func groups(t *testing.T, file string) (rules []rule, text []byte) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(root, "config", "monitoring", file))
@@ -62,7 +62,8 @@ func TestA70_EachAlertFiresAndFallsSilent(t *testing.T) {
 	}
 }
 
-// The metrics of one node can't remove alerts or records of other nodes or of the operator.
+// An attacker who controls the metrics of one node must not be able to hide alerts or records of other nodes or of the
+// operator. Therefore, every query must select a job.
 func TestA53_AHostileNodeEndsNoAlertOrRecordAndHasNoneOfOthers(t *testing.T) {
 	t.Parallel()
 	promtool(t, "hostile_test.yaml")
@@ -77,19 +78,19 @@ func TestA53_AHostileNodeEndsNoAlertOrRecordAndHasNoneOfOthers(t *testing.T) {
 				if !slices.ContainsFunc(selector, func(m *labels.Matcher) bool {
 					return m.Name == "job" && m.Type == labels.MatchEqual
 				}) {
-					t.Errorf("%s%s takes %v of every job", r.Alert, r.Record, selector)
+					t.Errorf("rule %s%s reads %v of every job", r.Alert, r.Record, selector)
 				}
 			}
 		}
 	}
 }
 
-// promtool checks all rules, runs a file of tests of them, and gives its content.
+// promtool checks all rules with promtool, runs a file of rule tests, and returns the file's content.
 func promtool(t *testing.T, file string) string {
 	t.Helper()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "promtool")
-	// The flags of the lab's Prometheus, whose packages are compiled already.
+	// The flags are the same as for the lab's Prometheus, so that its compiled packages are used.
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-gcflags=all=-dwarf=false", "-tags",
 		"remove_all_sd", "-o", program, "github.com/prometheus/prometheus/cmd/promtool")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -119,7 +120,7 @@ func promtool(t *testing.T, file string) string {
 	return string(tests)
 }
 
-// Every alert has a section of the runbook page, which ends in a command.
+// Every alert must have a section on the runbook page, and the section must end with a command.
 func TestA70_EachAlertNamesItsObjectAndHasARunbook(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, "docs", "alerts.md"))
@@ -136,10 +137,10 @@ func TestA70_EachAlertNamesItsObjectAndHasARunbook(t *testing.T) {
 			t.Errorf("docs/alerts.md has no section %s that ends in a command", alert.Alert)
 		}
 		if !strings.HasSuffix(alert.Annotations["runbook_url"], "/docs/alerts.md#"+strings.ToLower(alert.Alert)) {
-			t.Errorf("%s: runbook_url is %q", alert.Alert, alert.Annotations["runbook_url"])
+			t.Errorf("alert %s has the runbook_url %q", alert.Alert, alert.Annotations["runbook_url"])
 		}
 		if alert.Annotations["summary"] == "" || alert.Annotations["description"] == "" {
-			t.Errorf("%s lacks a summary or a description", alert.Alert)
+			t.Errorf("alert %s lacks a summary or a description", alert.Alert)
 		}
 	}
 	if sections := strings.Count(string(page), "\n## "); sections != len(alerts) {

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// relabelings returns the relabelings of the operator's monitor, as Prometheus parses them.
+// relabelings returns the relabelings of the operator's ServiceMonitor, as Prometheus parses them.
 func relabelings(t *testing.T) []*relabel.Config {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(root, "config", "monitoring", "operator.yaml"))
@@ -28,7 +28,7 @@ func relabelings(t *testing.T) []*relabel.Config {
 		}
 	}
 	if err = yaml.Unmarshal(content, &monitor); err != nil || len(monitor.Spec.Endpoints) != 1 {
-		t.Fatalf("%d endpoints: %v", len(monitor.Spec.Endpoints), err)
+		t.Fatalf("the ServiceMonitor has %d endpoints: %v", len(monitor.Spec.Endpoints), err)
 	}
 	var all []*relabel.Config
 	for _, r := range monitor.Spec.Endpoints[0].Relabelings {
@@ -45,8 +45,9 @@ func relabelings(t *testing.T) []*relabel.Config {
 	return all
 }
 
-// A kubelet may create a mirror pod that the Service of the operator's metrics selects, and be asked for its metrics
-// with Prometheus' token. Its labels are what Prometheus has of a pod for each role that finds endpoints.
+// An attacker's kubelet can create a mirror pod that the Service of the operator's metrics selects. Prometheus must not
+// scrape this pod, because it would send its token. The labels in this test are those that Prometheus has for a pod,
+// for each role that finds endpoints.
 func TestA53_PrometheusShowsItsTokenToThePodOfTheDeploymentOnly(t *testing.T) {
 	t.Parallel()
 	configs := relabelings(t)
@@ -72,7 +73,7 @@ func TestA53_PrometheusShowsItsTokenToThePodOfTheDeploymentOnly(t *testing.T) {
 			}
 			target := labels.NewBuilder(labels.FromMap(found))
 			if got := relabel.ProcessBuilder(target, configs...); got != test.want {
-				t.Errorf("%s, found by its %s: scraped: %t", name, role, got)
+				t.Errorf("%s, found through its %s, is scraped: %t", name, role, got)
 			}
 		}
 	}

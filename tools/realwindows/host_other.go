@@ -9,5 +9,5 @@ import (
 
 // thisMachine returns an error, because this machine doesn't run Windows.
 func thisMachine(context.Context) (host, error) {
-	return nil, errors.New("this machine has no Windows: take a simulated host, --simulated")
+	return nil, errors.New("this machine doesn't run Windows: use a simulated host with --simulated")
 }

@@ -74,5 +74,5 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	case "summary":
 		return summarise(out, o.results)
 	}
-	return fmt.Errorf("%q is none of test, run and summary", args[0])
+	return fmt.Errorf("the command %q is unknown; the commands are test, run and summary", args[0])
 }

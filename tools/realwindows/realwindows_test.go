@@ -15,10 +15,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// The whole run of the workflow, with a simulated host in the place of the runner.
+// This test makes the whole run of the workflow, with a simulated host instead of the runner.
 func TestA90_TheRunOfTheWorkflowIsTriedOnASimulatedHost(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it starts a control plane")
+		t.Skip("skipped with -short, because this test starts a control plane")
 	}
 	t.Parallel()
 	dir := t.TempDir()
@@ -53,17 +53,18 @@ func TestA90_TheRunOfTheWorkflowIsTriedOnASimulatedHost(t *testing.T) {
 	}
 	for _, row := range []string{"| A39 ", "| H01 ", "| " + stepPod} {
 		if _, rest, found := strings.Cut(page.String(), row); !found || !strings.Contains(strings.SplitN(rest, "\n", 2)[0], "| can't be shown | no container starts") {
-			t.Errorf("%s does not say that no container starts", row)
+			t.Errorf("the reason of %s does not contain that no container starts", row)
 		}
 	}
 	for _, pattern := range []string{"first-hour-*.tar.gz", "before.json", "after.json", "differences.txt", "operator.log", "index.html"} {
 		if found, err := filepath.Glob(filepath.Join(dir, pattern)); err != nil || len(found) != 1 {
-			t.Errorf("the evidence has %v for %s: %v", found, pattern, err)
+			t.Errorf("the evidence has the files %v for %s: %v", found, pattern, err)
 		}
 	}
 }
 
-// A remaining object on a host, by name or by content, is a difference. Logs and services of a logon are not.
+// If the operator leaves an object on a host, or changes it, the comparison must report a difference. Logs and services
+// of a logon must not be reported.
 func TestA90_WhatAHostKeepsIsADifference(t *testing.T) {
 	t.Parallel()
 	m, err := sim.New(sim.Options{})
@@ -95,7 +96,7 @@ func TestA90_WhatAHostKeepsIsADifference(t *testing.T) {
 	}
 	for _, not := range []string{`c:\var\log`, `c:\etc`} {
 		if strings.Contains(got, not) {
-			t.Errorf("the differences have %s:\n%s", not, got)
+			t.Errorf("the differences contain %s:\n%s", not, got)
 		}
 	}
 }
@@ -113,7 +114,7 @@ func TestA90_EachTestThatFailedOnTheMachineHasARow(t *testing.T) {
 	tests := &table{path: filepath.Join(dir, testRows), out: &bytes.Buffer{}}
 	tests.addTests(strings.NewReader(printed))
 	if tests.err() == nil || len(tests.Rows) != 4 {
-		t.Errorf("rows: %+v", tests.Rows)
+		t.Errorf("the rows are %+v", tests.Rows)
 	}
 	var page bytes.Buffer
 	if err := summarise(&page, dir); err != nil {
@@ -138,7 +139,7 @@ func TestA90_AReadOfTheTestsOnThisMachineHasARowForThePackage(t *testing.T) {
 	}
 }
 
-// A reboot would end the job of a runner.
+// All rows must be tested except the reboot, which would end the runner's job.
 func TestA90_EveryRowIsTriedButTheReboot(t *testing.T) {
 	t.Parallel()
 	rows, err := rowsToTry()
@@ -146,11 +147,11 @@ func TestA90_EveryRowIsTriedButTheReboot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if slices.Contains(rows, "A30") || !slices.Contains(rows, "A22") || !slices.Contains(rows, "H01") || len(rows) < 80 {
-		t.Errorf("rows: %v", rows)
+		t.Errorf("the rows to try are %v", rows)
 	}
 }
 
-// write makes a file of the operator's or of others.
+// write writes a file on a host.
 func write(h host, path string) error {
 	files := h.windows().Files
 	if err := files.MkdirAll(path[:strings.LastIndexByte(path, '\\')], winos.AccessInherit); err != nil {

@@ -199,7 +199,7 @@ func (v *visit) list(ctx context.Context) (err error) {
 	}
 	const rowsFailed = 2 // each failure is in its own row
 	if code != 0 && code != rowsFailed {
-		return fmt.Errorf("it ended with the exit code %d", code)
+		return fmt.Errorf("wmco-e2e ended with the exit code %d", code)
 	}
 	return nil
 }
@@ -347,7 +347,7 @@ func (v *visit) compare(ctx context.Context) error {
 	text := strings.Join(left, "\n")
 	writeErr := keep(v.results, "differences.txt", []byte(text))
 	if len(left) > 0 {
-		return fmt.Errorf("%d things differ, see differences.txt: %s", len(left), text)
+		return fmt.Errorf("there are %d differences, see differences.txt: %s", len(left), text)
 	}
 	return errors.Join(err, writeErr)
 }

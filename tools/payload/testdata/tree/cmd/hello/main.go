@@ -1,4 +1,4 @@
-// Command hello stands for the daemon.
+// Command hello represents the daemon.
 package main
 
 var version = "not stamped"

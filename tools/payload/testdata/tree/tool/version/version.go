@@ -1,5 +1,5 @@
-// Package version is where a foreign program keeps its version.
+// Package version contains the version of a third-party program.
 package version
 
-// Version is stamped.
+// Version is set by the linker.
 var Version = "not stamped"

@@ -1,4 +1,4 @@
-// Command tool stands for a foreign program.
+// Command tool represents a third-party program.
 package main
 
 import "example.org/tool/version"
