@@ -117,7 +117,7 @@ func (p *retrying) RoundTrip(request *http.Request) (answer *http.Response, err 
 			}
 			if !told && limit > 0 {
 				told = true
-				p.say("the API server does not answer, waiting for it: %v", err)
+				p.say("the API server does not answer; waiting for it: %v", err)
 			}
 			return false, nil
 		})

@@ -329,7 +329,8 @@ func (c *command) attach(evidence *kubectlwindows.Evidence, report Report) error
 		_, _ = fmt.Fprintf(c.Out, "evidence: %s; look through it before you give it away\n", evidence.Name())
 	}
 	if missing > 0 {
-		_, _ = fmt.Fprintf(c.ErrOut, "%d parts of the evidence are missing: its index.html says which, and why\n",
+		_, _ = fmt.Fprintf(c.ErrOut,
+			"%d parts of the evidence are missing: index.html in the archive lists them with the reasons\n",
 			missing)
 	}
 	return err

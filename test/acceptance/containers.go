@@ -20,7 +20,7 @@ type workload struct {
 	pods map[string]*corev1.Pod
 }
 
-// workloadsWork is A39.
+// workloadsWork tests row A39: a web server on Windows and one on Linux reach each other in every way.
 func workloadsWork(ctx context.Context, r *run) error {
 	if _, err := r.targets(ctx); err != nil {
 		return err

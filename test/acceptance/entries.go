@@ -17,7 +17,7 @@ func entriesOfTrouble() map[string]trial {
 		"A08": {stage: stageDisrupt, disrupts: []Disruption{DisruptEntries}, try: unreachableHosts,
 			shows: "an address where nothing answers, and a name that does not resolve"},
 		"A10": {stage: stageDisrupt, disrupts: []Disruption{DisruptEntries}, try: malformedEntries,
-			shows: "entries without =, without a user, and with a key that is no address"},
+			shows: "entries without =, entries without a user, and an entry whose key is not an address"},
 	}
 }
 
@@ -29,7 +29,8 @@ const (
 	someone      = "username=Administrator"
 )
 
-// unreachableHosts is A08.
+// unreachableHosts tests row A08: it lists an unreachable address and a name that does not resolve. Each must have its
+// reason, code and fix within a minute.
 func unreachableHosts(ctx context.Context, r *run) error {
 	want := map[string]contract.Reason{unreachable: contract.ReasonUnreachable,
 		unresolvable: contract.ReasonAddressUnresolvable}
@@ -55,7 +56,7 @@ func unreachableHosts(ctx context.Context, r *run) error {
 	return errors.Join(problems...)
 }
 
-// malformedEntries is A10.
+// malformedEntries tests row A10: the operator must reject each malformed entry with a reason.
 func malformedEntries(ctx context.Context, r *run) error {
 	bad := map[string]string{"wmco-e2e-without-equals.invalid": "Administrator",
 		"wmco-e2e-without-user.invalid": "username=", "wmco_e2e_is_no_address": someone}

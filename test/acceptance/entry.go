@@ -74,7 +74,7 @@ func taken(r *run, list *corev1.ConfigMap, marks map[string]mark, key string) er
 	for other, settings := range inventory.Values(list) {
 		mine := other == key && marks[key] == mark{Run: r.id, Settings: settings}
 		if strings.EqualFold(other, key) && !mine {
-			return cannot("host %s is listed already, by somebody else: it is not touched", key)
+			return cannot("host %s is already in windows-instances, by another user: it is not touched", key)
 		}
 	}
 	return nil

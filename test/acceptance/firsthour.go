@@ -44,8 +44,8 @@ type question struct {
 
 // Reasons why only people can test a line.
 const (
-	byHand   = "test it by hand: the page says how"
-	asItGoes = "test it by hand: the host is not a node at that time, so no pod runs there"
+	byHand   = "by hand: the page says how"
+	asItGoes = "by hand: the host is not a node at that time, so no pod runs there"
 )
 
 // questions returns how to test each line of docs/first-run.md.
@@ -113,7 +113,7 @@ func (q question) trial(number string, commands []string) trial {
 			script = q.script(commands)
 		}
 		if len(r.nodes) == 0 {
-			return cannot("no host joined, and nodes of others are not touched")
+			return cannot("no host joined in this run, and the run does not touch other nodes")
 		}
 		var problems []error
 		for _, mine := range r.nodes {
@@ -153,7 +153,7 @@ func (h hour) put(ctx context.Context, q question, number, name, script string) 
 		}
 	}
 	if q.judge == nil {
-		return cannot("what is right depends on the host: compare its answer, trials/%s-%s.txt, with the page",
+		return cannot("the right answer depends on the host: compare trials/%s-%s.txt in the archive with the page",
 			number, name)
 	}
 	return q.judge(h, ctx, n, answer)
@@ -179,7 +179,7 @@ func ofText(judge func(string) error) func(hour, context.Context, *corev1.Node, 
 func shownBy(row string) func(hour, context.Context, *corev1.Node, string) error {
 	return func(h hour, _ context.Context, _ *corev1.Node, _ string) error {
 		if !h.shown[row] {
-			return cannot("it is what %s shows, which was not shown", row)
+			return cannot("row %s covers this line, and this row was not shown", row)
 		}
 		return nil
 	}
@@ -187,7 +187,7 @@ func shownBy(row string) func(hour, context.Context, *corev1.Node, string) error
 
 func (hour) onServer2025(_ context.Context, n *corev1.Node) error {
 	if is := n.Labels[contract.BuildLabel]; !strings.HasSuffix(is, "26100") {
-		return cannot("it is about Windows Server 2025, and the node has build %s", is)
+		return cannot("the line is about Windows Server 2025, but the node has build %s", is)
 	}
 	return nil
 }
@@ -231,7 +231,8 @@ func oneRoute(answer string) error {
 	if lines := slices.DeleteFunc(strings.Split(answer, "\n"), func(line string) bool {
 		return strings.TrimSpace(line) == ""
 	}); len(lines) != 3 {
-		return wrongf("there is not one default route: set spec.nodeIP of the WindowsInstance: %s", brief(answer))
+		return wrongf("there must be exactly one default route: set spec.nodeIP of the WindowsInstance: %s",
+			brief(answer))
 	}
 	return nil
 }
@@ -257,7 +258,7 @@ func oneProcessEach(answer string) error {
 func anotherProcess(answer string) error {
 	ids := number.FindAllStringSubmatch(answer, -1)
 	if len(ids) != 2 || ids[0][1] == ids[1][1] {
-		return wrongf("there is not one process before, and another after: %s", brief(answer))
+		return wrongf("there must be one process before and a different one after: %s", brief(answer))
 	}
 	return nil
 }
@@ -265,7 +266,7 @@ func anotherProcess(answer string) error {
 // oneIsThere checks line H10.
 func oneIsThere(answer string) error {
 	if match := number.FindAllStringSubmatch(answer, -1); len(match) != 1 || match[0][1] != "1" {
-		return wrongf("there is not one process: %s", brief(answer))
+		return wrongf("there must be exactly one process: %s", brief(answer))
 	}
 	return nil
 }
@@ -281,7 +282,7 @@ func metadataAnswers(answer string) error {
 // flannelsNetwork checks line H22.
 func flannelsNetwork(answer string) error {
 	if len(flannelNetwork.FindAllString(answer, -1)) != 1 {
-		return wrongf("there is not one overlay network of flannel's: %s", brief(answer))
+		return wrongf("there must be exactly one overlay network of flannel: %s", brief(answer))
 	}
 	return nil
 }
@@ -290,7 +291,7 @@ func flannelsNetwork(answer string) error {
 func (h hour) noPodHasIt(ctx context.Context, n *corev1.Node, answer string) error {
 	address := strings.TrimSpace(answer)
 	if address == "" {
-		return cannot("the node has no VIPEndpoint: its network needs none")
+		return cannot("the node has no VIPEndpoint, because its network needs none")
 	}
 	pods, err := podsOn(ctx, h.clients, n.Name)
 	if err != nil {
@@ -308,7 +309,7 @@ func (h hour) noPodHasIt(ctx context.Context, n *corev1.Node, answer string) err
 // ID stays the same without a boot.
 func (h hour) bootIsNamed(ctx context.Context, n *corev1.Node, _ string) error {
 	if !h.shown["A30"] {
-		return cannot("A30, which boots the host, was not shown")
+		return cannot("row A30, which reboots the host, was not shown")
 	}
 	again, err := h.node(ctx, n.Name)
 	if err != nil {
@@ -316,7 +317,7 @@ func (h hour) bootIsNamed(ctx context.Context, n *corev1.Node, _ string) error {
 	}
 	name, now := n.Annotations[contract.BootIDAnnotation], again.Annotations[contract.BootIDAnnotation]
 	if name == "" || name != now {
-		return wrongf("the boot has the name %q, and then %q, without a boot between", name, now)
+		return wrongf("the boot ID was %q and is %q, although the host has not rebooted", name, now)
 	}
 	return nil
 }

@@ -24,18 +24,18 @@ import (
 func joining() map[string]trial {
 	return map[string]trial{
 		"A01": {stage: stageLook, try: saysWhatIsMissing,
-			shows: "that a missing key is named, as long as there is none"},
+			shows: "that the operator reports a missing key, if the key does not exist yet"},
 		"A02": {stage: stageJoin, try: join, readiness: []string{extendWorker},
-			shows: "that the hosts it was given become nodes"},
+			shows: "that the given hosts become nodes"},
 		"A04": {stage: stageNodes, try: nodesAreWhole, readiness: []string{extendWorker, coreScheduling}},
 		"A05": {stage: stageNodes, try: annotationsAreRight},
 		"A07": {stage: stageNodes, try: requestsWereApproved,
-			shows: "that requests of the hosts that joined were approved by the operator's rules"},
+			shows: "that the operator's rules approved the requests of the hosts that joined"},
 		"A20": {stage: stageNodes, try: upgradeableAfterwards},
 	}
 }
 
-// saysWhatIsMissing is A01.
+// saysWhatIsMissing tests row A01: without a private key, the condition Available must name the missing Secret.
 func saysWhatIsMissing(ctx context.Context, r *run) error {
 	var c *metav1.Condition
 	if err := r.await(ctx, r.Timeout, "the operator saying whether it is available",
@@ -51,7 +51,7 @@ func saysWhatIsMissing(ctx context.Context, r *run) error {
 	}
 	switch {
 	case c.Status == metav1.ConditionTrue:
-		return cannot("the private key is there already; the operator is available with it")
+		return cannot("the private key already exists, so the operator is available")
 	case c.Reason != string(contract.ReasonPrivateKeyMissing):
 		return fmt.Errorf("the operator is not available: %s: %s", c.Reason, c.Message)
 	case !strings.Contains(c.Message, contract.PrivateKeySecret):
@@ -72,7 +72,7 @@ func (r *run) config(ctx context.Context) (*v1alpha1.WindowsMachineConfig, error
 // join tests row A02: it lists the hosts, and waits until each is a node.
 func join(ctx context.Context, r *run) error {
 	if len(r.Hosts) == 0 {
-		return cannot("no host was given: --host lists one")
+		return cannot("no host was given: use --host")
 	}
 	entries := map[string]string{}
 	for _, h := range r.Hosts {
@@ -81,7 +81,8 @@ func join(ctx context.Context, r *run) error {
 			return err
 		}
 		if taken != "" {
-			return cannot("host %s is the WindowsInstance %s already: it is not touched", h.Address, taken)
+			return cannot("host %s is already the WindowsInstance %s: it is not touched", h.Address,
+				taken)
 		}
 		entries[h.Address] = h.Settings
 	}
@@ -155,7 +156,7 @@ func watchUpgradeable(ctx context.Context, r *run) {
 func upgradeableAfterwards(ctx context.Context, r *run) error {
 	switch {
 	case len(r.nodes) == 0:
-		return cannot("no host joined meanwhile")
+		return cannot("no host joined in this run")
 	case r.unsafe == "":
 		return errors.New("Upgradeable was never False while hosts joined")
 	}
@@ -165,7 +166,7 @@ func upgradeableAfterwards(ctx context.Context, r *run) error {
 		return err
 	}
 	if busy != "" {
-		return cannot("host %s, which is not of this run, is in progress", busy)
+		return cannot("host %s, which does not belong to this run, is not Ready", busy)
 	}
 	return r.await(ctx, r.Timeout, "Upgradeable becoming True", func(ctx context.Context) (bool, string, error) {
 		config, err := r.config(ctx)
@@ -206,7 +207,7 @@ func (r *run) targets(ctx context.Context) ([]corev1.Node, error) {
 		return !slices.ContainsFunc(r.nodes, func(mine node) bool { return mine.Name == n.Name })
 	})
 	if len(own) == 0 {
-		return nil, cannot("no host became a node, and no node of the operator's is Ready")
+		return nil, cannot("no host became a node in this run, and no other node of the operator is Ready")
 	}
 	return own, nil
 }
@@ -220,7 +221,7 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// nodesAreWhole is A04.
+// nodesAreWhole tests row A04: each node must have all labels, taints and resources.
 func nodesAreWhole(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {
@@ -286,7 +287,7 @@ func unmarkedLinux(n *corev1.Node) error {
 	return errors.Join(problems...)
 }
 
-// annotationsAreRight is A05.
+// annotationsAreRight tests row A05: the annotations of each node must match its WindowsInstance.
 func annotationsAreRight(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {
@@ -330,10 +331,11 @@ func approvals() map[string]string {
 	return map[string]string{contract.KubeletUserPrefix: "WMCOApprove", contract.DaemonUserPrefix: "WICDAutoApproved"}
 }
 
-// requestsWereApproved is A07.
+// requestsWereApproved tests row A07: the operator must have approved the certificate requests of kubelets and daemons,
+// each with the right reason.
 func requestsWereApproved(ctx context.Context, r *run) error {
 	if len(r.nodes) == 0 {
-		return cannot("no host joined, and requests of those that joined before are deleted after an hour")
+		return cannot("no host joined in this run, and the requests of earlier hosts are deleted after an hour")
 	}
 	list := &certificatesv1.CertificateSigningRequestList{}
 	if err := r.client.List(ctx, list); err != nil {

@@ -15,11 +15,13 @@ import (
 func manifests() map[string]trial {
 	return map[string]trial{
 		"A12": {stage: stageNodes, try: manifestIsWhole,
-			shows: "that it is there, parses and is immutable; and, with --disrupt=rollout, that it is restored"},
+			shows: "that the manifest exists, can be parsed and is immutable; " +
+				"with --disrupt=rollout, also that it is restored"},
 	}
 }
 
-// manifestIsWhole is A12.
+// manifestIsWhole tests row A12: the services manifest must be valid and immutable. If the user allows it, the manifest
+// is deleted, and the operator must restore it.
 func manifestIsWhole(ctx context.Context, r *run) error {
 	config, err := r.config(ctx)
 	if err != nil {

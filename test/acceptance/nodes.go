@@ -21,11 +21,11 @@ import (
 func nodesOfOurs() map[string]trial {
 	return map[string]trial{
 		"A03": {stage: stageLook, try: machinesAreNodes, readiness: []string{extendWorker},
-			shows: "that Machines which are there are Ready nodes"},
+			shows: "that the existing Machines are Ready nodes"},
 		"A15": {stage: stageDisrupt, try: versionComesBack,
-			shows: "that a version that is removed comes back"},
+			shows: "that a removed version annotation is restored"},
 		"A30": {stage: stageDisrupt, try: reboots,
-			shows: "a reboot on request by annotation, of a host of its own"},
+			shows: "a reboot by annotation, of one of the run's own hosts"},
 		"A40": {stage: stageNodes, try: initialisedOnAzure},
 		"A61": {stage: stageNodes, try: kubeletFits,
 			shows: "the minor version that the API server has"},
@@ -48,7 +48,7 @@ func annotate(ctx context.Context, r *run, n *corev1.Node, name string, value *s
 	return r.client.Patch(ctx, n.DeepCopy(), mergePatch(patch))
 }
 
-// machinesAreNodes is A03.
+// machinesAreNodes tests row A03: each Machine with the Windows label must be a Ready node.
 func machinesAreNodes(ctx context.Context, r *run) error {
 	all, err := r.instances(ctx)
 	if err != nil {
@@ -72,10 +72,11 @@ func machinesAreNodes(ctx context.Context, r *run) error {
 	return errors.Join(problems...)
 }
 
-// versionComesBack is A15.
+// versionComesBack tests row A15: it removes the version annotation of a node. The operator must restore it, and pods
+// of DaemonSets must survive.
 func versionComesBack(ctx context.Context, r *run) error {
 	if len(r.nodes) == 0 {
-		return cannot("no host joined, and nodes of others are not touched")
+		return cannot("no host joined in this run, and the run does not touch other nodes")
 	}
 	before, err := r.node(ctx, r.nodes[0].Name)
 	if err != nil {
@@ -130,10 +131,10 @@ func podsOn(ctx context.Context, clients kubernetes.Interface, node string) ([]c
 	return list.Items, nil
 }
 
-// reboots is A30.
+// reboots tests row A30: it requests a reboot by annotation, and waits until the node is Ready with a new boot ID.
 func reboots(ctx context.Context, r *run) error {
 	if len(r.nodes) == 0 {
-		return cannot("no host joined, and nodes of others are not rebooted")
+		return cannot("no host joined in this run, and the run does not reboot other nodes")
 	}
 	before, err := r.node(ctx, r.nodes[0].Name)
 	if err != nil {
@@ -141,7 +142,7 @@ func reboots(ctx context.Context, r *run) error {
 	}
 	boot := before.Annotations[contract.BootIDAnnotation]
 	if boot == "" {
-		return wrongf("node %s does not say which boot it runs in", before.Name)
+		return wrongf("node %s has no boot ID", before.Name)
 	}
 	requested := "wmco-e2e"
 	if err = annotate(ctx, r, before, contract.RebootRequestedAnnotation, &requested); err != nil {
@@ -167,13 +168,13 @@ func reboots(ctx context.Context, r *run) error {
 		return err
 	}
 	if !cordoned {
-		r.note("the cordon was shorter than the run looks")
+		r.note("the cordon was too short for the run to see it")
 	}
-	r.note("boot %s, and now another", boot)
+	r.note("the boot ID was %s, and has changed", boot)
 	return ready(ctx, r, r.nodes[0].Host)
 }
 
-// initialisedOnAzure is A40.
+// initialisedOnAzure tests row A40: each node on Azure must be initialised, with addresses and a zone.
 func initialisedOnAzure(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {

@@ -23,7 +23,7 @@ func observing() map[string]trial {
 // maxLog is the number of bytes that are read of a log.
 const maxLog = 64 << 10
 
-// logsAreReadable is A38.
+// logsAreReadable tests row A38: the logs of each node must be readable through the API server.
 func logsAreReadable(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {
@@ -33,7 +33,8 @@ func logsAreReadable(ctx context.Context, r *run) error {
 	tried := 0
 	for _, n := range nodes {
 		if address := loopback(&n); address != "" {
-			r.note("%s has the loopback address %s, where the API server calls no kubelet", n.Name, address)
+			r.note("%s has the loopback address %s, and the API server does not connect to a kubelet there", n.Name,
+				address)
 			continue
 		}
 		tried++
@@ -52,7 +53,7 @@ func logsAreReadable(ctx context.Context, r *run) error {
 		}
 	}
 	if tried == 0 {
-		return cannot("no node has an address at which the API server calls a kubelet")
+		return cannot("no node has an address at which the API server connects to a kubelet")
 	}
 	return errors.Join(problems...)
 }

@@ -18,10 +18,11 @@ import (
 func removing() map[string]trial {
 	return map[string]trial{
 		"A32": {stage: stageLeave, try: leaveAndJoinAgain,
-			shows: "that Node and WindowsInstance go, that other entries stay, and that the host can join again"},
+			shows: "that the Node and the WindowsInstance are deleted, that other entries stay, " +
+				"and that the host can join again"},
 		"A60": {stage: stageLeave, try: plainCluster, shows: "the one network that the cluster has"},
 		"A63": {stage: stageLeave, try: anyNamespace},
-		"A76": {stage: stageLeave, try: runsHere, shows: "that it runs here"},
+		"A76": {stage: stageLeave, try: runsHere, shows: "that the program runs on this cluster"},
 	}
 }
 
@@ -40,23 +41,23 @@ func leaveAndJoinAgain(ctx context.Context, r *run) error {
 		return err
 	}
 	if len(removed) == 0 {
-		return cannot("somebody changed the entry of %s since", h.Address)
+		return cannot("someone has changed the entry of %s", h.Address)
 	}
 	if err = gone(ctx, r, removed); err != nil {
 		return err
 	}
 	if err = r.client.Get(ctx, client.ObjectKey{Name: nodeName}, &corev1.Node{}); !apierrors.IsNotFound(err) {
-		return wrongf("node %s is there after its host left: %v", nodeName, err)
+		return wrongf("node %s still exists after its host left: %v", nodeName, err)
 	}
 	after, err := othersEntries(ctx, r)
 	if err != nil {
 		return err
 	}
 	if !maps.Equal(before, after) {
-		return wrongf("entries of others changed meanwhile, or were changed by the run: %v, and before %v",
+		return wrongf("entries that do not belong to this run have changed: they are %v, and were %v",
 			slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
 	}
-	r.note("%s left, and joins again", h.Address)
+	r.note("%s left, and can join again", h.Address)
 	r.nodes = r.nodes[1:]
 	if err = listEntries(ctx, r, map[string]string{h.Address: h.Settings}); err != nil {
 		return err
@@ -78,13 +79,13 @@ func othersEntries(ctx context.Context, r *run) (map[string]string, error) {
 	return others, client.IgnoreNotFound(err)
 }
 
-// plainCluster is A60.
+// plainCluster tests row A60: on a plain cluster, hosts join and leave, and no namespace of OpenShift exists.
 func plainCluster(ctx context.Context, r *run) error {
 	if r.cluster.Kind != "Kubernetes" {
-		return cannot("this is a cluster of %s", r.cluster.Kind)
+		return cannot("the cluster is %s", r.cluster.Kind)
 	}
 	if !r.shown["A02"] || !r.shown["A32"] {
-		return cannot("it takes hosts that join (A02) and leave (A32)")
+		return cannot("this row needs hosts that join (A02) and leave (A32)")
 	}
 	namespaces := &corev1.NamespaceList{}
 	if err := r.client.List(ctx, namespaces); err != nil {
@@ -92,22 +93,22 @@ func plainCluster(ctx context.Context, r *run) error {
 	}
 	for _, n := range namespaces.Items {
 		if strings.HasPrefix(n.Name, "openshift-") && n.Name != r.Namespace {
-			return wrongf("there is a namespace %s", n.Name)
+			return wrongf("the namespace %s exists", n.Name)
 		}
 	}
 	return nil
 }
 
-// anyNamespace is A63.
+// anyNamespace tests row A63: hosts join with an operator that does not run in its default namespace.
 func anyNamespace(_ context.Context, r *run) error {
 	switch {
 	case r.Namespace == contract.OperatorNamespace:
-		return cannot("the operator is in the namespace that it has by default")
+		return cannot("the operator runs in its default namespace")
 	case !r.shown["A02"]:
 		return cannot("no host joined")
 	}
 	return nil
 }
 
-// runsHere tests row A76, "the program runs on a user's cluster": if the row has a result, it holds.
+// runsHere tests row A76: the program runs against a user's cluster. It needs no check.
 func runsHere(context.Context, *run) error { return nil }

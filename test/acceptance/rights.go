@@ -22,7 +22,7 @@ import (
 func rights() map[string]trial {
 	return map[string]trial{
 		"A34": {stage: stageNodes, try: daemonIsKeptToItsNode,
-			shows: "what a daemon may, by impersonation and as dry runs"},
+			shows: "the rights of a daemon, by impersonation and with dry runs"},
 		"A35": {stage: stageLeave, try: noSecretIsToldByObjects,
 			shows: "that no private key is in statuses, annotations and events"},
 		"A36": {stage: stageLook, try: operatorIsConfined,
@@ -30,7 +30,8 @@ func rights() map[string]trial {
 	}
 }
 
-// daemonIsKeptToItsNode is A34.
+// daemonIsKeptToItsNode tests row A34: it impersonates a daemon. The API server must refuse every access beyond the
+// daemon's own Node.
 func daemonIsKeptToItsNode(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {
@@ -43,7 +44,7 @@ func daemonIsKeptToItsNode(ctx context.Context, r *run) error {
 		return err
 	}
 	if !answer.Status.Allowed {
-		return cannot("it takes the right to impersonate users")
+		return cannot("this row needs the right to impersonate users")
 	}
 	own := nodes[0]
 	config := rest.CopyConfig(r.Config)
@@ -91,7 +92,7 @@ func daemonIsKeptToItsNode(ctx context.Context, r *run) error {
 	refused("listing Secrets", daemon.List(ctx, &corev1.SecretList{}, client.Limit(1)))
 	refused("listing ConfigMaps", daemon.List(ctx, &corev1.ConfigMapList{}, client.Limit(1)))
 	refused("listing pods", daemon.List(ctx, &corev1.PodList{}, client.Limit(1)))
-	r.note("%d attempts in the name of the daemon of %s, one that must succeed", tried+1, own.Name)
+	r.note("%d requests were made as the daemon of %s; one of them had to succeed", tried+1, own.Name)
 	return errors.Join(problems...)
 }
 
@@ -117,7 +118,7 @@ func otherNode(ctx context.Context, r *run, own string) (string, error) {
 	return "", err
 }
 
-// noSecretIsToldByObjects is A35.
+// noSecretIsToldByObjects tests row A35: no private key may be in WindowsInstances, events and annotations.
 func noSecretIsToldByObjects(ctx context.Context, r *run) error {
 	instances, events, nodes := &v1alpha1.WindowsInstanceList{}, &corev1.EventList{}, &corev1.NodeList{}
 	if err := errors.Join(r.client.List(ctx, instances, client.InNamespace(r.Namespace)),
@@ -144,7 +145,7 @@ func noSecretIsToldByObjects(ctx context.Context, r *run) error {
 	return errors.Join(problems...)
 }
 
-// operatorIsConfined is A36.
+// operatorIsConfined tests row A36: the operator's pod must be non-root with a read-only root file system.
 func operatorIsConfined(ctx context.Context, r *run) error {
 	list := &appsv1.DeploymentList{}
 	if err := r.client.List(ctx, list, client.InNamespace(r.Namespace),

@@ -127,7 +127,7 @@ func Run(ctx context.Context, options Options) (report Report, err error) {
 	cleaned, err := sweep(end, r, true)
 	if err != nil {
 		report.Leftover = diagnosis.Visible(err.Error())
-		r.say("left behind: %v", err)
+		r.say("not cleaned up: %v", err)
 	}
 	report.Cleaned = append(report.Cleaned, cleaned...)
 	report.Took = time.Since(report.Began)
@@ -179,9 +179,9 @@ func (r *run) try(ctx context.Context, rows []Row) []Result {
 func (r *run) attempt(ctx context.Context, row Row) error {
 	switch {
 	case !r.wants(row.Number):
-		return cannot("it was not asked for")
+		return cannot("the row was not requested")
 	case ctx.Err() != nil:
-		return cannot("the run was interrupted before")
+		return cannot("the run was interrupted before this row")
 	}
 	for _, need := range row.needs {
 		if why, lacks := r.Lacks[need]; lacks {
@@ -189,14 +189,14 @@ func (r *run) attempt(ctx context.Context, row Row) error {
 		}
 	}
 	if row.unrun && !r.NeverRun && !slices.Contains(r.Only, row.Number) {
-		return cannot("it was written, and has never been run: --never-run tries it")
+		return cannot("no one has run this row yet: use --never-run to test it")
 	}
 	if row.try == nil {
 		return cannot("%s", row.why)
 	}
 	for _, d := range row.disrupts {
 		if !r.allows(d) {
-			return cannot("it was not allowed: --disrupt=%s allows it", d)
+			return cannot("the disruption is not allowed: use --disrupt=%s to allow it", d)
 		}
 	}
 	if err := r.answers(ctx); err != nil {

@@ -47,13 +47,13 @@ type changed struct {
 	Set, Before any
 }
 
-// mirrorReaches is A22.
+// mirrorReaches tests row A22: a mirror must reach the nodes, and must be removed again.
 func mirrorReaches(ctx context.Context, r *run) error {
 	return settingReaches(ctx, r, changed{Field: "mirrors", Set: map[string]any{"imageDigestMirrors": []any{
 		map[string]any{"source": "wmco-e2e.invalid/nothing", "mirrors": []any{"mirror.wmco-e2e.invalid/nothing"}}}}})
 }
 
-// trustReaches is A25.
+// trustReaches tests row A25: a trusted CA must reach the nodes, and must be removed again.
 func trustReaches(ctx context.Context, r *run) error {
 	certificate, err := newCA()
 	if err != nil {
@@ -85,7 +85,8 @@ func newCA() (string, error) {
 // settingReaches changes a field, waits until the nodes have the new revision, and restores the field.
 func settingReaches(ctx context.Context, r *run, c changed) error {
 	if r.cluster.Kind != "Kubernetes" {
-		return cannot("on %s settings are the cluster's own objects, which a run does not change", r.cluster.Kind)
+		return cannot("on %s, the settings are in the cluster's own objects, which a run does not change",
+			r.cluster.Kind)
 	}
 	if len(r.nodes) == 0 {
 		return cannot("no host joined")
@@ -115,7 +116,8 @@ func setField(ctx context.Context, r *run, c changed) error {
 	return editSettings(ctx, r, func(spec map[string]any) error {
 		c.Before = spec[c.Field]
 		if given, _ := c.Before.(map[string]any); len(given) > 0 {
-			return cannot("spec.%s of the WindowsMachineConfig is set already, and is not replaced", c.Field)
+			return cannot("spec.%s of the WindowsMachineConfig is already set, and the run does not replace it",
+				c.Field)
 		}
 		text, err := json.Marshal(c)
 		if err != nil {
@@ -249,13 +251,14 @@ func atRevision(ctx context.Context, r *run, revision string) (bool, string, err
 	return true, "", nil
 }
 
-// settingsWithoutOpenShift is A62.
+// settingsWithoutOpenShift tests row A62: on a plain cluster, settings in the WindowsMachineConfig reach the nodes.
+// Rows A22 and A25 show this.
 func settingsWithoutOpenShift(_ context.Context, r *run) error {
 	switch {
 	case r.cluster.Kind != "Kubernetes":
-		return cannot("this is a cluster of %s", r.cluster.Kind)
+		return cannot("the cluster is %s", r.cluster.Kind)
 	case !r.shown["A22"] || !r.shown["A25"]:
-		return cannot("it takes settings that reach nodes (A22, A25)")
+		return cannot("this row needs settings that reach nodes (A22, A25)")
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func begin(ctx context.Context, r *run) (stop func(), err error) {
 			sign := annotated(aliveAnnotation, now.Annotations[aliveAnnotation])
 			err := r.client.Patch(ctx, now, mergePatch(sign))
 			if err != nil && ctx.Err() == nil {
-				r.say("giving a sign of life: %v", err)
+				r.say("renewing the run's record: %v", err)
 			}
 		}
 	}()
@@ -175,7 +175,7 @@ func othersEnded(ctx context.Context, r *run) error {
 				}
 				before, seen := first[record.Name]
 				if first[record.Name] = sign; seen && before != sign {
-					return false, "", wrongf("run %s is at work; end it first", record.Labels[runLabel])
+					return false, "", wrongf("run %s is still running; end it first", record.Labels[runLabel])
 				}
 				if time.Since(begun) < r.Alive {
 					alive = append(alive, record.Labels[runLabel])

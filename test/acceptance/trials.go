@@ -4,11 +4,11 @@ import "maps"
 
 // Reasons why only the project's own tests can show a row.
 const (
-	byTests   = "`make test` tries it; it takes a host that is broken on purpose, or looks into one"
-	atBuild   = "it is about how the product is built and installed; `make test` tries it"
-	insideIt  = "a cluster's API does not show what is inside a host; `make test` tries it under Wine"
-	byAttack  = "it takes the credentials of a host that is taken over; `make test` tries it"
-	fleetOnly = "it takes another build of the operator, which a run does not install; `make test` tries it"
+	byTests   = "the row needs a broken host, or a look into a host; `make test` tests it"
+	atBuild   = "the row is about the build and the installation; `make test` tests it"
+	insideIt  = "a cluster's API does not show the inside of a host; `make test` tests the row under Wine"
+	byAttack  = "the row needs the credentials of a compromised host; `make test` tests it"
+	fleetOnly = "the row needs another build of the operator, which a run does not install; `make test` tests it"
 )
 
 // trials returns how to test each row of the acceptance list.
@@ -31,11 +31,11 @@ func elsewhere() map[string]trial {
 		atBuild: {"A64", "A65", "A66", "A67", "A71", "A74", "A75", "A80", "A81", "A82", "A83",
 			"A84", "A85", "A86", "A87", "A88", "A90", "A91"},
 		fleetOnly: {"A28", "A29", "A31"},
-		"it changes credentials of the whole cluster; `make test` tries it":                 {"A21", "A23", "A26"},
-		"a proxy that is not there would stop pulls on all nodes; `make test` tries it":     {"A24"},
-		"replacing the key replaces Machines, which a run never does; `make test` tries it": {"A18"},
-		"it takes 500 nodes; `make bench-config` measures it":                               {"A27"},
-		"it takes alerts that fire, and a Prometheus; `make test` tries it":                 {"A37", "A70"},
+		"the row changes credentials of the whole cluster; `make test` tests it":            {"A21", "A23", "A26"},
+		"a missing proxy would stop pulls on all nodes; `make test` tests it":               {"A24"},
+		"replacing the key replaces Machines, which a run never does; `make test` tests it": {"A18"},
+		"the row needs 500 nodes; `make bench-config` measures it":                          {"A27"},
+		"the row needs a Prometheus and firing alerts; `make test` tests it":                {"A37", "A70"},
 	} {
 		for _, row := range rows {
 			all[row] = trial{why: why}

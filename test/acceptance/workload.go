@@ -84,7 +84,8 @@ func classOf(build string) string {
 	return ""
 }
 
-// podsArePlaced is A72.
+// podsArePlaced tests row A72: the scheduler must place pods by the RuntimeClass of a node's build, and no pod for
+// Linux on Windows.
 func podsArePlaced(ctx context.Context, r *run) error {
 	nodes, err := r.targets(ctx)
 	if err != nil {
@@ -156,7 +157,8 @@ func placement(ctx context.Context, r *run, namespace, build string) (bool, stri
 		case pod.Spec.NodeName == "":
 			waiting = unschedulable(&pod)
 		case on != build:
-			return false, "", wrongf("a pod for build %s is on node %s of build %q", build, pod.Spec.NodeName, on)
+			return false, "", wrongf("a pod for build %s is on node %s, which has build %q", build, pod.Spec.NodeName,
+				on)
 		default:
 			bound++
 		}

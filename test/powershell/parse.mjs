@@ -1,5 +1,5 @@
-// Parses the golden files of internal/userdata with tree-sitter's grammar of PowerShell. It exits with 1 when one does not parse, or when the
-// parser takes something broken.
+// Parses the golden files of internal/userdata with tree-sitter's grammar of PowerShell. If a file can't be parsed, or
+// if the parser accepts a broken script, it exits with 1.
 import { readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { Language, Parser } from 'web-tree-sitter';
@@ -11,7 +11,7 @@ await Parser.init();
 const parser = new Parser();
 parser.setLanguage(await Language.load(grammar));
 
-// errors lists where a script can't be parsed.
+// errors returns the positions where a script can't be parsed.
 function errors(script) {
   const found = [];
   const walk = (node) => {
@@ -22,7 +22,7 @@ function errors(script) {
   return found;
 }
 
-// unwrap takes off what a cloud's agent takes off. Azure's file is run as it is.
+// unwrap removes the tags that a cloud's agent removes. Azure's file has no tags.
 const unwrap = (text) => text.replace(/^<powershell>\n/, '').replace(/<\/powershell>\n<persist>true<\/persist>\n$/, '');
 
 let failed = false;
@@ -30,7 +30,7 @@ for (const file of readdirSync(folder).filter((name) => name.endsWith('.ps1'))) 
   const script = unwrap(readFileSync(new URL(file, folder), 'utf8'));
   const found = errors(script);
   found.forEach((error) => console.error(`${file}: ${error}`));
-  // Each of these takes or adds something that must matter.
+  // Each change breaks the script, so the parser must report an error.
   const broken = [script.replace('    try {', '    try'), script.replace('catch {', 'catch'), script.replace('(Test-Path', '((Test-Path'), script + '}', script + "'"];
   const missed = broken.filter((text) => errors(text).length === 0);
   missed.forEach((text) => console.error(`${file}: a broken script was taken for a good one (number ${broken.indexOf(text) + 1})`));

@@ -199,7 +199,7 @@ func extractOnce(image v1.Image, file, target string) (next string, err error) {
 			}
 			return path.Join(path.Dir(file), header.Linkname), nil
 		}
-		return "", errors.New("it is not a file")
+		return "", errors.New("it is no file")
 	}
 }
 

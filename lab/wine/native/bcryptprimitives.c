@@ -1,7 +1,8 @@
-/* bcryptprimitives.dll, which Wine 8 lacks and every Go program needs: one function that fills memory with random bytes. */
+/* bcryptprimitives.dll, which Wine 8 lacks and every Go program needs. Its only function fills memory with random
+ * bytes. */
 #include <windows.h>
 
-/* RtlGenRandom by its exported name. */
+/* The exported name of RtlGenRandom. */
 BOOLEAN NTAPI SystemFunction036(PVOID buffer, ULONG length);
 
 __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE buffer, SIZE_T length)

@@ -1,7 +1,8 @@
 /*
- * computenetwork.dll and vmcompute.dll, which Wine lacks: the two ways to the host network service. Both hand calls on to the keeper's stand-in of that
- * service, through a pipe: the function's name and its arguments as UTF-8, each ended by a zero byte. The answer is an HRESULT and a text. Each message
- * has its length in front, since Wine's CallNamedPipe never returns.
+ * computenetwork.dll and vmcompute.dll, which Wine lacks. They are the two interfaces of the host network service.
+ * Both forward calls to the keeper, which simulates this service, through a pipe. A message contains the function's
+ * name and its arguments as UTF-8, each terminated by a zero byte. The answer is an HRESULT and a text. Each message
+ * begins with its length, because Wine's CallNamedPipe never returns.
  */
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +66,7 @@ static BOOL transfer(HANDLE pipe, BOOL writing, void *bytes, DWORD length)
     return TRUE;
 }
 
-/* exchange sends a message and gives the answer, which the caller frees. */
+/* exchange sends a message and returns the answer. The caller frees the answer. */
 static BOOL exchange(struct message m, char **answer, DWORD *length)
 {
     BOOL ok = FALSE;
@@ -84,7 +85,8 @@ static BOOL exchange(struct message m, char **answer, DWORD *length)
     return ok;
 }
 
-/* finish makes the call. A text that is wanted and not empty is put into memory that the caller frees with CoTaskMemFree. */
+/* finish makes the call. If the caller requests the text, and the text is not empty, the caller frees it with
+ * CoTaskMemFree. */
 static HRESULT finish(struct message m, WCHAR **text)
 {
     HRESULT hr = E_OUTOFMEMORY;
@@ -129,7 +131,7 @@ EXPORT HRESULT WINAPI HNSCall(const WCHAR *method, const WCHAR *path, const WCHA
     return finish(m, response);
 }
 
-/* A handle is a copy of the identifier. */
+/* A handle is a copy of the object's identifier. */
 static HRESULT open_object(const char *function, const GUID *id, void **handle)
 {
     struct message m = begin(function);
@@ -147,7 +149,8 @@ static HRESULT open_object(const char *function, const GUID *id, void **handle)
     return S_OK;
 }
 
-/* create_object makes an object, of which the service answers with the identifier. What it says of a failure is the caller's. */
+/* create_object creates an object. The service answers with the identifier. After a failure, the caller owns the
+ * error text. */
 static HRESULT create_object(const char *function, const GUID *id, const WCHAR *settings, void **handle, WCHAR **error)
 {
     struct message m = begin(function);
@@ -258,7 +261,7 @@ OBJECT(Networks, Network)
 OBJECT(Endpoints, Endpoint)
 OBJECT(LoadBalancers, LoadBalancer)
 
-/* The service gives the new object its identifier. */
+/* The service chooses the identifier of the new object. */
 EXPORT HRESULT WINAPI HcnCreateEndpoint(void *network, const GUID *id, const WCHAR *settings, void **handle, WCHAR **error)
 {
     (void)id;

@@ -1,10 +1,12 @@
 /*
- * Symbolic links, of which Wine 8 says that it made them, and makes none. Here a link to a file is a copy of that file, which says of itself that it is a
- * link: enough for who replaces links to files that nobody writes any more, such as kubelet, whose certificate in use is one. It can't be read where it
- * leads to. Links to anything else are refused.
+ * Symbolic links. Wine 8 reports that it has created a link, but creates none. This file creates a copy of the target
+ * that has the attributes of a link. This is enough for programs that replace links to files that no longer change,
+ * such as kubelet with its current certificate. The target of such a link can't be read. Links to anything other than
+ * a file are refused.
  *
- * A copy is told from a file by being hidden and the system's, and a socket's file by being the system's and not hidden, which nothing else is here. Both
- * say of themselves what they are under that disguise, in all ways in which Go programs ask.
+ * The attributes distinguish the objects: a link is a hidden system file, and the file of a socket is a system file
+ * that is not hidden. No other file on a host has these attributes. Go programs see a link as a link and a socket as a
+ * socket, with each function that they use.
  */
 #include "mend.h"
 
@@ -17,7 +19,7 @@ typedef NTSTATUS(NTAPI *attributes_function)(const OBJECT_ATTRIBUTES *name, void
 static information_function original_information;
 static attributes_function original_attributes;
 
-/* The attributes of a link or a socket, when these are those of one. */
+/* Returns the attributes that programs see. For a link or a socket, they differ from the real attributes. */
 static ULONG shown(ULONG attributes)
 {
     if ((attributes & MARK_SOCKET) == 0 || (attributes & FILE_ATTRIBUTE_DIRECTORY) != 0)
@@ -25,7 +27,7 @@ static ULONG shown(ULONG attributes)
     return (attributes & ~MARK_LINK) | FILE_ATTRIBUTE_REPARSE_POINT;
 }
 
-/* FILE_BASIC_INFORMATION, with which FILE_ALL_INFORMATION begins. */
+/* FILE_BASIC_INFORMATION. FILE_ALL_INFORMATION begins with it. */
 struct basic {
     LARGE_INTEGER times[4];
     ULONG attributes;
@@ -43,7 +45,7 @@ struct attribute_tag {
 static NTSTATUS NTAPI information(HANDLE file, IO_STATUS_BLOCK *status, void *buffer, ULONG length, ULONG class)
 {
     const ULONG basic = 4, all = 18, open = 34, tag = 35;
-    const NTSTATUS overflow = (NTSTATUS)0x80000005; /* the name did not fit, the rest did */
+    const NTSTATUS overflow = (NTSTATUS)0x80000005; /* only the name did not fit */
     NTSTATUS result = original_information(file, status, buffer, length, class);
     if (result != 0 && result != overflow)
         return result;

@@ -1,21 +1,24 @@
 /*
- * What Wine tells its processes wrongly, and Go programs then act on. Every Go program loads bcryptprimitives.dll when it starts, before it looks at
- * anything else, so this goes into it.
+ * Corrections for wrong answers of Wine that Go programs rely on. They are part of bcryptprimitives.dll, because every
+ * Go program loads this DLL at its start, before it does anything else.
  *
- * On a Windows server everything that nobody started at its console runs in session 0: services, and what comes in over SSH. Wine says session 1 of every
- * process, and Go programs that look at the session of their parent, such as containerd, then do not know that they are services. So
- * NtQuerySystemInformation is replaced, and the session in its list of processes corrected. Where the function does not look as expected nothing is changed.
+ * On a Windows server, everything that no user started at the console runs in session 0: services, and commands over
+ * SSH. Wine reports session 1 for every process. Therefore, Go programs that check the session of their parent, such
+ * as containerd, don't detect that they are services. This file replaces NtQuerySystemInformation, and corrects the
+ * session in its list of processes. If the function's code is not the expected code, this file changes nothing.
  *
- * A pipe end that is made with neither the right to read nor to write is disconnected on Windows: no client gets it. Go programs keep such an end to own the
- * name of their pipe. Wine 8 hands it to the first client, which then speaks to nobody. So NtCreateNamedPipeFile is replaced, too.
+ * On Windows, a pipe end that is created with neither the right to read nor the right to write is disconnected: no
+ * client is connected to it. Go programs keep such an end to reserve the name of their pipe. Wine 8 connects the first
+ * client to it, and this client gets no answer. Therefore, NtCreateNamedPipeFile is replaced as well.
  *
- * Go removes trees in a way of Windows 10, and in an older one where the system does not know that. Wine 8 says that it has yet to write it, where Windows
- * says that it has never heard of it, so containerd, which removes what it no longer needs in that way, kept all of it. So NtSetInformationFile says what
- * Windows says.
+ * Go removes directory trees with a function of Windows 10. If the system doesn't know this function, Go uses an older
+ * one. Wine 8 answers "not implemented", where an older Windows answers "invalid class". Without a correction, Go
+ * doesn't use the older function, and containerd removes nothing. The replaced NtSetInformationFile gives the
+ * answer of Windows.
  *
- * What Wine lacks of sockets, links, services and rights is in socket.c, link.c, service.c and security.c.
+ * The corrections for sockets, links, services and rights are in socket.c, link.c, service.c and security.c.
  *
- * Services find the data of all users in C:\ProgramData, where Wine sends them to C:\users\Public.
+ * Services find the data of all users in C:\ProgramData. Without the correction, Wine directs them to C:\users\Public.
  */
 #include <string.h>
 #include "mend.h"
@@ -26,13 +29,13 @@ typedef NTSTATUS(NTAPI *create_function)(HANDLE *pipe, ULONG access, OBJECT_ATTR
 
 typedef NTSTATUS(NTAPI *set_function)(HANDLE file, IO_STATUS_BLOCK *status, void *buffer, ULONG length, ULONG class);
 
-/* The whole of such a function: 32 bytes that hold no relative address leading out of them. */
+/* The size of such a function in bytes. Its code contains no relative address outside of itself. */
 #define STUB 32
 static query_function original_query;
 static create_function original_create;
 static set_function original_set;
 
-/* The head of SYSTEM_PROCESS_INFORMATION, as far as it matters. */
+/* The beginning of SYSTEM_PROCESS_INFORMATION, up to the session. */
 struct process {
     ULONG next;
     char rest[0x60];
@@ -55,7 +58,8 @@ static NTSTATUS NTAPI query(ULONG class, void *buffer, ULONG length, ULONG *need
     }
 }
 
-/* A client of our own takes the end, or somebody else was quicker; an end with a client can be disconnected. */
+/* Only an end with a client can be disconnected. Therefore, create connects a client to the end first, unless
+ * another client is already connected. */
 static NTSTATUS NTAPI create(HANDLE *pipe, ULONG access, OBJECT_ATTRIBUTES *name, IO_STATUS_BLOCK *status, ULONG sharing, ULONG disposition, ULONG options,
                              ULONG type, ULONG mode, ULONG completion, ULONG most, ULONG in, ULONG out, LARGE_INTEGER *timeout)
 {
@@ -80,7 +84,8 @@ static NTSTATUS NTAPI set(HANDLE file, IO_STATUS_BLOCK *status, void *buffer, UL
     return class == disposition && result == not_implemented ? invalid_info_class : result;
 }
 
-/* Has a function of ntdll call another, and gives a copy that works as before. One that does not look as expected stays. */
+/* Redirects a function of ntdll to another function, and returns a copy of the original. If the function's code is
+ * not the expected code, replace changes nothing. */
 void replace(const char *name, void *by, void **original)
 {
     static const unsigned char begin[] = { 0x4c, 0x8b, 0xd1, 0xb8 }; /* mov r10, rcx; mov eax, number */
@@ -97,7 +102,7 @@ void replace(const char *name, void *by, void **original)
     memcpy(jump + 2, &by, sizeof by);
     if (!VirtualProtect(function, sizeof jump, PAGE_EXECUTE_READWRITE, &before))
         return;
-    *original = copy; /* first: other threads may be calling it */
+    *original = copy; /* set it first, because other threads may call the function at any time */
     memcpy(function, jump, sizeof jump);
     VirtualProtect(function, sizeof jump, before, &before);
 }
@@ -107,7 +112,7 @@ static FARPROC WINAPI look_up(HMODULE module, const char *name)
     const struct substitute *lists[] = { socket_substitutes, link_substitutes, service_substitutes, security_substitutes };
     FARPROC found = GetProcAddress(module, name);
     size_t i;
-    if (found == NULL || (ULONG_PTR)name <= 0xffff) /* a number, not a name */
+    if (found == NULL || (ULONG_PTR)name <= 0xffff) /* the argument is a number instead of a name */
         return found;
     for (i = 0; i < sizeof lists / sizeof *lists; i++) {
         const struct substitute *s;
@@ -121,8 +126,8 @@ static FARPROC WINAPI look_up(HMODULE module, const char *name)
     return found;
 }
 
-/* Go programs look up nearly all functions of Windows by name: this has them get ours. The program has its own table of what it imports, GetProcAddress
- * among it. */
+/* Go programs look up nearly all functions of Windows by name with GetProcAddress. This function replaces
+ * GetProcAddress in the program's import table, so that the program gets the functions of these files. */
 static void mend_look_up(void)
 {
     char *base = (char *)GetModuleHandleA(NULL);

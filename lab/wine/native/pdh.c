@@ -1,6 +1,7 @@
 /*
- * pdh.dll, of which Wine's own knows hardly any counter. kubelet measures its node by some, and does not start without them. Of processors, processes and
- * memory this one says 1, and of anything else there is one instance, of which it says 0.
+ * pdh.dll. Wine's own pdh.dll knows hardly any counters. kubelet reads some counters of its node, and doesn't start
+ * without them. This DLL returns 1 for processors, processes and memory. Every other counter has one instance with the
+ * value 0.
  */
 #include <string.h>
 #include <windows.h>
@@ -66,7 +67,7 @@ EXPORT LONG WINAPI PdhGetFormattedCounterValue(HANDLE counter, DWORD format, DWO
     return 0;
 }
 
-/* Who asks with no room is told how much it takes. */
+/* If the buffer is too small, the function returns the required size. */
 EXPORT LONG WINAPI PdhGetFormattedCounterArrayW(HANDLE counter, DWORD format, DWORD *size, DWORD *count, struct item *items)
 {
     static WCHAR name[] = L"_Total";

@@ -1,4 +1,5 @@
-/* powershell.exe that fails loudly. Wine's own does nothing and succeeds, so a script that "worked" would prove nothing. */
+/* A powershell.exe that always fails with an error message. Wine's own powershell.exe does nothing and succeeds, so
+ * a test would not notice that a script did not run. */
 #include <stdio.h>
 #include <windows.h>
 

@@ -1,10 +1,12 @@
 /*
- * What Wine 8 does differently with rights and certificates.
+ * Corrections for rights and certificates, which Wine 8 handles differently.
  *
- * Wine keeps the rights of a file as those of its Linux host, so whatever belongs to the group Administrators belongs to the account that runs Wine when it
- * is read again. Here that account is shown as the group. Wine forgets a change of rights by name, but keeps a change through a handle.
+ * Wine stores the rights of a file as Linux rights. If a file belongs to the group Administrators, Wine later reports
+ * the account that runs Wine as its owner. This file reports the group instead of this account. Wine ignores a change
+ * of rights by name, but accepts a change through a handle.
  *
- * Windows writes a change of a certificate store at once, and Wine only on request: here, when the store is closed.
+ * Windows writes a change of a certificate store at once. Wine writes it only on request. This file requests it when
+ * the store is closed.
  */
 #include "mend.h"
 #include <aclapi.h>
@@ -39,7 +41,7 @@ static DWORD WINAPI set_by_name(WCHAR *name, SE_OBJECT_TYPE type, SECURITY_INFOR
     return error;
 }
 
-/* The text form of the account's SID, which the caller frees with LocalFree. */
+/* Returns the SID of the account as text. The caller frees it with LocalFree. */
 static WCHAR *account(void)
 {
     BYTE buffer[sizeof(TOKEN_USER) + SECURITY_MAX_SID_SIZE];
@@ -54,7 +56,7 @@ static WCHAR *account(void)
     return text;
 }
 
-/* Replaces the account by the group Administrators (BA) in a descriptor that LocalAlloc made. */
+/* Replaces the account by the group Administrators (BA) in a descriptor that was allocated with LocalAlloc. */
 static void show_group(SECURITY_INFORMATION parts, SECURITY_DESCRIPTOR **descriptor)
 {
     WCHAR *text = NULL, *sid = account(), *at;
@@ -73,7 +75,8 @@ static void show_group(SECURITY_INFORMATION parts, SECURITY_DESCRIPTOR **descrip
     LocalFree(sid);
 }
 
-/* Pointers into the descriptor, which Go programs don't ask for, would point into the old one. */
+/* If the caller requests pointers into the descriptor, the descriptor stays unchanged, because the pointers would
+ * point into the old one. Go programs don't request pointers. */
 static DWORD WINAPI get_by_name(const WCHAR *name, SE_OBJECT_TYPE type, SECURITY_INFORMATION parts, SID **owner, SID **group, ACL **dacl, ACL **sacl,
                                 SECURITY_DESCRIPTOR **descriptor)
 {

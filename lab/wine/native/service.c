@@ -1,9 +1,10 @@
 /*
- * The parts of the service manager that Wine 8 lacks. It stores the dependencies of services and ignores them, it accepts recovery actions and forgets them,
- * it knows few levels of the second configuration, it lists no dependants, and it doesn't notice the end of a process. Here they are kept in the registry,
- * where Windows keeps them. Nothing acts on recovery actions.
+ * The parts of the service manager that Wine 8 lacks. Wine stores the dependencies of services, but ignores them. It
+ * accepts recovery actions and forgets them. It knows few levels of the second configuration. It lists no dependants,
+ * and doesn't notice the end of a process. This file stores the data in the registry, at the same place as Windows. It
+ * doesn't execute recovery actions.
  *
- * Wine's own functions are called directly: this file is linked with advapi32.
+ * This file calls Wine's own functions directly, because it is linked with advapi32.
  */
 #include "mend.h"
 #include <wchar.h>
@@ -16,7 +17,7 @@
 #define START_TIMEOUT 60000 /* milliseconds */
 #define DEEPEST 16          /* dependencies of dependencies */
 
-/* Open handles with the names of their services, as many as a program here has at a time. */
+/* Open handles with the names of their services. The number is enough for the programs on a host. */
 #define MOST 64
 static struct {
     SC_HANDLE handle;
@@ -89,7 +90,7 @@ static const WCHAR *key_of(const WCHAR *service, WCHAR *path)
     return wcscat(wcscpy(path, KEY), service);
 }
 
-/* Gives the length of a value in bytes, or 0. */
+/* Returns the length of a value in bytes, or 0. */
 static DWORD read_value(const WCHAR *service, const WCHAR *value, void *buffer, DWORD size)
 {
     WCHAR path[sizeof KEY / sizeof(WCHAR) + LONGEST];
@@ -145,7 +146,7 @@ static BOOL query_failures(const WCHAR *name, SERVICE_FAILURE_ACTIONSW *result, 
     return TRUE;
 }
 
-/* Without a pointer, the actions stay. Without an action, the reset period goes, too. */
+/* Without a pointer, the actions stay unchanged. Without an action, the reset period is deleted as well. */
 static BOOL change_failures(const WCHAR *name, const SERVICE_FAILURE_ACTIONSW *want)
 {
     const DWORD head = FIELD_OFFSET(struct failures, actions);
@@ -230,11 +231,11 @@ static BOOL needs(const WCHAR *service, const WCHAR *other)
 
 struct dependants {
     ENUM_SERVICE_STATUS_PROCESSW *all; /* services in the requested state */
-    DWORD count, found, *order;        /* order has the places of the dependants in all */
+    DWORD count, found, *order;        /* order contains the indexes of the dependants in all */
     BOOL *seen;
 };
 
-/* Each dependant comes after those that need it, and the newest service comes first. */
+/* Sorts the dependants: each comes after the services that need it. The newest service comes first. */
 static void collect(struct dependants *d, const WCHAR *name)
 {
     DWORD i;
@@ -296,7 +297,7 @@ static BOOL WINAPI enumerate_dependants(SC_HANDLE service, DWORD state, ENUM_SER
     return ok || fail(missing);
 }
 
-/* Returns whether a started service reports within time that it runs. */
+/* Returns whether a started service reports in time that it is running. */
 static BOOL await(SC_HANDLE service)
 {
     SERVICE_STATUS_PROCESS status;
@@ -311,7 +312,7 @@ static BOOL await(SC_HANDLE service)
     return FALSE;
 }
 
-/* Starts the dependencies of a service. Wine doesn't refuse services that depend on themselves. */
+/* Starts the dependencies of a service. Wine accepts services that depend on themselves, so the depth is limited. */
 static DWORD start_needed(SC_HANDLE manager, const WCHAR *name, int depth)
 {
     WCHAR list[MOST_BYTES / sizeof(WCHAR)];

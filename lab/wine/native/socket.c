@@ -1,9 +1,9 @@
 /*
- * Sockets of the family AF_UNIX, which Windows has and Wine 8 lacks, for programs that listen at the path of a file, or connect to one. What they get is a
- * TCP socket at 127.0.0.1; the file holds its port, and says of itself that it is a socket: see link.c. Go programs look the functions up by name, and get
- * these.
+ * Sockets of the family AF_UNIX, which Wine 8 lacks, for programs that listen on a path or connect to a path. Such a
+ * program gets a TCP socket on 127.0.0.1. The file at the path contains the port, and has the attributes of a socket:
+ * see link.c. Go programs look up the socket functions by name, and get these functions.
  *
- * What is accepted or connected has no address of its own: it is not needed. Who may open the file is not asked.
+ * Accepted and connected sockets have no path, because no program needs it. The rights of the file are not checked.
  */
 #include <stdio.h>
 #include "mend.h"
@@ -13,7 +13,7 @@ struct unix_address {
     char path[108];
 };
 
-/* Listening sockets with their paths, as many as a program here has at a time. */
+/* Listening sockets with their paths. The number is enough for the programs on a host. */
 #define MOST 32
 static struct {
     SOCKET socket;
@@ -38,7 +38,7 @@ static int fail(int error)
     return SOCKET_ERROR;
 }
 
-/* The file of an address. One that is made says that it is a socket. */
+/* Opens the file of an address. A new file gets the attributes of a socket. */
 static HANDLE open_file(const struct sockaddr *address, int length, DWORD access, DWORD disposition)
 {
     struct unix_address at = { 0 };
@@ -84,7 +84,7 @@ static int WSAAPI bind_any(SOCKET socket, const struct sockaddr *address, int le
     BOOL ok;
     if (address == NULL || length < (int)sizeof address->sa_family || address->sa_family != AF_UNIX)
         return original_bind(socket, address, length);
-    if (original_name == NULL) /* not looked up yet */
+    if (original_name == NULL) /* the program has not looked it up yet */
         original_name = (void *)GetProcAddress(GetModuleHandleA("ws2_32.dll"), "getsockname");
     if (original_bind(socket, (struct sockaddr *)&in, sizeof in) != 0 || original_name(socket, (struct sockaddr *)&in, &size) != 0)
         return SOCKET_ERROR;
@@ -119,7 +119,7 @@ static int WSAAPI connect_any(SOCKET socket, const struct sockaddr *address, int
     return original_connect(socket, (struct sockaddr *)&in, sizeof in);
 }
 
-/* A handle may have been closed and be another socket's by now, which has another port. */
+/* The port is compared as well, because the handle may have been closed and used again for another socket. */
 static int WSAAPI name_any(SOCKET socket, struct sockaddr *address, int *length)
 {
     int room = *length, result = original_name(socket, address, length), at;
