@@ -184,7 +184,7 @@ func keptToItsNode(t *testing.T, admin, manager kubernetes.Interface, a, b strin
 	tries(t, manager, map[string]attempt{"initialises its Node": initialise(a, nil)}, fine)
 	tries(t, manager, map[string]attempt{
 		"addresses":                   patchStatus(a),
-		"a label of before":           patch(a, `{"metadata":{"labels":{"failure-domain.beta.kubernetes.io/zone":"0"}}}`),
+		"an earlier label":            patch(a, `{"metadata":{"labels":{"failure-domain.beta.kubernetes.io/zone":"0"}}}`),
 		"the same provider id":        patch(a, `{"spec":{"providerID":"azure:///a"}}`),
 		"nothing, in the whole Node":  initialise(a, nil),
 		"nothing, in the Node status": patch(a, `{}`, "status"),

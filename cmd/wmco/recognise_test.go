@@ -37,9 +37,9 @@ func TestA60_OpenShiftIsRecognisedWhileDiscoveryIsStale(t *testing.T) {
 			&starting{groups: []string{config}, stale: []string{own}, objects: true}, true},
 		"the group is not listed, and its objects are served": {
 			&starting{groups: []string{own}, objects: true, forever: true}, true},
-		"somebody else's group stays stale": {&starting{groups: []string{own, config},
+		"another vendor's group stays stale": {&starting{groups: []string{own, config},
 			stale: []string{"metrics.k8s.io"}, objects: true, forever: true}, true},
-		"somebody else's group stays stale on a plain cluster": {&starting{groups: []string{own},
+		"another vendor's group stays stale on a plain cluster": {&starting{groups: []string{own},
 			stale: []string{"metrics.k8s.io"}, forever: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

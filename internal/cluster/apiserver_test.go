@@ -50,7 +50,7 @@ func TestA61_TheOldestOfSeveralAPIServersDecidesWhicheverAnswers(t *testing.T) {
 		"all are upgraded":                  {answers: "v1.37.0", servers: three("v1.37.0", "v1.37.0", "v1.37.0"), want: "v1.37.0"},
 		"one does not answer":               {answers: "v1.37.0", servers: three("v1.37.0", "", "v1.36.3"), want: "v1.36.3"},
 		"none can be reached directly":      {answers: "v1.36.3", servers: three("", "", ""), want: "v1.36.3"},
-		"one says nonsense":                 {answers: "v1.37.0", servers: three("v1.37.0", "x", "v1.36.3"), want: "v1.36.3"},
+		"one server reports nonsense":       {answers: "v1.37.0", servers: three("v1.37.0", "x", "v1.36.3"), want: "v1.36.3"},
 		"none is listed":                    {answers: "v1.36.3", want: "v1.36.3"},
 		"the list may not be read": {answers: "v1.36.3", listing: apierrors.NewForbidden(schema.GroupResource{
 			Resource: "endpointslices"}, "kubernetes", nil), says: "apply the operator's manifests again"},

@@ -166,7 +166,7 @@ func TestA60_WhatAPlainClusterLacksIsAProblemWithTheFix(t *testing.T) {
 		"an API server that is no URL": {spec: v1alpha1.WindowsMachineConfigSpec{APIServer: "http://a"},
 			says: []string{"spec.apiServer"}},
 		"no CA of the API server": {change: gone("kube-root-ca.crt"), says: []string{elsewhere + "/kube-root-ca.crt"}},
-		"a CA that is none": {change: data("kube-root-ca.crt", "ca.crt", "junk"),
+		"an invalid CA": {change: data("kube-root-ca.crt", "ca.crt", "junk"),
 			says: []string{"kube-root-ca.crt", "--root-ca-file"}},
 		"no CA of clients": {change: gone("extension-apiserver-authentication"),
 			says: []string{"extension-apiserver-authentication"}},
@@ -174,7 +174,7 @@ func TestA60_WhatAPlainClusterLacksIsAProblemWithTheFix(t *testing.T) {
 			says: []string{"--client-ca-file"}},
 		"no service network at all": {change: gone("kubernetes", "kubeadm-config"),
 			says: []string{"the ServiceCIDR kubernetes", "kubeadm-config"}},
-		"a kubeadm-config that is none, and nothing else": {change: func(o client.Object) bool {
+		"an invalid kubeadm-config, and nothing else": {change: func(o client.Object) bool {
 			return o.GetName() != "kubernetes" && data("kubeadm-config", "ClusterConfiguration", "\t")(o)
 		}, says: []string{"ClusterConfiguration"}},
 		"services in IPv6 only": {change: func(o client.Object) bool {
@@ -290,12 +290,12 @@ func TestA60_TheDomainOfTheClusterIsKubeadmsOrTheUsers(t *testing.T) {
 	for name, test := range map[string]struct {
 		kubeadm, set, want string
 	}{
-		"kubeadm's":                             {kubeadm: other, want: "k8s.example.com"},
-		"one that kubeadm wrote and nobody set": {kubeadm: "networking: {dnsDomain: cluster.local}", want: "cluster.local"},
-		"none":                                  {kubeadm: "networking: {}", want: "cluster.local"},
-		"the user's":                            {kubeadm: "networking: {}", set: "k8s.example.com", want: "k8s.example.com"},
-		"the user's over kubeadm's":             {kubeadm: other, set: "other.example.com", want: "other.example.com"},
-		"the user's over one that is none":      {kubeadm: "networking: {dnsDomain: \"a b\"}", set: "a.example.com", want: "a.example.com"},
+		"kubeadm's":                  {kubeadm: other, want: "k8s.example.com"},
+		"a domain from kubeadm only": {kubeadm: "networking: {dnsDomain: cluster.local}", want: "cluster.local"},
+		"none":                       {kubeadm: "networking: {}", want: "cluster.local"},
+		"the user's":                 {kubeadm: "networking: {}", set: "k8s.example.com", want: "k8s.example.com"},
+		"the user's over kubeadm's":  {kubeadm: other, set: "other.example.com", want: "other.example.com"},
+		"the user's domain instead of an invalid one": {kubeadm: "networking: {dnsDomain: \"a b\"}", set: "a.example.com", want: "a.example.com"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -180,11 +180,11 @@ func TestWhatIsMissingOrWrongIsAProblemThatNamesTheObject(t *testing.T) {
 		"A43, a hybrid network in class E": {edit(func(o *operatorv1.Network) {
 			o.Spec.DefaultNetwork.OVNKubernetesConfig.HybridOverlayConfig.HybridClusterNetwork[0].CIDR = "241.0.0.0/14"
 		}), contract.ReasonNetworkUnsupported, "hybridClusterNetwork has 241.0.0.0/14"},
-		"a VXLAN port that is none": {edit(func(o *operatorv1.Network) {
+		"an invalid VXLAN port": {edit(func(o *operatorv1.Network) {
 			port := uint32(70000)
 			o.Spec.DefaultNetwork.OVNKubernetesConfig.HybridOverlayConfig.HybridOverlayVXLANPort = &port
 		}), contract.ReasonNetworkUnsupported, "70000"},
-		"a kubelet CA that is none": {edit(func(o *machineconfigurationv1.ControllerConfig) {
+		"an invalid kubelet CA": {edit(func(o *machineconfigurationv1.ControllerConfig) {
 			o.Spec.KubeAPIServerServingCAData = []byte("rubbish")
 		}),
 			contract.ReasonClusterFactsIncomplete, "kubeAPIServerServingCAData"},

@@ -213,7 +213,7 @@ func TestEachPhaseThatCanNotPassSaysWhy(t *testing.T) {
 		"a webhook denies what the Node is to have": {[]client.Object{node()},
 			func(w *world) { w.broken["patch"] = apierrors.NewBadRequest("admission webhook: no") },
 			"fails", contract.ReasonLabelsRefused, v1alpha1.PhaseAdopting},
-		"a label that is none": {[]client.Object{node()}, func(w *world) {
+		"an invalid label": {[]client.Object{node()}, func(w *world) {
 			w.broken["patch"] = apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "win-a", nil)
 		}, "fails", contract.ReasonLabelsRefused, v1alpha1.PhaseAdopting},
 	} {

@@ -101,7 +101,7 @@ func TestAMachineThatIsNotReadyWaitsAndOneThatIsWrongSaysWhy(t *testing.T) {
 			resolves: map[string]bool{"a b\n": true}, reason: contract.ReasonMachineAddressUnusable},
 		"a port": {change: func(m *inventory.Machine) { m.Port = "2222" },
 			address: "10.0.1.2"},
-		"a port that is none": {change: func(m *inventory.Machine) { m.Port = "ssh" },
+		"an invalid port": {change: func(m *inventory.Machine) { m.Port = "ssh" },
 			reason: contract.ReasonMachineAnnotationInvalid},
 		"a port beyond all ports": {change: func(m *inventory.Machine) { m.Port = "65536" },
 			reason: contract.ReasonMachineAnnotationInvalid},

@@ -39,11 +39,11 @@ func TestWhatTheClusterSaysAboutRegistriesIsCheckedAndSorted(t *testing.T) {
 				Blocked: []string{"*.example.com", "quay.io/a"}, Insecure: []string{"reg.io:5000"},
 			},
 		},
-		"what can't be read allows nothing": {
+		"an invalid entry allows nothing": {
 			raw:  contract.RegistrySources{Restricted: true, Allowed: []string{"https://quay.io", "\x00"}},
 			want: &contract.RegistrySources{Restricted: true}, rejected: 2,
 		},
-		"both lists hold, and that is said": {
+		"both lists apply, and this is reported": {
 			raw: contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io"},
 				Blocked: []string{"quay.io/a"}},
 			want: &contract.RegistrySources{Restricted: true, Allowed: []string{"quay.io"},

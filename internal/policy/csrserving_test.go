@@ -197,15 +197,15 @@ func TestA54_AnAddressWhereTheHostWasReachedCountsMoreThanWhatOthersSay(t *testi
 		elsewhere, found, said bool // where another host has the address
 		verdict                policy.CSRVerdict
 	}{
-		"another says it has it":            {reached: nodeAddress, said: true, verdict: policy.CSRApprove},
-		"in another way":                    {reached: "::ffff:" + nodeAddress, said: true, verdict: policy.CSRApprove},
-		"another was reached there, too":    {reached: nodeAddress, found: true, verdict: policy.CSRRefuse},
-		"another was given it":              {reached: nodeAddress, elsewhere: true, verdict: policy.CSRRefuse},
-		"it was reached elsewhere":          {reached: others, said: true, verdict: policy.CSRRefuse},
-		"nobody knows where it was reached": {said: true, verdict: policy.CSRRefuse},
-		"only another was reached there":    {reached: others, found: true, verdict: policy.CSRRefuse},
-		"what was given counts more":        {given: nodeAddress, found: true, said: true, verdict: policy.CSRApprove},
-		"nobody else has it":                {reached: others, verdict: policy.CSRApprove},
+		"another host reports the address":                     {reached: nodeAddress, said: true, verdict: policy.CSRApprove},
+		"in another way":                                       {reached: "::ffff:" + nodeAddress, said: true, verdict: policy.CSRApprove},
+		"another was reached there, too":                       {reached: nodeAddress, found: true, verdict: policy.CSRRefuse},
+		"another was given it":                                 {reached: nodeAddress, elsewhere: true, verdict: policy.CSRRefuse},
+		"it was reached elsewhere":                             {reached: others, said: true, verdict: policy.CSRRefuse},
+		"the address at which the host was reached is unknown": {said: true, verdict: policy.CSRRefuse},
+		"only another was reached there":                       {reached: others, found: true, verdict: policy.CSRRefuse},
+		"a configured address counts more":                     {given: nodeAddress, found: true, said: true, verdict: policy.CSRApprove},
+		"no other host has the address":                        {reached: others, verdict: policy.CSRApprove},
 	} {
 		s := serving()
 		s.instances[0].Given, s.instances[0].Reached = []string{"win-a.corp.example", test.given}, test.reached

@@ -69,7 +69,7 @@ func TestPlacesGoToRequestsInTheirOrder(t *testing.T) {
 			failed(func(s *v1alpha1.WindowsInstanceStatus) {
 				s.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot, Tries: 1}
 			})), asks("b")}, "", "", "b"},
-		"one that was given it before": {[]v1alpha1.WindowsInstance{asks("a", created(-2)), asks("b")}, "", "b", "b"},
+		"a host that had the slot before": {[]v1alpha1.WindowsInstance{asks("a", created(-2)), asks("b")}, "", "b", "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -204,14 +204,14 @@ func TestAMachineHasAPlaceUntilItIsDeleted(t *testing.T) {
 		hosts  []string
 		want   int
 	}{
-		"one that is to be replaced":               {nil, []policy.ReplaceCandidate{due}, true, []string{"a", "b"}, 1},
-		"one that had a place":                     {slot(time.Hour), []policy.ReplaceCandidate{due}, true, []string{"a", "b"}, 1},
-		"nobody has looked yet":                    {slot(time.Hour), nil, false, []string{"a", "b"}, 1},
-		"it is not to be replaced any more":        {slot(time.Hour), nil, true, []string{"a", "b"}, 0},
-		"… and its deletion may still arrive":      {slot(time.Minute), nil, true, []string{"a", "b"}, 1},
-		"… of a time to come, which a clock wrote": {slot(-time.Hour), nil, true, []string{"a", "b"}, 0},
-		"it is being deleted":                      {slot(time.Minute), nil, false, []string{"a!", "b"}, 0},
-		"it is gone":                               {slot(time.Minute), nil, false, []string{"b"}, 0},
+		"a Machine that must be replaced":     {nil, []policy.ReplaceCandidate{due}, true, []string{"a", "b"}, 1},
+		"a Machine that had a slot":           {slot(time.Hour), []policy.ReplaceCandidate{due}, true, []string{"a", "b"}, 1},
+		"the host was not asked yet":          {slot(time.Hour), nil, false, []string{"a", "b"}, 1},
+		"it is not to be replaced any more":   {slot(time.Hour), nil, true, []string{"a", "b"}, 0},
+		"… and its deletion may still arrive": {slot(time.Minute), nil, true, []string{"a", "b"}, 1},
+		"… with a time in the future":         {slot(-time.Hour), nil, true, []string{"a", "b"}, 0},
+		"it is being deleted":                 {slot(time.Minute), nil, false, []string{"a!", "b"}, 0},
+		"it is gone":                          {slot(time.Minute), nil, false, []string{"b"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -27,8 +27,8 @@ func TestWhenADaemonIsTakenForDead(t *testing.T) {
 		left   time.Duration
 	}{
 		"it has reported nothing and nothing is awaited": {},
-		"it was told something just now":                 {daemon: policy.Daemon{RequestedSince: since(0, 0)}, left: 5 * time.Minute},
-		"it was told something a while ago": {daemon: policy.Daemon{RequestedSince: since(4*time.Minute, 4*time.Minute)},
+		"a request was sent just now":                    {daemon: policy.Daemon{RequestedSince: since(0, 0)}, left: 5 * time.Minute},
+		"a request was sent a while ago": {daemon: policy.Daemon{RequestedSince: since(4*time.Minute, 4*time.Minute)},
 			left: time.Minute},
 		"it does not answer": {daemon: policy.Daemon{RequestedSince: since(5*time.Minute, 5*time.Minute)},
 			why: "not responded since 2026-01-15T11:55:00Z"},
@@ -38,16 +38,16 @@ func TestWhenADaemonIsTakenForDead(t *testing.T) {
 			RequestedSince: since(time.Hour, 150*time.Second)}, why: "not responded"},
 		"the operator is restarted again and again": {daemon: policy.Daemon{
 			RequestedSince: since(time.Hour, time.Minute)}, left: 90 * time.Second},
-		"its certificate holds":          {daemon: policy.Daemon{CertificateEnd: ago(-time.Hour)}, left: time.Hour},
+		"its certificate is valid":       {daemon: policy.Daemon{CertificateEnd: ago(-time.Hour)}, left: time.Hour},
 		"its certificate has just ended": {daemon: ended(time.Minute, time.Minute), left: 4 * time.Minute},
 		"its certificate has ended": {daemon: ended(5*time.Minute, 5*time.Minute),
 			why: "ended at 2026-01-15T11:55:00Z"},
 		"its certificate ended while the operator was away": {daemon: ended(time.Hour, time.Minute),
 			left: 90 * time.Second},
-		"it was given another since, and has yet to say so": {daemon: joined(ended(time.Hour, time.Hour), time.Minute)},
-		"it was given one that ended soon": {daemon: joined(ended(10*time.Minute, 10*time.Minute), 20*time.Minute),
+		"it got another certificate since, and has not reported it yet": {daemon: joined(ended(time.Hour, time.Hour), time.Minute)},
+		"it got a certificate that ended soon": {daemon: joined(ended(10*time.Minute, 10*time.Minute), 20*time.Minute),
 			left: 40 * time.Minute},
-		"it was given one that ended soon, and the host rested": {
+		"it got a certificate that ended soon, and the rest time is over": {
 			daemon: joined(ended(10*time.Minute, 10*time.Minute), time.Hour), why: "ended"},
 		"a response is awaited, and its certificate ends sooner": {daemon: awaited(ended(4*time.Minute, 4*time.Minute), 0),
 			left: time.Minute},

@@ -49,25 +49,25 @@ func nextStepsBeforeTheSwitch() map[string]nextStep {
 			ActionWait, contract.ReasonStaging},
 		"a daemon that gets nothing for long": {v1alpha1.StepStaging, UpgradeFacts{StagingFacts: stages,
 			NothingSince: long, DaemonTimeout: time.Minute}, v1alpha1.StepWaiting, ActionUseSSH, ""},
-		"a daemon that fetches for too long and has a place": {v1alpha1.StepStaging, UpgradeFacts{StagingFacts: stages,
+		"a daemon that fetches for too long and has a slot": {v1alpha1.StepStaging, UpgradeFacts{StagingFacts: stages,
 			HasSlot: true, StepSince: long, VerifyTimeout: time.Minute}, StepFailed, ActionFail,
 			contract.ReasonUpdateFailed},
-		"with a place, over SSH": {v1alpha1.StepWaiting, UpgradeFacts{HasSlot: true, OverSSH: true, Drains: true},
+		"with a slot, over SSH": {v1alpha1.StepWaiting, UpgradeFacts{HasSlot: true, OverSSH: true, Drains: true},
 			v1alpha1.StepSwitching, ActionJoin, ""},
-		"with a place, which no pod feels": {v1alpha1.StepWaiting, UpgradeFacts{HasSlot: true}, v1alpha1.StepSwitching,
+		"with a slot, without an effect on pods": {v1alpha1.StepWaiting, UpgradeFacts{HasSlot: true}, v1alpha1.StepSwitching,
 			ActionWait, ""},
-		"a node that somebody uncordoned": {v1alpha1.StepDraining, UpgradeFacts{DrainFacts: DrainFacts{
+		"a node that a user uncordoned": {v1alpha1.StepDraining, UpgradeFacts{DrainFacts: DrainFacts{
 			Uncordoned: true, Drain: Drained}}, StepFailed, ActionFail, contract.ReasonUncordoned},
-		"a node between two revisions that somebody uncordoned": {v1alpha1.StepDraining,
+		"a node between two revisions that a user uncordoned": {v1alpha1.StepDraining,
 			UpgradeFacts{DrainFacts: DrainFacts{Uncordoned: true, HasLeft: true}}, v1alpha1.StepSwitching, ActionWait,
 			""},
-		"pods that nobody has looked for": {v1alpha1.StepDraining, UpgradeFacts{}, v1alpha1.StepDraining, ActionDrain,
+		"pods that were not checked": {v1alpha1.StepDraining, UpgradeFacts{}, v1alpha1.StepDraining, ActionDrain,
 			""},
 		"staged":                    {v1alpha1.StepStaging, UpgradeFacts{StagingFacts: staged}, v1alpha1.StepWaiting, ActionWait, ""},
 		"a daemon that can't stage": {v1alpha1.StepStaging, UpgradeFacts{}, v1alpha1.StepWaiting, ActionUseSSH, ""},
-		"without a place": {v1alpha1.StepWaiting, UpgradeFacts{OverSSH: true, Drains: true}, v1alpha1.StepWaiting,
+		"without a slot": {v1alpha1.StepWaiting, UpgradeFacts{OverSSH: true, Drains: true}, v1alpha1.StepWaiting,
 			ActionTakeSlot, contract.ReasonBudgetExhausted},
-		"with a place": {v1alpha1.StepWaiting, UpgradeFacts{HasSlot: true, Drains: true}, v1alpha1.StepDraining,
+		"with a slot": {v1alpha1.StepWaiting, UpgradeFacts{HasSlot: true, Drains: true}, v1alpha1.StepDraining,
 			ActionWait, ""},
 		"blocked pods": {v1alpha1.StepDraining, UpgradeFacts{DrainFacts: DrainFacts{Drain: DrainBlocked}}, StepFailed,
 			ActionFail, contract.ReasonDrainBlocked},
@@ -86,7 +86,7 @@ func nextStepsBeforeTheSwitch() map[string]nextStep {
 func nextStepsFromTheSwitchOn() map[string]nextStep {
 	long, just := since(time.Hour), since(time.Second)
 	return map[string]nextStep{
-		"a revision that was not told": {v1alpha1.StepSwitching, UpgradeFacts{DrainFacts: DrainFacts{
+		"a revision that was not requested": {v1alpha1.StepSwitching, UpgradeFacts{DrainFacts: DrainFacts{
 			IsUndrained: true}}, v1alpha1.StepDraining, ActionWait, ""},
 		"a drained node": {v1alpha1.StepSwitching, UpgradeFacts{}, v1alpha1.StepSwitching, ActionSwitch, ""},
 		"a daemon that reports nothing yet": {v1alpha1.StepSwitching, UpgradeFacts{IsRequested: true, SwitchSince: just,
@@ -107,7 +107,7 @@ func nextStepsFromTheSwitchOn() map[string]nextStep {
 			ActionRestore, ""},
 		"a node that is back": {v1alpha1.StepRollingBack, UpgradeFacts{IsRequested: true}, v1alpha1.StepWaiting,
 			ActionReturn, contract.ReasonUpdateFailed},
-		"a node that goes back": {v1alpha1.StepRollingBack, UpgradeFacts{IsRequested: true, StepSince: just,
+		"a node that is rolled back": {v1alpha1.StepRollingBack, UpgradeFacts{IsRequested: true, StepSince: just,
 			VerifyTimeout: time.Minute, Lacks: contract.ReasonUpdateFailed}, v1alpha1.StepRollingBack, ActionWait,
 			contract.ReasonUpdateFailed},
 		"too late": {v1alpha1.StepSwitching, UpgradeFacts{IsRequested: true, SwitchSince: long,

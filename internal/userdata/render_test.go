@@ -138,17 +138,17 @@ func TestTheScriptCarriesTheHostKeyWhereItIsCertainToRunAndNowhereElse(t *testin
 func TestKeysThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]userdata.Input{
-		"no public key":                {},
-		"a public key with a comment":  {PublicKey: publicKey + " root@localhost"},
-		"a public key with options":    {PublicKey: `command="calc.exe" ` + publicKey},
-		"two public keys":              {PublicKey: publicKey + "\n" + publicKey},
-		"code after the public key":    {PublicKey: publicKey + "'; Remove-Item C:\\ -Recurse; '"},
-		"code in place of the key":     {PublicKey: "ssh-ed25519 '; exit; '"},
-		"a host key that is no key":    {PublicKey: publicKey, HostKey: []byte("'; exit; '")},
-		"a host key of another kind":   {PublicKey: publicKey, HostKey: ecdsaKey(t)},
-		"text before the host key":     {PublicKey: publicKey, HostKey: append([]byte("x\n"), hostKey(t)...)},
-		"a public key for a host key":  {PublicKey: publicKey, HostKey: []byte(publicKey)},
-		"more than a cloud would take": {PublicKey: hugeKey(t)},
+		"no public key":                         {},
+		"a public key with a comment":           {PublicKey: publicKey + " root@localhost"},
+		"a public key with options":             {PublicKey: `command="calc.exe" ` + publicKey},
+		"two public keys":                       {PublicKey: publicKey + "\n" + publicKey},
+		"code after the public key":             {PublicKey: publicKey + "'; Remove-Item C:\\ -Recurse; '"},
+		"code instead of the key":               {PublicKey: "ssh-ed25519 '; exit; '"},
+		"a host key that is no key":             {PublicKey: publicKey, HostKey: []byte("'; exit; '")},
+		"a host key of another kind":            {PublicKey: publicKey, HostKey: ecdsaKey(t)},
+		"text before the host key":              {PublicKey: publicKey, HostKey: append([]byte("x\n"), hostKey(t)...)},
+		"a public key for a host key":           {PublicKey: publicKey, HostKey: []byte(publicKey)},
+		"a script that is too long for a cloud": {PublicKey: hugeKey(t)},
 	}
 	for name, in := range tests {
 		t.Run(name, func(t *testing.T) {

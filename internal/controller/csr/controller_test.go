@@ -139,14 +139,14 @@ func TestA07_DecisionsAreWrittenDown(t *testing.T) {
 		"a node's serving certificate is approved": {
 			csr: kubeletServing(t, "csr", nodeName, nodeAddress), objects: []client.Object{ready, serving},
 			condition: "Approved WMCOApprove"},
-		"a forged request for a daemon is denied, and said at the request and at the instance": {
+		"a forged request for a daemon is denied, and reported at the request and at the instance": {
 			csr: forged, objects: []client.Object{joining},
 			condition: "Denied CSRRequesterWrong",
 			said:      []string{"Warning CSRRequesterWrong", "Warning CSRRequesterWrong"}},
-		"a kubelet's request that breaks a rule stays pending, and that is said": {
+		"a kubelet's request that breaks a rule stays pending, and is reported": {
 			csr: greedy, objects: []client.Object{joining},
 			said: []string{"Warning CSRLifetimeLong", "Warning CSRLifetimeLong"}},
-		"a request that comes early waits in silence": {
+		"an early request waits without a report": {
 			csr:     kubeletClient(t, "csr", nodeName),
 			objects: []client.Object{instance("a", nodeName, nodeAddress, v1alpha1.PhaseDelivering)}, waits: true},
 		"a serving request waits for the Node": {
@@ -245,7 +245,7 @@ func TestWhoCannotBeApprovedCostsNoQuestionToTheAPIServer(t *testing.T) {
 	}{
 		"a request for a node that has its certificate": {kubeletClient(t, "csr", nodeName), false},
 		"a request that is wrong by itself":             {greedy, false},
-		"a request that the cluster says is wrong":      {kubeletServing(t, "csr", nodeName, "10.9.9.9"), true},
+		"a request that the cluster calls wrong":        {kubeletServing(t, "csr", nodeName, "10.9.9.9"), true},
 		"a request that is right":                       {kubeletServing(t, "csr", nodeName, nodeAddress), true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -172,7 +172,7 @@ func TestANodeThatRecoversInAJoinGetsItsDaemonBack(t *testing.T) {
 			r.reconcile(t, 1)
 			r.machine(1).Fail(string(contract.VerbHandover), nil)
 		},
-		"another operator takes over, and another host has the only place": func(r *rig, t *testing.T) {
+		"another operator takes over, and another host has the only slot": func(r *rig, t *testing.T) {
 			i := r.get(t, 2)
 			i.Status.Slot = &v1alpha1.Slot{Since: new(metav1.NewTime(r.clock))}
 			if err := r.api.Status().Update(t.Context(), i); err != nil {

@@ -55,7 +55,7 @@ func TestANodeThatWasToldASettingThatNeedsNoPlaceHasNotLeftItsRevision(t *testin
 	}{
 		"its pods can't be evicted": {func(t *testing.T, r *rig) { r.advance(t, 1, 11*time.Minute) },
 			contract.ReasonDrainBlocked},
-		"somebody uncordons it": {func(t *testing.T, r *rig) {
+		"a user uncordons the node": {func(t *testing.T, r *rig) {
 			r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = false })
 			r.reconcile(t, 1)
 		}, contract.ReasonUncordoned},
@@ -219,9 +219,9 @@ func TestANodeThatStaysDownGoesToTheRevisionThatIsDesiredLater(t *testing.T) {
 		file    string // no pod is affected
 		stays   bool
 	}{
-		"in a place":        {},
-		"that nobody feels": {file: "another"},
-		"in no closed window": {stays: true, arrange: func(t *testing.T, r *rig) {
+		"with a slot":               {},
+		"without an effect on pods": {file: "another"},
+		"not in a closed window": {stays: true, arrange: func(t *testing.T, r *rig) {
 			t.Helper()
 			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaintenanceWindows = closed })
 		}},

@@ -994,7 +994,7 @@ func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) 
 				t.Fatal(err)
 			}
 		},
-		"the rollout goes on": func(*testing.T, *rig) {},
+		"the rollout continues": func(*testing.T, *rig) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

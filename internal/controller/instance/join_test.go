@@ -481,7 +481,7 @@ func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
 	t.Parallel()
 	for name, interrupt := range map[string]func(*rig, *testing.T){
 		"by a node that is Ready": func(*rig, *testing.T) {},
-		"by another host that has the only place of the budget": func(r *rig, t *testing.T) {
+		"by another host that has the only slot": func(r *rig, t *testing.T) {
 			i := r.get(t, 2)
 			i.Status.Slot = &v1alpha1.Slot{Since: new(metav1.NewTime(r.clock))}
 			if err := r.api.Status().Update(t.Context(), i); err != nil {

@@ -284,7 +284,7 @@ func TestAHostThatNeedsNotBeAskedAnyMoreLeavesItsTurnToOthers(t *testing.T) {
 			t.Helper()
 			r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 		},
-		"it is to be removed, and waits for its place": func(t *testing.T, r *rig) {
+		"it is being removed, and waits for its slot": func(t *testing.T, r *rig) {
 			t.Helper()
 			none := intstr.FromInt32(0)
 			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = &none })

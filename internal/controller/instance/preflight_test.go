@@ -33,7 +33,7 @@ func TestA75_AHostThatIsCheckedStaysAsItWas(t *testing.T) {
 		code contract.Reason
 	}{
 		"a good one": {func(*hosttest.Machine) {}, "True Passed", contract.ReasonPreflightOnly},
-		"one that refuses the key": {func(m *hosttest.Machine) {
+		"a host that refuses the key": {func(m *hosttest.Machine) {
 			m.Fail(hosttest.Dialling, contract.NewProblem(contract.ReasonKeyRefused, "no"))
 		}, "False KeyRefused", contract.ReasonKeyRefused},
 		"one with a bad build": {func(m *hosttest.Machine) {
@@ -46,7 +46,7 @@ func TestA75_AHostThatIsCheckedStaysAsItWas(t *testing.T) {
 		"one whose address is a pod's": {func(m *hosttest.Machine) {
 			m.Change(func(f *contract.HostFacts) { f.NodeIP = "10.244.7.9" })
 		}, "False HostInClusterNetwork", contract.ReasonHostInClusterNetwork},
-		"one that breaks off": {func(m *hosttest.Machine) {
+		"a host whose connection breaks": {func(m *hosttest.Machine) {
 			m.Fail(string(contract.VerbPreflight), contract.NewProblem(contract.ReasonConnectionLost, "gone"))
 		}, "False ConnectionLost", contract.ReasonConnectionLost},
 	} {

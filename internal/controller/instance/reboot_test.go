@@ -542,7 +542,7 @@ func TestA55_ALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T)
 func TestANodeThatIsNotReadyIsRescuedInTimeWhateverItWaitsFor(t *testing.T) {
 	t.Parallel()
 	for name, waits := range map[string]func(t *testing.T) *rig{
-		"a reboot that is in vain": func(t *testing.T) *rig {
+		"a reboot without effect": func(t *testing.T) *rig {
 			t.Helper()
 			r := steady(t, 1)
 			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.RebootWhenPending = true })

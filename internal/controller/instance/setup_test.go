@@ -83,9 +83,9 @@ func TestOnlyNewsOfANodeThatConcernUsWakeItsInstance(t *testing.T) {
 		"the version":             {func(n *corev1.Node) { n.Annotations[contract.RevisionAnnotation] = "2" }, true},
 		"kubelet reports no more": {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
 			true},
-		"somebody cordons":         {func(n *corev1.Node) { n.Spec.Unschedulable = true }, true},
-		"a label is gone or comes": {func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} }, true},
-		"another Node of the name": {func(n *corev1.Node) { n.UID = "another" }, true},
+		"a user cordons the node":     {func(n *corev1.Node) { n.Spec.Unschedulable = true }, true},
+		"a label is removed or added": {func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} }, true},
+		"another Node of the name":    {func(n *corev1.Node) { n.UID = "another" }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

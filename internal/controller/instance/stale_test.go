@@ -22,17 +22,17 @@ import (
 func TestAPlaceThatOnlyAStaleCacheShowsDisruptsNobody(t *testing.T) {
 	t.Parallel()
 	for name, shown := range map[string]func(r *rig, status *v1alpha1.WindowsInstanceStatus){
-		"that drains for an upgrade": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
+		"a slot that drains for an upgrade": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
 			status.Phase = v1alpha1.PhaseUpdating
 			status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: second, Drains: true,
 				Step: v1alpha1.StepDraining, Since: journey.Seconds(r.clock)}
 		},
-		"that drains for a reboot": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
+		"a slot that drains for a reboot": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
 			status.Phase = v1alpha1.PhaseRebooting
 			status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot,
 				Step: v1alpha1.StepDraining, Since: journey.Seconds(r.clock)}
 		},
-		"that reboots": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
+		"a slot of a reboot": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
 			status.Phase = v1alpha1.PhaseRebooting
 			status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot, BootID: "boot-1",
 				Step: v1alpha1.StepSwitching, Since: journey.Seconds(r.clock)}

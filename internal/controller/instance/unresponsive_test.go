@@ -138,7 +138,7 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 			t.Helper()
 			r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
 		},
-		"it says why not": func(t *testing.T, r *rig) {
+		"it reports why not": func(t *testing.T, r *rig) {
 			t.Helper()
 			r.annotate(t, 1, contract.ApplyStatusAnnotation, "FileFailed: x")
 		},
@@ -147,7 +147,7 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 			t.Helper()
 			r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 		},
-		"what it says of its end is no time": func(t *testing.T, r *rig) {
+		"the end of its certificate is invalid": func(t *testing.T, r *rig) {
 			t.Helper()
 			r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
 			r.annotate(t, 1, contract.CertificateEndAnnotation, strings.Repeat("2001", 1000))
@@ -338,7 +338,7 @@ func TestADaemonThatComesBackBeforeItIsStoppedIsNotRescued(t *testing.T) {
 			r.advance(t, 1, 11*time.Minute)
 			return contract.ReasonDrainBlocked
 		},
-		"somebody uncordons the node": func(t *testing.T, r *rig) contract.Reason {
+		"a user uncordons the node": func(t *testing.T, r *rig) contract.Reason {
 			t.Helper()
 			r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = false })
 			r.reconcile(t, 1)

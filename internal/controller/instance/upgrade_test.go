@@ -331,7 +331,7 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 				"after its start; the host is held at "+first)
 			r.reconcile(t, 1)
 		},
-		"the daemon never says that it holds": func(t *testing.T, r *rig) {
+		"the daemon never reports that the revision holds": func(t *testing.T, r *rig) {
 			t.Helper()
 			r.advance(t, 1, 11*time.Minute)
 		},
@@ -750,9 +750,9 @@ func TestADaemonThatGetsNothingSlowlyIsHelpedOverSSH(t *testing.T) {
 		left     []int // the number of missing programs, per fetch
 		isJoined bool
 	}{
-		"none of its programs":        {[]int{14, 14, 14}, true},
-		"none of those that it lacks": {[]int{3, 3, 3}, true},
-		"one with each fetch":         {[]int{14, 13, 12}, false},
+		"none of its programs":         {[]int{14, 14, 14}, true},
+		"none of the missing programs": {[]int{3, 3, 3}, true},
+		"one program with each fetch":  {[]int{14, 13, 12}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

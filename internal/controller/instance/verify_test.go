@@ -73,7 +73,7 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 		Disruptive: true, Bootstrap: true}}}
 	killed := apierrors.NewServiceUnavailable("away")
 	for name, decides := range map[string]func(t *testing.T, r *rig) (told string){
-		"to go back": func(t *testing.T, r *rig) string {
+		"to roll back": func(t *testing.T, r *rig) string {
 			r.switched(t, 1)
 			r.annotate(t, 1, contract.ApplyStatusAnnotation, "ServiceFailed: revision "+second+
 				": kubelet ended; the host is held at "+first)
@@ -82,7 +82,7 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 			r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonAPICallFailed)
 			return second
 		},
-		"to go on, with pods that stay": func(t *testing.T, r *rig) string {
+		"to continue, with pods that stay": func(t *testing.T, r *rig) string {
 			r.publish(t, first, manifest)
 			r.version, r.manifest = "1.0.0-cccccccccc", manifest
 			r.manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}

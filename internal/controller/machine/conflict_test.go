@@ -62,7 +62,7 @@ func TestAChangeOfAnInstanceThatMetAnothersWriteIsMadeLater(t *testing.T) {
 			then: machine(func(m *machinev1beta1.Machine) { m.Status.Addresses[0].Address = "10.0.0.2" }),
 			is:   func(i *v1alpha1.WindowsInstance) bool { return i != nil && i.Spec.Address == "10.0.0.2" },
 		},
-		"its Machine is to be ignored": {
+		"its Machine must be ignored": {
 			then: machine(ignore),
 			is:   func(i *v1alpha1.WindowsInstance) bool { return i != nil && i.Spec.Paused },
 		},

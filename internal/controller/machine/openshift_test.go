@@ -50,7 +50,7 @@ func TestAMachineIsReadWhateverItLacks(t *testing.T) {
 				Owner: &inventory.Owner{Kind: "MachineSet", UID: "set-uid"},
 			},
 		},
-		"an owner that is none": {
+		"an invalid owner": {
 			machinev1beta1.Machine{
 				ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "MachineSet",
 					Name: "set"}}}}, inventory.Machine{},
@@ -76,10 +76,11 @@ func TestAMachineThatFailedHasNoHost(t *testing.T) {
 		leaves bool
 		exists bool
 	}{
-		"it runs":                 {machinev1beta1.PhaseRunning, false, true},
-		"it failed":               {machinev1beta1.PhaseFailed, false, false}, // it stays until a user deletes it
-		"it failed, and leaves":   {machinev1beta1.PhaseFailed, true, true},
-		"nobody has looked at it": {"", false, true},
+		"it runs": {machinev1beta1.PhaseRunning, false, true},
+		// It stays until a user deletes it.
+		"it failed":                       {machinev1beta1.PhaseFailed, false, false},
+		"it failed, and leaves":           {machinev1beta1.PhaseFailed, true, true},
+		"no controller has reconciled it": {"", false, true},
 	} {
 		m := &machinev1beta1.Machine{Status: machinev1beta1.MachineStatus{Phase: &test.phase}}
 		if test.leaves {

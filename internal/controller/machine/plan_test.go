@@ -108,8 +108,8 @@ func TestInstancesFollowMachines(t *testing.T) {
 		instances instances
 		want      steps
 	}{
-		"a host that was made while nobody looked": {one(nil), nil, steps{Create: []string{"a"}}},
-		"nothing changed":                          {one(nil), has(nil), steps{}},
+		"a host that was created while no operator was running": {one(nil), nil, steps{Create: []string{"a"}}},
+		"nothing changed": {one(nil), has(nil), steps{}},
 		"a host that is being made": {one(func(m *inventory.Machine) { m.Phase = "Provisioning" }),
 			nil, steps{Waits: []string{"a"}}},
 		"a node whose Machine failed stays": {
@@ -138,17 +138,17 @@ func TestInstancesFollowMachines(t *testing.T) {
 		"… while its instance is removed by force": {one(deleting),
 			has(func(i *v1alpha1.WindowsInstance) { leaving(i); i.Spec.RemovalPolicy = v1alpha1.RemovalForce }),
 			steps{Waits: []string{"a"}}},
-		"… and the one of its name is somebody's own":    {one(deleting), has(byHand), steps{}},
-		"the Machine is gone":                            {nil, has(nil), steps{Leave: []string{"a"}}},
-		"… and its instance leaves":                      {nil, has(leaving), steps{Leave: []string{"a"}}},
-		"an instance of no Machine is nobody's business": {nil, has(byHand), steps{}},
+		"… and the one of its name is somebody's own": {one(deleting), has(byHand), steps{}},
+		"the Machine is gone":                         {nil, has(nil), steps{Leave: []string{"a"}}},
+		"… and its instance leaves":                   {nil, has(leaving), steps{Leave: []string{"a"}}},
+		"an instance without a Machine is ignored":    {nil, has(byHand), steps{}},
 		"another Machine took the name": {one(func(m *inventory.Machine) { m.UID, m.ProviderID = "other", "cloud://other" }),
 			has(nil), steps{Leave: []string{"a"}, Waits: []string{"a"}}},
 		"… whose host is not known yet": {one(func(m *inventory.Machine) { m.UID, m.ProviderID = "other", "" }),
 			has(func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "" }),
 			steps{Leave: []string{"a"}, Waits: []string{"a"}}},
-		"the Machine was made anew for the same host": {one(anew), has(nil), steps{Update: []string{"a"}}},
-		"… and says nothing of it yet": {
+		"the Machine was created again for the same host": {one(anew), has(nil), steps{Update: []string{"a"}}},
+		"… and has no provider ID yet": {
 			one(func(m *inventory.Machine) { anew(m); m.Phase, m.Addresses = "", nil }), has(nil),
 			steps{Waits: []string{"a"}}},
 		"… and is being deleted": {one(func(m *inventory.Machine) { anew(m); deleting(m) }), has(nil),
@@ -166,11 +166,11 @@ func TestInstancesFollowMachines(t *testing.T) {
 		"a pause of the user stays": {one(nil), has(func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true }),
 			steps{}},
 
-		"an instance of somebody else has the name": {
+		"another owner's instance has the name": {
 			one(at("10.0.0.7")), has(byHand),
 			steps{Rejected: map[string]contract.Reason{"a": contract.ReasonMachineNameTaken}},
 		},
-		"an instance of somebody else has the address": {
+		"another owner's instance has the address": {
 			one(nil), instances{made("b", byHand)},
 			steps{Rejected: map[string]contract.Reason{"a": contract.ReasonAddressDuplicate}},
 		},
@@ -191,7 +191,7 @@ func TestInstancesFollowMachines(t *testing.T) {
 			steps{Create: []string{"c"}, Rejected: map[string]contract.Reason{"a": contract.ReasonAddressDuplicate,
 				"b": contract.ReasonAddressDuplicate}},
 		},
-		"… but who is a node already stays one": {
+		"… but a Machine that is already a node keeps its instance": {
 			machines{running("a", 2, nil), running("b", 1, nil)}, instances{made("a", nil)},
 			steps{Rejected: map[string]contract.Reason{"b": contract.ReasonAddressDuplicate}},
 		},

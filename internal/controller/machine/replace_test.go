@@ -434,7 +434,7 @@ func TestWhatKeepsAMachineFromBeingReplacedIsSaidOnce(t *testing.T) {
 		change func(*yard)
 		says   string
 	}{
-		"nobody makes another": {func(y *yard) {
+		"no set creates another Machine": {func(y *yard) {
 			y.changeMachine("m0",
 				func(m *machinev1beta1.Machine) { m.OwnerReferences = nil })
 		}, "W823"},

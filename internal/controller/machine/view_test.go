@@ -28,14 +28,14 @@ func TestMachinesThatTheOperatorIgnoresAreNotMissedInTheirSet(t *testing.T) {
 	}{
 		"none": {func(*yard) {}, &policy.Set{Replicas: 3, Hosts: hosts("m0", "m1", "m2")}},
 		"one":  {func(y *yard) { y.changeMachine("m0", ignored) }, &policy.Set{Replicas: 2, Hosts: hosts("m1", "m2")}},
-		"one that leaves, for which the set makes another": {func(y *yard) {
+		"a Machine that is being deleted and replaced": {func(y *yard) {
 			y.changeMachine("m0", func(m *machinev1beta1.Machine) {
 				ignored(m)
 				m.Finalizers = []string{"example.com/cloud"}
 			})
 			y.gone("m0")
 		}, &policy.Set{Replicas: 3, Hosts: append([]policy.SetHost{{Name: "m0", Leaving: true}}, hosts("m1", "m2")...)}},
-		"more than the set is to have": {func(y *yard) {
+		"more Machines than replicas": {func(y *yard) {
 			y.scale(1)
 			y.changeMachine("m0", ignored)
 			y.changeMachine("m1", ignored)

@@ -213,9 +213,9 @@ func TestANodeOfOursWithoutAnInstanceIsTakenOutOfServiceAndReported(t *testing.T
 func TestNodesThatAnInstanceHasOrMayGetAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, objects := range map[string][]client.Object{
-		"a join under way":                  {node(), instance()},
-		"an instance that is not there yet": {node(), func() *v1alpha1.WindowsInstance { i := instance(); i.Status.NodeName = ""; return i }()},
-		"an instance made anew, by its name": {node(func(n *corev1.Node) {
+		"a join under way":                    {node(), instance()},
+		"an instance that does not exist yet": {node(), func() *v1alpha1.WindowsInstance { i := instance(); i.Status.NodeName = ""; return i }()},
+		"an instance that was created again, by its name": {node(func(n *corev1.Node) {
 			n.Annotations[contract.InstanceAnnotation] = namespace + "/" + address
 			n.Status.Addresses = nil
 		}), func() *v1alpha1.WindowsInstance { i := instance(); i.Status.NodeName = ""; return i }()},
@@ -327,8 +327,8 @@ func TestAHostThatComesBackWithoutItsDaemonIsTakenOutOfService(t *testing.T) {
 		node    *corev1.Node
 		cordons bool
 	}{
-		"it was removed by force": {true, node(bare), true},
-		"nobody removed it":       {false, node(bare), false},
+		"it was removed by force":                               {true, node(bare), true},
+		"its removal was not forced":                            {false, node(bare), false},
 		"another machine has the name, which we did not set up": {true, node(bare, func(n *corev1.Node) { delete(n.Labels, contract.OSIDLabel) }), false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,7 @@ func obstacles() map[string]struct {
 	}{
 		"a quota":              {refuse("NEXT", "exceeded quota"), "exceeded quota"},
 		"a right that is gone": {refuse(contract.ServicesReaderRole, "no right"), "no right"},
-		"somebody's finalizer": {func(t *testing.T, w *world, next string) {
+		"a foreign finalizer": {func(t *testing.T, w *world, next string) {
 			t.Helper()
 			held := configMap(next, func(c *corev1.ConfigMap) { c.Finalizers = []string{"example.com/keep"} })
 			if err := errors.Join(w.client.Create(t.Context(), held), w.client.Delete(t.Context(), held)); err != nil {

@@ -55,7 +55,7 @@ func TestDaemonsAreToldWhereThePayloadIs(t *testing.T) {
 	}
 	for name, harm := range map[string]func(){
 		"another certificate": func() { w.publisher.PayloadSource.CA = []byte(pem + pem) },
-		"what somebody wrote there": func() {
+		"foreign content": func() {
 			c := w.source(t)
 			c.Data[contract.PayloadSourceURLs], c.Labels = "https://evil.example.com", nil
 			if err := w.client.Update(t.Context(), c); err != nil {

@@ -65,9 +65,9 @@ func TestAnUnusedRevisionGoesAfterItsGrace(t *testing.T) {
 func TestAVersionInUseStays(t *testing.T) {
 	t.Parallel()
 	for name, user := range map[string]func(version string) client.Object{
-		"because a node runs it":      func(v string) client.Object { return node("win-1", v, "other") },
-		"because a node is to run it": func(v string) client.Object { return node("win-1", "other", v) },
-		"because a host comes in with it": func(
+		"because a node runs it":                  func(v string) client.Object { return node("win-1", v, "other") },
+		"because it is a node's desired revision": func(v string) client.Object { return node("win-1", "other", v) },
+		"because a host joins at it": func(
 			v string) client.Object {
 			return instance(v1alpha1.WindowsInstanceStatus{DesiredRevision: v})
 		},

@@ -212,10 +212,10 @@ func TestUpgradeableCountsWhatIsOnItsWayAndNotWhatIsStuck(t *testing.T) {
 			host:  host("a", "changing"),
 			lacks: []*contract.Problem{contract.NewProblem(contract.ReasonRevisionNotPublished, "no right")},
 			safe:  true},
-		"a missing key, which no other release brings": {
+		"a missing key, which an upgrade does not fix": {
 			host:  host("a", "joined", "ready"),
 			lacks: []*contract.Problem{noKey}},
-		"a missing key beside an unsupported cluster": {
+		"a missing key and an unsupported cluster": {
 			host:  host("a", "joined", "ready"),
 			lacks: []*contract.Problem{noKey, unsupported}, safe: true},
 	} {

@@ -281,8 +281,8 @@ func TestWhatIsInvalidOrLateIsCountedForAlerts(t *testing.T) {
 func TestMetricsFollowWhateverCanNotBeWritten(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(*rig){
-		"OLM's object is not there": func(r *rig) { r.OperatorCondition = "wmco.v1" },
-		"the status is not saved":   func(r *rig) { r.broken = apierrors.NewServiceUnavailable("away") },
+		"OLM's object is missing": func(r *rig) { r.OperatorCondition = "wmco.v1" },
+		"the status is not saved": func(r *rig) { r.broken = apierrors.NewServiceUnavailable("away") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

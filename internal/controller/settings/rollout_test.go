@@ -71,7 +71,7 @@ func TestHowFarARolloutIs(t *testing.T) {
 		failures int
 		says     string
 	}{
-		"nobody has joined": {phase: v1alpha1.RolloutIdle, says: "0 nodes are at the revision"},
+		"no host has joined": {phase: v1alpha1.RolloutIdle, says: "0 nodes are at the revision"},
 		"all are there": {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "down")},
 			phase: v1alpha1.RolloutIdle, counts: [4]int32{2, 2, 2, 1}, says: "2 nodes are at the revision"},
 		"one is on its way and one waits": {hosts: []v1alpha1.WindowsInstance{joined("a"), joined("b", "switching"),
@@ -118,7 +118,7 @@ func TestHowFarARolloutIs(t *testing.T) {
 				"b", "switching")}, config: config(
 			func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.FailureThreshold = 2 }),
 			phase: v1alpha1.RolloutProgressing, counts: [4]int32{2, 0, 2, 1}, failures: 1},
-		"the user has it go on": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed")},
+		"the user continues the rollout": {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed")},
 			config: config(func(c *v1alpha1.WindowsMachineConfig) {
 				c.Annotations = map[string]string{contract.ResumeRolloutAnnotation: "2"}
 			}), phase: v1alpha1.RolloutWaiting, counts: [4]int32{1, 0, 1, 0}, failures: 1},
@@ -130,7 +130,7 @@ func TestHowFarARolloutIs(t *testing.T) {
 		"a node failed, and is at the revision now": {hosts: []v1alpha1.WindowsInstance{joined("a"),
 			joined("b", "waiting")},
 			config: failedBefore("a"), phase: v1alpha1.RolloutWaiting, counts: [4]int32{2, 1, 2, 0}},
-		"a node failed, and its host has yet to join anew": {hosts: []v1alpha1.WindowsInstance{
+		"a node failed, and its host has not joined again yet": {hosts: []v1alpha1.WindowsInstance{
 			joined("a", "new"), joined("b", "waiting")},
 			config: failedBefore("a"), phase: v1alpha1.RolloutHalted, counts: [4]int32{1, 0, 1, 0}, failures: 1,
 			says: "(a)"},
@@ -237,18 +237,18 @@ func TestNobodyIsKeptFromTheReleaseThatCuresWhatIsStuck(t *testing.T) {
 		hosts []v1alpha1.WindowsInstance
 		names string
 	}{
-		"nothing is to be done":                {hosts: []v1alpha1.WindowsInstance{joined("a")}},
-		"one waits for its turn":               {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")}},
-		"one waits behind one that is off":     {hosts: []v1alpha1.WindowsInstance{joined("f", "down"), joined("a", "waiting")}},
-		"one is to be joined again":            {hosts: []v1alpha1.WindowsInstance{silent}},
-		"one waits for its removal":            {hosts: []v1alpha1.WindowsInstance{removed}},
-		"one is in its turn":                   {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting"), turn}, names: ": d"},
-		"one fetches its payload":              {hosts: []v1alpha1.WindowsInstance{joined("a", "staging")}, names: ": a"},
-		"one is changed without a slot":        {hosts: []v1alpha1.WindowsInstance{joined("a", "over SSH")}, names: ": a"},
-		"one leaves":                           {hosts: []v1alpha1.WindowsInstance{removed, joined("b", "leaving")}, names: ": b"},
-		"a try that failed is repeated":        {hosts: []v1alpha1.WindowsInstance{retried}},
-		"one failed, and one is in its turn":   {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed"), turn}, names: ": d"},
-		"a node is down, and nothing is to do": {hosts: []v1alpha1.WindowsInstance{joined("f", "down")}},
+		"nothing to do":                         {hosts: []v1alpha1.WindowsInstance{joined("a")}},
+		"one waits for its turn":                {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting")}},
+		"one host waits for a host that is off": {hosts: []v1alpha1.WindowsInstance{joined("f", "down"), joined("a", "waiting")}},
+		"one host must be joined again":         {hosts: []v1alpha1.WindowsInstance{silent}},
+		"one waits for its removal":             {hosts: []v1alpha1.WindowsInstance{removed}},
+		"one is in its turn":                    {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting"), turn}, names: ": d"},
+		"one fetches its payload":               {hosts: []v1alpha1.WindowsInstance{joined("a", "staging")}, names: ": a"},
+		"one is changed without a slot":         {hosts: []v1alpha1.WindowsInstance{joined("a", "over SSH")}, names: ": a"},
+		"one leaves":                            {hosts: []v1alpha1.WindowsInstance{removed, joined("b", "leaving")}, names: ": b"},
+		"a try that failed is repeated":         {hosts: []v1alpha1.WindowsInstance{retried}},
+		"one failed, and one is in its turn":    {hosts: []v1alpha1.WindowsInstance{joined("a", "waiting", "failed"), turn}, names: ": d"},
+		"a node is down, with nothing to do":    {hosts: []v1alpha1.WindowsInstance{joined("f", "down")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -42,7 +42,7 @@ func TestInstancesFollowEntries(t *testing.T) {
 			[]v1alpha1.WindowsInstance{projected("h", nil)}, steps{}},
 		"another user": {[]inventory.Entry{{Name: "h", Address: "h", User: "b", Port: 22}}, nil,
 			[]v1alpha1.WindowsInstance{projected("h", nil)}, steps{Update: 1}},
-		"somebody else has the address": {[]inventory.Entry{{Name: "h", Address: "H", User: "a", Port: 22}}, nil,
+		"another instance has the address": {[]inventory.Entry{{Name: "h", Address: "H", User: "a", Port: 22}}, nil,
 			[]v1alpha1.WindowsInstance{projected("win-abc", func(i *v1alpha1.WindowsInstance) {
 				i.Spec.Address, i.Spec.Source = "h", &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-abc"}
 			})}, steps{Rejected: 1}},
@@ -53,7 +53,7 @@ func TestInstancesFollowEntries(t *testing.T) {
 		"the entry is gone": {nil, nil, []v1alpha1.WindowsInstance{projected("h", nil)}, steps{Remove: 1}},
 		"the entry can't be read any more, so its node stays": {nil, bad,
 			[]v1alpha1.WindowsInstance{projected("h", nil)}, steps{Rejected: 1}},
-		"an instance of a user is none of ours": {nil, nil,
+		"a user's own instance is ignored": {nil, nil,
 			[]v1alpha1.WindowsInstance{projected("h", func(i *v1alpha1.WindowsInstance) { i.Spec.Source = nil })},
 			steps{}},
 		"an entry meets an instance of a user": {[]inventory.Entry{{Name: "h", Address: "h", User: "a", Port: 22}}, nil,

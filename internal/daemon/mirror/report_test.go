@@ -132,7 +132,7 @@ func TestWhatAnEventSays(t *testing.T) {
 			"quay.io/a", "quay.io/a", "", []resolver.Attempt{{Source: "m.io/a", Reason: resolver.ReasonNotFound}},
 			"MirrorFallback", "Normal", "NotFound",
 		},
-		"nobody has it": {"quay.io/a:1", "", "", []resolver.Attempt{down("m.io"), down("quay.io")},
+		"no registry has the image": {"quay.io/a:1", "", "", []resolver.Attempt{down("m.io"), down("quay.io")},
 			"ImageUnavailable", "Warning", "Can't pull quay.io/a:1"},
 		"the cluster blocks": {"quay.io/a:1", "", "the cluster blocks this registry", nil, "ImageRefused", "Warning",
 			"Refused: the cluster blocks"},

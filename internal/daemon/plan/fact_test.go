@@ -86,17 +86,17 @@ func TestValuesOfANode(t *testing.T) {
 		want       string
 		reason     contract.Reason
 	}{
-		"a field":                         {node, nil, "{.metadata.name}", "win-a", ""},
-		"an annotation":                   {node, nil, subnet, "10.132.1.0/24", ""},
-		"an annotation that is not there": {bare, nil, subnet, "", contract.ReasonNetworkPending},
-		"a field that is not there":       {bare, nil, "{.spec.podCIDR}", "", contract.ReasonNodePending},
-		"no Node":                         {nil, nil, "{.metadata.name}", "", contract.ReasonNodePending},
-		"no Node, but a value of before": {nil, map[string]string{"{.metadata.name}": "win-b"}, "{.metadata.name}",
+		"a field":              {node, nil, "{.metadata.name}", "win-a", ""},
+		"an annotation":        {node, nil, subnet, "10.132.1.0/24", ""},
+		"a missing annotation": {bare, nil, subnet, "", contract.ReasonNetworkPending},
+		"a missing field":      {bare, nil, "{.spec.podCIDR}", "", contract.ReasonNodePending},
+		"no Node":              {nil, nil, "{.metadata.name}", "", contract.ReasonNodePending},
+		"no Node, but an earlier value": {nil, map[string]string{"{.metadata.name}": "win-b"}, "{.metadata.name}",
 			"win-b", ""},
 		"the Node's value wins": {node, map[string]string{"{.metadata.name}": "win-b"}, "{.metadata.name}",
 			"win-a", ""},
-		"a value of before that went": {bare, map[string]string{subnet: "10.1.0.0/24"}, subnet, "10.1.0.0/24", ""},
-		"what is no JSONPath":         {node, nil, "{.metadata", "", contract.ReasonManifestInvalid},
+		"an earlier value that was removed": {bare, map[string]string{subnet: "10.1.0.0/24"}, subnet, "10.1.0.0/24", ""},
+		"an invalid JSONPath":               {node, nil, "{.metadata", "", contract.ReasonManifestInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -63,7 +63,7 @@ func TestSteps(t *testing.T) {
 		change func(w *world)
 		want   []string
 	}{
-		"nothing when everything holds": {func(*world) {}, nil},
+		"no steps if everything is as desired": {func(*world) {}, nil},
 		"everything on a fresh host": {
 			func(w *world) { w.have, w.was = plan.Observed{}, state.Changes{} },
 			[]string{
@@ -106,7 +106,7 @@ func TestSteps(t *testing.T) {
 			},
 			[]string{"SetService proxy", "StartService proxy"},
 		},
-		"a service whose start type somebody undoes every time is started all the same": {
+		"a service whose start type another program keeps changing is started all the same": {
 			func(w *world) {
 				change(w, "proxy", func(s *winos.Service) {
 					s.State, s.PID, s.NoAutoStart = winos.ServiceStopped, 0, true
@@ -115,11 +115,11 @@ func TestSteps(t *testing.T) {
 			},
 			[]string{"StartService proxy"},
 		},
-		"a deleted service is made anew": {
+		"a deleted service is created again": {
 			func(w *world) { delete(w.have.Services, "proxy") },
 			[]string{"SetService proxy", "StartService proxy"},
 		},
-		"new inputs restart the service and what depends on it, and nothing below": {
+		"new inputs restart the service and its dependants only": {
 			func(w *world) { w.want.Services[1].Inputs = "k2" },
 			[]string{"StopService proxy", "StopService kubelet", "StartService kubelet", "StartService proxy"},
 		},
@@ -127,12 +127,12 @@ func TestSteps(t *testing.T) {
 			func(w *world) { w.was.Services["proxy"] = state.Start{Inputs: "p", NotPID: 102} },
 			[]string{"StopService proxy", "StartService proxy"},
 		},
-		"a changed file is written, and who reads it restarted": {
+		"a changed file is written, and the services that read it are restarted": {
 			func(w *world) { w.have.Digests[`C:\k\kubelet.conf`] = "other" },
 			[]string{`WriteFile C:\k\kubelet.conf`, "StopService proxy", "StopService kubelet", "StartService kubelet",
 				"StartService proxy"},
 		},
-		"a service that left the manifest goes after what it may depend on has stopped": {
+		"a service that left the manifest is deleted after its possible dependants have stopped": {
 			func(w *world) {
 				w.want.Services = w.want.Services[:2]
 				w.want.Files[0].Digest = "new"
@@ -140,11 +140,11 @@ func TestSteps(t *testing.T) {
 			[]string{`WriteFile C:\k\kubelet.conf`, "StopService kubelet", "RemoveService proxy",
 				"StartService kubelet"},
 		},
-		"bootstrap takes no service away": {
+		"bootstrap deletes no service": {
 			func(w *world) { w.want.Scope, w.want.Services = plan.Bootstrap, w.want.Services[:2] },
 			nil,
 		},
-		"a service of ours that somebody else made anew is left alone": {
+		"a service that another program created again is left alone": {
 			func(w *world) {
 				w.want.Services = w.want.Services[:2]
 				change(w, "proxy", func(s *winos.Service) { s.Description = "theirs" })
@@ -159,11 +159,11 @@ func TestSteps(t *testing.T) {
 			func(w *world) { w.have.Environment["no_proxy"] = "z" },
 			[]string{"UnsetVariable NO_PROXY"},
 		},
-		"a variable of ours that left the manifest gets back what it was": {
+		"a variable that left the manifest gets its previous value": {
 			func(w *world) { w.want.Environment, w.want.Watched = nil, nil },
 			[]string{"PutBack HTTP_PROXY"},
 		},
-		"rights come first, and what is taken away last": {
+		"access rights are first, and deletions last": {
 			func(w *world) {
 				w.have.Loose, w.have.Roots = []string{`C:\k`}, map[string]bool{"theirs": true}
 				w.want.Roots = map[string][]byte{"theirs": {1}, "ours": {2}}
@@ -177,14 +177,14 @@ func TestSteps(t *testing.T) {
 				`RemoveFile C:\k\old.conf`, "RemoveRoot " + plan.Fingerprint([]byte{3}),
 			},
 		},
-		"the pods' network of an earlier revision goes after the service that made it": {
+		"the pod network of an earlier revision is deleted after the service that created it": {
 			func(w *world) {
 				w.want.Network, w.was.Networks = "flannel.4097", []string{"flannel.4096"}
 				w.want.Services = w.want.Services[:2]
 			},
 			[]string{"RemoveService proxy", "RemoveNetwork flannel.4096"},
 		},
-		"the pods' network of an earlier revision goes while what makes networks is down": {
+		"the pod network of an earlier revision is deleted while the service that creates networks is down": {
 			func(w *world) {
 				w.want.Network, w.was.Networks = "flannel.4097", []string{"flannel.4096", "flannel.4097"}
 				w.want.Services[2].Inputs = "p2"
@@ -205,14 +205,14 @@ func TestSteps(t *testing.T) {
 			},
 			[]string{`RemoveFile C:\k\old.conf`},
 		},
-		"a file that somebody undoes every time restarts nobody": {
+		"a file that another program keeps changing restarts no service": {
 			func(w *world) {
 				w.have.Digests[`C:\k\kubelet.conf`] = "other"
 				w.have.Held = held(plan.WriteFile, `C:\k\kubelet.conf`)
 			},
 			nil,
 		},
-		"a file that can't be read restarts nobody": {
+		"a file that can't be read restarts no service": {
 			func(w *world) {
 				delete(w.have.Digests, `C:\k\kubelet.conf`)
 				w.have.Unreadable = map[string]*contract.Problem{
@@ -220,7 +220,7 @@ func TestSteps(t *testing.T) {
 			},
 			nil,
 		},
-		"a service whose configuration somebody undoes every time is not started with theirs": {
+		"a service whose configuration another program keeps changing is not started with that configuration": {
 			func(w *world) {
 				change(w, "proxy", func(s *winos.Service) { s.Command, s.State = "theirs", winos.ServiceStopped })
 				w.have.Held = held(plan.SetService, "proxy")
@@ -241,7 +241,7 @@ func TestSteps(t *testing.T) {
 			},
 			[]string{"StopService proxy", "SetService proxy", "StartService proxy"},
 		},
-		"a service that waits is left as it is, and so is what depends on it": {
+		"a service that waits stays unchanged, and so do its dependants": {
 			func(w *world) {
 				w.want.Services[1].Waiting = contract.NewProblem(contract.ReasonNetworkPending, "x")
 				change(w, "kubelet", func(s *winos.Service) { s.State = winos.ServiceStopped })
@@ -249,7 +249,7 @@ func TestSteps(t *testing.T) {
 			},
 			nil,
 		},
-		"a service of somebody else is not touched, nor what needs it started": {
+		"a service of another owner is not changed, and its dependants are not started": {
 			func(w *world) {
 				change(w, "kubelet", func(s *winos.Service) { s.Description = "theirs" })
 				delete(w.was.Services, "kubelet")

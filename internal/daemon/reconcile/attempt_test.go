@@ -109,7 +109,7 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 			func(t *testing.T, r *rig) { r.unlock(t) },
 			contract.ReasonFileFailed,
 		},
-		"a program that somebody holds open": {
+		"a program that is held open": {
 			func(t *testing.T, r *rig) { r.lock(t, contract.PathKubeProxy) },
 			func(t *testing.T, r *rig) { r.unlock(t) },
 			contract.ReasonFileFailed,
@@ -194,7 +194,7 @@ func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 			r.SetDiskFree(20_000) // room for the state file only
 			return another(strings.Repeat("x", 30_000))
 		},
-		"payload that is not there": func(_ *testing.T, _ *rig) contract.Manifest {
+		"missing payload": func(_ *testing.T, _ *rig) contract.Manifest {
 			m := another("two")
 			m.Files[len(m.Files)-1].Digest = digestOf("not here")
 			return m
@@ -205,7 +205,7 @@ func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 			r.write(t, contract.DirStore+`\`+digestOf("whole"), "damaged")
 			return m
 		},
-		"a file whose new content can't be written beside it": func(_ *testing.T, r *rig) contract.Manifest {
+		"a file whose new content can't be staged": func(_ *testing.T, r *rig) contract.Manifest {
 			r.SetPathFault(contract.PathKubeProxyConfig+".tmp", winos.ErrDenied)
 			return another("two")
 		},
@@ -366,18 +366,18 @@ func TestWhatFailedBeforeDoesNotKeepAChangeBack(t *testing.T) {
 
 func TestWhatFailedBeforeIsKnownToTheNextDaemon(t *testing.T) {
 	for name, restart := range map[string]func(t *testing.T, r *rig, publish func()){
-		"that ends before another revision comes": func(t *testing.T, r *rig, publish func()) {
+		"a daemon that ends before another revision is desired": func(t *testing.T, r *rig, publish func()) {
 			r.stopDaemon()
 			publish()
 			r.start(t, r.api)
 		},
-		"that ends after it": func(t *testing.T, r *rig, publish func()) {
+		"a daemon that ends after that": func(t *testing.T, r *rig, publish func()) {
 			publish()
 			pass(20 * time.Second)
 			r.stopDaemon()
 			r.start(t, r.api)
 		},
-		"that ends after it, for one that says the same in other words": func(t *testing.T, r *rig, publish func()) {
+		"a daemon that ends after that, and whose successor words the fault differently": func(t *testing.T, r *rig, publish func()) {
 			publish()
 			pass(20 * time.Second)
 			r.stopDaemon()
@@ -429,18 +429,18 @@ func TestWhatFailedBeforeIsKnownToTheNextDaemon(t *testing.T) {
 func TestAServiceThatDidNotStayUpBeforeKeepsNoChangeBack(t *testing.T) {
 	for name, restart := range map[string]func(t *testing.T, r *rig, publish func()){
 		"by one daemon": func(_ *testing.T, _ *rig, publish func()) { publish() },
-		"by one that has begun before another revision comes": func(t *testing.T, r *rig, publish func()) {
+		"by a daemon that started before another revision was desired": func(t *testing.T, r *rig, publish func()) {
 			r.stopDaemon()
 			r.start(t, r.api)
 			pass(20 * time.Second)
 			publish()
 		},
-		"by one that begins when another revision is there": func(t *testing.T, r *rig, publish func()) {
+		"by a daemon that starts when another revision is desired": func(t *testing.T, r *rig, publish func()) {
 			r.stopDaemon()
 			publish()
 			r.start(t, r.api)
 		},
-		"by one that begins after a reboot": func(t *testing.T, r *rig, publish func()) {
+		"by a daemon that starts after a reboot": func(t *testing.T, r *rig, publish func()) {
 			r.stopDaemon()
 			reboot(t, r)
 			publish()
@@ -619,10 +619,10 @@ func TestADaemonThatEndsInTheMiddleGoesOnWhereItWas(t *testing.T) {
 		away     bool
 		want     string
 	}{
-		"and finishes":                                    {false, false, "two"},
-		"and finishes without the API server":             {false, true, "two"},
-		"and goes back":                                   {true, false, "{}"},
-		"and goes back without the API server, by itself": {true, true, "{}"},
+		"and finishes":                                     {false, false, "two"},
+		"and finishes without the API server":              {false, true, "two"},
+		"and rolls back":                                   {true, false, "{}"},
+		"and rolls back by itself, without the API server": {true, true, "{}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {

@@ -163,8 +163,8 @@ func TestWhatAnOlderDaemonDidNotUnderstandIsReadWithoutTheAPIServer(t *testing.T
 // again.
 func TestA42_ARevisionIsNotLostForAServiceThatDoesNotEnd(t *testing.T) {
 	for name, fault := range map[string]func(r *rig){
-		"it never says that it has stopped":      func(r *rig) { r.HangStop("kube-proxy", true) },
-		"it says that it has stopped, and stays": func(r *rig) { r.StopLinger("kube-proxy", 24*time.Hour) },
+		"the service never reports that it has stopped":                  func(r *rig) { r.HangStop("kube-proxy", true) },
+		"the service reports that it has stopped, but its process stays": func(r *rig) { r.StopLinger("kube-proxy", 24*time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {

@@ -74,7 +74,7 @@ func TestTheBootstrapCredentialIsThereExactlyWhileItIsNeeded(t *testing.T) {
 			false, true, true},
 		"an expired certificate": {kubeconfigOf("https://api.example.com:6443"), pair(t, "system:node:win-a", now.Add(-time.Second)),
 			false, true, true},
-		"a certificate of another name": {kubeconfigOf("https://api.example.com:6443"), pair(t, "system:node:win-b", now.Add(time.Hour)),
+		"a certificate with another name": {kubeconfigOf("https://api.example.com:6443"), pair(t, "system:node:win-b", now.Add(time.Hour)),
 			false, true, false},
 		"a valid certificate of its own name": {kubeconfigOf("https://api.example.com:6443"), pair(t, "system:node:win-a", now.Add(time.Hour)),
 			true, false, true},
@@ -143,11 +143,11 @@ func TestACertificateOfKubeletThatIsRefusedIsForgotten(t *testing.T) {
 		down   bool
 		forgot bool
 	}{
-		"it is accepted":                      {http.StatusOK, false, false},
-		"it may do nothing":                   {http.StatusForbidden, false, false},
-		"the API server is not well":          {http.StatusServiceUnavailable, false, false},
-		"nobody answers":                      {http.StatusUnauthorized, true, false},
-		"its signer is trusted by nobody now": {http.StatusUnauthorized, false, true},
+		"it is accepted":                  {http.StatusOK, false, false},
+		"it may do nothing":               {http.StatusForbidden, false, false},
+		"the API server is not well":      {http.StatusServiceUnavailable, false, false},
+		"no server answers":               {http.StatusUnauthorized, true, false},
+		"its signer is no longer trusted": {http.StatusUnauthorized, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

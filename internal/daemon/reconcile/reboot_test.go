@@ -131,7 +131,7 @@ func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
 		"an update and files": {signs: []string{winos.SignUpdate}, replaced: []string{`C:\Windows\System32\a.dll`},
 			want: "WindowsUpdate,PendingFileRename"},
 		"files of ours": {replaced: []string{contract.PathKubelet}},
-		"files of ours, others": {replaced: []string{contract.PathKubelet, `C:\Program Files\x.exe`},
+		"files of ours, and other signs": {replaced: []string{contract.PathKubelet, `C:\Program Files\x.exe`},
 			want: "PendingFileRename"},
 	} {
 		t.Run(name, func(t *testing.T) {

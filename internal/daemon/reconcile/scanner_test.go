@@ -146,7 +146,7 @@ func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T
 		// begin makes the scanner start while the next revision is applied.
 		begin func(r *rig)
 	}{
-		"one that is no longer wanted": {
+		"a file that is no longer needed": {
 			held: hostsFile("b.example"),
 			prepare: func(t *testing.T, r *rig) string {
 				t.Helper()
@@ -157,7 +157,7 @@ func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T
 				return r.publishBoth(t, another("two"), rules("a.example"))
 			},
 		},
-		"one that another daemon reads first": {
+		"a file that another daemon reads first": {
 			held: contract.PathKubelet,
 			prepare: func(t *testing.T, r *rig) string {
 				t.Helper()

@@ -77,7 +77,7 @@ func TestStagingIsTriedUntilItSucceedsAndSaysWhyNot(t *testing.T) {
 			mend:  func(_ *testing.T, r *rig) { r.payloadServer.set(func() { r.payloadServer.away = false }) },
 			want:  contract.ReasonPayloadIncomplete,
 		},
-		"the payload server sends what is damaged": {
+		"the payload server sends damaged data": {
 			spoil: func(_ *testing.T, r *rig) { r.payloadServer.set(func() { r.payloadServer.spoiled = true }) },
 			mend:  func(_ *testing.T, r *rig) { r.payloadServer.set(func() { r.payloadServer.spoiled = false }) },
 			want:  contract.ReasonPayloadCorrupt,
@@ -86,7 +86,7 @@ func TestStagingIsTriedUntilItSucceedsAndSaysWhyNot(t *testing.T) {
 			spoil: func(_ *testing.T, r *rig) { r.SetDiskFree(1 << 29) },
 			mend:  func(_ *testing.T, r *rig) { r.SetDiskFree(1 << 32) }, want: contract.ReasonDiskFull,
 		},
-		"nobody says where the payload server is": {
+		"the address of the payload server is missing": {
 			spoil: func(t *testing.T, r *rig) {
 				if err := r.api.Tracker().Delete(configMaps, namespace, contract.PayloadSourceConfigMap); err != nil {
 					t.Fatal(err)
@@ -95,7 +95,7 @@ func TestStagingIsTriedUntilItSucceedsAndSaysWhyNot(t *testing.T) {
 			mend: func(t *testing.T, r *rig) { d := r.payloadServer; r.supplied(t); r.payloadServer = d },
 			want: contract.ReasonPayloadIncomplete,
 		},
-		"the manifest is not there": {
+		"the manifest is missing": {
 			spoil: func(t *testing.T, r *rig) {
 				if err := r.api.Tracker().Delete(configMaps, namespace,
 					contract.ServicesConfigMapPrefix+versionOf(next())); err != nil {

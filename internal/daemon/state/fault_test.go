@@ -19,11 +19,11 @@ func TestFaultsAreTheSameByWhatTheyAreAbout(t *testing.T) {
 		other state.Fault
 		want  bool
 	}{
-		"in other words":               {fault(contract.ReasonServiceFailed, "Kube-Proxy", "it does not run"), true},
-		"about another thing":          {fault(contract.ReasonServiceFailed, "kubelet", "it ends"), false},
-		"for another reason":           {fault(contract.ReasonFileFailed, "kube-proxy", "it ends"), false},
-		"about who knows what":         {fault(contract.ReasonServiceFailed, "", "it ends"), true},
-		"about who knows what, anyway": {fault(contract.ReasonServiceFailed, "", "kubelet ends"), false},
+		"in other words":                {fault(contract.ReasonServiceFailed, "Kube-Proxy", "it does not run"), true},
+		"about another thing":           {fault(contract.ReasonServiceFailed, "kubelet", "it ends"), false},
+		"for another reason":            {fault(contract.ReasonFileFailed, "kube-proxy", "it ends"), false},
+		"about an unknown subject":      {fault(contract.ReasonServiceFailed, "", "it ends"), true},
+		"about another unknown subject": {fault(contract.ReasonServiceFailed, "", "kubelet ends"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

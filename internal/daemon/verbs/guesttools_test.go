@@ -23,7 +23,7 @@ func TestA43_PreflightTellsThatVMwareToolsWillHideTheHostsAddress(t *testing.T) 
 	}{
 		"no tools":                    {missing: true},
 		"no file":                     {want: hidden},
-		"a file that says nothing":    {conf: "[logging]\nlog = true\n", want: hidden},
+		"a file without settings":     {conf: "[logging]\nlog = true\n", want: hidden},
 		"nothing is left out":         {conf: "[guestinfo]\nexclude-nics=\n"},
 		"so it is, in Windows' lines": {conf: "[logging]\r\nlog=true\r\n[guestinfo]\r\n exclude-nics = \r\n"},
 		"others are left out":         {conf: "[guestinfo]\nexclude-nics=docker*,vEthernet (nat)"},

@@ -163,21 +163,21 @@ func TestAHostThatIsNotTheOneToBeRemovedStaysAsItIs(t *testing.T) {
 		request func(r *rig) contract.CleanupRequest
 		refused bool
 	}{
-		"it is another node": {isNode: true, refused: true,
+		"the host is another node": {isNode: true, refused: true,
 			request: func(*rig) contract.CleanupRequest { return contract.CleanupRequest{NodeName: "win-b"} }},
-		"it is another node, on a copy of the disk": {isNode: true, refused: true,
+		"the host is another node with a copy of the disk": {isNode: true, refused: true,
 			request: func(r *rig) contract.CleanupRequest {
 				return contract.CleanupRequest{NodeName: "win-b", MachineID: machineID(r)}
 			}},
-		"it is another installation of Windows": {isNode: true, refused: true,
+		"the host has another installation of Windows": {isNode: true, refused: true,
 			request: func(*rig) contract.CleanupRequest {
 				return contract.CleanupRequest{NodeName: "win-a", MachineID: "another"}
 			}},
-		"it is another installation, whose state file is lost": {isNode: true, change: lose, refused: true,
+		"the host has another installation without a state file": {isNode: true, change: lose, refused: true,
 			request: func(*rig) contract.CleanupRequest {
 				return contract.CleanupRequest{NodeName: "win-a", MachineID: "another"}
 			}},
-		"it is another installation that is no node": {
+		"the host has another installation and is no node": {
 			request: func(*rig) contract.CleanupRequest {
 				return contract.CleanupRequest{NodeName: "win-a", MachineID: "another"}
 			}},

@@ -106,14 +106,14 @@ func TestA08_WhatKeepsAHostFromJoining(t *testing.T) {
 			[]contract.Reason{contract.ReasonHostnameInvalid}},
 		"no default route": {func(f *findings, _ *contract.PreflightRequest) { f.routeErr = errors.New("x") },
 			[]contract.Reason{contract.ReasonNoDefaultRoute}},
-		"somebody on kubelet's port": {func(f *findings,
+		"another program on kubelet's port": {func(f *findings,
 			_ *contract.PreflightRequest) {
 			f.listening[10250] = "nginx.exe"
 		}, []contract.Reason{contract.ReasonPortInUse}},
 		"our kubelet on kubelet's port": {func(f *findings, _ *contract.PreflightRequest) {
 			f.listening[10250], f.services["kubelet"] = "kubelet.exe", managed("kubelet")
 		}, nil},
-		"somebody on both ports": {func(f *findings, _ *contract.PreflightRequest) {
+		"other programs on both ports": {func(f *findings, _ *contract.PreflightRequest) {
 			f.listening[10250], f.listening[9182] = "", "x.exe"
 		}, []contract.Reason{contract.ReasonPortInUse, contract.ReasonPortInUse}},
 		"A84: a kubelet of another operator, which describes it as ours does": {func(f *findings,
@@ -128,7 +128,7 @@ func TestA08_WhatKeepsAHostFromJoining(t *testing.T) {
 			_ *contract.PreflightRequest) {
 			f.services["containerd"] = foreign("containerd")
 		}, []contract.Reason{contract.ReasonConflictingSoftware}},
-		"a directory of somebody else": {func(f *findings, _ *contract.PreflightRequest) {
+		"a directory of another owner": {func(f *findings, _ *contract.PreflightRequest) {
 			f.problems = []contract.Problem{{Reason: contract.ReasonConflictingSoftware, Detail: "x"}}
 		}, []contract.Reason{contract.ReasonConflictingSoftware}},
 		"an address that the host lacks": {func(f *findings, _ *contract.PreflightRequest) {

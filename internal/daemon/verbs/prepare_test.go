@@ -91,9 +91,9 @@ func TestAHostThatForgetsWhatARebootWasForIsNotRebootedForEver(t *testing.T) {
 		feature  winos.FeatureState
 		hostname string
 	}{
-		"its name":    {winos.FeatureEnabled, "win-b"},
-		"its feature": {winos.FeatureAbsent, ""},
-		"a feature that somebody else switched on": {winos.FeaturePending, ""},
+		"its name":                               {winos.FeatureEnabled, "win-b"},
+		"its feature":                            {winos.FeatureAbsent, ""},
+		"a feature that another program enabled": {winos.FeaturePending, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -47,7 +47,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		"a result":      {in: `{"name":"x"}`, result: "x"},
 		"nothing asked": {in: " \n", result: ""},
-		"a problem beside a result": {in: `{"name":"x"}`,
+		"a problem together with a result": {in: `{"name":"x"}`,
 			err: contract.NewProblem(contract.ReasonDiskFull, "full"), result: "x", problem: contract.ReasonDiskFull},
 		"an error without a reason": {in: `{"name":"x"}`, err: errors.New("oops"), result: "x",
 			problem: contract.ReasonInternal},

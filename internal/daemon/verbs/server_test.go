@@ -115,7 +115,7 @@ func TestServicesOfOthersThatNeedKubeletRunAgainWhenItsHostHasJoinedAgain(t *tes
 		"kubelet has another credential": {unapproved: true, change: func(request *contract.BootstrapRequest) {
 			request.BootstrapKubeconfig = []byte("another secret")
 		}},
-		"kubelet registers anew": {change: func(request *contract.BootstrapRequest) { request.Register = true }},
+		"kubelet registers again": {change: func(request *contract.BootstrapRequest) { request.Register = true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -28,14 +28,14 @@ func TestCodesOfWindowsMeanWhatCallersTestFor(t *testing.T) {
 		"a service that is marked for deletion":   {1072, ErrInUse},
 		"a service that did not answer":           {1053, ErrStartFailed},
 		"a dependency that did not start":         {1068, ErrStartFailed},
-		"an exe that is none":                     {193, ErrStartFailed},
+		"an invalid exe":                          {193, ErrStartFailed},
 		"a DLL that is absent":                    {126, ErrUnsupported},
 		"a function that is absent":               {127, ErrUnsupported},
 		"a service of RPC that does not run":      {1722, ErrUnsupported},
 		"an HRESULT around a Win32 code":          {0x80070020, ErrInUse},
 		"an HRESULT around access denied":         {0x80070005, ErrDenied},
 		"a feature that is absent":                {0x800f080c, ErrNotFound},
-		"a code that nobody decides on":           {1784, nil},
+		"an unknown code":                         {1784, nil},
 		"an HRESULT of another facility with a 2": {0x80040002, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,10 +31,10 @@ func TestA42_AServiceWhoseProcessGoesOnIsEndedAfterItsTime(t *testing.T) {
 		command string
 		before  func(m *sim.Machine)
 	}{
-		"it says that it has stopped, and goes on": {exe, func(m *sim.Machine) { m.StopLinger("x", time.Hour) }},
-		"it never says that it has stopped":        {exe, func(m *sim.Machine) { m.HangStop("x", true) }},
-		"its wrapper never stops":                  {wrapped, func(m *sim.Machine) { m.HangStop("x", true) }},
-		"its wrapper was killed, and what it ran goes on": {wrapped, func(m *sim.Machine) {
+		"the service reports that it has stopped, but its process continues": {exe, func(m *sim.Machine) { m.StopLinger("x", time.Hour) }},
+		"the service never reports that it has stopped":                      {exe, func(m *sim.Machine) { m.HangStop("x", true) }},
+		"its wrapper never stops":                                            {wrapped, func(m *sim.Machine) { m.HangStop("x", true) }},
+		"the wrapper was killed, and its program continues": {wrapped, func(m *sim.Machine) {
 			if err := m.CrashService("x"); err != nil {
 				panic(err)
 			}

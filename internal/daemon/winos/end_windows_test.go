@@ -58,9 +58,9 @@ func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
 		service, arguments string
 		killed             bool
 	}{
-		"it says that it has stopped, and goes on":   {service: "lingers", arguments: " linger=1h"},
-		"it never says that it has stopped":          {service: "hangs", arguments: " " + hang},
-		"it was killed, and what it started goes on": {service: "killed", killed: true},
+		"the service reports that it has stopped, but its process continues": {service: "lingers", arguments: " linger=1h"},
+		"the service never reports that it has stopped":                      {service: "hangs", arguments: " " + hang},
+		"the wrapper was killed, and its program continues":                  {service: "killed", killed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host, exe := winos.New(), newDir(t)+`\endless.exe`

@@ -107,14 +107,14 @@ func TestAServiceWhoseProcessIsFrozenIsEnded(t *testing.T) {
 		denied                 bool
 		answer                 time.Duration // the service manager's delay; 0 means half a minute
 	}{
-		"a program":                  {command: exe, frozen: "x"},
-		"a wrapped program":          {command: contract.PathKubeLogRunner + ` -log-file=C:\var\log\x.log ` + exe, frozen: "x"},
-		"the daemon":                 {command: contract.PathDaemon + " controller", frozen: "x"},
-		"a service that needs it":    {command: exe, needs: "x", frozen: "y"},
-		"no answer at all":           {command: contract.PathDaemon + " controller", frozen: "x", answer: time.Hour},
-		"one that nobody may end":    {command: exe, frozen: "x", denied: true},
-		"a daemon nobody may end":    {command: contract.PathDaemon + " controller", frozen: "x", denied: true},
-		"one that needs it, as well": {command: contract.PathDaemon + " controller", needs: "x", frozen: "y"},
+		"a program":                     {command: exe, frozen: "x"},
+		"a wrapped program":             {command: contract.PathKubeLogRunner + ` -log-file=C:\var\log\x.log ` + exe, frozen: "x"},
+		"the daemon":                    {command: contract.PathDaemon + " controller", frozen: "x"},
+		"a service that needs it":       {command: exe, needs: "x", frozen: "y"},
+		"no answer at all":              {command: contract.PathDaemon + " controller", frozen: "x", answer: time.Hour},
+		"a process that can't be ended": {command: exe, frozen: "x", denied: true},
+		"a daemon that can't be ended":  {command: contract.PathDaemon + " controller", frozen: "x", denied: true},
+		"with a dependent service":      {command: contract.PathDaemon + " controller", needs: "x", frozen: "y"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

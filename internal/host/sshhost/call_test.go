@@ -448,11 +448,11 @@ func TestA51_WhatNoHonestDaemonAnswersIsRefused(t *testing.T) {
 		"a long id":                  {contract.VerbPreflight, preflight(`,"machineID":"` + long + `"}}}`)},
 		"a boot that clears screens": {contract.VerbPreflight, preflight(`,"bootID":"\u001b[2J"}}}`)},
 		"a long product":             {contract.VerbPreflight, preflight(`,"productName":"` + long + `"}}}`)},
-		"an address that is none":    {contract.VerbPreflight, preflight(`,"nodeIP":"10.0.0.1 win-b"}}}`)},
+		"an invalid address":         {contract.VerbPreflight, preflight(`,"nodeIP":"10.0.0.1 win-b"}}}`)},
 		"an address with a zone":     {contract.VerbPreflight, preflight(`,"nodeIP":"fe80::1%` + long + `"}}}`)},
 		"a negative disk":            {contract.VerbPreflight, preflight(`,"diskFree":-1}}}`)},
 		"a long feature":             {contract.VerbPreflight, preflight(`},"needsPrepare":["` + long + `"]}}`)},
-		"a digest that is none":      {contract.VerbPreflight, preflight(`},"missing":[{"sha256":"../x","size":1}]}}`)},
+		"an invalid digest":          {contract.VerbPreflight, preflight(`},"missing":[{"sha256":"../x","size":1}]}}`)},
 		"no end of blobs": {contract.VerbPreflight, preflight(`},"missing":[` + strings.Repeat(`{"sha256":"`+
 			strings.Repeat("0", 64)+`","size":1},`, 9000) + `{"sha256":"` + strings.Repeat("0", 64) + `","size":1}]}}`)},
 		"another boot of two lines": {contract.VerbPrepare, `{"result":{"bootID":"a\nb"}}`},

@@ -59,7 +59,7 @@ func TestDialSaysWhyItFailed(t *testing.T) {
 			target *host.Target) {
 			target.Address = "no-such-host.invalid"
 		}, contract.ReasonAddressUnresolvable},
-		"an IPv6 address is none that Windows nodes use": {func(_ testing.TB, _ *rig,
+		"an IPv6 address, which Windows nodes don't use": {func(_ testing.TB, _ *rig,
 			target *host.Target) {
 			target.Address = "::1"
 		}, contract.ReasonAddressUnresolvable},
@@ -81,7 +81,7 @@ func TestDialSaysWhyItFailed(t *testing.T) {
 			target.HostKey = "ssh-ed25519 rubbish"
 		}, contract.ReasonHostKeyMismatch},
 		"two expected host keys are not understood": {expectTwo, contract.ReasonHostKeyMismatch},
-		"a private key that is none": {func(_ testing.TB, _ *rig,
+		"an invalid private key": {func(_ testing.TB, _ *rig,
 			target *host.Target) {
 			target.PrivateKey = []byte("rubbish")
 		}, contract.ReasonPrivateKeyInvalid},
@@ -304,11 +304,11 @@ func TestDialGivesUpInTime(t *testing.T) {
 	}{
 		"nothing answers at all": {network: swallow, want: contract.ReasonUnreachable,
 			took: 10 * time.Second},
-		"nothing is ever said": {network: silence, want: contract.ReasonNotSSH,
+		"the server never sends anything": {network: silence, want: contract.ReasonNotSSH,
 			took: 20 * time.Second},
-		"the caller's deadline comes first and nothing answers": {network: swallow, timeout: time.Second,
+		"the caller's deadline is first, and nothing answers": {network: swallow, timeout: time.Second,
 			want: contract.ReasonUnreachable, took: time.Second},
-		"the caller's deadline comes first and nothing is said": {network: silence, timeout: time.Second,
+		"the caller's deadline is first, and the server sends nothing": {network: silence, timeout: time.Second,
 			want: contract.ReasonNotSSH, took: time.Second},
 	}
 	for name, c := range cases {

@@ -115,10 +115,10 @@ func TestNoHostKeyIsProvenThatTheNextConnectionWouldNotBeShown(t *testing.T) {
 		shows []string
 		want  []ssh.Signer // in addition to the key that it showed
 	}{
-		"all":              {nil, []ssh.Signer{others[1], others[0]}},
-		"no ECDSA":         {[]string{ssh.KeyAlgoED25519, ssh.KeyAlgoRSA}, others[:1]},
-		"none but Ed25519": {[]string{ssh.KeyAlgoED25519}, nil},
-		"no RSA":           {[]string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256}, others[1:]},
+		"all":          {nil, []ssh.Signer{others[1], others[0]}},
+		"no ECDSA":     {[]string{ssh.KeyAlgoED25519, ssh.KeyAlgoRSA}, others[:1]},
+		"only Ed25519": {[]string{ssh.KeyAlgoED25519}, nil},
+		"no RSA":       {[]string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256}, others[1:]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -150,7 +150,7 @@ func TestAHostThatDoesNotSayItsHostKeysHasNone(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s *sshd.Settings){
 		"a server that is not OpenSSH":           func(s *sshd.Settings) { s.Faults.HostKeys = sshd.HostKeysSilent },
-		"a server that announces what is no key": func(s *sshd.Settings) { s.Faults.HostKeys = sshd.HostKeysGarbled },
+		"a server that announces an invalid key": func(s *sshd.Settings) { s.Faults.HostKeys = sshd.HostKeysGarbled },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -225,7 +225,7 @@ func TestAnAnnouncementIsReadWithoutTrust(t *testing.T) {
 		"nothing":                      {want: 0},
 		"one key":                      {payload: text(key), want: 1},
 		"the same key twice":           {payload: text(key, key), want: 1},
-		"a type that nobody knows":     {payload: text(text([]byte("ssh-new@example.com"), []byte("x")), key), want: 1},
+		"an unknown type":              {payload: text(text([]byte("ssh-new@example.com"), []byte("x")), key), want: 1},
 		"an empty key":                 {payload: text(nil, key), want: 1},
 		"a key that is cut off":        {payload: text(key[:10], key), want: 1},
 		"a length beyond the end":      {payload: append(text(key), 0xff, 0xff, 0xff, 0xff, 1), want: 1},

@@ -549,7 +549,7 @@ func TestAProxyThatIsDownIsNamed(t *testing.T) {
 	t.Parallel()
 	foreign := newUpstream(t)
 	for name, test := range map[string]struct{ proxy, says string }{
-		"nobody listens":           {"http://" + deadHost(t), "the proxy: connection refused"},
+		"no proxy listens":         {"http://" + deadHost(t), "the proxy: connection refused"},
 		"unknown name":             {"http://proxy.invalid:3128", "the proxy: name does not resolve"},
 		"an unknown certificate":   {foreign.URL, "the proxy: certificate signed by unknown authority"},
 		"no TLS where it is asked": {"https://" + bare(t, foreign), "the proxy: it does not speak TLS"},

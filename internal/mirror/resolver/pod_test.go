@@ -47,10 +47,10 @@ func TestAHandleIsForOneRepositoryAndForWhoHasTheToken(t *testing.T) {
 		bearer, repository, service string
 		again                       bool
 	}{
-		"its repository":       {handle, "a", source, false},
-		"another repository":   {handle, "b", source, true},
-		"another registry":     {handle, "a", "other.test", true},
-		"a handle of somebody": {"pod-unknown", "a", source, true},
+		"its repository":        {handle, "a", source, false},
+		"another repository":    {handle, "b", source, true},
+		"another registry":      {handle, "a", "other.test", true},
+		"another user's handle": {"pod-unknown", "a", source, true},
 	} {
 		a := plainly(t, g, http.MethodGet, "/v2/"+c.repository+"/manifests/latest?ns="+c.service,
 			http.Header{mirror.TokenHeader: {"Bearer " + c.bearer}})
