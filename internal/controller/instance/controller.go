@@ -142,7 +142,8 @@ func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, node *
 	return c
 }
 
-// step removes the host or continues with it. Before it continues, it adds the operator's finalizer.
+// step removes the host or continues with it. Before it continues, it adds the operator's finalizer to an instance that
+// was created without it.
 func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 	if !c.instance.DeletionTimestamp.IsZero() {
 		return leaving{c}.run(ctx)

@@ -138,7 +138,8 @@ func (r *Reconciler) carryOut(ctx context.Context, p *plan) (again time.Duration
 // create creates the instance of a Machine: see problem.OfCreate.
 func (r *Reconciler) create(ctx context.Context, c newcomer) (*contract.Problem, error) {
 	instance := &v1alpha1.WindowsInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: c.machine.Name}, Spec: c.spec,
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: c.machine.Name,
+			Finalizers: []string{contract.InstanceFinalizer}}, Spec: c.spec,
 	}
 	if err := r.client.Create(ctx, instance); err != nil {
 		return problem.OfCreate(c.machine.Name, err)

@@ -3,6 +3,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -50,7 +52,18 @@ func newQueue(t *testing.T, holders ...string) *queue {
 		ObjectMeta: metav1.ObjectMeta{Namespace: contract.MachineAPINamespace, Name: "m", UID: "m", Labels: windows()},
 		Status: machinev1beta1.MachineStatus{Phase: ptr.To(machinev1beta1.PhaseProvisioned),
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}},
-	}).Build()
+	}).WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object,
+		options ...client.CreateOption) error {
+		// An instance of a Machine must have the finalizer from the start, because adding it later costs another
+		// request. No controller removes the finalizer in these tests, so it goes here.
+		if i, is := o.(*v1alpha1.WindowsInstance); is && i.Spec.Source != nil {
+			if !slices.Equal(i.Finalizers, []string{contract.InstanceFinalizer}) {
+				t.Errorf("instance %s is created with the finalizers %v", i.Name, i.Finalizers)
+			}
+			i.Finalizers = nil
+		}
+		return c.Create(ctx, o, options...)
+	}}).Build()
 	for _, name := range holders {
 		i := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
 			Finalizers: []string{contract.InstanceFinalizer}},

@@ -157,7 +157,8 @@ func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool
 // create creates the instance of an entry: see problem.OfCreate.
 func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contract.Problem, error) {
 	instance := &v1alpha1.WindowsInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: entry.Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: entry.Name,
+			Finalizers: []string{contract.InstanceFinalizer}},
 		Spec: v1alpha1.WindowsInstanceSpec{
 			Address: entry.Address, Port: entry.Port, Username: entry.User, HostKey: entry.HostKey,
 			Source: &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: entry.Address},

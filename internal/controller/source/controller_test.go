@@ -45,6 +45,19 @@ func (r *rig) Eventf(regarding, _ runtime.Object, _, reason, _, note string, arg
 	r.heard = append(r.heard, where+" "+reason+" "+fmt.Sprintf(note, args...))
 }
 
+// createUnheld creates an object. An instance must have the finalizer from the start, because adding it later costs
+// another request. No controller removes the finalizer in these tests, so createUnheld does.
+func createUnheld(ctx context.Context, t *testing.T, c client.Client, o client.Object,
+	options ...client.CreateOption) error {
+	if i, is := o.(*v1alpha1.WindowsInstance); is {
+		if !slices.Equal(i.Finalizers, []string{contract.InstanceFinalizer}) {
+			t.Errorf("instance %s is created with the finalizers %v", i.Name, i.Finalizers)
+		}
+		i.Finalizers = nil
+	}
+	return c.Create(ctx, o, options...)
+}
+
 func newRig(t *testing.T, objects ...client.Object) *rig {
 	t.Helper()
 	scheme := scheme.New(t)
@@ -65,7 +78,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 			if err := fault("create", o); err != nil {
 				return err
 			}
-			return c.Create(ctx, o, options...)
+			return createUnheld(ctx, t, c, o, options...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch,
 			options ...client.PatchOption) error {
