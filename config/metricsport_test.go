@@ -62,7 +62,7 @@ func TestA53_ANodesMetricsCountOnlyWithThatNodesCertificate(t *testing.T) {
 }
 
 // A node's exporter must not publish series under the names of other exporters or rules. Its targets have both labels
-// by which rules find the source of a series, because a node can set any label that the target lacks.
+// by which rules find the source of a series, because a node can set any label that is missing at the target.
 func TestA53_ANodePublishesNoSeriesUnderNamesOfOthers(t *testing.T) {
 	t.Parallel()
 	endpoint := named[*monitoringv1.ServiceMonitor](t, "windows-exporter").Spec.Endpoints[0]
