@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -195,10 +196,13 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 // the key is tried again on a host that has joined.
 func (c *reconciliation) observe() {
 	status := &c.instance.Status
-	if status.ObservedGeneration == c.instance.Generation {
+	if observed(status) == c.instance.Generation {
 		return
 	}
-	status.ObservedGeneration, c.memory.isHurried = c.instance.Generation, true
+	if progressing := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionProgressing); progressing != nil {
+		progressing.ObservedGeneration = c.instance.Generation
+	}
+	c.memory.isHurried = true
 	c.memory.keyTrial.next = time.Time{}
 	if status.PublicKeyHash != "" && isLookedAfter(c.instance) {
 		c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionUnknown, keyUntried,
@@ -207,6 +211,14 @@ func (c *reconciliation) observe() {
 	if status.Activity != nil {
 		status.Activity.NextTime = nil
 	}
+}
+
+// observed returns the generation of the spec that a status describes.
+func observed(status *v1alpha1.WindowsInstanceStatus) int64 {
+	if progressing := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionProgressing); progressing != nil {
+		return progressing.ObservedGeneration
+	}
+	return 0
 }
 
 // untilNextAttempt returns the time until the next attempt after a failure, or none. If a wrong clock wrote the times,

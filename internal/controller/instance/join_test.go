@@ -28,7 +28,7 @@ func TestAHostJoinsAndIsThenLeftAlone(t *testing.T) {
 	r := newRig(t, append(listed(1), list)...)
 	r.join(t, 1)
 	i := r.get(t, 1)
-	if !controllerutil.ContainsFinalizer(i, contract.InstanceFinalizer) || i.Status.ObservedGeneration != 1 ||
+	if !controllerutil.ContainsFinalizer(i, contract.InstanceFinalizer) || observed(&i.Status) != 1 ||
 		!i.Status.Joined() || i.Status.Revision != first {
 		t.Errorf("the instance is %+v", i)
 	}

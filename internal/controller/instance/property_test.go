@@ -423,7 +423,9 @@ func (f *fleet) add(name string) {
 		Status: v1alpha1.WindowsInstanceStatus{
 			Phase: v1alpha1.PhaseReady, NodeName: name, NodeUID: "node-" + name + generation, PublicKeyHash: "hash",
 			HostKey: "ssh-ed25519 AAAA" + name, Revision: f.rig.version,
-			DesiredRevision: f.rig.version, HeldRevision: f.rig.version, ObservedGeneration: 1,
+			DesiredRevision: f.rig.version, HeldRevision: f.rig.version,
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionFalse,
+				Reason: string(contract.ReasonNodeReady), ObservedGeneration: 1}},
 		},
 	})
 }

@@ -78,7 +78,8 @@ func (c *reconciliation) mayPostpone() bool {
 		s.Revision, s.DesiredRevision, s.HeldRevision = "", "", ""
 		return s
 	}
-	return equality.Semantic.DeepEqual(rest(&c.record.saved.Status), rest(&c.instance.Status))
+	saved, present := &c.record.saved.Status, &c.instance.Status
+	return observed(saved) == observed(present) && equality.Semantic.DeepEqual(rest(saved), rest(present))
 }
 
 // isTransient reports whether a problem may pass by itself in the quiet time.
