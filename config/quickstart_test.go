@@ -142,7 +142,7 @@ func TestA91_TheOutputOfTheQuickStartsIsWhatThePluginPrints(t *testing.T) {
 		Instances: []v1alpha1.WindowsInstance{{ObjectMeta: metav1.ObjectMeta{Name: address},
 			Spec: v1alpha1.WindowsInstanceSpec{Address: address},
 			Status: v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseReady, NodeName: "win-1", Revision: revision,
-				DesiredRevision: revision, Reason: string(contract.ReasonNodeReady), Code: contract.ReasonNodeReady.Code(),
+				DesiredRevision: revision,
 				Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue,
 					LastTransitionTime: since}}}}},
 		Nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "win-1",

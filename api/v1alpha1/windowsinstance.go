@@ -38,7 +38,8 @@ const (
 	// ConditionPreflightPassed is True if the host met every requirement at the last check.
 	ConditionPreflightPassed = "PreflightPassed"
 	// ConditionProgressing is True while the host is not in its desired state and not paused: it joins, is
-	// upgraded, rebooted or removed, or its node is not Ready. If the host waits, the reason says for what.
+	// upgraded, rebooted or removed, or its node is not Ready. If the host waits or fails, the reason says why. The
+	// message names the object, the code of the reason, such as W203, and the fix.
 	ConditionProgressing = "Progressing"
 	// ConditionKeyAuthorized is True if the present private key is the key that the host accepted last. It is False
 	// if the host refuses the key, and Unknown while the key can't be tried.
@@ -268,6 +269,21 @@ func (s *WindowsInstanceStatus) HasSlot() bool {
 // Joined reports whether the host has been a Ready node.
 func (s *WindowsInstanceStatus) Joined() bool { return s.HeldRevision != "" }
 
+// Reason returns why the host waits or fails: the reason of the condition Progressing. Message returns its message.
+func (s *WindowsInstanceStatus) Reason() string { return s.progressing().Reason }
+
+// Message returns the message of the condition Progressing.
+func (s *WindowsInstanceStatus) Message() string { return s.progressing().Message }
+
+func (s *WindowsInstanceStatus) progressing() (found metav1.Condition) {
+	for _, c := range s.Conditions {
+		if c.Type == ConditionProgressing {
+			found = c
+		}
+	}
+	return found
+}
+
 // Purpose returns the reason why the host requests a slot: the kind of its activity, its removal or another join.
 func (i *WindowsInstance) Purpose() ActivityKind {
 	switch {
@@ -373,22 +389,6 @@ type WindowsInstanceStatus struct {
 	// Phase of the host.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// Reason for waiting or failing, as a word.
-	// +kubebuilder:validation:MaxLength=128
-	// +optional
-	Reason string `json:"reason,omitempty"`
-	// Code is the stable number of the reason, such as W203. The reference page explains each number.
-	// +kubebuilder:validation:MaxLength=8
-	// +optional
-	Code string `json:"code,omitempty"`
-	// Message describes the problem and names the object.
-	// +kubebuilder:validation:MaxLength=4096
-	// +optional
-	Message string `json:"message,omitempty"`
-	// Fix says how to solve the problem.
-	// +kubebuilder:validation:MaxLength=4096
-	// +optional
-	Fix string `json:"fix,omitempty"`
 	// Failures counts failed attempts since the last success.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
@@ -482,11 +482,9 @@ type WindowsInstanceStatus struct {
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`
 // +kubebuilder:printcolumn:name="Revision",type=string,JSONPath=`.status.revision`
-// +kubebuilder:printcolumn:name="Code",type=string,JSONPath=`.status.code`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.message`
-// +kubebuilder:printcolumn:name="Fix",type=string,priority=1,JSONPath=`.status.fix`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Progressing")].message`
 type WindowsInstance struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -170,7 +170,7 @@ func noted(ctx context.Context, s *scene.Scene, version string) error {
 		}
 		for i := range list.Items {
 			if status := list.Items[i].Status; status.Revision != version ||
-				status.Reason != string(contract.ReasonNodeReady) {
+				status.Reason() != string(contract.ReasonNodeReady) {
 				behind++
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
@@ -128,9 +129,9 @@ func reportOn(r row) (instanceReport, error) {
 		return entry, fmt.Errorf("host %s is a node, and its Machine does not know: it is in phase %s", r.name,
 			ptr.Deref(r.machine.Status.Phase, "-"))
 	}
-	entry.Code, entry.Reason, entry.Message = status.Code, status.Reason, status.Message
-	return entry, fmt.Errorf("host %s did not get there: %s %s: %s. %s", entry.Name, status.Code, status.Reason,
-		status.Message, status.Fix)
+	entry.Reason, entry.Message = status.Reason(), status.Message()
+	entry.Code = contract.Reason(entry.Reason).Code()
+	return entry, fmt.Errorf("host %s did not get there: %s", entry.Name, entry.Message)
 }
 
 // removalTimeout contains the minute that a host which joined by itself waits.

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
+	"github.com/windows-nodes/wmco/internal/diagnosis"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
@@ -35,7 +37,7 @@ func (s *screen) show(rows []row) {
 		text := r.phase()
 		switch {
 		case r.instance == nil:
-		case r.instance.Status.Message != "":
+		case waits(r.instance):
 			text += "  " + problemOf(r.instance)
 		case r.got():
 			text += "  " + durations(r.instance)
@@ -63,13 +65,13 @@ func (s *screen) draw(rows []row) {
 		}
 		status := r.instance.Status
 		why := durations(r.instance)
-		if status.Message != "" {
+		if waits(r.instance) {
 			why = problemOf(r.instance)
 		}
 		lines = append(lines, fmt.Sprintf("%-14s %-10s %-13s %-*s %8.1f  %s", r.name, r.source(), status.Phase, wide,
 			status.NodeName, total(r.instance), why))
-		if status.Failures > 0 && status.Fix != "" {
-			lines = append(lines, fmt.Sprintf("%-14s fix: %s", "", status.Fix))
+		if host := diagnosis.HostOf(r.instance); host.Failing && host.Fix != "" {
+			lines = append(lines, fmt.Sprintf("%-14s fix: %s", "", host.Fix))
 		}
 	}
 	s.paint(lines)
@@ -89,9 +91,16 @@ func (s *screen) paint(lines []string) {
 	fmt.Fprint(s.out, page.String())
 }
 
+// waits reports whether a host waits or failed.
+func waits(i *v1alpha1.WindowsInstance) bool {
+	reason := diagnosis.HostOf(i).Reason
+	return reason != "" && reason != string(contract.ReasonInProgress)
+}
+
 // problemOf returns why a host waits or failed.
 func problemOf(i *v1alpha1.WindowsInstance) string {
-	text := fmt.Sprintf("%s %s: %s", i.Status.Code, i.Status.Reason, i.Status.Message)
+	host := diagnosis.HostOf(i)
+	text := fmt.Sprintf("%s %s: %s", host.Code, host.Reason, host.Message)
 	if next := policy.NextAttempt(i); !next.IsZero() {
 		text += fmt.Sprintf(" (attempt %d failed, next at %s)", i.Status.Failures,
 			next.Format("15:04:05"))

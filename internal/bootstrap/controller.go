@@ -297,9 +297,8 @@ func (r *Reconciler) follow(ctx context.Context, config *bootstrapv1.WindowsConf
 	isReady := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
 	if isReady {
 		report(config, bootstrapv1.ConditionInstanceReady, metav1.ConditionTrue, reasonInstanceReported, "")
-	} else if status.Reason != "" {
-		report(config, bootstrapv1.ConditionInstanceReady, metav1.ConditionFalse, status.Reason,
-			status.Code+": "+status.Message+". "+status.Fix)
+	} else if status.Reason() != "" {
+		report(config, bootstrapv1.ConditionInstanceReady, metav1.ConditionFalse, status.Reason(), status.Message())
 	}
 	isComplete, err := r.identify(ctx, workload, config, status.NodeName, status.NodeUID)
 	if isReady && isComplete {

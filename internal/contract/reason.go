@@ -3,6 +3,7 @@ package contract
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Reason is a CamelCase word for why something waits or fails, the same in conditions, events,
@@ -25,6 +26,19 @@ func NewProblem(reason Reason, format string, args ...any) *Problem {
 // Error returns the detail, followed by number and reason.
 func (p *Problem) Error() string {
 	return fmt.Sprintf("%s (%s %s)", p.Detail, p.Reason.Code(), p.Reason)
+}
+
+// Explain returns the problem and its fix, as conditions and events show them.
+func (p *Problem) Explain() string { return p.Error() + ". " + p.Reason.Fix() }
+
+// Explained returns the detail and the fix in a message that Explain returned for a problem with this reason. The
+// message may have more text after the fix.
+func (r Reason) Explained(message string) (detail, fix string) {
+	separator := NewProblem(r, "").Error() + ". "
+	if i := strings.LastIndex(message, separator); i >= 0 {
+		return message[:i], message[i+len(separator):]
+	}
+	return message, ""
 }
 
 // AsProblem finds a Problem in an error's chain.

@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -64,10 +65,10 @@ func ready(n int) (v1alpha1.WindowsInstance, corev1.Node) {
 	instance := v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("10.0.%d.%d", n/250, n%250), CreationTimestamp: ago(9 * time.Hour)},
 		Spec:       v1alpha1.WindowsInstanceSpec{Address: fmt.Sprintf("10.0.%d.%d", n/250, n%250), Username: "Administrator"},
-		Status: v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseReady, Reason: string(contract.ReasonNodeReady),
-			Code: contract.ReasonNodeReady.Code(), NodeName: name, Revision: older, DesiredRevision: older,
+		Status: v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseReady, NodeName: name, Revision: older, DesiredRevision: older,
 			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue,
-				LastTransitionTime: ago(8 * time.Hour)}}},
+				LastTransitionTime: ago(8 * time.Hour)}, {Type: v1alpha1.ConditionProgressing,
+				Status: metav1.ConditionFalse, Reason: string(contract.ReasonNodeReady), Message: "nothing is under way"}}},
 	}
 	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
 		Labels: map[string]string{corev1.LabelOSStable: "windows", corev1.LabelWindowsBuild: "10.0.20348"},
@@ -84,11 +85,17 @@ func ready(n int) (v1alpha1.WindowsInstance, corev1.Node) {
 
 // waits sets a host to wait or fail for a reason.
 func waits(i *v1alpha1.WindowsInstance, phase v1alpha1.Phase, reason contract.Reason, failures int32, message string) {
-	i.Status.Phase, i.Status.Reason, i.Status.Code = phase, string(reason), reason.Code()
-	i.Status.Message, i.Status.Fix, i.Status.Failures = message, reason.Fix(), failures
+	i.Status.Phase, i.Status.Failures = phase, failures
 	i.Status.NodeName, i.Status.Revision, i.Status.DesiredRevision = "", "", ""
 	i.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse,
 		Reason: string(reason), LastTransitionTime: ago(12 * time.Minute)}}
+	says(i, reason, message)
+}
+
+// says sets why a host waits or fails, as the operator writes it.
+func says(i *v1alpha1.WindowsInstance, reason contract.Reason, message string) {
+	meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
+		Status: metav1.ConditionTrue, Reason: string(reason), Message: contract.NewProblem(reason, "%s", message).Explain()})
 }
 
 func lease(seen time.Duration) *coordinationv1.Lease {
@@ -108,15 +115,14 @@ func fleet(hosts int) diagnosis.Snapshot {
 			s.Instances = append(s.Instances, instance)
 			continue
 		case n == 8:
-			instance.Status.Phase, instance.Status.Reason = v1alpha1.PhaseUpdating, string(contract.ReasonDraining)
-			instance.Status.Code, instance.Status.Message = contract.ReasonDraining.Code(), "3 pods are left"
+			instance.Status.Phase = v1alpha1.PhaseUpdating
+			says(&instance, contract.ReasonDraining, "3 pods are left")
 			instance.Status.Slot = &v1alpha1.Slot{Since: new(ago(3 * time.Minute))}
 			instance.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: newer,
 				Step: v1alpha1.StepDraining, Since: ago(2 * time.Minute)}
 		case n == 9:
-			instance.Status.Phase, instance.Status.Reason = v1alpha1.PhaseUpdating, string(contract.ReasonMaintenanceWindowClosed)
-			instance.Status.Code = contract.ReasonMaintenanceWindowClosed.Code()
-			instance.Status.Message = "no window is open"
+			instance.Status.Phase = v1alpha1.PhaseUpdating
+			says(&instance, contract.ReasonMaintenanceWindowClosed, "no window is open")
 			instance.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: newer,
 				Step: v1alpha1.StepWaiting, Since: ago(time.Hour)}
 		case n == 10:
@@ -164,7 +170,8 @@ func TestA75_TheStatusOf500HostsFitsOnAScreen(t *testing.T) {
 func TestA75_TextIsFoldedWhereATerminalEnds(t *testing.T) {
 	t.Parallel()
 	s := fleet(500)
-	s.Instances[0].Status.Message += " " + strings.Repeat("x", 100) + " FORGED     by a host"
+	says(&s.Instances[0], contract.ReasonKeyRefused, s.Instances[0].Name+" does not accept the key "+
+		strings.Repeat("x", 100)+" FORGED     by a host")
 	s.Instances[8].Name = "win-worker-zone-1" // this host is draining, which is the longest phase
 	status, d := diagnosis.Summarize(s), diagnosis.OfHost(&s.Instances[0], nil, s, nil)
 	var whole, folded bytes.Buffer
@@ -394,7 +401,7 @@ func TestA75_WhyHasAFixForWhatKubeletAndTheRuntimeReport(t *testing.T) {
 func TestA75_TextOfOthersDoesNotReachTheTerminal(t *testing.T) {
 	t.Parallel()
 	s := fleet(12)
-	s.Instances[0].Status.Message = "\x1b]0;owned\x07 \x1b[2J"
+	says(&s.Instances[0], contract.ReasonKeyRefused, "\x1b]0;owned\x07 \x1b[2J")
 	status := diagnosis.Summarize(s)
 	d := diagnosis.OfHost(&s.Instances[0], nil, s, nil)
 	var out bytes.Buffer
@@ -414,7 +421,8 @@ func TestA75_WhatAHostSaysForgesNothing(t *testing.T) {
 	const hostile = "a\u009b2J\b\b\u202e\x9b31m\rgone\nOPERATOR   all is well\nFLEET"
 	s := fleet(12)
 	one := &s.Instances[0]
-	one.Status.Message, one.Status.Fix, one.Status.Failures = hostile, hostile, 1
+	says(one, contract.ReasonKeyRefused, hostile)
+	one.Status.Failures = 1
 	one.Spec.Address = hostile
 	s.Config.Status.Rollout.Message = hostile
 	s.Unread = []string{hostile}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
@@ -30,7 +31,7 @@ func web(t *testing.T, s diagnosis.Snapshot) string {
 func TestA75_ThePageOfTheFleetHasReasonsAndFixes(t *testing.T) {
 	t.Parallel()
 	s := fleet(12)
-	s.Instances[0].Status.Message = "<script>alert(1)</script>\x1b[2J"
+	says(&s.Instances[0], contract.ReasonKeyRefused, "<script>alert(1)</script>\x1b[2J")
 	text := web(t, s)
 	for _, want := range []string{"<b>12</b>hosts", `<progress value="2" max="4">`, "W202 KeyRefused", "Add the public key",
 		`<span class="Failing">Failing</span>`, `<span class="Waiting">Waiting</span>`, `<span class="Ready">Ready</span>`,
@@ -63,7 +64,7 @@ func TestA75_ThePageOfTheFleetFitsABrowser(t *testing.T) {
 		t.Skip("Chromium is not installed")
 	}
 	s := fleet(500)
-	s.Instances[0].Status.Message = strings.Repeat("without-a-blank-", 40)
+	says(&s.Instances[0], contract.ReasonKeyRefused, strings.Repeat("without-a-blank-", 40))
 	dir := t.TempDir()
 	// The page has no script. The test adds one that reports the size of the rendered page.
 	text := web(t, s) + `<script>document.title = [innerWidth, document.documentElement.scrollWidth,

@@ -175,7 +175,6 @@ func isBad(c metav1.Condition) bool {
 func HostOf(i *v1alpha1.WindowsInstance) Host {
 	status := &i.Status
 	host := Host{Name: i.Name, Address: i.Spec.Address, Phase: cmp.Or(status.Phase, v1alpha1.PhasePending),
-		Code: status.Code, Reason: status.Reason, Message: status.Message, Fix: status.Fix,
 		Failing: status.Failures > 0, Paused: i.Spec.Paused, Since: i.CreationTimestamp,
 		Revision: status.Revision, Desired: status.DesiredRevision, Node: status.NodeName}
 	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); c != nil {
@@ -187,8 +186,9 @@ func HostOf(i *v1alpha1.WindowsInstance) Host {
 			host.Since = status.Activity.Since
 		}
 	}
-	if host.Reason == string(contract.ReasonNodeReady) {
-		host.Code, host.Reason = "", "" // it doesn't wait
+	if reason := contract.Reason(status.Reason()); reason != "" && reason != contract.ReasonNodeReady {
+		host.Code, host.Reason = reason.Code(), string(reason)
+		host.Message, host.Fix = reason.Explained(status.Message())
 	}
 	return host
 }

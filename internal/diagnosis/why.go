@@ -179,7 +179,7 @@ func triedAgain(revision string, s Snapshot) string {
 func (d *Diagnosis) conditions(i *v1alpha1.WindowsInstance) {
 	for _, c := range i.Status.Conditions {
 		if c.Status != metav1.ConditionFalse || c.Type == v1alpha1.ConditionReady ||
-			c.Type == v1alpha1.ConditionProgressing || c.Reason == i.Status.Reason {
+			c.Type == v1alpha1.ConditionProgressing || c.Reason == i.Status.Reason() {
 			continue
 		}
 		d.add(Problem, c.Type, contract.Reason(c.Reason), "%s", c.Message)

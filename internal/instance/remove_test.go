@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -102,7 +103,8 @@ func TestA45_ACleanupThatBreaksItsOwnConnectionIsNoFailureTheFirstTime(t *testin
 			i, session := leaving(), &journey.Session{}
 			w.machine.Fail(string(contract.VerbCleanup), contract.NewProblem(reason, "it was killed"))
 			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "waits", contract.ReasonConnectionLost)
-			i.Status.Reason = string(contract.ReasonConnectionLost) // the controller saves the reason of the wait
+			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
+				Status: metav1.ConditionTrue, Reason: string(contract.ReasonConnectionLost)}) // the controller saves it
 			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "fails", reason)
 			w.machine.Fail(string(contract.VerbCleanup), nil)
 			want(t, w.remove.Leave(t.Context(), i, session, drainTimeout), "done", "")

@@ -77,13 +77,14 @@ func (at *terminal) populate(t *testing.T) {
 			Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now()}}}}
 	ready := instance("10.0.0.1", &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "10.0.0.1"},
 		v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseReady, NodeName: "win-1",
-			Reason: string(contract.ReasonNodeReady), Code: contract.ReasonNodeReady.Code(),
 			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue,
-				Reason: "NodeReady", LastTransitionTime: metav1.Now()}}})
+				Reason: "NodeReady", LastTransitionTime: metav1.Now()}, {Type: v1alpha1.ConditionProgressing,
+				Status: metav1.ConditionFalse, Reason: "NodeReady", LastTransitionTime: metav1.Now()}}})
 	refused := instance("10.0.0.2", &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "10.0.0.2"},
 		v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 2,
-			Reason: string(contract.ReasonKeyRefused), Code: contract.ReasonKeyRefused.Code(),
-			Message: "the host does not accept the key", Fix: contract.ReasonKeyRefused.Fix()})
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue,
+				Reason: string(contract.ReasonKeyRefused), LastTransitionTime: metav1.Now(), Message: contract.NewProblem(
+					contract.ReasonKeyRefused, "the host does not accept the key").Explain()}}})
 	machine := instance("machine-a", &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "machine-a"},
 		v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhasePending})
 	at.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: contract.OperatorNamespace}}, node, ready,

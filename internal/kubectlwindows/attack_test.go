@@ -184,7 +184,9 @@ func hostileFormats(t *testing.T, at *terminal) {
 	t.Helper()
 	const hostile = "\u009b2J \u202egnp.exe \x7f"
 	at.create(t, instance("hostile", nil, v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 1,
-		Reason: string(contract.ReasonKeyRefused), Message: hostile, NodeName: "win-hostile"}),
+		NodeName: "win-hostile", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionProgressing,
+			Status: metav1.ConditionTrue, Reason: string(contract.ReasonKeyRefused), LastTransitionTime: metav1.Now(),
+			Message: hostile}}}),
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-hostile", Labels: map[string]string{
 			corev1.LabelOSStable: "windows"}, Annotations: map[string]string{contract.ApplyStatusAnnotation: hostile}}})
 	for _, format := range []string{"", "wide", "json", "yaml"} {

@@ -180,7 +180,11 @@ func plant(t *testing.T, at *terminal) (logs string) {
 		folded.WriteString(strings.Repeat("x", i) + " password: " + secrets["a value that YAML folds"] + " ")
 	}
 	line := instance("told", nil, v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 1,
-		Message: "password=" + secrets["a message of an instance"], Fix: folded.String()})
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue,
+			Reason: string(contract.ReasonKeyRefused), LastTransitionTime: metav1.Now(),
+			Message: "password=" + secrets["a message of an instance"]}, {Type: v1alpha1.ConditionReady,
+			Status: metav1.ConditionFalse, Reason: string(contract.ReasonKeyRefused),
+			LastTransitionTime: metav1.Now(), Message: folded.String()}}})
 	line.ObjectMeta = annotated("told")
 	owner := client.FieldOwner(secrets["managed fields"])
 	config := get[v1alpha1.WindowsMachineConfig](t, at, "", contract.MachineConfigObject)

@@ -244,8 +244,9 @@ func waiting(t *testing.T, at *terminal) {
 		"--username", "x", "--wait", "--timeout", "1s")
 	host := instance("10.9.0.3", &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "10.9.0.3"},
 		v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 1,
-			Reason: string(contract.ReasonKeyRefused), Code: contract.ReasonKeyRefused.Code(), Message: "no such key",
-			Fix: contract.ReasonKeyRefused.Fix()})
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue,
+				Reason: string(contract.ReasonKeyRefused), LastTransitionTime: metav1.Now(),
+				Message: contract.NewProblem(contract.ReasonKeyRefused, "no such key").Explain()}}})
 	at.create(t, host)
 	errOut, in := io.Pipe()
 	ended := make(chan int, 1)

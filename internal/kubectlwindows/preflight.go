@@ -163,9 +163,9 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 		return one, fmt.Errorf("creating a WindowsInstance: %w", created)
 	}
 	err = r.awaitCheck(ctx, instance, o.timeout)
-	status := instance.Status
-	return checked{Address: address, Host: status.Host, Code: status.Code, Reason: status.Reason,
-		Message: status.Message, Fix: status.Fix,
+	status, host := instance.Status, diagnosis.HostOf(instance)
+	return checked{Address: address, Host: status.Host, Code: host.Code, Reason: host.Reason,
+		Message: host.Message, Fix: host.Fix,
 		Fits: meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionPreflightPassed)}, err
 }
 
@@ -193,10 +193,10 @@ func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInsta
 		return err
 	case failed != nil:
 		return fmt.Errorf("it did not end within %s: reading WindowsInstance %s: %w", timeout, name, failed)
-	case status.Reason == "":
+	case status.Reason() == "":
 		return fmt.Errorf("the operator did not start the check within %s: run kubectl windows status to see whether "+
 			"the operator is running",
 			timeout)
 	}
-	return fmt.Errorf("it did not end within %s: %s %s %s", timeout, status.Code, status.Reason, status.Message)
+	return fmt.Errorf("it did not end within %s: %s", timeout, status.Message())
 }

@@ -53,9 +53,10 @@ func answer(ctx context.Context, t *testing.T, at *terminal) {
 			if i.Spec.Address == "10.9.0.2" {
 				state, reason = metav1.ConditionFalse, contract.ReasonKeyRefused
 			}
-			i.Status.Phase, i.Status.Reason, i.Status.Code, i.Status.Fix = v1alpha1.PhasePreflight, string(reason),
-				reason.Code(), reason.Fix()
-			i.Status.Message = "it says \x1b]0;owned\a"
+			i.Status.Phase = v1alpha1.PhasePreflight
+			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
+				Status: metav1.ConditionFalse, Reason: string(reason),
+				Message: contract.NewProblem(reason, "it says \x1b]0;owned\a").Explain()})
 			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionPreflightPassed,
 				Status: state, Reason: string(reason)})
 			if err := client.IgnoreNotFound(at.Status().Update(t.Context(), &i)); err != nil {

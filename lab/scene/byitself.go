@@ -125,7 +125,7 @@ func (s *Scene) Invite(ctx context.Context, name string) (instance *v1alpha1.Win
 			Name: contract.JoinSecretPrefix + string(instance.UID)}, secret)
 		command = string(secret.Data[contract.JoinCommandField])
 		_ = s.Client.Get(ctx, client.ObjectKeyFromObject(instance), instance)
-		return command != "", instance.Status.Message, client.IgnoreNotFound(err)
+		return command != "", instance.Status.Message(), client.IgnoreNotFound(err)
 	})
 	return instance, command, err
 }

@@ -131,9 +131,8 @@ func pending(request *certificatesv1.CertificateSigningRequest) string {
 // unsettledInstance returns what an instance waits for, or why it fails.
 func unsettledInstance(i *v1alpha1.WindowsInstance) (behind []string) {
 	status := i.Status
-	if status.Phase != v1alpha1.PhaseReady || status.Reason != string(contract.ReasonNodeReady) {
-		behind = append(behind, fmt.Sprintf("is %s %s %s: %s", status.Phase, status.Code, status.Reason,
-			status.Message))
+	if status.Phase != v1alpha1.PhaseReady || status.Reason() != string(contract.ReasonNodeReady) {
+		behind = append(behind, fmt.Sprintf("is %s %s: %s", status.Phase, status.Reason(), status.Message()))
 	}
 	if status.Failures != 0 {
 		behind = append(behind, fmt.Sprintf("has failed %d times", status.Failures))

@@ -23,8 +23,9 @@ func calm() state {
 	s.config.Status.Rollout = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutIdle, Revision: "b", Total: 1, Updated: 1}
 	s.instances.Items = []v1alpha1.WindowsInstance{{
 		ObjectMeta: metav1.ObjectMeta{Name: "10.0.0.1", UID: "u", ResourceVersion: "7"},
-		Status: v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseReady, Reason: string(contract.ReasonNodeReady),
-			NodeName: "win-001"},
+		Status: v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseReady, NodeName: "win-001",
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionFalse,
+				Reason: string(contract.ReasonNodeReady)}}},
 	}}
 	s.nodes.Items = []corev1.Node{{
 		ObjectMeta: metav1.ObjectMeta{Name: "win-001", Labels: map[string]string{}, Annotations: map[string]string{

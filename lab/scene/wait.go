@@ -74,10 +74,9 @@ func (s *Scene) WaitInstances(ctx context.Context, timeout time.Duration, names 
 				switch {
 				case i == nil:
 					behind = append(behind, name+": no instance")
-				case i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason != string(contract.ReasonNodeReady):
+				case i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason() != string(contract.ReasonNodeReady):
 					behind = append(behind,
-						fmt.Sprintf("%s: %s %s %s %s", name, i.Status.Phase, i.Status.Code, i.Status.Reason,
-							i.Status.Message))
+						fmt.Sprintf("%s: %s %s: %s", name, i.Status.Phase, i.Status.Reason(), i.Status.Message()))
 				}
 			}
 			return len(behind) == 0, strings.Join(behind, "; "), nil
@@ -91,8 +90,8 @@ func (s *Scene) WaitGone(ctx context.Context, timeout time.Duration, hosts ...*f
 			for _, h := range hosts {
 				i, err := s.Instance(ctx, h)
 				if err == nil {
-					return false, fmt.Sprintf("%s: %s %s %s %s", h.Name, i.Status.Phase, i.Status.Code, i.Status.Reason,
-						i.Status.Message), nil
+					return false, fmt.Sprintf("%s: %s %s: %s", h.Name, i.Status.Phase, i.Status.Reason(),
+						i.Status.Message()), nil
 				}
 				if !apierrors.IsNotFound(err) {
 					return false, "", err

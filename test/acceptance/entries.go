@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -45,7 +46,7 @@ func unreachableHosts(ctx context.Context, r *run) error {
 				if err != nil || i == nil {
 					return false, state(i), err
 				}
-				ok := i.Status.Reason == string(want[key]) && i.Status.Code == want[key].Code() && i.Status.Fix != ""
+				ok := i.Status.Reason() == string(want[key]) && strings.Contains(i.Status.Message(), want[key].Fix())
 				if ok {
 					r.note("%s: %s", key, state(i))
 				}

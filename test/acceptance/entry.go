@@ -177,7 +177,7 @@ func state(i *v1alpha1.WindowsInstance) string {
 		return "there is no WindowsInstance yet"
 	}
 	s := i.Status
-	return strings.TrimSpace(fmt.Sprintf("%s, %s %s: %s %s", s.Phase, s.Code, s.Reason, s.Message, s.Fix))
+	return strings.TrimSpace(fmt.Sprintf("%s, %s: %s", s.Phase, s.Reason(), s.Message()))
 }
 
 // gone waits until hosts without an entry are no longer nodes. If a host never was a node, it needs no cleanup over

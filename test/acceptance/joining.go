@@ -116,7 +116,7 @@ func ready(ctx context.Context, r *run, h Host) error {
 			if err != nil || i == nil {
 				return false, state(i), err
 			}
-			if i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason != string(contract.ReasonNodeReady) {
+			if i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason() != string(contract.ReasonNodeReady) {
 				return false, state(i), nil
 			}
 			if !slices.Contains(r.nodes, node{Host: h, Name: i.Status.NodeName}) {

@@ -77,7 +77,7 @@ func TestA86_AHostWithoutSSHIsRebootedUpgradedAndRemoved(t *testing.T) {
 		_, asked := node.Annotations[contract.RebootRequestedAnnotation]
 		return bootID(t, host) != before && !asked && policy.IsReady(node) && !node.Spec.Unschedulable &&
 				instance.Status.Phase == v1alpha1.PhaseReady && !instance.Status.HasSlot(),
-			fmt.Sprint(instance.Status.Phase, " ", instance.Status.Message), err
+			fmt.Sprint(instance.Status.Phase, " ", instance.Status.Message()), err
 	})
 
 	from, dir := instance.Status.Revision, filepath.Join(s.Dir, "next")
@@ -91,7 +91,7 @@ func TestA86_AHostWithoutSSHIsRebootedUpgradedAndRemoved(t *testing.T) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(instance), instance)
 		return instance.Status.Revision != from && instance.Status.Phase == v1alpha1.PhaseReady &&
 				node.Status.NodeInfo.KubeletVersion == next && policy.IsReady(node) && !node.Spec.Unschedulable,
-			fmt.Sprint(instance.Status.Phase, " ", instance.Status.Message, " ", node.Status.NodeInfo.KubeletVersion), err
+			fmt.Sprint(instance.Status.Phase, " ", instance.Status.Message(), " ", node.Status.NodeInfo.KubeletVersion), err
 	})
 	s.leaves(t, host, instance)
 }

@@ -44,7 +44,7 @@ func (s *stage) invitation(t *testing.T) {
 	must(t, s.Client.Delete(t.Context(), instance))
 	s.await(t, "the instance to be deleted", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(instance), instance)
-		return err != nil, instance.Status.Message, client.IgnoreNotFound(err)
+		return err != nil, instance.Status.Message(), client.IgnoreNotFound(err)
 	})
 }
 
@@ -53,8 +53,8 @@ func (s *stage) joined(t *testing.T, instance *v1alpha1.WindowsInstance) {
 	t.Helper()
 	s.await(t, "the node of "+instance.Name, func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(instance), instance)
-		return instance.Status.Phase == v1alpha1.PhaseReady, fmt.Sprint(instance.Status.Phase, instance.Status.Reason,
-			instance.Status.Message), err
+		return instance.Status.Phase == v1alpha1.PhaseReady, fmt.Sprint(instance.Status.Phase, instance.Status.Reason(),
+			instance.Status.Message()), err
 	})
 }
 
@@ -65,7 +65,7 @@ func TestA85_AHostWithoutSSHBecomesANodeWithOneCommand(t *testing.T) {
 	instance, command := s.invite(t, "win-a")
 	s.await(t, "the reason for waiting", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(instance), instance)
-		return instance.Status.Code == contract.ReasonHostAwaited.Code(), instance.Status.Code, err
+		return instance.Status.Reason() == string(contract.ReasonHostAwaited), instance.Status.Reason(), err
 	})
 	if output, err := fleet.RunJoinCommand(t.Context(), hosts[0].Machine, command); err != nil {
 		t.Fatalf("%v\n%s", err, output)

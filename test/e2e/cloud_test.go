@@ -180,11 +180,11 @@ func (s *stage) awaitRunning(ctx context.Context, limit time.Duration, set strin
 					behind = append(behind, m.Name+" leaves")
 				case err != nil:
 					behind = append(behind, m.Name+": "+ptr.Deref(m.Status.Phase, "no phase")+", no instance")
-				case i.Status.Reason != string(contract.ReasonNodeReady) ||
+				case i.Status.Reason() != string(contract.ReasonNodeReady) ||
 					ptr.Deref(m.Status.Phase, "") != machinev1beta1.PhaseRunning:
 					behind = append(behind,
-						fmt.Sprintf("%s: %s, %s %s %s", m.Name, ptr.Deref(m.Status.Phase, ""), i.Status.Phase,
-							i.Status.Code, i.Status.Message))
+						fmt.Sprintf("%s: %s, %s %s", m.Name, ptr.Deref(m.Status.Phase, ""), i.Status.Phase,
+							i.Status.Message()))
 				}
 			}
 			return len(machines) == count &&
@@ -237,7 +237,7 @@ func (s *stage) reason(t *testing.T, machine *machinev1beta1.Machine, want contr
 			if err != nil {
 				return false, "no instance", client.IgnoreNotFound(errors.Unwrap(err))
 			}
-			return i.Status.Reason == string(want), i.Status.Reason + " " + i.Status.Message, nil
+			return i.Status.Reason() == string(want), i.Status.Reason() + " " + i.Status.Message(), nil
 		})
 }
 

@@ -180,9 +180,9 @@ func (c *crew) settle(ctx context.Context, wanted string) (version string, err e
 					return false, "", err
 				}
 				if s := i.Status; s.Revision != version || s.Phase != v1alpha1.PhaseReady ||
-					s.Reason != string(contract.ReasonNodeReady) {
-					return false, fmt.Sprintf("%s: %s %s %s %s, want %s", h.Name, s.Phase, s.Revision, s.Reason,
-						s.Message, version), nil
+					s.Reason() != string(contract.ReasonNodeReady) {
+					return false, fmt.Sprintf("%s: %s %s %s %s, want %s", h.Name, s.Phase, s.Revision, s.Reason(),
+						s.Message(), version), nil
 				}
 			}
 			return true, "", nil

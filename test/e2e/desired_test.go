@@ -75,8 +75,8 @@ func TestA14_AServiceThatLeavesTheManifestLeavesTheNodes(t *testing.T) {
 				return false, "", err
 			}
 			return i.Status.Revision != old &&
-					i.Status.Reason == string(contract.ReasonNodeReady),
-				i.Status.Revision + " " + i.Status.Reason + " " + i.Status.Message, nil
+					i.Status.Reason() == string(contract.ReasonNodeReady),
+				i.Status.Revision + " " + i.Status.Reason() + " " + i.Status.Message(), nil
 		})
 		names, err := h.Machine.Host().Services.List(t.Context())
 		if err != nil {
@@ -113,8 +113,8 @@ func TestASettingReachesNodesWithoutSSH(t *testing.T) {
 				return false, "", err
 			}
 			return i.Status.Revision != old &&
-					i.Status.Reason == string(contract.ReasonNodeReady),
-				i.Status.Revision + " " + i.Status.Reason + " " + i.Status.Message, nil
+					i.Status.Reason() == string(contract.ReasonNodeReady),
+				i.Status.Revision + " " + i.Status.Reason() + " " + i.Status.Message(), nil
 		})
 		if c := h.Server.Counters(); c.Connections != 1 {
 			t.Errorf("%s: %d SSH connections, want only the connection of its join", h.Name, c.Connections)

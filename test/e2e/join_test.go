@@ -49,7 +49,7 @@ func TestA01_TheOperatorIsAvailableBeforeTheKeyIsAndSaysSo(t *testing.T) {
 		if err != nil {
 			return false, "", client.IgnoreNotFound(err)
 		}
-		return i.Status.Reason == string(contract.ReasonPrivateKeyMissing), i.Status.Reason, nil
+		return i.Status.Reason() == string(contract.ReasonPrivateKeyMissing), i.Status.Reason(), nil
 	})
 	if connections := hosts[0].Server.Counters().Connections; connections != 0 {
 		t.Errorf("without an SSH key, the operator made %d SSH connections", connections)
@@ -86,7 +86,7 @@ func TestA02_EachEntryBecomesANode(t *testing.T) {
 		i := &v1alpha1.WindowsInstance{}
 		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace, Name: "localhost"}, i)
 		return i.Status.Phase == v1alpha1.PhaseReady &&
-			i.Status.NodeName == hosts[0].Name, i.Status.Message, client.IgnoreNotFound(err)
+			i.Status.NodeName == hosts[0].Name, i.Status.Message(), client.IgnoreNotFound(err)
 	})
 	cheaplyJoined(t, hosts...)
 	for i, h := range hosts {

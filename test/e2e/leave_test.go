@@ -129,8 +129,8 @@ func TestA33_AHostThatIsGoneForGoodIsRemovedOnTheUsersWord(t *testing.T) {
 		if err != nil {
 			return false, "", err
 		}
-		return i.Status.Phase == v1alpha1.PhaseRemoving && i.Status.Reason == string(contract.ReasonUnreachable) &&
-			strings.Contains(i.Status.Fix, `"removalPolicy":"Force"`), i.Status.Reason + " " + i.Status.Fix, nil
+		return i.Status.Phase == v1alpha1.PhaseRemoving && i.Status.Reason() == string(contract.ReasonUnreachable) &&
+			strings.Contains(fixOf(i), `"removalPolicy":"Force"`), i.Status.Reason() + " " + fixOf(i), nil
 	})
 	if node := s.node(t, hosts[0]); !node.Spec.Unschedulable {
 		t.Error("a host that is about to leave is still schedulable")

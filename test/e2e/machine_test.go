@@ -125,7 +125,7 @@ func TestA03_MachinesThatAreNotOursAreLeftAlone(t *testing.T) {
 			return ptr.Deref(m.Status.Phase, "") == machinev1beta1.PhaseProvisioned, ptr.Deref(m.Status.Phase, ""), err
 		})
 		if i, err := s.InstanceNamed(t.Context(), m.Name); err == nil {
-			t.Errorf("the ignored machine %s has an instance: %s", m.Name, i.Status.Message)
+			t.Errorf("the ignored machine %s has an instance: %s", m.Name, i.Status.Message())
 		}
 		if h, ok := s.Cloud.Host(m.Name); ok && h.Server.Counters().Connections > 0 {
 			t.Errorf("the ignored machine %s was contacted", m.Name)

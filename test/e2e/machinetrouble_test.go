@@ -43,7 +43,7 @@ func TestTwoMachinesHaveOneAddress(t *testing.T) {
 	})
 	s.told(t, &second, "MachineSetupFailure", string(contract.ReasonAddressDuplicate))
 	if i, err := s.InstanceNamed(t.Context(), second.Name); err == nil {
-		t.Errorf("the second machine has an instance: %s", i.Status.Message)
+		t.Errorf("the second machine has an instance: %s", i.Status.Message())
 	}
 	s.same(t, "first", []machinev1beta1.Machine{first})
 	// Deleting the second Machine must not affect the first.
@@ -108,8 +108,8 @@ func TestAMachineAnswersAsAnotherHost(t *testing.T) {
 				if err != nil {
 					return false, "no instance", client.IgnoreNotFound(errors.Unwrap(err))
 				}
-				return slices.Contains(test.reasons, contract.Reason(i.Status.Reason)),
-					i.Status.Reason + " " + i.Status.Message, nil
+				return slices.Contains(test.reasons, contract.Reason(i.Status.Reason())),
+					i.Status.Reason() + " " + i.Status.Message(), nil
 			})
 		})
 	}

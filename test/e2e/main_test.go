@@ -14,6 +14,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
+	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/lab/fleet"
 	"github.com/windows-nodes/wmco/lab/scene"
 	"github.com/windows-nodes/wmco/lab/sim"
@@ -208,6 +209,12 @@ func (s *stage) gone(t *testing.T, hosts ...*fleet.Host) {
 	if err := s.WaitGone(t.Context(), soon, hosts...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// fixOf returns the fix in the message of an instance.
+func fixOf(i *v1alpha1.WindowsInstance) string {
+	_, fix := contract.Reason(i.Status.Reason()).Explained(i.Status.Message())
+	return fix
 }
 
 // instance reads a host's instance.

@@ -65,9 +65,9 @@ func TestA84_AHostThatAnotherOperatorDidNotCleanIsRefusedAndStaysAsItIs(t *testi
 			if err != nil {
 				return false, "", client.IgnoreNotFound(err)
 			}
-			return i.Status.Reason == string(contract.ReasonConflictingSoftware) && i.Status.Code == "W306" &&
-				i.Status.Fix != "" && strings.Contains(i.Status.Message, contract.DirK) &&
-				strings.Contains(i.Status.Message, "service "+contract.ServiceKubelet), i.Status.Message, nil
+			return i.Status.Reason() == string(contract.ReasonConflictingSoftware) &&
+				fixOf(i) != "" && strings.Contains(i.Status.Message(), contract.DirK) &&
+				strings.Contains(i.Status.Message(), "service "+contract.ServiceKubelet), i.Status.Message(), nil
 		})
 		s.untouched(t, h, before[h], nodes[h])
 	}
@@ -79,7 +79,7 @@ func TestA84_AHostThatAnotherOperatorDidNotCleanIsRefusedAndStaysAsItIs(t *testi
 			if apierrors.IsNotFound(err) {
 				return true, "", nil
 			}
-			return false, i.Status.Message, err
+			return false, i.Status.Message(), err
 		})
 		s.untouched(t, h, before[h], nodes[h])
 	}

@@ -47,8 +47,8 @@ func (v *trip) rebooted(t *testing.T, h *fleet.Host, before string) {
 		boot := node.Annotations[contract.BootIDAnnotation]
 		done := boot != before && boot == bootID(t, h) && !asked && policy.IsReady(node) && i.Status.Reboot() == nil &&
 			!i.Status.HasSlot()
-		return done, fmt.Sprintf("%s %s: %s; boot %s, reboot requested: %v, slot %+v", i.Status.Phase, i.Status.Reason,
-			i.Status.Message, boot, asked, i.Status.Reboot()), nil
+		return done, fmt.Sprintf("%s %s: %s; boot %s, reboot requested: %v, slot %+v", i.Status.Phase, i.Status.Reason(),
+			i.Status.Message(), boot, asked, i.Status.Reboot()), nil
 	})
 }
 
@@ -128,17 +128,17 @@ func TestA30_AHostThatDoesNotComeBackHoldsOnePlace(t *testing.T) {
 		}
 		node := &corev1.Node{}
 		err = v.Client.Get(ctx, client.ObjectKey{Name: away.Name}, node)
-		reported := i.Status.Phase == v1alpha1.PhaseRebooting && i.Status.Reason == string(contract.ReasonRebooting) &&
+		reported := i.Status.Phase == v1alpha1.PhaseRebooting && i.Status.Reason() == string(contract.ReasonRebooting) &&
 			i.Status.HasSlot()
 		return reported && !policy.IsReady(node),
-			fmt.Sprintf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message),
+			fmt.Sprintf("%s %s: %s", i.Status.Phase, i.Status.Reason(), i.Status.Message()),
 			err
 	})
 	v.ask(t, other, contract.RebootRequiredAnnotation)
 	v.rebooted(t, other, boots[other])
 	v.inService(t, other)
-	if i := v.instance(t, away); !i.Status.HasSlot() || i.Status.Reason != string(contract.ReasonRebooting) {
-		t.Errorf("the host that is down has the slot %+v and the reason %s", i.Status.Slot, i.Status.Reason)
+	if i := v.instance(t, away); !i.Status.HasSlot() || i.Status.Reason() != string(contract.ReasonRebooting) {
+		t.Errorf("the host that is down has the slot %+v and the reason %s", i.Status.Slot, i.Status.Reason())
 	}
 	away.Machine.HoldOff(false)
 	away.Machine.PowerOn()

@@ -45,16 +45,16 @@ func TestA08_EachTroubleHasItsReasonAndDelaysNobody(t *testing.T) {
 			if err != nil {
 				return false, "", err
 			}
-			state := fmt.Sprintf("%s: %s %s %s", h.Fault, i.Status.Code, i.Status.Reason, i.Status.Message)
-			return i.Status.Reason == string(want) && i.Status.Code == fmt.Sprintf("W%d", want.Number()) &&
-				i.Status.Fix != "" && i.Status.Failures > 0, state, nil
+			state := fmt.Sprintf("%s: %s %s", h.Fault, i.Status.Reason(), i.Status.Message())
+			return i.Status.Reason() == string(want) && strings.Contains(i.Status.Message(), fmt.Sprintf("(W%d ", want.Number())) &&
+				fixOf(i) != "" && i.Status.Failures > 0, state, nil
 		})
 	}
 	s.await(t, "the reason of the name that does not resolve", func(ctx context.Context) (bool, string, error) {
 		i := &v1alpha1.WindowsInstance{}
 		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,
 			Name: "does-not-resolve.invalid"}, i)
-		return i.Status.Reason == string(contract.ReasonAddressUnresolvable), i.Status.Reason + " " + i.Status.Message,
+		return i.Status.Reason() == string(contract.ReasonAddressUnresolvable), i.Status.Reason() + " " + i.Status.Message(),
 			err
 	})
 	// The limit depends on the time that healthy hosts needed, because on a busy machine everything is slower.
@@ -119,8 +119,8 @@ func TestA09_TheHostKeyOfTheFirstContactIsPinned(t *testing.T) {
 		if err != nil {
 			return false, "", err
 		}
-		return i.Status.Reason == string(contract.ReasonHostKeyMismatch) &&
-			i.Status.HostKey == pinned, i.Status.Reason + " " + i.Status.Message, nil
+		return i.Status.Reason() == string(contract.ReasonHostKeyMismatch) &&
+			i.Status.HostKey == pinned, i.Status.Reason() + " " + i.Status.Message(), nil
 	})
 	// The user's key overrides the pinned key.
 	i := s.instance(t, hosts[0])
@@ -208,8 +208,8 @@ func TestA10_OneHostUnderTwoNamesIsJoinedOnce(t *testing.T) {
 	}
 	s.await(t, "the duplicate instance to be refused", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(double), double)
-		return double.Status.Reason == string(contract.ReasonHostDuplicate),
-			double.Status.Reason + " " + double.Status.Message, err
+		return double.Status.Reason() == string(contract.ReasonHostDuplicate),
+			double.Status.Reason() + " " + double.Status.Message(), err
 	})
 	// Removing the double must not touch the host that is in use.
 	if err := s.Client.Delete(t.Context(), double); err != nil {
@@ -217,7 +217,7 @@ func TestA10_OneHostUnderTwoNamesIsJoinedOnce(t *testing.T) {
 	}
 	s.await(t, "the duplicate instance to be deleted", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(double), double)
-		return err != nil, double.Status.Reason + " " + double.Status.Message, client.IgnoreNotFound(err)
+		return err != nil, double.Status.Reason() + " " + double.Status.Message(), client.IgnoreNotFound(err)
 	})
 	s.ready(t, hosts...)
 	if node := s.node(t, hosts[0]); node.Spec.Unschedulable {
@@ -269,8 +269,8 @@ func TestAHostThatRebootsInVainIsRebootedThreeTimesAndSaysSo(t *testing.T) {
 		if err != nil {
 			return false, "", client.IgnoreNotFound(err)
 		}
-		return i.Status.Reason == string(contract.ReasonRebootIneffective) && i.Status.Fix != "" &&
-			i.Status.Failures > 0, i.Status.Reason + " " + i.Status.Message, nil
+		return i.Status.Reason() == string(contract.ReasonRebootIneffective) && fixOf(i) != "" &&
+			i.Status.Failures > 0, i.Status.Reason() + " " + i.Status.Message(), nil
 	})
 	s.await(t, "an event", func(ctx context.Context) (bool, string, error) {
 		boots[bootID(t, h)] = true

@@ -43,7 +43,7 @@ func (s *stage) revived(t *testing.T, h *fleet.Host) {
 			return false, "", err
 		}
 		return daemon.State == winos.ServiceRunning,
-			fmt.Sprintf("the daemon is %v; %s %s: %s", daemon.State, i.Status.Phase, i.Status.Reason, i.Status.Message),
+			fmt.Sprintf("the daemon is %v; %s %s: %s", daemon.State, i.Status.Phase, i.Status.Reason(), i.Status.Message()),
 			nil
 	})
 }

@@ -135,8 +135,8 @@ func (v *trip) tell(t *testing.T) {
 		t.Log(err)
 	}
 	for _, i := range list.Items {
-		t.Logf("%s: %s %s %s: %s; update %+v", i.Status.NodeName, i.Status.Phase, i.Status.Code, i.Status.Reason,
-			i.Status.Message, i.Status.Upgrade())
+		t.Logf("%s: %s %s: %s; update %+v", i.Status.NodeName, i.Status.Phase, i.Status.Reason(),
+			i.Status.Message(), i.Status.Upgrade())
 	}
 }
 
@@ -324,11 +324,11 @@ func TestA28_ABlockingDisruptionBudgetDelaysItsNodeOnly(t *testing.T) {
 			return false, "", err
 		}
 		serves := !node.Spec.Unschedulable && !i.Status.HasSlot()
-		return serves && i.Status.Reason == string(contract.ReasonDrainBlocked),
-			fmt.Sprintf("%s: %s, serves: %v", i.Status.Reason, i.Status.Message, serves), nil
+		return serves && i.Status.Reason() == string(contract.ReasonDrainBlocked),
+			fmt.Sprintf("%s: %s, serves: %v", i.Status.Reason(), i.Status.Message(), serves), nil
 	})
-	if i := v.instance(t, blocked); i.Status.Revision != v.from || !strings.Contains(i.Status.Message, pod.Name) {
-		t.Errorf("%s is at %s: %s", blocked.Name, i.Status.Revision, i.Status.Message)
+	if i := v.instance(t, blocked); i.Status.Revision != v.from || !strings.Contains(i.Status.Message(), pod.Name) {
+		t.Errorf("%s is at %s: %s", blocked.Name, i.Status.Revision, i.Status.Message())
 	}
 	v.well(t)
 	v.inService(t, v.hosts...)
@@ -365,8 +365,8 @@ func (v *trip) sendsOnlyWhatChanged(t *testing.T) {
 	v.arrived(t, v.hosts[:len(v.hosts)-1]...)
 	v.until(t, "the full disk to be reported", func(ctx context.Context) (bool, string, error) {
 		i, err := v.Instance(ctx, full)
-		return err == nil && i.Status.Reason == string(contract.ReasonStaging) &&
-			strings.Contains(i.Status.Message, string(contract.ReasonDiskFull)), i.Status.Message, err
+		return err == nil && i.Status.Reason() == string(contract.ReasonStaging) &&
+			strings.Contains(i.Status.Message(), string(contract.ReasonDiskFull)), i.Status.Message(), err
 	})
 	if v.absencesOf(full) > absences {
 		t.Error("the operator took a node out of service although the node can't download the payload")
@@ -462,9 +462,9 @@ func (v *trip) halts(t *testing.T, change scene.Change) {
 		}
 		status := instance.Status
 		said := status.FailedRevision == failed.Revision &&
-			status.Reason == string(contract.ReasonUpdateFailed)
+			status.Reason() == string(contract.ReasonUpdateFailed)
 		return said && status.Revision == v.from,
-			fmt.Sprintf("%+v at %q: %s", status.FailedRevision, status.Revision, status.Reason), nil
+			fmt.Sprintf("%+v at %q: %s", status.FailedRevision, status.Revision, status.Reason()), nil
 	})
 	v.well(t)
 	v.inService(t, v.hosts...)

@@ -390,7 +390,7 @@ func (s *stage) retirement(t *testing.T) {
 	}
 	s.await(t, "the node to reach another version", func(ctx context.Context) (bool, string, error) {
 		i, err := s.Instance(ctx, h)
-		return err == nil && i.Status.Revision != old && i.Status.Reason == string(contract.ReasonNodeReady), "", err
+		return err == nil && i.Status.Revision != old && i.Status.Reason() == string(contract.ReasonNodeReady), "", err
 	})
 	s.await(t, "the operator to delete the old manifest", func(ctx context.Context) (bool, string, error) {
 		err := s.Client.Get(ctx, client.ObjectKey{Namespace: contract.OperatorNamespace,
@@ -421,7 +421,7 @@ func (s *stage) fetches(t *testing.T) {
 	must(t, s.Upgrade(t.Context(), "", dir))
 	s.await(t, "the node to be at the next version", func(ctx context.Context) (bool, string, error) {
 		i, err := s.Instance(ctx, h)
-		return err == nil && i.Status.Revision != old && i.Status.Reason == string(contract.ReasonNodeReady), "", err
+		return err == nil && i.Status.Revision != old && i.Status.Reason() == string(contract.ReasonNodeReady), "", err
 	})
 }
 

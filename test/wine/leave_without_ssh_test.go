@@ -63,7 +63,7 @@ func TestA85_TheWindowsProgramOfTheDaemonAttendsItsHost(t *testing.T) {
 		func(ctx context.Context) (bool, string, error) {
 			err := s.Client.Get(ctx, client.ObjectKeyFromObject(instance), instance)
 			if !apierrors.IsNotFound(err) {
-				return false, instance.Status.Message, err
+				return false, instance.Status.Message(), err
 			}
 			if err = s.Client.Get(ctx, client.ObjectKey{Name: h.Name}, &corev1.Node{}); !apierrors.IsNotFound(err) {
 				return false, "its Node is there", err

@@ -311,7 +311,7 @@ func (v *visit) leave(ctx context.Context) error {
 		instance, err := v.scene.InstanceNamed(ctx, v.address)
 		if err == nil {
 			s := instance.Status
-			return false, fmt.Sprintf("%s %s %s %s", s.Phase, s.Code, s.Reason, s.Message), nil
+			return false, fmt.Sprintf("%s %s %s", s.Phase, s.Reason(), s.Message()), nil
 		}
 		if !apierrors.IsNotFound(errors.Unwrap(err)) {
 			return false, "", err

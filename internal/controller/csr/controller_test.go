@@ -372,7 +372,7 @@ func TestOnlyNewsThatMatterWakeAnything(t *testing.T) {
 	}
 	old := instance("a", nodeName, nodeAddress, v1alpha1.PhaseDelivering)
 	same, next := old.DeepCopy(), instance("a", nodeName, nodeAddress, v1alpha1.PhaseBootstrapping)
-	same.Status.Message = "sending"
+	same.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionProgressing, Message: "sending"}}
 	if instanceNews().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: same}) {
 		t.Error("a new message triggers a reconcile")
 	}

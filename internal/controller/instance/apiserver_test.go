@@ -48,7 +48,9 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 		seen := present.DeepCopy()
 		seen.UID = test.uid
 		c := newReconciliation(&Reconciler{client: api, now: time.Now}, seen, nil, &memory{})
-		seen.Status.Message = name
+		seen.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionProgressing,
+			Status: metav1.ConditionTrue, Reason: "InProgress", Message: name,
+			LastTransitionTime: metav1.Now()}}
 		if err = c.record.save(t.Context()); (err == nil) != test.saved {
 			t.Errorf("saving with %s UID: %v", name, err)
 		}
@@ -56,8 +58,8 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 		if err = api.Get(t.Context(), client.ObjectKeyFromObject(present), now); err != nil {
 			t.Fatal(err)
 		}
-		if (now.Status.Message == name) != test.saved {
-			t.Errorf("saving with %s UID left the message %q", name, now.Status.Message)
+		if (now.Status.Message() == name) != test.saved {
+			t.Errorf("saving with %s UID left the message %q", name, now.Status.Message())
 		}
 	}
 	t.Run("A51 with texts that a host chose", func(t *testing.T) {
@@ -67,7 +69,7 @@ func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 		long := strings.Repeat("é", 100_000)
 		c := newReconciliation(&Reconciler{client: api, now: time.Now}, present, nil, &memory{})
 		present.Status = v1alpha1.WindowsInstanceStatus{
-			Message: long, Revision: long, HeldRevision: long,
+			Revision: long, HeldRevision: long,
 			Activity: &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Message: long, Revision: "1",
 				BootID: long, Step: v1alpha1.StepStaging, Since: metav1.Now()},
 			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionUpdateFailed, Status: metav1.ConditionTrue,

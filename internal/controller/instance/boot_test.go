@@ -27,7 +27,7 @@ func TestA03_AMachineThatBootsForTheFirstTimeIsNoWarning(t *testing.T) {
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
 	for r.clock.Before(i.CreationTimestamp.Add(policy.FirstBoot)) {
 		r.reconcile(t, 1)
-		if got := r.get(t, 1); warned() || got.Status.Reason != string(contract.ReasonUnreachable) {
+		if got := r.get(t, 1); warned() || got.Status.Reason() != string(contract.ReasonUnreachable) {
 			t.Fatalf("after %s: events %+v; status %+v", r.clock.Sub(i.CreationTimestamp.Time), r.events, got.Status)
 		}
 		r.clock = r.clock.Add(time.Minute)

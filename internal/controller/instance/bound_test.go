@@ -50,8 +50,8 @@ func TestAStatusIsWrittenAgainAfterARestoreOfEtcd(t *testing.T) {
 		r.clock = r.clock.Add(30 * time.Second)
 		r.reconcile(t, 1)
 	}
-	if got := r.get(t, 1).Status; got.Reason != string(contract.ReasonNodeNotReady) {
-		t.Errorf("the status is %s: %s", got.Reason, got.Message)
+	if got := r.get(t, 1).Status; got.Reason() != string(contract.ReasonNodeNotReady) {
+		t.Errorf("the status is %s: %s", got.Reason(), got.Message())
 	}
 }
 
@@ -156,8 +156,8 @@ func TestARemovalThatWaitsForTheKeyTakesNoPlace(t *testing.T) {
 	r.noKey = contract.NewProblem(contract.ReasonPrivateKeyMissing, "there is none")
 	r.remove(t, 1)
 	r.reconcile(t, 1)
-	if got := r.get(t, 1).Status; got.Slot != nil || got.Reason != string(contract.ReasonPrivateKeyMissing) {
-		t.Errorf("slot %+v, reason %s", got.Slot, got.Reason)
+	if got := r.get(t, 1).Status; got.Slot != nil || got.Reason() != string(contract.ReasonPrivateKeyMissing) {
+		t.Errorf("slot %+v, reason %s", got.Slot, got.Reason())
 	}
 	r.noKey = nil
 	r.reconcile(t, 1)
@@ -208,7 +208,7 @@ func TestARemovalThatTheClusterRefusesGivesItsPlaceBack(t *testing.T) {
 				r.reconcile(t, 1)
 				i := r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonAPICallFailed)
 				if i.Status.HasSlot() || i.Status.Failures != int32(n+1) ||
-					!strings.Contains(i.Status.Message, "hands off") {
+					!strings.Contains(i.Status.Message(), "hands off") {
 					t.Fatalf("slot %+v, status %+v", i.Status.Slot, i.Status)
 				}
 				r.clock = policy.NextAttempt(i)

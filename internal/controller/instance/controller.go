@@ -167,7 +167,7 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	status := &c.instance.Status
 	c.observe()
-	if status.Reason == string(contract.ReasonPaused) && !c.instance.Spec.Paused {
+	if status.Reason() == string(contract.ReasonPaused) && !c.instance.Spec.Paused {
 		disrupt.Resumed(status, c.now())
 	}
 	if requested := c.instance.Annotations[contract.TryKeyAnnotation]; requested != c.memory.keyRequest {
@@ -285,7 +285,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	switch {
 	case found.Rejoin != nil:
 		// once for each wait
-		if waits := c.instance.Status.Reason == string(contract.ReasonDaemonUnresponsive); !waits {
+		if waits := c.instance.Status.Reason() == string(contract.ReasonDaemonUnresponsive); !waits {
 			logf.FromContext(ctx).Info("joining again", "reason", found.Rejoin.Reason, "detail", found.Rejoin.Detail)
 		}
 		join.ResetForRejoin(&c.instance.Status)

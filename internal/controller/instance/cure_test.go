@@ -345,7 +345,7 @@ func TestADaemonThatAppliesASettingLateNeedsNoJoin(t *testing.T) {
 	for range 15 {
 		r.advance(t, 1, time.Minute)
 	}
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonUnreachable) {
+	if i := r.get(t, 1); i.Status.Reason() != string(contract.ReasonUnreachable) {
 		t.Fatalf("the host should be joined again: %+v", i.Status)
 	}
 	r.annotate(t, 1, contract.RevisionAnnotation, r.version)
@@ -405,7 +405,7 @@ func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testi
 	desire("after", "")
 	for range 3 {
 		r.advance(t, 1, 20*time.Minute)
-		if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonServiceFailed) {
+		if i := r.get(t, 1); i.Status.Reason() != string(contract.ReasonServiceFailed) {
 			t.Fatalf("after the failure, the status is %+v", i.Status)
 		}
 	}

@@ -40,7 +40,7 @@ func setupEvent(instance *v1alpha1.WindowsInstance) journey.Event {
 func failureEvent(phase v1alpha1.Phase, p *contract.Problem) journey.Event {
 	return journey.Event{Type: corev1.EventTypeWarning, Reason: eventSetupFailure,
 		Action: string(phase) + string(p.Reason),
-		Note:   fmt.Sprintf("%v. %s", p, p.Reason.Fix())}
+		Note:   p.Explain()}
 }
 
 // teardownEvent reports that a host was removed.

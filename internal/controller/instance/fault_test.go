@@ -116,7 +116,7 @@ func TestANodeThatIsNotReadyIsInServiceForAsLongAsTheUserSays(t *testing.T) {
 	dials := r.machine(2).Dials()
 	for range 3 {
 		r.advance(t, 2, 6*time.Minute)
-		if i := r.waitsInService(t, 2); i.Status.Reason != string(contract.ReasonBudgetExhausted) ||
+		if i := r.waitsInService(t, 2); i.Status.Reason() != string(contract.ReasonBudgetExhausted) ||
 			r.machine(2).Dials() != dials {
 			t.Fatalf("the host does not wait for the budget: %+v", i.Status)
 		}
@@ -165,8 +165,8 @@ func TestAClosedWindowHoldsNodesThatAreDownToo(t *testing.T) {
 	r.stagedAll(t, 1)
 	r.isReady(t, 1, false)
 	r.advance(t, 1, 6*time.Minute)
-	if i := r.waitsInService(t, 1); i.Status.Reason != string(contract.ReasonMaintenanceWindowClosed) {
-		t.Errorf("the host waits with the reason %s", i.Status.Reason)
+	if i := r.waitsInService(t, 1); i.Status.Reason() != string(contract.ReasonMaintenanceWindowClosed) {
+		t.Errorf("the host waits with the reason %s", i.Status.Reason())
 	}
 }
 
@@ -378,7 +378,7 @@ func TestFailingAtARevisionOverSSHHaltsTheRolloutAndGoesBack(t *testing.T) {
 		t.Errorf("the phase is %s: %+v", i.Status.Phase, i.Status)
 	}
 	r.reconcile(t, 2)
-	if i = r.get(t, 2); i.Status.Reason != string(contract.ReasonRolloutHalted) || r.machine(2).Dials() != dials {
+	if i = r.get(t, 2); i.Status.Reason() != string(contract.ReasonRolloutHalted) || r.machine(2).Dials() != dials {
 		t.Fatalf("a second host goes to the failed revision: %+v", i.Status)
 	}
 }
@@ -423,8 +423,8 @@ func TestAPodWhoseEvictionIsRefusedOtherwiseBlocksThatNodeOnly(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
 	r.advance(t, 1, 11*time.Minute)
 	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
-	if !strings.Contains(i.Status.Message, "default/web") || !strings.Contains(i.Status.Message, "more than one") {
-		t.Errorf("the message is %s", i.Status.Message)
+	if !strings.Contains(i.Status.Message(), "default/web") || !strings.Contains(i.Status.Message(), "more than one") {
+		t.Errorf("the message is %s", i.Status.Message())
 	}
 	r.reconcile(t, 2)
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
@@ -439,8 +439,8 @@ func TestARevisionIsNotProvenWhileItsDaemonSaysThatItDoesNotHold(t *testing.T) {
 	r.reconcile(t, 1)
 	r.advance(t, 1, time.Minute)
 	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonRevisionPending)
-	if !strings.Contains(i.Status.Message, "can't be written") {
-		t.Errorf("the message is %s", i.Status.Message)
+	if !strings.Contains(i.Status.Message(), "can't be written") {
+		t.Errorf("the message is %s", i.Status.Message())
 	}
 	r.advance(t, 1, 10*time.Minute)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
@@ -501,7 +501,7 @@ func TestAHostThatIsJoinedInItsPlaceGivesItBackToWaitForWhatMayNeverCome(t *test
 			lacks(r)
 			for range 2 {
 				r.advance(t, 1, time.Minute)
-				if i := r.get(t, 1); !hadPlace || i.Status.HasSlot() || i.Status.Reason != string(reason) {
+				if i := r.get(t, 1); !hadPlace || i.Status.HasSlot() || i.Status.Reason() != string(reason) {
 					t.Fatalf("the host had a slot: %v, the status is %+v", hadPlace, i.Status)
 				}
 			}
@@ -518,7 +518,7 @@ func TestAHostWhoseLabelsAreRefusedKeepsNoSlot(t *testing.T) {
 	for failures := range 3 {
 		r.reconcile(t, 1)
 		i := r.get(t, 1)
-		if i.Status.Reason != string(contract.ReasonLabelsRefused) || i.Status.Failures != int32(failures+1) ||
+		if i.Status.Reason() != string(contract.ReasonLabelsRefused) || i.Status.Failures != int32(failures+1) ||
 			policy.NextAttempt(i).IsZero() || r.parts.Slots.Held() != 0 {
 			t.Fatalf("%d slots are held, status %+v", r.parts.Slots.Held(), i.Status)
 		}
@@ -576,7 +576,7 @@ func TestRemovalsTakePlacesOfTheBudget(t *testing.T) {
 	}
 	i := r.get(t, 2)
 	if i.Status.Phase != v1alpha1.PhaseReady || condition(i, v1alpha1.ConditionReady) != "True NodeReady" ||
-		i.Status.Fix == "" {
+		fixOf(i) == "" {
 		t.Errorf("the waiting instance shows %+v", i.Status)
 	}
 	*blocked = false
@@ -621,9 +621,9 @@ func TestABudgetOfZeroHoldsRemovalsAndSaysWhatToDo(t *testing.T) {
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = &none })
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
-	if r.cordoned(t) != 0 || !strings.Contains(i.Status.Message, "maxUnavailable is 0") ||
-		!strings.Contains(i.Status.Fix, "maxUnavailable") || !strings.Contains(i.Status.Fix, "Force") {
-		t.Errorf("%d nodes are drained; the message is %q, the fix %q", r.cordoned(t), i.Status.Message, i.Status.Fix)
+	if r.cordoned(t) != 0 || !strings.Contains(i.Status.Message(), "maxUnavailable is 0") ||
+		!strings.Contains(fixOf(i), "maxUnavailable") || !strings.Contains(fixOf(i), "Force") {
+		t.Errorf("%d nodes are drained; the message is %q, the fix %q", r.cordoned(t), i.Status.Message(), fixOf(i))
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalForce })
 	r.reconcile(t, 1)
@@ -730,7 +730,7 @@ func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.broken["node"] = apierrors.NewForbidden(corev1.Resource("nodes"), "win-a", errors.New("no tiers"))
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.HasSlot() || i.Status.Reason != string(contract.ReasonLabelsRefused) {
+	if i := r.get(t, 1); i.Status.HasSlot() || i.Status.Reason() != string(contract.ReasonLabelsRefused) {
 		t.Errorf("status %+v", i.Status)
 	}
 	delete(r.broken, "node")
@@ -822,8 +822,8 @@ func TestAnUncordonThatIsRefusedIsReported(t *testing.T) {
 				r.clock = r.clock.Add(time.Minute)
 				again := r.reconcile(t, 1).RequeueAfter
 				i := r.expect(t, 1, phase, v1alpha1.StepVerifying, contract.ReasonAPICallFailed)
-				if !strings.Contains(i.Status.Message, "hands off") || again < 10*time.Second {
-					t.Errorf("the uncordon is retried after %s, the message is %s", again, i.Status.Message)
+				if !strings.Contains(i.Status.Message(), "hands off") || again < 10*time.Second {
+					t.Errorf("the uncordon is retried after %s, the message is %s", again, i.Status.Message())
 				}
 				delete(r.broken, "node")
 				r.advance(t, 1, time.Minute)
@@ -865,7 +865,7 @@ func TestACordonThatIsRefusedHoldsAPlaceNoLongerThanADrain(t *testing.T) {
 			r.reconcile(t, 1)
 			r.advance(t, 1, 11*time.Minute)
 			i = r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
-			if i.Status.HasSlot() || !strings.Contains(i.Status.Message, "hands off") {
+			if i.Status.HasSlot() || !strings.Contains(i.Status.Message(), "hands off") {
 				t.Errorf("status %+v", i.Status)
 			}
 		})
@@ -886,7 +886,7 @@ func TestACordonThatIsRefusedHoldsThePlaceOfARemovalNoLongerThanADrain(t *testin
 	r.reconcile(t, 1)
 	r.advance(t, 1, 11*time.Minute)
 	i = r.expect(t, 1, v1alpha1.PhaseRemoving, "", contract.ReasonDrainBlocked)
-	if i.Status.HasSlot() || !strings.Contains(i.Status.Message, "hands off") {
+	if i.Status.HasSlot() || !strings.Contains(i.Status.Message(), "hands off") {
 		t.Errorf("status %+v", i.Status)
 	}
 	delete(r.broken, "node")
@@ -911,7 +911,7 @@ func TestARebootThatMayNotBeRequestedHoldsAPlaceNoLongerThanOneThatTakesTooLong(
 	}
 	r.advance(t, 1, time.Hour)
 	i = r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonAPICallFailed)
-	if i.Status.HasSlot() || !strings.Contains(i.Status.Message, "hands off") ||
+	if i.Status.HasSlot() || !strings.Contains(i.Status.Message(), "hands off") ||
 		r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -925,7 +925,7 @@ func TestAnInstanceWhoseNodeIsAnothersKeepsNoPlace(t *testing.T) {
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "cloud:///1" })
 	r.changes(t, 1, func(n *corev1.Node) { n.Spec.ProviderID = "cloud:///2" })
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonNodeForeign) || i.Status.HasSlot() {
+	if i := r.get(t, 1); i.Status.Reason() != string(contract.ReasonNodeForeign) || i.Status.HasSlot() {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.ProviderID = "" })
@@ -946,8 +946,8 @@ func TestADrainBeginsAnewWithEachPlace(t *testing.T) {
 	r.advance(t, 1, 9*time.Minute)
 	r.remove(t, 1)
 	r.advance(t, 1, 2*time.Minute)
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonDraining) {
-		t.Errorf("two minutes after its removal began: %s: %s", i.Status.Reason, i.Status.Message)
+	if i := r.get(t, 1); i.Status.Reason() != string(contract.ReasonDraining) {
+		t.Errorf("two minutes after its removal began: %s: %s", i.Status.Reason(), i.Status.Message())
 	}
 }
 
@@ -1112,7 +1112,7 @@ func TestADeadDaemonsHostKeepsNoPlaceFromOthersWhileItIsDialled(t *testing.T) {
 		return unreachable()
 	}
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); dialled != 1 || i.Status.Reason != string(contract.ReasonUnreachable) {
+	if i := r.get(t, 1); dialled != 1 || i.Status.Reason() != string(contract.ReasonUnreachable) {
 		t.Errorf("dialled %d times, status %+v", dialled, i.Status)
 	}
 }
@@ -1197,7 +1197,7 @@ func TestAHostInServiceIsNotPreparedWithoutAPlace(t *testing.T) {
 	r.advance(t, 1, time.Minute)
 	for range 2 { // the host keeps its slot while it reboots
 		i := r.get(t, 1)
-		if i.Status.Reason != string(contract.ReasonRebooting) || !i.Status.HasSlot() || r.calls(1, contract.VerbPrepare) != 1 {
+		if i.Status.Reason() != string(contract.ReasonRebooting) || !i.Status.HasSlot() || r.calls(1, contract.VerbPrepare) != 1 {
 			t.Fatalf("status %+v", i.Status)
 		}
 		r.machine(1).Fail(hosttest.Dialling, unreachable())

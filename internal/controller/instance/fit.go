@@ -11,7 +11,7 @@ import (
 // Limits of the API in characters, and here in bytes.
 const (
 	maxMessage  = 32768 // of a condition
-	maxWhy      = 4096  // why an update failed
+	maxWhy      = 4096  // why a host waits, or an update failed
 	maxRevision = 253
 	maxBootID   = 128
 	maxPhases   = 64
@@ -20,7 +20,6 @@ const (
 // fit shortens texts from a host or its kubelet to what the API accepts. Otherwise a host could prevent writes of its
 // status. No name is among them.
 func fit(status *v1alpha1.WindowsInstanceStatus) {
-	status.Message, status.Fix = cut(status.Message, maxWhy), cut(status.Fix, maxWhy)
 	status.Revision, status.HeldRevision = cut(status.Revision, maxRevision), cut(status.HeldRevision, maxRevision)
 	status.Phases = status.Phases[max(0, len(status.Phases)-maxPhases):]
 	if a := status.Activity; a != nil {

@@ -43,7 +43,7 @@ func TestA51_WhatANodeSaysOfItselfFitsIntoTheStatusAndIsCutWhole(t *testing.T) {
 		if len(status) > len(honest)+3*maxMessage {
 			t.Fatalf("the status has %d bytes instead of %d", len(status), len(honest))
 		}
-		if message := r.get(t, 1).Status.Message; !utf8.ValidString(message) || len(message) > maxWhy {
+		if message := r.get(t, 1).Status.Message(); !utf8.ValidString(message) || len(message) > 2*maxWhy {
 			t.Errorf("message of %d bytes", len(message))
 		}
 	}

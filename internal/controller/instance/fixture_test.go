@@ -461,7 +461,7 @@ func (r *rig) join(t *testing.T, n int) {
 	r.reconcile(t, n)
 	if i := r.get(t, n); i.Status.Phase != v1alpha1.PhaseReady ||
 		!meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionReady) {
-		t.Fatalf("the host did not join: %s %s %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
+		t.Fatalf("the host did not join: %s %s %s", i.Status.Phase, i.Status.Reason(), i.Status.Message())
 	}
 }
 
@@ -493,3 +493,11 @@ func unreachable() error { return contract.NewProblem(contract.ReasonUnreachable
 
 // hosttestUnreachable replaces the dialling of a dead host.
 func hosttestUnreachable(context.Context) error { return unreachable() }
+
+// fixOf and codeOf return the fix in the message of an instance, and the code of its reason.
+func fixOf(i *v1alpha1.WindowsInstance) string {
+	_, fix := contract.Reason(i.Status.Reason()).Explained(i.Status.Message())
+	return fix
+}
+
+func codeOf(i *v1alpha1.WindowsInstance) string { return contract.Reason(i.Status.Reason()).Code() }

@@ -72,7 +72,7 @@ func TestFailuresAreCountedAndBackedOff(t *testing.T) {
 		result := r.reconcile(t, 1)
 		i := r.get(t, 1)
 		if result.RequeueAfter < wait || result.RequeueAfter > wait*6/5 || i.Status.Failures != int32(n+1) ||
-			i.Status.Reason != string(contract.ReasonUnreachable) || i.Status.Code != "W201" {
+			i.Status.Reason() != string(contract.ReasonUnreachable) || codeOf(i) != "W201" {
 			t.Fatalf("failure %d: retried after %s, status %+v", n+1, result.RequeueAfter, i.Status)
 		}
 		if condition(i, v1alpha1.ConditionReachable) != "False Unreachable" ||
@@ -98,7 +98,7 @@ func TestFailuresAreCountedAndBackedOff(t *testing.T) {
 	}
 	r.machine(1).Fail(hosttest.Dialling, nil)
 	r.join(t, 1)
-	if i := r.get(t, 1); i.Status.Failures != 0 || i.Status.Fix != "" {
+	if i := r.get(t, 1); i.Status.Failures != 0 || fixOf(i) != "" {
 		t.Errorf("status %+v", i.Status)
 	}
 }
@@ -165,7 +165,7 @@ func TestAReasonStaysOnShowUntilItsPhaseIsPassed(t *testing.T) {
 	r.machine(1).Answer(contract.VerbPreflight, unfit)
 	r.reconcile(t, 1)
 	var shown []string
-	r.saving = func() { shown = append(shown, r.written.Reason) }
+	r.saving = func() { shown = append(shown, r.written.Reason()) }
 	r.clock = r.clock.Add(time.Minute)
 	r.reconcile(t, 1)
 	r.saving = nil
@@ -176,7 +176,7 @@ func TestAReasonStaysOnShowUntilItsPhaseIsPassed(t *testing.T) {
 	r.machine(1).Answer(contract.VerbPreflight, nil)
 	r.clock = r.clock.Add(time.Minute)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonNodePending) ||
+	if i := r.get(t, 1); i.Status.Reason() != string(contract.ReasonNodePending) ||
 		i.Status.Phase != v1alpha1.PhaseAdopting || condition(i, v1alpha1.ConditionPreflightPassed) != "True Passed" {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -196,8 +196,8 @@ func TestAKubeletThatLostItsKeyGetsAnotherToken(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseAdopting, "", contract.ReasonNodePending)
 	r.clock = r.clock.Add(moment)
 	r.reconcile(t, 1)
-	if i = r.get(t, 1); i.Status.Reason != string(contract.ReasonCertificateDenied) || i.Status.Failures != 1 {
-		t.Fatalf("after %s: %s %s, and %d failures", 2*moment, i.Status.Reason, i.Status.Message, i.Status.Failures)
+	if i = r.get(t, 1); i.Status.Reason() != string(contract.ReasonCertificateDenied) || i.Status.Failures != 1 {
+		t.Fatalf("after %s: %s %s, and %d failures", 2*moment, i.Status.Reason(), i.Status.Message(), i.Status.Failures)
 	}
 	r.clock = r.clock.Add(time.Minute)
 	r.reconcile(t, 1)
@@ -220,8 +220,8 @@ func TestAKubeletThatLostItsKeyInALaterJoinGetsAnotherToken(t *testing.T) {
 	r.spent = i.Status.BootstrapCredentials[0]
 	r.clock = r.clock.Add(time.Minute)
 	r.reconcile(t, 1)
-	if i = r.get(t, 1); i.Status.Reason != string(contract.ReasonCertificateDenied) || i.Status.Failures != 1 {
-		t.Fatalf("the status is %s %s, with %d failures", i.Status.Reason, i.Status.Message, i.Status.Failures)
+	if i = r.get(t, 1); i.Status.Reason() != string(contract.ReasonCertificateDenied) || i.Status.Failures != 1 {
+		t.Fatalf("the status is %s %s, with %d failures", i.Status.Reason(), i.Status.Message(), i.Status.Failures)
 	}
 	r.clock = r.clock.Add(time.Minute)
 	r.reconcile(t, 1)
@@ -368,7 +368,7 @@ func TestPausedMeansHandsOff(t *testing.T) {
 	if r.machine(1).Open() != 0 || r.parts.Slots.Held() != 0 {
 		t.Errorf("a paused host keeps %d connections and %d slots", r.machine(1).Open(), r.parts.Slots.Held())
 	}
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonPaused) ||
+	if i := r.get(t, 1); i.Status.Reason() != string(contract.ReasonPaused) ||
 		condition(i, v1alpha1.ConditionReady) != "False Paused" ||
 		condition(i, v1alpha1.ConditionProgressing) != "False Paused" {
 		t.Errorf("status %+v", i.Status)
@@ -382,7 +382,7 @@ func TestPausedMeansHandsOff(t *testing.T) {
 	i := r.get(t, 2)
 	if condition(i, v1alpha1.ConditionReady) != "True NodeReady" ||
 		condition(i, v1alpha1.ConditionProgressing) != "False Paused" ||
-		i.Status.Reason != string(contract.ReasonPaused) {
+		i.Status.Reason() != string(contract.ReasonPaused) {
 		t.Errorf("a paused node that serves shows %+v", i.Status)
 	}
 	r.version = second
@@ -399,7 +399,7 @@ func TestASlotThatIsFreeWakesWhoWaitsForIt(t *testing.T) {
 	r.parts.Slots.SetLimit(1)
 	r.reconcile(t, 1)
 	r.reconcile(t, 2)
-	if i := r.get(t, 2); i.Status.Reason != string(contract.ReasonWaitingForSlot) ||
+	if i := r.get(t, 2); i.Status.Reason() != string(contract.ReasonWaitingForSlot) ||
 		i.Status.Phase != v1alpha1.PhaseConnecting {
 		t.Fatalf("status %+v", i.Status)
 	}
@@ -439,7 +439,7 @@ func TestAHostThatRecoversLeavesItsSlotToOthers(t *testing.T) {
 			r.isReady(t, 1, false)
 			test.waits(r)
 			r.advance(t, 1, 11*time.Minute)
-			if i := r.get(t, 1); i.Status.Reason != string(test.reason) || r.machine(1).Open() != 1 {
+			if i := r.get(t, 1); i.Status.Reason() != string(test.reason) || r.machine(1).Open() != 1 {
 				t.Fatalf("%d connections, status %+v", r.machine(1).Open(), i.Status)
 			}
 			r.isReady(t, 1, true)
@@ -449,7 +449,7 @@ func TestAHostThatRecoversLeavesItsSlotToOthers(t *testing.T) {
 				t.Errorf("%d connections to a host in service, status %+v", r.machine(1).Open(), i.Status)
 			}
 			r.reconcile(t, 2)
-			if i := r.get(t, 2); i.Status.Reason == string(contract.ReasonWaitingForSlot) {
+			if i := r.get(t, 2); i.Status.Reason() == string(contract.ReasonWaitingForSlot) {
 				t.Errorf("%d slots are held, and the next host gets none", r.parts.Slots.Held())
 			}
 		})
@@ -509,7 +509,7 @@ func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
 			if made := r.calls(1, contract.VerbHandover) - before; made != 1 {
 				i := r.get(t, 1)
 				t.Errorf("the daemon got %d certificates; status %s %s %s", made, i.Status.Phase,
-					i.Status.Reason, i.Status.Message)
+					i.Status.Reason(), i.Status.Message())
 			}
 		})
 	}

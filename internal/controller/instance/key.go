@@ -105,7 +105,8 @@ func (c *reconciliation) notLetIn(ctx context.Context, hash string, problem *con
 	case status.KeyRefusal != nil && status.KeyRefusal.PublicKeyHash == hash:
 		state, reason = metav1.ConditionFalse, contract.ReasonKeyNotAuthorized
 	}
-	c.status.condition(v1alpha1.ConditionKeyAuthorized, state, reason, problem.Detail+". "+reason.Fix())
+	c.status.condition(v1alpha1.ConditionKeyAuthorized, state, reason,
+		contract.NewProblem(reason, "%s", problem.Detail).Explain())
 	logf.FromContext(ctx).Info("host does not accept the new key", "reason", problem.Reason, "detail", problem.Detail,
 		"failures", trial.failures, "retryIn", wait.String())
 	return wait

@@ -81,11 +81,11 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 	}
 	i := r.get(t, 1)
 	if i.Status.Phase != v1alpha1.PhaseReady || condition(i, v1alpha1.ConditionReady) != "True NodeReady" ||
-		condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" || i.Status.Failures != 0 {
+		condition(i, v1alpha1.ConditionProgressing) != "False KeyNotAuthorized" || i.Status.Failures != 0 {
 		t.Errorf("a serving node shows %+v", i.Status)
 	}
-	if condition(i, v1alpha1.ConditionKeyAuthorized) != "False KeyNotAuthorized" || i.Status.Code != "W208" ||
-		!strings.Contains(i.Status.Fix, "authorized_keys") {
+	if condition(i, v1alpha1.ConditionKeyAuthorized) != "False KeyNotAuthorized" || codeOf(i) != "W208" ||
+		!strings.Contains(fixOf(i), "authorized_keys") {
 		t.Errorf("the status of the key is %+v", i.Status)
 	}
 	if refusal := i.Status.KeyRefusal; i.Status.PublicKeyHash != "hash of a" || refusal == nil ||
@@ -99,7 +99,7 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Labels = map[string]string{"a": "b"} })
 	r.reconcile(t, 1) // the user has changed the spec, so the wait of half an hour ends
 	if i = r.get(t, 1); r.machine(1).Dials() != before+1 || i.Status.PublicKeyHash != "hash of b" ||
-		i.Status.Code != "W705" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
+		codeOf(i) != "W705" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-before, i.Status)
 	}
 }
@@ -134,15 +134,15 @@ func TestA81_AChangedWayIntoAReadyHostIsTriedAtOnce(t *testing.T) {
 				r.reconcile(t, 1)
 			}
 			i := r.get(t, 1)
-			if r.machine(1).Dials() != dials+1 || i.Status.Code != test.code ||
-				!strings.Contains(i.Status.Message, test.field) || i.Status.Phase != v1alpha1.PhaseReady ||
+			if r.machine(1).Dials() != dials+1 || codeOf(i) != test.code ||
+				!strings.Contains(i.Status.Message(), test.field) || i.Status.Phase != v1alpha1.PhaseReady ||
 				condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 				t.Fatalf("%d connections; status %+v", r.machine(1).Dials()-dials, i.Status)
 			}
 			r.machine(1).Fail(hosttest.Dialling, nil)
 			r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec = was })
 			r.reconcile(t, 1)
-			if i = r.get(t, 1); i.Status.Code != "W705" || i.Status.KeyRefusal != nil ||
+			if i = r.get(t, 1); codeOf(i) != "W705" || i.Status.KeyRefusal != nil ||
 				condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
 				t.Errorf("after the repair, the status is %+v", i.Status)
 			}
@@ -233,7 +233,7 @@ func TestAHostThatCanNotBeAskedRefusesNothing(t *testing.T) {
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
 	if condition(i, v1alpha1.ConditionKeyAuthorized) != "Unknown Unreachable" ||
-		condition(i, v1alpha1.ConditionReady) != "True NodeReady" || i.Status.Code != "W705" ||
+		condition(i, v1alpha1.ConditionReady) != "True NodeReady" || codeOf(i) != "W705" ||
 		i.Status.KeyRefusal != nil {
 		t.Errorf("status %+v", i.Status)
 	}

@@ -102,7 +102,7 @@ func TestARemovalThatFailsNamesTheWayOut(t *testing.T) {
 	}
 	i := r.get(t, 1)
 	if i.Status.Phase != v1alpha1.PhaseRemoving || i.Status.Failures != 1 ||
-		!strings.Contains(i.Status.Fix, `"removalPolicy":"Force"`) ||
+		!strings.Contains(fixOf(i), `"removalPolicy":"Force"`) ||
 		condition(i, v1alpha1.ConditionReady) != "False Unreachable" {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -183,7 +183,7 @@ func TestARemovalOfAPausedInstanceWaits(t *testing.T) {
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 	r.remove(t, 1)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonPaused) || r.machine(1).Dials() != 1 {
+	if i := r.get(t, 1); i.Status.Reason() != string(contract.ReasonPaused) || r.machine(1).Dials() != 1 {
 		t.Errorf("status %+v", i.Status)
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalForce })
@@ -288,13 +288,13 @@ func TestAfterARestartTheFirstEntryOfAHostKeepsIt(t *testing.T) {
 	r.machines["10.0.0.2"] = r.machine(1) // a second address of the same host
 	r.join(t, 1)
 	r.reconcile(t, 2)
-	if i := r.get(t, 2); i.Status.Reason != string(contract.ReasonHostDuplicate) {
+	if i := r.get(t, 2); i.Status.Reason() != string(contract.ReasonHostDuplicate) {
 		t.Fatalf("status %+v", i.Status)
 	}
 	r.restart(t)
 	r.clock = r.clock.Add(time.Hour)
 	r.reconcile(t, 2) // the second instance is reconciled first
-	if i := r.get(t, 2); i.Status.Reason != string(contract.ReasonHostDuplicate) {
+	if i := r.get(t, 2); i.Status.Reason() != string(contract.ReasonHostDuplicate) {
 		t.Errorf("the second instance claimed the host: %+v", i.Status)
 	}
 	requests := r.ofNode(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-a"}})
@@ -322,9 +322,9 @@ func TestARemovalCleansNoOtherMachineThatShowsTheHostsKey(t *testing.T) {
 	r.remove(t, 1)
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
-	if i.Status.Reason != string(contract.ReasonHostDuplicate) || b.Node() != "win-b" ||
-		!strings.Contains(i.Status.Message, `"win-b", not "win-a"`) || !strings.Contains(i.Status.Fix, "Force") {
-		t.Errorf("%s %q %q, and the other node is %q", i.Status.Reason, i.Status.Message, i.Status.Fix, b.Node())
+	if i.Status.Reason() != string(contract.ReasonHostDuplicate) || b.Node() != "win-b" ||
+		!strings.Contains(i.Status.Message(), `"win-b", not "win-a"`) || !strings.Contains(fixOf(i), "Force") {
+		t.Errorf("%s %q %q, and the other node is %q", i.Status.Reason(), i.Status.Message(), fixOf(i), b.Node())
 	}
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalForce })
 	r.reconcile(t, 1)
@@ -399,7 +399,7 @@ func TestA28_ARemovalThatDoesNotSucceedHoldsUpNobody(t *testing.T) {
 				r.advance(t, 1, 11*time.Minute)
 			}
 			i := r.get(t, 1)
-			if i.Status.HasSlot() || i.Status.Failures == 0 || i.Status.Fix == "" {
+			if i.Status.HasSlot() || i.Status.Failures == 0 || fixOf(i) == "" {
 				t.Errorf("the instance keeps its slot, or its status lacks the cause: %+v", i.Status)
 			}
 			if !r.node(t, 1).Spec.Unschedulable {

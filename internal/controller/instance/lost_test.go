@@ -88,7 +88,7 @@ func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsRemoved(t *testing.T) {
 	r.reconcile(t, 1) // which finds the Node of the host
 	r.remove(t, 1)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); !r.isUntouched(t, 1) || i.Status.Reason != string(contract.ReasonRemovalPending) {
+	if i := r.get(t, 1); !r.isUntouched(t, 1) || i.Status.Reason() != string(contract.ReasonRemovalPending) {
 		t.Fatalf("the host is removed while another node is away: %+v", i.Status)
 	}
 	r.isAway(t, 2, false)
@@ -151,8 +151,8 @@ func TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain(t *testing
 				r.clock = r.clock.Add(time.Minute)
 			}
 			i := r.get(t, 1)
-			if i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason != cmp.Or(string(test.reason), "NodeReady") {
-				t.Errorf("the status is %s, %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
+			if i.Status.Phase != v1alpha1.PhaseReady || i.Status.Reason() != cmp.Or(string(test.reason), "NodeReady") {
+				t.Errorf("the status is %s, %s: %s", i.Status.Phase, i.Status.Reason(), i.Status.Message())
 			}
 			if !r.isUntouched(t, 1) || !i.Status.Joined() || i.Status.HeldRevision != first ||
 				r.node(t, 1).Annotations[contract.DesiredRevisionAnnotation] != first || i.Status.HostKey == "" {

@@ -90,7 +90,7 @@ func TestAHostThatGoesWithItsMachineIsLetGoWithoutAConnection(t *testing.T) {
 	if result := r.reconcile(t, 1); result.RequeueAfter == 0 || result.RequeueAfter > 5*time.Second {
 		t.Errorf("reconciled again after %s", result.RequeueAfter)
 	}
-	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseRemoving || i.Status.Code != "W804" || i.Status.Failures != 0 {
+	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseRemoving || codeOf(i) != "W804" || i.Status.Failures != 0 {
 		t.Errorf("status %+v", i.Status)
 	}
 	cloud.set(journey.Origin{})

@@ -131,7 +131,11 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 		}
 		gauge(d, value)
 	}
-	gauge(i.info, 1, string(status.Phase), status.Reason, status.Code)
+	code := ""
+	if reason := contract.Reason(status.Reason()); reason != "" {
+		code = reason.Code()
+	}
+	gauge(i.info, 1, string(status.Phase), status.Reason(), code)
 	if !instance.Spec.PreflightOnly { // which never becomes a node
 		truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
 		// Until its turn or its next try, a node's desired revision is its present revision.
@@ -144,7 +148,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 		_, set := node.Annotations[key]
 		requested = requested || set
 	}
-	truth(i.reboot, requested || status.Reason == string(contract.ReasonRebooting))
+	truth(i.reboot, requested || status.Reason() == string(contract.ReasonRebooting))
 	// The daemon wrote it. If it is no time, there is no metric.
 	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
 		gauge(i.certificate, float64(end.Unix()))
@@ -155,7 +159,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 // failed attempt instead.
 func (i *instances) hasDeadDaemon(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
-	if status.Reason == string(contract.ReasonDaemonUnresponsive) {
+	if status.Reason() == string(contract.ReasonDaemonUnresponsive) {
 		return true
 	}
 	if !journey.HasJoined(status) || instance.Spec.Paused {

@@ -31,6 +31,9 @@ func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
 		}
 		return n
 	}
+	says := func(reason string) metav1.Condition {
+		return metav1.Condition{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue, Reason: reason}
+	}
 	instance := func(name string, edit func(s *v1alpha1.WindowsInstanceStatus)) *v1alpha1.WindowsInstance {
 		i := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 		edit(&i.Status)
@@ -42,24 +45,25 @@ func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
 		s.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}
 	})
 	waiting := instance("10.0.0.2", func(s *v1alpha1.WindowsInstanceStatus) {
-		s.Phase, s.Reason, s.Code = v1alpha1.PhaseConnecting, "Unreachable", "W201"
+		s.Phase, s.Conditions = v1alpha1.PhaseConnecting, []metav1.Condition{says("Unreachable")}
 	})
 	unwell := instance("10.0.0.3", func(s *v1alpha1.WindowsInstanceStatus) {
 		s.Phase, s.NodeName, s.Revision, s.DesiredRevision = v1alpha1.PhaseReady, "win-c", "1-a", "1-b"
-		s.Reason = string(contract.ReasonDaemonUnresponsive)
+		s.Conditions = []metav1.Condition{says("DaemonUnresponsive")}
 		s.NodeUID = "c"
 	})
 	// The preflight has named this host. The Node of that name belongs to a host that was there before.
 	named := instance("10.0.0.5", func(s *v1alpha1.WindowsInstanceStatus) {
-		s.Phase, s.NodeName, s.Reason, s.Code = v1alpha1.PhaseBootstrapping, "win-e", "FeatureMissing", "W305"
+		s.Phase, s.NodeName = v1alpha1.PhaseBootstrapping, "win-e"
+		s.Conditions = []metav1.Condition{says("FeatureMissing")}
 	})
 	// This host was a node before, and is joined again.
 	again := instance("10.0.0.6", func(s *v1alpha1.WindowsInstanceStatus) {
 		s.Phase, s.NodeName, s.NodeUID, s.HeldRevision = v1alpha1.PhaseConnecting, "win-f", "f", "1-a"
-		s.Reason = string(contract.ReasonDaemonUnresponsive)
+		s.Conditions = []metav1.Condition{says("DaemonUnresponsive")}
 	})
 	checked := instance("10.0.0.7", func(s *v1alpha1.WindowsInstanceStatus) {
-		s.Phase, s.Reason, s.Code = v1alpha1.PhasePreflight, "OSUnsupported", "W301"
+		s.Phase, s.Conditions = v1alpha1.PhasePreflight, []metav1.Condition{says("BuildUnsupported")}
 	})
 	checked.Spec.PreflightOnly = true
 	foreign := instance("10.0.0.4", func(*v1alpha1.WindowsInstanceStatus) {})
@@ -83,11 +87,11 @@ wmco_instance_daemon_unresponsive{node="win-f",windows_instance="10.0.0.6"} 1
 # HELP wmco_instance_info 1, with the phase of an instance, and why it waits or fails.
 # TYPE wmco_instance_info gauge
 wmco_instance_info{code="",node="win-a",phase="Ready",reason="",windows_instance="10.0.0.1"} 1
-wmco_instance_info{code="",node="win-c",phase="Ready",reason="DaemonUnresponsive",windows_instance="10.0.0.3"} 1
-wmco_instance_info{code="",node="win-f",phase="Connecting",reason="DaemonUnresponsive",windows_instance="10.0.0.6"} 1
 wmco_instance_info{code="W201",node="",phase="Connecting",reason="Unreachable",windows_instance="10.0.0.2"} 1
-wmco_instance_info{code="W301",node="",phase="Preflight",reason="OSUnsupported",windows_instance="10.0.0.7"} 1
-wmco_instance_info{code="W305",node="",phase="Bootstrapping",reason="FeatureMissing",windows_instance="10.0.0.5"} 1
+wmco_instance_info{code="W301",node="",phase="Preflight",reason="BuildUnsupported",windows_instance="10.0.0.7"} 1
+wmco_instance_info{code="W404",node="",phase="Bootstrapping",reason="FeatureMissing",windows_instance="10.0.0.5"} 1
+wmco_instance_info{code="W713",node="win-c",phase="Ready",reason="DaemonUnresponsive",windows_instance="10.0.0.3"} 1
+wmco_instance_info{code="W713",node="win-f",phase="Connecting",reason="DaemonUnresponsive",windows_instance="10.0.0.6"} 1
 # HELP wmco_instance_ready 1 when an instance is a node at its desired revision and Ready, else 0.
 # TYPE wmco_instance_ready gauge
 wmco_instance_ready{node="",windows_instance="10.0.0.2"} 0

@@ -53,7 +53,7 @@ func TestA27_ThatNodesFollowedIsWrittenByFewAtATime(t *testing.T) {
 	r.notes.Release(noters)
 	r.advance(t, 1, writeDelay)
 	if i := r.get(t, 1); i.Status.Revision != mirrored || condition(i, "Ready") != "True NodeReady" ||
-		i.Status.Reason != string(contract.ReasonNodeReady) {
+		i.Status.Reason() != string(contract.ReasonNodeReady) {
 		t.Errorf("%d more writes, status %+v", r.statusWrites-writes, i.Status)
 	}
 }

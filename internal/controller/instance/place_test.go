@@ -109,7 +109,7 @@ func TestAListOfPlacesThatCanNotBeWrittenIsTold(t *testing.T) {
 				t.Error(err)
 			}
 			i := r.get(t, 1)
-			if i.Status.Reason != "SlotsUnwritable" || !strings.Contains(i.Status.Message, contract.SlotsConfigMap) ||
+			if i.Status.Reason() != "SlotsUnwritable" || !strings.Contains(i.Status.Message(), contract.SlotsConfigMap) ||
 				i.Status.HasSlot() {
 				t.Errorf("status %+v", i.Status)
 			}

@@ -64,8 +64,6 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 			"the host can join: it meets every requirement")
 		c.report(ctx, outcome)
 	}
-	c.status.condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, outcome.Problem.Reason,
-		"the host was checked, and does not join")
 	return c.result(ctx, preflightKept)
 }
 

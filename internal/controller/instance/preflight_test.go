@@ -58,8 +58,8 @@ func TestA75_AHostThatIsCheckedStaysAsItWas(t *testing.T) {
 				r.reconcile(t, 1)
 			}
 			i := r.get(t, 1)
-			if got := condition(i, v1alpha1.ConditionPreflightPassed); got != c.want || i.Status.Reason != string(c.code) ||
-				i.Status.Code != c.code.Code() || i.Status.Fix == "" || i.Status.Phase != v1alpha1.PhasePreflight {
+			if got := condition(i, v1alpha1.ConditionPreflightPassed); got != c.want || i.Status.Reason() != string(c.code) ||
+				!strings.Contains(i.Status.Message(), c.code.Code()) || fixOf(i) == "" || i.Status.Phase != v1alpha1.PhasePreflight {
 				t.Errorf("%s, status %+v", got, i.Status)
 			}
 			if i.Status.NodeName != "" || i.Status.HostKey != "" || i.Status.HasSlot() || i.Status.Failures > 0 {
@@ -91,7 +91,7 @@ func TestA75_AHostThatAnotherInstanceHasIsNotDisrupted(t *testing.T) {
 	r.reconcile(t, 2)
 	checked := r.get(t, 2)
 	if got := condition(checked, v1alpha1.ConditionPreflightPassed); got != "False HostListed" ||
-		r.machine(1).Dials() != before || !strings.Contains(checked.Status.Message, "in phase Ready") {
+		r.machine(1).Dials() != before || !strings.Contains(checked.Status.Message(), "in phase Ready") {
 		t.Errorf("%s after %d connections", got, r.machine(1).Dials()-before)
 	}
 	// A second instance has another address of the same host. The operator detects the host by its identity. The
@@ -121,7 +121,7 @@ func TestA75_ACheckWaitsForTheKeyAndTakesNoSlot(t *testing.T) {
 	r := newRig(t, toCheck(1, "10.0.0.1")...)
 	r.noKey = contract.NewProblem(contract.ReasonPrivateKeyMissing, "none")
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonPrivateKeyMissing) ||
+	if i := r.get(t, 1); i.Status.Reason() != string(contract.ReasonPrivateKeyMissing) ||
 		condition(i, v1alpha1.ConditionPreflightPassed) != condition(i, "none") {
 		t.Errorf("status %+v", i.Status)
 	}

@@ -201,8 +201,8 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		if ok && was.Status.Reboot().Begun() && now.Status.Reboot() == nil {
 			f.reboots++
 		}
-		if ok && was.Status.Reason != now.Status.Reason && now.Status.Reason == string(contract.ReasonDrainBlocked) &&
-			strings.Contains(now.Status.Message, twoBudgets) {
+		if ok && was.Status.Reason() != now.Status.Reason() && now.Status.Reason() == string(contract.ReasonDrainBlocked) &&
+			strings.Contains(now.Status.Message(), twoBudgets) {
 			f.stuck++
 		}
 	case *corev1.Node:
@@ -815,7 +815,7 @@ func (f *fleet) heal() {
 		}
 	}
 	for name, i := range f.p.now.instances {
-		f.note("%s: %s %s %+v %+v, %v", name, i.Status.Phase, i.Status.Message, i.Status.Upgrade(), i.Status.Reboot(),
+		f.note("%s: %s %s %+v %+v, %v", name, i.Status.Phase, i.Status.Message(), i.Status.Upgrade(), i.Status.Reboot(),
 			f.p.now.nodes[name].Annotations)
 	}
 	f.violated("it does not come to rest")

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// report writes an outcome as reason, code, fix and conditions. Ready is the state of the node: if a host waits for
+// report writes an outcome into the conditions. Ready is the state of the node: if a host waits for
 // its upgrade or fails at it, its node stays in service.
 func (c *reconciliation) report(ctx context.Context, outcome journey.Outcome) {
 	var node *corev1.Node
@@ -74,8 +74,7 @@ func (c *reconciliation) isReady(status *v1alpha1.WindowsInstanceStatus) bool {
 func (c *reconciliation) mayPostpone() bool {
 	rest := func(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.WindowsInstanceStatus {
 		s := status.DeepCopy()
-		s.Reason, s.Code, s.Message, s.Fix, s.Conditions = "", "", "", "", nil
-		s.Revision, s.DesiredRevision, s.HeldRevision = "", "", ""
+		s.Revision, s.DesiredRevision, s.HeldRevision, s.Conditions = "", "", "", nil
 		return s
 	}
 	saved, present := &c.record.saved.Status, &c.instance.Status

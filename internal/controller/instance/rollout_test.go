@@ -40,7 +40,7 @@ func TestAHostThatWaitsForItsUpdateStaysReady(t *testing.T) {
 	}
 	if two.Status.Phase != v1alpha1.PhaseReady || condition(two, v1alpha1.ConditionReady) != "True NodeReady" ||
 		condition(two, v1alpha1.ConditionProgressing) != "True BudgetExhausted" ||
-		two.Status.Reason != string(contract.ReasonBudgetExhausted) {
+		two.Status.Reason() != string(contract.ReasonBudgetExhausted) {
 		t.Errorf("the waiting instance shows %+v", two.Status)
 	}
 	if condition(one, v1alpha1.ConditionReady) != "False RevisionPending" {
@@ -70,7 +70,7 @@ func TestOneAfterTheOtherIsUpdated(t *testing.T) {
 	}
 	r.reconcile(t, 2)
 	if i := r.get(t, 2); i.Status.Phase != v1alpha1.PhaseConfirming {
-		t.Errorf("the second host is in %s: %s", i.Status.Phase, i.Status.Message)
+		t.Errorf("the second host is in %s: %s", i.Status.Phase, i.Status.Message())
 	}
 }
 
@@ -80,19 +80,19 @@ func TestAHostThatFailsBeforeItsNodeIsDisruptedHoldsNobodyUp(t *testing.T) {
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
 	r.reconcile(t, 1)
 	i := r.get(t, 1)
-	if i.Status.Reason != string(contract.ReasonUnreachable) || i.Status.Failures != 1 ||
+	if i.Status.Reason() != string(contract.ReasonUnreachable) || i.Status.Failures != 1 ||
 		condition(i, v1alpha1.ConditionReady) != "True NodeReady" {
 		t.Errorf("a serving node whose update fails shows %+v", i.Status)
 	}
 	r.reconcile(t, 2)
 	if i = r.get(t, 2); i.Status.Phase != v1alpha1.PhaseConfirming {
-		t.Errorf("the second host is in %s: %s", i.Status.Phase, i.Status.Message)
+		t.Errorf("the second host is in %s: %s", i.Status.Phase, i.Status.Message())
 	}
 	r.machine(1).Fail(hosttest.Dialling, nil)
 	r.clock = r.clock.Add(time.Minute)
 	dials := r.machine(1).Dials()
 	r.reconcile(t, 1) // its next attempt must queue, because the second host is being updated
-	if i = r.get(t, 1); i.Status.Reason != string(contract.ReasonBudgetExhausted) || r.machine(1).Dials() != dials {
+	if i = r.get(t, 1); i.Status.Reason() != string(contract.ReasonBudgetExhausted) || r.machine(1).Dials() != dials {
 		t.Errorf("two nodes are disrupted at the same time: %+v", i.Status)
 	}
 }
@@ -185,7 +185,7 @@ func TestAnUpdateThatIsTakenBackLeavesNoTrace(t *testing.T) {
 	r.version = first
 	r.reconcile(t, 2)
 	i := r.get(t, 2)
-	if i.Status.Reason != string(contract.ReasonNodeReady) || i.Status.Failures != 0 ||
+	if i.Status.Reason() != string(contract.ReasonNodeReady) || i.Status.Failures != 0 ||
 		condition(i, v1alpha1.ConditionProgressing) != "False NodeReady" {
 		t.Errorf("status %+v", i.Status)
 	}

@@ -215,8 +215,8 @@ func TestANodeThatOnlyAStaleCacheDoesNotShowIsRemovedWithAPlace(t *testing.T) {
 	if !r.exists(t, 1) {
 		t.Fatal("the host is removed without a slot")
 	}
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonRemovalPending) || len(r.machine(1).Calls()) != calls {
-		t.Errorf("%s %s, calls %v", i.Status.Phase, i.Status.Reason, r.machine(1).Calls()[calls:])
+	if i := r.get(t, 1); i.Status.Reason() != string(contract.ReasonRemovalPending) || len(r.machine(1).Calls()) != calls {
+		t.Errorf("%s %s, calls %v", i.Status.Phase, i.Status.Reason(), r.machine(1).Calls()[calls:])
 	}
 }
 
@@ -234,8 +234,8 @@ func TestARemovalLeavesNoNodeThatTheCacheDoesNotShow(t *testing.T) {
 	if !r.exists(t, 1) {
 		t.Fatal("the host is removed although it has pods")
 	}
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonDraining) {
-		t.Fatalf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
+	if i := r.get(t, 1); i.Status.Reason() != string(contract.ReasonDraining) {
+		t.Fatalf("%s %s: %s", i.Status.Phase, i.Status.Reason(), i.Status.Message())
 	}
 	blocked = false
 	for range 3 {
@@ -285,7 +285,7 @@ func TestAHostThatRecoversIsInServiceAtOnceAlsoWhenItsRevisionIsPutRight(t *test
 	r.clock = r.clock.Add(time.Hour)
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); i.Status.Phase != v1alpha1.PhaseReady {
-		t.Errorf("%s, %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
+		t.Errorf("%s, %s: %s", i.Status.Phase, i.Status.Reason(), i.Status.Message())
 	}
 }
 
@@ -301,8 +301,8 @@ func TestAHostThatServesIsNotTakenForReplacedByAStaleCache(t *testing.T) {
 	r.isReady(t, 1, true)
 	r.clock = r.clock.Add(20 * time.Minute)
 	r.reconcile(t, 1)
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonHostKeyMismatch) {
-		t.Errorf("%s %s: %s", i.Status.Phase, i.Status.Reason, i.Status.Message)
+	if i := r.get(t, 1); i.Status.Reason() != string(contract.ReasonHostKeyMismatch) {
+		t.Errorf("%s %s: %s", i.Status.Phase, i.Status.Reason(), i.Status.Message())
 	}
 	r.staleNode = nil
 	r.isReady(t, 1, false)

@@ -2,7 +2,6 @@ package instance
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,10 +33,9 @@ func (r reporter) enter(phase v1alpha1.Phase, first bool) {
 	status.Phase = phase
 	status.Phases = append(status.Phases, v1alpha1.PhaseTime{Phase: phase, StartTime: journey.Micros(r.now())})
 	if r.memory.failedIn == "" {
-		r.say(contract.ReasonInProgress, "", "")
+		r.condition(v1alpha1.ConditionProgressing, metav1.ConditionTrue, contract.ReasonInProgress,
+			"in phase "+string(phase))
 	}
-	r.condition(v1alpha1.ConditionProgressing, metav1.ConditionTrue, contract.ReasonInProgress,
-		"in phase "+string(phase))
 }
 
 func running(status *v1alpha1.WindowsInstanceStatus, phase v1alpha1.Phase) bool {
@@ -79,19 +77,17 @@ func (r reporter) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
 	return took, true
 }
 
-// report writes an outcome as reason, code, fix and conditions. serving is the Node if it is in service. If this is
+// report writes an outcome into the conditions. serving is the Node if it is in service. If this is
 // unknown, the condition Ready does not change.
 func (r reporter) report(outcome journey.Outcome, serving *corev1.Node, isKnown bool) {
 	status := &r.instance.Status
 	if outcome.IsDone() {
-		r.say(contract.ReasonNodeReady, "", "")
 		r.serves(status.Revision)
 		r.condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, contract.ReasonNodeReady,
 			"nothing is under way")
 		return
 	}
 	p := outcome.Problem
-	r.say(p.Reason, p.Detail, r.fix(p.Reason, outcome.IsFailed()))
 	switch {
 	case serving != nil:
 		r.serves(serving.Annotations[contract.RevisionAnnotation])
@@ -99,10 +95,12 @@ func (r reporter) report(outcome journey.Outcome, serving *corev1.Node, isKnown 
 		r.condition(v1alpha1.ConditionReady, metav1.ConditionFalse, p.Reason, p.Detail)
 	}
 	progressing := metav1.ConditionTrue
-	if p.Reason == contract.ReasonPaused {
+	if p.Reason == contract.ReasonPaused || p.Reason == contract.ReasonPreflightOnly ||
+		outcome.IsFailed() && r.instance.Spec.PreflightOnly {
 		progressing = metav1.ConditionFalse
 	}
-	r.condition(v1alpha1.ConditionProgressing, progressing, p.Reason, p.Detail)
+	explained := contract.NewProblem(p.Reason, "%s", cut(p.Detail, maxWhy)).Explain()
+	r.condition(v1alpha1.ConditionProgressing, progressing, p.Reason, explained+r.force(p.Reason, outcome.IsFailed()))
 	if !outcome.IsFailed() {
 		return
 	}
@@ -119,20 +117,13 @@ func (r reporter) serves(revision string) {
 		"node "+r.instance.Status.NodeName+" is Ready at revision "+revision)
 }
 
-// fix returns what the user can do. If a removal fails, it also names the forced removal.
-func (r reporter) fix(reason contract.Reason, failed bool) string {
-	fix := reason.Fix()
-	if failed && r.instance.Status.Phase == v1alpha1.PhaseRemoving && reason != contract.ReasonCleanupFailed {
-		fix += fmt.Sprintf(" If the host no longer exists: kubectl -n %s patch wininst %s --type merge -p "+
-			"'{\"spec\":{\"removalPolicy\":\"Force\"}}'.",
-			r.instance.Namespace, r.instance.Name)
+// force returns how to force a removal, if a removal fails.
+func (r reporter) force(reason contract.Reason, failed bool) string {
+	if !failed || r.instance.Status.Phase != v1alpha1.PhaseRemoving || reason == contract.ReasonCleanupFailed {
+		return ""
 	}
-	return fix
-}
-
-func (r reporter) say(reason contract.Reason, message, fix string) {
-	status := &r.instance.Status
-	status.Reason, status.Code, status.Message, status.Fix = string(reason), reason.Code(), message, fix
+	return fmt.Sprintf(" If the host no longer exists: kubectl -n %s patch wininst %s --type merge -p "+
+		"'{\"spec\":{\"removalPolicy\":\"Force\"}}'.", r.instance.Namespace, r.instance.Name)
 }
 
 func (r reporter) condition(kind string, state metav1.ConditionStatus, reason contract.Reason, message string) {
@@ -196,8 +187,9 @@ func (r reporter) sayKey(outcome journey.Outcome) {
 	}
 	switch reason := contract.Reason(condition.Reason); {
 	case reason == contract.ReasonKeyNotAuthorized:
-		r.say(reason, "the host accepts an earlier private key, and not the present one", reason.Fix())
+		r.condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, reason,
+			contract.NewProblem(reason, "the host accepts an earlier private key, and not the present one").Explain())
 	case reason != keyUntried && r.memory.keyTrial.hash == r.instance.Status.PublicKeyHash:
-		r.say(reason, strings.TrimSuffix(condition.Message, ". "+reason.Fix()), reason.Fix())
+		r.condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, reason, condition.Message)
 	}
 }

@@ -225,8 +225,8 @@ func TestUnresponsiveDaemonsAreRescuedWithinTheBudget(t *testing.T) {
 		r.advance(t, 2, time.Minute)
 	}
 	if i := r.expect(t, 2, v1alpha1.PhaseReady, "", contract.ReasonDaemonUnresponsive); r.machine(2).Dials() != dials ||
-		i.Status.HasSlot() || i.Status.Code != "W713" ||
-		!strings.Contains(i.Status.Message, "waits for the rollout budget") {
+		i.Status.HasSlot() || codeOf(i) != "W713" ||
+		!strings.Contains(i.Status.Message(), "waits for the rollout budget") {
 		t.Fatalf("%d connections, status %+v", r.machine(2).Dials()-dials, i.Status)
 	}
 	r.rescued(t, 1)
@@ -324,7 +324,7 @@ func TestABlockedDrainOfARescueEndsAlthoughTheCordonMayNotBeLifted(t *testing.T)
 	}
 	delete(r.broken, "node")
 	r.advance(t, 1, time.Minute)
-	if i := r.get(t, 1); i.Status.Reason != string(contract.ReasonDrainBlocked) ||
+	if i := r.get(t, 1); i.Status.Reason() != string(contract.ReasonDrainBlocked) ||
 		r.node(t, 1).Spec.Unschedulable {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -365,7 +365,7 @@ func TestADaemonThatComesBackBeforeItIsStoppedIsNotRescued(t *testing.T) {
 			r.blocksItsRescue(t, &blocked)
 			r.annotate(t, 1, contract.RevisionAnnotation, mirrored)
 			reason := ends(t, r)
-			if i := r.get(t, 1); i.Status.Reason != string(reason) || i.Status.Failures != 1 ||
+			if i := r.get(t, 1); i.Status.Reason() != string(reason) || i.Status.Failures != 1 ||
 				journey.HasStoppedDaemon(&i.Status) {
 				t.Fatalf("status %+v", i.Status)
 			}

@@ -144,9 +144,9 @@ func (r *rig) expect(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.St
 	case i.Status.Reboot() != nil:
 		at = i.Status.Reboot().Step
 	}
-	if i.Status.Phase != phase || at != step || i.Status.Reason != string(reason) {
-		t.Fatalf("host %d is in %s, %s, %s (%s), want %s, %s, %s", n, i.Status.Phase, at, i.Status.Reason,
-			i.Status.Message, phase, step, reason)
+	if i.Status.Phase != phase || at != step || i.Status.Reason() != string(reason) {
+		t.Fatalf("host %d is in %s, %s, %s (%s), want %s, %s, %s", n, i.Status.Phase, at, i.Status.Reason(),
+			i.Status.Message(), phase, step, reason)
 	}
 	return i
 }
@@ -168,8 +168,8 @@ func TestANodeGoesToAnotherRevisionStepByStepWithoutSSH(t *testing.T) {
 	r.annotate(t, 1, contract.StageStatusAnnotation, "DiskFull: no room")
 	r.advance(t, 1, time.Hour)
 	if i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepStaging,
-		contract.ReasonStaging); !strings.Contains(i.Status.Message, "no room") {
-		t.Errorf("the message is %s", i.Status.Message)
+		contract.ReasonStaging); !strings.Contains(i.Status.Message(), "no room") {
+		t.Errorf("the message is %s", i.Status.Message())
 	}
 
 	r.annotate(t, 1, contract.StagedAnnotation, second)
@@ -281,13 +281,13 @@ func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 	}
 	cordon(true)
 	r.stagedAll(t, 1)
-	if i := waits(); !strings.Contains(i.Status.Message, "maxUnavailable is 1 (win-b: it is cordoned)") {
-		t.Errorf("the message is %s", i.Status.Message)
+	if i := waits(); !strings.Contains(i.Status.Message(), "maxUnavailable is 1 (win-b: it is cordoned)") {
+		t.Errorf("the message is %s", i.Status.Message())
 	}
 	cordon(false)
 	hasPlace(3, &v1alpha1.Slot{Since: new(metav1.NewTime(r.clock))})
-	if i := waits(); strings.Contains(i.Status.Message, "win-") {
-		t.Errorf("other nodes have the slots, and the message is %s", i.Status.Message)
+	if i := waits(); strings.Contains(i.Status.Message(), "win-") {
+		t.Errorf("other nodes have the slots, and the message is %s", i.Status.Message())
 	}
 	writes := r.statusWrites
 	hasPlace(3, nil)
@@ -297,8 +297,8 @@ func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 	}
 	hasPlace(2, nil)
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Spec.Rollout.MaxUnavailable = new(intstr.FromInt32(0)) })
-	if i := waits(); !strings.HasSuffix(i.Status.Message, "maxUnavailable is 0") {
-		t.Errorf("the message is %s", i.Status.Message)
+	if i := waits(); !strings.Contains(i.Status.Message(), "maxUnavailable is 0 (W") {
+		t.Errorf("the message is %s", i.Status.Message())
 	}
 }
 
@@ -404,7 +404,7 @@ func TestADaemonThatDiesOnItsWayBackIsRescuedOverSSH(t *testing.T) {
 	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonUpdateFailed)
 	if failed := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ConditionUpdateFailed); failed == nil ||
 		!strings.Contains(failed.Message, "kubelet ended") ||
-		!strings.Contains(i.Status.Message, "kubelet ended") {
+		!strings.Contains(i.Status.Message(), "kubelet ended") {
 		t.Errorf("the status lacks the cause: %+v", i.Status)
 	}
 	r.reconcile(t, 1) // the Node has changed
@@ -429,8 +429,8 @@ func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(
 	r.restart(t)
 	r.advance(t, 1, time.Hour)
 	i := r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepRollingBack, contract.ReasonRollbackTimedOut)
-	if !i.Status.HasSlot() || i.Status.Fix == "" || i.Status.Code != "W714" ||
-		!strings.Contains(i.Status.Message, "antivirus") || !strings.Contains(i.Status.Message, "since 2026-") {
+	if !i.Status.HasSlot() || fixOf(i) == "" || codeOf(i) != "W714" ||
+		!strings.Contains(i.Status.Message(), "antivirus") || !strings.Contains(i.Status.Message(), "since 2026-") {
 		t.Errorf("status %+v", i.Status)
 	}
 	about := 0
@@ -505,7 +505,7 @@ func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
 	r.advance(t, 1, 11*time.Minute)
 	i := r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
 	if n := r.node(t, 1); n.Spec.Unschedulable || i.Status.HasSlot() || i.Status.Upgrade().NextTime == nil ||
-		!strings.Contains(i.Status.Message, "default/web") {
+		!strings.Contains(i.Status.Message(), "default/web") {
 		t.Fatalf("the host keeps its slot: %+v", i.Status)
 	}
 	r.reconcile(t, 2)

@@ -163,7 +163,7 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	}
 	words := make([]string, len(f.Lacks))
 	for i, p := range f.Lacks {
-		words[i] = fmt.Sprintf("%v. %s", p, p.Reason.Fix())
+		words[i] = p.Explain()
 	}
 	set(status, f, v1alpha1.ConditionAvailable, false, "", string(f.Lacks[0].Reason), strings.Join(words, " "))
 }
@@ -176,7 +176,7 @@ func shown(i *v1alpha1.WindowsInstance) []any {
 		step = s.Activity.Step
 	}
 	return []any{i.DeletionTimestamp.IsZero(), i.Spec.Paused, s.Failures > 0, s.Joined(), step,
-		s.Reason == string(contract.ReasonRemovalPending), progress(i, s.DesiredRevision)}
+		s.Reason() == string(contract.ReasonRemovalPending), progress(i, s.DesiredRevision)}
 }
 
 // count counts the instances by state, and returns the names of failing instances.
@@ -209,7 +209,7 @@ func underWay(f Facts) (names []string) {
 		case s.HasSlot():
 			moves = true
 		case !one.DeletionTimestamp.IsZero():
-			moves = s.Reason != string(contract.ReasonRemovalPending)
+			moves = s.Reason() != string(contract.ReasonRemovalPending)
 		case s.Joined():
 			moves = s.Activity != nil && s.Activity.Step != v1alpha1.StepWaiting && s.Activity.Tries == 0
 		default: // a new host
@@ -272,7 +272,7 @@ func degradedMessage(failing []string, f Facts, settings int) string {
 			contract.CountAre(settings, "setting")))
 	}
 	for _, p := range f.Troubles {
-		words = append(words, fmt.Sprintf("%v. %s", p, p.Reason.Fix()))
+		words = append(words, p.Explain())
 	}
 	if len(words) == 0 {
 		return "no host fails"

@@ -439,8 +439,10 @@ func TestOnlyWhatIsCountedWakesIt(t *testing.T) {
 		change func(*v1alpha1.WindowsInstance)
 		wakes  bool
 	}{
-		"another phase":     {func(i *v1alpha1.WindowsInstance) { i.Status.Phase = v1alpha1.PhaseDelivering }, false},
-		"a second failure":  {func(i *v1alpha1.WindowsInstance) { i.Status.Message = "again" }, false},
+		"another phase": {func(i *v1alpha1.WindowsInstance) { i.Status.Phase = v1alpha1.PhaseDelivering }, false},
+		"a second failure": {func(i *v1alpha1.WindowsInstance) {
+			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing, Message: "again"})
+		}, false},
 		"the first failure": {func(i *v1alpha1.WindowsInstance) { i.Status.Failures = 1 }, true},
 		"it is Ready": {func(i *v1alpha1.WindowsInstance) {
 			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue})
@@ -452,7 +454,8 @@ func TestOnlyWhatIsCountedWakesIt(t *testing.T) {
 			i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityReboot, Step: v1alpha1.StepDraining}
 		}, true},
 		"its removal waits": {func(i *v1alpha1.WindowsInstance) {
-			i.Status.Reason = string(contract.ReasonRemovalPending)
+			meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
+				Reason: string(contract.ReasonRemovalPending)})
 		}, true},
 		"it leaves": {func(i *v1alpha1.WindowsInstance) { now := metav1.Now(); i.DeletionTimestamp = &now }, true},
 	} {

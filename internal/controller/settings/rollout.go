@@ -95,8 +95,9 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 			update.Message)
 	}
 	for _, one := range waiting { // this message names what uses the budget, also MachineSets
-		if one.Status.Reason == string(contract.ReasonBudgetExhausted) && one.Status.Message != "" {
-			return one.Status.Message
+		if reason := contract.ReasonBudgetExhausted; one.Status.Reason() == string(reason) {
+			why, _ := reason.Explained(one.Status.Message())
+			return why
 		}
 	}
 	budget := "1"

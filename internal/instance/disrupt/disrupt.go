@@ -344,7 +344,7 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 		return outcome, false
 	}
 	outcome = journey.Wait(stuckRetry, problem.Reason, "%s", problem.Detail)
-	if activity.Kind == v1alpha1.ActivityReboot && status.Reason != string(problem.Reason) {
+	if activity.Kind == v1alpha1.ActivityReboot && status.Reason() != string(problem.Reason) {
 		outcome = outcome.With(event)
 	}
 	return outcome, true

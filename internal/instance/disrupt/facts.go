@@ -329,7 +329,7 @@ func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
 	}
 	problem := d.lacksBack(view, reason, since)
 	outcome := journey.Wait(left, problem.Reason, "%s", problem.Detail)
-	if reason == contract.ReasonRollbackTimedOut && view.Instance.Status.Reason != string(reason) {
+	if reason == contract.ReasonRollbackTimedOut && view.Instance.Status.Reason() != string(reason) {
 		outcome = outcome.With(journey.FailedEvent(v1alpha1.ActivityUpgrade, problem))
 	}
 	return outcome

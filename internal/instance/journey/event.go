@@ -79,5 +79,5 @@ func FailedEvent(kind v1alpha1.ActivityKind, p *contract.Problem) Event {
 		reason = EventRebootFailed
 	}
 	return Event{corev1.EventTypeWarning, reason, string(kind) + string(p.Reason),
-		fmt.Sprintf("%v. %s", p, p.Reason.Fix())}
+		p.Explain()}
 }

@@ -197,7 +197,7 @@ func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 		// When the host removes its network, the connection breaks or its commands end, and the cleanup continues.
 		// The next call collects the answer, so only a second break is a failure.
 		case (p.Reason == contract.ReasonConnectionLost || p.Reason == contract.ReasonDaemonCallFailed) &&
-			instance.Status.Reason != string(contract.ReasonConnectionLost):
+			instance.Status.Reason() != string(contract.ReasonConnectionLost):
 			return journey.Wait(journey.CallRetry, contract.ReasonConnectionLost, "the host was about to remove its "+
 				"network, which may break the connection: %s", p.Detail)
 		}
