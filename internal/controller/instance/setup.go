@@ -183,7 +183,8 @@ func reports(namespace string) predicate.Predicate {
 	}))
 }
 
-// keyNews passes an instance whose host must be tried with the key, or whose host, of a Machine, got its certificate.
+// keyNews passes an instance if its host must be asked about the key, or if its host belongs to a Machine and got its
+// certificate.
 func keyNews() predicate.Predicate {
 	return watch.Changed(func(i *v1alpha1.WindowsInstance) []string {
 		return []string{i.Annotations[contract.TryKeyAnnotation], policy.HostID(i)}

@@ -64,7 +64,7 @@ const (
 	Serve    Action = "begin to reconcile"
 )
 
-// MaxStarts is the number of the start at which a program on trial does not serve: the previous program is restored.
+// MaxStarts limits the starts of a program on trial: at this start, it restores the previous program instead.
 const MaxStarts = 3
 
 // Row is one row of the table.

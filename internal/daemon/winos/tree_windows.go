@@ -44,7 +44,7 @@ func removeTree(above *os.Root, name, path string) error {
 	return errors.Join(removeContent(dir, path), removeName(above, name, path))
 }
 
-// removeContent empties an open directory and closes it. Windows can't delete the directory before.
+// removeContent empties an open directory and closes it. Windows can't delete the directory until it is closed.
 func removeContent(dir *os.Root, path string) error {
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	all := []error{fail(err, "listing %s", path)}

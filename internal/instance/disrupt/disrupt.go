@@ -297,7 +297,7 @@ func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Out
 			IsRequested: activity.Step == v1alpha1.StepSwitching})
 		return outcome, false
 	case verdict.Reason == contract.ReasonRolloutHalted && last.Detail != "":
-		outcome = journey.Wait(slotRetry, last.Reason, "%s", last.Detail) // its detail is more specific
+		outcome = journey.Wait(slotRetry, last.Reason, "%s", last.Detail) // the last detail is more specific
 	case verdict.Reason != "":
 		outcome = journey.Wait(slotRetry, verdict.Reason, "%s: %s", waits, verdict.Why)
 	default:

@@ -199,7 +199,7 @@ func stagingFacts(update *v1alpha1.Activity, node *corev1.Node) policy.StagingFa
 	}
 }
 
-// lacks returns why a node is not well at its revision, or after its reboot, or nil.
+// lacks returns why a node is not healthy at its revision or after its reboot. It returns nil for a healthy node.
 func (d *Disrupt) lacks(view *View) *contract.Problem {
 	update, node, kubelet := view.activity(), view.Node, ""
 	if update.Kind == v1alpha1.ActivityReboot {

@@ -57,8 +57,8 @@ func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 		!DoesNotHold(node)
 }
 
-// Unresponsive returns why a node's daemon counts as dead, or as unable to report, while kubelet works. If the
-// daemon works, left is the time until the next check, if a response is awaited or its certificate ends.
+// Unresponsive returns why a node's daemon counts as dead, or as unable to report, while kubelet works. If the daemon
+// works, left is the time until the next check, or 0 if no check is needed.
 func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.Node) (problem *contract.Problem,
 	left time.Duration) {
 	status, silent := &instance.Status, d.silentSince(instance, node)
