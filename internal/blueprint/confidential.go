@@ -92,15 +92,3 @@ func registrySources(raw contract.RegistrySources) (*contract.RegistrySources, [
 	}
 	return checked, rejected
 }
-
-// fits returns the digest of the secret part, or an error if it is too large for a Secret.
-func fits(secret contract.Confidential) (digest string, err error) {
-	data, digest, err := secret.Encode()
-	if err != nil {
-		return "", contract.NewProblem(contract.ReasonManifestInvalid, "%s", err)
-	}
-	if _, err = contract.PackConfidential(data); err != nil {
-		return "", err
-	}
-	return digest, nil
-}

@@ -43,6 +43,8 @@ type Desired struct {
 	Manifest contract.Manifest
 	// Confidential is the secret part of the manifest.
 	Confidential contract.Confidential
+	// Content is both, as nodes read them. Only Render sets it. The golden files leave it out.
+	Content contract.Latest `json:"-"`
 	// KubeletVersion is the version that nodes will report.
 	KubeletVersion string
 	// KubeletFragment is the user's part of kubelet's configuration that is in force, normalised, or nil.
@@ -98,20 +100,22 @@ func Render(in Input) (Desired, error) {
 		PodNetwork:              in.Facts.podNetwork(),
 		Daemon:                  in.Logging.daemon(in.Spec.Logging.Debug),
 	}
-	if manifest.Confidential, err = fits(secret); err != nil {
+	var content contract.Latest
+	if content.Confidential, manifest.Confidential, err = secret.Encode(); err != nil {
 		return Desired{}, err
 	}
 	if err = errors.Join(manifest.Validate(), secret.Validate()); err != nil {
 		return Desired{}, err
 	}
-	digest := manifest.Digest()
-	if digest == "" {
-		return Desired{}, contract.NewProblem(contract.ReasonManifestInvalid, "the manifest can't be written as JSON")
+	if content.Manifest, err = manifest.Data(); err != nil {
+		return Desired{}, contract.NewProblem(contract.ReasonManifestInvalid, "%v", err)
 	}
+	content.Revision = revisionName(in.OperatorVersion, contract.DataDigest(content.Manifest))
 	return Desired{
-		Revision:        revisionName(in.OperatorVersion, digest),
+		Revision:        content.Revision,
 		Manifest:        manifest,
 		Confidential:    secret,
+		Content:         content,
 		KubeletVersion:  bin.file(contract.PathKubelet).Version,
 		KubeletFragment: in.fragment.raw(),
 		Off:             sortedOff(all.off),

@@ -43,7 +43,7 @@ func Environment(m Manifest, c Confidential) map[string]string {
 	return all
 }
 
-// ConfidentialField is the key of a published Secret whose value is the output of PackConfidential.
+// ConfidentialField is the key of a published Secret whose value is the output of Encode.
 const ConfidentialField = "confidential"
 
 // PullKind is the kind of pulls that a mirror rule applies to.

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -25,12 +24,16 @@ const (
 	maxUnpacked = 16 << 20
 )
 
-// Encode returns a Confidential as JSON, always the same for the same content, and its digest (lower-case hex SHA-256).
-func (c Confidential) Encode() (data []byte, digest string, err error) {
-	if data, err = json.Marshal(c); err != nil {
-		return nil, "", errors.New("the confidential part can't be written as JSON")
+// Encode returns a Confidential as a Secret and the state file hold it: as JSON, which is always the same for the same
+// content, compressed, because bundles of CAs are large. digest (lower-case hex SHA-256) is of the JSON. If the content
+// doesn't fit into a Secret, the error is a *Problem with ReasonDesiredStateTooLarge.
+func (c Confidential) Encode() (packed []byte, digest string, err error) {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, "", NewProblem(ReasonManifestInvalid, "the confidential part can't be written as JSON")
 	}
-	return data, Digest(data), nil
+	packed, err = Pack(data)
+	return packed, Digest(data), err
 }
 
 // EnvironmentDigest returns the value of Manifest.ConfidentialEnvironment for this Confidential. It is empty
@@ -47,23 +50,28 @@ func (c Confidential) EnvironmentDigest() string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// ParseConfidential reads the output of Encode and checks that the manifest names it. Errors are *Problem with
-// ReasonManifestInvalid and never show the content.
-func ParseConfidential(data []byte, m Manifest) (Confidential, error) {
-	var c Confidential
+// ParseConfidential reads the output of Encode and checks that the manifest names it. If the manifest has no
+// confidential part, the part is empty. Errors are *Problem with ReasonManifestInvalid and never show the content.
+func ParseConfidential(packed []byte, m Manifest) (c Confidential, err error) {
+	if m.Confidential == "" {
+		return c, nil
+	}
+	data, err := Unpack(packed)
+	if err != nil {
+		return c, err
+	}
 	if Digest(data) != m.Confidential {
 		return c, NewProblem(ReasonManifestInvalid, "the manifest names another confidential part")
 	}
 	// The parser's errors may quote text.
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &c); err != nil {
+	if err = kjson.UnmarshalCaseSensitivePreserveInts(data, &c); err != nil {
 		return Confidential{}, NewProblem(ReasonManifestInvalid, "the confidential part is not understood")
 	}
 	return c, c.Validate()
 }
 
-// PackConfidential compresses the output of Encode for a Secret, because bundles of CAs are large. If the content
-// doesn't fit into a Secret, the error is a *Problem with ReasonDesiredStateTooLarge.
-func PackConfidential(data []byte) ([]byte, error) {
+// Pack compresses data for a Secret. Its errors are as those of Encode.
+func Pack(data []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is valid
 	if _, err := w.Write(data); err != nil {
@@ -79,8 +87,8 @@ func PackConfidential(data []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// UnpackConfidential returns the input of PackConfidential. Its errors are *Problem with ReasonManifestInvalid.
-func UnpackConfidential(packed []byte) ([]byte, error) {
+// Unpack returns the JSON in the output of Encode. Its errors are *Problem with ReasonManifestInvalid.
+func Unpack(packed []byte) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return nil, NewProblem(ReasonManifestInvalid, "the confidential part is not compressed as it should be")

@@ -23,30 +23,22 @@ func sampleConfidential() Confidential {
 }
 
 // belonging returns a manifest for this Confidential.
-func belonging(t *testing.T, c Confidential) (m Manifest, data []byte) {
+func belonging(t *testing.T, c Confidential) (m Manifest, packed []byte) {
 	t.Helper()
 	m = sample()
-	data, digest, err := c.Encode()
+	packed, digest, err := c.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Confidential, m.ConfidentialEnvironment = digest, c.EnvironmentDigest()
-	return m, data
+	return m, packed
 }
 
 func TestAConfidentialSurvivesASecret(t *testing.T) {
 	t.Parallel()
 	c := sampleConfidential()
-	m, data := belonging(t, c)
-	packed, err := PackConfidential(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unpacked, err := UnpackConfidential(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := ParseConfidential(unpacked, m)
+	m, packed := belonging(t, c)
+	got, err := ParseConfidential(packed, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,15 +50,23 @@ func TestAConfidentialSurvivesASecret(t *testing.T) {
 func TestAConfidentialThatIsNotTheManifestsIsRefusedWithoutAWordOfIt(t *testing.T) {
 	t.Parallel()
 	type whole struct {
-		c    Confidential
-		m    Manifest
-		data []byte // nil means the data of c
+		c      Confidential
+		m      Manifest
+		packed []byte // nil means the output of c.Encode
+	}
+	packed := func(text string) []byte {
+		packed, err := Pack([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return packed
 	}
 	raw := func(text string) func(*whole) {
-		return func(w *whole) { w.data, w.m.Confidential = []byte(text), Digest([]byte(text)) }
+		return func(w *whole) { w.packed, w.m.Confidential = packed(text), Digest([]byte(text)) }
 	}
 	for name, spoil := range map[string]func(*whole){
-		"another content":           func(w *whole) { w.data = []byte("hunter2") },
+		"another content":           func(w *whole) { w.packed = packed("hunter2") },
+		"one that is not packed":    func(w *whole) { w.packed = []byte("hunter2") },
 		"one that is not ours":      raw(`{"hunter2":1}`),
 		"no JSON":                   raw(`hunter2`),
 		"no salt":                   func(w *whole) { w.c.Salt = nil },
@@ -79,14 +79,14 @@ func TestAConfidentialThatIsNotTheManifestsIsRefusedWithoutAWordOfIt(t *testing.
 			w := &whole{c: sampleConfidential()}
 			w.m, _ = belonging(t, w.c)
 			spoil(w)
-			if w.data == nil {
-				data, digest, err := w.c.Encode()
+			if w.packed == nil {
+				packed, digest, err := w.c.Encode()
 				if err != nil {
 					t.Fatal(err)
 				}
-				w.data, w.m.Confidential = data, digest
+				w.packed, w.m.Confidential = packed, digest
 			}
-			_, err := ParseConfidential(w.data, w.m)
+			_, err := ParseConfidential(w.packed, w.m)
 			if p, ok := AsProblem(err); !ok || p.Reason != ReasonManifestInvalid ||
 				strings.Contains(p.Detail, "hunter2") {
 				t.Errorf("got %v", err)
@@ -125,21 +125,21 @@ func TestASecretTakesWhatFitsAndAReasonTellsOfTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	bundle := base64.StdEncoding.EncodeToString(random[:600<<10]) // 800 KiB of text that decodes to 600 KiB
-	if packed, err := PackConfidential([]byte(bundle)); err != nil || len(packed) > 620<<10 {
+	if packed, err := Pack([]byte(bundle)); err != nil || len(packed) > 620<<10 {
 		t.Errorf("%d bytes, %v", len(packed), err)
 	}
-	_, err := PackConfidential(random)
+	_, err := Pack(random)
 	if p, ok := AsProblem(err); !ok || p.Reason != ReasonDesiredStateTooLarge {
 		t.Errorf("got %v", err)
 	}
-	bomb, err := PackConfidential(make([]byte, maxUnpacked))
+	bomb, err := Pack(make([]byte, maxUnpacked))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = UnpackConfidential(bomb[:len(bomb)-4]); err == nil {
+	if _, err = Unpack(bomb[:len(bomb)-4]); err == nil {
 		t.Error("damaged data is accepted")
 	}
-	if _, err = UnpackConfidential([]byte("junk")); err == nil {
+	if _, err = Unpack([]byte("junk")); err == nil {
 		t.Error("junk is accepted")
 	}
 }

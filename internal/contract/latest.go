@@ -39,7 +39,7 @@ func (l Latest) Data() (map[string][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the manifest: %w", err)
 	}
-	packed, err := PackConfidential(text)
+	packed, err := Pack(text)
 	if _, tooLarge := AsProblem(err); tooLarge || err == nil && len(packed)+len(l.Confidential) > maxLatest {
 		return data, nil
 	}
@@ -58,7 +58,7 @@ func ParseLatest(data map[string][]byte) (Latest, error) {
 	if !has {
 		return l, nil
 	}
-	text, err := UnpackConfidential(packed)
+	text, err := Unpack(packed)
 	if err != nil {
 		return l, err
 	}

@@ -318,11 +318,7 @@ func (s *stage) awaitSecrets(t *testing.T, h *fleet.Host, what string, right fun
 			secret); err != nil {
 			return false, name, client.IgnoreNotFound(err)
 		}
-		data, err := contract.UnpackConfidential(secret.Data[contract.ConfidentialField])
-		if err != nil {
-			return false, name, err
-		}
-		c, err := contract.ParseConfidential(data, s.manifestOf(t, version))
+		c, err := contract.ParseConfidential(secret.Data[contract.ConfidentialField], s.manifestOf(t, version))
 		return err == nil && right(c), fmt.Sprintf("%s has %d rules, %d CAs", name, len(c.Mirrors),
 			len(c.RegistryTrust)), err
 	})

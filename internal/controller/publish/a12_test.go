@@ -134,9 +134,8 @@ func theSecretIsRestored(t *testing.T, p *plane, desired blueprint.Desired) {
 				if err := p.admin.Get(ctx, key, now); err != nil {
 					return false, client.IgnoreNotFound(err)
 				}
-				data, bad := contract.UnpackConfidential(now.Data[contract.ConfidentialField])
-				_, foreign := contract.ParseConfidential(data, desired.Manifest)
-				return bad == nil && foreign == nil && now.UID != before.UID && now.Immutable != nil &&
+				_, bad := contract.ParseConfidential(now.Data[contract.ConfidentialField], desired.Manifest)
+				return bad == nil && now.UID != before.UID && now.Immutable != nil &&
 					*now.Immutable, nil
 			})
 	}

@@ -9,7 +9,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
@@ -48,20 +47,6 @@ func (p *publisher) keepTrustedCA(ctx context.Context, isWanted bool) error {
 			markOurs(&c.ObjectMeta)
 		}
 	})
-}
-
-// encoded returns the content of a revision's objects.
-func encoded(desired blueprint.Desired) (content contract.Latest, err error) {
-	content.Revision = desired.Revision
-	if content.Manifest, err = desired.Manifest.Data(); err != nil {
-		return content, err
-	}
-	confidential, _, err := desired.Confidential.Encode()
-	if err != nil {
-		return content, err
-	}
-	content.Confidential, err = contract.PackConfidential(confidential)
-	return content, err
 }
 
 // keepRevision maintains the objects of a revision in this order: Secret, ConfigMap, Role. So when a Node names the

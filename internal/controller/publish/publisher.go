@@ -112,14 +112,10 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 // publish publishes a revision, and informs the source.
 func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachineConfig, facts blueprint.Facts,
 	desired blueprint.Desired) (again time.Duration, err error) {
-	revision, err := encoded(desired)
-	if err == nil {
-		err = p.keepRevision(ctx, revision)
-	}
-	if err != nil {
+	if err = p.keepRevision(ctx, desired.Content); err != nil {
 		return 0, err // hosts join at the revision that was published before
 	}
-	unwritten := p.keepLatest(ctx, revision)
+	unwritten := p.keepLatest(ctx, desired.Content)
 	before, _, published := p.source.Published()
 	p.source.update(func(s *state) {
 		s.published, s.desired, s.facts, s.generation = true, desired, facts, config.Generation
@@ -201,9 +197,5 @@ func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) erro
 	if !ok {
 		return nil
 	}
-	revision, err := encoded(desired)
-	if err != nil {
-		return err
-	}
-	return errors.Join(p.keepRevision(ctx, revision), p.keepLatest(ctx, revision))
+	return errors.Join(p.keepRevision(ctx, desired.Content), p.keepLatest(ctx, desired.Content))
 }

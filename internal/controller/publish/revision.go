@@ -42,7 +42,7 @@ func unpacked(s *corev1.Secret) ([]byte, bool) {
 	if s == nil || len(s.Data) != 1 {
 		return nil, false
 	}
-	data, err := contract.UnpackConfidential(s.Data[contract.ConfidentialField])
+	data, err := contract.Unpack(s.Data[contract.ConfidentialField])
 	return data, err == nil
 }
 
@@ -132,8 +132,8 @@ func (p *publisher) left(ctx context.Context, name string) (found blueprint.Desi
 		if err != nil {
 			continue // of a newer release
 		}
-		data, _ := unpacked(r.secret)
-		if secret, err := contract.ParseConfidential(data, manifest); err == nil {
+		secret, err := contract.ParseConfidential(r.secret.Data[contract.ConfidentialField], manifest)
+		if err == nil {
 			found = blueprint.Desired{Revision: is, Manifest: manifest, Confidential: secret}
 		}
 	}

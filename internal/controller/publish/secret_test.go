@@ -74,8 +74,7 @@ func TestWhatIsNotPublicIsPublishedInASecretBeforeItsManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, _ := unpacked(&s)
-	c, err := contract.ParseConfidential(data, manifest)
+	c, err := contract.ParseConfidential(s.Data[contract.ConfidentialField], manifest)
 	if err != nil || string(c.PullSecret) != pullSecret || len(c.Salt) != contract.SaltSize {
 		t.Errorf("the Secret has %+v, %v", c, err)
 	}

@@ -201,7 +201,7 @@ func TestNothingIsRetiredBeforeSomethingIsPublished(t *testing.T) {
 func TestTheRevisionOfANewerReleaseIsKeptWhileInUse(t *testing.T) {
 	t.Parallel()
 	inside := `{"salt":"` + strings.Repeat("A", 43) + `=","ofTomorrow":true}`
-	packed, err := contract.PackConfidential([]byte(inside))
+	packed, err := contract.Pack([]byte(inside))
 	if err != nil {
 		t.Fatal(err)
 	}

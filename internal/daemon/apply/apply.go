@@ -223,7 +223,7 @@ func (a *Applier) bootID(ctx context.Context) string {
 // resolver its rules, removes containerd's obsolete files for registries, and reserves the source address of the
 // overlay network.
 func (a *Applier) resolve(ctx context.Context, request Request, report *Report) (plan.Desired, error) {
-	confidential, err := request.Revision.ParseConfidential()
+	confidential, err := contract.ParseConfidential(request.Revision.Confidential, request.Revision.Manifest)
 	if err != nil {
 		return plan.Desired{}, err
 	}

@@ -91,14 +91,11 @@ func (h *host) pass(t *testing.T, a *apply.Applier) apply.Report {
 func (h *host) confide(t *testing.T, c contract.Confidential) {
 	t.Helper()
 	c.Salt = []byte("0123456789abcdef")
-	data, digest, err := c.Encode()
+	packed, digest, err := c.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.state.Manifest.Confidential = digest
-	if h.state.Confidential, err = contract.PackConfidential(data); err != nil {
-		t.Fatal(err)
-	}
+	h.state.Manifest.Confidential, h.state.Confidential = digest, packed
 }
 
 func (h *host) get(t *testing.T, name string) winos.Service {

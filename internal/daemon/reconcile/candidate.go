@@ -78,7 +78,7 @@ func (r *Reconciler) understand() *contract.Problem {
 	if r.Program.Replaces(r.State.Manifest) {
 		return nil // the other daemon understands it
 	}
-	if _, err := r.State.ParseConfidential(); err != nil {
+	if _, err := contract.ParseConfidential(r.State.Confidential, r.State.Manifest); err != nil {
 		return problemOf(err)
 	}
 	return nil
@@ -212,7 +212,7 @@ func (r *revisions) complete(ctx context.Context, c *state.Revision) *contract.P
 		}
 	}
 	for _, c.Confidential = range known {
-		_, err := c.ParseConfidential()
+		_, err := contract.ParseConfidential(c.Confidential, c.Manifest)
 		if err == nil || len(c.Confidential) > 0 && r.program.Replaces(c.Manifest) {
 			return nil
 		}
@@ -239,7 +239,7 @@ func (r *revisions) readSecret(ctx context.Context, c *state.Revision) *contract
 		return contract.NewProblem(contract.ReasonManifestInvalid, "Secret %s is not understood", name)
 	}
 	c.Confidential = secret.Data[contract.ConfidentialField]
-	if _, err = c.ParseConfidential(); err != nil && !r.program.Replaces(c.Manifest) {
+	if _, err = contract.ParseConfidential(c.Confidential, c.Manifest); err != nil && !r.program.Replaces(c.Manifest) {
 		return problemOf(fmt.Errorf("Secret %s: %w", name, err))
 	}
 	return nil

@@ -513,16 +513,12 @@ func (r *rig) want(t *testing.T, m contract.Manifest, c contract.Confidential) (
 func (r *rig) publishBoth(t *testing.T, m contract.Manifest, c contract.Confidential) (version string) {
 	t.Helper()
 	c.Salt = []byte("0123456789abcdef")
-	data, digest, err := c.Encode()
+	packed, digest, err := c.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Confidential, m.ConfidentialEnvironment = digest, c.EnvironmentDigest()
 	if err = c.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	packed, err := contract.PackConfidential(data)
-	if err != nil {
 		t.Fatal(err)
 	}
 	secret := &unstructured.Unstructured{Object: map[string]any{

@@ -55,7 +55,7 @@ func TestConfidentialPartsGoWithTheRevisionThatTakesTheirPlace(t *testing.T) {
 		}
 		var sources []string
 		for _, revision := range []*state.Revision{&stateFile.Revision, stateFile.Before} {
-			c, err := revision.ParseConfidential()
+			c, err := contract.ParseConfidential(revision.Confidential, revision.Manifest)
 			if err != nil || len(c.Mirrors) == 0 {
 				t.Fatalf("revision %s: %+v, %v", revision.Name, c, err)
 			}

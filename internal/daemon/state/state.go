@@ -96,25 +96,12 @@ type Changes struct {
 type Revision struct {
 	Name     string            `json:"revision,omitempty"`
 	Manifest contract.Manifest `json:"manifest"`
-	// Confidential is the confidential part of the manifest, as contract.PackConfidential returns it. It is
+	// Confidential is the confidential part of the manifest, as it is published: see contract.ParseConfidential. It is
 	// empty if the manifest has none.
 	Confidential []byte `json:"confidential,omitempty"`
 	// Data is the data of the manifest's ConfigMap, if the daemon that stored it did not understand all of it. The
 	// next daemon reads the manifest from there.
 	Data map[string]string `json:"data,omitempty"`
-}
-
-// ParseConfidential parses the confidential part. If the manifest has none, the part is empty. If the part doesn't
-// belong to the manifest, the error is a *Problem with ReasonManifestInvalid.
-func (r *Revision) ParseConfidential() (contract.Confidential, error) {
-	if r.Manifest.Confidential == "" {
-		return contract.Confidential{}, nil
-	}
-	data, err := contract.UnpackConfidential(r.Confidential)
-	if err != nil {
-		return contract.Confidential{}, err
-	}
-	return contract.ParseConfidential(data, r.Manifest)
 }
 
 // FailedRevision is a desired state that failed.

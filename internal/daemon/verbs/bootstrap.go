@@ -27,6 +27,9 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err = request.Manifest.Validate(); err != nil {
 		return answer, err
 	}
+	if _, err = contract.ParseConfidential(request.Confidential, request.Manifest); err != nil {
+		return answer, err
+	}
 	var facts map[contract.Fact]string
 	if answer.NodeName, facts, err = nameOf(ctx, host, request); err != nil {
 		return answer, err
@@ -50,11 +53,7 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	if err = payload.NewStore(host.Files).Adopt(ctx, self, request.Manifest.Blobs()); err != nil {
 		return answer, apply.FileProblem(err)
 	}
-	confidential, err := confidentialPart(request)
-	if err != nil {
-		return answer, err
-	}
-	if err = note(stateFile, request, confidential, facts); err != nil {
+	if err = note(stateFile, request, facts); err != nil {
 		return answer, apply.FileProblem(err)
 	}
 	again, err := takesCredential(ctx, host, stateFile, request)
@@ -160,18 +159,6 @@ func nameOf(ctx context.Context, host winos.Host, request contract.BootstrapRequ
 	return name, values, plan.CheckNodeIP(ctx, host, request.NodeIP)
 }
 
-// confidentialPart checks that the confidential part of a request belongs to its manifest, and packs it for the state
-// file.
-func confidentialPart(request contract.BootstrapRequest) ([]byte, error) {
-	if request.Manifest.Confidential == "" {
-		return nil, nil
-	}
-	if _, err := contract.ParseConfidential(request.Confidential, request.Manifest); err != nil {
-		return nil, err
-	}
-	return contract.PackConfidential(request.Confidential)
-}
-
 func stopDaemon(ctx context.Context, services winos.Services) error {
 	err := services.Stop(ctx, contract.ServiceDaemon)
 	if err != nil && !errors.Is(err, winos.ErrNotFound) {
@@ -182,8 +169,7 @@ func stopDaemon(ctx context.Context, services winos.Services) error {
 
 // note records the new revision and node name in the state file. It keeps the previous revision if that one was
 // verified.
-func note(stateFile *state.File, request contract.BootstrapRequest, confidential []byte,
-	facts map[contract.Fact]string) error {
+func note(stateFile *state.File, request contract.BootstrapRequest, facts map[contract.Fact]string) error {
 	if stateFile.NodeName != request.NodeName {
 		stateFile.NodeValues = nil
 	}
@@ -195,7 +181,8 @@ func note(stateFile *state.File, request contract.BootstrapRequest, confidential
 	}
 	stateFile.Failed, stateFile.Faults, stateFile.Update = nil, nil, nil
 	stateFile.NodeName = request.NodeName
-	stateFile.Revision = state.Revision{Name: request.Revision, Manifest: request.Manifest, Confidential: confidential}
+	stateFile.Revision = state.Revision{Name: request.Revision, Manifest: request.Manifest,
+		Confidential: request.Confidential}
 	stateFile.NodeIP, stateFile.HostValues = request.NodeIP, facts
 	stateFile.Extra = nil
 	for _, f := range []contract.File{

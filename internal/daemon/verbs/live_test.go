@@ -113,13 +113,9 @@ func (w *world) publish(t *testing.T, version string, m contract.Manifest, c con
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, digest, err := c.Encode()
+	packed, digest, err := c.Encode()
 	if err != nil || digest != m.Confidential {
 		t.Fatalf("the digest of the confidential part is %s, the manifest has %s, %v", digest, m.Confidential, err)
-	}
-	packed, err := contract.PackConfidential(plain)
-	if err != nil {
-		t.Fatal(err)
 	}
 	name := contract.ServicesConfigMapPrefix + version
 	meta := metav1.ObjectMeta{Name: name}

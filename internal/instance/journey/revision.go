@@ -106,10 +106,7 @@ func (r *Revisions) published(ctx context.Context, revision string) (desired blu
 	if err = r.options.Client.Get(ctx, key, secret); err != nil {
 		return desired, false, absent("reading Secret "+key.Name, err)
 	}
-	data, err := contract.UnpackConfidential(secret.Data[contract.ConfidentialField])
-	if err == nil {
-		desired.Confidential, err = contract.ParseConfidential(data, manifest)
-	}
+	desired.Confidential, err = contract.ParseConfidential(secret.Data[contract.ConfidentialField], manifest)
 	return desired, err == nil, nil
 }
 
