@@ -87,11 +87,6 @@ func TestA36_EveryRightIsUsedAndNoneIsMissing(t *testing.T) {
 		return
 	}
 	for _, right := range unused {
-		// A daemon watches for a manifest only if the requested manifest does not exist. The operator never requests
-		// such a manifest. internal/daemon/reconcile tests this case.
-		if right.daemon && right.resource == "configmaps" && right.verb == "watch" {
-			continue
-		}
 		t.Errorf("no test needs this right: %v", right)
 	}
 }

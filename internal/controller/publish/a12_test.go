@@ -154,23 +154,19 @@ func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 	if err := read(desired.ConfigMapName()); err != nil {
 		t.Errorf("reading the ConfigMap: %v", err)
 	}
-	watched, err := daemon.Watch(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace),
+	_, watching := daemon.Watch(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(contract.OperatorNamespace),
 		client.MatchingFields{metav1.ObjectNameField: desired.ConfigMapName()})
-	if err != nil {
-		t.Errorf("watching the ConfigMap: %v", err)
-	} else {
-		watched.Stop()
-	}
 	inside := func(name string) error {
 		return daemon.List(t.Context(), &corev1.SecretList{}, client.InNamespace(contract.OperatorNamespace),
 			client.MatchingFields{metav1.ObjectNameField: name})
 	}
-	if err = inside(desired.SecretName()); err != nil {
+	if err := inside(desired.SecretName()); err != nil {
 		t.Errorf("reading the Secret: %v", err)
 	}
 	p.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
 		Name: contract.PrivateKeySecret}})
 	for what, attempt := range map[string]error{
+		"a watch of it":   watching,
 		"the private key": inside(contract.PrivateKeySecret),
 		"another version": inside("windows-services-0.0.1-0123456789"),
 		"all Secrets": daemon.List(t.Context(), &corev1.SecretList{},
@@ -187,10 +183,10 @@ func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 	}
 	p.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: contract.OperatorNamespace,
 		Name: contract.InstancesConfigMap}})
-	if err = read(contract.InstancesConfigMap); !apierrors.IsForbidden(err) {
+	if err := read(contract.InstancesConfigMap); !apierrors.IsForbidden(err) {
 		t.Errorf("reading another ConfigMap: %v", err)
 	}
-	if err = daemon.List(t.Context(), &corev1.ConfigMapList{},
+	if err := daemon.List(t.Context(), &corev1.ConfigMapList{},
 		client.InNamespace(contract.OperatorNamespace)); !apierrors.IsForbidden(err) {
 		t.Errorf("listing all ConfigMaps: %v", err)
 	}

@@ -90,9 +90,8 @@ func (p *publisher) keepRole(ctx context.Context, current string) error {
 		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource},
 			ResourceNames: slices.Compact(names), Verbs: verbs}
 	}
-	// Daemons watch for a manifest that is absent or damaged. A Secret is published before its manifest, so reading it
-	// is enough. All daemons watch the latest revision.
-	rules := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list", "watch"), rule("secrets", secrets, "list"),
+	// A revision is published before a Node names it, so reading it is enough. All daemons watch the latest revision.
+	rules := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list"), rule("secrets", secrets, "list"),
 		rule("secrets", []string{contract.LatestSecret}, "list", "watch")}
 	if len(p.PayloadSource.URLs) > 0 {
 		rules = append(rules, rule("configmaps", []string{contract.PayloadSourceConfigMap}, "list"))

@@ -46,7 +46,7 @@ func TestTheManifestIsPublishedForTheDaemons(t *testing.T) {
 	if len(rules) != 3 || rules[0].Resources[0] != "configmaps" || rules[1].Resources[0] != "secrets" {
 		t.Fatalf("the role has the rules %v", rules)
 	}
-	for i, verbs := range [][]string{{"list", "watch"}, {"list"}, {"list", "watch"}} {
+	for i, verbs := range [][]string{{"list"}, {"list"}, {"list", "watch"}} {
 		name := c.Name
 		if i == 2 {
 			name = contract.LatestSecret

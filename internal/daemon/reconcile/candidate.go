@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
@@ -27,23 +28,18 @@ const readTimeout = 15 * time.Second
 type revisions struct {
 	client    dynamic.Interface
 	namespace string
-	state     *state.File
 	program   *selfupdate.Program
+	state     *state.File
 	clock     clock.Clock
 	intervals Intervals
-	// watch starts a watch of an object, which wakes the loop when the object changes.
-	watch func(ctx context.Context, client dynamic.ResourceInterface, name string) *apiclient.Watch
 	// latest is the revision that was published last.
 	latest latest
 	// last is the revision that was read last, if it is not the host's revision.
 	last *state.Revision
 	// serverCA is how the daemon itself verifies the API server.
 	serverCA serverCA
-	// manifest watches the ConfigMap of a revision that the Node names, until the ConfigMap has been read.
-	manifest         *apiclient.Watch
-	manifestRevision string
-	stop             context.CancelFunc
-	// unread is why an object could not be read; it is read again at readAgain, after reading.
+	// unread is why the revision of the name asked could not be read; it is read again at readAgain, after reading.
+	asked     string
 	unread    *contract.Problem
 	readAgain time.Time
 	reading   time.Duration
@@ -57,7 +53,6 @@ func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 	name := desired(node)
 	r.revisions.latest.isAwaited = false
 	if name == "" || name == r.State.Revision.Name {
-		r.revisions.unwatchManifest()
 		r.revisions.last = nil
 		return nil, nil
 	}
@@ -68,199 +63,126 @@ func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 // this daemon doesn't either.
 func (r *Reconciler) understand() *contract.Problem {
 	if r.State.Data != nil {
-		c, err := r.revisions.revisionIn(r.State.Data, r.State.Revision.Name)
+		c, err := r.revisions.parse(contract.Latest{Revision: r.State.Revision.Name, Manifest: r.State.Data,
+			Confidential: r.State.Confidential})
 		if err != nil {
 			return problemOf(err)
 		}
-		c.Confidential = r.State.Confidential
 		r.State.Revision = *c
 	}
-	if r.Program.Replaces(r.State.Manifest) {
-		return nil // the other daemon understands it
-	}
-	if _, err := contract.ParseConfidential(r.State.Confidential, r.State.Manifest); err != nil {
+	if err := r.revisions.check(r.State.Revision); err != nil {
 		return problemOf(err)
 	}
 	return nil
 }
 
-// read returns the revision of a name, or nil until it has been read.
-func (r *revisions) read(ctx context.Context, name string) (*state.Revision, *contract.Problem) {
+// read returns the revision of a name, or nil while the watch may still deliver it. If a revision can't be read, read
+// tries again, less and less often. Until then it returns the problem of the last attempt.
+func (r *revisions) read(ctx context.Context, name string) (found *state.Revision, problem *contract.Problem) {
 	if r.last != nil && r.last.Name == name {
 		return r.last, nil
 	}
-	found, problem := r.revisionOf(ctx, name)
-	if problem != nil || found == nil {
-		return nil, problem
+	if r.asked != name {
+		r.asked, r.reading, r.readAgain = name, 0, time.Time{}
 	}
-	c := *found
-	if problem = r.complete(ctx, &c); problem != nil {
-		return nil, problem
+	if found = r.known(name); found == nil {
+		if r.latest.of(name).Revision == "" && r.latest.awaits(name) {
+			return nil, nil
+		}
+		if r.clock.Now().Before(r.readAgain) {
+			return nil, r.unread
+		}
+		var err error
+		if found, err = r.published(ctx, name); err != nil {
+			r.reading = loop.Grow(r.reading, 2, r.intervals.Failing, r.intervals.FailingLimit)
+			r.unread, r.readAgain = problemOf(err), r.clock.Now().Add(r.reading)
+			return nil, r.unread
+		}
 	}
 	logr.FromContextOrDiscard(ctx).Info("read a revision", "revision", name, "present", r.state.Revision.Name)
-	r.unwatchManifest()
-	r.last = &c
-	return &c, nil
+	r.last = found
+	return found, nil
 }
 
-// revisionOf returns the manifest of a revision, or nil until it is known. The manifest comes from the state file, from
-// the revision that was published last, or from the ConfigMap of the revision.
-func (r *revisions) revisionOf(ctx context.Context, name string) (*state.Revision, *contract.Problem) {
+// known returns a revision from the state file, or from the watch of the revision that was published last. It returns
+// nil if neither has it.
+func (r *revisions) known(name string) *state.Revision {
 	if before := r.state.Before; before != nil && before.Name == name &&
-		contract.IsRevisionOf(name, before.Manifest) {
-		return before, nil
+		contract.IsRevisionOf(name, before.Manifest) && r.check(*before) == nil {
+		return new(*before)
 	}
-	handed := r.latest.of(name)
-	if handed.Manifest != nil {
-		if revision, err := r.revisionIn(handed.Manifest, name); err == nil {
-			return revision, nil
-		}
-	} else if handed.Revision == "" && r.latest.awaits(name) {
-		return nil, nil
+	if found, err := r.parse(r.latest.of(name)); err == nil {
+		return found
 	}
-	object, problem := r.published(ctx, name)
-	if problem != nil || object == nil {
-		return nil, problem
-	}
-	data, _, err := unstructured.NestedStringMap(object.Object, "data")
-	var revision *state.Revision
-	if err == nil {
-		revision, err = r.revisionIn(data, name)
+	return nil
+}
+
+// published reads a revision from its ConfigMap and its Secret, which the operator publishes before a Node names it.
+func (r *revisions) published(ctx context.Context, name string) (*state.Revision, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	var configMap corev1.ConfigMap
+	var secret corev1.Secret
+	err := r.get(ctx, configMaps, contract.ServicesConfigMapPrefix+name, &configMap)
+	if err == nil && configMap.Data[contract.KeyConfidential] != "" {
+		err = r.get(ctx, secrets, contract.ServicesSecretPrefix+name, &secret)
 	}
 	if err != nil {
-		r.watchManifest(ctx, name) // a corrected ConfigMap wakes the loop
-		return nil, problemOf(fmt.Errorf("ConfigMap %s: %w", object.GetName(), err))
+		return nil, err
 	}
-	return revision, nil
+	found, err := r.parse(contract.Latest{Revision: name, Manifest: configMap.Data,
+		Confidential: secret.Data[contract.ConfidentialField]})
+	if err != nil {
+		return nil, fmt.Errorf("ConfigMap or Secret %s: %w", configMap.Name, err)
+	}
+	return found, nil
 }
 
-// revisionIn reads a manifest. If this daemon does not understand the manifest, and the manifest brings another daemon,
-// revisionIn returns only its files: the other daemon reads the rest from Data.
-func (r *revisions) revisionIn(data map[string]string, name string) (*state.Revision, error) {
-	manifest, err := contract.ManifestFromConfigMap(data)
-	if !contract.IsRevisionOfData(name, data) {
+// get reads an object of the operator's namespace.
+func (r *revisions) get(ctx context.Context, kind schema.GroupVersionResource, name string, into any) error {
+	object, err := apiclient.GetCached(ctx, r.client.Resource(kind).Namespace(r.namespace), name)
+	if err != nil {
+		return contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
+	}
+	if object == nil {
+		return contract.NewProblem(contract.ReasonManifestMissing, "%s %s does not exist",
+			strings.TrimSuffix(kind.Resource, "s"), name)
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, into)
+}
+
+// parse reads the content of a revision. If this daemon does not understand the manifest, and the manifest brings
+// another daemon, parse returns only its files: the other daemon reads the rest from Data.
+func (r *revisions) parse(content contract.Latest) (*state.Revision, error) {
+	manifest, err := contract.ManifestFromConfigMap(content.Manifest)
+	if !contract.IsRevisionOfData(content.Revision, content.Manifest) {
 		if err == nil {
 			err = contract.NewProblem(contract.ReasonManifestInvalid, "it does not hold what its name stands for")
 		}
 		return nil, err
 	}
-	if err == nil && contract.IsRevisionOf(name, manifest) {
-		return &state.Revision{Name: name, Manifest: manifest}, nil
+	found := &state.Revision{Name: content.Revision, Manifest: manifest, Confidential: content.Confidential}
+	if err != nil || !contract.IsRevisionOf(content.Revision, manifest) {
+		found.Data = content.Manifest
 	}
 	if err != nil {
-		files, unreadable := contract.FilesFromConfigMap(data)
-		manifest = contract.Manifest{Files: files, Confidential: data[contract.KeyConfidential]}
-		if unreadable != nil || !r.program.Replaces(manifest) {
+		files, unreadable := contract.FilesFromConfigMap(found.Data)
+		found.Manifest = contract.Manifest{Files: files, Confidential: found.Data[contract.KeyConfidential]}
+		if unreadable != nil || !r.program.Replaces(found.Manifest) {
 			return nil, err
 		}
 	}
-	return &state.Revision{Name: name, Manifest: manifest, Data: data}, nil
+	return found, r.check(*found)
 }
 
-// published returns the ConfigMap of a revision. It reads the ConfigMap once, because the operator publishes it before
-// a Node names it. If the ConfigMap is missing, it is watched. If published returns neither a ConfigMap nor a problem,
-// the watch has no answer yet.
-func (r *revisions) published(ctx context.Context, name string) (*unstructured.Unstructured, *contract.Problem) {
-	if r.manifestRevision == name {
-		object, known := r.manifest.Get()
-		if object == nil && known {
-			return nil, contract.NewProblem(contract.ReasonManifestMissing, "there is no ConfigMap %s%s",
-				contract.ServicesConfigMapPrefix, name)
-		}
-		return object, nil
+// check returns why a revision's confidential part can't be parsed. If the revision brings another daemon, that daemon
+// parses it.
+func (r *revisions) check(c state.Revision) error {
+	_, err := contract.ParseConfidential(c.Confidential, c.Manifest)
+	if err != nil && len(c.Confidential) > 0 && r.program.Replaces(c.Manifest) {
+		return nil
 	}
-	return r.ask(func() (*unstructured.Unstructured, *contract.Problem) {
-		ctx, cancel := context.WithTimeout(ctx, readTimeout)
-		defer cancel()
-		object, err := apiclient.GetCached(ctx, r.client.Resource(configMaps).Namespace(r.namespace),
-			contract.ServicesConfigMapPrefix+name)
-		if err != nil {
-			return nil, contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
-		}
-		return object, nil
-	}, func() { r.watchManifest(ctx, name) })
-}
-
-// ask reads an object, less and less often while that fails. Between attempts it returns the problem of the last one.
-// If the object does not exist, ask calls missing.
-func (r *revisions) ask(read func() (*unstructured.Unstructured, *contract.Problem),
-	missing func()) (*unstructured.Unstructured, *contract.Problem) {
-	if r.unread != nil && r.clock.Now().Before(r.readAgain) {
-		return nil, r.unread
-	}
-	object, problem := read()
-	if r.unread = problem; problem != nil {
-		r.reading = loop.Grow(r.reading, 2, r.intervals.Failing, r.intervals.FailingLimit)
-		r.readAgain = r.clock.Now().Add(r.reading)
-		return nil, problem
-	}
-	r.reading = 0
-	if object == nil {
-		missing()
-	}
-	return object, nil
-}
-
-// complete adds the confidential part to a revision. The part comes from the state file, from the revision that was
-// published last, or from the Secret of the revision. If the revision brings another daemon, that daemon parses the
-// part.
-func (r *revisions) complete(ctx context.Context, c *state.Revision) *contract.Problem {
-	known := [][]byte{c.Confidential, r.latest.of(c.Name).Confidential}
-	for _, other := range []*state.Revision{&r.state.Revision, r.state.Before} {
-		if other != nil && other.Manifest.Confidential == c.Manifest.Confidential {
-			known = append(known, other.Confidential)
-		}
-	}
-	for _, c.Confidential = range known {
-		_, err := contract.ParseConfidential(c.Confidential, c.Manifest)
-		if err == nil || len(c.Confidential) > 0 && r.program.Replaces(c.Manifest) {
-			return nil
-		}
-	}
-	read := func() (*unstructured.Unstructured, *contract.Problem) { return nil, r.readSecret(ctx, c) }
-	_, problem := r.ask(read, func() {})
-	return problem
-}
-
-// readSecret reads the confidential part of a revision from its Secret.
-func (r *revisions) readSecret(ctx context.Context, c *state.Revision) *contract.Problem {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	name := contract.ServicesSecretPrefix + c.Name
-	object, err := apiclient.GetCached(ctx, r.client.Resource(secrets).Namespace(r.namespace), name)
-	switch {
-	case err != nil:
-		return contract.NewProblem(contract.ReasonAPICallFailed, "%v", err)
-	case object == nil:
-		return contract.NewProblem(contract.ReasonManifestMissing, "there is no Secret %s", name)
-	}
-	var secret corev1.Secret
-	if err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &secret); err != nil {
-		return contract.NewProblem(contract.ReasonManifestInvalid, "Secret %s is not understood", name)
-	}
-	c.Confidential = secret.Data[contract.ConfidentialField]
-	if _, err = contract.ParseConfidential(c.Confidential, c.Manifest); err != nil && !r.program.Replaces(c.Manifest) {
-		return problemOf(fmt.Errorf("Secret %s: %w", name, err))
-	}
-	return nil
-}
-
-// watchManifest watches the ConfigMap of this revision, and ends the watch of another.
-func (r *revisions) watchManifest(ctx context.Context, revision string) {
-	if revision == r.manifestRevision {
-		return
-	}
-	r.unwatchManifest()
-	ctx, r.stop = context.WithCancel(ctx)
-	r.manifestRevision = revision
-	r.manifest = r.watch(ctx, r.client.Resource(configMaps).Namespace(r.namespace),
-		contract.ServicesConfigMapPrefix+revision)
-}
-
-// unwatchManifest ends the watch. A known manifest never changes, because its name is derived from its content.
-func (r *revisions) unwatchManifest() {
-	r.stop()
-	r.stop, r.manifestRevision, r.manifest = func() {}, "", nil
+	return err
 }
 
 func problemOf(err error) *contract.Problem {

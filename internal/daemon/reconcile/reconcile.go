@@ -112,7 +112,7 @@ func New(options Options) *Reconciler {
 	}
 	r.revisions = &revisions{
 		client: o.Client, namespace: o.Namespace, state: o.State, program: o.Program, clock: o.Clock,
-		intervals: o.Intervals, watch: r.watch, stop: func() {}, latest: latest{clock: o.Clock},
+		intervals: o.Intervals, latest: latest{clock: o.Clock},
 		serverCA: serverCA{trust: o.Trust, clock: o.Clock, intervals: o.Intervals},
 	}
 	r.tokens = newTokens(o, r.wake)

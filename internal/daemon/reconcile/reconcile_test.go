@@ -253,14 +253,14 @@ func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
 		}
 		status("ManifestMissing")
 		r.publishData(t, two, map[string]string{"services": "[{]", "files": "[]"})
-		pass(10 * time.Second)
+		pass(time.Minute)
 		status("ManifestInvalid")
 		other, err := manifest().Data()
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.publishData(t, two, other) // a valid manifest, but not the manifest of this revision
-		pass(10 * time.Second)
+		pass(90 * time.Second)
 		status("ManifestInvalid")
 		if state := r.state(t, "kube-proxy"); state != winos.ServiceRunning {
 			t.Errorf("kube-proxy is %s", state)
@@ -270,7 +270,7 @@ func TestABadManifestChangesNothingAndIsReported(t *testing.T) {
 			t.Errorf("version %q", v)
 		}
 		r.publish(t, next)
-		pass(10 * time.Second)
+		pass(90 * time.Second)
 		if a := r.annotations(t); a[contract.RevisionAnnotation] != two || a[contract.ApplyStatusAnnotation] != "" {
 			t.Errorf("with a valid manifest: %v", a)
 		}
