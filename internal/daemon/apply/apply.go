@@ -46,7 +46,6 @@ type Applier struct {
 	digests   digests
 	histories histories
 	repeats   repeats
-	kept      kept
 	waits     waits
 	// sane are the processes that ran when their services' configuration was last correct.
 	sane map[string]uint32
@@ -73,7 +72,6 @@ func New(o Options) *Applier {
 		digests:   digests{files: o.Host.Files, now: now, known: map[string]seen{}},
 		histories: histories{now: now, of: map[string]*history{}},
 		repeats:   repeats{now: now, of: map[subject]*fight{}},
-		kept:      kept{now: now, of: map[string]*denial{}},
 	}
 }
 
@@ -102,9 +100,8 @@ type Report struct {
 	Broken []state.Fault
 	// CrashLooping is the part of Failed about services that start and don't stay up.
 	CrashLooping []state.Fault
-	// Kept lists objects that stay because someone else provides them. Beside lists problems that don't concern the
-	// revision. They are reported, but the revision can still hold.
-	Kept, Beside []*contract.Problem
+	// Beside lists problems that don't concern the revision. They are reported, but the revision can still hold.
+	Beside []*contract.Problem
 	// Changed reports that a step on files, variables or services was tried.
 	Changed bool
 	// Left reports that steps remain for another pass: the host couldn't be read, a fact is unknown,
@@ -195,7 +192,6 @@ func (a *Applier) Apply(ctx context.Context, request Request) Report {
 		log:    logr.FromContextOrDiscard(ctx),
 	}
 	run.take(ctx, todo.Steps)
-	report.Kept = a.kept.giveUp(a.state, want.Roots)
 	a.resume(ctx)
 	if err = RemoveAside(a.host.Files, a.state); err != nil {
 		report.failed(FileProblem(err))

@@ -245,9 +245,6 @@ func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 		problem := contract.ProblemOf(reason, err)
 		r.log.Info("a step failed", "step", step.Kind, "name", step.Name, "reason", problem.Reason, "detail",
 			problem.Detail)
-		if r.kept.denied(step, err, problem) {
-			return true
-		}
 		r.fail(problem)
 		if !beside {
 			r.breaks(problem, step.Name)

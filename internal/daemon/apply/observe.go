@@ -189,5 +189,5 @@ func (a *Applier) held(step plan.Step) bool {
 	if step.Kind == plan.StartService {
 		return a.histories.held(step.Name, step.Want)
 	}
-	return a.repeats.held(step) || a.kept.held(step)
+	return a.repeats.held(step)
 }

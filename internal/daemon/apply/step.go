@@ -65,12 +65,17 @@ func (r *run) addRoot(ctx context.Context, name string) error {
 	return nil
 }
 
+// removeRoot removes a CA that we added. If Windows refuses that, something else adds the CA as well, such as a group
+// policy, whose certificates are in the same store. The CA is left to it.
 func (r *run) removeRoot(ctx context.Context, name string) error {
 	for _, der := range slices.Clone(r.state.Certificates) {
 		if plan.Fingerprint(der) != name {
 			continue
 		}
-		if err := r.host.Trust.Remove(ctx, der); err != nil {
+		err := r.host.Trust.Remove(ctx, der)
+		if errors.Is(err, winos.ErrDenied) {
+			r.log.Info("a CA stays, because something else adds it as well", "sha256", name)
+		} else if err != nil {
 			return fmt.Errorf("removing the CA with SHA-256 %.16s: %w", name, err)
 		}
 		r.state.RemoveCertificate(der)

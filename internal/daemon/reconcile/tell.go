@@ -18,7 +18,7 @@ func (r *Reconciler) tell(ctx context.Context, node *unstructured.Unstructured, 
 	}
 	now := r.facts(ctx, &pass{isLooked: true, report: report})
 	reconciled := contract.Reconciled{Phase: now.Phase(), Desired: desired(node)}
-	for _, p := range slices.Concat(report.Failed, report.Waiting, report.Beside, report.Kept) {
+	for _, p := range slices.Concat(report.Failed, report.Waiting, report.Beside) {
 		reconciled.Problems = append(reconciled.Problems, apiclient.ProblemText(p))
 	}
 	for _, step := range r.applier.Differences(ctx) {
