@@ -100,10 +100,10 @@ func TestAMachineWithoutContainersHasNoHNS(t *testing.T) {
 	_, err := m.Host().Network.HNSNetwork(t.Context(), "x")
 	isError(t, err, winos.ErrUnsupported)
 	noError(t, m.Host().System.EnableFeature(t.Context(), "containers"))
-	facts, err := m.Host().System.Facts(t.Context())
+	feature, err := m.Host().System.Feature(t.Context(), "Containers")
 	noError(t, err)
-	if !facts.RebootPending {
-		t.Error("Windows does not request a reboot")
+	if feature != winos.FeaturePending {
+		t.Errorf("the feature is %s before the reboot", feature)
 	}
 	reboot(t, m)
 	_, err = m.Host().Network.HNSNetwork(t.Context(), "x")

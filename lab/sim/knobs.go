@@ -118,9 +118,6 @@ func (m *Machine) SetPathFault(path string, err error) { m.volume.setFault(path,
 // SetBuild changes the version of Windows.
 func (m *Machine) SetBuild(build, ubr int) { m.system.setBuild(build, ubr) }
 
-// SetRebootPending makes Windows itself request a reboot. The next reboot resets it.
-func (m *Machine) SetRebootPending(pending bool) { m.system.setRebootPending(pending) }
-
 // SetRebootSigns makes parts of Windows request a reboot (see winos.Facts.RebootSigns), and lists files that the reboot
 // replaces. The next reboot resets both.
 func (m *Machine) SetRebootSigns(signs []string, replacedAtBoot ...string) {

@@ -25,7 +25,6 @@ type system struct {
 	build, ubr       int
 	features         map[string]winos.FeatureState
 	featureFault     error
-	rebootPending    bool
 	rebootSigns      []string
 	renames          []string
 	exclusions       []string
@@ -56,7 +55,7 @@ func (s *system) boot() {
 			s.features[name] = winos.FeatureEnabled
 		}
 	}
-	s.rebootPending, s.rebootSigns, s.renames = false, nil, nil
+	s.rebootSigns, s.renames = nil, nil
 }
 
 func (s *system) name() string {
@@ -69,10 +68,6 @@ func (s *system) name() string {
 func (s *system) facts() winos.Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pending := s.rebootPending
-	for _, state := range s.features {
-		pending = pending || state == winos.FeaturePending
-	}
 	product := s.product
 	if product == "" {
 		product = productName(s.build, s.client)
@@ -83,7 +78,7 @@ func (s *system) facts() winos.Facts {
 	}
 	return winos.Facts{
 		Hostname: s.hostname, FullName: full, MachineID: s.machineID, ProductName: product, Server: !s.client,
-		Build: s.build, UBR: s.ubr, Memory: s.memory, RebootPending: pending || len(s.rebootSigns) > 0,
+		Build: s.build, UBR: s.ubr, Memory: s.memory,
 		StaticAddress: s.static, DeviceLessNICDisabled: s.disabled, Gateways: slices.Clone(s.gateways),
 		RebootSigns: slices.Clone(s.rebootSigns), ReplacedAtBoot: slices.Clone(s.renames),
 	}
@@ -108,12 +103,6 @@ func (s *system) setBuild(build, ubr int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.build, s.ubr = build, ubr
-}
-
-func (s *system) setRebootPending(pending bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rebootPending = pending
 }
 
 func (s *system) setRebootSigns(signs, renames []string) {

@@ -3,10 +3,7 @@ package winos
 import (
 	"context"
 	"errors"
-	"time"
-	"unsafe"
 
-	"golang.org/x/sys/windows"
 	"golang.org/x/sys/windows/registry"
 )
 
@@ -48,8 +45,7 @@ func (environment) All(ctx context.Context) (map[string]string, error) {
 }
 
 // Set keeps the type of an existing value, because Windows expands %NAME% in a REG_EXPAND_SZ only. A new
-// value is a REG_SZ, because percent signs in a proxy's URL are literal. If the value is set already, Set
-// changes and broadcasts nothing.
+// value is a REG_SZ, because percent signs in a proxy's URL are literal.
 func (environment) Set(ctx context.Context, name, value string) error {
 	if err := errors.Join(ctx.Err(), checkVariable(name, value)); err != nil {
 		return err
@@ -68,10 +64,7 @@ func (environment) Set(ctx context.Context, name, value string) error {
 	default:
 		err = key.SetStringValue(name, value)
 	}
-	if err != nil {
-		return fail(err, "setting system variable %s", name)
-	}
-	return broadcastEnvironment(ctx)
+	return fail(err, "setting system variable %s", name)
 }
 
 func (environment) Unset(ctx context.Context, name string) error {
@@ -87,39 +80,5 @@ func (environment) Unset(ctx context.Context, name string) error {
 	if errors.Is(err, registry.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return fail(err, "removing system variable %s", name)
-	}
-	return broadcastEnvironment(ctx)
-}
-
-// broadcastEnvironment notifies all top-level windows of our window station, so that programs that they start
-// have the new environment. The registry already has the value, so a missing answer or a missing window is no
-// failure. Only the end of ctx is. Source:
-// https://learn.microsoft.com/en-us/windows/win32/winmsg/wm-settingchange.
-func broadcastEnvironment(ctx context.Context) error {
-	const (
-		everybody     = 0xffff // HWND_BROADCAST
-		settingChange = 0x1a   // WM_SETTINGCHANGE
-		skipHung      = 0x0002 // SMTO_ABORTIFHUNG
-	)
-	// The limit applies to each window. The session of a service or of SSH has hardly any.
-	const limit = time.Second
-	_, err := interruptible(ctx, func() (answer uintptr, err error) {
-		section, err := windows.UTF16PtrFromString("Environment")
-		if err != nil {
-			return 0, err
-		}
-		sendMessageTimeout, err := function("user32.dll", "SendMessageTimeoutW")
-		if err != nil {
-			return 0, err
-		}
-		_, _, _ = sendMessageTimeout.Call(everybody, settingChange, 0, uintptr(unsafe.Pointer(section)), skipHung,
-			uintptr(limit.Milliseconds()), uintptr(unsafe.Pointer(&answer)))
-		return answer, nil
-	})
-	if errors.Is(err, ErrUnsupported) { // a Windows installation without windows
-		return nil
-	}
-	return err
+	return fail(err, "removing system variable %s", name)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -24,12 +23,9 @@ var _ System = system{}
 
 // Keys of the registry, under HKEY_LOCAL_MACHINE.
 const (
-	versionKey        = `SOFTWARE\Microsoft\Windows NT\CurrentVersion`
-	productKey        = `SYSTEM\CurrentControlSet\Control\ProductOptions`
-	cryptographyKey   = `SOFTWARE\Microsoft\Cryptography`
-	computerNameKey   = `SYSTEM\CurrentControlSet\Control\ComputerName\ComputerName`
-	activeNameKey     = `SYSTEM\CurrentControlSet\Control\ComputerName\ActiveComputerName`
-	computerNameValue = "ComputerName"
+	versionKey      = `SOFTWARE\Microsoft\Windows NT\CurrentVersion`
+	productKey      = `SYSTEM\CurrentControlSet\Control\ProductOptions`
+	cryptographyKey = `SOFTWARE\Microsoft\Cryptography`
 	// Windows creates these keys when it needs a reboot, and deletes them at boot.
 	servicingKey = `SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending`
 	updateKey    = `SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired`
@@ -190,9 +186,8 @@ func readDisk(facts *Facts) error {
 	return nil
 }
 
-// readReboot checks whether Windows itself needs a reboot: for servicing, updates or a new computer name.
-// PendingFileRenameOperations, which is often listed as a fourth sign, is reported separately, because any
-// installer or browser update sets it.
+// readReboot checks whether Windows itself needs a reboot: for servicing or updates. PendingFileRenameOperations, which
+// is often listed as another sign, is reported separately, because any installer or browser update sets it.
 func readReboot(facts *Facts) error {
 	for _, sign := range []struct{ name, path string }{{SignServicing, servicingKey}, {SignUpdate, updateKey}} {
 		there, err := keyExists(sign.path)
@@ -200,7 +195,7 @@ func readReboot(facts *Facts) error {
 			return err
 		}
 		if there {
-			facts.RebootPending, facts.RebootSigns = true, append(facts.RebootSigns, sign.name)
+			facts.RebootSigns = append(facts.RebootSigns, sign.name)
 		}
 	}
 	renames, err := read(sessionKey, renamesValue, registry.Key.GetStringsValue)
@@ -208,17 +203,6 @@ func readReboot(facts *Facts) error {
 		return err
 	}
 	facts.ReplacedAtBoot = replacedAtBoot(renames)
-	active, err := text(activeNameKey, computerNameValue)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return err
-	}
-	next, err := text(computerNameKey, computerNameValue)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return err
-	}
-	if active != "" && next != "" && !strings.EqualFold(active, next) {
-		facts.RebootPending = true
-	}
 	return nil
 }
 

@@ -58,7 +58,7 @@ func TestAVariableThatIsExpandedStaysOne(t *testing.T) {
 func TestAPendingRebootOfWindowsIsSeen(t *testing.T) {
 	const path = `SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired`
 	system := winos.New().System
-	if facts, err := system.Facts(t.Context()); err != nil || facts.RebootPending {
+	if facts, err := system.Facts(t.Context()); err != nil || len(facts.RebootSigns) > 0 {
 		t.Skipf("a reboot is already pending (%v)", err)
 	}
 	key, _, err := registry.CreateKey(registry.LOCAL_MACHINE, path, registry.ALL_ACCESS|registry.WOW64_64KEY)
@@ -70,7 +70,8 @@ func TestAPendingRebootOfWindowsIsSeen(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if facts, err := system.Facts(t.Context()); err != nil || !facts.RebootPending {
+	if facts, err := system.Facts(t.Context()); err != nil || !slices.Equal(facts.RebootSigns,
+		[]string{winos.SignUpdate}) {
 		t.Errorf("Facts = %+v, %v; want a reboot pending", facts, err)
 	}
 }

@@ -164,7 +164,8 @@ type Files interface {
 // Environment is the system's environment in the registry. Services get it when they start.
 type Environment interface {
 	All(ctx context.Context) (map[string]string, error)
-	// Set and Unset broadcast the change (WM_SETTINGCHANGE). Names are case-insensitive.
+	// Names are case-insensitive. Running programs keep their environment. They would learn of a change by a window
+	// message, which a service can't send to other sessions.
 	Set(ctx context.Context, name, value string) error
 	Unset(ctx context.Context, name string) error
 }
@@ -215,9 +216,7 @@ type Facts struct {
 	StaticAddress, DeviceLessNICDisabled bool
 	// Gateways are the connected interfaces with an IPv4 default route.
 	Gateways []string
-	// RebootPending reports that Windows itself needs a reboot.
-	RebootPending bool
-	// RebootSigns are Windows' own reasons for the reboot, sorted. A new host name is not included.
+	// RebootSigns are Windows' own reasons for a pending reboot, sorted. A new host name is not included.
 	RebootSigns []string
 	// ReplacedAtBoot are files in use that the next boot replaces. Files that the next boot only deletes are
 	// omitted: installers and updates leave them all the time, on some machines at every boot, and nothing
