@@ -3,13 +3,11 @@ package mirror
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 
 	"github.com/go-logr/logr"
@@ -27,10 +25,16 @@ type Service struct {
 	// Reporter reports pulls to administrators.
 	Reporter *Reporter
 
-	followed string // the digest of the resolver's current configuration
+	followed *settings // of the resolver; nil before its first configuration
 	resolver *resolver.Resolver
 	token    string
 	serving  *serving
+}
+
+// settings are the inputs of the resolver's configuration.
+type settings struct {
+	contract.Confidential
+	environment map[string]string
 }
 
 // serving is a resolver that listens.
@@ -55,7 +59,8 @@ func (s *Service) Close() {
 //
 // If another program uses the port, Follow returns the problem, and a file that doesn't refer to the port: otherwise
 // that program would act as the node's registry. With any other problem, the files are nil, and containerd's files must
-// stay unchanged. If the settings are unchanged, Follow only starts a resolver that doesn't listen.
+// stay unchanged. If the settings are unchanged, Follow only starts a resolver that doesn't listen. The caller
+// must not change the settings afterwards.
 func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	environment map[string]string) ([]contract.File, *contract.Problem) {
 	if len(c.Mirrors)+len(c.PullSecret)+len(c.RegistryTrust) == 0 && c.Registries == nil {
@@ -68,7 +73,8 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 		}
 		return nil, problem
 	}
-	if now := digest(c, environment); now != s.followed {
+	c.Salt, c.Environment, c.Files = nil, nil, nil // no input of the resolver
+	if now := (&settings{c, environment}); !reflect.DeepEqual(now, s.followed) {
 		rules, secret, problem := read(c)
 		if problem != nil {
 			return nil, problem
@@ -146,7 +152,7 @@ func (s *Service) make() error {
 	if err != nil {
 		return err
 	}
-	s.resolver, s.token, s.followed = made, token, ""
+	s.resolver, s.token, s.followed = made, token, nil
 	return nil
 }
 
@@ -179,12 +185,4 @@ func proxy(environment map[string]string) func(*http.Request) (*url.URL, error) 
 	choose := (&httpproxy.Config{HTTPProxy: environment["HTTP_PROXY"], HTTPSProxy: environment["HTTPS_PROXY"],
 		NoProxy: environment["NO_PROXY"]}).ProxyFunc()
 	return func(r *http.Request) (*url.URL, error) { return choose(r.URL) }
-}
-
-// digest returns the digest of all settings of the resolver.
-func digest(c contract.Confidential, environment map[string]string) string {
-	sum := sha256.New()
-	// Encode can't fail for these values.
-	_ = json.NewEncoder(sum).Encode([]any{c.Mirrors, c.Registries, c.PullSecret, c.RegistryTrust, c.Trust, environment})
-	return hex.EncodeToString(sum.Sum(nil))
 }

@@ -191,7 +191,7 @@ func (q question) forbids(address *url.URL) bool {
 			to = mirror.At(address.Host, t.image.Path)
 		}
 	}
-	return to.Host == q.pull.forbidden || !q.pull.state.rules.MayLead(q.at, to)
+	return to.Host == q.pull.forbidden || !q.pull.state.Rules.MayLead(q.at, to)
 }
 
 // redirected returns the target of a redirect, without user info.

@@ -114,7 +114,7 @@ func (s *state) tokenServer(at mirror.Location, challenge *transport.Challenge) 
 	address, _ := netip.ParseAddr(host)
 	switch {
 	case to.Host == at.Host:
-	case s.rules.Never(to):
+	case s.Rules.Never(to):
 		return name.Registry{}, faultf(ReasonForbidden, "its token server is a registry that must never be contacted")
 	case to.IsLoopback() && !at.IsLoopback(), address.IsUnspecified(), address.IsLinkLocalUnicast(),
 		address.IsMulticast(), host == "fd00:ec2::254":

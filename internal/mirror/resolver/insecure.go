@@ -23,7 +23,7 @@ const bareLife = 10 * time.Minute
 
 // way returns the transport to a source.
 func (s *state) way(at mirror.Location) http.RoundTripper {
-	if s.rules.Insecure(at) {
+	if s.Rules.Insecure(at) {
 		return insecureTransport{s.transport, strings.ToLower(at.Address())}
 	}
 	return s.transport

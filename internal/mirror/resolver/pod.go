@@ -120,6 +120,6 @@ func (p *pull) credential(at mirror.Location) mirror.Credential {
 	if at == p.target.image && p.pod != nil && p.pod.credential != (mirror.Credential{}) {
 		return p.pod.credential
 	}
-	found, _ := p.state.secret.For(at)
+	found, _ := p.state.PullSecret.For(at)
 	return found
 }

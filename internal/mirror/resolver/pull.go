@@ -50,9 +50,9 @@ func (r *Resolver) newPull(s *state, t target, request *http.Request, pod *podAc
 	if p.isLayer() {
 		p.offset, p.ranged = parseRange(request.Header.Get("Range"))
 	}
-	p.sources = r.sourcesOf(s.rules, t, p.method)
+	p.sources = r.sourcesOf(s.Rules, t, p.method)
 	isThere := func(at mirror.Location) bool { return at.Host == t.image.Host } // then the host is allowed
-	if s.rules.Never(t.image) && !slices.ContainsFunc(p.sources, isThere) {
+	if s.Rules.Never(t.image) && !slices.ContainsFunc(p.sources, isThere) {
 		p.forbidden = t.image.Host
 	}
 	return p
@@ -165,7 +165,7 @@ func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 		return
 	}
 	report := Report{Image: p.target.image.String(), Attempts: p.attempts,
-		Refused: p.state.rules.Refused(p.target.image)}
+		Refused: p.state.Rules.Refused(p.target.image)}
 	if err == nil {
 		report.Served = p.served.String()
 	} else {

@@ -25,15 +25,13 @@ type Config struct {
 
 // state is one Config in use. A request keeps its first state.
 type state struct {
-	rules     mirror.Rules
-	secret    mirror.PullSecret
+	Config
 	transport *transports
 	proofs    *memory[grant, string]
 	troubles  *memory[mirror.Location, Reason] // of registries and repositories
 }
 
 func newState(o Options, c Config) *state {
-	return &state{rules: c.Rules, secret: c.PullSecret, transport: newTransports(o, c),
-		proofs:   newMemory[grant, string](proofsKept),
+	return &state{Config: c, transport: newTransports(o, c), proofs: newMemory[grant, string](proofsKept),
 		troubles: newMemory[mirror.Location, Reason](troublesKept)}
 }
