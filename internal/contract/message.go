@@ -128,9 +128,6 @@ type BootstrapRequest struct {
 	// BootstrapKubeconfig is kubelet's first, short-lived credential. The daemon deletes it from the host once
 	// kubelet has its own credential.
 	BootstrapKubeconfig []byte `json:"bootstrapKubeconfig"`
-	// BootstrapCA and KubeletCA are PEM bundles.
-	BootstrapCA []byte `json:"bootstrapCA"`
-	KubeletCA   []byte `json:"kubeletCA"`
 	// Register means that no Node of this name exists. A kubelet registers only when it starts, so the daemon
 	// restarts a running kubelet, unless this call started it.
 	Register bool `json:"register,omitempty"`

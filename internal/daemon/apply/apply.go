@@ -230,7 +230,7 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	values[contract.FactNodeIP], values[contract.FactSourceVIP] = a.nodeIP(ctx), a.state.SourceVIP
 	m := request.Revision.Manifest
 	in := plan.Input{
-		Manifest: m, Confidential: confidential, Extra: a.state.Extra, Scope: request.Scope,
+		Manifest: m, Confidential: confidential, Scope: request.Scope,
 		Inherited: func(name string) bool {
 			v, touched := a.state.Environment[name]
 			return touched && v.IsInherited(a.bootID(ctx))

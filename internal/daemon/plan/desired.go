@@ -98,8 +98,6 @@ func Description(service string) string { return contract.ManagedDescription + "
 // Input is the input of Resolve.
 type Input struct {
 	Manifest contract.Manifest
-	// Extra are files in addition to the manifest's.
-	Extra []contract.File
 	// Confidential is the confidential part of the manifest.
 	Confidential contract.Confidential
 	// Registry are the files that containerd reads to find images. nil means that they are unknown. An empty list
@@ -127,7 +125,7 @@ func Resolve(in Input) Desired {
 	}
 	d.Environment = contract.Environment(in.Manifest, in.Confidential)
 	d.roots(in.Confidential.Trust)
-	for _, f := range slices.Concat(in.Manifest.Files, in.Extra) {
+	for _, f := range in.Manifest.Files {
 		if in.Scope == Bootstrap && f.Late() {
 			continue
 		}

@@ -55,7 +55,6 @@ func node(t *testing.T, m *sim.Machine) {
 		Before:     &state.Revision{Name: "1", Manifest: manifest, Confidential: []byte(secret)},
 		NodeValues: map[string]string{"{.x}": secret},
 		HostValues: map[contract.Fact]string{contract.FactAWSHostname: secret},
-		Extra:      []contract.File{{Path: `C:\k\b`, Content: secret}},
 		Failed: &state.FailedRevision{Name: "3", Until: m.Host().System.Now().Add(time.Hour),
 			Problem: contract.NewProblem(contract.ReasonServiceFailed, "service kube-proxy ended")},
 		Changes: state.Changes{Environment: map[string]state.Variable{"http_proxy": {Name: "HTTP_PROXY",

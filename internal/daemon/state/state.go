@@ -43,8 +43,6 @@ type State struct {
 	// services that didn't stay up. If the next revision fails in the same way, it isn't that revision's
 	// fault.
 	Faults []Fault `json:"faults,omitempty"`
-	// Extra are managed files from bootstrap, which no manifest lists: CA bundles.
-	Extra []contract.File `json:"extra,omitempty"`
 	// NodeValues are the Node's values for the manifest's JSONPaths. With them, services start without the
 	// API server.
 	NodeValues map[string]string `json:"nodeValues,omitempty"`

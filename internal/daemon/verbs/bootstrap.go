@@ -184,17 +184,6 @@ func note(stateFile *state.File, request contract.BootstrapRequest, facts map[co
 	stateFile.Revision = state.Revision{Name: request.Revision, Manifest: request.Manifest,
 		Confidential: request.Confidential}
 	stateFile.NodeIP, stateFile.HostValues = request.NodeIP, facts
-	stateFile.Extra = nil
-	for _, f := range []contract.File{
-		{Path: contract.PathBootstrapCA, Content: string(request.BootstrapCA)},
-		{Path: contract.PathKubeletCA, Content: string(request.KubeletCA)},
-	} {
-		listed := slices.ContainsFunc(request.Manifest.Files,
-			func(other contract.File) bool { return strings.EqualFold(other.Path, f.Path) })
-		if f.Content != "" && !listed {
-			stateFile.Extra = append(stateFile.Extra, f)
-		}
-	}
 	return stateFile.Save()
 }
 

@@ -286,7 +286,7 @@ func (w *world) join(t *testing.T) {
 	}
 	made := must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, contract.BootstrapRequest{
 		NodeName: "win-a", Revision: w.desired.Revision, Manifest: w.desired.Manifest, Confidential: confidential,
-		BootstrapKubeconfig: kubeconfig, BootstrapCA: w.CAPEM, KubeletCA: w.CAPEM, Register: true,
+		BootstrapKubeconfig: kubeconfig, Register: true,
 	}))
 	eventually(t, "registering", func() bool { return w.node(t) != nil })
 	w.publish(t, w.desired.Revision, w.desired.Manifest, w.desired.Confidential)

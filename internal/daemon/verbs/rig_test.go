@@ -298,6 +298,7 @@ func manifest() contract.Manifest {
 			{Path: contract.PathKubeletConfig, Content: `{"kind":"KubeletConfiguration"}`,
 				Services: []string{"kubelet"}},
 			{Path: contract.DirTLS + `\certs\ca.crt`, Content: "ca"},
+			{Path: contract.PathBootstrapCA, Content: "boot ca"}, {Path: contract.PathKubeletCA, Content: "kubelet ca"},
 			{Path: contract.DirTemp + `\readme.txt`, Content: "ours"},
 			{Path: contract.PathKubeProxyConfig, Content: "sourceVip: SOURCE_VIP", Services: []string{"kube-proxy"},
 				HostVariables: []contract.HostVariable{{Name: "SOURCE_VIP", Fact: contract.FactSourceVIP}}},
@@ -344,7 +345,6 @@ func send(t *testing.T, files winos.Files, home string, missing []contract.Blob)
 func bootstrapRequest() contract.BootstrapRequest {
 	return contract.BootstrapRequest{
 		NodeName: "win-a", Revision: versionOf(manifest()), Manifest: manifest(), BootstrapKubeconfig: []byte("secret"),
-		BootstrapCA: []byte("boot ca"), KubeletCA: []byte("kubelet ca"),
 	}
 }
 

@@ -126,9 +126,8 @@ func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsI
 	return &contract.BootstrapRequest{
 		NodeName: instance.Status.NodeName, NodeIP: instance.Spec.NodeIP, Revision: desired.Revision,
 		Manifest:     desired.Manifest,
-		Confidential: confidential, BootstrapKubeconfig: kubeconfig, BootstrapCA: []byte(facts.BootstrapCA),
-		KubeletCA: []byte(facts.KubeletCA),
-		Register:  instance.Status.NodeUID == "", ExternalNetwork: facts.NetworkType == blueprint.NetworkExternal,
+		Confidential: confidential, BootstrapKubeconfig: kubeconfig,
+		Register: instance.Status.NodeUID == "", ExternalNetwork: facts.NetworkType == blueprint.NetworkExternal,
 	}, journey.Done()
 }
 
