@@ -69,23 +69,17 @@ func Kubeconfig(name, namespace string, server Server, user clientcmdapi.AuthInf
 	return content, nil
 }
 
-// readKubeconfig returns the API server of a kubeconfig. The CA may be in a separate file.
-func readKubeconfig(files winos.Files, path string) (Server, error) {
+// readKubeconfig returns the API server of a kubeconfig on the host. The operator's program and kubelet write the CA
+// into the file.
+func readKubeconfig(files winos.Files, path string) (server Server, err error) {
 	content, err := winos.ReadFile(files, path)
+	if err == nil {
+		server, err = ServerOf(content)
+	}
 	if err != nil {
-		return Server{}, fmt.Errorf("reading the daemon's kubeconfig: %w", err)
+		return server, fmt.Errorf("reading kubeconfig %s: %w", path, err)
 	}
-	_, cluster, err := parse(content)
-	if err != nil {
-		return Server{}, fmt.Errorf("parsing kubeconfig %s: %w", path, err)
-	}
-	ca := cluster.CertificateAuthorityData
-	if len(ca) == 0 && cluster.CertificateAuthority != "" {
-		if ca, err = winos.ReadFile(files, cluster.CertificateAuthority); err != nil {
-			return Server{}, fmt.Errorf("reading the CA of kubeconfig %s: %w", path, err)
-		}
-	}
-	return Server{cluster.Server, ca}, nil
+	return server, nil
 }
 
 // Kubeconfigs returns the kubeconfigs of the node's programs, except the daemon's. Each program reads its kubeconfig
