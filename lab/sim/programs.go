@@ -64,7 +64,7 @@ func (f programsFace) Processes(ctx context.Context, path string) ([]winos.Proce
 	var found []winos.Process
 	for _, p := range f.m.processes.all() {
 		if p != f.p && (fold(p.exe) == fold(path) || strings.HasPrefix(fold(p.exe), fold(path)+`\`)) {
-			found = append(found, winos.Process{PID: p.pid, Parent: p.parent, Exe: p.exe})
+			found = append(found, winos.Process{PID: p.pid, Exe: p.exe})
 		}
 	}
 	return found, nil

@@ -146,14 +146,6 @@ func (r Report) Problem() *contract.Problem {
 	return nil
 }
 
-// FirstBeside returns the first problem of background tasks, or nil.
-func (r Report) FirstBeside() *contract.Problem {
-	for _, p := range r.Beside {
-		return p
-	}
-	return nil
-}
-
 // Apply observes the host, plans, and takes the steps.
 func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	var report Report

@@ -316,7 +316,10 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	if report.Holds() {
 		verification = r.untilVerified()
 	}
-	report.Note(slices.Concat(r.tokens.problems(), r.status.beside())...)
+	report.Note(r.tokens.problems()...)
+	if refused := r.status.reboot.Load(); refused != nil {
+		report.Note(refused)
+	}
 	if node != nil {
 		if unwritten := r.Program.Accept(r.Clock.Since(r.started)); unwritten != nil {
 			report.Waiting = append(report.Waiting, unwritten)

@@ -34,14 +34,6 @@ type status struct {
 	reboot atomic.Pointer[contract.Problem]
 }
 
-// beside returns the problems of background goroutines.
-func (s *status) beside() (problems []*contract.Problem) {
-	if p := s.reboot.Load(); p != nil {
-		problems = append(problems, p)
-	}
-	return problems
-}
-
 // isOwing reports that a write to the Node failed or is postponed.
 func (s *status) isOwing() bool { return s.unwritten > 0 || s.isOwed }
 
@@ -53,7 +45,10 @@ func (s *status) shown(report apply.Report) (problem *contract.Problem, waits bo
 	if problem = report.Problem(); problem != nil {
 		return problem, len(report.Failed) == 0
 	}
-	return report.FirstBeside(), false
+	if len(report.Beside) > 0 {
+		problem = report.Beside[0]
+	}
+	return problem, false
 }
 
 // publish writes the state of the host to the Node, if the Node doesn't show it yet. again is the time until it must be

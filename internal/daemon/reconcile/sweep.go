@@ -2,16 +2,11 @@ package reconcile
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
@@ -24,7 +19,7 @@ const (
 	stagedLife = 24 * time.Hour
 )
 
-// sweeper removes unused blobs and certificates.
+// sweeper removes unused blobs.
 type sweeper struct {
 	files winos.Files
 	state *state.File
@@ -70,33 +65,4 @@ func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	if removed > 0 {
 		log.Info("removed unused payload", "blobs", removed)
 	}
-	if err = s.overlayCertificates(); err != nil {
-		log.Info("old certificates of the hybrid overlay can't be removed", "detail", err.Error())
-	}
-}
-
-// keptCertificates is how many certificates of the hybrid overlay stay: the current one and the previous one.
-const keptCertificates = 2
-
-// overlayCertificates removes old certificates of hybrid-overlay-node, which nothing else removes. Each day
-// hybrid-overlay-node gets another certificate in another file. ovnkube-client-current.pem points to the newest.
-func (s *sweeper) overlayCertificates() error {
-	entries, err := s.files.List(contract.DirCNIConfig)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	old := slices.DeleteFunc(entries, func(e winos.FileInfo) bool {
-		date, ok := strings.CutPrefix(strings.ToLower(e.Name), "ovnkube-client-")
-		return e.Dir || !ok || !strings.HasSuffix(date, ".pem") || date == "current.pem"
-	})
-	// The names end in the creation time.
-	slices.SortFunc(old, func(a, b winos.FileInfo) int { return strings.Compare(b.Name, a.Name) })
-	var all []error
-	for _, e := range old[min(keptCertificates, len(old)):] {
-		all = append(all, s.files.Remove(contract.DirCNIConfig+`\`+e.Name))
-	}
-	return errors.Join(all...)
 }

@@ -1,7 +1,6 @@
 package reconcile_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -9,36 +8,6 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
-
-// hybrid-overlay-node requests a new certificate each day, and does not remove the old ones. So the daemon removes
-// them.
-func TestOfTheOverlaysCertificatesTheNewestTwoStay(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		holds(t, r)
-		const dir = contract.DirCNIConfig + `\`
-		r.write(t, dir+"ovnkube-client-current.pem", "the newest")
-		r.write(t, dir+"ovnkube-client-others.txt", "kept")
-		for day := range 9 {
-			r.write(t, dir+fmt.Sprintf("ovnkube-client-2026-01-0%d-10-00-00.pem", 9-day), "certificate")
-		}
-		pass(2 * time.Hour)
-		entries, err := r.Host().Files.List(contract.DirCNIConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var names []string
-		for _, e := range entries {
-			if e.Name[0] == 'o' {
-				names = append(names, e.Name)
-			}
-		}
-		slices.Sort(names)
-		if want := []string{"ovnkube-client-2026-01-08-10-00-00.pem", "ovnkube-client-2026-01-09-10-00-00.pem",
-			"ovnkube-client-current.pem", "ovnkube-client-others.txt"}; !slices.Equal(names, want) {
-			t.Errorf("the certificates are %v", names)
-		}
-	})
-}
 
 // Withdrawn data, such as a pull secret, must be removed from the host as soon as the host can't roll back to it.
 func TestConfidentialPartsGoWithTheRevisionThatTakesTheirPlace(t *testing.T) {

@@ -104,7 +104,7 @@ func (launcher) Processes(ctx context.Context, path string) ([]Process, error) {
 			return
 		}
 		if exe := imagePath(entry.ProcessID); atOrBelow(path, exe) {
-			found = append(found, Process{PID: entry.ProcessID, Parent: entry.ParentProcessID, Exe: exe})
+			found = append(found, Process{PID: entry.ProcessID, Exe: exe})
 		}
 	})
 	return found, err

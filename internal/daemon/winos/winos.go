@@ -338,8 +338,6 @@ type Programs interface {
 // Process is a running process.
 type Process struct {
 	PID uint32
-	// Parent is the id of the parent process. If the parent has ended, another process may have this id now.
-	Parent uint32
 	// Exe is the absolute path that the program had when it started, even if the file has been moved aside since:
 	// see AsidePath.
 	Exe string
