@@ -161,8 +161,8 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 }
 
 // isGone reports that a member is being removed without a slot and that its node is no longer expected back: it is
-// down, or its removal has begun and could not finish. The user who removes a host no longer counts on it,
-// regardless of how long the removal takes.
+// down, or its removal has begun and could not finish. A user who removes a host no longer expects it to
+// serve, regardless of how long the removal takes.
 func (m Member) isGone() bool { return m.Leaving && !m.Disrupted && (!m.Ready || m.Removing) }
 
 func (m Member) hasSlot() bool { return m.Disrupted && !m.WithoutSlot }

@@ -333,5 +333,5 @@ func parents(path string) (all []string) {
 	return all
 }
 
-// Parent returns the directory of path; of a name alone, an empty string.
+// Parent returns the directory of path. If path is only a name, it returns an empty string.
 func Parent(path string) string { return path[:max(0, strings.LastIndexByte(path, '\\'))] }

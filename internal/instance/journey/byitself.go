@@ -48,7 +48,7 @@ func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return Done()
 }
 
-// invite publishes the command for a host, unless it is published and the Secret for its calls is there.
+// invite publishes the command for a host. If the command is published and the Secret for calls exists, it only waits.
 func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance, isOpen bool) Outcome {
 	switch id := policy.HostID(instance); {
 	case id == "":
