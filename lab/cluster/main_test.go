@@ -17,7 +17,7 @@ import (
 // helperVariable makes the test binary run as a lab that waits until it is killed.
 const helperVariable = "WMCO_LAB_TEST_HELPER"
 
-// helperReport is the output of such a lab when its cluster is running.
+// helperReport is the output of the test binary that runs as a lab, when its cluster is running.
 type helperReport struct {
 	DataDir string
 	PIDs    []int

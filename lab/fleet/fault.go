@@ -67,8 +67,7 @@ func FaultNames() []string {
 	return names
 }
 
-// OfMachines reports whether only a simulated machine can have this fault. Any host with an SSH server can have the
-// other faults, because they are in this server.
+// OfMachines reports whether only a simulated machine can have this fault. The SSH server implements the other faults, so any host with an SSH server can have them.
 func (f Fault) OfMachines() bool {
 	switch f {
 	case FaultBuild, FaultDisk, FaultClock, FaultPort, FaultHostname:

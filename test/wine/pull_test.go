@@ -172,9 +172,9 @@ func (s *stage) pullsPastALie(t *testing.T, h *fleet.Host, r registries, reposit
 }
 
 // dropped waits until containerd has no unfinished download of a blob. Wrong but complete content stays until
-// containerd's next garbage collection, and an earlier pull would use it again without a request. The time between two
-// collections is 49 times the duration of one, which is minutes on a busy machine. Therefore, dropped deletes a lease,
-// which starts a collection at once.
+// containerd's next garbage collection, and an earlier pull would use it again without a request. Between two
+// collections, containerd pauses for 49 times the duration of a collection. On a busy machine, this takes minutes.
+// Therefore, dropped deletes a lease, which starts a collection at once.
 func (s *stage) dropped(t *testing.T, h *fleet.Host, blob []byte) {
 	t.Helper()
 	s.await(t, "containerd on "+h.Name+" to drop what it could not use", func(context.Context) (bool, string, error) {

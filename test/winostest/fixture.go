@@ -25,10 +25,10 @@ type Fixture struct {
 	// nil.
 	Listen func(t *testing.T) (port int)
 	// CreateNetwork creates an HNS network as other programs do, and returns HNS' error. The network has a name, a
-	// subnet and, for an overlay in flannel's form, a VNI. If the machine can't, it is nil.
+	// subnet and, for an overlay in flannel's form, a VNI. It is nil if the machine can't do this.
 	CreateNetwork func(t *testing.T, network winos.HNSNetwork) error
 	// AppendAs opens a file for appending as other programs do, until the test ends. The returned function writes a
-	// line. If the machine can't, it is nil.
+	// line. It is nil if the machine can't do this.
 	AppendAs func(t *testing.T, path string) (write func(line string))
 	// MakeJunction creates a junction to a directory.
 	MakeJunction func(t *testing.T, path, to string)

@@ -154,7 +154,7 @@ func keys(t *testing.T, password string) (signature.Signer, signature.Verifier) 
 }
 
 // registry starts a real registry, and returns its host and an option to reach it. requests is the number of requests
-// until the registry breaks a connection. If it is negative, the registry never breaks one.
+// after which the registry breaks a connection. With a negative number, it never breaks a connection.
 func registry(t *testing.T, requests *atomic.Int64) (string, remote.Option) {
 	t.Helper()
 	host, transport := serve(t, requests)
