@@ -387,8 +387,8 @@ func (b *builder) sayf(format string, args ...any) {
 	fmt.Fprintf(b.progress, "lab: %s\n", strings.TrimRight(fmt.Sprintf(format, args...), "\n"))
 }
 
-// every calls say at each interval until the returned function is called. The returned function returns after the last
-// call of say.
+// every calls the function say once per interval, until the returned stop function is called. stop returns after the
+// last call of say.
 func every(interval time.Duration, say func()) (stop func()) {
 	ticker := time.NewTicker(interval)
 	quit, ended := make(chan struct{}), make(chan struct{})
