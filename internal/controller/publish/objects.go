@@ -51,17 +51,17 @@ func (p *publisher) keepTrustedCA(ctx context.Context, isWanted bool) error {
 
 // keepRevision maintains the objects of a revision in this order: Secret, ConfigMap, Role. So when a Node names the
 // revision, its daemon finds the objects and may read them.
-func (p *publisher) keepRevision(ctx context.Context, revision contract.Latest) error {
-	name, immutable := contract.ServicesConfigMapPrefix+revision.Revision, true
+func (p *publisher) keepRevision(ctx context.Context, content contract.Latest) error {
+	name, immutable := contract.ServicesConfigMapPrefix+content.Revision, true
 	if err := ensure(ctx, p, name, anew, func(s *corev1.Secret) {
-		fillSecret(s, map[string][]byte{contract.ConfidentialField: revision.Confidential})
+		fillSecret(s, map[string][]byte{contract.ConfidentialField: content.Confidential})
 		s.Immutable = &immutable
 	}); err != nil {
 		return err
 	}
 	if err := ensure(ctx, p, name, anew, func(c *corev1.ConfigMap) {
 		markOurs(&c.ObjectMeta)
-		c.Immutable, c.Data, c.BinaryData = &immutable, revision.Manifest, nil
+		c.Immutable, c.Data, c.BinaryData = &immutable, content.Manifest, nil
 	}); err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ func (p *publisher) keepRole(ctx context.Context, current string) error {
 
 // keepLatest maintains the Secret that daemons watch to receive the current revision. It is optional: if the Secret
 // lacks data, daemons read the data themselves.
-func (p *publisher) keepLatest(ctx context.Context, revision contract.Latest) error {
-	data, err := revision.Data()
+func (p *publisher) keepLatest(ctx context.Context, content contract.Latest) error {
+	data, err := content.Data()
 	if err != nil {
 		return err
 	}

@@ -40,11 +40,11 @@ func (l *latest) of(revision string) contract.Latest {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &secret); err != nil {
 		return contract.Latest{}
 	}
-	has, err := contract.ParseLatest(secret.Data)
-	if err != nil || has.Revision != revision {
+	content, err := contract.ParseLatest(secret.Data)
+	if err != nil || content.Revision != revision {
 		return contract.Latest{}
 	}
-	return has
+	return content
 }
 
 // awaits reports whether the watch may still deliver a revision, so that the daemon need not read it. The Secret is
