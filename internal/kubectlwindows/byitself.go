@@ -86,8 +86,9 @@ func (e *editor) inviteAgain(ctx context.Context, instance *v1alpha1.WindowsInst
 	}
 	err := e.merge(ctx, instance, map[string]any{"spec": map[string]any{"byItself": map[string]any{
 		"tokenLifetime": lifetime.String()}}}, "host "+instance.Name)
-	if err == nil {
-		err = client.IgnoreNotFound(e.Delete(ctx, command))
+	if err == nil { // unless a host has used it by now
+		err = client.IgnoreNotFound(e.Delete(ctx, command,
+			client.Preconditions{ResourceVersion: &command.ResourceVersion}))
 	}
 	if err != nil {
 		return fmt.Errorf("replacing the command of %s: %w", instance.Name, err)

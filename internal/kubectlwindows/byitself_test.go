@@ -3,6 +3,7 @@ package kubectlwindows
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
@@ -82,5 +84,24 @@ func TestA85_ACommandThatWasUsedIsNotReplaced(t *testing.T) {
 		if err = c.Get(t.Context(), client.ObjectKeyFromObject(command), command); err != nil {
 			t.Errorf("%s: the command was deleted: %v", name, err)
 		}
+	}
+}
+
+func TestA85_ACommandThatIsUsedMeanwhileIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	instance, command := waiting()
+	c := fake.NewClientBuilder().WithScheme(scheme.New(t)).WithObjects(instance, command).
+		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
+			options ...client.DeleteOption) error {
+			used := command.DeepCopy()
+			used.ResourceVersion, used.Data[contract.JoinKeyField] = "", []byte("digest") // the operator
+			return errors.Join(c.Update(ctx, used), c.Delete(ctx, o, options...))
+		}}).Build()
+	e := &editor{reader: &reader{Client: c, operator: "ns"}, change: change{dryRun: dryRunNone}}
+	if err := e.addByItself(t.Context(), "win-8", time.Hour); !apierrors.IsConflict(err) {
+		t.Errorf("got %v", err)
+	}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(command), command); err != nil {
+		t.Errorf("the command is gone: %v", err)
 	}
 }

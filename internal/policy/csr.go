@@ -188,7 +188,7 @@ func DecideCSR(in CSRInput) CSRDecision {
 	}
 	var owners []CSRInstance
 	for _, instance := range in.Instances {
-		if claim.isOf(instance) {
+		if claim.IsOf(instance) {
 			owners = append(owners, instance)
 		}
 	}
@@ -198,7 +198,7 @@ func DecideCSR(in CSRInput) CSRDecision {
 	}
 	if len(owners) > 1 {
 		return CSRDecision{Verdict: CSRWait, Reason: CSRNameAmbiguous, Instance: &owners[0], Message: fmt.Sprintf(
-			"instances %s and %s both have the node name %s", owners[0].Name, owners[1].Name, shown(claim.NodeName))}
+			"instances %s and %s are both %s", owners[0].Name, owners[1].Name, claim.subject())}
 	}
 	facts := csrFacts{CSRInput: in, claim: claim, instance: owners[0]}
 	rules := rulesFor(claim.Kind)

@@ -70,9 +70,9 @@ func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
 	return CSRClaim{}, false
 }
 
-// isOf reports whether a claim is about an instance. The host of a Machine names itself by its key, and its Machine by
+// IsOf reports whether a claim is about an instance. The host of a Machine names itself by its key, and its Machine by
 // an address.
-func (c CSRClaim) isOf(i CSRInstance) bool {
+func (c CSRClaim) IsOf(i CSRInstance) bool {
 	if c.Kind != CSRHost {
 		return c.NodeName == i.NodeName
 	}

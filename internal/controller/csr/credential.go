@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -67,9 +68,9 @@ func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
 	}
 	if claim.Kind == policy.CSRHost {
 		secret := contract.JoinSecretPrefix + claim.HostID
-		if len(in.Instances) == 1 && in.Instances[0].Machine != nil {
+		if i := slices.IndexFunc(in.Instances, claim.IsOf); i >= 0 && in.Instances[i].Machine != nil {
 			secret = contract.MachinesJoinSecret
-			if in.Machine, err = r.options.Machine(ctx, in.Instances[0].Machine); err != nil {
+			if in.Machine, err = r.options.Machine(ctx, in.Instances[i].Machine); err != nil {
 				return err
 			}
 		}

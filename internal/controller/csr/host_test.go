@@ -63,21 +63,9 @@ func TestA85_TheKeyOfACommandIsRememberedAsLongAsItsToken(t *testing.T) {
 // exists.
 func TestA88_TheFirstKeyOfAMachineWins(t *testing.T) {
 	t.Parallel()
-	const address = "10.0.0.7"
-	host := instance("win-a", "", address, v1alpha1.PhaseConnecting)
-	host.UID, host.Spec.ByItself = hostUID, &v1alpha1.ByItself{}
-	host.Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-a", UID: "machine"}
-	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.MachinesJoinSecret},
-		Data: map[string][]byte{contract.JoinCredentialField: []byte("JTI=old " + tokenID)}}
-	first, firstID := machineFirst(t, "first", address)
-	second, _ := machineFirst(t, "second", address)
-	w := newWorld(t, host, token, first, second)
-	w.options.Machine = func(_ context.Context, source *v1alpha1.Source) (*policy.CSRMachine, error) {
-		if source.UID != "machine" {
-			return nil, nil
-		}
-		return &policy.CSRMachine{CreatedAt: first.CreationTimestamp.Time}, nil
-	}
+	first, firstID := machineFirst(t, "first", machineAddress)
+	second, _ := machineFirst(t, "second", machineAddress)
+	w, host := newMachineWorld(t, first, second)
 	if got, _ := w.decide(t, first.Name); got != "Approved HostApproved" {
 		t.Fatalf("the first request: %s", got)
 	}
@@ -94,6 +82,38 @@ func TestA88_TheFirstKeyOfAMachineWins(t *testing.T) {
 	if err := w.bindKey(t.Context(), claim, &was); err == nil {
 		t.Error("another key was recorded")
 	}
+}
+
+// A host of the user claims the Machine's address, or had it before.
+func TestA88_AnotherHostDoesNotKeepAMachineFromJoining(t *testing.T) {
+	t.Parallel()
+	other := instance("other", "other", "other.example", v1alpha1.PhaseReady)
+	other.Status.Host = &v1alpha1.HostInfo{NodeIP: machineAddress}
+	first, _ := machineFirst(t, "first", machineAddress)
+	w, _ := newMachineWorld(t, first, other)
+	if got, _ := w.decide(t, first.Name); got != "Approved HostApproved" {
+		t.Errorf("the first request: %s", got)
+	}
+}
+
+const machineAddress = "10.0.0.7"
+
+// newMachineWorld has the instance of a new Machine, whose host has requested no certificate yet, and other objects.
+func newMachineWorld(t *testing.T, objects ...client.Object) (world, *v1alpha1.WindowsInstance) {
+	t.Helper()
+	host := instance("win-a", "", machineAddress, v1alpha1.PhaseConnecting)
+	host.UID, host.Spec.ByItself = hostUID, &v1alpha1.ByItself{}
+	host.Spec.Source = &v1alpha1.Source{Kind: v1alpha1.SourceMachine, Name: "win-a", UID: "machine"}
+	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.MachinesJoinSecret},
+		Data: map[string][]byte{contract.JoinCredentialField: []byte("JTI=old " + tokenID)}}
+	w := newWorld(t, append(objects, host, token)...)
+	w.options.Machine = func(_ context.Context, source *v1alpha1.Source) (*policy.CSRMachine, error) {
+		if source.UID != "machine" {
+			return nil, nil
+		}
+		return &policy.CSRMachine{}, nil
+	}
+	return w, host
 }
 
 // machineFirst returns the first request of a Machine's host, and the host's ID.

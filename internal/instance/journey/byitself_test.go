@@ -8,11 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/host/callhost"
+	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
 // reached dials a host that joins by itself. It has reported this boot, or has no Secret if boot is empty.
@@ -31,7 +33,8 @@ func reached(t *testing.T, instance *v1alpha1.WindowsInstance, session *Session,
 	}
 	c := builder.Build()
 	access := &Access{&Options{Client: c, Namespace: "ns", Calls: callhost.Calls{Client: c, Namespace: "ns"},
-		Slots: NewSlots(1, func(types.UID) {}), Now: func() time.Time { return now }}}
+		Invitations: credential.Invitations{Client: kubefake.NewClientset(), Namespace: "ns"},
+		Slots:       NewSlots(1, func(types.UID) {}), Now: func() time.Time { return now }}}
 	return access.Dial(t.Context(), instance, session)
 }
 
@@ -42,6 +45,16 @@ func TestA86_ARemovalWithoutAHostSaysSo(t *testing.T) {
 	instance := &v1alpha1.WindowsInstance{}
 	instance.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	if outcome := reached(t, instance, &Session{}, "", time.Now()); !outcome.IsFailed() ||
+		outcome.Problem.Reason != contract.ReasonHostSilent {
+		t.Errorf("%+v", outcome)
+	}
+}
+
+// The certificate of a host that has joined is still valid, so a second host must not get a command.
+func TestA85_ADeletedSecretOfCallsCausesNoSecondCommand(t *testing.T) {
+	t.Parallel()
+	instance := &v1alpha1.WindowsInstance{Status: v1alpha1.WindowsInstanceStatus{HostKey: contract.HostKeyType + "uid"}}
+	if outcome := reached(t, instance, &Session{}, "", time.Now()); !outcome.IsWaiting() ||
 		outcome.Problem.Reason != contract.ReasonHostSilent {
 		t.Errorf("%+v", outcome)
 	}
