@@ -51,7 +51,7 @@ func saysWhatIsMissing(ctx context.Context, r *run) error {
 	}
 	switch {
 	case c.Status == metav1.ConditionTrue:
-		return cannot("the private key already exists, so the operator is available")
+		return cannot("the operator is available: the private key already exists, or no host needs it")
 	case c.Reason != string(contract.ReasonPrivateKeyMissing):
 		return fmt.Errorf("the operator is not available: %s: %s", c.Reason, c.Message)
 	case !strings.Contains(c.Message, contract.PrivateKeySecret):

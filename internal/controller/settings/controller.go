@@ -217,12 +217,23 @@ func missingOn(cluster blueprint.Facts, all []payload.Missing) []payload.Missing
 
 func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 	var facts Facts
+	instances := &v1alpha1.WindowsInstanceList{}
+	if err := r.client.List(ctx, instances, client.InNamespace(r.Namespace),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return facts, fmt.Errorf("listing instances: %w", err)
+	}
+	facts.Instances = slices.DeleteFunc(instances.Items, func(i v1alpha1.WindowsInstance) bool {
+		return i.Spec.PreflightOnly // its host doesn't belong to the fleet
+	})
 	if _, err := r.Keys.PrivateKey(ctx); err != nil {
 		problem, ok := contract.AsProblem(err)
 		if !ok {
 			return facts, err
 		}
-		facts.Lacks = append(facts.Lacks, problem)
+		if problem.Reason != contract.ReasonPrivateKeyMissing || slices.ContainsFunc(facts.Instances,
+			func(i v1alpha1.WindowsInstance) bool { return i.Spec.ByItself == nil }) {
+			facts.Lacks = append(facts.Lacks, problem)
+		}
 	}
 	facts.Lacks = append(facts.Lacks, r.Desired.Problems()...)
 	facts.Troubles = r.Troubles.Problems()
@@ -236,14 +247,6 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		facts.Known, facts.Refused, facts.Kubelet = true, desired.Rejected, desired.KubeletFragment
 		facts.Rendered = generation
 	}
-	instances := &v1alpha1.WindowsInstanceList{}
-	if err := r.client.List(ctx, instances, client.InNamespace(r.Namespace),
-		client.UnsafeDisableDeepCopy); err != nil {
-		return facts, fmt.Errorf("listing instances: %w", err)
-	}
-	facts.Instances = slices.DeleteFunc(instances.Items, func(i v1alpha1.WindowsInstance) bool {
-		return i.Spec.PreflightOnly // its host doesn't belong to the fleet
-	})
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: contract.InstancesConfigMap}, list)
 	if client.IgnoreNotFound(err) != nil {

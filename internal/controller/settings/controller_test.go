@@ -159,6 +159,32 @@ func TestEverythingThatIsMissingIsSaid(t *testing.T) {
 	}
 }
 
+// A host that joins by itself needs no key. A key that can't be used is reported in any case.
+func TestA88_AKeyIsMissingOnlyForAHostOverSSH(t *testing.T) {
+	t.Parallel()
+	itself := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
+		Spec: v1alpha1.WindowsInstanceSpec{ByItself: &v1alpha1.ByItself{}}}
+	overSSH := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}
+	for name, test := range map[string]struct {
+		reason    contract.Reason
+		instances []client.Object
+		want      bool
+	}{
+		"no host":                            {contract.ReasonPrivateKeyMissing, nil, false},
+		"a host that joins by itself":        {contract.ReasonPrivateKeyMissing, []client.Object{itself}, false},
+		"a host over SSH, too":               {contract.ReasonPrivateKeyMissing, []client.Object{itself, overSSH}, true},
+		"an invalid key, and no host for it": {contract.ReasonPrivateKeyInvalid, []client.Object{itself}, true},
+	} {
+		r := newRig(t, test.instances...)
+		r.key = contract.NewProblem(test.reason, "no key")
+		r.reconcile(t)
+		c := meta.FindStatusCondition(r.reconcile(t).Status.Conditions, v1alpha1.ConditionAvailable)
+		if c == nil || (c.Reason == string(test.reason)) != test.want {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
 // In the quick start without OpenShift, the operator is built without the programs that only other platforms and
 // networks need. These must not be reported as missing.
 func TestA60_ProgramsOfOtherPlatformsAndNetworksAreNotMissing(t *testing.T) {
