@@ -302,7 +302,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 			Namespace: o.namespace, Platform: desired.Platform, Changed: desired.Changed(), View: machines,
 			Rollout:  slots,
 			Problems: problems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
-			ByItself: userData.ByItself, Now: time.Now,
+			ByItself: contact.ByItself, Now: time.Now,
 			Keys: keys, LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
 				Parse: parse},
 		}),

@@ -85,7 +85,7 @@ func (r *Reconciler) project(ctx context.Context, v view) (again time.Duration, 
 	if v.platform, err = r.options.Platform(ctx); err != nil {
 		logf.FromContext(ctx).V(1).Info("machines wait for the cluster's platform", "why", err.Error())
 	}
-	v.resolves, v.byItself = r.resolve(ctx, v.machines), r.options.ByItself
+	v.resolves = r.resolve(ctx, v.machines)
 	p := decide(v)
 	again, err = r.carryOut(ctx, &p)
 	if v.platform != "" { // without the platform, no Machine was read, and the conditions stay
@@ -123,9 +123,6 @@ func (r *Reconciler) carryOut(ctx context.Context, p *plan) (again time.Duration
 	for _, instance := range p.leave {
 		done(r.leave(ctx, instance))
 	}
-	if p.early {
-		again = policy.Soonest(again, staleRetry)
-	}
 	for _, f := range p.findings {
 		switch f.problem.Reason {
 		case contract.ReasonMachineAddressUnusable, contract.ReasonInstanceRefused:
@@ -137,11 +134,18 @@ func (r *Reconciler) carryOut(ctx context.Context, p *plan) (again time.Duration
 
 // create creates the instance of a Machine: see problem.OfCreate.
 func (r *Reconciler) create(ctx context.Context, c newcomer) (*contract.Problem, error) {
+	byItself, err := r.options.ByItself(ctx, c.machine.CreatedAt)
+	if err != nil {
+		return nil, err
+	}
+	if byItself {
+		c.spec.ByItself = &v1alpha1.ByItself{}
+	}
 	instance := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: c.machine.Name,
 			Finalizers: []string{contract.InstanceFinalizer}}, Spec: c.spec,
 	}
-	if err := r.client.Create(ctx, instance); err != nil {
+	if err = r.client.Create(ctx, instance); err != nil {
 		return problem.OfCreate(c.machine.Name, err)
 	}
 	logf.FromContext(ctx).Info("machine found, instance made", "instance", c.machine.Name, "address", c.spec.Address)

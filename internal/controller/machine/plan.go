@@ -30,8 +30,6 @@ type plan struct {
 	// waits is why each Machine has no instance yet. findings are reasons that an administrator may have to solve.
 	waits    map[string]string
 	findings []finding
-	// early is set if a Machine waits until the user data is known, which sends no event.
-	early bool
 }
 
 // newcomer is a Machine that needs an instance.
@@ -50,8 +48,6 @@ type view struct {
 	// platform is empty while it is unknown.
 	platform contract.Platform
 	resolves map[string]bool
-	// byItself: see Options.
-	byItself func(createdAt time.Time) (byItself, isKnown bool)
 }
 
 type decision struct {
@@ -220,24 +216,10 @@ func (d *decision) assign(m inventory.Machine, entry inventory.Entry, wanted *v1
 		d.reject(m, contract.ReasonAddressDuplicate, leavingTime,
 			"Machine %s has the address %s, which instance %s has already", entry.Name, entry.Address, holder)
 	case wanted == nil:
-		spec := projected(v1alpha1.WindowsInstanceSpec{}, entry)
-		if byItself, isKnown := d.way(m); !isKnown {
-			d.waits[m.Name], d.early = "the user data is not known yet", true
-			return
-		} else if byItself {
-			spec.ByItself = &v1alpha1.ByItself{}
-		}
-		d.create = append(d.create, newcomer{m, spec})
+		d.create = append(d.create, newcomer{m, projected(v1alpha1.WindowsInstanceSpec{}, entry)})
 	default:
 		wanted.Spec = projected(wanted.Spec, entry)
 	}
-}
-
-func (d *decision) way(m inventory.Machine) (byItself, isKnown bool) {
-	if d.byItself == nil {
-		return false, true
-	}
-	return d.byItself(m.CreatedAt)
 }
 
 func ofMachine(instance *v1alpha1.WindowsInstance) bool {

@@ -36,9 +36,8 @@ type Options struct {
 	Keys, LiveKeys credential.Keys
 	// UserData reports whether the user data of new Machines contains the key with a hash. nil means yes.
 	UserData func(keyHash string) bool
-	// ByItself reports whether the host of a Machine that was created at a time joins by itself. isKnown is false while
-	// the user data is unknown. nil means no.
-	ByItself func(createdAt time.Time) (byItself, isKnown bool)
+	// ByItself reports whether the host of a Machine that was created at a time joins by itself.
+	ByItself func(ctx context.Context, createdAt time.Time) (bool, error)
 	// RefusalTimeout is how long a host that never accepted a key may refuse it.
 	RefusalTimeout time.Duration
 	// Now is the clock.

@@ -135,11 +135,14 @@ func (q *queue) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	return ctrl.Result{RequeueAfter: again}, err
 }
 
+// overSSH is for Options.ByItself.
+func overSSH(context.Context, time.Time) (bool, error) { return false, nil }
+
 // restart simulates a new operator process.
 func (q *queue) restart() {
 	q.Reconciler = &Reconciler{client: q.api, machines: q.api, live: &q.kinds, events: q,
 		hasAddress: func(context.Context, string) bool { return false },
-		options: Options{Namespace: namespace, Problems: problem.NewState(), View: NewView(&q.kinds),
+		options: Options{Namespace: namespace, Problems: problem.NewState(), View: NewView(&q.kinds), ByItself: overSSH,
 			Now: func() time.Time { return q.clock },
 			Platform: func(context.Context) (contract.Platform, error) {
 				if q.unknown != nil {

@@ -99,25 +99,29 @@ func TestA88_WithoutAKeyTheUserDataIsACommand(t *testing.T) {
 	joins := func(what string, createdAt time.Time, want bool) {
 		t.Helper()
 		s.until(what, func() bool {
-			byItself, isKnown := s.state.ByItself(createdAt)
-			return isKnown && byItself == want
+			byItself, err := s.first.ByItself(t.Context(), createdAt)
+			return err == nil && byItself == want
 		})
 	}
 	begin := s.clock()
-	s.start()
-	if _, isKnown := s.state.ByItself(begin); isKnown {
-		t.Error("the state reports how Machines join, although the command is unknown")
-	}
+	stop := s.start()
+	joins("Machines to be reached over SSH, while the command is unknown", begin, false)
 	s.set(func() { s.join = "& { join }\n" })
 	s.eventually(machineAPI, script, "the command", commands)
 	joins("Machines to join by themselves", begin, true)
 
+	stop()
 	s.set(func() { s.now = begin.Add(time.Hour) })
 	line := newLine(t)
 	s.key(line)
+	stop = s.start()
 	s.eventually(machineAPI, script, "the key", authorizes(line))
 	joins("new Machines to be reached over SSH", begin.Add(time.Hour+time.Second), false)
 	joins("earlier Machines to join by themselves", begin.Add(time.Hour-time.Second), true)
+	stop()
+	s.start()
+	joins("them still to join by themselves, when the operator was restarted", begin.Add(time.Hour-time.Second), true)
+	s.holds(line, true)
 
 	s.remove(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.PrivateKeySecret}})
 	last, err := s.read(machineAPI, script)

@@ -27,22 +27,6 @@ func namespaces() []string {
 type State struct {
 	// held is the hash of the public key that Machines are created with, empty while it is unknown.
 	held atomic.Value
-	// way is how the hosts of new Machines join, or nil while it is unknown.
-	way atomic.Pointer[way]
-}
-
-// way is how the hosts of Machines join that were created at or after since. Earlier Machines have the other user data,
-// and join the other way.
-type way struct {
-	byItself bool
-	since    time.Time
-}
-
-// ByItself reports whether the host of a Machine joins by itself. isKnown is false until the operator has looked for
-// the private key.
-func (s *State) ByItself(createdAt time.Time) (byItself, isKnown bool) {
-	w := s.way.Load()
-	return w != nil && w.byItself != createdAt.Before(w.since), w != nil
 }
 
 // Holds reports whether Machines of the Machine API that are created now authorise the key with this hash.
@@ -68,11 +52,6 @@ var _ reconcile.Reconciler = (*reconciler)(nil)
 func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	want, problems, err := r.wanted(ctx)
 	if problem, ok := contract.AsProblem(err); ok {
-		isOfKey := problem.Reason == contract.ReasonPrivateKeyInvalid ||
-			problem.Reason == contract.ReasonPrivateKeyMissing
-		if isOfKey && r.state.way.Load() == nil {
-			r.enters(false)
-		}
 		logf.FromContext(ctx).V(1).Info("user data waits", "reason", problem.Reason, "detail", problem.Detail)
 		return ctrl.Result{RequeueAfter: r.recheck}, nil
 	}
@@ -93,7 +72,6 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 				held = want.publicKeyHash
 			}
 			r.state.held.Store(held)
-			r.enters(holds && want.publicKeyHash == "")
 		}
 	}
 	settings := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion().String(), Kind: "WindowsMachineConfig",
@@ -158,17 +136,6 @@ func (r *reconciler) isKeyMissing(err error) bool {
 	if r.keyless.IsZero() {
 		r.keyless = r.Now()
 	}
-	w := r.state.way.Load()
-	return w == nil || w.byItself || r.Now().Sub(r.keyless) >= keyGrace
-}
-
-// enters records how the hosts of new Machines join.
-func (r *reconciler) enters(byItself bool) {
-	switch before := r.state.way.Load(); {
-	case before == nil:
-		r.state.way.Store(&way{byItself: byItself})
-	case before.byItself != byItself:
-		// The API server writes the times of Machines in whole seconds.
-		r.state.way.Store(&way{byItself: byItself, since: r.Now().Truncate(time.Second)})
-	}
+	held := r.state.held.Load()
+	return held == nil || held == "" || r.Now().Sub(r.keyless) >= keyGrace
 }

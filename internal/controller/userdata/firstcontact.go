@@ -55,11 +55,9 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	if key == "" || err != nil {
 		return "", err
 	}
-	userData := &corev1.Secret{}
-	err = f.Live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: contract.UserDataSecret},
-		userData)
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
-		return "", fmt.Errorf("reading secret %s of %s: %w", contract.UserDataSecret, contract.MachineAPINamespace, err)
+	userData, err := f.userData(ctx)
+	if err != nil {
+		return "", err
 	}
 	since, published := hostKeySince(userData, key)
 	if !published {
@@ -70,6 +68,27 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 		return "", err
 	}
 	return key, nil
+}
+
+// userData reads the user data of Machines. It is empty if there is none, or if it may not be read.
+func (f FirstContact) userData(ctx context.Context) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	err := f.Live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: contract.UserDataSecret}, secret)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("reading secret %s of %s: %w", contract.UserDataSecret, contract.MachineAPINamespace, err)
+	}
+	return secret, nil
+}
+
+// ByItself reports whether the host of a Machine joins by itself, by the user data of when the Machine was created.
+func (f FirstContact) ByItself(ctx context.Context, createdAt time.Time) (bool, error) {
+	userData, err := f.userData(ctx)
+	if err != nil {
+		return false, err
+	}
+	hash, isOurs := userData.Annotations[contract.PublicKeyHashAnnotation]
+	since, _ := time.Parse(time.RFC3339, userData.Annotations[contract.WaySinceAnnotation])
+	return isOurs && (hash == "") != createdAt.Before(since), nil
 }
 
 // PresentHostKey returns the host key in the present user data. Hosts that a user lists may be made from it as well. It
