@@ -278,12 +278,9 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		Now: time.Now, Namespace: o.namespace, Origins: machines, DaemonTimeout: o.daemonTimeout,
 		FirstContact: contact, Misplaced: workloads.Misplaced, IsTokenUsed: usedTokens.Has,
 	}
-	userData, err := userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Platform: desired.Platform,
-		PublicKey: publicKey(keys), Join: journeys.MachinesCommand, Problems: problems, Now: time.Now})
-	if err != nil {
-		return err
-	}
 	return errors.Join(
+		userdata.Setup(mgr, userdata.Options{Namespace: o.namespace, Platform: desired.Platform,
+			PublicKey: publicKey(keys), Join: journeys.MachinesCommand, Problems: problems, Now: time.Now}),
 		csr.Setup(mgr, csr.Options{Namespace: o.namespace, OperatorUser: csr.OperatorUser(o.namespace),
 			BootstrapUser:  contract.BootstrapUser(o.namespace),
 			ServiceNetwork: desired.ServiceNetwork, Reserved: desired.Reserved, UsedTokens: usedTokens,
@@ -301,7 +298,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		machine.Setup(mgr, machine.Options{
 			Namespace: o.namespace, Platform: desired.Platform, Changed: desired.Changed(), View: machines,
 			Rollout:  slots,
-			Problems: problems, RefusalTimeout: o.machineRefusal, UserData: userData.Holds,
+			Problems: problems, RefusalTimeout: o.machineRefusal, UserData: contact.Authorizes,
 			ByItself: contact.ByItself, Now: time.Now,
 			Keys: keys, LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: o.namespace, Live: true,
 				Parse: parse},

@@ -108,7 +108,7 @@ func (s *stage) start() {
 	options := Options{
 		Namespace: namespace, Changed: s.changed, RefusalTimeout: DefaultRefusalTimeout, Now: time.Now,
 		Platform: func(context.Context) (contract.Platform, error) { return "azure", nil }, View: s.view, Rollout: gate,
-		Problems: problem.NewState(), ByItself: overSSH,
+		Problems: problem.NewState(), ByItself: overSSH, UserData: published,
 		Keys:     credential.SecretKey{Reader: mgr.GetClient(), Namespace: namespace, Parse: parse},
 		LiveKeys: credential.SecretKey{Reader: mgr.GetAPIReader(), Namespace: namespace, Live: true, Parse: parse},
 	}

@@ -27,6 +27,8 @@ type attempts struct {
 	hash   string
 	all    []dueMachine
 	stored *corev1.ConfigMap
+	// isPublished is set if the user data of new Machines contains the present key.
+	isPublished bool
 }
 
 // attempt is the entry of a set.
@@ -46,7 +48,8 @@ func (r *Reconciler) readAttempts(ctx context.Context, hash string, all []dueMac
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", contract.ReplacementsConfigMap, err)
 	}
-	return &attempts{hash: hash, all: all, stored: stored}, nil
+	isPublished, err := r.options.UserData(ctx, hash)
+	return &attempts{hash: hash, all: all, stored: stored, isPublished: isPublished}, err
 }
 
 // of returns the entry of a set. It is empty if the entry is for another key, or if a Machine that is newer than

@@ -158,7 +158,7 @@ func (r *Reconciler) candidate(due dueMachine, attempts *attempts) policy.Replac
 		Node:    cmp.Or(due.instance.Status.NodeName, m.NodeRef),
 		Ignored: m.Ignored, ManagedBy: m.ManagedBy, Paused: due.instance.Spec.Paused,
 		Stale:   policy.IsRefusalStale(due.instance, r.options.Now()),
-		Unready: r.options.UserData != nil && !r.options.UserData(attempts.hash)}
+		Unready: !attempts.isPublished}
 	if m.Owner != nil && m.Owner.Kind == ownerKind {
 		c.Set, c.Ineffective = m.Owner.UID, attempts.isIneffective(m.Owner.UID)
 	}

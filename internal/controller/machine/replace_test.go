@@ -124,9 +124,12 @@ func (y *yard) restart() {
 	}
 	y.Reconciler = &Reconciler{client: y.api, machines: reader, live: y.api, events: y,
 		options: Options{Namespace: namespace, Keys: y.cached, LiveKeys: y.live, RefusalTimeout: DefaultRefusalTimeout,
-			Now: y.now, View: view, Rollout: places},
+			UserData: published, Now: y.now, View: view, Rollout: places},
 	}
 }
+
+// published is for Options.UserData.
+func published(context.Context, string) (bool, error) { return true, nil }
 
 // Reconcile only replaces Machines.
 func (y *yard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
@@ -460,7 +463,7 @@ func TestWhatKeepsAMachineFromBeingReplacedIsSaidOnce(t *testing.T) {
 					Raw: []byte(`{"kind":"X","userDataSecret":{"name":"my-own"}}`)}
 			})
 		}, "W827"},
-		"its successors would be the same": {func(y *yard) { y.options.UserData = func(string) bool { return false } },
+		"its successors would be the same": {func(y *yard) { y.options.UserData = func(context.Context, string) (bool, error) { return false, nil } },
 			"W827"},
 	} {
 		t.Run(name, func(t *testing.T) {

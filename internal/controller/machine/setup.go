@@ -34,8 +34,8 @@ type Options struct {
 	Problems *problem.State
 	// Keys reads the private key through the cache, LiveKeys from the API server.
 	Keys, LiveKeys credential.Keys
-	// UserData reports whether the user data of new Machines contains the key with a hash. nil means yes.
-	UserData func(keyHash string) bool
+	// UserData reports whether the user data of new Machines contains the key with a hash.
+	UserData func(ctx context.Context, keyHash string) (bool, error)
 	// ByItself reports whether the host of a Machine that was created at a time joins by itself.
 	ByItself func(ctx context.Context, createdAt time.Time) (bool, error)
 	// RefusalTimeout is how long a host that never accepted a key may refuse it.

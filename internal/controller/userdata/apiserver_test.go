@@ -134,11 +134,13 @@ func TestA88_WithoutAKeyTheUserDataIsACommand(t *testing.T) {
 	joins("earlier Machines to be reached over SSH", begin.Add(2*time.Hour-time.Second), false)
 }
 
-// holds waits until the state reports whether Machines are created with a key.
+// holds waits until the user data shows whether Machines are created with a key.
 func (s *stage) holds(line string, want bool) {
 	s.t.Helper()
-	s.until("the state to know the key with which Machines are created",
-		func() bool { return s.state.Holds("hash-of-"+line[len(line)-8:]) == want })
+	s.until("the user data to show the key with which Machines are created", func() bool {
+		holds, err := s.first.Authorizes(s.t.Context(), "hash-of-"+line[len(line)-8:])
+		return err == nil && holds == want
+	})
 }
 
 // stays checks that a Secret is unchanged for as long as the controller would need to change it. If want is nil, the

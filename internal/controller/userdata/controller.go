@@ -1,9 +1,9 @@
 package userdata
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,21 +18,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// namespaces are where clouds take user data from. The first decides which host key machines have.
+// namespaces are where clouds take user data from.
 func namespaces() []string {
 	return []string{contract.MachineAPINamespace, contract.ClusterAPINamespace}
-}
-
-// State tells what the user data holds.
-type State struct {
-	// held is the hash of the public key that Machines are created with, empty while it is unknown.
-	held atomic.Value
-}
-
-// Holds reports whether Machines of the Machine API that are created now authorise the key with this hash.
-// While the user data is missing or foreign, they don't.
-func (s *State) Holds(publicKeyHash string) bool {
-	return publicKeyHash != "" && s.held.Load() == publicKeyHash
 }
 
 type reconciler struct {
@@ -41,7 +29,6 @@ type reconciler struct {
 	client client.Client
 	live   client.Reader
 	events events.EventRecorder
-	state  *State
 	// keyless is since when there is no private key, or zero.
 	keyless time.Time
 }
@@ -59,19 +46,12 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{}, err
 	}
 	for _, namespace := range namespaces() {
-		holds, problem, err := r.keep(ctx, namespace, want)
+		problem, err := r.keep(ctx, namespace, want)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 		if problem != nil {
 			problems = append(problems, problem)
-		}
-		if namespace == contract.MachineAPINamespace {
-			held := ""
-			if holds {
-				held = want.publicKeyHash
-			}
-			r.state.held.Store(held)
 		}
 	}
 	settings := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion().String(), Kind: "WindowsMachineConfig",
@@ -89,9 +69,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 // The problems are about a part that the script can do without.
 func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contract.Problem, err error) {
 	key, missing := r.PublicKey(ctx)
-	isMissing := r.isKeyMissing(missing)
-	if missing != nil && !isMissing {
-		return want, nil, missing
+	isMissing, err := r.isKeyMissing(ctx, missing)
+	if err != nil || missing != nil && !isMissing {
+		return want, nil, cmp.Or(err, missing)
 	}
 	platform, err := r.Platform(ctx)
 	if err == nil && isMissing {
@@ -125,17 +105,18 @@ func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contr
 	return want, problems, nil
 }
 
-// isKeyMissing reports whether there is no private key. If Machines were created with a key, it must be missing for
-// keyGrace: a user may replace the Secret.
-func (r *reconciler) isKeyMissing(err error) bool {
-	problem, ok := contract.AsProblem(err)
+// isKeyMissing reports whether there is no private key. If the user data has a key, it must be missing for keyGrace: a
+// user may replace the Secret.
+func (r *reconciler) isKeyMissing(ctx context.Context, reason error) (bool, error) {
+	problem, ok := contract.AsProblem(reason)
 	if !ok || problem.Reason != contract.ReasonPrivateKeyMissing {
 		r.keyless = time.Time{}
-		return false
+		return false, nil
 	}
 	if r.keyless.IsZero() {
 		r.keyless = r.Now()
 	}
-	held := r.state.held.Load()
-	return held == nil || held == "" || r.Now().Sub(r.keyless) >= keyGrace
+	userData, err := readUserData(ctx, r.live)
+	return err == nil && (userData.Annotations[contract.PublicKeyHashAnnotation] == "" ||
+		r.Now().Sub(r.keyless) >= keyGrace), err
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -55,7 +54,7 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	if key == "" || err != nil {
 		return "", err
 	}
-	userData, err := f.userData(ctx)
+	userData, err := readUserData(ctx, f.Live)
 	if err != nil {
 		return "", err
 	}
@@ -70,25 +69,23 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	return key, nil
 }
 
-// userData reads the user data of Machines. It is empty if there is none, or if it may not be read.
-func (f FirstContact) userData(ctx context.Context) (*corev1.Secret, error) {
-	secret := &corev1.Secret{}
-	err := f.Live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: contract.UserDataSecret}, secret)
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("reading secret %s of %s: %w", contract.UserDataSecret, contract.MachineAPINamespace, err)
-	}
-	return secret, nil
-}
-
 // ByItself reports whether the host of a Machine joins by itself, by the user data of when the Machine was created.
 func (f FirstContact) ByItself(ctx context.Context, createdAt time.Time) (bool, error) {
-	userData, err := f.userData(ctx)
+	userData, err := readUserData(ctx, f.Live)
 	if err != nil {
 		return false, err
 	}
 	hash, isOurs := userData.Annotations[contract.PublicKeyHashAnnotation]
 	since, _ := time.Parse(time.RFC3339, userData.Annotations[contract.WaySinceAnnotation])
 	return isOurs && (hash == "") != createdAt.Before(since), nil
+}
+
+// Authorizes reports whether Machines that are created now accept the key with this hash. While the user data is
+// missing or foreign, they don't.
+func (f FirstContact) Authorizes(ctx context.Context, publicKeyHash string) (bool, error) {
+	userData, err := readUserData(ctx, f.Live)
+	return err == nil && foreign(userData) == "" &&
+		userData.Annotations[contract.PublicKeyHashAnnotation] == publicKeyHash, err
 }
 
 // PresentHostKey returns the host key in the present user data. Hosts that a user lists may be made from it as well. It

@@ -34,7 +34,6 @@ type stage struct {
 	t     *testing.T
 	lab   *cluster.Cluster
 	admin client.Client
-	state *State
 	found *problem.State
 	first FirstContact
 
@@ -86,7 +85,7 @@ func (s *stage) start() (stop func()) {
 	}
 	s.first = FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: namespace, Platform: s.where}
 	s.found = problem.NewState()
-	s.state, err = Setup(mgr, Options{Problems: s.found,
+	err = Setup(mgr, Options{Problems: s.found,
 		Namespace: namespace, Platform: s.where, Now: s.clock, recheck: 50 * time.Millisecond,
 		Join:      s.command,
 		PublicKey: func(ctx context.Context) (PublicKey, error) { return publicKey(ctx, mgr.GetClient()) },

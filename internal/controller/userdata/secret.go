@@ -52,6 +52,16 @@ func (w wanted) in(s *corev1.Secret, now time.Time) bool {
 		s.Annotations[contract.PublicKeyHashAnnotation] == w.publicKeyHash
 }
 
+// readUserData reads the user data of Machines. It is empty if there is none, or if it may not be read.
+func readUserData(ctx context.Context, live client.Reader) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	err := live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: contract.UserDataSecret}, secret)
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return secret, nil
+	}
+	return nil, fmt.Errorf("reading secret %s of %s: %w", contract.UserDataSecret, contract.MachineAPINamespace, err)
+}
+
 // foreign returns why the operator may not change a secret, or "". It may change a secret without any mark: the name is
 // the operator's, and an earlier operator may have left the secret.
 func foreign(s *corev1.Secret) string {
@@ -69,27 +79,24 @@ func foreign(s *corev1.Secret) string {
 	return ""
 }
 
-// keep creates or corrects the secret of a namespace, and reports whether it is correct. Without the namespace there is
-// neither a secret nor a problem. A repeated call writes nothing.
-func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (holds bool, problem *contract.Problem,
-	err error) {
+// keep creates or corrects the secret of a namespace. Without the namespace there is neither a secret nor a problem. A
+// repeated call writes nothing.
+func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (*contract.Problem, error) {
 	if absent, err := r.absent(ctx, namespace); absent || err != nil {
-		return false, nil, err
+		return nil, err
 	}
 	found, now := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.UserDataSecret},
 		Type: corev1.SecretTypeOpaque}, r.Now()
-	err = r.live.Get(ctx, client.ObjectKeyFromObject(found), found)
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(found), found)
 	switch why := foreign(found); {
 	case apierrors.IsNotFound(err):
 		want.into(found, now)
 		err = r.client.Create(ctx, found)
 	case err != nil:
-	case !found.DeletionTimestamp.IsZero():
-		return false, nil, nil
-	case want.in(found, now):
-		return true, nil, nil
+	case !found.DeletionTimestamp.IsZero(), want.in(found, now):
+		return nil, nil
 	case why != "":
-		return false, contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s %s", namespace,
+		return contract.NewProblem(contract.ReasonUserDataForeign, "secret %s/%s %s", namespace,
 			contract.UserDataSecret, why), nil
 	default:
 		want.into(found, now)
@@ -97,13 +104,13 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (h
 	}
 	switch {
 	case apierrors.IsForbidden(err):
-		return false, contract.NewProblem(contract.ReasonUserDataForbidden, "secret %s/%s may not be read and written",
+		return contract.NewProblem(contract.ReasonUserDataForbidden, "secret %s/%s may not be read and written",
 			namespace, contract.UserDataSecret), nil
 	case err != nil:
-		return false, nil, fmt.Errorf("keeping secret %s of %s: %w", contract.UserDataSecret, namespace, err)
+		return nil, fmt.Errorf("keeping secret %s of %s: %w", contract.UserDataSecret, namespace, err)
 	}
 	logf.FromContext(ctx).Info("user data written", "namespace", namespace)
-	return true, nil, nil
+	return nil, nil
 }
 
 // absent reports whether a namespace is missing or is being deleted. A missing namespace contains no Roles, so every

@@ -56,12 +56,12 @@ type Options struct {
 }
 
 // Setup adds the controller to a manager.
-func Setup(mgr ctrl.Manager, options Options) (*State, error) {
+func Setup(mgr ctrl.Manager, options Options) error {
 	if options.recheck == 0 {
 		options.recheck = defaultRecheck
 	}
 	r := &reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), state: &State{}}
+		events: mgr.GetEventRecorder(contract.OperatorServiceAccount)}
 	keys := watch.Named(options.Namespace, contract.PrivateKeySecret, contract.HostKeySecret)
 	all := watch.One("", contract.UserDataSecret) // one reconcile handles all secrets
 	one := handler.EnqueueRequestsFromMapFunc(all)
@@ -76,7 +76,7 @@ func Setup(mgr ctrl.Manager, options Options) (*State, error) {
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, ReconciliationTimeout: reconcileTimeout}).
 		Complete(r)
 	if err != nil {
-		return nil, fmt.Errorf("setting up the user data controller: %w", err)
+		return fmt.Errorf("setting up the user data controller: %w", err)
 	}
-	return r.state, nil
+	return nil
 }
