@@ -195,7 +195,7 @@ func withWorkload(t *testing.T, own *bootstrapv1.WindowsConfig, objects ...clien
 	machine.SetUID("machine")
 	machine.Object["spec"] = map[string]any{"providerID": "lab://m"}
 	own.OwnerReferences = []metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine", Name: "m",
-		UID: "machine"}}
+		UID: "machine", Controller: new(true)}}
 	r := reconciler(t, own, cluster(true), machine)
 	r.connect = func(context.Context, client.Client, client.Object) (client.Client, error) { return workload, nil }
 	return r, workload

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,8 +44,6 @@ const (
 	retry = 10 * time.Second
 	// refresh is how often the state of a node is copied.
 	refresh = 5 * time.Minute
-	// conflictRetry is the time until a changed WindowsConfig is read again.
-	conflictRetry = time.Second
 	// workers is the number of WindowsConfigs that are reconciled at a time. A worker mostly waits for the network.
 	workers = 10
 )
@@ -141,11 +140,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		saved := r.client.Status().Patch(ctx, config, client.MergeFrom(before))
 		err = errors.Join(err, client.IgnoreNotFound(saved))
 	}
-	switch {
-	case apierrors.IsConflict(err):
-		return ctrl.Result{RequeueAfter: conflictRetry}, nil // the cache will soon show the newer object
-	case err != nil:
-		return ctrl.Result{}, fmt.Errorf("WindowsConfig %s: %w", request, err)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }
@@ -322,12 +318,8 @@ func (r *Reconciler) identify(ctx context.Context, workload client.Client, confi
 		return false, client.IgnoreNotFound(err)
 	}
 	compare(config, wanted, node.Status.NodeInfo.KubeletVersion)
-	for _, taint := range node.Spec.Taints {
-		if taint.Key == cloudTaint {
-			return false, nil
-		}
-	}
-	if node.Spec.ProviderID != "" || providerID == "" {
+	isCloudDue := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == cloudTaint })
+	if isCloudDue || node.Spec.ProviderID != "" || providerID == "" {
 		return node.Spec.ProviderID != "", nil
 	}
 	before := node.DeepCopy()
@@ -359,21 +351,19 @@ func compare(config *bootstrapv1.WindowsConfig, wanted, reported string) {
 // cloudTaint is the taint of a Node until the cloud provider has initialized it.
 const cloudTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// machine returns the Machine that owns a WindowsConfig, or nil.
+// machine returns the Machine that controls a WindowsConfig, or nil.
 func (r *Reconciler) machine(ctx context.Context, config *bootstrapv1.WindowsConfig) (*unstructured.Unstructured,
 	error) {
-	for _, owner := range config.OwnerReferences {
-		if owner.Kind != "Machine" {
-			continue
-		}
-		machine := ofKind("Machine")
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: owner.Name}, machine)
-		if err != nil || machine.GetUID() != owner.UID {
-			return nil, client.IgnoreNotFound(err)
-		}
-		return machine, nil
+	owner := metav1.GetControllerOf(config)
+	if owner == nil || owner.Kind != "Machine" {
+		return nil, nil
 	}
-	return nil, nil
+	machine := ofKind("Machine")
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: owner.Name}, machine)
+	if err != nil || machine.GetUID() != owner.UID {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return machine, nil
 }
 
 // leave deletes the WindowsInstance without waiting for its host, which is destroyed already.

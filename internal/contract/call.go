@@ -44,7 +44,7 @@ type Attendance struct {
 	// APIServer is the URL of the API server, and CA the PEM bundle that verifies its certificate.
 	APIServer string `json:"apiServer"`
 	CA        string `json:"ca"`
-	// Payload is the URL below which PayloadServerPath serves blobs; without a host, it is a path at the API server.
+	// Payload is the path at the API server below which PayloadServerPath serves blobs.
 	Payload string `json:"payload"`
 	// Namespace of the operator.
 	Namespace string `json:"namespace"`
@@ -88,8 +88,3 @@ type CallHost struct {
 
 // CallBeatSeconds is the time between two beats of a host that carries out a call.
 const CallBeatSeconds = 10
-
-// FetchRequest asks the daemon to fetch blobs into its store, from the address in the host's Attendance.
-type FetchRequest struct {
-	Blobs []Blob `json:"blobs"`
-}

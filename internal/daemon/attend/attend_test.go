@@ -225,7 +225,7 @@ func TestA85_AHostJoinsByOneCommandAndCarriesOutCalls(t *testing.T) {
 	const kubelet = "MZ kubelet"
 	r.with(func() { r.blobs[blob(kubelet).Digest] = kubelet })
 	fetched := result[contract.ReceiveAnswer](t, r.answered(t, r.call(blob(program), contract.VerbFetch,
-		contract.FetchRequest{Blobs: []contract.Blob{blob(kubelet)}})))
+		contract.ReceiveRequest{Blobs: []contract.Blob{blob(kubelet)}})))
 	if len(fetched.Stored) != 1 || len(fetched.Missing) != 0 {
 		t.Errorf("fetched %+v", fetched)
 	}

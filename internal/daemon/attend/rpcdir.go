@@ -88,13 +88,9 @@ func Source(files winos.Files, dir string) (payload.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := r.Payload
-	if strings.HasPrefix(base, "/") {
-		base = strings.TrimRight(r.APIServer, "/") + base
-	}
 	client, err := payload.NewClient([]byte(r.CA), func() *tls.Certificate { return pair })
 	if err != nil {
 		return nil, err
 	}
-	return &payload.Server{Client: client, URLs: []string{base}}, nil
+	return &payload.Server{Client: client, URLs: []string{strings.TrimRight(r.APIServer, "/") + r.Payload}}, nil
 }

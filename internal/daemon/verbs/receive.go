@@ -33,7 +33,7 @@ func Receive(ctx context.Context, host winos.Host, home string,
 
 // Fetch fetches blobs from the address in the host's Attendance. It answers like Receive.
 func Fetch(ctx context.Context, host winos.Host, home string,
-	request contract.FetchRequest) (answer contract.ReceiveAnswer, err error) {
+	request contract.ReceiveRequest) (answer contract.ReceiveAnswer, err error) {
 	source, err := attend.Source(host.Files, RPCPath(home))
 	if err != nil {
 		return answer, err

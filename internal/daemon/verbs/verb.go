@@ -34,7 +34,7 @@ func verbs(o Options) []*cobra.Command {
 				return Receive(ctx, o.Host, o.HomeDir, r)
 			})),
 		verb(o, contract.VerbFetch, "Fetch, verify and store programs, on a host that joins without SSH",
-			inTurn(o, func(ctx context.Context, r contract.FetchRequest) (contract.ReceiveAnswer, error) {
+			inTurn(o, func(ctx context.Context, r contract.ReceiveRequest) (contract.ReceiveAnswer, error) {
 				return Fetch(ctx, o.Host, o.HomeDir, r)
 			})),
 		verb(o, contract.VerbBootstrap, "Write files, start containerd and kubelet, and ask for the daemon's "+

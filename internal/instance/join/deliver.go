@@ -45,17 +45,14 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 // fetches them.
 func sendMissing(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	selected []payload.Blob) error {
-	if instance.Spec.ByItself != nil {
-		answer, err := journey.Call[contract.ReceiveAnswer](ctx, session.Conn, contract.VerbFetch,
-			contract.FetchRequest{Blobs: session.Found.Missing})
-		session.Found.Missing = answer.Missing
-		return err
+	verb, request := contract.VerbFetch, contract.ReceiveRequest{Blobs: session.Found.Missing}
+	if instance.Spec.ByItself == nil {
+		if err := send(ctx, session, selected); err != nil {
+			return err
+		}
+		verb, request.Stream = contract.VerbReceive, streamName
 	}
-	if err := send(ctx, session, selected); err != nil {
-		return err
-	}
-	request := contract.ReceiveRequest{Stream: streamName, Blobs: session.Found.Missing}
-	answer, err := journey.Call[contract.ReceiveAnswer](ctx, session.Conn, contract.VerbReceive, request)
+	answer, err := journey.Call[contract.ReceiveAnswer](ctx, session.Conn, verb, request)
 	if err != nil {
 		return err
 	}
