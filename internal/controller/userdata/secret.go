@@ -29,7 +29,8 @@ func (w wanted) into(s *corev1.Secret, now time.Time) {
 	} else if !w.isDated(s, now) {
 		metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.HostKeyPublishedAnnotation, now.UTC().Format(time.RFC3339))
 	}
-	if hash, isOurs := s.Annotations[contract.PublicKeyHashAnnotation]; isOurs && (hash == "") != (w.publicKeyHash == "") {
+	hash, isOurs := s.Annotations[contract.PublicKeyHashAnnotation]
+	if isOurs && (hash == "") != (w.publicKeyHash == "") {
 		metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.WaySinceAnnotation, now.UTC().Format(time.RFC3339))
 	}
 	s.Data[contract.UserDataField] = []byte(w.script)
@@ -55,11 +56,12 @@ func (w wanted) in(s *corev1.Secret, now time.Time) bool {
 // readUserData reads the user data of Machines. It is empty if there is none, or if it may not be read.
 func readUserData(ctx context.Context, live client.Reader) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
-	err := live.Get(ctx, client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: contract.UserDataSecret}, secret)
+	name := client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: contract.UserDataSecret}
+	err := live.Get(ctx, name, secret)
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return secret, nil
 	}
-	return nil, fmt.Errorf("reading secret %s of %s: %w", contract.UserDataSecret, contract.MachineAPINamespace, err)
+	return nil, fmt.Errorf("reading secret %s: %w", name, err)
 }
 
 // foreign returns why the operator may not change a secret, or "". It may change a secret without any mark: the name is
