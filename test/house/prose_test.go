@@ -131,7 +131,7 @@ func TestProseIsPlainEnglish(t *testing.T) {
 	}
 }
 
-// TestStiltedProseIsFoundWithFileAndLine shows that the other test can fail.
+// TestStiltedProseIsFoundWithFileAndLine shows that TestProseIsPlainEnglish can fail.
 func TestStiltedProseIsFoundWithFileAndLine(t *testing.T) {
 	t.Parallel()
 	comments, messages := &prose{}, &prose{}

@@ -124,8 +124,8 @@ func (k *kubelet) keepAlive(ctx context.Context, registered registration, servin
 	return group.Wait()
 }
 
-// certificateLimit is how long kubelet runs without a valid client certificate while the API server answers. Then it
-// exits, and the service manager restarts it.
+// certificateLimit is how long kubelet runs after its client certificate has expired, if the API server answers. Then
+// kubelet exits, and the service manager restarts it.
 const certificateLimit = 5 * time.Minute
 
 // endAtExpiry stops kubelet if its certificate could not be renewed, so that it bootstraps again if it can.
