@@ -68,7 +68,8 @@ func Visible(text string) string {
 	return shown.String()
 }
 
-// paper collects text. It makes text from the API server visible, and such text can't begin a line.
+// paper collects the output. It shows control characters in text from the API server, and indents further lines of
+// such text. So the text can't imitate a line of the plugin.
 type paper struct {
 	strings.Builder
 	Style

@@ -34,8 +34,8 @@ func (s Signal) Send(object client.Object) {
 	}
 }
 
-// News requests one reconcile for all events within a moment. look returns the object to reconcile, for an event
-// about any object.
+// News requests one reconcile for all events within gatherPeriod. look returns the object to reconcile if an event
+// about another object arrives.
 func News(look handler.MapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	later := func(ctx context.Context, object client.Object, q queue) {

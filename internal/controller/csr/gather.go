@@ -107,8 +107,8 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in *policy.CSRInput, c
 	return r.gatherPodNetworks(ctx, in, claim)
 }
 
-// gatherNodes adds another Node that lists an address. It ignores Nodes of own hosts, because they only repeat what
-// their host reports.
+// gatherNodes adds the other Nodes that have an address of the request. If a Node belongs to a WindowsInstance, its
+// addresses count less, because its host reported them.
 func (r *Reconciler) gatherNodes(ctx context.Context, in *policy.CSRInput, address, claimed string) error {
 	nodes := &corev1.NodeList{}
 	err := r.client.List(ctx, nodes, client.MatchingFields{nodesByAddress: policy.AddressText(address)})

@@ -51,8 +51,8 @@ func (s *Stager) stage(ctx context.Context, revision string) error {
 	return s.say(ctx, changes)
 }
 
-// progressPace is the time between progress reports of a long fetch. If a daemon reports nothing for several times as
-// long, the operator assumes that it is dead.
+// progressPace is the time between progress reports of a long fetch. It must be much shorter than the operator's
+// --daemon-timeout, after which the operator treats an unresponsive daemon as dead.
 const progressPace = time.Minute
 
 // progress reports on the Node how many blobs of the revision that is being staged are missing.

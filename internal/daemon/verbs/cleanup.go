@@ -184,8 +184,8 @@ func (c *cleaning) routes(ctx context.Context) {
 	c.save()
 }
 
-// giveRouteBack keeps the route to the metadata service. The host had this route when it joined, because it read its
-// name there, and removing the network removes the route. Without it the host could not join again.
+// giveRouteBack removes a route of the daemon. Exception: it restores the route to the metadata service, because the
+// removal of the pods' network also removed the host's own route. A host that joins reads its name from that service.
 func (c *cleaning) giveRouteBack(ctx context.Context, to netip.Addr) error {
 	if to != plan.MetadataAddress() {
 		return c.host.Routes.Remove(ctx, to)

@@ -193,8 +193,8 @@ func isTimeout(err error) bool {
 	return is && timeout.Timeout()
 }
 
-// interrupted returns the error of an operation that its context ended. A passed deadline also says something
-// about the host, so the error includes the problem. A cancellation doesn't.
+// interrupted returns the error of an operation that failed with a problem. If the deadline of ctx has passed, the host
+// may be the cause, so the error includes the problem. If ctx was cancelled, the error omits it.
 func interrupted(ctx context.Context, problem *contract.Problem) error {
 	switch {
 	case ctx.Err() == nil:

@@ -21,8 +21,8 @@ const (
 // maxHostKeys limits the announced keys to check. A host has one key of each type.
 const maxHostKeys = 16
 
-// announcement returns the payload of the peer's last announcement of host keys. OpenSSH sends one, before any other
-// answer.
+// announcement answers questions about the peer's last announcement of host keys: send a channel, and receive the
+// payload of the announcement from it. OpenSSH sends its announcement before any other answer.
 type announcement chan chan []byte
 
 // listen answers the peer's requests, and keeps its announcement, until the channel closes.

@@ -41,7 +41,7 @@ func (t *tail) String() string {
 	return string(t.kept)
 }
 
-// secretLike matches text in the characters of tokens, keys and base64 that is as long as a secret.
+// secretLike matches text that may be a part of a secret: at least 16 characters that occur in tokens, keys and base64.
 var secretLike = regexp.MustCompile(`[A-Za-z0-9+/=_-]{16,}`)
 
 // redact returns a host's text in printable form, without parts of the request's secrets. Secrets are the
