@@ -25,8 +25,7 @@ func wordsOf(t *time.Time) *words { return (*words)(unsafe.Pointer(t)) }
 // At returns the current time after the clock was set to a wall time of whole seconds. The monotonic reading stays.
 func At(wall time.Time) time.Time {
 	t := time.Now()
-	// Wall is later than 1885.
-	since1885 := uint64(wall.Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()) //nolint:gosec
+	since1885 := uint64(wall.Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()) //nolint:gosec // positive
 	w := wordsOf(&t)
 	w.wall, w.loc = hasMonotonic|since1885<<secondsShift, nil
 	if !t.Round(0).Equal(wall) {

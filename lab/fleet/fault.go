@@ -67,7 +67,8 @@ func FaultNames() []string {
 	return names
 }
 
-// OfMachines reports whether only a simulated machine can have this fault. The SSH server implements the other faults, so any host with an SSH server can have them.
+// OfMachines reports whether only a simulated machine can have this fault. The SSH server implements the other faults,
+// so any host with an SSH server can have them.
 func (f Fault) OfMachines() bool {
 	switch f {
 	case FaultBuild, FaultDisk, FaultClock, FaultPort, FaultHostname:

@@ -137,8 +137,7 @@ func (s *metadata) dial(ctx context.Context, m *Machine) (net.Conn, error) {
 		return nil, context.Cause(ctx)
 	}
 	here, there := net.Pipe()
-	// The server is in memory, and ends with its only connection.
-	server := &http.Server{Handler: handler} //nolint:gosec
+	server := &http.Server{Handler: handler} //nolint:gosec // it ends with its only connection, which is in memory
 	if !m.spawn(func() { _ = server.Serve(&single{conn: there, done: make(chan struct{})}) }) {
 		return nil, ErrClosed
 	}

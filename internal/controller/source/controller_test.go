@@ -49,6 +49,7 @@ func (r *rig) Eventf(regarding, _ runtime.Object, _, reason, _, note string, arg
 // another request. No controller removes the finalizer in these tests, so createUnheld does.
 func createUnheld(ctx context.Context, t *testing.T, c client.Client, o client.Object,
 	options ...client.CreateOption) error {
+	t.Helper()
 	if i, is := o.(*v1alpha1.WindowsInstance); is {
 		if !slices.Equal(i.Finalizers, []string{contract.InstanceFinalizer}) {
 			t.Errorf("instance %s is created with the finalizers %v", i.Name, i.Finalizers)
