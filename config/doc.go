@@ -1,12 +1,11 @@
-// Package config answers the question "what is applied to a cluster so that the operator can run
-// there?" It holds the manifests, which kubectl applies: default/ on a real cluster, lab/ in the
-// lab, monitoring/ where the Prometheus operator runs, dashboard/ for Grafana or OpenShift's console,
-// machine-api/ and cluster-api/ where these have their namespaces, workload/ where Kubernetes is 1.36
-// or later, samples/ to start from.
+// Package config answers the question "what is applied to a cluster so that the operator can run there?" It holds the
+// manifests, which kubectl applies: default/ on a real cluster, lab/ in the lab, monitoring/ where the Prometheus
+// operator runs, dashboard/ for Grafana or OpenShift's console, machine-api/ and cluster-api/ where the namespaces of
+// these APIs exist, workload/ where Kubernetes is 1.36 or later, samples/ to start from.
 //
-// It has no code but Files, which package olm imports; its tests try the manifests against a real API server.
-// Custom resource definitions (crd/) and the operator's rights (rbac/role.yaml) are generated from
-// the markers in the code, by make generate, and never edited.
+// The only code is Files, which package olm imports. The tests apply the manifests to a real API server. Custom
+// resource definitions (crd/) and the operator's rights (rbac/role.yaml) are generated from the markers in the code,
+// by make generate, and never edited.
 package config
 
 // Rights of the operator's process apart from its controllers: the leader's lease, reviews of clients that scrape its

@@ -1,5 +1,5 @@
-// Command kubectl-windows is a plugin of kubectl for Windows nodes: what state they are in, why, and
-// what administrators change of them.
+// Command kubectl-windows is a kubectl plugin for Windows nodes. It shows the state of hosts and nodes, explains
+// problems, and changes settings for administrators.
 package main
 
 import (
@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	_ "time/tzdata" // maintenance windows have time zones, which Windows has no files of
+	_ "time/tzdata" // time zones of maintenance windows: Windows has no such files
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// stopLimit bounds the time until a killed program has ended.
+// stopLimit is the maximum time to wait until a killed program has ended.
 const stopLimit = 10 * time.Second
 
 // failed is the exit code if the program could not be run.

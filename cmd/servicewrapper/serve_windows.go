@@ -25,8 +25,8 @@ func serve(o order) int {
 	return h.code
 }
 
-// tie makes Windows end every program that this process starts when this process ends, even if it is killed: this
-// process has the job's last handle, and Windows closes it.
+// tie puts this process and every program that it starts into a job. When this process ends, even if it is killed,
+// Windows closes the only handle of the job. Then Windows ends all programs in the job.
 func tie() error {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {

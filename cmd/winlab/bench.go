@@ -198,8 +198,8 @@ func listAll(ctx context.Context, s *scene.Scene, _ []*fleet.Host) error {
 	return s.List(ctx, s.Fleet.Hosts...)
 }
 
-// runCommands runs the commands on the wanted hosts. If there are others, the first of them never runs its command, and
-// the bench does not wait for the second.
+// runCommands runs the commands on the wanted hosts. If the fleet has unwanted hosts, the first of them never runs
+// its command. The other ones run it, but runCommands does not wait for them.
 func runCommands(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) error {
 	if ailing := s.Fleet.Hosts[:len(s.Fleet.Hosts)-len(wanted)]; len(ailing) > 0 {
 		if _, _, err := s.Invite(ctx, scene.NameOf(ailing[0])); err != nil {

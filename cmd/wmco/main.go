@@ -5,7 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
-	_ "time/tzdata" // the image has no other files, and maintenance windows have time zones
+	_ "time/tzdata" // time zones of maintenance windows: the image has no such files
 
 	ctrl "sigs.k8s.io/controller-runtime"
 )

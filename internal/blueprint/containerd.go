@@ -53,8 +53,8 @@ type table = map[string]any
 // and settings of containerd 2.1 and later.
 func containerdConfig(plugins, config string) (string, error) {
 	runtime := table{
-		// The annotations and the option are containerd's own defaults, which are off if the runtime is named.
-		// ScrubLogs keeps containers' environment variables out of the shim's log.
+		// The annotations and the option are containerd's defaults. containerd drops its defaults if the
+		// configuration names the runtime. ScrubLogs keeps containers' environment variables out of the shim's log.
 		"runtime_type": runtimeType, "container_annotations": []string{"io.microsoft.container.*"},
 		"options": table{"ScrubLogs": true},
 	}

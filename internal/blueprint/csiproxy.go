@@ -11,8 +11,8 @@ func csiProxy(in Input, bin binaries) (part, error) {
 		return off, nil
 	}
 	file := contract.LogFile(contract.ServiceCSIProxy)
-	// csi-proxy doesn't run under kube-log-runner, because it ignores a stop and Windows would end the
-	// wrapper only. It appends to its log without a limit. The daemon truncates the log.
+	// csi-proxy doesn't run under kube-log-runner, because csi-proxy ignores a stop request: Windows would only end
+	// the wrapper. It appends to its log without a limit. The daemon truncates the log.
 	words := []string{contract.PathCSIProxy, "-log_file=" + file, "-log_file_max_size=0", "-logtostderr=false",
 		"-windows-service", "-v=" + verbosity(in.Spec.Logging.Debug)}
 	return part{services: []contract.Service{{

@@ -9,16 +9,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// collectors are those that dashboards and recording rules use, and textfile for the daemon's own metrics.
+// collectors returns the exporter's collectors whose metrics dashboards and recording rules use, and textfile for the
+// daemon's own metrics.
 func collectors() []string {
 	return []string{"cpu", "logical_disk", "net", "os", "service", "system", "container", "memory", "cpu_info",
 		"textfile"}
 }
 
-// exporter serves the node's metrics over TLS with kubelet's serving certificate, so that each node has its
-// own key and a certificate for its own names and addresses. The exporter reads the file for each connection
-// but doesn't start without it. kubelet has one only after the Node has addresses and the request is
-// approved.
+// exporter serves the node's metrics over TLS with kubelet's serving certificate, so that each node has its own key
+// and a certificate for its own names and addresses. The exporter reads the certificate file for each connection, but
+// doesn't start without the file. kubelet writes the file only after the Node has addresses and the certificate
+// request is approved.
 func exporter(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeatureMetrics, contract.PathWindowsExporter); ok {
 		return off, nil
@@ -33,8 +34,8 @@ func exporter(in Input, bin binaries) (part, error) {
 		files: []contract.File{{Path: contract.PathExporterWebConfig, Content: string(content),
 			Services: []string{contract.ServiceExporter}}},
 		services: []contract.Service{{
-			// The exporter checks whether the service manager is its parent process, so kube-log-runner can't
-			// run it and write its log.
+			// The service manager must be the exporter's parent process. So kube-log-runner can't start the exporter
+			// and write its log.
 			Name: contract.ServiceExporter, Command: command(contract.PathWindowsExporter,
 				"--collectors.enabled="+strings.Join(collectors(), ","),
 				"--collector.textfile.directories="+contract.DirMetrics,

@@ -88,9 +88,9 @@ type Facts struct {
 	// itself. Both are PEM bundles.
 	KubeletCA   string
 	BootstrapCA string
-	// CloudProvider is the --cloud-provider of Linux workers: CloudProviderExternal, or empty. Their
-	// --cloud-config is ignored: it configured providers that were built into kubelet, which has had none
-	// since 1.31 and no such flag since 1.34, and its file may hold credentials.
+	// CloudProvider is the --cloud-provider of Linux workers: CloudProviderExternal, or empty. The operator ignores
+	// their --cloud-config, whose file may hold credentials. It only configured cloud providers inside kubelet.
+	// Kubernetes 1.31 removed these providers, and 1.34 removed the flag.
 	CloudProvider string
 	// CredentialProviders configure how Linux workers' kubelets get image pull credentials from the cloud, or
 	// nil.

@@ -43,7 +43,8 @@ type Desired struct {
 	Manifest contract.Manifest
 	// Confidential is the secret part of the manifest.
 	Confidential contract.Confidential
-	// Content is both, as nodes read them. Only Render sets it. The golden files leave it out.
+	// Content holds the manifest and the confidential part in the format that nodes read. Only Render sets it. The
+	// golden files omit it.
 	Content contract.Latest `json:"-"`
 	// KubeletVersion is the version that nodes will report.
 	KubeletVersion string

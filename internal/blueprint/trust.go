@@ -33,9 +33,10 @@ func (p part) verifying() (names []string) {
 // sorted, regardless of the order of bundles. Every registry's CA goes into the root store as well, because
 // containerd knows only Windows' root store when it pulls without a mirror.
 //
-// If a referenced bundle is missing or has no valid certificate, the certificates of the previous revision
-// stay. For a registry's bundle, its own certificates are known, so only those are kept. Any other bundle may
-// have contributed every certificate and every registry, so nothing is removed.
+// If a referenced bundle is missing or has no valid certificate, the certificates of the previous revision stay. The
+// previous revision lists the certificates of each registry's bundle, so for such a bundle only these certificates
+// stay. It doesn't record which certificates came from any other bundle. So if such a bundle is missing, all
+// certificates and registries stay.
 func trustBundles(f Facts, before contract.Confidential, now time.Time) (root []string, registries map[string]string,
 	rejected []*contract.Problem) {
 	found := map[string]bool{}

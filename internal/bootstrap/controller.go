@@ -136,7 +136,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	before := config.DeepCopy()
 	after, err := r.step(ctx, config)
 	if !equality.Semantic.DeepEqual(before.Status, config.Status) {
-		// No other client writes the status, so it needs no version.
+		// No other client writes the status, so the patch needs no resource version.
 		saved := r.client.Status().Patch(ctx, config, client.MergeFrom(before))
 		err = errors.Join(err, client.IgnoreNotFound(saved))
 	}
@@ -146,8 +146,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// step takes the next step, and returns the time until the one after it. Before Cluster API has set the label with the
-// name of the Cluster, there is nothing to do.
+// step takes the next step, and returns the delay until the next reconcile. Before Cluster API has set the label with
+// the name of the Cluster, there is nothing to do.
 func (r *Reconciler) step(ctx context.Context, config *bootstrapv1.WindowsConfig) (time.Duration, error) {
 	cluster := ofKind("Cluster")
 	name := client.ObjectKey{Namespace: config.Namespace, Name: config.Labels[clusterNameLabel]}

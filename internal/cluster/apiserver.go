@@ -90,7 +90,8 @@ func (r *common) servers(ctx context.Context, facts *blueprint.Facts) (addresses
 	return known.Addresses, nil
 }
 
-// reserve adds addresses that no host may have. Loopback addresses, as in a lab, are each machine's own.
+// reserve adds addresses that no host may have. It skips loopback addresses, which a lab uses, because every host has
+// them.
 func reserve(facts *blueprint.Facts, addresses ...string) {
 	for _, text := range addresses {
 		if address, err := netip.ParseAddr(text); err == nil && !address.IsLoopback() {

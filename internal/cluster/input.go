@@ -69,7 +69,7 @@ func fields(paths ...string) func(client.Object) string {
 		}
 		values := make([]any, len(paths))
 		for i, path := range paths {
-			// A parent field may be null, which is an error here.
+			// If a parent field is null, NestedFieldNoCopy returns an error. Then the value is nil.
 			values[i], _, _ = unstructured.NestedFieldNoCopy(all, strings.Split(path, ".")...)
 		}
 		text, err := json.Marshal(values)

@@ -73,7 +73,8 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 		return false, fmt.Errorf("listing the API groups of the cluster: %s is not among them; apply the operator's "+
 			"CRDs", v1alpha1.Group)
 	}
-	// The operator wouldn't watch the objects of a stale group, on any kind of cluster.
+	// If discovery is stale, the operator couldn't watch the objects of that group. This matters on every kind of
+	// cluster.
 	if stale := staleOf(failed); len(stale) > 0 {
 		return false, fmt.Errorf("listing the API groups of the cluster: the API server doesn't know the resources "+
 			"of %s yet; wait until the API server has started, or read its log: "+
@@ -110,8 +111,9 @@ func staleOf(failed map[schema.GroupVersion]error) (stale []string) {
 	return stale
 }
 
-// Served reports whether the cluster has a kind. A mapper answers first from a list of all groups, and a stale group is
-// missing there. The second time, it asks for the group's version itself.
+// Served reports whether the cluster has a kind. If discovery of a group failed, Served tries again: the first call
+// of RESTMapping uses the list of all groups, which lacks a stale group, and the second call asks for the group's
+// version itself.
 func Served(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
 	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if failed := (*apiutil.ErrResourceDiscoveryFailed)(nil); errors.As(err, &failed) {

@@ -144,7 +144,8 @@ func orNone[T any](value T, err error) (T, error) {
 	return value, err
 }
 
-// orWait is orNone. If the object could never be read because of another problem, hosts wait, and nodes don't.
+// orWait is like orNone. But if the object exists and could never be read, orWait adds the problem to the missing
+// facts: hosts wait, and nodes that have joined follow their settings.
 func orWait[T any](facts *blueprint.Facts, value T, err error) (T, error) {
 	if problem, ok := contract.AsProblem(err); ok && !isAbsent(err) {
 		facts.Lacks = append(facts.Lacks, problem)

@@ -61,7 +61,7 @@ func (p *Plain) apiServer(ctx context.Context, spec v1alpha1.WindowsMachineConfi
 		case err != nil:
 			return "", err
 		}
-		// The parser's own error would repeat what it read.
+		// Don't return the parser's error, because it would repeat the content.
 		config, err := clientcmd.Load([]byte(object.Data["kubeconfig"]))
 		if err != nil || len(config.Clusters) != 1 {
 			return "", incomplete("%s: kubeconfig names no cluster, or several: correct it"+orSet, nameClusterInfo)
@@ -89,8 +89,8 @@ func (p *Plain) serverCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 	return err
 }
 
-// clientCA reads the CA that verifies the API server's client certificate at kubelets. It may differ from
-// serverCA's.
+// clientCA reads the CA with which kubelets verify the API server's client certificate. It may differ from the CA
+// that serverCA reads.
 func (p *Plain) clientCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) (err error) {
 	key := keyIn(metav1.NamespaceSystem, "extension-apiserver-authentication")
 	facts.KubeletCA, err = lastOf(ctx, &p.common, facts, origin{p.Live, key, nameAuthentication},
@@ -148,9 +148,9 @@ func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfig
 	return errors.Join(classE(where, prefixes), classE(nameKubeadm+": podSubnet", split(kubeadm.Networking.PodSubnet)))
 }
 
-// readDomain uses the DNS domain of the setting, or else kubeadm's. With another domain, all nodes would be drained,
-// and new pods would find no Service by its short name. So if kubeadm's configuration no longer contains a domain, the
-// last one stays in force.
+// readDomain uses the DNS domain in the settings, or else the domain in kubeadm's configuration. If the domain
+// changed, all nodes would be drained, and new pods would find no Service by its short name. So if kubeadm's
+// configuration no longer contains a domain, the last one stays in force.
 func (p *Plain) readDomain(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, kubeadm kubeadmNetworks,
 	facts *blueprint.Facts) (err error) {
 	if facts.Domain = spec.Network.ClusterDomain; facts.Domain != "" {
@@ -211,7 +211,7 @@ func split(list string) []string {
 // kubeDNS is the name and the label of the cluster's DNS Service, for any DNS server.
 const kubeDNS = "kube-dns"
 
-// dns reads the address of the DNS Service, which no convention determines.
+// dns reads the address of the DNS Service, because no convention determines this address.
 func (p *Plain) dns(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) (err error) {
 	facts.DNS, err = last(ctx, &p.common, facts, nameDNS, func() (netip.Addr, error) { return p.readDNS(ctx) })
 	return err

@@ -172,8 +172,8 @@ func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 }
 
 // serviceCIDRs reads the prefixes of all ServiceCIDRs. An older API server has no such kind. The prefixes decide
-// which addresses hosts may have, and which destinations nodes reach without a proxy. If the prefixes may not be
-// read and never were, hosts wait. Nodes wait only if there is a proxy.
+// which addresses hosts may have, and which destinations nodes reach without a proxy. If the operator may not read
+// the prefixes and has never read them, hosts wait. Nodes that have joined wait only if there is a proxy.
 func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
 	var list networkingv1.ServiceCIDRList
 	const name = "ServiceCIDRs"

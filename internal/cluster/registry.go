@@ -26,8 +26,8 @@ func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) (err er
 	return err
 }
 
-// credentials returns the credentials of a pull secret. If it has none, blueprint rejects the blank text and keeps the
-// published ones.
+// credentials returns the credentials of a pull secret. If the Secret has none, credentials returns a blank text:
+// blueprint rejects it, and keeps the published credentials.
 func credentials(object *corev1.Secret) ([]byte, error) {
 	if text := object.Data[corev1.DockerConfigJsonKey]; len(text) > 0 {
 		return text, nil

@@ -26,7 +26,8 @@ type Source interface {
 
 // Input is one object that facts are read from, or all objects of a kind.
 type Input struct {
-	// Object has the type, the name unless it means all objects, and the namespace if there is one.
+	// Object has the type, and the namespace if the kind is namespaced. It has the name, or no name if the input is
+	// all objects of the kind.
 	Object client.Object
 	// Content returns the part of such an object that contains facts. Two objects with equal content have equal
 	// facts. It is empty for an object without facts.

@@ -5,8 +5,8 @@
 // ../rights omits the Roles for namespaces of OpenShift.
 package rights
 
-// Objects that internal/cluster reads there, each by its name. Services of DNS are found by a label, because they may
-// have any name.
+// internal/cluster reads these objects by name. Exception: it finds the DNS Service by a label, because that Service
+// may have any name.
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=cluster-info,verbs=get,namespace=kube-public
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=extension-apiserver-authentication;kubeadm-config,verbs=get,namespace=kube-system
 // +kubebuilder:rbac:groups="",resources=services,verbs=list,namespace=kube-system

@@ -1,7 +1,7 @@
 //go:build ignore
 
 // Command gates writes the feature gates of the kubelet of a minor version of Kubernetes: their defaults, and which
-// others each needs. It is run in the module that pins that version, whose sources it asks:
+// other gates each gate needs. Run it in the module that pins that version, because it imports kubelet's packages:
 //
 //	gates=$PWD/internal/blueprint/featuregate
 //	go -C payload/kubernetes/1.36 run $gates/gates.go >$gates/1.36.txt
@@ -50,7 +50,7 @@ func main() {
 		for _, need := range gate.Dependencies()[name] {
 			line += " " + string(need)
 		}
-		// These two switch whole groups of gates. The lists of single gates do not show this.
+		// Omit AllAlpha and AllBeta, so that they count as unknown: they switch whole groups of gates.
 		if name != "AllAlpha" && name != "AllBeta" {
 			lines = append(lines, line+"\n")
 		}

@@ -1,5 +1,5 @@
-// Package batch merges events for controllers that reconcile the whole fleet at once: they reconcile a moment after
-// the first of many events.
+// Package batch merges events for controllers that reconcile the whole fleet at once: such a controller reconciles
+// once, a moment after the first of many events.
 //
 // A change to hundreds of nodes causes hundreds of events within seconds. Without batch, such a controller would
 // read the whole fleet for each event.

@@ -7,14 +7,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// entryBytes is about how much memory an entry of a list or a map takes in addition to its text: an owner takes six
-// words and four strings, for as little as four bytes of text.
+// entryBytes is about how much memory an entry of a list or a map takes in addition to its text. The largest kind is
+// an owner reference: it takes six words and four strings, even if its text has only four bytes.
 const entryBytes = 128
 
-// Trim reduces an object for the cache, for cache.ByObject. Every client that may create requests, such as every
-// kubelet, can fill them up to the size limit of etcd, and the cache holds the requests of the whole cluster for a day,
-// or forever if they have a finalizer. If a request is too large to be approved, Trim keeps next to nothing. It keeps
-// all metadata of a smaller one: an approval writes the cached object and would remove what is missing.
+// Trim reduces an object for the cache, for cache.ByObject. It protects the operator's memory: every kubelet may
+// create requests as large as etcd allows, and the cache holds the requests of the whole cluster for a day, or longer
+// if they have a finalizer. If a request is too large to be approved, Trim keeps only its identity and its decision.
+// Otherwise Trim keeps all metadata except the managed fields, because an approval writes the cached object and would
+// delete missing metadata.
 func Trim(o any) (any, error) {
 	csr, ok := o.(*certificatesv1.CertificateSigningRequest)
 	if !ok {

@@ -70,11 +70,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return r.carryOut(ctx, csr, decision)
 }
 
-// decide asks the policy about the cached objects first. Foreign requests, wrong requests and requests that must wait
-// cost the API server nothing, so thousands of them don't delay others. If the cache lags, its next event wakes a
-// request that waits. Every other decision is made again with the Node from the API server: a bootstrap token gets no
-// second certificate once its Node serves. The instance comes from the cache: a decision with an older instance is the
-// decision of a moment earlier.
+// decide asks the policy about the cached objects first. Foreign requests, invalid requests and requests that must
+// wait are decided from the cache only. They cost the API server nothing, so thousands of them don't delay others. If
+// the cache lags, its next event wakes a request that waits. For any other result, decide asks the policy again with
+// the Node from the API server. Otherwise a bootstrap token could get a second certificate although its Node already
+// serves. The instance always comes from the cache, because an instance that is a moment old does no harm.
 func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	claim policy.CSRClaim) (policy.CSRDecision, error) {
 	in, err := r.gather(ctx, r.client, csr, claim)

@@ -58,8 +58,9 @@ func (s *UsedTokens) Has(id string) bool {
 	return found
 }
 
-// gatherCredential adds the owner of the request's bootstrap token, and the keys that the token was used for. The cache
-// is enough: a token whose owner it does not show yet waits, and the operator remembers its own approvals.
+// gatherCredential adds the owner of the request's bootstrap token, and the keys that the token was used for. The
+// cache is sufficient for both. If the cache does not show the owner of a token yet, the request waits. If the cache
+// does not show an approval yet, the operator still remembers it.
 func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
 	claim policy.CSRClaim) (err error) {
 	id := policy.CredentialOf(in.CSR)

@@ -108,7 +108,7 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in *policy.CSRInput, c
 }
 
 // gatherNodes adds the other Nodes that have an address of the request. If a Node belongs to a WindowsInstance, its
-// addresses count less, because its host reported them.
+// addresses are weaker evidence, because its host reported them.
 func (r *Reconciler) gatherNodes(ctx context.Context, in *policy.CSRInput, address, claimed string) error {
 	nodes := &corev1.NodeList{}
 	err := r.client.List(ctx, nodes, client.MatchingFields{nodesByAddress: policy.AddressText(address)})
@@ -154,8 +154,8 @@ func (r *Reconciler) gatherInstances(ctx context.Context, in *policy.CSRInput, n
 	return err
 }
 
-// gatherPodNetworks adds addresses that a Node gives its pods. A host may still have such an address according to
-// the user or the cloud, because networks may overlap.
+// gatherPodNetworks adds addresses that a Node gives its pods. This is weak evidence, because networks may overlap:
+// if the user or the cloud gave such an address to a host, the host may have it.
 func (r *Reconciler) gatherPodNetworks(ctx context.Context, in *policy.CSRInput, claim policy.CSRClaim) error {
 	nodes := &corev1.NodeList{}
 	if err := r.client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {

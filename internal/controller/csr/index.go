@@ -94,8 +94,8 @@ func claimKey(claim policy.CSRClaim) string {
 }
 
 // addressesOfInstance lists the configured addresses of the instance. If its host has a node, it adds the address
-// that the operator used to reach the host, and the addresses that the host reports. A host that was refused a name
-// must not block addresses of others.
+// that the operator used to reach the host, and the addresses that the host reports. Without a node, it ignores the
+// host's report: a host that the operator refused must not block the addresses of other hosts.
 func addressesOfInstance(instance *v1alpha1.WindowsInstance) []string {
 	known := policy.CSRInstanceOf(instance)
 	all := append(known.Addresses, known.Reached)

@@ -14,7 +14,7 @@ import (
 const clockSkew = time.Minute
 
 // boundTimes corrects times that a wrong clock wrote: no pause is longer than the maximum, and no start is in the
-// future. Times that observed.Log uses don't need this.
+// future. It skips times that are read through observed.Log, which itself doesn't trust them.
 func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 	bound := func(t *metav1.Time, longest time.Duration) {
 		if t != nil && t.Time.After(now.Add(longest+clockSkew)) {
@@ -29,7 +29,7 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 	if refusal := status.KeyRefusal; refusal != nil {
 		bound(&refusal.Since, 0)
 		if refusal.Time.After(now.Add(clockSkew)) {
-			status.KeyRefusal = nil // with the present time, it would look like a present refusal
+			status.KeyRefusal = nil // don't correct it to now: it would look like a new refusal
 		}
 	}
 	if slot := status.Slot; slot != nil {

@@ -179,7 +179,8 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 		return checking{c}.run(ctx)
 	case c.instance.Spec.Paused:
 		c.stop()
-		// While the instance is paused, a user may have stopped the daemon. It has time to start it again.
+		// During the pause, a user may have stopped the daemon. Restart its time limit, so that it has time to start
+		// again.
 		c.parts.Daemons.Forget(c.instance)
 		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return c.result(ctx, pausedRetry)
@@ -292,7 +293,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 		c.report(ctx, journey.Wait(0, found.Rejoin.Reason, "%s", found.Rejoin.Detail))
 		return joining{c}.run(ctx)
 	case is(found.Outcome, contract.ReasonNodeForeign), is(found.Outcome, contract.ReasonLabelsRefused):
-		c.slot.release() // it couldn't use the slot, and a person must act first
+		c.slot.release() // the node can't use the slot until a user has fixed the problem
 	case found.Rebooting, c.rebootsFirst(ctx, found):
 		return c.disrupt(ctx, v1alpha1.ActivityReboot, found)
 	case found.Updating || found.Update != nil:

@@ -36,7 +36,8 @@ func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind
 	case is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx):
 		return c.joinInstead(ctx, view.Node, outcome.Problem)
 	}
-	// The wait may have no end. In this time, the node may go down, or its daemon may die.
+	// The wait may never end, and meanwhile the node may go down or its daemon may die. So check the node again in
+	// time.
 	outcome.After = policy.Soonest(outcome.After, found.Outcome.After)
 	if outcome.IsUnreported {
 		return c.result(ctx, outcome.After)
@@ -121,9 +122,9 @@ func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) boo
 }
 
 // rebootsFirst reports whether a node is rebooted before it changes to another desired revision. If the rollout of
-// that revision is halted, a reboot doesn't have to wait until the cause is known. If the host was joined again
-// because it did not come back from a reboot, that reboot ends first. Otherwise the operator would confuse a later
-// request with it.
+// that revision is halted, the reboot goes first, because the halt may last long. If the host did not come back from
+// an earlier reboot and was joined again, that reboot must be verified first. Otherwise the operator would confuse it
+// with a later request.
 func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding) bool {
 	if found.Update == nil || found.Updating {
 		return false

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Limits of the API in characters, and here in bytes.
+// Limits of the API. The API counts characters. This package counts bytes, which is never less.
 const (
 	maxMessage  = 32768 // of a condition
 	maxWhy      = 4096  // why a host waits, or an update failed
@@ -18,7 +18,7 @@ const (
 )
 
 // fit shortens texts from a host or its kubelet to what the API accepts. Otherwise a host could prevent writes of its
-// status. No name is among them.
+// status. fit doesn't shorten names.
 func fit(status *v1alpha1.WindowsInstanceStatus) {
 	status.Revision, status.HeldRevision = cut(status.Revision, maxRevision), cut(status.HeldRevision, maxRevision)
 	status.Phases = status.Phases[max(0, len(status.Phases)-maxPhases):]

@@ -98,7 +98,8 @@ const (
 // errLags means that the cache does not show the operator's last write yet.
 var errLags = errors.New("the cache lags behind")
 
-// knows records the newest version of the instance. The versions of one object are growing numbers (KEP-5504).
+// knows records the newest version of the instance. Resource versions of one object are increasing numbers
+// (KEP-5504).
 func (m *memory) knows(version string, now time.Time) {
 	if m.version != version {
 		m.version, m.versionAt = version, now

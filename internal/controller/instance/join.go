@@ -60,8 +60,8 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return free, nil
 }
 
-// disruptsNoPods reports whether the host has no pods, or a join whose keys are replaced only has to end, or the host
-// is done and only waits for its Node.
+// disruptsNoPods reports whether the join disrupts no pods: the host has none, or the join has already replaced the
+// daemon's key, or the host is done and only waits for its Node.
 func (c joining) disruptsNoPods(node *corev1.Node) bool {
 	status := &c.instance.Status
 	return journey.IsFirstJoin(status, node) || c.memory.session.HasReplacedKey() ||

@@ -29,9 +29,9 @@ type keyTrial struct {
 	next     time.Time
 }
 
-// tryKey checks whether the host accepts the present private key, if it accepted another key last, or if the user
-// has changed the connection settings: see observe. If the host does not accept the key, tryKey tries again after
-// growing pauses. wait is the time until the next try, or 0 if no try is needed.
+// tryKey logs in to the host to check whether it accepts the present private key. It does so if the host last
+// accepted another key, or if the user has changed the connection settings: see observe. If the host does not accept
+// the key, tryKey tries again after growing pauses. wait is the time until the next try, or 0 if no try is needed.
 func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	key, err := c.parts.Keys.PrivateKey(ctx)
 	if err != nil || c.instance.Spec.ByItself != nil {

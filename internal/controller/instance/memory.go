@@ -22,7 +22,8 @@ type memory struct {
 	uid     types.UID
 	key     types.NamespacedName
 	session journey.Session
-	// version is the newest resource version of the instance that was read or written. versionAt is the time of that.
+	// version is the newest resource version of the instance that was read or written. versionAt is when that
+	// happened.
 	version   string
 	versionAt time.Time
 	// isBehind reports that a write was refused because of a newer version.
@@ -54,8 +55,8 @@ type memory struct {
 }
 
 // recall restores the claims of all instances after a start, before any instance is reconciled. Otherwise a second
-// entry of the same host could come first. Instances with a node are first: a host that has not joined must not take a
-// claim from them.
+// entry for the same host could claim the host first. recall starts with instances that have a node, so that no host
+// without a node takes a claim from them.
 func (r *Reconciler) recall(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

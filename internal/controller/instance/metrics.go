@@ -113,8 +113,8 @@ func (i *instances) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect collects the metrics of one instance. node is empty if there is none. The label node is empty until a Node
-// was adopted, and stays while the host joins again.
+// collect collects the metrics of one instance. node is empty if there is none. The label node is empty until the
+// operator has adopted a Node. It keeps its value while the host joins again.
 func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.WindowsInstance, node *corev1.Node) {
 	status, name := &instance.Status, ""
 	if status.NodeUID != "" || status.Joined() {
@@ -138,7 +138,8 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 	gauge(i.info, 1, string(status.Phase), status.Reason(), code)
 	if !instance.Spec.PreflightOnly { // which never becomes a node
 		truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
-		// Until its turn or its next try, a node's desired revision is its present revision.
+		// While a node waits for its turn or its next try, its desired revision is still its present revision. So
+		// also check whether an upgrade is pending.
 		truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Upgrade() == nil)
 	}
 	truth(i.unresponsive, i.hasDeadDaemon(instance, node))
@@ -149,7 +150,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 		requested = requested || set
 	}
 	truth(i.reboot, requested || status.Reason() == string(contract.ReasonRebooting))
-	// The daemon wrote it. If it is no time, there is no metric.
+	// The daemon writes this annotation. If its value is not a time, omit the metric.
 	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
 		gauge(i.certificate, float64(end.Unix()))
 	}

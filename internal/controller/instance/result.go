@@ -35,8 +35,8 @@ func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// After a revision was requested from hundreds of nodes at once, only a few statuses are written at a time for
-// writeThrottle, so that the nodes that still have to respond come first.
+// A change may request a revision from hundreds of nodes at once. For writeThrottle after that, at most noters
+// statuses are written at a time, so that nodes that haven't responded yet don't wait longer.
 const (
 	noters        = 4
 	writeThrottle = time.Minute
@@ -44,8 +44,8 @@ const (
 )
 
 // await saves the report of an outcome, and plans the next reconcile. During the quiet time after a request for a
-// revision, it doesn't write a status that only reports that the node doesn't have the revision, or isn't Ready or
-// settled, yet.
+// revision, it doesn't write a status whose only news is that the node doesn't have the revision yet, isn't Ready
+// yet, or hasn't settled yet.
 func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome,
 	quiet time.Duration) (ctrl.Result, error) {
 	c.slot.withdraw()

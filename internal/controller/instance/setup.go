@@ -118,8 +118,8 @@ func (r *Reconciler) ofNode(_ context.Context, node client.Object) []reconcile.R
 	return []reconcile.Request{{NamespacedName: owner.Key}}
 }
 
-// ofCertificate returns the instance that a certificate request names. Every client may write that name, and the cache
-// has only the operator's namespace.
+// ofCertificate returns the instance that a certificate request names. It ignores other namespaces: any client can
+// write that name, and the cache has only the operator's namespace.
 func (r *Reconciler) ofCertificate(_ context.Context, csr client.Object) []reconcile.Request {
 	namespace, name, ok := strings.Cut(csr.GetAnnotations()[contract.InstanceAnnotation], "/")
 	if !ok || namespace != r.parts.Namespace {
