@@ -19,8 +19,9 @@ import (
 // maxText bounds an annotation that contains a reason, in characters. Operators and people read its beginning.
 const maxText = 512
 
-// timeout bounds a request about one object. readTimeout bounds a request that lists, or that starts a watch. A
-// connection that stays open isn't enough: a proxy or load balancer may keep it alive without an answer.
+// timeout bounds a request about one object. readTimeout bounds a request that lists, or that starts a watch. These
+// limits are needed because a proxy or a load balancer may keep a connection open although the API server doesn't
+// answer.
 const (
 	timeout     = 15 * time.Second
 	readTimeout = time.Minute

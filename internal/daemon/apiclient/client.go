@@ -35,7 +35,7 @@ type Client struct {
 // Options are the inputs of Open.
 type Options struct {
 	Files winos.Files
-	// Server, and Identity or Token, which authenticates the client, are for Connect only.
+	// Only Connect uses Server and Token. The client authenticates with Identity or with Token.
 	Server   Server
 	Identity Identity
 	Token    string
@@ -93,7 +93,7 @@ func (l *Client) RoundTrip(request *http.Request) (*http.Response, error) {
 	return l.transport.Load().RoundTrip(request)
 }
 
-// verifyBy makes new connections verify the API server by a bundle and by the additional CAs of CABundle.
+// verifyBy makes new connections trust the CAs in ca, and the additional CAs in CABundle.
 func (l *Client) verifyBy(ca []byte) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
@@ -120,12 +120,12 @@ func (l *Client) verifyBy(ca []byte) error {
 	return nil
 }
 
-// Certificate returns the certificate that the API server gets.
+// Certificate returns the client certificate that the daemon presents to the API server.
 func (l *Client) Certificate() *tls.Certificate { return l.pair.Load() }
 
-// Reload reads the certificate from its file again, and closes the connections with another certificate. The API server
-// checks a connection's certificate with each request, so an open connection would fail when the old certificate
-// expires.
+// Reload reads the certificate from its file again, and closes all connections if the certificate has changed. The API
+// server checks a connection's certificate with each request, so an open connection would fail when the old
+// certificate expires.
 func (l *Client) Reload() error {
 	pair, err := l.options.Identity.LoadCertificate()
 	if err != nil {

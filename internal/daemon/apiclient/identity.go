@@ -31,7 +31,7 @@ type Identity struct {
 	// User and Groups are the subject.
 	User   string
 	Groups []string
-	// Addresses are in the request, besides the subject.
+	// Addresses are the IP addresses that a certificate request contains in addition to the subject.
 	Addresses []net.IP
 	// Request is the prefix of the names of certificate requests.
 	Request string

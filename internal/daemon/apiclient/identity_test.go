@@ -237,8 +237,8 @@ type signer struct {
 	lives time.Duration
 }
 
-// sign makes certificates valid for this long. Half of this time is in the past, because signers allow for clocks
-// that are behind.
+// sign sets the lifetime of certificates. Half of the lifetime is in the past. Signers do this for hosts whose clock
+// is behind.
 func (s *signer) sign(lives time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -439,7 +439,7 @@ func TestADeniedRenewalIsTriedWithAnotherKey(t *testing.T) {
 	})
 }
 
-// scanned are files, one of which can't be replaced for a while.
+// scanned is a file system in which one file can't be replaced for a while.
 type scanned struct {
 	winos.Files
 	mu   sync.Mutex

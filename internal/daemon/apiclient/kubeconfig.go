@@ -83,9 +83,9 @@ func readKubeconfig(files winos.Files, path string) (server Server, err error) {
 }
 
 // Kubeconfigs returns the kubeconfigs of the node's programs, except the daemon's. Each program reads its kubeconfig
-// once, when it starts. kubelet writes its kubeconfig, from its bootstrap kubeconfig, at each start without a valid
-// kubeconfig and certificate (kubernetes, pkg/kubelet/certificate/bootstrap): at its first start, and after the daemon
-// has removed them.
+// once, when it starts. If kubelet starts without a valid kubeconfig and certificate, it creates its kubeconfig from
+// its bootstrap kubeconfig (kubernetes, pkg/kubelet/certificate/bootstrap). This happens at its first start, and after
+// the daemon has removed the kubeconfig and the certificate.
 func Kubeconfigs() []string {
 	paths := []string{contract.PathKubeconfig}
 	for _, t := range contract.ServiceTokens() {

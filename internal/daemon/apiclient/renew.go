@@ -26,9 +26,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
-// A certificate is renewed after the share renewAt of its lifetime, or earlier by up to renewJitter, so that nodes that
-// joined together don't renew together. The remaining lifetime is a reserve for a host that is off, or an operator that
-// does not approve.
+// A certificate is renewed after the fraction renewAt of its lifetime, or up to renewJitter earlier. The jitter
+// prevents nodes that joined together from renewing together. The remaining lifetime is a reserve in case the host is
+// off or the operator doesn't approve the request.
 const (
 	renewAt     = 0.70
 	renewJitter = 0.10
@@ -38,9 +38,9 @@ const (
 const (
 	firstLook   = time.Second
 	slowestLook = time.Minute
-	// pause is the time between failed attempts, and restPause the shortest time between renewals: otherwise a host
-	// whose clock is days ahead would renew endlessly. While a certificate is valid, neither is longer than a
-	// pausePart-th of its lifetime.
+	// pause is the time between failed attempts. restPause is the shortest time between renewals. Without restPause, a
+	// host whose clock is days ahead would renew endlessly. If a certificate has a short lifetime, both pauses are
+	// shortened to 1/pausePart of the lifetime.
 	pause     = 10 * time.Minute
 	restPause = time.Hour
 	pausePart = 20
@@ -52,7 +52,7 @@ const (
 type Renewer struct {
 	Identity
 	Client dynamic.Interface
-	// Lifetime is the requested lifetime; the lifetime of the current certificate if 0.
+	// Lifetime is the requested lifetime. If it is 0, the request asks for the lifetime of the current certificate.
 	Lifetime time.Duration
 	// Renewed is called after a new certificate has been stored, and again until it succeeds.
 	Renewed func() error

@@ -56,9 +56,9 @@ func RequestToken(ctx context.Context, client dynamic.Interface, namespace, acco
 	return answer.Status.Token, life, nil
 }
 
-// WriteToken writes the files that a service reads: the token, which the service reads again while it runs, and the
-// kubeconfig, with the address and CA of the daemon's kubeconfig. If the service's kubeconfig already has a CA, that CA
-// stays: see Point.
+// WriteToken writes the two files that a service reads. One is the token, which the service reads again while it runs.
+// The other is the service's kubeconfig, with the address and CA of the daemon's kubeconfig. If the service's
+// kubeconfig already has a CA, that CA stays: see Point.
 func WriteToken(files winos.Files, daemonKubeconfig string, to contract.ServiceToken, token string) error {
 	server, err := readKubeconfig(files, daemonKubeconfig)
 	if err != nil {

@@ -43,10 +43,11 @@ func Reach(ctx context.Context, to Server, now func() time.Time) error {
 
 // Trust makes this daemon and the next one verify the API server by another CA bundle.
 //
-// If this bundle does not verify the API server yet, the previous bundle stays trusted as well. Otherwise the daemon
-// could no longer receive the correct one. Then settled is false, and the caller must call Trust again. Exception:
-// without next, the host already has the bundle's revision, and a join may have brought a newer bundle. Then only the
-// existing bundle is trusted until settled. A second call changes nothing.
+// If the new bundle doesn't verify the API server yet, Trust keeps the previous bundle as well. Otherwise the daemon
+// could no longer connect and receive a correct bundle. In this case settled is false, and the caller must call Trust
+// again. Exception: if next is false, the host already has the bundle's revision, and the previous bundle may come
+// from a later join. Then only the previous bundle is trusted until the new one verifies the API server. A second call
+// changes nothing.
 func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool, err error) {
 	server, err := readKubeconfig(l.options.Files, l.options.Kubeconfig)
 	if err != nil || bytes.Equal(server.CA, ca) {

@@ -14,8 +14,8 @@ import (
 // disappears for a short time while a link is down and while HNS creates a network.
 const addressGrace = time.Minute
 
-// nodeIP returns the node's address: the one in its instance, or else the last one while the host has it. If
-// it is empty, the default route decides.
+// nodeIP returns the node's address. If the instance names no address, nodeIP returns the last address while the host
+// still has it. If nodeIP returns an empty string, the node gets the address of the default route.
 func (a *Applier) nodeIP(ctx context.Context) string {
 	last := a.state.LastIP
 	if last == "" || a.state.NodeIP != "" {
@@ -34,7 +34,7 @@ func (a *Applier) nodeIP(ctx context.Context) string {
 	return last
 }
 
-// isMoved reports that the node needs another address than before.
+// isMoved reports whether the node needs a different address now.
 func (a *Applier) isMoved(ctx context.Context) bool {
 	return a.state.LastIP != "" && a.last.Facts[contract.FactNodeIP] != "" && a.nodeIP(ctx) == ""
 }

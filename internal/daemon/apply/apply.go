@@ -47,7 +47,7 @@ type Applier struct {
 	histories histories
 	repeats   repeats
 	waits     waits
-	// sane are the processes that ran when their services' configuration was last correct.
+	// sane holds for each service the process that ran when the service's configuration was last correct.
 	sane map[string]uint32
 	// last is the desired state of the last Apply, for QuickCheck.
 	last plan.Desired
@@ -282,8 +282,9 @@ func (a *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 			continue
 		}
 		logr.FromContextOrDiscard(ctx).Info("added a route", "to", to)
-		// Recorded after the change, unlike everything else: a route that existed before isn't ours, and our
-		// own ends with the next boot anyway.
+		// Record a route only after Ensure has added it, because a route that existed before isn't ours. All other
+		// objects are recorded before the change. A route without a record does no harm: it disappears with the next
+		// boot.
 		a.state.Routes.Add(to.String())
 		if err = a.state.Save(); err != nil {
 			problems = append(problems, FileProblem(err))

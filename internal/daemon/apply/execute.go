@@ -128,8 +128,8 @@ func (r *run) stageFile(ctx context.Context, f plan.File) (err error) {
 	return err
 }
 
-// declare records the steps in the state file. If that fails, only steps without a trace remain: stopped
-// services are started.
+// declare records the steps in the state file. If that fails, it returns only steps that need no record: starts of
+// services that are down.
 func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step, ok bool) {
 	err := r.state.Change(func() (err error) {
 		for _, s := range steps {
@@ -146,7 +146,7 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 			case plan.AddRoot:
 				r.state.AddCertificate(r.want.Roots[s.Name])
 			case plan.SetService:
-				// A service that we created is never unknown.
+				// Record the service before it is created, so that the state file lists every service of ours.
 				if _, ours := r.state.Services[s.Name]; !ours {
 					r.state.SetService(s.Name, state.Start{})
 				}
@@ -182,8 +182,8 @@ func (r *run) declareFile(path string) error {
 	return nil
 }
 
-// forgetStarts deletes the recorded starts of services that read a file that is about to change, because from
-// here on a process may have read the new content.
+// forgetStarts deletes the recorded starts of services that read a file that is about to change, because a process
+// that starts from now on may read the new content.
 func forgetStarts(file *state.File, services []string) {
 	for _, name := range services {
 		if _, ours := file.Services[name]; ours {
@@ -192,8 +192,8 @@ func forgetStarts(file *state.File, services []string) {
 	}
 }
 
-// rememberStarts restores the starts that declare deleted, for services that still have the same process and
-// none of whose files was replaced, because the pass ended early.
+// rememberStarts restores starts that declare deleted, if the pass ended early. It restores the start of a service if
+// the service still has the same process and none of its files was replaced.
 func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start) {
 	var replaced []string
 	for _, s := range r.report.Steps {

@@ -10,8 +10,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 )
 
-// staleKubeconfigs finds the kubeconfigs with an outdated CA of the API server. A kubeconfig keeps its CA until the new
-// CA verifies the API server: the node's revision may predate a rotation of the CA, or may come too early.
+// staleKubeconfigs finds the kubeconfigs with an outdated CA of the API server. A kubeconfig keeps its CA until the
+// new CA verifies the API server. The CA in the node's revision may be older than the API server's CA, or the API
+// server may not use it yet.
 func (a *Applier) staleKubeconfigs(ctx context.Context, want plan.Desired, have *plan.Observed) {
 	have.StaleKubeconfigs = map[string]bool{}
 	reached := map[string]error{}

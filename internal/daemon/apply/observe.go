@@ -33,10 +33,9 @@ func (a *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed
 	return have, nil
 }
 
-// QuickCheck reports whether a result of the last Apply has visibly changed. It checks the states of
-// services, the sizes and times of files, the environment, certificates, routes and the node's address. It
-// reads no file content and starts nothing. Steps that Apply could not take, waits for or holds back don't
-// count.
+// QuickCheck reports whether a result of the last Apply has visibly changed. It checks the states of services, the
+// sizes and times of files, the environment, certificates, routes and the node's address. It reads no file content and
+// starts nothing. It ignores the steps that Apply couldn't take, that wait, or that Apply holds back.
 func (a *Applier) QuickCheck(ctx context.Context) bool {
 	have, err := a.lookAgain(ctx)
 	if err != nil {

@@ -12,12 +12,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// If a step with the same goal is taken maxRepeats times within repeatsWindow, someone else undoes it: a
-// group policy or another tool, which act at most every few minutes. A person who tries things rarely reaches
-// this limit. Then the daemon reports the conflict and takes the step less and less often, so that two
-// programs don't fight all day. It notices the end of a conflict after lastPause at the latest. If the step
-// wasn't undone for twice the pause, it is no longer a problem, because it would block the next revision. It
-// is still remembered.
+// If a step with the same goal is taken maxRepeats times within repeatsWindow, someone else undoes it: a group policy
+// or another tool, which act at most every few minutes. A person who tries things rarely reaches this limit. Then the
+// daemon reports the conflict and takes the step less and less often, so that two programs don't fight all day. It
+// notices the end of a conflict after lastPause at the latest. A reported problem blocks the next revision. So if no
+// step was needed for twice the pause, the daemon no longer reports the problem.
 const (
 	maxRepeats    = 3
 	repeatsWindow = 15 * time.Minute
@@ -72,8 +71,9 @@ func (f *fight) quiet(now time.Time) time.Duration { return winos.Age(now, f.tim
 // over reports that no step was needed for long enough.
 func (f *fight) over(now time.Time) bool { return f.quiet(now) > max(repeatsWindow, 2*f.pause) }
 
-// took records a step. It ignores starts and stops, which lives tracks better. It also ignores removals of
-// pod networks, because a managed service created each of them for a revision that failed.
+// took records a step. It ignores starts and stops, because histories tracks them. It also ignores removals of pod
+// networks: if a revision fails repeatedly, our own service creates its network each time, and no other program is
+// involved.
 func (r *repeats) took(step plan.Step) {
 	if step.Kind == plan.StartService || step.Kind == plan.StopService || step.Kind == plan.RemoveNetwork {
 		return

@@ -23,9 +23,9 @@ func dirReserved(network string) string { return dirNetworks + `\` + network }
 // reservation is the content of our files there. The files of pods start with a container id.
 const reservation = contract.SourceVIPEndpointName + "\r\n"
 
-// reserve prevents pods from getting the address of kube-proxy's endpoint. HNS takes this address from
-// host-local's range, but host-local considers only its own files. An address that a pod had before is
-// reserved after that pod's file is gone.
+// reserve prevents pods from getting the address of kube-proxy's endpoint. HNS takes this address from host-local's
+// range, but host-local considers only its own files. If a pod has the address already, a later call reserves the
+// address after the pod's file is gone.
 func (a *Applier) reserve(ctx context.Context, network, address string) *contract.Problem {
 	dir := dirReserved(network)
 	path := dir + `\` + address

@@ -19,8 +19,9 @@ const (
 	endsWindow = 5 * time.Minute
 	firstRest  = 30 * time.Second
 	lastRest   = 4 * time.Minute
-	// trialWindow is the time within which maxEnds ends of a service fail a trial. Some services run for
-	// minutes each time, and an administrator may restart one now and then during a long trial.
+	// If a service ends maxEnds times within trialWindow, the trial fails. The window is long because some failing
+	// services run for minutes each time. It has a limit because an administrator may restart a service now and then
+	// during a long trial.
 	trialWindow = time.Hour
 )
 
@@ -32,7 +33,8 @@ type histories struct {
 
 // history is what happened to one service.
 type history struct {
-	// up reports that it was seen running, or started. pid is its process then, or 0 if it had already ended.
+	// up reports that the service was seen running, or that we started it. pid is the process at that time, or 0 if
+	// the process had already ended.
 	up   bool
 	pid  uint32
 	ends []time.Time
@@ -45,8 +47,9 @@ type history struct {
 	// since. fell are the times when it ended since.
 	tried, stayed bool
 	fell          []time.Time
-	// crashLooping reports that it ended maxEnds times within endsWindow and hasn't run for endsWindow
-	// without an end since. With pauses between starts, it ends less often.
+	// crashLooping reports that the service ended maxEnds times within endsWindow, and that it hasn't run for
+	// endsWindow without an end since then. The number of recent ends isn't enough to decide this, because the pauses
+	// between starts make ends less frequent.
 	crashLooping bool
 }
 

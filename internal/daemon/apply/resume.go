@@ -52,7 +52,7 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 	}
 	for _, other := range slices.Backward(names) {
 		s, err := services.Get(ctx, other)
-		// also a managed service that a lost state file named
+		// also a managed service that is missing in the state file because the file was lost
 		if stateFile.Installed(other) || err == nil && contract.IsManaged(s.Description) {
 			continue
 		}

@@ -65,8 +65,8 @@ func (r *run) addRoot(ctx context.Context, name string) error {
 	return nil
 }
 
-// removeRoot removes a CA that we added. If Windows refuses that, something else adds the CA as well, such as a group
-// policy, whose certificates are in the same store. The CA is left to it.
+// removeRoot removes a CA that we added. If Windows refuses the removal, another owner has added the same CA, such as
+// a group policy, whose certificates are in the same store. Then removeRoot leaves the CA in the store.
 func (r *run) removeRoot(ctx context.Context, name string) error {
 	for _, der := range slices.Clone(r.state.Certificates) {
 		if plan.Fingerprint(der) != name {
@@ -92,9 +92,10 @@ func (r *run) removeService(ctx context.Context, name string) error {
 	return nil
 }
 
-// RemoveService stops and deletes a service. If another program has the service open, such as the Services console,
-// it doesn't wait: the service can no longer be started, and disappears when that program closes, at the latest
-// with the next boot. Until then, the service can't be installed again. A repeated call changes nothing.
+// RemoveService stops and deletes a service. RemoveService doesn't wait if another program, such as the Services
+// console, has the service open. In this case the service can no longer be started. Windows deletes it when that
+// program closes, or at the next boot at the latest. Until then, the service can't be installed again. A repeated call
+// changes nothing.
 func RemoveService(ctx context.Context, services winos.Services, name string) error {
 	err := services.Stop(ctx, name)
 	if err == nil {
@@ -178,9 +179,9 @@ func (r *run) removeFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// note records the inputs of a service before it starts, and the id of the process that doesn't have them yet. If
-// the state file can't be written, the service starts anyway: without the record it only starts once more than
-// needed.
+// note records the inputs of a service before it starts, and the id of the process that doesn't have them yet. If the
+// state file can't be written, the service starts anyway. Without the record, the only harm is that the service is
+// restarted once more than needed.
 func (r *run) note(name string) {
 	r.state.SetService(name, state.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID})
 	if err := r.state.Save(); err != nil {

@@ -104,7 +104,8 @@ func (s *service) bring(ctx context.Context, program contract.Blob) error {
 	return err
 }
 
-// tidy deletes requests and answers of earlier calls, and programs if there is another one. A program in use stays.
+// tidy deletes old files in the RPC directory. Without a program, it deletes the requests and answers of earlier
+// calls. With a program, it deletes all other programs, except programs in use.
 func (s *service) tidy(ctx context.Context, program string) {
 	entries, err := s.files.List(s.dir)
 	s.logError(ctx, "the RPC directory can't be listed", err)

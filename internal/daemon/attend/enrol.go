@@ -18,8 +18,8 @@ import (
 // certificateLifetime is the requested lifetime of the certificate.
 const certificateLifetime = 14 * 24 * time.Hour
 
-// The pause between attempts to get a certificate grows from firstRetry, in which the operator approves most requests,
-// to longestRetry.
+// The pause between attempts to get a certificate grows from firstRetry to longestRetry. The operator approves most
+// requests within firstRetry.
 const (
 	firstRetry   = time.Second
 	longestRetry = time.Minute
@@ -33,8 +33,8 @@ func (s *service) options(token string) apiclient.Options {
 		UserAgent: contract.ServiceAttend + "/" + s.Version}
 }
 
-// enrol gets the certificate for the token, and deletes the token. If the host will get no certificate, why is the
-// reason.
+// enrol gets the certificate for the token, and deletes the token. If the host will never get a certificate, why
+// contains the reason.
 func (s *service) enrol(ctx context.Context) (why string, err error) {
 	var refusal since
 	for pause := min(firstRetry, s.Pace.Retry); ctx.Err() == nil; pause = min(2*pause, longestRetry) {

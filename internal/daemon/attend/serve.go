@@ -26,7 +26,7 @@ import (
 
 // Pace is how long the service waits.
 type Pace struct {
-	// Beat is the time between two beats during a call, and Retry the pause after a failure.
+	// Beat is the time between two signs of life during a call. Retry is the pause after a failure.
 	Beat, Retry time.Duration
 	// Gone is how long the Secret must be gone, and Refused how long the API server must refuse the host, before the
 	// host gives up.
@@ -127,7 +127,7 @@ func (s *service) attend(ctx context.Context) (over bool, err error) {
 	return false, nil
 }
 
-// since measures how long something has been the case.
+// since is the time when a condition began, or zero.
 type since time.Time
 
 func (s *since) longer(now time.Time, is bool, limit time.Duration) bool {
@@ -259,7 +259,7 @@ func field(secret *unstructured.Unstructured, name string, into any) (found bool
 	return true, nil
 }
 
-// show writes the progress for Attend. If that fails, only Attend lacks it.
+// show writes the progress for Attend. A failure is harmless, because only Attend reads the progress.
 func (s *service) show(ctx context.Context, p progress) {
 	if p.Text == s.shown {
 		return

@@ -33,10 +33,10 @@ type Writer struct {
 	why  error
 }
 
-// Open begins a file with the content of the existing one. So a daemon that ends again and again doesn't push out the
-// lines that say why. An existing file that is half full gets another name, such as wicd-20260102-150405.log. If Open
-// fails, the first line retries: there is no log until the directory of path exists. now is the host's clock. It
-// provides the names of older files.
+// Open begins a file with the content of the existing one. So if the daemon crashes repeatedly, the lines that explain
+// the crash are not displaced by new files. An existing file that is half full gets another name, such as
+// wicd-20260102-150405.log. If Open fails, the first line retries: there is no log until the directory of path exists.
+// now is the host's clock. It provides the names of older files.
 func Open(files winos.Files, path string, now func() time.Time) *Writer {
 	w := &Writer{files: files, path: path, now: now}
 	w.Limit(contract.Log{})
@@ -139,8 +139,8 @@ func (w *Writer) begin() (before string, err error) {
 	return before, nil
 }
 
-// takeOver copies the content of the file of before into the present one, and deletes that file. If the file is half
-// full or can't be copied, it stays.
+// takeOver copies the content of the previous file, which has the name before, into the present file. Then it deletes
+// the previous file. If the previous file is half full or can't be copied, it stays.
 func (w *Writer) takeOver(before string) {
 	if info, err := w.files.Stat(before); err != nil || info.Size > w.limits.MaxSize/2 {
 		return

@@ -101,7 +101,8 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 		return errors.Join(err, r.host.Files.Remove(aside))
 	}
 	if err = r.host.Logs.Empty(l.Path); err != nil {
-		// Otherwise the next check would copy the same content again, and older logs would be removed for it.
+		// Remove the copy. Otherwise the next check would copy the same content again, and the copies would displace
+		// older logs.
 		return errors.Join(err, r.host.Files.Remove(aside))
 	}
 	return nil
@@ -167,8 +168,8 @@ func Prune(files winos.Files, l contract.Log, now time.Time) error {
 		name := strings.ToLower(e.Name)
 		return e.Dir || !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, strings.ToLower(extension))
 	})
-	// Remove files with a future date first. A clock that was later set back wrote them, and they would displace every
-	// new file. The file system's own clock may be slightly ahead.
+	// Remove files with a future date first. They were written before the clock was set back, and they would displace
+	// every new file. The file system's own clock may be slightly ahead.
 	age := func(e winos.FileInfo) time.Duration { return winos.Age(now.Add(time.Minute), e.ModTime) }
 	slices.SortFunc(older, func(a, b winos.FileInfo) int {
 		return cmp.Or(cmp.Compare(age(a), age(b)), b.ModTime.Compare(a.ModTime))

@@ -58,9 +58,9 @@ func (s *Service) Close() {
 // refers to them.
 //
 // If another program uses the port, Follow returns the problem, and a file that doesn't refer to the port: otherwise
-// that program would act as the node's registry. With any other problem, the files are nil, and containerd's files must
-// stay unchanged. If the settings are unchanged, Follow only starts a resolver that doesn't listen. The caller
-// must not change the settings afterwards.
+// that program would act as the node's registry. With any other problem, the files are nil, and containerd's files
+// must stay unchanged. If the settings are unchanged, Follow only starts the resolver if it isn't listening. The
+// caller must not change the settings afterwards.
 func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	environment map[string]string) ([]contract.File, *contract.Problem) {
 	if len(c.Mirrors)+len(c.PullSecret)+len(c.RegistryTrust) == 0 && c.Registries == nil {
@@ -144,8 +144,8 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 }
 
 // make creates a resolver, with a token that identifies containerd to the resolver. Each resolver has a new token,
-// which exists only in memory and in containerd's files. While no resolver listened, another program may have
-// listened on the port and received the previous token with each pull.
+// which exists only in memory and in containerd's files. The token must be new because, while no resolver listened,
+// another program may have listened on the port and received the previous token with each pull.
 func (s *Service) make() error {
 	token := rand.Text() // 130 bits
 	made, err := resolver.New(resolver.Options{Token: token, OnReport: s.Reporter.Report, Metrics: s.Reporter.metrics})

@@ -73,8 +73,8 @@ func (s *Stager) progress(ctx context.Context, revision string) {
 	}
 }
 
-// isStaged reports whether the Node already shows this revision as staged. Then an earlier daemon has counted its
-// bytes.
+// isStaged reports whether the Node already shows this revision as staged. If so, an earlier daemon has already
+// reported the received bytes.
 func (s *Stager) isStaged(revision string) bool {
 	node, _ := s.Node.Get()
 	return node != nil && node.GetAnnotations()[contract.StagedAnnotation] == revision

@@ -38,8 +38,8 @@ func (d *Server) Open(ctx context.Context, digest string, offset int64) (io.Read
 		if trouble == nil {
 			return body, nil
 		}
-		// A busy server is reachable and has the payload later, so its error is more useful than an unreachable
-		// server's.
+		// Prefer the error of a busy server. A retry at a busy server is likely to succeed, unlike a retry at an
+		// unreachable one.
 		if !errors.As(err, &busy) {
 			err = trouble
 		}

@@ -21,7 +21,8 @@ import (
 const (
 	firstPause = 5 * time.Second
 	lastPause  = 2 * time.Minute
-	// stayedAfter: a blob that disappears later than this is fetched again at once, because its fetch wasn't the cause.
+	// If a blob disappears more than stayedAfter after its fetch, the Stager fetches it again at once. If it
+	// disappears earlier, something probably removes the blob after each fetch, so the Stager waits for the pause.
 	stayedAfter = time.Hour
 )
 

@@ -84,8 +84,8 @@ func (s *Store) Drop(digest string) error {
 	return nil
 }
 
-// Adopt copies a file of the host into the store, if its content is wanted and missing, because the host need not
-// receive what it already has. A missing file is no error.
+// Adopt copies a file of the host into the store, if its content is wanted and the store lacks it. This avoids a
+// download. A missing file is no error.
 func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) error {
 	missing, err := s.Missing(wanted)
 	if err != nil || len(missing) == 0 {

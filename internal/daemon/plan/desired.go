@@ -48,7 +48,7 @@ type Desired struct {
 	Network string
 	// RegistryUnknown reports that containerd's registry files are unknown. Then none is removed.
 	RegistryUnknown bool
-	// Facts are the known facts that it contains.
+	// Facts are the known facts that the desired state contains.
 	Facts map[contract.Fact]string
 	// Problems are problems of the desired state itself.
 	Problems []*contract.Problem
@@ -160,9 +160,9 @@ func Resolve(in Input) Desired {
 	return d
 }
 
-// kubeconfigs sets the content of Kubeconfigs to the content of the CA's file. A join has written its own
-// kubeconfigs, possibly with a newer CA. kubelet isn't restarted for its bootstrap kubeconfig, because it may
-// have the key of its request only in memory.
+// kubeconfigs fills Kubeconfigs with the CA from the CA file, because kubeconfigs on the host may have a different CA:
+// a join writes its own kubeconfigs. A change of the bootstrap kubeconfig doesn't restart kubelet, because kubelet may
+// keep the key of its certificate request only in memory.
 func (d *Desired) kubeconfigs() {
 	i := slices.IndexFunc(d.Files, func(f File) bool { return f.Path == contract.PathBootstrapCA })
 	if i < 0 || len(d.Files[i].Content) == 0 {

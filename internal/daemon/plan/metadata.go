@@ -113,7 +113,8 @@ type answer struct {
 // ask sends one request with one header.
 func (s *Metadata) ask(ctx context.Context, method, path, header, value string) (answer, error) {
 	fail := func(err error) (answer, error) {
-		// Unwrap the error of the URL, which would repeat the path. The error never contains the header's value.
+		// Unwrap the error of the HTTP client, because its text would repeat the path. The error never contains the
+		// header's value.
 		var inner interface{ Unwrap() error }
 		if errors.As(err, &inner) {
 			err = inner.Unwrap()

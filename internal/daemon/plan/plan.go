@@ -285,7 +285,7 @@ func (p *planner) services() {
 	for _, s := range usable {
 		current, exists := p.have.Services[s.Name]
 		if !p.configure(s) {
-			continue // it would run with a configuration of another program
+			continue // it would run with a configuration that another program has set
 		}
 		if !exists || down[s.Name] || current.State != winos.ServiceRunning {
 			p.step(Step{Kind: StartService, Name: s.Name, Why: "must run", Want: s.Inputs})

@@ -38,7 +38,8 @@ type revisions struct {
 	last *state.Revision
 	// serverCA is how the daemon itself verifies the API server.
 	serverCA serverCA
-	// unread is why the revision of the name asked could not be read; it is read again at readAgain, after reading.
+	// asked is the name of the revision that was requested last. unread is the reason why it couldn't be read. The
+	// next attempt is at readAgain, after the pause reading.
 	asked     string
 	unread    *contract.Problem
 	readAgain time.Time
@@ -59,8 +60,8 @@ func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 	return r.revisions.read(ctx, name)
 }
 
-// understand reads the host's manifest again if the daemon that stored it did not understand all of it. It returns why
-// this daemon doesn't either.
+// understand reads the host's manifest again if the daemon that stored it did not understand all of it. If this daemon
+// doesn't understand it either, understand returns the reason.
 func (r *Reconciler) understand() *contract.Problem {
 	if r.State.Data != nil {
 		c, err := r.revisions.parse(contract.Latest{Revision: r.State.Revision.Name, Manifest: r.State.Data,

@@ -106,7 +106,8 @@ func TestAServiceOfOthersThatDoesNotStartAgainKeepsNoRevisionBack(t *testing.T) 
 	})
 }
 
-// The daemon tries again each time, because its owner may have repaired it.
+// Each time our services restart, the daemon tries again to start a vendor's service that failed before, because its
+// owner may have repaired it.
 func TestAServiceOfOthersThatWasLeftToItsOwnerIsTriedAgainTheNextTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

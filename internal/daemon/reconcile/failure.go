@@ -51,8 +51,8 @@ func (f *failures) note(ctx context.Context, revision string, why *contract.Prob
 }
 
 // untilNextTry shortens a pause so that it ends when a failed revision, other than the present one, may be tried
-// again. If that time is over, untilNextTry returns the pause: the revision was tried in this pass, or it is
-// unknown now.
+// again. If that time has already passed, untilNextTry returns the pause unchanged: the revision was tried in this
+// pass, or the daemon can't read it now.
 func (f *failures) untilNextTry(pause time.Duration) time.Duration {
 	last := f.state.Failed
 	if last == nil || last.Name == f.state.Revision.Name {

@@ -35,7 +35,8 @@ func KubeletHasIdentity(files winos.Files, node string, now time.Time) (bool, er
 	if err != nil {
 		return false, err
 	}
-	// The key is missing after a full disk, or a power cut while kubelet wrote it. kubelet needs both to start.
+	// The key is missing if the disk was full or the power was cut while kubelet wrote the file. kubelet needs the
+	// certificate and the key to start.
 	pair, err := tls.X509KeyPair(content, content)
 	return err == nil && now.Before(pair.Leaf.NotAfter) &&
 		pair.Leaf.Subject.CommonName == contract.KubeletUserPrefix+node, nil
@@ -69,17 +70,18 @@ func ForgetRefusedKubelet(ctx context.Context, files winos.Files, node string, n
 	return true, ForgetKubeletCertificate(files)
 }
 
-// kubelet prefers a certificate in its store, then its kubeconfig, then its bootstrap kubeconfig. From pathUpdated,
-// kubelet completes a store that was written only partly (client-go, util/certificate/certificate_store.go).
-// pathRequestedKey names the request of a kubelet that does not rotate its certificate (kubernetes,
-// pkg/kubelet/certificate/bootstrap).
+// kubelet prefers a certificate in its store, then its kubeconfig, then its bootstrap kubeconfig. If kubelet was
+// interrupted while it replaced its certificate, it takes the new one from pathUpdated at its next start (client-go,
+// util/certificate/certificate_store.go). If kubelet doesn't rotate its certificate, pathRequestedKey holds the key of
+// its pending request (kubernetes, pkg/kubelet/certificate/bootstrap).
 const (
 	pathUpdated      = contract.DirKubeletPKI + `\kubelet-client-updated.pem`
 	pathRequestedKey = contract.DirKubeletPKI + `\kubelet-client.key.tmp`
 )
 
 // ForgetKubeletCertificate removes all files that kubelet would use at its start instead of a bootstrap credential. It
-// removes the kubeconfig first: without it kubelet has no identity, so another call continues if this one is killed.
+// removes the kubeconfig first. Without the kubeconfig, KubeletHasIdentity returns false. So if this call is killed,
+// the caller calls it again and the removal continues.
 func ForgetKubeletCertificate(files winos.Files) error {
 	for _, path := range []string{contract.PathKubeconfig, pathUpdated, pathRequestedKey, pathCertificate} {
 		if err := files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -20,8 +20,8 @@ const latestWait = 3 * time.Second
 type latest struct {
 	watch *apiclient.Watch
 	clock clock.Clock
-	// seen reports that the Secret existed. revision is the revision that the daemon waits for, or last waited for,
-	// until the time until. isAwaited reports that the last lookup decided to wait.
+	// seen reports that the Secret existed. revision is the last revision that the daemon waited for, and until is the
+	// end of this wait. isAwaited reports that the last lookup decided to wait.
 	seen      bool
 	revision  string
 	until     time.Time

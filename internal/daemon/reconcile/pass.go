@@ -48,13 +48,13 @@ type pass struct {
 
 // onTrial holds facts about the host's revision that the state file doesn't contain.
 type onTrial struct {
-	// isApplied reports that all steps of the revision were taken or failed as they did before, isReplaced that another
-	// daemon's program is in place.
+	// isApplied reports that all steps of the revision were taken, or failed in the same way as before this revision.
+	// isReplaced reports that another daemon's program is in place.
 	isApplied, isReplaced bool
 	// verifyDue is when the started services have run long enough, or zero.
 	verifyDue time.Time
-	// changed reports that the revision has changed the host. hampered reports that a step fails that failed before the
-	// revision; the pass doesn't stop at such a failure.
+	// changed reports that the revision has changed the host. hampered reports that a step fails that already failed
+	// before this revision. The pass doesn't stop at such a failure.
 	changed, hampered bool
 	// since is when this daemon began to watch the services under the present revision.
 	since time.Time
@@ -226,7 +226,8 @@ func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	})
 }
 
-// noteFaults records in the state file what fails at a revision that is not on trial, for the next daemon.
+// noteFaults records in the state file which faults exist at a revision that is not on trial. A daemon that starts
+// later reads them.
 func (r *Reconciler) noteFaults(ctx context.Context, faults []state.Fault) {
 	isSame := slices.EqualFunc(r.State.Faults, faults,
 		func(a, b state.Fault) bool { return a.IsSame(b) && a.CrashLooping == b.CrashLooping })
@@ -276,8 +277,8 @@ func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
 		strings.Join(ended, ", "))
 }
 
-// finish records that the host's revision holds. If the record can't be written, the revision doesn't hold, because
-// another process would not know it.
+// finish records that the host's revision holds. If the record can't be written, finish returns a problem, because a
+// restarted daemon would not know that the revision holds.
 func (r *Reconciler) finish(ctx context.Context, report apply.Report) *contract.Problem {
 	faults := r.unjudged(report.CrashLooping)
 	if err := r.State.Change(func() error {
@@ -292,8 +293,9 @@ func (r *Reconciler) finish(ctx context.Context, report apply.Report) *contract.
 }
 
 // recovered reports whether the host now has the revision that failed before. While the revision is on trial the
-// failure stays recorded, so that the next pause is longer if the revision is rolled back again. The revision may stay
-// unverified as long as something fails that also failed before.
+// failure stays recorded, so that the next pause is longer if the revision is rolled back again. An unverified
+// revision also counts as recovered once its services have run long enough: it may stay unverified because of a
+// failure that is older than the revision.
 func (r *Reconciler) recovered(last *state.FailedRevision) bool {
 	return last.Name == r.State.Revision.Name && (r.State.Verified || r.untilVerified() <= 0)
 }

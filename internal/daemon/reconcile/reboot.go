@@ -99,8 +99,8 @@ func (b *reboots) refresh(ctx context.Context) (err error) {
 }
 
 // reboot reboots the host if the operator has approved the end of exactly this boot. It requests one reboot per
-// approval. The names must be equal: the operator repeats an approval with the name that this daemon gives the boot,
-// and an approval with a shorter name may apply to the boot before.
+// approval. The approval must equal the boot ID that this daemon reports. An approval with the shorter ID of an older
+// daemon may belong to the previous boot. In this case the operator approves again with the reported ID.
 func (b *reboots) reboot(ctx context.Context, node *unstructured.Unstructured) error {
 	if b.facts.BootID == "" || node.GetAnnotations()[contract.RebootApprovedAnnotation] != b.facts.BootID {
 		b.asked = false

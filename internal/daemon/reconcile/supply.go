@@ -20,8 +20,8 @@ type supply struct {
 }
 
 // lacks returns a problem while the candidate's payload is incomplete and is being fetched. It returns nil if nothing
-// is missing, or if the payload can't be fetched. In the latter case the candidate is tried anyway: files that are
-// already in place need no blob, and otherwise nothing changes.
+// is missing, or if the payload can't be fetched. If the payload can't be fetched, the candidate is tried anyway. If
+// its files are already in place, it needs no blob. Otherwise the attempt fails without a change of the host.
 func (s *supply) lacks(c *state.Revision) *contract.Problem {
 	if s.stager == nil {
 		return nil

@@ -104,7 +104,7 @@ func (t *token) complain(uid types.UID, err error) {
 		reason = contract.ReasonTokenExpiring
 	}
 	early := reason == contract.ReasonTokenExpiring && t.Host.System.Now().Before(t.lateAt)
-	if early || errors.Is(err, errUnanswered) { // the Node can't be written either; the next attempt renews the token
+	if early || errors.Is(err, errUnanswered) { // without the API server, the Node can't be written either
 		return
 	}
 	t.say(contract.NewProblem(reason, "there is no new token for service %s: %v", t.service.Service, err))

@@ -143,8 +143,8 @@ func (p *Program) keep(ctx context.Context, before state.Revision) error {
 	return err
 }
 
-// ensureRestart makes the service manager restart the daemon when it ends, because an administrator may have disabled
-// the service or changed its recovery actions.
+// ensureRestart makes sure that the service manager restarts the daemon when it ends. An administrator may have
+// disabled the service or changed its recovery actions.
 func (p *Program) ensureRestart(ctx context.Context) error {
 	own, err := p.host.Services.Get(ctx, contract.ServiceDaemon)
 	if err != nil {

@@ -17,12 +17,13 @@ const (
 	// trialTime is how long a new program is on trial, from its first start. It is shorter than the operator's default
 	// verifyTimeout.
 	trialTime = 8 * time.Minute
-	// ownLife is how long a daemon whose revision does not hold yet must have lived until it is trusted to roll back by
-	// itself, or when the operator requests it.
+	// ownLife is how long a daemon must run before it is accepted although its revision doesn't hold yet. After this
+	// time, the daemon is trusted to roll back by itself, or when the operator requests it.
 	ownLife = time.Minute
-	// firstPause and maxPause bound the pause before a revision is tried again whose program did not come up. The
-	// service manager restarts a program at once only after a time without failures: see plan.DaemonRecovery. Within
-	// that time it waits for minutes before each start.
+	// firstPause and maxPause bound the pause after the program of a revision failed to start. After the pause, the
+	// revision is tried again. The service manager restarts a program at once only after a time without failures: see
+	// plan.DaemonRecovery. If the pause were shorter than that time, the service manager would wait for minutes before
+	// each start.
 	firstPause = 6 * time.Minute
 	maxPause   = 20 * time.Minute
 )
@@ -123,10 +124,10 @@ func (p *Program) restore(ctx context.Context, why string) error {
 	return nil
 }
 
-// Accept ends the trial of this program if it can roll back by itself or when the operator requests it: it reaches the
-// API server, and its revision holds or it has lived for a while. The caller must call Accept before it reports the
-// revision on the Node, because no rollback follows that report. A problem means that the end of the trial can't be
-// recorded.
+// Accept ends the trial of this program if its revision holds, or if the program has run for ownLife. Such a program
+// can roll back by itself or when the operator requests it. Call Accept only if the API server has answered, and
+// before the revision is reported on the Node: after that report, the old program must not be restored. A problem
+// means that the end of the trial can't be recorded.
 func (p *Program) Accept(lived time.Duration) *contract.Problem {
 	if p.state.Update == nil || !p.state.Verified && lived < ownLife {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Directories are those that users know, and our own.
+// Directories lists the directories that every host needs: the ones that users also work with, and the internal ones.
 func Directories() []string {
 	dirs := []string{
 		contract.DirCNI, contract.DirCNIConfig, contract.DirContainerd, contract.DirRegistries, contract.DirManifests,
@@ -108,15 +108,15 @@ func Recognisable(files winos.Files) (bool, error) {
 	return state == ours, err
 }
 
-// Touched is Recognisable, or reports that C:\k is empty and for administrators only, as a verb leaves it
-// that was killed at its start or its end.
+// Touched reports whether this host is Recognisable, or has an empty C:\k that only administrators may access. A verb
+// that is killed at its start or its end leaves such an empty directory.
 func Touched(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state == ours || state == empty, err
 }
 
-// Conflict reports whether a C:\k exists that Open would refuse, or a problem that UntrustedOwner finds with
-// the same shared directories. It changes nothing.
+// Conflict returns a problem if Open would refuse the existing C:\k, or if C:\k isn't ours yet and UntrustedOwner
+// finds a problem. It changes nothing.
 func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	state, err := look(files)
 	switch {
@@ -191,9 +191,10 @@ func usurped(files winos.Files, path string) (*contract.Problem, error) {
 // and no program reads its content.
 const dirVar = `C:\var`
 
-// ClearKeys deletes a directory of kubelet's keys that isn't ours and into which non-administrators may
-// write, as another operator leaves it. It reports whether there was one. kubelet uses an existing private
-// key, so anyone with a copy of it could act as the node. Links in the directory are deleted, not followed.
+// ClearKeys deletes the directory of kubelet's keys if we did not create it and users other than administrators may
+// write to it. Another operator may leave such a directory. cleared reports whether the directory was deleted. kubelet
+// uses an existing private key, so anyone with a copy of it could act as the node. Links in the directory are deleted,
+// not followed.
 func ClearKeys(files winos.Files, stateFile *File) (cleared bool, err error) {
 	info, err := files.Stat(contract.DirKubeletPKI)
 	switch {

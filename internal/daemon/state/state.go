@@ -140,9 +140,9 @@ func (v Variable) IsInherited(boot string) bool {
 type Start struct {
 	// Inputs is the digest of the command, environment and files of the last start by us.
 	Inputs string `json:"inputs,omitempty"`
-	// NotPID is the process that ran when Inputs was written, just before the restart. Any other process was
-	// started later, so it has these inputs. This way one entry, written ahead, tells whether the restart
-	// happened or a crash prevented it.
+	// NotPID is the process that ran when Inputs was written, just before the restart. If the service now has another
+	// process, that process was started later and has these inputs. So this entry, which is written before the
+	// restart, shows whether the restart happened or a crash prevented it.
 	NotPID uint32 `json:"notPID,omitempty"`
 }
 

@@ -90,8 +90,8 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		err = errors.Join(err, log.close())
 	}()
 	ctx = logr.NewContext(ctx, log.Logger)
-	// Report before the wait: a handover starts the service, waits until it is running, and may have replaced the
-	// program.
+	// Report before the wait for other verbs. One of them may be the handover that started this service, and the
+	// handover waits until the service is running.
 	running()
 	digest, err := ownProgram(ctx, o)
 	if err != nil {

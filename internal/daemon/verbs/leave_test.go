@@ -443,8 +443,8 @@ func TestA50_ADirectoryAboveKubeletsKeysThatAUserOwnsIsRefused(t *testing.T) {
 	}
 }
 
-// On some volumes, directories inherit from C:\ that users may rename their content. Even then, users must get no
-// rights to the daemon's files.
+// On some volumes, new directories inherit a right from C:\ that lets users rename the content of the directories.
+// Even then, users must get no rights to the daemon's files.
 func TestAMachineJoinsWhoseUsersMayRenameWhatIsMadeInC(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})

@@ -23,8 +23,8 @@ const (
 	headroomJoined = 1 * gib
 )
 
-// maxSkew is the allowed difference of the clocks. Kubernetes backdates certificates by five minutes, so a host whose
-// clock is less behind can use them. Two minutes leave room for a clock that drifts.
+// maxSkew is the allowed difference of the clocks. Kubernetes backdates certificates by five minutes, so a host can
+// use them if its clock is less than five minutes behind. The limit of two minutes leaves room for drift.
 const maxSkew = 2 * time.Minute
 
 // Windows builds with special rules.
@@ -179,7 +179,7 @@ func hostnameInvalid(f findings, request contract.PreflightRequest) []contract.P
 	if wrong := validation.IsDNS1123Subdomain(lower); len(wrong) > 0 {
 		return one(contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", lower, strings.Join(wrong, "; "))
 	}
-	// A joined host keeps its name: its Node may have been initialised by other means.
+	// A joined host keeps its name, because its Node may have been initialised in another way.
 	lost := request.NodeName == contract.FactFullHostname && name != lower && !f.joined()
 	return when(lost, contract.ReasonHostnameInvalid,
 		"%.80q has capital letters, and vSphere's cloud provider would not find the Node %.80q by it", name, lower)

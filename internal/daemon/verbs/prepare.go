@@ -124,7 +124,7 @@ func countReboot(stateFile *state.File, now time.Time, boot string, needs []stri
 	case last.Count > 0 && last.BootID == boot:
 		return nil
 	case since >= forgetReboot:
-		last = &state.Reboots{} // a clock that was wrong must not hold the host for ever
+		last = &state.Reboots{} // a wrong clock must not block the host forever
 	case last.Count >= maxReboots && since < rebootPause:
 		return contract.NewProblem(contract.ReasonRebootIneffective,
 			"%d reboots did not bring it about: %s; the next is at %s",

@@ -14,8 +14,8 @@ import (
 const (
 	administratorsFile      = "O:BAD:P(A;;FA;;;BA)(A;;FA;;;SY)"
 	administratorsDirectory = "O:BAD:P(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)"
-	// Pods whose programs aren't administrators write into their volumes with LC and DC. As the owner (CO),
-	// they have full access to what they created.
+	// With LC and DC, pods can write into their volumes even if their programs aren't administrators. As the owner
+	// (CO), a program has full access to the files that it created.
 	usersDirectory = administratorsDirectory + "(A;OICI;0x1200a9;;;BU)(A;CI;LCDC;;;BU)(A;OICIIO;GA;;;CO)"
 )
 

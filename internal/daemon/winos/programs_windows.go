@@ -194,8 +194,8 @@ func (launcher) RemoveAtBoot(path string) error {
 		path)
 }
 
-// RemoveLayer implements Programs. It first unmounts what a killed container left mounted. For layers that
-// aren't mounted and for images' layers, this returns an error that means nothing.
+// RemoveLayer implements Programs. It first unmounts the layer, in case a killed container left it mounted. If the
+// layer isn't mounted or belongs to an image, the unmount fails, and RemoveLayer ignores the error.
 func (launcher) RemoveLayer(ctx context.Context, path string) error {
 	if _, err := function("vmcompute.dll", "DestroyLayer"); err != nil {
 		return err

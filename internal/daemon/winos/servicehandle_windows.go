@@ -26,7 +26,7 @@ func connect(access uint32) (*mgr.Mgr, error) {
 	return &mgr.Mgr{Handle: h}, nil
 }
 
-// disconnect closes the service manager. Nothing was written through it that closing could lose.
+// disconnect closes the service manager. It ignores an error, because closing can't lose data.
 func disconnect(scm *mgr.Mgr) { _ = scm.Disconnect() }
 
 // openService opens a service with the required rights only. mgr.Mgr.OpenService requests all rights. For a protected

@@ -38,9 +38,9 @@ const (
 // service doesn't end after a stop request, or its process doesn't answer, its processes are killed. ErrInUse
 // means that the kill had no effect either.
 //
-// After a stop and before a start, all processes that run a program of the service's command line are killed
-// as well: csi-proxy reports that it has stopped and continues to run, and of a wrapped program Windows ends
-// only the wrapper. Two processes of one program would conflict over ports and pipes.
+// After a stop and before a start, all processes that run a program of the service's command line are killed as well:
+// csi-proxy continues to run after it has reported that it stopped. If a program runs in a wrapper, Windows ends only
+// the wrapper. Two processes of one program would conflict over ports and pipes.
 func WithTimeouts(host Host) Host {
 	host.Services = limited{host.Services, host.Programs}
 	host.Network = &limitedNetwork{Network: host.Network}
@@ -170,8 +170,8 @@ func (l limited) Start(ctx context.Context, name string) error {
 	return errors.Join(err, l.killStarting(ctx, name))
 }
 
-// killStarting kills the process of a managed service that didn't start in time. If a process connected but
-// never reported Running, the service manager leaves it alone and starts no other.
+// killStarting kills the process of a managed service that didn't start in time. If a process connected but never
+// reported Running, the service manager neither ends it nor starts another one.
 func (l limited) killStarting(ctx context.Context, name string) error {
 	found, err := l.Get(ctx, name)
 	if err != nil || found.State != ServiceStartPending || found.PID == 0 ||
