@@ -125,7 +125,7 @@ func requested(t *testing.T, name string, change func(*certificatesv1.Certificat
 	return func(ctx context.Context, c kubernetes.Interface) error { return ask(ctx, c, request) }
 }
 
-// mint requests a token for the bootstrapper. The token ends with a Secret, or with none.
+// mint requests a token for the bootstrapper. The token is bound to a Secret, or to no object if secret is empty.
 func mint(secret string, seconds int64) attempt {
 	return mintIn(contract.OperatorNamespace, secret, seconds)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// triedBy returns which test runs a command, by the beginning of the command. This file runs commands that begin with
+// triedBy maps the beginning of each command to the test that runs it. This file runs commands that begin with
 // kubectl.
 func triedBy() map[string]string {
 	const image, bundle = "TestA64_AnImageIsPushedAndPulledBackWithItsPartsAndItsSignature",

@@ -28,7 +28,8 @@ func TestA61_ThePayloadFitsTheAPIServersMinorByItself(t *testing.T) {
 		kubelets       []string
 		proxies        []string
 		kubelet, proxy string
-		// says are texts in the problem if no kubelet fits, or in the reason why there is no kube-proxy.
+		// says lists texts that the message must contain: the problem if no kubelet fits, or the reason why there is
+		// no kube-proxy.
 		says []string
 	}{
 		"the same minor":             {"v1.36.3", minors, minors, "v1.36.3", "v1.36.3", nil},

@@ -31,7 +31,7 @@ func (p *Page) Write(out io.Writer) error {
 	}).Parse(pageText)).Execute(out, p)
 }
 
-// Time returns the time of the page for people.
+// Time formats the time of the page.
 func (p *Page) Time() string { return p.Now.UTC().Format(time.RFC3339) }
 
 // ByState returns the hosts: first the failing hosts, then the waiting hosts, then the Ready hosts.

@@ -33,7 +33,7 @@ type Style struct {
 	Width int
 }
 
-// hang is the column of an entry's text, and of its further lines.
+// hang is the column in which all lines of an entry's text begin.
 const hang = 11
 
 // Limits of one screen.
@@ -115,8 +115,8 @@ func (p *paper) age(t metav1.Time) string {
 // narrowest is the width below which a table's last column isn't wrapped.
 const narrowest = 24
 
-// wrapped breaks the last column between words, so that rows end with the terminal. A text of several lines takes
-// several rows.
+// wrapped breaks the last column between words, so that rows fit the width of the terminal. If a text has several
+// lines, it takes several rows.
 func (p *paper) wrapped(headers []string, rows [][]string) [][]string {
 	last, left := len(headers)-1, p.Width
 	for i, h := range headers[:last] {

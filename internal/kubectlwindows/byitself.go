@@ -19,8 +19,8 @@ import (
 const commandTimeout = time.Minute
 
 // addByItself creates the WindowsInstance of a host that joins by itself, and prints the command for the host. If the
-// WindowsInstance exists and no host has used its command, the host gets a new command, and the earlier one is worth
-// nothing.
+// WindowsInstance exists and no host has used its command, the host gets a new command, and the earlier command
+// becomes invalid.
 func (e *editor) addByItself(ctx context.Context, name string, lifetime time.Duration) error {
 	instance := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.operator},
 		Spec: v1alpha1.WindowsInstanceSpec{Address: name, ByItself: &v1alpha1.ByItself{

@@ -190,8 +190,8 @@ var (
 )
 
 // since returns a log from its first line that is not older than a time, and whether the log has an older line. Lines
-// without a time belong to the line before. klog writes local time: the file was changed when its last line was
-// written, which gives the time zone.
+// without a time belong to the line before. klog writes local time without a zone. The file was changed when its last
+// line was written, so the difference of these times is the zone's offset.
 func since(log part, begin time.Time) (text []byte, begins bool, err error) {
 	lines := bytes.SplitAfter(log.text, []byte("\n"))
 	times := make([]time.Time, len(lines))

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// takeover is how long a new leader trusts dates of objects: a state that it sees first in this time may have
-	// begun earlier. A state that it sees first after that began at that moment, regardless of its date.
+	// takeover is how long a new leader trusts the dates in objects. If it first sees a state during this time, the
+	// state may have begun earlier, at its date. If it first sees a state after this time, the state began at that
+	// moment, regardless of its date.
 	takeover = 2 * time.Minute
 	// kept is how long an unused record is kept. Callers that wait ask at least every hour.
 	kept = 2 * time.Hour

@@ -1,6 +1,7 @@
-// Package payloadserver serves missing files of the payload to nodes while they serve: it sends blobs by their digest,
-// to daemons of known nodes. While hosts join by themselves, it also sends blobs to guests: such hosts come through the
-// API server's proxy, which checks their rights and shows no certificate here. No blob is confidential.
+// Package payloadserver serves missing files of the payload to nodes while they serve: it sends blobs by their
+// digest, to daemons of known nodes. While hosts join by themselves, it also sends blobs to guests. Guests are such
+// hosts: they connect through the API server's proxy, which checks their rights and doesn't present a certificate to
+// this server. No blob is confidential.
 //
 // The operator runs it together with its controllers; daemons pull from it. It knows no host and no version, never
 // writes, and keeps no state of a transfer: a daemon that was interrupted requests the rest of a blob with a range
@@ -204,7 +205,7 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 		return resultMissing
 	}
 	most := perNode
-	if guest { // they share one part, under the empty name: anyone may be a guest
+	if guest { // all guests share one limit, because anyone may be a guest
 		most = max(1, s.Transfers/2)
 	}
 	leave, ok := s.shares.take(node, most)
@@ -289,8 +290,8 @@ func (s *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payloa
 	return resultSent
 }
 
-// transfer sends a response. It gives the daemon time for each piece, and time for the whole at the least rate: a slow
-// link is fine, a dead one is not.
+// transfer sends a response. It limits the time for each piece, and the time for the whole response by the minimum
+// rate. So a slow link works, and a dead link ends the transfer.
 type transfer struct {
 	http.ResponseWriter
 	control *http.ResponseController

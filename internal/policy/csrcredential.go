@@ -13,8 +13,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// IsFirstKubeletRequest reports whether a request was made with a bootstrap token. All joining hosts use this
-// user, so it proves no name. The instance's phase, the absence of a working Node and the token's id do.
+// IsFirstKubeletRequest reports whether a request was made with a bootstrap token. All joining hosts use this user,
+// so the user doesn't prove the name of a node. Other rules check the instance's phase, the absence of a working
+// Node, and the token's id.
 func IsFirstKubeletRequest(csr *certificatesv1.CertificateSigningRequest, bootstrapUser string) bool {
 	return bootstrapUser != "" && csr.Spec.Username == bootstrapUser
 }

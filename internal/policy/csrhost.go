@@ -100,7 +100,7 @@ func tokenIsOfThisCommand(f csrFacts) *csrFault {
 // machineIsNew applies the rules of OpenShift's approver: the Machine exists, is new, has no Node, and has the
 // requested addresses. Both times are the API server's.
 func machineIsNew(f csrFacts) *csrFault {
-	if f.Machine == nil { // its instance will go, and another Machine may have its address
+	if f.Machine == nil { // wait: its instance will be removed, and another Machine may have its address
 		return notYet(CSRMachineNotNew, "the Machine %s does not exist, or has other user data", f.instance.Name)
 	}
 	if f.claim.HostID != contract.Digest(f.claim.Request.RawSubjectPublicKeyInfo) {

@@ -57,8 +57,8 @@ func signerIs(signer string) csrRule {
 	}
 }
 
-// usagesAre requires digital signature and one purpose. Key encipherment is allowed for RSA keys only, which
-// TLS 1.2 can use for it.
+// usagesAre requires digital signature and one purpose. Key encipherment is allowed for RSA keys only: TLS 1.2 can
+// use them for key encipherment.
 func usagesAre(purpose certificatesv1.KeyUsage) csrRule {
 	return func(f csrFacts) *csrFault {
 		want := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, purpose}

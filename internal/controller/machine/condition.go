@@ -14,8 +14,8 @@ import (
 type finding struct {
 	machine inventory.Machine
 	problem *contract.Problem
-	// lasts is how long the problem must last until the settings report it. An event reports it at once. If it is
-	// quiet, the event is sent at the same time as the report in the settings.
+	// lasts is how long the problem must last until the settings report it. If quiet is false, an event reports the
+	// problem at once. If quiet is true, the event is sent together with the report in the settings.
 	lasts time.Duration
 	quiet bool
 }

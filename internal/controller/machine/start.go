@@ -31,8 +31,8 @@ import (
 const (
 	// apiRetry is how often the operator checks whether the cluster has the Machine API, and whether it may read it.
 	apiRetry = time.Minute
-	// errorRetry is the longest pause after an error. Other Machines may become due earlier than the back-off of
-	// the queue, which grows to a quarter of an hour.
+	// errorRetry is the longest pause after an error. All Machines share one request, so a longer back-off would also
+	// delay Machines that become due in the meantime. The queue's default back-off grows to a quarter of an hour.
 	errorRetry = 30 * time.Second
 )
 
@@ -86,7 +86,8 @@ func (s *starter) missing(ctx context.Context) (string, error) {
 }
 
 // begin adds the Machines' cache and the controller to the manager, which starts them at once. The manager's own
-// cache is created before it is known whether the cluster has Machines, and would watch them in all namespaces.
+// cache can't be used: it is created before the operator knows whether the cluster has Machines, and it would watch
+// Machines in all namespaces.
 func (s *starter) begin() error {
 	machines, err := cache.New(s.mgr.GetConfig(), cache.Options{
 		HTTPClient: s.mgr.GetHTTPClient(), Scheme: s.mgr.GetScheme(), Mapper: s.mgr.GetRESTMapper(), ByObject: cached(),

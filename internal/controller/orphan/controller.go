@@ -148,7 +148,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	isOurs, isDiscarded := policy.IsOurs(node), r.isDiscarded(node)
-	// If the daemon's certificate has expired, only kubelet writes to the Node, without our marks.
+	// If the certificate of a released host's daemon has expired, only kubelet writes to the Node. Such a Node has
+	// none of our marks.
 	isBack := released && node.Labels[contract.OSIDLabel] == contract.OSIDWindows
 	if !isOurs && !isDiscarded && !isBack || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
 		r.since.Delete(node.Name)

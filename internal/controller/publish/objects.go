@@ -90,7 +90,8 @@ func (p *publisher) keepRole(ctx context.Context, current string) error {
 		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource},
 			ResourceNames: slices.Compact(names), Verbs: verbs}
 	}
-	// A revision is published before a Node names it, so reading it is enough. All daemons watch the latest revision.
+	// Daemons need no watch on a named revision, because it is published before a Node names it. They watch only the
+	// latest revision.
 	rules := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list"), rule("secrets", secrets, "list"),
 		rule("secrets", []string{contract.LatestSecret}, "list", "watch")}
 	if len(p.PayloadSource.URLs) > 0 {

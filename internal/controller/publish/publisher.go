@@ -79,10 +79,11 @@ func (p *publisher) late(err error) *contract.Problem {
 }
 
 // pass publishes once. It returns when to publish again, or an error that is retried with a backoff. If an object
-// other than the revision's can't be written, the revision is still published: without the payload's source, the
-// payload is sent over SSH, hosts wait for CAs of the proxy, and without the latest revision, daemons read it by name.
+// that doesn't belong to the revision can't be written, the revision is still published. Without the payload's
+// source, the operator sends the payload over SSH. Without the CAs of the proxy, hosts wait. Without the Secret of
+// the latest revision, daemons read the revision by name.
 func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
-	// This is first, because nodes that have joined may need it even if facts are missing.
+	// Write the payload's source first, because nodes that have joined may need it even if facts are missing.
 	unwritten := p.keepPayloadSource(ctx)
 	config, err := cluster.Settings(ctx, p.client, p.Namespace)
 	if err != nil {
@@ -154,7 +155,8 @@ func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.Windo
 	return p.remember(ctx, last)
 }
 
-// remember writes the Secret with the last good settings and facts. After a restart they replace absent ones.
+// remember writes the Secret with the last good settings and facts. If an object is absent after a restart, the
+// operator uses its values in this Secret.
 func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineConfig) error {
 	parts, err := p.Facts.Remember(ctx)
 	if err != nil {
@@ -188,7 +190,7 @@ func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineC
 	})
 }
 
-// wait maintains the last published revision, which nodes that have joined keep, while nothing can be rendered.
+// If nothing can be rendered, wait maintains the last published revision, because nodes that have joined keep it.
 func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) error {
 	for _, problem := range problems {
 		logf.FromContext(ctx).V(1).Info("hosts can't join", "reason", problem.Reason, "detail", problem.Detail)

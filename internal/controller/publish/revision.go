@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// revision is the objects that are there under the name of a revision. Each may be nil.
+// revision holds the objects with the name of one revision. Each may be nil.
 type revision struct {
 	manifest *corev1.ConfigMap
 	secret   *corev1.Secret
@@ -31,7 +31,8 @@ func (r revision) isGenuine() bool {
 		contract.IsRevisionOfData(r.manifest.Name, r.manifest.Data)
 }
 
-// isComplete reports whether the Secret holds what its manifest names.
+// isComplete reports whether the manifest is genuine and the Secret holds the confidential part that the manifest
+// names by its digest.
 func (r revision) isComplete() bool {
 	data, ok := unpacked(r.secret)
 	return ok && r.isGenuine() && contract.Digest(data) == r.manifest.Data[contract.KeyConfidential]
@@ -106,8 +107,8 @@ func (p *publisher) previous(ctx context.Context, config *v1alpha1.WindowsMachin
 	return left, nil
 }
 
-// left is the named revision that an earlier process published. If it is not there, left is the newest one. It has
-// neither features nor refusals.
+// left returns the named revision that an earlier process published. If that revision doesn't exist, left returns the
+// newest one. The result doesn't list features that are off or settings that were rejected.
 func (p *publisher) left(ctx context.Context, name string) (found blueprint.Desired, err error) {
 	all, err := revisions(ctx, p.client, p.Namespace)
 	if err != nil {

@@ -49,9 +49,9 @@ func (r *Reconciler) grace(ctx context.Context, instances []v1alpha1.WindowsInst
 	return absenceGrace
 }
 
-// tellRejected reports the entries that don't become instances in events on the list, once for each list and
-// problem. Each event names its entry, because of events with the same object and reason only the first note is
-// kept.
+// tellRejected reports the entries that don't become instances in events on the list, once for each list and problem.
+// The reference of each event has the field path of its entry. Otherwise all entries with the same reason would count
+// as one event, with the note of the first entry.
 func (r *Reconciler) tellRejected(list *corev1.ConfigMap, rejected []inventory.Rejected) {
 	if list.UID == "" {
 		return // there is no object for the events

@@ -64,9 +64,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: r.recheck}, nil
 }
 
-// wanted returns what the secrets must hold: with a private key, a script that authorises it, and without one, a script
-// with which hosts join by themselves. The error is a *contract.Problem while the key or the platform is unknown.
-// The problems are about a part that the script can do without.
+// wanted returns the content of the secrets. If there is a private key, the script authorises it. Otherwise the
+// script makes hosts join by themselves. While the key or the platform is unknown, the error is a *contract.Problem.
+// problems are about the shared host key, which is optional.
 func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contract.Problem, err error) {
 	key, missing := r.PublicKey(ctx)
 	isMissing, err := r.isKeyMissing(ctx, missing)

@@ -10,10 +10,10 @@
 //	windows-ssh-host-key ─────────────┼─▶ windows-user-data in openshift-machine-api,
 //	platform ─────────────────────────┘   and in openshift-cluster-api where that exists
 //
-// These namespaces may be missing, and the rights there as well. The manager's cache would wait for them, so the
-// operator reads the two secrets live, every 20 seconds. The rights in openshift-cluster-api are in config/cluster-api.
-// Secrets of the operator's own namespace are in the manager's cache; package publish declares the rights to list,
-// watch and create them.
+// These namespaces may be missing, and so may the operator's rights in them. The manager's cache would wait until
+// both exist. So the operator reads the two secrets live, every 20 seconds. The rights in openshift-cluster-api are
+// in config/cluster-api. Secrets of the operator's own namespace are in the manager's cache; package publish declares
+// the rights to list, watch and create them.
 package userdata
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=openshift-machine-api

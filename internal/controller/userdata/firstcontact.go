@@ -18,9 +18,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// margin is how much later than the publication of the key a Machine must be created for the operator to expect the
-// key. It covers the caches of the machine controller and clocks that differ. A Machine that is created earlier is
-// trusted at first contact, like a host that a user lists.
+// margin is the minimum time between the publication of the host key and the creation of a Machine. If a Machine is
+// created later than that, its host must show the published host key. If it is created earlier, the operator trusts
+// its host at first contact, like a host that a user lists. margin covers delays of the machine controller's caches,
+// and clocks that differ.
 const margin = time.Minute
 
 // FirstContact returns the host key that a machine shows at the first contact. It implements journey.FirstContact.
@@ -69,7 +70,7 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	return key, nil
 }
 
-// ByItself reports whether the host of a Machine joins by itself, by the user data of when the Machine was created.
+// ByItself reports whether the user data at the time of a Machine's creation makes its host join by itself.
 func (f FirstContact) ByItself(ctx context.Context, createdAt time.Time) (bool, error) {
 	userData, err := readUserData(ctx, f.Live)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 // wanted is what the secret must hold. hostKey is "<type> <base64>", or empty for a script without a host key.
 type wanted struct{ script, publicKeyHash, hostKey string }
 
-// into changes the operator's part of a secret. Other keys stay: machine controllers read some that users may set. The
-// time since when the script has the host key stays as well, if the script has it already.
+// into changes the operator's part of a secret. Other keys stay, because machine controllers read some keys that
+// users may set. If the script already has the host key, the time since when it has the key stays as well.
 func (w wanted) into(s *corev1.Secret, now time.Time) {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}

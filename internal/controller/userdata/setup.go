@@ -45,7 +45,7 @@ type Options struct {
 	Join func(ctx context.Context, now time.Time) (string, error)
 	// Platform returns a *contract.Problem while it is unknown where the cluster runs.
 	Platform func(ctx context.Context) (contract.Platform, error)
-	// Problems receives what keeps user data from being what it must be. A missing or unusable private key is reported
+	// Problems receives the reasons why the user data isn't correct. A missing or unusable private key is reported
 	// elsewhere.
 	Problems *problem.State
 	// Now is the clock.

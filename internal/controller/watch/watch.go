@@ -1,5 +1,5 @@
-// Package watch answers which events make a controller reconcile, and which object: predicates and mappers that several
-// controllers share.
+// Package watch holds predicates and mappers that several controllers share. They select the events that make a
+// controller reconcile, and the object that it reconciles.
 //
 // Controllers use it when they are set up. It never reads an object of the cluster.
 package watch

@@ -33,7 +33,8 @@ const (
 	// firstLook delays the first pass, so that a new leader can use the API server for urgent work first.
 	firstLook = 30 * time.Second
 	lookEvery = 5 * time.Minute
-	// lookLimit is the maximum time of a pass for starting with further nodes. The next pass starts with the rest.
+	// lookLimit is how long a pass may start to read further nodes. The next pass starts with the nodes that were not
+	// read.
 	lookLimit = 3 * time.Minute
 	// staleAfter is the maximum age of a finding. One failed pass doesn't make a finding stale.
 	staleAfter = 2*lookEvery + lookLimit
@@ -151,8 +152,8 @@ func (c *Checker) look(ctx context.Context) error {
 	return errors.Join(err, c.say(ctx))
 }
 
-// pendingFor returns how long a pod must be pending to be checked: longer while a host joins that has not had enough
-// time for its join.
+// pendingFor returns how long a pod must be pending before it is checked. While a new host joins, this time is
+// longer, because the pod may run on that host.
 func (c *Checker) pendingFor(ctx context.Context) (time.Duration, error) {
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := c.cached.List(ctx, instances, client.UnsafeDisableDeepCopy); err != nil {
@@ -178,7 +179,7 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 		if c.now().Sub(began) > lookLimit {
 			break
 		}
-		// The API server answers this from memory, and has an index of it.
+		// The API server answers this query from its cache, with an index.
 		err := c.list(ctx, c.nodes[name], p, pods.Query{Fields: pods.OfNode(name), Cached: true}, policy.MisplacedPod)
 		if err != nil && len(failed) < mostErrors { // the other nodes are still checked
 			failed = append(failed, fmt.Errorf("looking at node %s: %w", name, err))

@@ -35,8 +35,8 @@ type Invitations struct {
 }
 
 // Publish creates what a host that joins by itself needs: the Secret for its calls, the right to read and write this
-// Secret, and the Secret with its command. command returns the command for a token. The steps may be repeated: a
-// Secret without a command gets one, with another token, and a published command stays.
+// Secret, and the Secret with its command. command returns the command for a token. A call may be repeated: if the
+// Secret has no command yet, Publish adds a command with a new token. It never changes a published command.
 func (i Invitations) Publish(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	command func(token string) (string, error)) error {
 	if err := i.OpenCalls(ctx, instance); err != nil {
@@ -63,7 +63,7 @@ func (i Invitations) Publish(ctx context.Context, instance *v1alpha1.WindowsInst
 }
 
 // MachinesToken returns the token in the user data of Machines. It replaces the token after half of its lifetime. The
-// one before stays valid, because Machines may boot with it.
+// previous token stays valid, because Machines may boot with it.
 func (i Invitations) MachinesToken(ctx context.Context, now time.Time) (string, error) {
 	secret, err := i.find(ctx, contract.MachinesJoinSecret)
 	if secret == nil && err == nil {

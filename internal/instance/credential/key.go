@@ -84,8 +84,8 @@ func (s SecretKey) read(ctx context.Context) (*corev1.Secret, error) {
 	return &list.Items[0], nil
 }
 
-// RememberLast wraps a function that parses a private key, and remembers the last result: some kinds of keys take
-// milliseconds, and every change of a Node needs the key.
+// RememberLast wraps a function that parses a private key, and remembers the last result. Every change of a Node
+// needs the parsed key, and some kinds of keys take milliseconds to parse.
 func RememberLast(parse func(pem []byte) (string, error)) func(pem []byte) (string, error) {
 	var mu sync.Mutex
 	var last, hash string

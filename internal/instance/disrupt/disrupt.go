@@ -209,7 +209,7 @@ func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAc
 		return d.requestRevision(ctx, view)
 	case policy.ActionRestore:
 		// Delete the daemon's earlier reports. While the host changes revisions, the reported revision may still be
-		// the previous one, and the reason why it left the other revision doesn't answer this request.
+		// the previous one, and the reported reason may be about the revision that failed, not about this request.
 		err = d.Nodes.Annotate(ctx, node, map[string]string{contract.DesiredRevisionAnnotation: held,
 			contract.RevisionAnnotation: "", contract.ApplyStatusAnnotation: ""})
 	case policy.ActionDrain:
@@ -358,7 +358,7 @@ func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *
 		if err := d.WithdrawReboot(ctx, view.Node); err != nil {
 			return journey.RetryWrite(err)
 		}
-		if why.Reason != contract.ReasonDaemonUnresponsive { // its host is joined again if it stays in this boot
+		if why.Reason != contract.ReasonDaemonUnresponsive { // else a host that stays in this boot joins again
 			activity.BootID = ""
 		}
 	}

@@ -47,8 +47,8 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return revision != "" && revision != node.Annotations[contract.DesiredRevisionAnnotation]
 }
 
-// toHave returns the revision to restore in a Node's annotation. It is empty in the steps that write it themselves:
-// before the drain, in a rollback, which also deletes the daemon's report, and for a node that lost its slot.
+// toHave returns the desired revision to restore in a Node's annotation. It is empty while an upgrade controls the
+// annotation itself: in every step that has begun except the verification, and if the node has lost its slot.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	if u := status.Upgrade(); u.Begun() && (u.Step != v1alpha1.StepVerifying ||
 		!status.HasSlot()) {

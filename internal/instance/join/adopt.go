@@ -96,10 +96,10 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 }
 
 // confirm waits until the daemon reports the desired revision and the Node is Ready. Then it removes the operator's
-// cordon. If the host can go back to another revision, it has as long as the verification of an upgrade. Otherwise
-// the join waits as long as kubelet reports: it may wait for the cluster, such as for a pod network, and holds
-// neither a join slot nor a slot in the rollout budget. The status has the requested revision, because a cached Node
-// may not show it yet.
+// cordon. If the host can go back to another revision, the wait has the time limit of an upgrade's verification.
+// Otherwise confirm waits as long as kubelet reports, because the node may wait for something in the cluster, such as
+// a pod network. Such a host holds neither a join slot nor a slot in the rollout budget. confirm takes the requested
+// revision from the status, because a cached Node may not show it yet.
 func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Adopted(ctx, instance)
 	if err != nil {
@@ -137,7 +137,8 @@ func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return j.confirmInTime(ctx, instance, node, journey.Wait(eventRetry, contract.ReasonNodeNotReady, "node %s: %s",
 			node.Name, message))
 	}
-	// Not earlier: a host that joins again has its old Node while kubelet still requests its certificate.
+	// Don't revoke the tokens earlier: if a host joins again, its old Node exists while kubelet still requests its
+	// certificate with a token.
 	if err = j.RevokeCredentials(ctx, instance); err != nil {
 		return journey.Retry(err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// IsHalfway reports whether the host has replaced the keys of kubelet and the daemon, or is about to. Then the join
-// must end, because the daemon can't report until then. If the daemon was started, and the node does not become Ready
-// in time, the decision is made again.
+// IsHalfway reports whether the host has replaced the keys of kubelet and the daemon, or is about to. If so, the join
+// must be completed, because the daemon can't report before that. Exception: if the join has started the daemon, and
+// the attempt failed because the node did not become Ready in time, IsHalfway returns false.
 func IsHalfway(status *v1alpha1.WindowsInstanceStatus) bool {
 	return journey.HasStoppedDaemon(status) || len(status.BootstrapCredentials) > 0 && status.Failures == 0
 }

@@ -19,8 +19,8 @@ import (
 const (
 	// eventRetry is a safety net for a wait that an event ends.
 	eventRetry = 20 * time.Second
-	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate, and half the time for
-	// which calls of the API server may fail. Then another host gets the slot.
+	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate. While calls of the
+	// API server fail, the host may keep it for twice this time. After that, another host gets the slot.
 	waitLimit = 5 * time.Minute
 )
 
@@ -49,8 +49,8 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 }
 
 // credential creates kubelet's bootstrap token, once the node may be disrupted. The status is saved before the host
-// gets the token. So another operator recognises kubelet's request and the Node, and knows that the daemon is stopped.
-// Not earlier: a node whose drain is blocked still has its daemon.
+// gets the token. So another operator recognises kubelet's request and the Node, and knows that the daemon is
+// stopped. Don't save it before the drain: a node whose drain is blocked still has its daemon.
 func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	status := &instance.Status

@@ -39,8 +39,8 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 const userDataKeys = "ssh-ed25519 "
 
 // ownHostKey returns the host key to pin. If other hosts may have the key that the host showed, the host proves over
-// this connection which keys are its own. If the host has no other key, the shown key is pinned, and the next
-// connection asks again.
+// this connection which keys are its own. If the host proves no other key, ownHostKey returns the shown key, and the
+// next connection asks again.
 func ownHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) (string, error) {
 	shown := strings.TrimSpace(session.Conn.HostKey())
 	machine := instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine

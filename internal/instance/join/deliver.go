@@ -74,7 +74,7 @@ func send(ctx context.Context, session *journey.Session, blobs []payload.Blob) e
 		_ = pipe.CloseWithError(err) // always nil
 	}()
 	_, err := session.Conn.Send(ctx, streamName, r)
-	_ = r.Close() // ends the packing, whose output is no longer read; always nil
+	_ = r.Close() // stops the packing, because nothing reads its output; always nil
 	if packing := <-packed; err == nil && packing != nil && !errors.Is(packing, io.ErrClosedPipe) {
 		return fmt.Errorf("packing the payload: %w", packing)
 	}

@@ -84,9 +84,9 @@ func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, sess
 	return found, facts, journey.Done()
 }
 
-// restore restores the status of a host that has joined, and whose instance is new because the kind of instances was
-// deleted and created again. The daemon runs, and the Node serves at the revision that was requested last. Nothing
-// changes on the host. Another revision has its turn in the rollout.
+// restore handles a host that has joined already, and whose instance is new because the CRD was deleted and created
+// again. If the Node is Ready at the revision that was requested last, restore restores the status from the Node, and
+// changes nothing on the host. If another revision is desired, the node waits for its turn in the rollout.
 func (j *Join) restore(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	status := &instance.Status
@@ -210,9 +210,10 @@ func unfit(instance *v1alpha1.WindowsInstance, host contract.HostFacts, facts bl
 	return cmp.Or(nameOfNoHost(instance, host, facts), addressOfNoHost(host, facts))
 }
 
-// nameOfNoHost refuses a name that a host chose and that belongs to another machine: kubelet's serving certificate has
-// the node's name, and on many clusters clients trust the CA that signs it for the API server as well. The host names
-// of Windows have no dots. Names in a domain come from the cloud, or on vSphere from the host's domain.
+// nameOfNoHost refuses a name that a host chose and that belongs to another machine, such as the API server.
+// kubelet's serving certificate contains the name, and on many clusters, clients of the API server trust the CA that
+// signs this certificate. It also refuses a name with dots if the host chose it, because Windows host names have no
+// dots. Names in a domain come from the cloud, or on vSphere from the host's domain.
 func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 	facts blueprint.Facts) *contract.Problem {
 	name := nodeName(instance, host)
@@ -227,8 +228,9 @@ func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 }
 
 // addressOfNoHost refuses an address in the networks of pods or Services: nodes route it into the cluster's own
-// network, where the host is not. It also refuses the addresses of the API server and of ingress, because kubelet would
-// get no serving certificate for them. A loopback address is each machine's own.
+// network, where the host is not. It also refuses the addresses of the API server and of ingress, because kubelet
+// would get no serving certificate for them. Exception: a loopback address is accepted, because it never leaves the
+// machine.
 func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
 	address, _ := netip.ParseAddr(host.NodeIP) // an invalid address is in no network, and preflight reports it
 	for what, networks := range map[string][]netip.Prefix{"pods": facts.PodNetworks,

@@ -120,8 +120,9 @@ func target(instance *v1alpha1.WindowsInstance, key credential.Key, expected str
 	}
 }
 
-// sharedHostKey returns the host key that hosts have from their user data, and whether this host must show it: if
-// its user data had it. Without such a key, or if the user configured a host key, both are empty.
+// sharedHostKey returns the host key from user data, which several hosts share. expected is the key that this host
+// must show, because its user data contained it, or empty. Without such a key, or if the user configured a host key,
+// both are empty.
 func (a *Access) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (expected, shared string,
 	err error) {
 	if a.options.FirstContact == nil || instance.Spec.HostKey != "" {

@@ -54,7 +54,7 @@ func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	case id == "":
 		return WaitEndless(invitationRetry, contract.ReasonHostAwaited, "the host of Machine %s has not requested its "+
 			"certificate yet", instance.Spec.Source.Name)
-	case instance.Status.HostKey != "": // only its Secret was deleted; a second command would have a second host
+	case instance.Status.HostKey != "": // only its Secret was deleted; don't invite a second host
 		if err := a.options.Invitations.OpenCalls(ctx, instance); err != nil {
 			return Retry(err)
 		}

@@ -138,8 +138,9 @@ func (l *podsLeft) evict(ctx context.Context, p *Parts, eviction *policyv1.Evict
 	}
 }
 
-// isReplaced reports whether a pod is gone and another has its name. Only the message distinguishes this from other
-// conflicts, such as one with a disruption budget. Both checks of the API server write "UID in".
+// isReplaced reports whether a pod is gone and another has its name. Other conflicts, such as a conflict with a
+// disruption budget, have the same code, so isReplaced reads the message. The API server checks the UID in two
+// places, and both messages contain "UID in".
 func isReplaced(err error) bool {
 	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in")
 }

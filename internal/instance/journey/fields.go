@@ -116,9 +116,9 @@ func (m NodeFields) taint(node *corev1.Node) {
 	}
 }
 
-// noteFields records the labels and taints that the Node has from the spec in the status. It is called after a
-// write. The status holds them because a node may change its own annotations, and must not be able to get other
-// taints removed.
+// noteFields records the labels and taints that the Node has from the spec in the status. Call it after a write.
+// Don't record them in an annotation of the Node: kubelet may change the annotations of its Node, and could make the
+// operator remove other taints.
 func noteFields(instance *v1alpha1.WindowsInstance) {
 	instance.Status.NodeMarks = slices.Sorted(maps.Keys(instance.Spec.Labels))
 	for _, t := range instance.Spec.Taints {

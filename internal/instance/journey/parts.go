@@ -91,13 +91,14 @@ type Origin struct {
 
 // FirstContact returns the host keys that user data put on hosts.
 type FirstContact interface {
-	// SharedHostKey returns the SSH host key, "<type> <base64>", of the operator that the host of an instance was
-	// created with, or an empty string if there was none. Other hosts have the same key, so use it for the first
-	// contact only: over that connection the host proves its own keys, and one of them is pinned. A
-	// repeated call reads again. It returns a *contract.Problem if the key should be known and is not.
+	// SharedHostKey returns the SSH host key, "<type> <base64>", that the operator's user data gave to the host of an
+	// instance. It returns an empty string if there was none. Other hosts have the same key, so use it for the first
+	// contact only. Over that connection, the host proves its own keys, and one of them is pinned. A repeated call
+	// reads again. It returns a *contract.Problem if the key should be known and is not.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
-	// PresentHostKey returns the key that new hosts are created with, or an empty string. If SharedHostKey is empty,
-	// the host need not show this key, but the key is not pinned either.
+	// PresentHostKey returns the key that new hosts are created with, or an empty string. If SharedHostKey returns an
+	// empty string, the host may show any key. But if it shows the present key, that key isn't pinned, because
+	// several hosts have it.
 	PresentHostKey(ctx context.Context) (string, error)
 }
 

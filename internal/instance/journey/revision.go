@@ -19,8 +19,8 @@ import (
 // Revisions reads the desired state, and what was published before.
 type Revisions struct {
 	options *Options
-	// compared remembers comparisons. Hundreds of nodes go the same way, and a revision's name stands for its content,
-	// so the result never changes.
+	// compared remembers comparisons, because hundreds of nodes change between the same two revisions. The name of a
+	// revision contains the digest of its content, so the result of a comparison never changes.
 	compared *lru.Cache
 }
 

@@ -168,8 +168,9 @@ func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return slices.ContainsFunc(nodes, func(n corev1.Node) bool { return journey.Foreign(&n, instance) != nil }), err
 }
 
-// isOf returns which host to clean: the node's, on the installation of Windows that the instance claimed. If the host
-// never had a credential for its name, it may still have another name, so only the claim counts.
+// isOf identifies the host to clean, by the name of its Node and by the installation of Windows that the instance
+// claimed. If the host never had a credential for its name, isOf omits the name, because the host may still have
+// another one.
 func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupRequest {
 	status := &instance.Status
 	request := contract.CleanupRequest{NodeName: status.NodeName}
