@@ -20,7 +20,7 @@ const MaxDetail = 1 << 10
 const maxChecked = 200
 
 // Call runs a verb of the uploaded daemon. The answer contains the verb's own problem. An error means that there is no
-// answer that an honest daemon sends.
+// answer, or an answer that our daemon would never send.
 func Call[T any](ctx context.Context, conn Conn, verb contract.Verb, request any) (contract.Answer[T], error) {
 	body, err := json.Marshal(request)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package host answers HOW we reach a Windows machine remotely: the interface to a machine, and how reaching
-// it fails.
+// Package host answers how the operator reaches a Windows machine: it defines the interface to a machine, and the errors
+// when a machine can't be reached.
 //
-// The journeys of internal/instance use it. Package sshhost implements it over SSH and SFTP. It never decides
+// internal/instance uses it. Package sshhost implements it over SSH and SFTP. It never decides
 // whether a machine should be changed.
 package host
 

@@ -14,9 +14,9 @@ func Authorization(token string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte("containerd:"+token))
 }
 
-// hostsFile names no other registry, so without the resolver nothing is pulled, and no rule is broken. A short timeout
-// is enough, because a resolver on loopback accepts at once or not at all, and Windows takes two seconds to give up on
-// a closed port.
+// hostsFile names no other registry. So if the resolver is down, containerd pulls nothing, and breaks no rule. A short
+// timeout is enough, because a resolver on loopback accepts a connection at once or not at all. Without it, Windows
+// would wait two seconds before it gives up on a closed port.
 const hostsFile = `# Written by windows-instance-config-daemon from the cluster's mirror rules. Changes are undone.
 server = '%s'
 capabilities = ['pull', 'resolve']

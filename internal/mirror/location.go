@@ -122,12 +122,13 @@ func SplitHost(host string) (name, port string) {
 	return name, port
 }
 
-// defaultPort is a registry's port if its name has none. With this port the name differs but the registry is the same:
-// adding the port must not bypass a rule against contacting a registry.
+// defaultPort is a registry's port if its name has none. A name with this port means the same registry as the name
+// without it. So a user can't bypass a rule against contacting a registry by adding the port.
 const defaultPort = "443"
 
-// canonical returns the one name of a registry: the form of SplitHost without the default port, an IPv6 address with
-// brackets. A name that image names can't begin with keeps the port. Docker Hub's addresses get the name in its images.
+// canonical returns the unique name of a registry: the form of SplitHost without the default port. An IPv6 address has
+// brackets. If an image name can't begin with the name alone, canonical adds the port. For addresses of Docker Hub, it
+// returns the name that image names contain.
 func canonical(host string) string {
 	name, port := SplitHost(host)
 	needsPort := name != "localhost" && !strings.ContainsAny(name, ".:")

@@ -146,8 +146,8 @@ func (r Rules) forbids(name Location) bool {
 	return found.never
 }
 
-// MayLead reports whether a registry may redirect a pull to a location. No rule names content networks. Rules about a
-// whole domain don't apply to hosts below the registry's own host.
+// MayLead reports whether a registry may redirect a pull to a location. Rules don't name the content networks of
+// registries. So if a host is below the registry's own host, rules about a whole domain don't apply to it.
 func (r Rules) MayLead(from, to Location) bool {
 	if to.Host == from.Host {
 		return to.Path == "" || !r.Never(to)

@@ -47,8 +47,8 @@ func NewClient(config *rest.Config) (kubernetes.Interface, error) {
 // Query selects the pods to read, and how to read them.
 type Query struct {
 	Fields fields.Selector
-	// Page is the number of pods in the first list. 0 means all pods. This costs the API server least if it has an
-	// index, as for the pods of a node.
+	// Page is the number of pods in the first list. 0 means all pods. If the API server has an index for the
+	// selection, as for the pods of a node, 0 costs it least.
 	Page int64
 	// Cached lets the API server respond from memory, which may be slightly outdated. It only applies if all pods
 	// are read at once.

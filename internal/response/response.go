@@ -21,7 +21,7 @@ type transport struct {
 	most int64
 }
 
-// WrappedRoundTripper lets client-go find what is below, such as to cancel a request that is late.
+// WrappedRoundTripper lets client-go find the inner transport, for example to cancel a request.
 func (t transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // RoundTrip is http.RoundTripper.

@@ -16,7 +16,7 @@ const Loopback = "127.0.0.1"
 type Port struct {
 	Number int
 	// Kept means that the port stays reserved while its program listens on it, and over the program's restarts. On
-	// other systems than Linux, it is false: the port was free a moment ago.
+	// systems other than Linux, Kept is false: the port was free, but another program may take it.
 	Kept    bool
 	release func()
 }

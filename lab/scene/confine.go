@@ -109,7 +109,7 @@ func duplicate(from, to string) error {
 		return err
 	}
 	return filepath.WalkDir(to, func(path string, _ fs.DirEntry, err error) error {
-		return errors.Join(err, os.Chmod(path, 0o755)) // directories and programs want it, and other files don't mind
+		return errors.Join(err, os.Chmod(path, 0o755)) // directories and programs need the x bits
 	})
 }
 

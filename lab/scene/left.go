@@ -10,9 +10,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// Left lists the differences between the current state of a host and its state at creation, except logs, which the
-// product keeps on purpose, the external network, and the program that removes the service of a host that joined by
-// itself: the next boot deletes it, because it is in use.
+// Left lists the differences between the current state of a host and its state at creation, with three exceptions.
+// Logs stay on purpose. The external network doesn't belong to the operator. If the host joined by itself, the program
+// that removes its service is still in use, so the next boot deletes it.
 func Left(host *fleet.Host) []string {
 	now, err := host.Snapshot(context.Background())
 	if err != nil {

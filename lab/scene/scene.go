@@ -119,7 +119,7 @@ type Scene struct {
 	bundled []string
 	// payload is the initial payload directory of the operator.
 	payload string
-	// lent is the control plane if it is from Options.Planes. began is the time since the scene has it.
+	// lent is the control plane if it is from Options.Planes. began is the time when the scene got it.
 	lent    *plane
 	began   time.Time
 	cancel  context.CancelFunc

@@ -193,7 +193,7 @@ func (s *manager) awaitRunning(v *service, p *process, up <-chan struct{}, ended
 	return fmt.Errorf("%w: it did not respond in time", winos.ErrStartFailed)
 }
 
-// giveUp marks a service as stopped that hasn't started in time, so that its end doesn't count as a crash. If the
+// If a service hasn't started in time, giveUp marks it as stopped, so that its end doesn't count as a crash. If the
 // service is running now, it returns false.
 func (s *manager) giveUp(v *service, p *process) bool {
 	s.mu.Lock()

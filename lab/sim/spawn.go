@@ -152,7 +152,7 @@ func (m *Machine) end(p *process, l launch, exitCode int) {
 	close(p.gone)
 }
 
-// stay keeps a process alive that has reported its end.
+// stay keeps a process alive for a time after it has reported its end.
 func (p *process) stay(d time.Duration, down <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

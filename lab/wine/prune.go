@@ -15,7 +15,8 @@ const (
 	// keptTemplates is the number of templates to keep. Two branches of this repository may need different ones. A
 	// template has 700 MB.
 	keptTemplates = 2
-	// unusedFor is how long a template must be unused before it is removed. Running hosts may still be created from it.
+	// unusedFor is how long a template must be unused before it is removed. During this time, another process may
+	// still create hosts from it.
 	unusedFor = 2 * time.Hour
 )
 

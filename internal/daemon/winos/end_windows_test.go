@@ -19,8 +19,9 @@ const (
 	stay = "stay"
 )
 
-// impatient waits only a moment for a service to stop while its program runs, as if a minute had passed. It does this
-// once for each process: after that the process is killed, and the service manager notices this later.
+// impatient simulates that the time limit of a stop is over. If the service's program runs, Stop waits only a moment
+// for its end. This happens once for each process. After that, the process has been killed, and Stop waits normally,
+// because the service manager notices the kill only later.
 type impatient struct {
 	winos.Services
 	programs winos.Programs

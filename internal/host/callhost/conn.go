@@ -26,7 +26,7 @@ const (
 	// pickUp is how long a host may take until it begins a call. A host whose watch was interrupted needs half a
 	// minute.
 	pickUp = time.Minute
-	// silence is how long a host that carries out a call may write no beat.
+	// silence is the longest allowed time between two beats of a host that carries out a call.
 	silence = 5 * contract.CallBeatSeconds * time.Second
 	// writeTimeout bounds one write.
 	writeTimeout = 15 * time.Second
@@ -133,7 +133,8 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request []byte) (an
 }
 
 // withdraw deletes the request, which may contain credentials, so that a host that comes back later does not carry it
-// out. A cleanup without an answer stays: it goes on while the host has no network.
+// out. The request of a cleanup isn't withdrawn when there is no answer: the host continues the cleanup without a
+// network.
 func (c *conn) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()

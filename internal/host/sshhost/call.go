@@ -100,9 +100,9 @@ func (c *conn) commandLine(verb contract.Verb, id string) string {
 	return strings.Join([]string{contract.RPCDir + `\` + c.uploaded, string(verb), "--rpc", id}, " ")
 }
 
-// forget deletes the answer, and the request if the daemon didn't. It has its own timeout, because the files
-// may be secret even if ctx has ended. The next connection deletes what remains. A failure here doesn't
-// invalidate the answer.
+// forget deletes the answer, and the request if the daemon didn't. It has its own timeout: the files may contain
+// secrets, so it must delete them even if ctx has ended. The next connection deletes what remains. A failure here
+// doesn't invalidate the answer.
 func (c *conn) forget(ctx context.Context, id string) {
 	if c.Err() != nil {
 		return

@@ -24,8 +24,8 @@ type Options struct {
 	// HandshakeTimeout limits the time from the first byte to a successful login. Default: 20 s, because a
 	// busy Windows host takes a few seconds to start the process that checks a key.
 	HandshakeTimeout time.Duration
-	// SetupTimeout limits the start of the SFTP session, and each small step over it outside of a call.
-	// Default: 30 s.
+	// SetupTimeout limits the start of the SFTP session, and each small SFTP operation outside of a call. Default: 30
+	// s.
 	SetupTimeout time.Duration
 	// KeepaliveInterval is how long the host may be silent before the dialer sends a keepalive. After four
 	// such intervals the connection is lost. Default: 15 s, so a dead host is noticed within a minute.
@@ -68,8 +68,8 @@ func New(o Options) *Dialer {
 }
 
 // Dial implements host.Dialer. In addition to 2xx reasons, its *contract.Problem may be PrivateKeyInvalid, or
-// AddressUnresolvable for a name that DNS doesn't know. If ctx is cancelled, the error is ctx's. If its
-// deadline passes, the error is both.
+// AddressUnresolvable for a name that DNS doesn't know. If ctx is cancelled, the error is ctx's. If the deadline of
+// ctx passes, the error wraps both the problem and the error of ctx.
 func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
 	address := net.JoinHostPort(target.Address, strconv.Itoa(cmp.Or(target.Port, contract.SSHPort)))
 	signer, err := parseSigner(target.PrivateKey)

@@ -12,8 +12,8 @@ import (
 // errHostKeyDiffers ends a handshake because the host's key differs from the expected key.
 var errHostKeyDiffers = errors.New("the host key differs")
 
-// hostKeyCheck compares a host's key with the expected key. Goroutines of the SSH library call the callback,
-// again with every change of session keys.
+// hostKeyCheck compares a host's key with the expected key. The SSH library calls callback from its own goroutines,
+// once in the handshake and again at each change of the session keys.
 type hostKeyCheck struct {
 	// expected is nil if any key is accepted.
 	expected ssh.PublicKey

@@ -13,8 +13,8 @@ const (
 	// that others need. It is half the rate of a slow line. At this rate, a payload of 300 MB takes two and a
 	// half hours.
 	leastRate = 32 << 10
-	// leastTime is the time for each part of a transfer, and for its end. It is longer than the keepalive timeout,
-	// and than a virus scanner delays the end of a file.
+	// leastTime is the time for each part of a transfer, and for its end. It is longer than the keepalive timeout, and
+	// longer than the delay that a virus scanner adds at the end of a file.
 	leastTime = 2 * time.Minute
 	// leastTaken is how many bytes a host must take within leastTime.
 	leastTaken = leastRate * int(leastTime/time.Second)
@@ -23,8 +23,9 @@ const (
 // errSlow ends a connection whose transfer is too slow.
 var errSlow = fmt.Errorf("the host takes less than %d KiB of a transfer in a second", leastRate>>10)
 
-// pace is content that can't be read further when its receiver is slower than the minimum rate. Its timer fires at
-// that time, even if the receiver doesn't read. The time during which the receiver waits for content doesn't count.
+// pace wraps the content of a transfer. If the receiver is slower than the minimum rate, reads fail. The timer fires
+// when the time for the current part is over, so a receiver that doesn't read at all is noticed as well. The time
+// during which the receiver waits for content doesn't count.
 type pace struct {
 	content io.Reader
 	clock   clock.PassiveClock
@@ -32,7 +33,7 @@ type pace struct {
 	late    func()
 
 	taken int
-	// left is the rest of the time for this part, at since.
+	// left is the time that remained for this part when since was set.
 	left  time.Duration
 	since time.Time
 }

@@ -96,9 +96,9 @@ func rank(key ssh.PublicKey) int {
 		ssh.KeyAlgoRSA}, key.Type())
 }
 
-// ProveHostKeys implements host.Conn. If the host announces a key but can't prove it, the error is a
-// *contract.Problem HostKeyUnproven. Keys that the host can prove with SHA-1 only, and keys that it would not
-// use, are skipped.
+// ProveHostKeys implements host.Conn. If the host announces a key but can't prove it, the error is a *contract.Problem
+// HostKeyUnproven. ProveHostKeys skips keys that the host can prove only with SHA-1, and keys that the host doesn't
+// offer in a handshake.
 func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()

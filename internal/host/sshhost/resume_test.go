@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// The connection breaks after every 15 MB. An upload of 32 MiB must succeed, with as many connections as this amount
-// and the repeated bytes need.
+// The connection breaks after every 15 MB. An upload of 32 MiB must succeed. The number of connections must be no
+// higher than needed for these bytes and for the bytes that are sent again.
 func TestUploadingGoesOnWhereAConnectionBroke(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

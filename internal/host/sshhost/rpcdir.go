@@ -333,7 +333,7 @@ func fetch(files *sftp.Client, name string, limit int64) (content []byte, err er
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	var buffer bytes.Buffer
-	// The limited reader hides the file's WriterTo and the size that the file claims.
+	// With a limited reader, io.Copy can't use the file's own WriteTo, which relies on the size that the host reports.
 	if _, err = io.Copy(&buffer, io.LimitReader(f, limit+1)); err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func (l insecureTransport) RoundTrip(request *http.Request) (*http.Response, err
 // password.
 type lax struct{ direct, proxied *http.Transport }
 
-// newLax returns a transport that in everything else behaves like strict.
+// newLax returns a lax transport. Apart from the checks of certificates, it behaves like strict.
 func newLax(strict *http.Transport) *lax {
 	t := &lax{direct: strict.Clone(), proxied: strict.Clone()}
 	t.direct.Proxy = nil

@@ -129,9 +129,9 @@ func (p *pull) ask(ctx context.Context, offset int64,
 	}
 }
 
-// question returns the request to a source. A mirror must send the manifest of a tag even if the client wants only the
-// digest, because otherwise nothing proves that the digest matches. The source is trusted, and may limit how often
-// manifests are fetched, so a HEAD is enough there.
+// question returns the request to a source. If the client asks only for the digest of a tag, question asks a mirror
+// for the whole manifest, because otherwise nothing proves that the digest matches. A HEAD is enough for the source
+// itself: it is trusted, and it may limit how often manifests are fetched.
 func (p *pull) question(method string, at mirror.Location, offset int64) question {
 	if method == http.MethodHead && p.target.tag != "" && at != p.target.image {
 		method = http.MethodGet

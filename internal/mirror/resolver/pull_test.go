@@ -222,8 +222,8 @@ func TestAMirrorThatFailsIsPassedOver(t *testing.T) {
 			{"large blob", "blobs/" + digestOf(large.layer), large.layer, "digest", false},
 		} {
 			if what.manifest && f.blobOnly || name == "gives another page" && what.name == "large blob" {
-				// If the wrong page is no blob, only its size shows that, and the size is known only after the manifest
-				// was read.
+				// Only its size shows that a wrong page is not the blob. The size is known only after the manifest was
+				// read.
 				continue
 			}
 			t.Run(name+": "+what.name, func(t *testing.T) {

@@ -145,9 +145,9 @@ func (w *world) first(t *testing.T) {
 	}
 }
 
-// pull requests all content in a random order, and retries after failures. One source works, so a pull must succeed
-// after at most one attempt more than there are sources with a wrong layer. For each layer, it is allowed once that
-// only the client can detect wrong content.
+// pull requests all content in a random order, and retries after failures. One source works, and a source with wrong
+// content is tried last in the next attempt. So a pull must succeed after a limited number of attempts. For each blob,
+// wrong content may look complete once, because only the client can detect it.
 func (w *world) pull(t *testing.T, seed uint64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 2))

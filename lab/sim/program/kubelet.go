@@ -128,7 +128,8 @@ func (k *kubelet) keepAlive(ctx context.Context, registered registration, servin
 // kubelet exits, and the service manager restarts it.
 const certificateLimit = 5 * time.Minute
 
-// endAtExpiry stops kubelet if its certificate could not be renewed, so that it bootstraps again if it can.
+// endAtExpiry stops kubelet if its certificate could not be renewed. The restarted kubelet then tries to bootstrap
+// again.
 func (k *kubelet) endAtExpiry(ctx context.Context) error {
 	ticker := time.NewTicker(time.Minute)
 	defer ticker.Stop()
