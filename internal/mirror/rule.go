@@ -65,7 +65,7 @@ func (r Rules) Sources(image Location, kind contract.PullKind) (all []Location) 
 	if r.Refused(image) != "" {
 		return nil
 	}
-	found := r.find(image) // without one, there is only the source
+	found := r.find(image) // without an entry, only the source remains
 	for _, mirror := range found.mirrors[kind] {
 		if at, ok := found.rewrite(image, mirror); ok {
 			all = append(all, at)
@@ -154,7 +154,7 @@ func (r Rules) MayLead(from, to Location) bool {
 	}
 	network, _ := SplitHost(from.Address())
 	name, _ := SplitHost(to.Host)
-	isSource := func() bool { // it has its own rules
+	isSource := func() bool { // the rules have an entry for this host
 		for source := range r.entries {
 			if source.Host == to.Host && !source.wildcard {
 				return true

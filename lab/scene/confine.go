@@ -76,7 +76,7 @@ func (c *confinement) secret(path string, content []byte) error {
 // lend returns a path where the process can read the file at path: the same path, or a copy if the process can't access
 // it.
 func (c *confinement) lend(path string) (string, error) {
-	path, err := filepath.Abs(path) // its working directory is another
+	path, err := filepath.Abs(path) // the process has another working directory
 	if err != nil {
 		return "", fmt.Errorf("finding %s for the operator: %w", path, err)
 	}

@@ -200,7 +200,7 @@ func (o *Operator) end(signal syscall.Signal) error {
 		return nil
 	}
 	if runtime.GOOS == "windows" {
-		signal = syscall.SIGKILL // Go can send no other there
+		signal = syscall.SIGKILL // on Windows, Go can send no other signal
 	}
 	if err := o.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("ending the operator: %w", err)

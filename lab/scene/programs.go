@@ -69,7 +69,7 @@ func headOf(files winos.Files, path string) string {
 		return ""
 	}
 	head := make([]byte, headSize)
-	n, _ := io.ReadFull(f, head) // most are longer
+	n, _ := io.ReadFull(f, head) // most files are longer
 	if err = f.Close(); err != nil {
 		return ""
 	}

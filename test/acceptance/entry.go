@@ -80,8 +80,8 @@ func taken(r *run, list *corev1.ConfigMap, marks map[string]mark, key string) er
 	return nil
 }
 
-// unlist deletes the entries of runs that which selects, and returns their keys. If someone has changed an entry, it
-// stays.
+// unlist deletes the entries of runs for which the function which returns true. It returns their keys. If someone has
+// changed an entry, the entry stays.
 func unlist(ctx context.Context, r *run, which func(key string, m mark) bool) (removed []string, err error) {
 	err = editEntries(ctx, r, false, func(list *corev1.ConfigMap) error {
 		removed = nil

@@ -331,7 +331,7 @@ func TestA80_NoObjectThatIsDeletedOrGarbledDisruptsANode(t *testing.T) {
 		t.Run(r.String(), func(t *testing.T) {
 			if !slices.Contains(removals(), r.resource) {
 				s.suffers(t, admin, r, "deleted", func() error { return admin.Delete(t.Context(), r.object.DeepCopy()) })
-				// It is created again at once.
+				// Delete the object again, and create it at once.
 				must(t, client.IgnoreNotFound(admin.Delete(t.Context(), r.object.DeepCopy())))
 				s.putBack(t, admin, r.object)
 			}

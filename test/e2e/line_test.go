@@ -16,7 +16,8 @@ type line struct {
 	last <-chan struct{}
 }
 
-// join takes the next place. The test before it is over when before is closed, or nil.
+// join adds a test to the end of the queue. before is closed when the previous test is over. If there is no previous
+// test, before is nil.
 func (l *line) join(t *testing.T) (before <-chan struct{}) {
 	t.Helper()
 	l.mu.Lock()
@@ -27,8 +28,9 @@ func (l *line) join(t *testing.T) (before <-chan struct{}) {
 	return before
 }
 
-// inLine makes a test parallel and gives it a place in lines. turn waits until all that came before are over. Go
-// begins tests in the order of the source until they are parallel, so the places are in that order.
+// inLine makes a test parallel and adds it to queues. turn waits until all earlier tests of these queues are over. The
+// order of a queue is the order of the source, because Go starts tests in this order and each test joins its queues
+// before it becomes parallel.
 func inLine(t *testing.T, lines ...*line) (turn func()) {
 	t.Helper()
 	var before []<-chan struct{}
@@ -48,10 +50,10 @@ func inLine(t *testing.T, lines ...*line) (turn func()) {
 	}
 }
 
-// places has the names of the free slots for tests with their own scene.
+// places contains the names of the free slots for tests with their own scene.
 var places chan string
 
-// waitForPlace waits until not too many other tests have a scene, and keeps the place until the test is over.
+// waitForPlace takes a slot, and returns it when the test is over. If no slot is free, it waits.
 func waitForPlace(t *testing.T) {
 	t.Helper()
 	place := <-places
@@ -59,8 +61,8 @@ func waitForPlace(t *testing.T) {
 	theTimes.measure(t, place)
 }
 
-// sideBySide makes -parallel limit the scenes of single tests. Go's own limit would also count tests in a queue,
-// and could block the test that they wait for.
+// sideBySide makes -parallel limit the number of scenes that belong to a single test. Go's own limit would also count
+// tests that wait in a queue. They could block the test that they wait for.
 func sideBySide() error {
 	flag.Parse()
 	parallel := flag.Lookup("test.parallel").Value

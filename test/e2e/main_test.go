@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// sharedHosts is how many hosts the shared scene has; each test takes fresh ones.
+	// sharedHosts is the number of hosts in the shared scene. Each test uses hosts that no other test has used.
 	sharedHosts = 52
-	// soon is the limit for what takes a second or two; it is long because CI machines are slow, and
-	// costs nothing when all is well.
+	// soon is the time limit for operations that normally take a few seconds. It is long because CI machines are slow.
+	// A test that passes doesn't wait for it.
 	soon = 4 * time.Minute
 )
 
-// stage is the scene that most tests share, because starting one costs seconds. Tests take hosts of
-// their own from it.
+// stage is a scene that several tests can share, because the start of a scene takes seconds. Each test uses its own
+// hosts of the stage.
 type stage struct {
 	*scene.Scene
 	mu     sync.Mutex
@@ -37,14 +37,14 @@ type stage struct {
 	listed map[string]string
 }
 
-// theShared is the stage that most tests share, in a line. It is made by TestMain, and m.Run gives no other way
-// to hand it on.
+// theShared is the stage that most tests use one after the other. It is a global variable because TestMain can't pass
+// values to tests.
 var theShared = struct {
 	stage *stage
 	line  line
 }{line: line{name: "shared stage"}}
 
-// sharedStage gives the shared stage, when it is the test's turn.
+// sharedStage waits for the test's turn and returns the shared stage.
 func sharedStage(t *testing.T) *stage {
 	t.Helper()
 	inLine(t, &theShared.line)()
@@ -55,7 +55,7 @@ func sharedStage(t *testing.T) *stage {
 var thePlanes scene.Planes
 
 func TestMain(m *testing.M) {
-	logf.SetLogger(logr.Discard()) // of these programs; the operator logs for itself
+	logf.SetLogger(logr.Discard()) // discard logs of the libraries in this process; the operator writes its own log
 	os.Exit(run(m))
 }
 
@@ -82,7 +82,7 @@ func run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// options are what scenes of these tests have in common.
+// options returns the options that the scenes of these tests have in common.
 func options(hosts int) scene.Options {
 	return scene.Options{
 		Operator: os.Getenv("WMCO_OPERATOR"), Progress: os.Stderr, Audit: true, Debug: true,
@@ -97,15 +97,16 @@ func options(hosts int) scene.Options {
 	}
 }
 
-// own starts a scene for one test, unless too many tests already have a scene. Its control plane was used by other
-// tests before, unless the test needs a special one.
+// own starts a scene for one test. If too many tests already have a scene, it waits. The scene borrows a control plane
+// that other tests have used before. If the test needs a special control plane, own starts a new one.
 func own(t *testing.T, o scene.Options) *stage {
 	t.Helper()
 	o.Planes = &thePlanes
 	return alone(t, o)
 }
 
-// alone is own with a control plane that no other test uses: for tests that break it, or count what it saw.
+// alone is like own, but with a control plane that no other test uses. Tests need it if they break the control plane
+// or count its requests.
 func alone(t *testing.T, o scene.Options) *stage {
 	t.Helper()
 	waitForPlace(t)

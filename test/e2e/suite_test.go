@@ -33,7 +33,7 @@ type kind struct {
 	services []string
 }
 
-// kinds are those without OpenShift.
+// kinds returns the kinds of clusters without OpenShift.
 func kinds() []kind {
 	return []kind{
 		{"External", v1alpha1.NetworkExternal, nil},
@@ -49,7 +49,7 @@ type ground struct {
 	options scene.Options
 }
 
-// suite is what holds on OpenShift and on kinds without it, from one source.
+// suite is a test that is the same on OpenShift and on clusters without OpenShift.
 type suite struct {
 	name string
 	// openShift is the test that runs the same function on OpenShift, with its own hosts. It is empty if there is
@@ -60,8 +60,8 @@ type suite struct {
 	run  func(t *testing.T, g *ground)
 }
 
-// suites in their order: the settings of day 2 disrupt all nodes at once, so nothing is observed before
-// they are over, and the last one ends with hosts that left.
+// suites returns the suites in the order of their execution. The suites of day 2 disrupt all nodes at once, so suites
+// that observe disruptions come after them. Suites that remove hosts are near the end.
 func suites() []suite {
 	return []suite{
 		{"A02 a join is cheap", "TestA02_EachEntryBecomesANode", "", func(t *testing.T, g *ground) {
@@ -189,7 +189,7 @@ func (g *ground) onNetwork(t *testing.T) {
 	}
 }
 
-// The page says which suite runs where, and each test of OpenShift is there.
+// docs/testing.md must list on which clusters each suite runs. Each test that a suite names for OpenShift must exist.
 func TestSuitesAreOnThePageAboutTesting(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "testing.md"))
@@ -224,31 +224,32 @@ func TestSuitesAreOnThePageAboutTesting(t *testing.T) {
 	}
 }
 
-// means are how an administrator tells a kind of cluster what its nodes are to do.
+// means are the ways in which an administrator configures the nodes on one kind of cluster.
 type means struct {
-	// declare says what is declared, until the row is over.
+	// declare applies the settings until the row is over.
 	declare func(t *testing.T, c *crew, d declared)
 	// addClientCA adds a CA to the CAs of kubelets' clients until the row is over, and returns the previous CAs.
 	addClientCA func(t *testing.T, c *crew, added []byte) (old []byte)
-	// pullSecret is the Secret with what is declared as logins.
+	// pullSecret is the Secret that contains declared.logins.
 	pullSecret client.ObjectKey
 }
 
-// declared is what an administrator declares.
+// declared holds the settings that an administrator declares.
 type declared struct {
 	proxy v1alpha1.ProxySpec
-	// trustBundle is for all that nodes do; registries have certificates of the signer.
+	// trustBundle contains CAs that nodes trust for every purpose. signer is the CA that signs the registries'
+	// certificates.
 	trustBundle string
 	signer      *registry.CA
 	registries  []*registry.Registry
 	mirrors     []v1alpha1.ImageMirrors
 	// logins are the content of the pull secret, if any.
 	logins []byte
-	// atOnce lets what restarts services reach all nodes at once.
+	// atOnce lets changes that restart services reach all nodes at once.
 	atOnce bool
 }
 
-// settings makes of it what the WindowsMachineConfig says on every kind of cluster.
+// settings writes to spec the settings that are in the WindowsMachineConfig on every kind of cluster.
 func (d declared) settings(t *testing.T, c *crew, spec *v1alpha1.WindowsMachineConfigSpec) {
 	t.Helper()
 	if d.trustBundle != "" {
@@ -263,7 +264,7 @@ func (d declared) settings(t *testing.T, c *crew, spec *v1alpha1.WindowsMachineC
 	}
 }
 
-// onOpenShift are the objects of OpenShift.
+// onOpenShift returns the means on OpenShift: objects of OpenShift.
 func onOpenShift() means {
 	return means{
 		pullSecret: client.ObjectKey{Namespace: contract.ConfigNamespace, Name: contract.PullSecret},
@@ -311,7 +312,8 @@ func onOpenShift() means {
 	}
 }
 
-// inTheConfig are the fields of the WindowsMachineConfig, and what kubeadm wrote.
+// inTheConfig returns the means without OpenShift: fields of the WindowsMachineConfig, and a ConfigMap of kube-system
+// for the CAs of kubelets' clients.
 func inTheConfig() means {
 	pulls := client.ObjectKey{Namespace: contract.OperatorNamespace, Name: "pulls"}
 	return means{

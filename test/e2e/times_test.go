@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// theTimes says where the time of a run went.
+// theTimes records how long the tests of a run took.
 var theTimes times
 
-// times are the durations of tests since their turn, with their lane: a shared stage, or a slot for tests with
-// their own scene.
+// times holds the duration of each test, without the time in a queue. Each test has a lane: a shared stage, or a slot
+// for tests with their own scene.
 type times struct {
 	mu    sync.Mutex
 	began time.Time
@@ -27,7 +27,7 @@ type taken struct {
 	began, took time.Duration
 }
 
-// measure begins to measure a test, which ends it.
+// measure records the time from now until the end of the test.
 func (s *times) measure(t *testing.T, lane string) {
 	t.Helper()
 	began := time.Now()

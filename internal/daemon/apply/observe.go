@@ -104,7 +104,7 @@ func (a *Applier) look(ctx context.Context, want plan.Desired,
 		}
 		have.Digests[f.Path] = d
 		if f.Access == winos.AccessAdministrators && access != f.Access && d == f.Digest {
-			have.Loose = append(have.Loose, f.Path) // other content is written again anyway
+			have.Loose = append(have.Loose, f.Path) // a file with other content gets its rights when it is rewritten
 		}
 	}
 	a.private(&have)

@@ -73,7 +73,7 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 		}
 		return nil, problem
 	}
-	c.Salt, c.Environment, c.Files = nil, nil, nil // no input of the resolver
+	c.Salt, c.Environment, c.Files = nil, nil, nil // the resolver doesn't use these fields
 	if now := (&settings{c, environment}); !reflect.DeepEqual(now, s.followed) {
 		rules, secret, problem := read(c)
 		if problem != nil {

@@ -112,7 +112,7 @@ func (p *Program) Replace(ctx context.Context, revision state.Revision) *contrac
 	if err := p.ensureRestart(ctx); err != nil {
 		return contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
 	}
-	if before := p.state.Before; before != nil { // otherwise there is nothing to go back to
+	if before := p.state.Before; before != nil { // without it, no rollback is possible
 		if err := p.keep(ctx, *before); err != nil {
 			return apply.FileProblem(err)
 		}

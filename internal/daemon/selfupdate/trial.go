@@ -81,7 +81,7 @@ func (p *Program) begin(ctx context.Context) (limit time.Duration, err error) {
 		if isOnTrial {
 			return limit, nil
 		}
-		return 0, nil // this program was about to be replaced, and will be
+		return 0, nil // this is the previous program, which will install the new one
 	}
 	why := fmt.Sprintf("the new daemon does not stay up: it ended %d times", trial.MaxStarts-1)
 	if limit <= 0 {

@@ -165,7 +165,7 @@ func (c *cleaning) ours(path string) bool {
 		return false
 	}
 	known := []string{}
-	for _, f := range c.state.Manifest.Files { // also what was about to be written
+	for _, f := range c.state.Manifest.Files { // includes files that were about to be written
 		known = append(known, f.Path)
 	}
 	known = slices.Concat(known, c.state.Files, c.state.Directories, c.state.Aside, []string{

@@ -49,7 +49,7 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 		return found, fmt.Errorf("reading the host's facts: %w", err)
 	}
 	if !found.facts.Admin {
-		return found, nil // nothing else would be answered
+		return found, nil // without administrator rights, the other questions fail
 	}
 	if request.Daemon != "" {
 		if found.daemon, err = apply.DigestOf(ctx, host.Files, self); err != nil {

@@ -69,10 +69,10 @@ func Prepare(ctx context.Context, host winos.Host, request contract.PrepareReque
 	if len(needs) == 0 {
 		return answer, nil
 	}
-	if _, err = state.Open(host.Files); err != nil { // the host of another operator is left alone
+	if _, err = state.Open(host.Files); err != nil { // don't change the host of another operator
 		return answer, err
 	}
-	if err = stopDaemon(ctx, host.Services); err != nil { // it would overwrite what is recorded here
+	if err = stopDaemon(ctx, host.Services); err != nil { // the daemon would overwrite the state file
 		return answer, err
 	}
 	stateFile, err := state.Open(host.Files)

@@ -228,10 +228,10 @@ func (s services) stopOne(ctx context.Context, name string) error {
 func (s services) askToStop(ctx context.Context, name string) (asked bool, err error) {
 	err = controlService(ctx, name, windows.SERVICE_STOP, svc.Stop)
 	switch {
-	case errors.Is(err, windows.ERROR_DEPENDENT_SERVICES_RUNNING): // one was started since then
+	case errors.Is(err, windows.ERROR_DEPENDENT_SERVICES_RUNNING): // a dependant was started since then
 		return false, s.stopDependants(ctx, name)
 	case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL), errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
-		return false, nil // its state is just changing
+		return false, nil // the service's state is changing
 	}
 	return err == nil, stopError(name, code(err), err)
 }

@@ -240,7 +240,7 @@ func (l limited) killHung(ctx context.Context, name string, stopErr error) (kill
 	for _, service := range append([]string{name}, dependants...) {
 		s, err := l.Get(ctx, service)
 		if err != nil {
-			continue // it has ended since then
+			continue // the service has disappeared since then
 		}
 		hung := s.State == ServiceStopPending || s.State == ServiceStartPending ||
 			strings.EqualFold(service, silent.Service)

@@ -55,7 +55,7 @@ func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
 		}
 	}
 	if c.tidied {
-		return c.files, nil // the files are this connection's own
+		return c.files, nil // this connection has cleaned the directory before
 	}
 	if err := c.during(ctx, "preparing the RPC directory", func() error { return tidy(c.files) }); err != nil {
 		return nil, err

@@ -164,7 +164,7 @@ func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader
 	err = c.during(ctx, doing, func() error {
 		var err error
 		if sent, err = put(files, name, measured); errors.As(err, &failed) {
-			return nil // not the connection's fault
+			return nil // the content failed, not the connection
 		}
 		return err
 	})
