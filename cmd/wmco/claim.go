@@ -50,8 +50,8 @@ func claimNodes(ctx context.Context, restConfig *rest.Config, clients kubernetes
 	return claimer, err
 }
 
-// announce reports the problem as an event, because this operator may not write the status, which belongs to the
-// other operator. There is one event for each namespace, regardless of how often the container starts.
+// announce reports the problem as an event. It doesn't write the status, because the status belongs to the other
+// operator. There is one event for each namespace, regardless of how often the container starts.
 func announce(ctx context.Context, clients kubernetes.Interface, problem *contract.Problem, namespace string) {
 	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()

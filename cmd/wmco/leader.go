@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Times of the leader's lease, as OpenShift recommends: an outage of the API server of a minute doesn't end the
-// leadership, and the lease is written twice a minute.
+// Times of the leader's lease, as OpenShift recommends. If the API server is away for a minute, the leader stays the
+// leader. The lease is written twice a minute.
 const (
 	leaseDuration = 137 * time.Second
 	renewDeadline = 107 * time.Second

@@ -59,8 +59,8 @@ func TestA60_OpenShiftIsRecognisedWhileDiscoveryIsStale(t *testing.T) {
 	}
 }
 
-// late is the number of discovery requests that the API server answers before it is ready. The operator used to
-// decide after two.
+// late is the number of discovery requests that the API server answers before it is ready. An operator that decides
+// after two requests decides too early.
 const late = 2
 
 // starting is an API server of OpenShift that is still starting. It is ready after some requests, or never.

@@ -23,8 +23,8 @@ const (
 	uninstallNamed = 10
 )
 
-// uninstallOptions are the options of uninstall-check: a kubeconfig, if not kubectl's, the operator's namespace, and
-// advice to print if the check fails.
+// uninstallOptions are the options of uninstall-check: a kubeconfig (kubectl's if it is empty), the operator's
+// namespace, and advice to print if the check fails.
 type uninstallOptions struct {
 	kubeconfig, namespace, advice string
 }
@@ -50,8 +50,9 @@ func uninstallCheck(ctx context.Context, out io.Writer, o uninstallOptions) erro
 	return err
 }
 
-// kubectlsCluster returns the cluster that kubectl would change: a kubeconfig's, or the pod's if there is no
-// kubeconfig. controller-runtime's rules would prefer the pod's cluster to ~/.kube/config.
+// kubectlsCluster returns the cluster that kubectl would change: the cluster in the kubeconfig, or this pod's cluster
+// if there is no kubeconfig. Don't use controller-runtime's rules, because they prefer the pod's cluster to
+// ~/.kube/config.
 func kubectlsCluster(kubeconfig string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig

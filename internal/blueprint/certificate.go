@@ -20,9 +20,9 @@ const (
 // certificates returns the CAs of a bundle in PEM: normalised, without comments or duplicates, sorted. It reports
 // skipped certificates in at most one problem per bundle, because a bundle has about 150 certificates.
 //
-// Expired certificates are kept: they do no harm, Linux nodes keep them, and content that depends on the clock would
-// create a new revision without a cause. A certificate that is neither a CA nor self-signed can't be a trust anchor, so
-// it is skipped.
+// Expired certificates are kept: they do no harm, and Linux nodes keep them as well. If the content depended on the
+// clock, a new revision would appear without a change. A certificate that is neither a CA nor self-signed can't be a
+// trust anchor, so it is skipped.
 func certificates(b Bundle, now time.Time) (all []string, rejected []*contract.Problem) {
 	var flaws []string
 	complain := func(n int, format string, args ...any) {

@@ -15,9 +15,8 @@ const pathCredentialProviderConfig = contract.DirK + `\credential-provider-confi
 // varCloudNodeKubeconfig is the variable for contract.FactCloudNodeKubeconfig.
 const varCloudNodeKubeconfig = "CLOUD_NODE_KUBECONFIG"
 
-// cloudNode runs Azure's cloud-node-manager, which initialises the Node: on OpenShift, the cloud controller
-// leaves this to a program on the node. It has its own identity, because the daemon's identity doesn't have
-// these rights.
+// cloudNode runs Azure's cloud-node-manager, which initialises the Node. On OpenShift, the cloud controller leaves
+// this to a program on the node. The program has its own identity, because the daemon's identity lacks the rights.
 func cloudNode(in Input, bin binaries) (part, error) {
 	if in.Facts.Platform != contract.PlatformAzure {
 		return part{}, nil
@@ -36,8 +35,8 @@ func cloudNode(in Input, bin binaries) (part, error) {
 	}}}, nil
 }
 
-// usesCredentialProvider reports whether kubelet gets image pull credentials from the cloud: on AWS, if Linux
-// workers do and the payload has the program.
+// usesCredentialProvider reports whether kubelet gets image pull credentials from the cloud. It does so on AWS, if
+// Linux workers do the same and the payload has the program.
 func usesCredentialProvider(in Input, bin binaries) bool {
 	return in.Facts.Platform == contract.PlatformAWS && in.Facts.CredentialProviders != nil &&
 		bin.has(contract.PathECRProvider)

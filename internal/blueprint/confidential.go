@@ -8,9 +8,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// confidential renders the secret part and everything else that depends on settings instead of programs: the
-// public environment, log limits and kubelet's fragment, which it stores in the input. rejected lists the
-// settings that can't be used.
+// confidential renders everything that depends on settings and not on programs: the secret part, the public
+// environment, log limits and kubelet's fragment. It stores the log limits and the fragment in the input. rejected
+// lists the settings that can't be used.
 func confidential(in *Input, bin binaries) (secret contract.Confidential, public map[string]string,
 	rejected []*contract.Problem, err error) {
 	before := in.Previous.Confidential

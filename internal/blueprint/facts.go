@@ -110,9 +110,9 @@ type Facts struct {
 	Registries contract.RegistrySources
 	// PullSecret is the cluster's .dockerconfigjson, or nil if the cluster never had one.
 	PullSecret []byte
-	// Rejected are facts that exist but are invalid. Lacks are missing facts: they keep hosts from joining,
-	// but nodes still follow the published revision, which doesn't need them. Troubles don't keep hosts from
-	// joining.
+	// Rejected are facts that exist but are invalid. Lacks are missing facts. They keep hosts from joining. Nodes
+	// that have joined still follow the published revision, because it doesn't need these facts. Troubles don't keep
+	// hosts from joining.
 	Rejected, Lacks, Troubles []*contract.Problem
 }
 

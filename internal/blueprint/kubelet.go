@@ -118,9 +118,9 @@ func evictionHard() map[string]string {
 	return map[string]string{"memory.available": "500Mi", "nodefs.available": "10%", "imagefs.available": "15%"}
 }
 
-// compactJSON writes a configuration object with sorted keys. It omits nulls, empty objects and the values
-// that drop selects: our types write every field, and a field that this version of kubelet or kube-proxy
-// doesn't know must not appear just because our types have it.
+// compactJSON writes a configuration object with sorted keys. It omits nulls, empty objects and the values that drop
+// selects. Our types write every field, also unset fields that an older kubelet or kube-proxy doesn't know, so unset
+// fields must be removed.
 func compactJSON(object any, drop func(value any) bool) (string, error) {
 	raw, err := json.Marshal(object)
 	if err != nil {

@@ -126,9 +126,10 @@ func LoggingFromEnvironment(lookup func(string) (string, bool)) (Logging, error)
 	return logging, errors.Join(all...)
 }
 
-// Runner returns the log of a service that can't write a log file itself, and the start of its command:
-// kube-log-runner writes the file. The daemon rotates it. kube-log-runner can't: it renames the file, which
-// fails on Windows while someone reads the file, and after that it writes nothing more.
+// Runner returns the log of a service that can't write a log file itself, and the beginning of its command, which
+// runs the service under kube-log-runner. kube-log-runner writes the file, and the daemon rotates it. Don't let
+// kube-log-runner rotate the file: on Windows, it can't rename a file that someone reads, and after that failure it
+// writes nothing more.
 func (l Logging) Runner(service string) (*contract.Log, []string) {
 	file := contract.LogFile(service)
 	words := []string{contract.PathKubeLogRunner, "-log-file=" + file}

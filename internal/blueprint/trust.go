@@ -16,8 +16,8 @@ func trust(in Input, _ binaries) (part, error) {
 		{Path: contract.PathKubeletCA, Content: in.Facts.KubeletCA}}}, nil
 }
 
-// verifying returns the services that verify the API server with the CA from their start: hybrid-overlay
-// reads the file, and the others read their kubeconfigs, which the daemon keeps in sync with the file.
+// verifying returns the services that read the API server's CA only when they start. hybrid-overlay reads the CA from
+// the file. The other services read it from their kubeconfigs, which the daemon keeps in sync with the file.
 func (p part) verifying() (names []string) {
 	all := append(contract.KubeconfigServices(), contract.ServiceHybridOverlay)
 	for _, s := range p.services {

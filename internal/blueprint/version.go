@@ -11,9 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Fitting reduces a payload to one version of each part that must match the API server: the newest kubelet
-// that fits, and for the other parts the kubelet's version or else the newest that fits. If no kubelet fits,
-// it returns a problem with ReasonVersionUnsupported and the unchanged payload.
+// Fitting reduces a payload to one version of each part that must match the API server. For kubelet, this is the
+// newest version that fits. For each other part, it is kubelet's version, or else the newest version that fits. If no
+// kubelet fits, it returns a problem with ReasonVersionUnsupported and the unchanged payload.
 func Fitting(server string, manifest payload.Manifest) (payload.Manifest, *contract.Problem) {
 	kubelets := versionsOf(manifest, payload.NameKubelet)
 	if len(kubelets) == 0 {

@@ -1,5 +1,5 @@
-// Package bootstrap is a bootstrap provider for Cluster API. For each WindowsConfig it creates a WindowsInstance in the
-// workload cluster, and gives the command that this host runs at its first boot to the infrastructure provider.
+// Package bootstrap is a bootstrap provider for Cluster API. For each WindowsConfig it creates a WindowsInstance in
+// the workload cluster, and gives the infrastructure provider the command that the host runs at its first boot.
 //
 // It runs in the management cluster. It reaches every workload cluster with the Secret <cluster>-kubeconfig, also if
 // both are the same cluster. It follows the contract v1beta2 of Cluster API for bootstrap providers.
@@ -61,7 +61,8 @@ const (
 	reasonInstanceReported = "Reported"
 )
 
-// Names of Cluster API. The provider reads only five fields of its objects, so it doesn't need its Go module.
+// Names of Cluster API. The provider reads only five fields of these objects, so it doesn't import Cluster API's Go
+// module.
 const (
 	clusterAPIGroup   = "cluster.x-k8s.io"
 	clusterNameLabel  = clusterAPIGroup + "/cluster-name"

@@ -103,8 +103,8 @@ func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigS
 	return p.services(ctx, facts)
 }
 
-// isFlannel reports whether the network is flannel. If the setting is removed, flannel stays: without flanneld and
-// kube-proxy, all nodes would be drained, and none would be Ready again.
+// isFlannel reports whether the network is flannel. If the setting is removed, flannel stays in use. Otherwise nodes
+// would lose flanneld and kube-proxy: all nodes would be drained, and none would become Ready again.
 func (p *Plain) isFlannel(setting v1alpha1.NetworkType, facts *blueprint.Facts) bool {
 	p.memory.mu.Lock()
 	defer p.memory.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 // Inputs implements Source.
 func (r *Reader) Inputs() []Input { return Inputs(r.Namespace) }
 
-// Inputs returns the inputs of a Reader for an operator in this namespace. It doesn't contain the rendered
-// MachineConfig, because its name changes with its content, and the pool contains the name.
+// Inputs returns the inputs of a Reader for an operator in this namespace. The rendered MachineConfig is not an
+// input: if its content changes, its name changes as well, and with it the pool, which contains the name.
 func Inputs(namespace string) []Input {
 	in := func(namespace, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name}

@@ -111,9 +111,9 @@ func staleOf(failed map[schema.GroupVersion]error) (stale []string) {
 	return stale
 }
 
-// Served reports whether the cluster has a kind. If discovery of a group failed, Served tries again: the first call
-// of RESTMapping uses the list of all groups, which lacks a stale group, and the second call asks for the group's
-// version itself.
+// Served reports whether the cluster has a kind. The first call of RESTMapping uses the list of all groups. If the
+// group is stale, it is missing in this list, and the call fails. The second call asks for the group's version
+// itself.
 func Served(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
 	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if failed := (*apiutil.ErrResourceDiscoveryFailed)(nil); errors.As(err, &failed) {

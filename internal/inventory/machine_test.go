@@ -63,7 +63,8 @@ func TestAMachineThatIsNotReadyWaitsAndOneThatIsWrongSaysWhy(t *testing.T) {
 		change   func(*inventory.Machine)
 		platform contract.Platform
 		resolves map[string]bool
-		// address is the address of the entry. Otherwise wait is a part of what it waits for, or reason is set.
+		// Exactly one of these is set: address is the address of the entry, wait is a part of the reason to wait, and
+		// reason is the reason of the problem.
 		address, wait string
 		reason        contract.Reason
 	}{

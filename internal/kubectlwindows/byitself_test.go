@@ -58,7 +58,7 @@ func TestA85_AHostThatHasNotJoinedGetsAnotherCommand(t *testing.T) {
 }
 
 // A host keeps its certificate as long as its WindowsInstance exists. So a second command for the same
-// WindowsInstance could let another host use it.
+// WindowsInstance could let a second host join under its name.
 func TestA85_ACommandThatWasUsedIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	for name, alter := range map[string]func(*v1alpha1.WindowsInstance, *corev1.Secret){

@@ -185,8 +185,8 @@ func eventOf(e *corev1.Event, object string) diagnosis.Event {
 }
 
 // findInstance finds an instance by its name, its address or its node. It returns nil if there is none. If the name
-// matches several hosts, such as an address of two hosts, or the name of one host and the node of another, it
-// returns an error, because the caller may be about to remove a host.
+// matches several hosts, findInstance returns an error, because the caller may be about to remove a host. For
+// example, two hosts may have the same address, or one host may have the name of another host's node.
 func findInstance(instances []v1alpha1.WindowsInstance, name string) (*v1alpha1.WindowsInstance, error) {
 	var found *v1alpha1.WindowsInstance
 	var meant []string

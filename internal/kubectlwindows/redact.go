@@ -208,7 +208,7 @@ func cleanFields(at any) {
 	}
 }
 
-// cleanMetadata keeps labels, unless their names look like secrets, and well-known annotations.
+// cleanMetadata keeps well-known annotations, and labels whose names don't look like secrets.
 func cleanMetadata(at map[string]any) {
 	for _, place := range []string{"annotations", "labels"} {
 		values, _ := at[place].(map[string]any)

@@ -96,8 +96,8 @@ func (l *Log) look(id key, dated time.Time, isSo bool) policy.Since {
 }
 
 // NotReady returns since when a Node has not been Ready. It is zero if the Node is Ready or nil. Kubelet dates its
-// reports by its host's clock, which may be wrong, so they count from the moment when this operator saw them. If
-// kubelet reports nothing, the cluster's node lifecycle controller writes Unknown.
+// reports by the clock of its host, which may be wrong. So a report counts from the moment when this operator saw it.
+// If kubelet reports nothing, the cluster's node lifecycle controller writes Unknown.
 func (l *Log) NotReady(node *corev1.Node) policy.Since {
 	if node == nil {
 		return policy.Since{}

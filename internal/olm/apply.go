@@ -177,8 +177,8 @@ func (i *Installer) apply(ctx context.Context) error {
 	return nil
 }
 
-// enforced returns an error until the API server enforces these policies: until the last policy denies the operator
-// a Secret.
+// enforced returns an error until the API server enforces these policies. It requests to create a Secret as a dry
+// run, and the last policy must deny this.
 func (i *Installer) enforced(ctx context.Context) error {
 	probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: "policy-probe"}}
 	err := i.call(ctx, func(ctx context.Context) error { return i.client.Create(ctx, probe, client.DryRunAll) })

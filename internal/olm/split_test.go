@@ -70,7 +70,7 @@ func TestA66_DaemonsGetRightsAfterThePoliciesOnly(t *testing.T) {
 func TestA66_EachBindingRefersToARoleThatIsThere(t *testing.T) {
 	t.Parallel()
 	parts := split(t, contract.OperatorNamespace)
-	// The operator itself creates this Role, from the manifests that nodes use. The API server has this ClusterRole.
+	// No manifest contains these roles: the operator creates the Role, and the API server creates the ClusterRole.
 	roles := map[string]bool{"Role/" + contract.ServicesReaderRole: true, "ClusterRole/system:node-bootstrapper": true}
 	for _, object := range parts.Bundle {
 		roles[object.GetKind()+"/"+object.GetName()] = true

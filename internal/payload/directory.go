@@ -8,8 +8,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Blob is content that can be opened any number of times. It has the same fields as the operator's host.Blob, so that
-// one converts into the other, and the daemon needs no knowledge of connections to hosts.
+// Blob is content that can be opened any number of times. It has the same fields as the operator's host.Blob, so Go
+// can convert one type to the other. It is a separate type so that the daemon doesn't need the package for
+// connections to hosts.
 type Blob struct {
 	contract.Blob
 	// Open starts reading from the beginning; the caller closes.

@@ -3,9 +3,9 @@
 // hosts: they connect through the API server's proxy, which checks their rights and doesn't present a certificate to
 // this server. No blob is confidential.
 //
-// The operator runs it together with its controllers; daemons pull from it. It knows no host and no version, never
-// writes, and keeps no state of a transfer: a daemon that was interrupted requests the rest of a blob with a range
-// request.
+// The operator runs it together with its controllers; daemons pull from it. It knows no host and no version, and
+// never writes. It keeps no state of a transfer: if a transfer was interrupted, the daemon requests the rest of the
+// blob with a range request.
 package payloadserver
 
 import (
@@ -41,8 +41,8 @@ const (
 	queueTimeout = 20 * time.Second
 	// stall is how long a daemon may take to accept the next piece.
 	stall = time.Minute
-	// leastRate is the lowest rate of a transfer in bytes per second, because a slower daemon blocks the slot of
-	// another one. At this rate, 100 MB take half an hour.
+	// leastRate is the minimum rate of a transfer in bytes per second. A slower daemon would block a slot that other
+	// daemons need. At this rate, 100 MB take half an hour.
 	leastRate = 64 << 10
 	// lifetime of the payload server's certificate. The operator creates a new certificate at every start, and is
 	// updated more often than that.
@@ -313,8 +313,8 @@ func (t *transfer) Write(piece []byte) (n int, err error) {
 	return n, err
 }
 
-// writeDeadline is the latest time for the daemon to accept the next piece: within the stall time, and in time for
-// the minimum rate of the whole transfer.
+// writeDeadline is the latest time for the daemon to accept the next piece: within the stall time, and early enough
+// to keep the minimum rate of the whole transfer.
 func writeDeadline(began, now time.Time, written int64) time.Time {
 	rate := began.Add(stall + time.Duration(written)*time.Second/leastRate)
 	if next := now.Add(stall); next.Before(rate) {

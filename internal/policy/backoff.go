@@ -49,14 +49,14 @@ func NextAttempt(instance *v1alpha1.WindowsInstance) time.Time {
 		Backoff(failures, float64(hash.Sum32())/(1<<32)))
 }
 
-// KeyBackoff returns the delay before the operator tries again whether a joined host accepts a key: 10 s, 20
-// s, 40 s … at most 30 min, plus up to a fifth by jitter in [0,1).
+// KeyBackoff returns the delay before the operator checks again whether a joined host accepts a key: 10 s, 20 s, 40 s
+// … at most 30 min, plus up to a fifth by jitter in [0,1).
 func KeyBackoff(failures int32, jitter float64) time.Duration {
 	return doubled(keyBackoffBase, keyBackoffMax, failures, jitter)
 }
 
-// DisruptBackoff returns the delay before the operator disrupts a node again that could not be drained or
-// failed at another revision: 1 min, 2 min, 4 min … at most 30 min, plus up to a fifth by jitter in [0,1).
+// DisruptBackoff returns the delay before the next disruption of a node that could not be drained, or that failed at
+// another revision: 1 min, 2 min, 4 min … at most 30 min, plus up to a fifth by jitter in [0,1).
 func DisruptBackoff(tries int32, jitter float64) time.Duration {
 	return doubled(disruptBackoffBase, disruptBackoffMax, tries, jitter)
 }

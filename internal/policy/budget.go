@@ -160,9 +160,9 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 	return total, down, who
 }
 
-// isGone reports that a member is being removed without a slot and that its node is no longer expected back: it is
-// down, or its removal has begun and could not finish. A user who removes a host no longer expects it to
-// serve, regardless of how long the removal takes.
+// isGone reports that a member is being removed without a slot, and is not expected to serve again: its node is down,
+// or its removal has begun and could not finish. A user who removes a host no longer expects it to serve, regardless
+// of how long the removal takes.
 func (m Member) isGone() bool { return m.Leaving && !m.Disrupted && (!m.Ready || m.Removing) }
 
 func (m Member) hasSlot() bool { return m.Disrupted && !m.WithoutSlot }

@@ -135,9 +135,9 @@ type CSRInput struct {
 	CredentialOwner string
 	// CredentialKeys are the public keys, in DER, that already got a certificate with this bootstrap token.
 	CredentialKeys [][]byte
-	// JoinCredentials are the ids of the tokens that a host that joins by itself may use: of the token in the command
-	// that is published for it, or of the tokens in the user data of Machines. JoinKey is the digest of the public key
-	// that got a certificate with the token of the command, or empty.
+	// JoinCredentials are the ids of the tokens that may request the certificate of a host that joins by itself: the
+	// token in its published command, or the tokens in the user data of Machines. JoinKey is the digest of the public
+	// key that got a certificate with the token of the command, or empty.
 	JoinCredentials []string
 	JoinKey         string
 	// Machine of the instance, or nil if it doesn't exist or has other user data.

@@ -154,10 +154,10 @@ func ContainsAddress(all []string, address string) bool {
 	return slices.ContainsFunc(all, func(a string) bool { return AddressText(a) == AddressText(address) })
 }
 
-// addressesOf returns the names and addresses that a serving certificate of the Node may contain. A kubelet can report
-// anything in its Node. The operator accepts the private addresses in the report, because networks differ in the
-// addresses of a node, and the node's name without its domain. Public addresses and names in a domain must come from
-// the user or the cloud.
+// addressesOf returns the names and addresses that a serving certificate of the Node may contain. A kubelet can
+// report anything in its Node. From this report, the operator accepts the node's name without its domain, and private
+// addresses, because the addresses of a node depend on the network. Public addresses and names in a domain must come
+// from the user or the cloud.
 func addressesOf(f csrFacts) map[string]bool {
 	known := map[string]bool{f.Node.Name: true}
 	for _, address := range f.instance.Addresses {

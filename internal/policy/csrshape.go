@@ -28,8 +28,8 @@ const (
 	maxRSABits = 8192
 )
 
-// subjectIs requires one common name, which is the claim itself, one organization, and nothing else: the
-// signer would sign unchecked attributes as well.
+// subjectIs requires a subject with one common name (the claim itself), one organization, and nothing else. The
+// signer would also sign attributes that nobody has checked.
 func subjectIs(organization string) csrRule {
 	return func(f csrFacts) *csrFault {
 		subject := f.claim.Request.Subject

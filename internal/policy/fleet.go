@@ -59,8 +59,8 @@ func (f Fleet) isOut(m Member) bool {
 	return !m.Ready && m.NotReady.Left(f.UnavailableAfter, Witnessed, f.Now) <= 0
 }
 
-// isGivenUp reports whether a member that is being removed without a slot no longer counts as expected: its node has
-// been out of service for long, and its removal may never end, for example if the cloud does not delete the VM.
+// isGivenUp reports whether a member that is being removed without a slot is no longer expected back, because its
+// node has been out of service for long. Its removal may never end, for example if the cloud does not delete the VM.
 func (f Fleet) isGivenUp(m Member) bool { return m.WithoutSlot && f.isOut(m) }
 
 // Set is a group of hosts with a fixed size, such as a MachineSet.

@@ -165,8 +165,8 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 
 // exceeds returns why the deletion would take too many hosts out of service, or nil. If the host is in service, its
 // set and the fleet lose a host, and each has its limit. If the host is not in service, nothing is lost. But the
-// deletion waits while as many hosts of its set as the budget allows are down for other causes, or are successors
-// that have not joined yet.
+// deletion waits if too many hosts of the set are down for other causes, or are replacements that have not joined
+// yet. The limit is the rollout budget.
 func (c ReplaceCandidate) exceeds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString,
 	closed string) *ReplaceDecision {
 	serving, cordoned, serves := 0, 0, false

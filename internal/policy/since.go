@@ -15,10 +15,10 @@ type Since struct {
 // IsZero reports that the condition doesn't hold.
 func (s Since) IsZero() bool { return s.Seen.IsZero() }
 
-// Left returns how much time is left until the condition has lasted for limit. It is 0 or less if the limit
-// has passed. This operator must also have seen the condition for least, or for limit if that is shorter:
-// Began may come from a wrong clock or a restored etcd, and daemons could not report while no operator was
-// leading.
+// Left returns how much time is left until the condition has lasted for limit. It is 0 or less if the limit has
+// passed. In addition, this operator must itself have seen the condition for the duration least, or for limit if that
+// is shorter. Began alone is not sufficient: it may come from a wrong clock or a restored etcd, and daemons could not
+// report while no operator was leading.
 func (s Since) Left(limit, least time.Duration, now time.Time) time.Duration {
 	return max(limit-now.Sub(s.Began), min(limit, least)-now.Sub(s.Seen))
 }

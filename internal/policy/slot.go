@@ -100,8 +100,8 @@ func DecideSlots(slots []Slot, s RolloutState) RolloutDecision {
 		if !s.allows(request, fleet, closed, &d) {
 			continue
 		}
-		// If the caller is about to delete the Machine or to use the slot, write the list, even if an earlier request
-		// left such a slot: the write fails if another operator has written the list since.
+		// If the caller is about to delete the Machine or to use the slot, write the list, even if the list already
+		// has such a slot. If another operator has written the list since it was read, the write fails.
 		if request.Since.IsZero() || request.candidate != nil || request.Name == string(s.Uses) {
 			request.Since = metav1.NewTime(s.Now.Truncate(time.Second))
 		}
@@ -249,8 +249,8 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	return verdict.Allowed
 }
 
-// revisionToTry returns the revision that a node tries with its slot. It is empty if the node is already changing to
-// it, rolls back, or is removed: these can't be halted.
+// revisionToTry returns the revision that a node tries with its slot. If a halt can't stop the node's work, it is
+// empty: the node is already changing to the revision, rolls back, or is removed.
 func (s RolloutState) revisionToTry(instance *v1alpha1.WindowsInstance) string {
 	update := instance.Status.Upgrade()
 	if update == nil || update.SwitchTime != nil || update.Step == v1alpha1.StepRollingBack ||

@@ -45,8 +45,8 @@ func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, er
 }
 
 // starts are the opening times of a window, by a wall clock, each once. If the change to summer time skips a start,
-// the window opens later: if the clocks change from 02:00 to 03:00, a start at 02:30 becomes 03:30. If a start occurs
-// twice, the first one counts.
+// the window opens later. For example, if the clocks change from 02:00 to 03:00, a start at 02:30 becomes 03:30. If a
+// start occurs twice, the first one counts.
 type starts struct {
 	wall cron.Schedule // in UTC, showing the zone's wall-clock time
 	zone *time.Location

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// canonicalLine parses a line of authorized_keys and formats it again: type and base64, which are safe within single
-// quotes, and nothing else.
+// canonicalLine parses a line of authorized_keys, and returns only its type and base64. Both are safe within single
+// quotes.
 func canonicalLine(line string) (string, error) {
 	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err != nil || comment != "" || len(options) > 0 || len(bytes.TrimSpace(rest)) > 0 {
@@ -19,9 +19,9 @@ func canonicalLine(line string) (string, error) {
 	return lineOf(key), nil
 }
 
-// HostKeyLine is the public part of the shared host key, "<type> <base64>". It fails on anything
-// but an unencrypted Ed25519 key in OpenSSH's PEM: sshd on Windows has one file for each kind of
-// key, and the other kinds are the machine's own.
+// HostKeyLine is the public part of the shared host key, "<type> <base64>". It accepts only an unencrypted Ed25519
+// key in OpenSSH's PEM. sshd on Windows has one file for each kind of key, and the files of the other kinds have the
+// machine's own keys.
 func HostKeyLine(pem []byte) (string, error) {
 	raw, err := ssh.ParseRawPrivateKey(pem)
 	if err != nil {

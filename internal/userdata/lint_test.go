@@ -105,7 +105,7 @@ func scan(script string) (tokens []token, complaints []string) {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
 
-// quoted is the text in single quotes that rest begins with. Two quotes are one within it.
+// quoted returns the text in single quotes at the beginning of rest. In such a text, two single quotes stand for one.
 func quoted(rest string) string {
 	for at := 1; at < len(rest); at++ {
 		if rest[at] != '\'' {
@@ -153,8 +153,7 @@ func balance(tokens []token) (complaints []string) {
 	return complaints
 }
 
-// commandsOf looks at each word that stands where a command does, and at words with a hyphen
-// elsewhere.
+// commandsOf checks each word in the position of a command, and words with a hyphen in other positions.
 func commandsOf(tokens []token) (complaints []string) {
 	for i, t := range tokens {
 		before := token{kind: newline}
@@ -177,12 +176,12 @@ func commandsOf(tokens []token) (complaints []string) {
 	return complaints
 }
 
-// key says whether the token is a key of a hash table, which is followed by a single =.
+// key reports whether the token is a key of a hash table: a single = follows it.
 func key(tokens []token, i int) bool {
 	return i+1 < len(tokens) && tokens[i+1].value == "="
 }
 
-// variablesOf finds variables that nothing gives a value; under StrictMode those end the script.
+// variablesOf finds variables without an assignment. Under StrictMode, such a variable ends the script.
 func variablesOf(tokens []token) (complaints []string) {
 	known := strings.Fields("$_ $true $false $LASTEXITCODE $env:SystemRoot $env:ProgramData $env:ProgramFiles " +
 		"$ErrorActionPreference $ProgressPreference")
@@ -204,7 +203,7 @@ func variablesOf(tokens []token) (complaints []string) {
 	return complaints
 }
 
-// unwrapped takes off what a cloud's agent takes off.
+// unwrapped removes the same wrapping that a cloud's agent removes.
 func unwrapped(script string) string {
 	script = strings.TrimPrefix(script, "<powershell>\n")
 	return strings.TrimSuffix(script, "</powershell>\n<persist>true</persist>\n")

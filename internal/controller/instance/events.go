@@ -35,8 +35,8 @@ func setupEvent(instance *v1alpha1.WindowsInstance) journey.Event {
 			instance.Status.Revision)}
 }
 
-// failureEvent reports that an attempt failed. The reason is part of the action, because events that differ only in
-// their note count as one, and only the first note is kept.
+// failureEvent reports that an attempt failed. The action contains the reason. Otherwise failures with different
+// reasons would count as one event, with the note of the first failure.
 func failureEvent(phase v1alpha1.Phase, p *contract.Problem) journey.Event {
 	return journey.Event{Type: corev1.EventTypeWarning, Reason: eventSetupFailure,
 		Action: string(phase) + string(p.Reason),

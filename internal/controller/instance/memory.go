@@ -145,8 +145,8 @@ func (r *Reconciler) interruptible(ctx context.Context, one *memory) (work conte
 	}
 }
 
-// interrupt ends the work at the host of an instance that is deleted: otherwise the removal would wait for a transfer
-// to a host that is being destroyed. The next reconcile removes the host.
+// interrupt ends the work at the host of an instance that is deleted. Otherwise the removal would wait for this work,
+// for example for a transfer to a host that is being destroyed. The next reconcile removes the host.
 func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reconcile.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()

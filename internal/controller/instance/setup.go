@@ -168,8 +168,8 @@ func digest(node *corev1.Node) []any {
 		node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
 }
 
-// reports passes the Secrets of a host that joins by itself when the host has reported for the first time or after a
-// boot, and when a Secret is created or deleted.
+// reports passes the Secrets of hosts that join by themselves. It passes a Secret that is created or deleted, and the
+// first report of a host after each boot.
 func reports(namespace string) predicate.Predicate {
 	return predicate.And(predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && (strings.HasPrefix(o.GetName(), contract.CallSecretPrefix) ||

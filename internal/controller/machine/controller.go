@@ -25,8 +25,8 @@ import (
 const (
 	// nameRetry is how often names without an address are looked up again. DNS sends no events.
 	nameRetry = 30 * time.Second
-	// staleRetry is for a cache that lags behind the API server, and for a Machine that the cache lacks: while its
-	// host is being cleaned, its deletion sends no event.
+	// staleRetry is the pause if the cache lags behind the API server. It is also the pause while the host of a
+	// Machine that the cache lacks is being cleaned, because the deletion of such a Machine sends no event.
 	staleRetry = 5 * time.Second
 )
 

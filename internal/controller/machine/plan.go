@@ -231,9 +231,9 @@ func isOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return ofMachine(instance) && instance.Spec.Source.Name == m.Name && instance.Spec.Source.UID == m.UID
 }
 
-// isHostOf reports whether an instance and the Machine of its name have the same host: the instance was created
-// from the Machine, or a user created the Machine again for the host, as from a backup. The IDs of Azure and Google
-// Cloud end with the Machine's name, so they don't distinguish a host from an earlier one.
+// isHostOf reports whether an instance and the Machine of its name have the same host. This is so if the instance was
+// created from the Machine, or if a user created the Machine again for the host, for example from a backup. The IDs
+// of Azure and Google Cloud end with the Machine's name, so an equal ID doesn't prove that the host is the same.
 func isHostOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return instance.Spec.Source.UID == m.UID ||
 		m.ProviderID != "" && strings.EqualFold(m.ProviderID, instance.Spec.ProviderID) &&

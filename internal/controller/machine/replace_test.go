@@ -45,7 +45,7 @@ type yard struct {
 	api          client.WithWatch
 	cached, live *keyIs
 	clock        time.Time
-	// skew is by how much the operator's clock is ahead of clock, the API server's clock.
+	// skew is how far the operator's clock is ahead of the API server's clock.
 	skew   time.Duration
 	said   []string
 	denied error

@@ -100,8 +100,7 @@ func (s *starter) begin() error {
 	}
 	var reader client.Reader = machines
 	s.options.View.cached.Store(&reader)
-	// All Machines share one request, because two of them may have the same address, and one may have to wait for
-	// another.
+	// All Machines share one request. If two Machines have the same address, one must wait for the other.
 	all := watch.One(contract.MachineAPINamespace, "all")
 	look, news := handler.EnqueueRequestsFromMapFunc(all), batch.News(all)
 	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, errorRetry)

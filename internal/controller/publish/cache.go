@@ -19,9 +19,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// CacheByObject returns the cache settings for the watched objects, so that the named rights are enough: inputs,
-// and in the operator's namespace all ConfigMaps and Secrets. The caller adds them to its own settings. These must
-// not contain ConfigMaps or Secrets, because a manager has one cache for each type.
+// CacheByObject returns the cache settings for the watched objects: inputs, and all ConfigMaps and Secrets in the
+// operator's namespace. With these settings, the operator needs no right to list other objects. The caller adds them
+// to its own settings. These must not contain ConfigMaps or Secrets, because a manager has one cache for each type.
 func CacheByObject(namespace string, inputs []cluster.Input) map[client.Object]cache.ByObject {
 	configMaps, secrets := cache.ByObject{Namespaces: map[string]cache.Config{}},
 		cache.ByObject{Namespaces: map[string]cache.Config{}}

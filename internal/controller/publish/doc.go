@@ -11,11 +11,11 @@
 //	sweep   Nodes, instances → ConfigMaps and Secrets of other revisions: deleted when nothing has used them for a
 //	                           grace period, which is checked at least every ten minutes
 //
-// A revision is named by the digest of its content, so its objects
-// never change: new content is new objects, which are published before any node hears of them.
+// The name of a revision contains the digest of its content, so its objects never change. New content gets new
+// objects, which are published before any Node names them.
 //
-// The rights to Secrets can't be bound to names, for two reasons: the names of revisions are not known beforehand, and
-// the operator must be allowed to read what it lets daemons read.
+// The rights to Secrets can't be limited to names. First, the names of revisions are not known in advance. Second,
+// the operator can only grant daemons a right that it has itself.
 package publish
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;delete,namespace=openshift-windows-machine-config-operator

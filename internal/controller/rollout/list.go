@@ -24,8 +24,8 @@ type list struct {
 	slots  []policy.Slot
 }
 
-// read reads the list from the API server. It omits an entry that can't be read, because an instance that uses such
-// a slot also records it in its status.
+// read reads the list from the API server. It omits entries that can't be parsed. No used slot is lost, because an
+// instance that uses its slot also records the slot in its status.
 func (r *Rollout) read(ctx context.Context) (list, error) {
 	l := list{object: &corev1.ConfigMap{}}
 	key := types.NamespacedName{Namespace: r.options.Namespace, Name: contract.SlotsConfigMap}

@@ -26,8 +26,8 @@ type Facts struct {
 	Troubles  []*contract.Problem
 	Instances []v1alpha1.WindowsInstance
 	Rejected  []inventory.Rejected
-	// DesiredRevision is empty if this process has published nothing. Then the revision in the status stays,
-	// because nodes have it, and its salt is used again.
+	// DesiredRevision is empty if this process has published nothing. Then the revision in the status stays: nodes
+	// have this revision, and the publisher uses its salt again.
 	DesiredRevision string
 	// Refused are the settings that nodes don't get. Kubelet is the part of kubelet's configuration that is in
 	// force, or nil. Known reports that this process has published something. Until then, the status keeps its
@@ -196,9 +196,9 @@ func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance
 // be reached counts as joining.
 const bootTime = 20 * time.Minute
 
-// underWay returns the names of hosts that join, leave or are changed now. Hosts that fail, that wait for a slot in the
-// rollout budget, for a window or for another try, or that are paused before their join don't count: no work on them is
-// in progress, and the next release may fix what they wait for.
+// underWay returns the names of hosts that join, leave or are changed now. It omits hosts without work in progress,
+// because the next release may fix their problem: hosts that fail, that wait for a slot in the rollout budget, for a
+// window or for another try, or that are paused before their join.
 func underWay(f Facts) (names []string) {
 	for i := range f.Instances {
 		one, s := &f.Instances[i], &f.Instances[i].Status
@@ -238,8 +238,8 @@ func blocking(lacks []*contract.Problem) []*contract.Problem {
 	return lacks
 }
 
-// isCurable reports whether no host can join with this release, but may join with the next one: this release does not
-// support the cluster, or can't publish the services.
+// isCurable reports whether the next release may let hosts join although this release can't. This is so if this
+// release does not support the cluster, or can't publish the services.
 func isCurable(lacks []*contract.Problem) bool {
 	return slices.ContainsFunc(lacks, func(p *contract.Problem) bool {
 		return p.Reason == contract.ReasonVersionUnsupported || p.Reason == contract.ReasonRevisionNotPublished

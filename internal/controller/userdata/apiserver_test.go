@@ -329,7 +329,7 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 		t.Error("the platform is unknown, but the host key is known")
 	}
 
-	// With another key, older Machines have the old key, which is lost.
+	// The Secret has another host key now. Older Machines still have the previous key, which is lost.
 	s.set(func() { s.platform, s.now = contract.PlatformAWS, time.Now() })
 	s.remove(secret)
 	again := s.eventually(namespace, contract.HostKeySecret, "another key",

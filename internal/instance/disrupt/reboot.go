@@ -19,8 +19,8 @@ const (
 	rebootVerifyTimeout = 20 * time.Minute
 	// MaxReboots is the maximum number of reboots in a row of a host that still requests a reboot.
 	MaxReboots = 3
-	// rebootsInARow is the time after a reboot in which another reboot counts as one in a row, also if the request
-	// was withdrawn in between, because a host may withdraw it for a moment.
+	// rebootsInARow is the maximum time between two reboots in a row. A withdrawn request in between doesn't end the
+	// row, because a host may withdraw its request for a moment.
 	rebootsInARow = time.Hour
 	// againRetry is the pause before the operator checks whether a reboot is still requested. A new request is an
 	// event.
@@ -107,8 +107,8 @@ func HasRebooted(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	return reboot != nil && !reboot.Begun() && isAnotherBoot(reboot, node)
 }
 
-// IsToVerify reports whether a host was joined again after its reboot, and that reboot must end first: the host has
-// rebooted, or its daemon has not reported its boot yet.
+// IsToVerify reports whether a host was joined again after its reboot, and that reboot must be verified before other
+// work begins. This is so if the host has rebooted, or if its daemon may still report its boot.
 func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) bool {
 	if reboot == nil || reboot.Begun() || reboot.BootID == "" {
 		return false

@@ -20,8 +20,8 @@ func sameVersion(reported, wanted string) bool {
 	return err != nil || r.WithPreRelease("").EqualTo(w.WithPreRelease(""))
 }
 
-// refused returns the daemon's report that it left a revision, or could not change to it, and holds another one, or
-// nil.
+// refused returns the daemon's report if the daemon left a revision or could not change to it, and holds another
+// revision. Otherwise it returns nil.
 func refused(node *corev1.Node, revision string) *contract.Problem {
 	reason, detail, ok := strings.Cut(node.Annotations[contract.ApplyStatusAnnotation], ": ")
 	if !ok || !strings.HasPrefix(detail, contract.AboutRevision(revision)) {

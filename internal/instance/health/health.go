@@ -182,8 +182,8 @@ func backInService(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// overdue reports whether a node has not been Ready for too long, and otherwise returns the time that is left, or none
-// for a Ready node.
+// overdue reports whether a node has not been Ready for too long. If not, left is the remaining time. For a Ready
+// node, left is 0.
 func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	since := h.Observed.NotReady(node)
 	if since.IsZero() {

@@ -173,9 +173,9 @@ func (j *Join) confirmInTime(ctx context.Context, instance *v1alpha1.WindowsInst
 	return outcome
 }
 
-// isStranded reports whether kubelet waits for a certificate that it can't get with its bootstrap token: the response
-// to its request was lost, or kubelet ended before it had the certificate and requests one for another key. A kubelet
-// that has a certificate soon registers its Node or becomes Ready.
+// isStranded reports whether kubelet waits for a certificate that it can't get with its bootstrap token. There are
+// two causes: the response to kubelet's request was lost, or kubelet ended before it had the certificate, and now
+// requests a certificate for another key. A kubelet that has a certificate soon registers its Node or becomes Ready.
 func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 	ids := instance.Status.BootstrapCredentials
 	return j.IsTokenUsed != nil && len(ids) > 0 && j.IsTokenUsed(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
@@ -198,8 +198,9 @@ func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Re
 	return journey.Wait(eventRetry, reason, format, args...)
 }
 
-// retryInSlot repeats a call that failed, unless the API server refused it, which is a problem of this host. It counts
-// only the time during which calls have failed in the present phase, and allows twice the time of waitInSlot.
+// retryInSlot plans another try of a call that failed. If the error is a problem of this host, such as a refusal by
+// the API server, the attempt fails. It counts only the time during which calls have failed in the present phase, and
+// allows twice the time of waitInSlot.
 func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.Session, err error) journey.Outcome {
 	if _, refused := contract.AsProblem(err); refused {
 		return journey.Fail(err)

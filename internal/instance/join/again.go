@@ -21,8 +21,8 @@ func IsHalfway(status *v1alpha1.WindowsInstanceStatus) bool {
 	return journey.HasStoppedDaemon(status) || len(status.BootstrapCredentials) > 0 && status.Failures == 0
 }
 
-// IsUntouched reports whether the join has not disrupted a node that serves: the join has not cordoned it, its host
-// does not reboot, and its daemon was not told another revision.
+// IsUntouched reports whether the join has not disrupted a node that serves. This is so if the join has not cordoned
+// the node, the host does not reboot, and the daemon was not told another revision.
 func IsUntouched(status *v1alpha1.WindowsInstanceStatus, session *journey.Session, node *corev1.Node) bool {
 	update := status.Upgrade()
 	return session.RebootTime.IsZero() && node.Annotations[contract.CordonedAnnotation] == "" &&
@@ -47,14 +47,14 @@ func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// isToVerify reports whether a reboot was requested of a host, and only its next boot id shows whether it rebooted: its
-// daemon did not respond, or its node did not come back.
+// isToVerify reports whether only the next boot ID of a host will show whether a requested reboot happened, because
+// the daemon did not respond or the node did not come back.
 func isToVerify(activity *v1alpha1.Activity) bool {
 	return activity != nil && activity.BootID != "" && !activity.Begun()
 }
 
-// rejoinFailed reports whether a host was joined again at the revision that it held, and did not become Ready in the
-// time of a verification, or failed in a phase that depends on that revision.
+// rejoinFailed reports whether a join at the revision that the host held was not successful: the node did not become
+// Ready in the time of a verification, or the join failed in a phase that depends on the revision.
 func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	switch status := &instance.Status; status.Phase {
 	case v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver:
@@ -89,9 +89,10 @@ func IsRequested(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsOverSSH(status.Upgrade()) && status.DesiredRevision == status.Activity.Revision
 }
 
-// Turn sends a host to the desired revision if it could not join at the revision that it held, and its node serves no
-// pods: the desired revision may solve the problem. Turn skips a revision at which the host failed. If the revision was
-// not requested from the host yet, and another revision is desired now, Turn forgets the old one.
+// Turn sends a host to the desired revision, because this revision may solve its problem. It does so if the host
+// could not join at the revision that it held, and its node serves no pods. Turn skips a revision at which the host
+// failed. If the revision was not requested from the host yet, and another revision is desired now, Turn forgets the
+// old one.
 func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, desired blueprint.Desired) error {
 	status := &instance.Status
 	switch update := status.Upgrade(); {
@@ -186,8 +187,8 @@ func retryReboot(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// Finish records that a host has joined. If it was sent back to the revision that it held, it waits for its next try of
-// the other one.
+// Finish records that a host has joined. If the host was sent back to the revision that it held, it waits for its
+// next try of the other revision.
 func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) journey.Outcome {
 	failed := status.Upgrade()
 	status.Phase, status.Failures = v1alpha1.PhaseReady, 0

@@ -159,8 +159,8 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 	return outcome
 }
 
-// confidentialOf returns the confidential part of a desired state, because the host can't read it yet: containerd and
-// kubelet start with their final proxy and CAs.
+// confidentialOf returns the confidential part of a desired state. The operator sends it to the host, because the
+// host can't read it yet. So containerd and kubelet start with their final proxy and CAs.
 func confidentialOf(desired blueprint.Desired) ([]byte, error) {
 	if desired.Manifest.Confidential == "" {
 		return nil, nil

@@ -284,7 +284,8 @@ func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInst
 		"cloud calls Machine %s %.200q", name, source.Name, names))
 }
 
-// nodeName returns the name of the host's Node: the one in the spec, with the domain of the host, else the host's own.
+// nodeName returns the name of the host's Node. This is the host name in the spec with the domain of the host, or
+// else the host's own name.
 func nodeName(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) string {
 	name, full := cmp.Or(instance.Spec.Hostname, facts.NodeName, facts.Hostname), facts.NodeName
 	if strings.HasPrefix(full, name+".") {

@@ -36,8 +36,8 @@ func (o *Options) Left(since policy.Since, limit time.Duration) time.Duration {
 	return since.Left(limit, o.DaemonTimeout/2, o.Now())
 }
 
-// InService reads an instance's Node from the API server, or nil, and reports whether work on its host disrupts
-// pods there, so that it needs a slot in the rollout budget.
+// InService reads an instance's Node from the API server. node is nil if there is none. is reports whether work on
+// the host disrupts pods, so that this work needs a slot in the rollout budget.
 func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstance) (node *corev1.Node, is bool,
 	err error) {
 	bounds, err := p.CurrentBounds(ctx)
@@ -53,8 +53,9 @@ func HasJoined(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.Joined() && status.Phase != v1alpha1.PhaseRemoving
 }
 
-// IsFirstJoin reports whether a host has not joined yet, and its Node, or nil, has no pods: the join registered it, or
-// has drained it. A Node that existed before the join may have pods, because the status of its host may have been lost.
+// IsFirstJoin reports whether a host has not joined yet, and its Node has no pods because this join registered or
+// drained the Node. node is nil if there is no Node. A Node that existed before the join may have pods, because the
+// status of its host may have been lost.
 func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	return !status.Joined() && (node == nil || string(node.UID) == status.NodeUID || awaitsNode(status))
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
-// reached dials a host that joins by itself. It has reported this boot, or has no Secret if boot is empty.
+// reached dials a host that joins by itself. The host has reported the boot ID. If boot is empty, the host has no
+// Secret for calls.
 func reached(t *testing.T, instance *v1alpha1.WindowsInstance, session *Session, boot string, now time.Time) Outcome {
 	t.Helper()
 	instance.UID, instance.Spec.ByItself = "uid", &v1alpha1.ByItself{}

@@ -13,9 +13,9 @@ const (
 	maxAddress   = 253
 )
 
-// TrimNode removes from a cached Node what the operator does not read, for cache.ByObject: images and volumes, which
-// are most of it, and all but the first addresses. The operator writes Nodes with patches, which don't change what was
-// removed.
+// TrimNode is for cache.ByObject. It removes the parts of a cached Node that the operator does not read: images and
+// volumes, which are the largest parts, and all addresses except the first ones. The operator writes Nodes with
+// patches, so the removed parts stay in the API server.
 func TrimNode(o any) (any, error) {
 	node, ok := o.(*corev1.Node)
 	if !ok {

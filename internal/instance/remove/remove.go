@@ -86,9 +86,9 @@ func (r *Remove) deleteNode(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return r.Nodes.Delete(ctx, node)
 }
 
-// drainAndClean drains the node and cleans the host. A host that was never reached has nothing to clean. A host that
-// was never claimed has the daemon's program at most, because preflight, which claims it, changes nothing else. That
-// program is removed with the connection, unless another instance has the host.
+// drainAndClean drains the node and cleans the host. A host that was never reached has nothing to clean. If a host
+// was never claimed, only the daemon's program may be on it: preflight uploads this program before it claims the
+// host, and changes nothing else. That program is removed with the connection, unless another instance has the host.
 func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	node *corev1.Node,
 	timeout time.Duration) journey.Outcome {
