@@ -107,7 +107,8 @@ func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 	}, nil
 }
 
-// settling is how long a count waits after the last report, because more requests follow, such as the operator's.
+// settling is how long a count waits after the last report, because the operator and other clients still send
+// requests then.
 const settling = 3 * time.Second
 
 // change makes one change and measures it.

@@ -134,7 +134,7 @@ func reportOn(r row) (instanceReport, error) {
 	return entry, fmt.Errorf("host %s did not get there: %s", entry.Name, entry.Message)
 }
 
-// removalTimeout contains the minute that a host which joined by itself waits.
+// removalTimeout includes the minute that a host which joined by itself waits before it removes its service.
 const removalTimeout = 2 * time.Minute
 
 // remove removes a host and checks that it is in its original state.

@@ -22,9 +22,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// Variables with this pod's addresses for nodes. The operator's Deployment sets the pod's own addresses, and its
-// address of the family that the cluster prefers. kubelet sets the address of the Service windows-payload, if the
-// Service is older than the pod. The variables need no rights.
+// Variables with this pod's addresses for nodes. The operator's Deployment sets two of them: all addresses of the
+// pod, and the pod's address of the family that the cluster prefers. If the Service windows-payload is older than the
+// pod, kubelet sets the address of the Service. The operator needs no rights to read these variables.
 const (
 	podAddresses   = "POD_IPS"
 	podAddress     = "POD_IP"

@@ -19,7 +19,7 @@ import (
 )
 
 // An API server that has just started lists the groups of CRDs as stale, or not at all, but already serves their
-// objects or will within seconds. If the operator mistook it for a plain cluster, it would ignore OpenShift's
+// objects or will within seconds. If the operator mistook OpenShift for a plain cluster, it would ignore OpenShift's
 // settings until its next start.
 func TestA60_OpenShiftIsRecognisedWhileDiscoveryIsStale(t *testing.T) {
 	t.Parallel()

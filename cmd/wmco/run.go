@@ -156,7 +156,7 @@ func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (o
 }
 
 // untilReady repeats try every second, for at most discoveryTimeout, until it succeeds or its error is final. It logs
-// each new error at once, because waiting doesn't help against an invalid token.
+// each new error at once, because waiting may not help, for example if a token is invalid.
 func untilReady(ctx context.Context, log logr.Logger, what string,
 	try func(ctx context.Context) (final bool, err error)) (err error) {
 	logged := ""

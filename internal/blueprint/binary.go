@@ -87,7 +87,8 @@ func (b binaries) missing(paths ...string) (names []string) {
 	return names
 }
 
-// without reports that a feature is off because binaries are missing, and returns the part with that report.
+// without returns true if binaries of a feature are missing. The returned part then reports that the feature is off,
+// and why.
 func (b binaries) without(feature payload.Feature, paths ...string) (part, bool) {
 	missing := b.missing(paths...)
 	if len(missing) == 0 {

@@ -38,8 +38,8 @@ func (p Proxy) variables() map[string]string {
 	return all
 }
 
-// environment splits the nodes' variables into public ones and ones with a password. An invalid variable
-// keeps its previous value. NO_PROXY is ignored without a proxy, because it has no effect and would restart
+// environment splits the nodes' variables into public variables and variables with a password. An invalid variable
+// keeps its previous value. Without a proxy, NO_PROXY is ignored: it has no effect, and a change of it would restart
 // every service.
 func environment(p Proxy, before Desired) (public, secret map[string]string, rejected []*contract.Problem) {
 	variables := p.variables()

@@ -15,7 +15,7 @@ import (
 )
 
 // While an API server starts, discovery may report a group version as stale. Then the operator must request the group
-// version itself. Otherwise it would take its kinds for missing, and not watch them.
+// version itself. Otherwise the operator would treat the kinds of the group as missing, and not watch them.
 func TestA60_AKindThatDiscoveryCallsStaleIsNotTakenForOneThatIsAbsent(t *testing.T) {
 	t.Parallel()
 	const resources = `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"config.openshift.io/v1",` +

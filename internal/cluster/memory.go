@@ -38,8 +38,8 @@ type memory struct {
 	parts map[string]json.RawMessage
 }
 
-// load reads the Secret once. A Secret that may not be read or can't be parsed counts as empty: it only matters while
-// an object is absent.
+// load reads the Secret once. If the Secret may not be read or can't be parsed, load treats it as empty, because it
+// only matters while an object is absent.
 func (m *memory) load(ctx context.Context, reader client.Reader, namespace string) error {
 	if m.parts != nil {
 		return nil

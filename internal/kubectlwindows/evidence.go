@@ -64,8 +64,8 @@ type Evidence struct {
 	problems []string
 }
 
-// NewEvidence creates the archive, which must not exist, readable only by the caller. flags are the settings for
-// the API server, and operator is the operator's namespace. NewEvidence sends no requests.
+// NewEvidence creates the archive, which only the caller can read. The file must not exist yet. flags are the
+// settings for the API server, and operator is the operator's namespace. NewEvidence sends no requests.
 func NewEvidence(flags *genericclioptions.ConfigFlags, operator, file string, progress io.Writer) (*Evidence, error) {
 	p := &plugin{IOStreams: genericiooptions.IOStreams{ErrOut: progress}, flags: flags, operator: operator,
 		now: time.Now}

@@ -131,7 +131,8 @@ func (p *plugin) readFile(file string) ([]lint.Template, error) {
 	return lint.Read(file, from)
 }
 
-// liveTemplates reads objects of the cluster. If some can't be read, it returns an error together with the others.
+// liveTemplates reads objects of the cluster. If some objects can't be read, it returns the templates of the other
+// objects and an error.
 func (p *plugin) liveTemplates(args []string, all bool) ([]lint.Template, error) {
 	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {

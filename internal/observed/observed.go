@@ -47,8 +47,8 @@ type sight struct {
 // New returns a Log with the given clock.
 func New(now func() time.Time) *Log { return &Log{now: now, sights: map[key]sight{}} }
 
-// Lead records that this operator leads from now on. It counts earlier states as seen now, because the operator did
-// not act before.
+// Lead records that this operator leads from now on. States that were seen earlier count as seen now, because the
+// operator did not act on them before.
 func (l *Log) Lead() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -37,7 +37,7 @@ func Backoff(failures int32, jitter float64) time.Duration {
 }
 
 // NextAttempt returns when the operator tries a host again after a failed attempt: a pause after the end of the phase
-// that failed. It is zero if the last attempt did not fail, or another one has begun.
+// that failed. It is zero if the last attempt did not fail, or if another attempt has begun.
 func NextAttempt(instance *v1alpha1.WindowsInstance) time.Time {
 	phases, failures := instance.Status.Phases, instance.Status.Failures
 	if failures == 0 || len(phases) == 0 || phases[len(phases)-1].Milliseconds == nil {

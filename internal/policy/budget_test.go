@@ -42,7 +42,8 @@ func orphaned(n *corev1.Node) {
 }
 func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 
-// onNode returns the instance of a node. Its name is its Machine's name, if it has one.
+// onNode returns the instance of a node. name is the name of the instance. If the instance has a Machine, it is the
+// Machine's name as well.
 func onNode(name, node string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
 	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
 		Status: v1alpha1.WindowsInstanceStatus{NodeName: node, HeldRevision: "1"}}

@@ -70,8 +70,8 @@ func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
 	return CSRClaim{}, false
 }
 
-// IsOf reports whether a claim is about an instance. The host of a Machine names itself by its key, and its Machine by
-// an address.
+// IsOf reports whether a claim is about an instance. The request of a Machine's host identifies the host by its key,
+// and the Machine by an address.
 func (c CSRClaim) IsOf(i CSRInstance) bool {
 	if c.Kind != CSRHost {
 		return c.NodeName == i.NodeName

@@ -214,8 +214,8 @@ func TestA88_TheTokenOfTheUserDataIsWorthOneCertificateOfEachNewMachine(t *testi
 	}
 }
 
-// The token of the user data must not work for kubelet's certificate, and not for a daemon's certificate, because it
-// belongs to no instance.
+// The token of the user data must not work for kubelet's certificate, and not for a daemon's certificate, because the
+// token belongs to no instance.
 func TestA88_TheTokenOfTheUserDataIsNoUseForANode(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]situation{"kubelet": firstKubelet(), "daemon": firstDaemon(), "serving": serving()} {

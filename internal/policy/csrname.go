@@ -80,8 +80,8 @@ func isServiceName(name string) bool {
 	return name == "kubernetes" || name == "kubernetes.default" || len(labels) > 2 && labels[2] == "svc"
 }
 
-// isHostAddress reports whether an address can be a node's. A loopback address can only if the operator
-// itself reaches the host there, as in a lab on one machine.
+// isHostAddress reports whether an address can be a node's. Exception: a loopback address can be a node's if the
+// operator itself reaches the host there, as in a lab on one machine.
 func isHostAddress(address netip.Addr, f csrFacts) bool {
 	if f.ServiceNetwork.Contains(address) ||
 		slices.ContainsFunc(f.Reserved, func(p netip.Prefix) bool { return p.Contains(address) }) {

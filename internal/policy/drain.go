@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxGrace limits how long a drain waits for grace periods after its deadline, because a pod may have any
-// grace period. Such a pod keeps the rest of its grace period on the node, which is back in service.
+// maxGrace limits how long a drain waits for grace periods after its deadline, because a pod may have any grace
+// period. After that, the node returns to service, and the pod keeps the rest of its grace period there.
 const maxGrace = time.Hour
 
 // HoldsDrain reports whether a drain waits for a terminating pod although its deadline is over, because the

@@ -92,9 +92,9 @@ type SetHost struct {
 	Refused bool
 }
 
-// NewFleet combines all Windows nodes, all instances, the sets that replace hosts, the time since when each
-// node isn't Ready (by name) and the granted slots. A Node without an instance that the operator has cordoned
-// doesn't count. Otherwise it would block all others for as long as it exists.
+// NewFleet combines all Windows nodes, all instances, the sets that replace hosts, the time since when each node
+// isn't Ready (by name) and the granted slots. NewFleet omits a Node that has no instance and that the operator has
+// cordoned. Otherwise this Node would block all others for as long as it exists.
 func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]Since,
 	slots ...Slot) Fleet {
 	sets = withReplaced(sets, slots)

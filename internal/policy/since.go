@@ -5,8 +5,8 @@ import "time"
 // Witnessed is how long this operator must itself have seen a Node not Ready before it acts on that.
 const Witnessed = time.Minute
 
-// Since is when a condition began. It is zero while the condition doesn't hold. Subtract its times only from
-// a time of the same clock with its monotonic reading, so that a step of the wall clock doesn't count.
+// Since is when a condition began. It is zero while the condition doesn't hold. To compute a duration, subtract its
+// times from a time of the same clock that has a monotonic reading. Then a step of the wall clock has no effect.
 type Since struct {
 	// Began is the best known start. Seen is when this operator first saw the condition.
 	Began, Seen time.Time

@@ -426,8 +426,8 @@ func TestA54_AnAddressOfPodsIsNoNodes(t *testing.T) {
 	}
 }
 
-// A listed host that has not joined has no kubelet yet. The address in its entry must be reserved for it, so that no
-// other node can get a certificate for it.
+// A listed host that has not joined has no kubelet yet. The address in the host's entry must be reserved for the
+// host, so that no other node can get a certificate for the address.
 func TestA54_AnAddressOfAListedHostIsItsOwnBeforeItHasJoined(t *testing.T) {
 	t.Parallel()
 	const listed = "10.0.0.22"

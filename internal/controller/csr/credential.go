@@ -28,7 +28,8 @@ const (
 	usedCount = 10000
 )
 
-// used remembers the key, in DER, that a bootstrap token was used for, from the approval until the cache shows it.
+// used remembers which key, in DER, each bootstrap token was used for. It is needed from an approval until the cache
+// shows the approval.
 type used struct {
 	mu   sync.Mutex
 	keys *cache.LRUExpireCache

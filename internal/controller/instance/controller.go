@@ -222,8 +222,8 @@ func observed(status *v1alpha1.WindowsInstanceStatus) int64 {
 	return 0
 }
 
-// untilNextAttempt returns the time until the next attempt after a failure, or none. If a wrong clock wrote the times,
-// there is no pause.
+// untilNextAttempt returns the time until the next attempt after a failure. Without a pause, or if a wrong clock
+// wrote the times, it returns 0.
 func (c *reconciliation) untilNextAttempt() time.Duration {
 	wait := policy.NextAttempt(c.instance).Sub(c.now())
 	if c.memory.isHurried || wait < 0 || wait > policy.LongestBackoff+clockSkew {
@@ -310,8 +310,8 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	return c.await(ctx, found.Node, found.Outcome, journey.QuietPeriod)
 }
 
-// look is health.Check. If the daemon does not respond, and the rollout of the desired revision is halted, the host
-// joins again at the revision that it holds.
+// look returns the result of health.Check. Exception: if the daemon does not respond, and the rollout of the desired
+// revision is halted, the host joins again at the revision that it holds.
 func (c *reconciliation) look(ctx context.Context, node *corev1.Node) (health.Finding, error) {
 	found, err := c.journeys.health.Check(ctx, c.instance, node)
 	if err != nil || found.Unresponsive == nil || found.Update == nil {

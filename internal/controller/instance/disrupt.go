@@ -123,8 +123,8 @@ func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) boo
 
 // rebootsFirst reports whether a node is rebooted before it changes to another desired revision. If the rollout of
 // that revision is halted, the reboot goes first, because the halt may last long. If the host did not come back from
-// an earlier reboot and was joined again, that reboot must be verified first. Otherwise the operator would confuse it
-// with a later request.
+// an earlier reboot and was joined again, that reboot must be verified first. Otherwise the operator would confuse
+// that reboot with a later request.
 func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding) bool {
 	if found.Update == nil || found.Updating {
 		return false

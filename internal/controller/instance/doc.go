@@ -1,9 +1,9 @@
 // Package instance reconciles WindowsInstances. It decides what an instance needs, takes the next step, and writes the
 // result as phase, conditions, reason and fix, events and metrics.
 //
-// It is the only writer of a WindowsInstance's status, except for the key of a Machine's host, which the controller csr
-// records there. It writes the operator's marks on Nodes. On Nodes without an instance, the orphan controller does. The
-// packages in internal/instance decide what a phase or a step does.
+// It is the only writer of a WindowsInstance's status, except for the key of a Machine's host, which the controller
+// csr records there. It writes the operator's marks on Nodes. Exception: on Nodes without an instance, the orphan
+// controller writes the marks. The packages in internal/instance decide what a phase or a step does.
 package instance
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch;patch;delete,namespace=openshift-windows-machine-config-operator

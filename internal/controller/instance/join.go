@@ -68,8 +68,8 @@ func (c joining) disruptsNoPods(node *corev1.Node) bool {
 		join.IsRequested(status) && status.Phase == v1alpha1.PhaseConfirming
 }
 
-// mayTurn decides whether a host whose node is down may change to another revision. It needs a slot and an open
-// window, and the rollout must not be halted. Its node is already unavailable, so the slot delays no other node.
+// mayTurn decides whether a host whose node is down may change to another revision. The change needs a slot and an
+// open window, and the rollout must not be halted. The node is already unavailable, so its slot delays no other node.
 func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, error) {
 	config, err := c.config(ctx)
 	if err != nil {
@@ -204,9 +204,9 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 		"waits for the rollout budget: %s", verdict.Shown())
 }
 
-// awaitTurn makes an attempt wait for its join slot. It returns nil if the attempt may begin or continue. If the
-// node is in service, it releases its rollout slot until its host is ready, because a slow host would block the
-// slot. Exception: a host that was ready before, and then lost its turn, keeps the slot. Otherwise faster hosts
+// awaitTurn makes an attempt wait for its join slot. It returns nil if the attempt may begin or continue. If the node
+// is in service, awaitTurn releases the node's rollout slot until the host is ready, because a slow host would block
+// the slot. Exception: a host that was ready before, and then lost its turn, keeps the slot. Otherwise faster hosts
 // would always come first.
 func (c joining) awaitTurn(ctx context.Context) *ending {
 	status, session := &c.instance.Status, &c.memory.session

@@ -17,7 +17,7 @@ import (
 )
 
 // memory holds data about an instance that must survive between reconciles and that can't be read again. Only one
-// worker at a time has an instance's key, and with it the memory.
+// worker at a time reconciles an instance and uses its memory.
 type memory struct {
 	uid     types.UID
 	key     types.NamespacedName

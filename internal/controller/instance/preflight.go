@@ -67,8 +67,8 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	return c.result(ctx, preflightKept)
 }
 
-// unlisted fails if another instance has the host, because its join must not be disrupted. If two instances only check
-// a host, the older one continues.
+// unlisted fails if another instance has the host, because the check must not disrupt the join of that instance. If
+// two instances only check a host, the older one continues.
 func (c checking) unlisted(ctx context.Context) (journey.Outcome, error) {
 	var all v1alpha1.WindowsInstanceList
 	if err := c.client.List(ctx, &all, client.InNamespace(c.instance.Namespace)); err != nil {

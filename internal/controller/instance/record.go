@@ -52,9 +52,9 @@ func (r *record) copy() *record {
 }
 
 // statusPatch replaces the status of exactly this instance in exactly this version. If another instance has the name
-// now, its UID differs. If another operator wrote the status since, such as a slot in the rollout budget, the patch
-// does not overwrite it. A merge patch could not check the UID, because the API server ignores the metadata in a patch
-// of a status, except for the resource version.
+// now, its UID differs. If another operator has written the status since it was read, for example a slot in the
+// rollout budget, the patch does not overwrite that write. A merge patch could not check the UID, because the API
+// server ignores the metadata in a patch of a status, except for the resource version.
 func statusPatch(instance *v1alpha1.WindowsInstance) (client.Patch, error) {
 	type operation struct {
 		Op    string `json:"op"`

@@ -37,9 +37,9 @@ const workers = 256
 // wakes is the number of waiting hosts that may be woken at once. If there are more, slotRetry wakes the rest.
 const wakes = 8192
 
-// Setup adds the controller to a manager. It sets Live, Slots and Claims of the options. places decides which hosts may
-// be disrupted. changed sends an event when the result of options.Desired changes, and misplaced sends each Node whose
-// result of options.Misplaced changes.
+// Setup adds the controller to a manager. It sets Live, Slots and Claims of the options. places decides which hosts
+// may be disrupted. changed sends an event when the result of options.Desired changes, and misplaced sends each Node
+// for which the result of options.Misplaced changes.
 func Setup(mgr ctrl.Manager, options journey.Options, slots *rollout.Rollout, changed,
 	misplaced <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)

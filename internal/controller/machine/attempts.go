@@ -67,8 +67,8 @@ func (a *attempts) of(set types.UID) attempt {
 	return tried
 }
 
-// isIneffective reports whether the maximum number of Machines of a set was replaced. A Machine that still exists
-// doesn't count: its deletion was refused, or the operator ended before it.
+// isIneffective reports whether the maximum number of Machines of a set was replaced. A Machine that still exists was
+// not replaced, so it doesn't count: its deletion was refused, or the operator ended before it deleted the Machine.
 func (a *attempts) isIneffective(set types.UID) bool {
 	gone := slices.DeleteFunc(a.of(set).Machines, func(uid types.UID) bool {
 		return slices.ContainsFunc(a.all, func(one dueMachine) bool {

@@ -36,7 +36,7 @@ type Options struct {
 	Keys, LiveKeys credential.Keys
 	// UserData reports whether the user data of new Machines contains the key with a hash.
 	UserData func(ctx context.Context, keyHash string) (bool, error)
-	// ByItself reports whether the host of a Machine that was created at a time joins by itself.
+	// ByItself reports whether the host of a Machine joins by itself. createdAt is when the Machine was created.
 	ByItself func(ctx context.Context, createdAt time.Time) (bool, error)
 	// RefusalTimeout is how long a host that never accepted a key may refuse it.
 	RefusalTimeout time.Duration

@@ -138,8 +138,8 @@ func (s *Source) readFacts() (blueprint.Facts, error) {
 }
 
 // Reserved returns the addresses and names that no host may have: the API server's, and those in the networks of pods
-// and services. While some are unknown, it returns none and an error. Nodes need serving certificates, so other causes
-// that keep hosts from joining don't count here.
+// and services. While some are unknown, it returns none and an error. Other problems that keep hosts from joining
+// don't matter here, because existing nodes need serving certificates.
 func (s *Source) Reserved(context.Context) ([]netip.Prefix, []string, error) {
 	known, err := s.addresses()
 	return known.Reserved(), known.ReservedNames(), err

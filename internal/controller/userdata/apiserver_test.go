@@ -162,8 +162,8 @@ func (s *stage) stays(where string, want *corev1.Secret) {
 	}
 }
 
-// usedItsRights checks that the controller requested only what it needs. It may be refused only where it can't know
-// its rights before.
+// usedItsRights checks that the controller requested only what it needs. The API server may refuse a request only
+// where the controller can't know its rights in advance.
 func (s *stage) usedItsRights() {
 	s.t.Helper()
 	for r, err := range cluster.Requests(s.lab.AuditLog) {

@@ -21,8 +21,8 @@ import (
 // Disrupt upgrades and reboots nodes.
 type Disrupt struct{ *journey.Parts }
 
-// stuckRetry is a safety net for a node that can neither continue nor roll back. Normally a change of its Node is
-// an event.
+// stuckRetry is a safety net for a node that can neither continue nor roll back. Normally, an event about its Node
+// ends the wait.
 const stuckRetry = time.Minute
 
 // Controller acts for Disrupt in one reconcile.
@@ -134,8 +134,8 @@ func (d *Disrupt) noteRequest(view *View) {
 	}
 }
 
-// mustSave reports whether the status must be saved before the present step, because another operator must find it.
-// Waiting for a slot or for verification changes nothing.
+// mustSave reports whether the status must be saved before the operator acts on the present step, so that another
+// operator can continue the step. If the step only waits for a slot or for verification, this isn't needed.
 func (v *View) mustSave() bool {
 	type essence struct {
 		step           v1alpha1.Step

@@ -42,8 +42,8 @@ func isUnresponsive(update *v1alpha1.Activity, node *corev1.Node) bool {
 		node.Annotations[contract.StagedAnnotation] != update.Revision
 }
 
-// isUndrained reports whether a node is about to be switched, its daemon has no request yet, and its pods were not
-// drained in this reconcile. New pods may have started since an earlier drain.
+// isUndrained reports whether a node is about to be switched without a drain: its daemon has no request yet, and its
+// pods were not drained in this reconcile. New pods may have started since an earlier drain.
 func isUndrained(view *View) bool {
 	update := view.activity()
 	return update != nil && update.Step == v1alpha1.StepSwitching && update.Drains && view.drain == nil &&

@@ -67,8 +67,8 @@ func (r Reboots) inARow(now time.Time) int32 {
 	return r.Count
 }
 
-// ObserveReboot records in the status that a reboot of a node is requested, and reports whether this is so. If an
-// upgrade waits, the reboot replaces it as the activity.
+// ObserveReboot reports whether a reboot of a node is requested, and records the request in the status. If an upgrade
+// waits, the reboot replaces the upgrade as the activity.
 func (d *Disrupt) ObserveReboot(instance *v1alpha1.WindowsInstance, node *corev1.Node, pending bool,
 	jitter float64, reboots *Reboots) bool {
 	status, why := &instance.Status, WhyReboot(node, pending)

@@ -127,8 +127,8 @@ func (d *Disrupt) returnFromBack(ctx context.Context, view *View) journey.Outcom
 }
 
 // finishUpgrade ends the upgrade of a node that is healthy at its revision. If a reboot is due, it follows in the
-// same slot, so that the node is drained once. ends is false then. Both are in one write, so the slot is never free in
-// between.
+// same slot, so that the node is drained once. In this case, ends is false. One write ends the upgrade and begins the
+// reboot, so the slot is never free in between.
 func (d *Disrupt) finishUpgrade(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status, log := &view.Instance.Status, logf.FromContext(ctx)
 	if !view.RebootDue {

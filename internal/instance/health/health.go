@@ -26,8 +26,8 @@ type Finding struct {
 	Rejoin *contract.Problem
 	// Update is the update to the desired revision, or nil if the node has it.
 	Update *journey.Update
-	// Unresponsive is the reason why the daemon counts as dead, if another revision is desired, else nil. If it is set,
-	// the host joins again at that revision when it gets a slot.
+	// Unresponsive is set if another revision is desired and the daemon counts as dead: it is the reason. The host
+	// then joins again at the desired revision when it gets a slot.
 	Unresponsive *contract.Problem
 	// Outcome is the state of the node: done, or what it waits for. The wait ends at the latest when the node or
 	// the daemon has been down for too long.

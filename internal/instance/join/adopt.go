@@ -13,8 +13,8 @@ import (
 )
 
 // adopt waits for the host's Node, and marks it. If the node is not Ready yet, adopt cordons it until the join is
-// complete. The cache may still show the Node of an earlier instance of this host, which was deleted. The API server
-// refuses to mark that Node. A Node with the operator's mark is read from the API server.
+// complete. The cache may still show a deleted Node of an earlier instance of this host. The API server then refuses
+// to mark that Node. A Node with the operator's mark is read from the API server.
 func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
@@ -199,8 +199,8 @@ func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Re
 }
 
 // retryInSlot plans another try of a call that failed. If the error is a problem of this host, such as a refusal by
-// the API server, the attempt fails. It counts only the time during which calls have failed in the present phase, and
-// allows twice the time of waitInSlot.
+// the API server, the attempt fails. retryInSlot counts only the time during which calls have failed in the present
+// phase. Its limit is twice the limit of waitInSlot.
 func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.Session, err error) journey.Outcome {
 	if _, refused := contract.AsProblem(err); refused {
 		return journey.Fail(err)

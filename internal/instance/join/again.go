@@ -34,8 +34,8 @@ func IsOverSSH(update *v1alpha1.Activity) bool {
 	return update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching
 }
 
-// ResetForRejoin prepares a host for another join. It joins at the revision that it held, and does not return to a
-// revision that it was leaving.
+// ResetForRejoin prepares a host for another join. The host joins at the revision that it held, and does not return
+// to a revision that it was leaving.
 func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhasePending
 	if update := status.Upgrade(); update.Begun() && status.HeldRevision != "" {
@@ -92,7 +92,7 @@ func IsRequested(status *v1alpha1.WindowsInstanceStatus) bool {
 // Turn sends a host to the desired revision, because this revision may solve its problem. It does so if the host
 // could not join at the revision that it held, and its node serves no pods. Turn skips a revision at which the host
 // failed. If the revision was not requested from the host yet, and another revision is desired now, Turn forgets the
-// old one.
+// old revision.
 func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, desired blueprint.Desired) error {
 	status := &instance.Status
 	switch update := status.Upgrade(); {
@@ -129,8 +129,8 @@ func (j *Join) RejoinAtHeld(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// RevertToHeld records that a host failed at a revision over SSH, and sends the host back to the revision that it held.
-// If the cause is the host, the network or the cluster, it does nothing.
+// RevertToHeld records that a host failed at a revision over SSH, and sends the host back to the revision that it
+// held. If the cause is the host, the network or the cluster, RevertToHeld does nothing.
 func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	problem *contract.Problem) []journey.Event {
 	status := &instance.Status
@@ -163,9 +163,9 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return []journey.Event{journey.FailedEvent(v1alpha1.ActivityUpgrade, problem)}
 }
 
-// WasDown reports whether a node was down, or missing, before its host went to another revision over SSH. If it does
-// not become Ready there either, that is no evidence against the revision. down is the time since when the node is
-// not Ready.
+// WasDown reports whether a node was down, or missing, before its host went to another revision over SSH. If such a
+// node does not become Ready at the other revision either, the revision is not blamed. down is the time since when
+// the node is not Ready.
 func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return IsOverSSH(update) && (down.IsZero() || down.Began.Before(update.Since.Time))
 }

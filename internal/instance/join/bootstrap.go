@@ -29,8 +29,8 @@ const (
 const maxCredentials = 4
 
 // bootstrap drains a node that serves, creates kubelet's bootstrap token, starts containerd and kubelet on the host,
-// and submits the daemon's certificate request. If the API server does not take the request, it is submitted again,
-// without another call of the host.
+// and submits the daemon's certificate request. If the API server does not accept the request, bootstrap submits the
+// request again. It doesn't call the host again for that.
 func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (outcome journey.Outcome) {
 	if session.Request == nil {

@@ -60,8 +60,8 @@ func IsFirstJoin(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool
 	return !status.Joined() && (node == nil || string(node.UID) == status.NodeUID || awaitsNode(status))
 }
 
-// awaitsNode reports whether no Node of the host's name existed when the host got its credential, so that the host
-// itself registers the next one.
+// awaitsNode reports whether the host got its credential when no Node of its name existed. If so, the next Node of
+// this name was registered by the host.
 func awaitsNode(status *v1alpha1.WindowsInstanceStatus) bool {
 	return len(status.BootstrapCredentials) > 0 && status.NodeUID == ""
 }

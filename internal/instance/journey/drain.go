@@ -27,7 +27,7 @@ const (
 	drainRetry = 2 * time.Second
 	// evictionLimit is how long one eviction may take. A webhook may take up to 30 s, and may be ignored after that.
 	evictionLimit = 35 * time.Second
-	// evictionsAtOnce is how many pods are evicted at once, so that a few slow ones do not delay the others.
+	// evictionsAtOnce is how many pods are evicted at once, so that a few slow evictions do not delay the others.
 	evictionsAtOnce = 16
 	// questionLimit is the time limit of a request for the owner of a pod.
 	questionLimit = 5 * time.Second

@@ -74,8 +74,8 @@ func (m NodeFields) Apply(node *corev1.Node) {
 	}
 }
 
-// request sets the desired revision. If the daemon reported this revision before another one was requested, that
-// report is deleted, because the host may be between the two.
+// request sets the desired revision. If the daemon reported this revision before another revision was requested,
+// request deletes the report, because the host may be between the two revisions.
 func (m NodeFields) request(node *corev1.Node) {
 	requested := node.Annotations[contract.DesiredRevisionAnnotation]
 	if m.Revision == "" || m.Revision == requested {
@@ -156,11 +156,11 @@ func (r refused) Unwrap() []error { return []error{r.Problem, r.answer} }
 
 func taintID(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 
-// Foreign returns a problem if a Node can't be this instance's. If the Node and the instance have different
-// provider IDs, the Node belongs to another host, regardless of its marks. The adopted Node remains the instance's.
-// If a Windows node without the operator's mark has the host's address, it is adopted: kubelet has just registered
-// it, or an earlier operator left it. An address that only the host itself reports counts only for a Node that the
-// host registered itself.
+// Foreign returns a problem if a Node can't be this instance's. If the Node and the instance have different provider
+// IDs, the Node belongs to another host, regardless of its marks. The adopted Node remains the instance's. If a
+// Windows node without the operator's mark has the host's address, it is adopted: kubelet has just registered it, or
+// an earlier operator left it. If only the host itself reports an address, this address proves nothing about a Node
+// that existed before the host joined.
 func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
 	// Clouds and their machine controllers don't agree on the case of a provider ID.
 	if wanted := instance.Spec.ProviderID; wanted != "" && node.Spec.ProviderID != "" &&

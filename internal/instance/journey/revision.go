@@ -29,10 +29,10 @@ const mostCompared = 64
 
 type change struct{ payload, restarts, drains bool }
 
-// Of returns the desired state that a join applies to a host, with the cluster's facts. For a first join, it is the
-// currently desired revision. If the host has joined before, it is the host's own revision, because another one
-// needs a slot in the rollout budget. Exception: if the host's own revision is no longer published, it is the
-// desired one. The error joins everything that keeps hosts from joining.
+// Of returns the desired state that a join applies to a host, with the cluster's facts. A first join applies the
+// currently desired revision. A later join applies the host's own revision, because another revision would need a
+// slot in the rollout budget. Exception: if the host's own revision is no longer published, the join applies the
+// desired revision. The error joins everything that keeps hosts from joining.
 func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) (blueprint.Desired, blueprint.Facts,
 	error) {
 	current, facts, err := r.options.Desired.Current(ctx)

@@ -29,8 +29,8 @@ func Seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Se
 // Micros returns a more precise time with the precision of the API server.
 func Micros(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.Truncate(time.Microsecond)) }
 
-// Hold records the revision that a node was verified at. If it differs from the one before, Hold forgets an earlier
-// failure, except a failure at the node's previous revision.
+// Hold records the revision that a node was verified at. If the node held another revision before, Hold forgets an
+// earlier failure. Exception: a failure at that other revision is kept.
 func Hold(status *v1alpha1.WindowsInstanceStatus, revision string) {
 	if revision != status.HeldRevision && status.FailedRevision != status.HeldRevision {
 		status.FailedRevision = ""

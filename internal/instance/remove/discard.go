@@ -48,7 +48,8 @@ func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return journey.Done()
 }
 
-// origin looks up the Machine. An instance without a Machine counts as one whose Machine is gone.
+// origin looks up the Machine. If an instance has no Machine, origin returns the same result as for a Machine that is
+// gone.
 func (r *Remove) origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (journey.Origin, error) {
 	source := instance.Spec.Source
 	if r.Origins == nil || source == nil || source.Kind != v1alpha1.SourceMachine {

@@ -136,8 +136,9 @@ func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsIn
 	return outcome
 }
 
-// replacedAfter is how long a node must not have been Ready before a machine with another host key counts as the
-// replacement of its host. If the node serves, its host is elsewhere, and another machine got its address.
+// If a machine with another host key answers, it may have replaced the host. replacedAfter is how long the node must
+// not have been Ready before the operator assumes that. If the node serves, the host still exists at another address,
+// and another machine has got its address.
 const replacedAfter = 5 * time.Minute
 
 // isReplaced reports whether the machine that joined no longer exists. The machine that answers instead may belong to

@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// standinNoise is how many bytes of a stand-in do not compress, so that byte counts of transfers
-// mean something.
+// standinNoise is how many bytes of a stand-in do not compress, so that transfers of stand-ins have realistic byte
+// counts.
 const standinNoise = 3 << 10
 
 // WriteStandins fills dir with a payload of small stand-in programs: complete, a few KiB each, the
