@@ -16,8 +16,9 @@ type Rules struct {
 	restricted                         bool
 }
 
-// entry holds the rules of one source. As on Linux, both kinds of pulls share it: a source with digest mirrors only
-// still hides the tag mirrors of its namespace or registry, and NeverContactSource applies to both kinds.
+// entry holds the rules of one source. As on Linux, pulls by digest and pulls by tag share one entry. So a source that
+// has only digest mirrors still hides the tag mirrors of its namespace or registry, and NeverContactSource applies to
+// both kinds of pulls.
 type entry struct {
 	source  Location
 	mirrors map[contract.PullKind][]Location

@@ -1,6 +1,6 @@
-// Package response limits the size of HTTP responses. Code that reads the whole response of an API server or a registry
-// uses it, because a time-out limits the time, but not the memory. It never truncates a response silently: reading a
-// larger response fails at the limit, and a response of exactly the limit is read.
+// Package response limits the size of HTTP responses. Code that reads the whole response of an API server or a
+// registry uses this package, because a time-out doesn't limit the memory. It never truncates a response silently:
+// reading a larger response fails at the limit, and a response of exactly the limit is read.
 package response
 
 import (

@@ -25,7 +25,7 @@ func (c *Cluster) startEtcd(ctx context.Context, what component) error {
 	if err != nil {
 		return err
 	}
-	// A listening socket is sufficient: the readiness of the API server covers the rest.
+	// It is enough that etcd's socket listens: the API server becomes ready only if etcd works.
 	return c.untilHealthy(ctx, p, func(ctx context.Context) error {
 		if client, _ := etcdURLs(); strings.HasPrefix(client, "http://") {
 			return get(ctx, http.DefaultClient, client+"/health")

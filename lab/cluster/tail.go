@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// tailBytes limits how much of a log is read to explain an end: about twenty long lines.
+// tailBytes limits how many bytes of a log are read to explain why a component ended. They are enough for about twenty
+// long lines.
 const tailBytes = 8 << 10
 
 // lastLines returns the last n lines of a file, from at most tailBytes of its end. The first of these lines can be cut.

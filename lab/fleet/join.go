@@ -43,8 +43,8 @@ func RunJoinCommand(ctx context.Context, m *sim.Machine, command string) (output
 	return PowerShell{Files: m.Host().Files, Home: m.Home(), Run: run}.Join(ctx, command)
 }
 
-// Join does what the command does by which a host joins without SSH: it downloads the daemon's program unless it is
-// there, checks it, and runs it. output is what the administrator sees.
+// Join simulates the command with which a host joins without SSH. It downloads the daemon's program unless the host
+// has it, checks it, and runs it. output is what the administrator sees.
 func (p PowerShell) Join(ctx context.Context, command string) (output string, err error) {
 	found := settings.FindStringSubmatch(command)
 	if found == nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // The user's CA bundle becomes invalid or is deleted. The injected bundle must keep the system's certificates, because
-// nodes take over the injected bundle.
+// nodes use the injected bundle.
 func TestTheInjectedBundleStaysWhileTheUsersIsGarbage(t *testing.T) {
 	scheme, err := newScheme()
 	if err != nil {

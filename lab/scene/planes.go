@@ -52,8 +52,8 @@ func (p *Planes) take(o Options) *plane {
 	return one
 }
 
-// give returns a control plane to the pool after restoring it. If it can't be restored, it is stopped, and give returns
-// an error, because the test left something that can't be removed.
+// give returns a control plane to the pool after restoring it. If the control plane can't be restored, give stops it
+// and returns an error: the test left objects that can't be removed.
 func (p *Planes) give(ctx context.Context, one *plane) error {
 	err := one.cluster.StopScheduler()
 	if err == nil {

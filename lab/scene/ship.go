@@ -14,10 +14,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// ship applies the manifests like an administrator: config/lab, which is the complete install without the
-// Deployment (the operator runs as a process) and without the monitoring objects (their CRDs aren't installed).
-// kubectl kustomize builds it, as for a real cluster. Another namespace replaces the namespace in the manifests, as
-// in docs/kubernetes.md.
+// ship applies the manifests in config/lab like an administrator. config/lab is the complete installation, with two
+// exceptions: it has no Deployment, because the operator runs as a process, and no monitoring objects, because their
+// CRDs aren't installed. kubectl kustomize builds it, as for a real cluster. Another namespace replaces the namespace
+// in the manifests, as in docs/kubernetes.md.
 func (s *Scene) ship(ctx context.Context) error {
 	dir := filepath.Join("config", "lab")
 	if s.options.Kubernetes {

@@ -28,17 +28,17 @@ type Options struct {
 	Hostname string
 	// DNSSuffix is the primary DNS suffix, which a member of a domain has.
 	DNSSuffix string
-	// MachineID is the MachineGuid; random if empty.
+	// MachineID is the MachineGuid. Default: random.
 	MachineID string
-	// User is the administrator who logs in over SSH; Administrator if empty. The home directory is
-	// C:\Users\<User>.
+	// User is the administrator who logs in over SSH. Default: Administrator. The home directory is C:\Users\<User>.
 	User string
 	// AuthorizedKeys is written to C:\ProgramData\ssh\administrators_authorized_keys.
 	AuthorizedKeys []byte
 	// Shell is the default shell of remote commands; cmd.exe if empty.
 	Shell Shell
 
-	// Build and UBR are the version of Windows; 20348 and 2700 if 0. If ProductName is empty, it is derived from Build.
+	// Build and UBR are the version of Windows. Defaults: 20348 and 2700. If ProductName is empty, it is derived from
+	// Build.
 	Build, UBR  int
 	ProductName string
 	// StaticAddress means that the address doesn't come from a DHCP server. DeviceLessNICDisabled means that HNS is
@@ -47,9 +47,9 @@ type Options struct {
 	Gateways                             []string
 	// Client selects a client edition of Windows.
 	Client bool
-	// Memory and Disk are sizes in bytes; 16 GiB and 128 GiB if 0.
+	// Memory and Disk are sizes in bytes. Defaults: 16 GiB and 128 GiB.
 	Memory, Disk int64
-	// Features lists the optional features that this Windows knows; "Containers", enabled, if nil.
+	// Features lists the optional features that this Windows knows. Default: "Containers", which is enabled.
 	Features map[string]winos.FeatureState
 	// Roots are certificates (DER) in the root store from the start.
 	Roots [][]byte
@@ -77,14 +77,14 @@ type Costs struct {
 	ProcessStart, PowerShellStart time.Duration
 	// FeatureInstall is the duration of EnableFeature.
 	FeatureInstall time.Duration
-	// ShutdownDelay is the time between the request for a reboot and its begin; 1 s if 0.
+	// ShutdownDelay is the time between the request for a reboot and its begin. Default: 1 s.
 	ShutdownDelay time.Duration
 	// Off is the time between shutdown and the start of services.
 	Off time.Duration
-	// ServiceStart is how long a service may stay in StartPending before it is killed; 30 s if 0.
+	// ServiceStart is how long a service may stay in StartPending before it is killed. Default: 30 s.
 	ServiceStart time.Duration
-	// ServiceKill is the time that processes get at shutdown before they are killed; 5 s if 0.
+	// ServiceKill is the time that processes get at shutdown before they are killed. Default: 5 s.
 	ServiceKill time.Duration
-	// ServiceControl is how long a stop request waits for a frozen process; 30 s if 0.
+	// ServiceControl is how long a stop request waits for a frozen process. Default: 30 s.
 	ServiceControl time.Duration
 }

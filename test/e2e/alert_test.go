@@ -35,8 +35,9 @@ const (
 	// longestHold is how long the longest "for" of an alert takes in this test. Prometheus scrapes every second, and
 	// the daemon writes its pull counters every 15 seconds.
 	longestHold = 24 * time.Second
-	// shortLife is a certificate lifetime below the alerts' limit of two hours. laterOn is the latest time of the
-	// renewal: kubelet renews after nine tenths of the lifetime, which begins five minutes in the past.
+	// shortLife is a certificate lifetime below the alerts' limit of two hours. laterOn is an upper limit for the time
+	// until the renewal: kubelet renews after at most nine tenths of the lifetime, and the lifetime begins five
+	// minutes before the certificate is issued.
 	shortLife, laterOn = 110 * time.Minute, 100 * time.Minute
 	yearLife           = 365 * 24 * time.Hour
 )

@@ -373,7 +373,7 @@ func (c *crew) secrets(t *testing.T, texts ...string) {
 func undisrupted(t *testing.T, before map[string]uint32, hosts ...*fleet.Host) {
 	t.Helper()
 	now := pids(t, hosts...)
-	// The exporter may be new in now: after a join, it starts only when it has a certificate.
+	// The exporter may be in now but not in before, because after a join it starts only when it has a certificate.
 	for name, pid := range before {
 		if now[name] != pid {
 			t.Errorf("service %s was restarted: its process was %d, and is %d", name, pid, now[name])

@@ -21,8 +21,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
-// Pauses between attempts to watch, and the lifetime of one watch. A failed attempt costs the API server one request,
-// so a fleet that lost its API server sends at most two requests per minute and watch, and each node has two watches.
+// Pauses between attempts to watch, and the lifetime of one watch. A failed attempt costs the API server one request.
+// If the watches can't be established, each of them sends at most two requests per minute. Each node has two watches.
 // If a watch ends normally, it continues at the version where it ended.
 const (
 	firstRetry = 500 * time.Millisecond
@@ -142,8 +142,8 @@ func only(name string) string {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }
 
-// Get reads one object, and returns it with the resource version of the list; nil if there is none. It lists by name,
-// because a daemon may list the object but not get it.
+// Get reads one object, and returns it with the resource version of the list; nil if there is none. It sends a list
+// request for this name, because daemons have the right to list the object, but not the right to get it.
 func Get(ctx context.Context, client dynamic.ResourceInterface, name string) (found *unstructured.Unstructured,
 	version string, err error) {
 	return read(ctx, client, name, "")

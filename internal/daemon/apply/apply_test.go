@@ -171,8 +171,8 @@ type unstoppable struct{ winos.Services }
 
 func (unstoppable) Stop(context.Context, string) error { return winos.ErrInUse }
 
-// A program was replaced, but its service could not be restarted. Until the next start, the service must not count as
-// running with its earlier inputs, because its process may have been restarted in between.
+// A program was replaced, but its service could not be restarted. The service's process may have been restarted in
+// between. So until the next start, the service must not count as running with its earlier inputs.
 func TestWhatAServiceRunsWithIsForgottenOnceItsProgramIsReplaced(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -38,7 +38,7 @@ func (d *digests) of(ctx context.Context, path string, w *waits) (string, winos.
 	if digest != changed {
 		return digest, access, nil
 	}
-	// Stat before reading: then a change during the read is noticed later.
+	// Call Stat before the read, so that the next call notices a change that happens during the read.
 	info, err := d.files.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		d.known[path] = seen{at: d.now()}

@@ -120,8 +120,8 @@ func (s *service) tidy(ctx context.Context, program string) {
 	}
 }
 
-// leave removes what belongs to the attendance, and the service. The node stays: a cleanup, or the daemon of a released
-// host, removes it. If leave is interrupted, the next start of the service continues.
+// leave removes what belongs to the attendance, and the service. It doesn't remove the node. A cleanup does this, or
+// the daemon of a released host. If leave is interrupted, the next start of the service continues.
 func (s *service) leave(ctx context.Context, why string) error {
 	logr.FromContextOrDiscard(ctx).Info("the attendance ends", "why", why)
 	for _, name := range []string{contract.HostStateFile, certificateFile, keyFile} {

@@ -51,14 +51,14 @@ const (
 	maxSubjects = 256
 )
 
-// subject is the topic of one event: an image that no registry has, or the registries that were skipped for the same
-// reasons, for any images.
+// subject is the topic of one event. It is either an image that no registry has, or a group of registries that were
+// skipped for the same reasons, for any image.
 type subject struct {
 	key         string
 	latest      resolver.Report
 	first, last time.Time
 	count       int
-	// reportedAt is the time of the last event, and counted its count; zero if there was none.
+	// reportedAt is the time of the last event, and counted is the count in it. Both are zero if there was no event.
 	reportedAt time.Time
 	counted    int
 }
@@ -177,7 +177,7 @@ func (h *Reporter) create(ctx context.Context, client dynamic.Interface, s subje
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault,
 			Name: fmt.Sprintf("%s.%x", h.NodeName, h.serial)},
-		// kubelet does the same: the UID holds the name, and kubectl describe finds the event by it.
+		// Like kubelet, use the Node's name as the UID. kubectl describe finds the event by this UID.
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: h.NodeName,
 			UID: types.UID(h.NodeName)},
 		Reason: reason, Type: kind, Message: s.latest.Message(),

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// writeEvery is the time between checks of the counters: once between two scrapes.
+// writeEvery is the time between checks of the counters. It is short enough for one check between two scrapes.
 const writeEvery = 15 * time.Second
 
 // Write maintains the file of counters until ctx ends. It writes the file when a counter changes. If the file can't be

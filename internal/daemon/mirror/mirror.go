@@ -57,7 +57,7 @@ func (s *Service) Close() {
 // file if there is nothing to resolve. environment contains the proxy variables. New rules are in force before a file
 // refers to them.
 //
-// If another program uses the port, Follow returns the problem, and a file that doesn't refer to the port: otherwise
+// If another program uses the port, Follow returns the problem, and a file that doesn't refer to the port. Otherwise
 // that program would act as the node's registry. With any other problem, the files are nil, and containerd's files
 // must stay unchanged. If the settings are unchanged, Follow only starts the resolver if it isn't listening. The
 // caller must not change the settings afterwards.

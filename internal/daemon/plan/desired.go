@@ -84,9 +84,9 @@ func Recovery() (delays []time.Duration, reset time.Duration) {
 	return []time.Duration{10 * time.Second, 30 * time.Second, 60 * time.Second, 120 * time.Second}, 300 * time.Second
 }
 
-// DaemonRecovery is the same for the daemon, which also exits to start from another exe: once to start the
-// new exe, twice more if that fails, and once to start the previous exe. These four restarts have no long
-// delay.
+// DaemonRecovery is like Recovery, for the daemon. The daemon also exits when its exe is replaced: once to start the
+// new exe, twice more if the new exe fails, and once to start the previous exe. So the first four restarts have only a
+// short delay.
 func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
 	delays, reset = Recovery()
 	return append(slices.Repeat([]time.Duration{time.Second}, 4), delays...), reset
@@ -252,10 +252,10 @@ func resolveService(s contract.Service, t Desired, in Input) Service {
 	return resolved
 }
 
-// serviceEnvironment returns the variables for a service's own process. They repeat the system's variables,
-// because the service manager passes on the variables of its boot. For the same reason, a variable that
-// existed at boot and was deleted since gets an empty value until the next boot. All programs treat an empty
-// value as unset.
+// serviceEnvironment returns the variables for a service's own process. They include the system's current variables,
+// because the service manager passes on the variables that existed at boot. For the same reason, a variable that
+// existed at boot and was deleted since gets an empty value until the next boot. All programs treat an empty value as
+// unset.
 func serviceEnvironment(t Desired, in Input) map[string]string {
 	all := maps.Clone(t.Environment)
 	has := func(name string) bool {

@@ -17,9 +17,9 @@ import (
 type Lookup[K ~string] func(key K) (string, *contract.Problem)
 
 // HostFacts returns the facts of a host. network is the HNS network of its pods. Facts in values are known: HostFacts
-// returns them without reading the host. Exception: the source VIP in values is the address that its endpoint should
-// have. Each fact is read at most once, when it is first requested. So a Lookup serves one pass, and it is not safe for
-// concurrent use.
+// returns them without reading the host. Exception: the source VIP in values is only a request. HostFacts creates the
+// endpoint with this address if possible, and returns the endpoint's actual address. Each fact is read at most once,
+// when it is first requested. So a Lookup serves one pass, and it is not safe for concurrent use.
 func HostFacts(ctx context.Context, host winos.Host, network string,
 	values map[contract.Fact]string) Lookup[contract.Fact] {
 	type answer struct {

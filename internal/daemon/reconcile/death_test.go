@@ -37,7 +37,7 @@ func rich(t *testing.T, r *rig, ca string) (contract.Manifest, contract.Confiden
 	return m, c
 }
 
-// own returns the paths whose content is different in each run, because it has process IDs or keys.
+// own returns the paths of files with process IDs or keys. Their content is different in each run.
 func own() []string { return []string{contract.PathState, contract.DirDaemonCerts} }
 
 // undisrupted returns the result of an apply without crashes, and its number of changes of the machine.

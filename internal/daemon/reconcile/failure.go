@@ -65,7 +65,7 @@ func (f *failures) untilNextTry(pause time.Duration) time.Duration {
 }
 
 // fetchProblem returns why a fetch did not succeed, as a problem of the revision that failed for lack of payload. If
-// the revision failed for another reason, fetchProblem returns nil, because that reason says more.
+// the revision failed for another reason, fetchProblem returns nil, because that reason is more useful.
 func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	last := f.state.Failed
 	switch {

@@ -12,23 +12,22 @@ import (
 // Intervals are the times between checks, retries and writes.
 type Intervals struct {
 	// QuickCheck is the time between quick checks of services, sizes of files, the environment, certificates, routes
-	// and addresses; 10 s if 0.
+	// and addresses. Default: 10 s.
 	QuickCheck time.Duration
-	// Resync is the time between full passes while everything holds, plus or minus a fifth; 2 min if 0.
+	// Resync is the time between full passes while everything holds, plus or minus a fifth. Default: 2 min.
 	Resync time.Duration
-	// Waiting is the first pause after a pass that waits for a fact that no event announces, such
-	// as the overlay network; it grows to WaitingLimit. 1 s and 15 s if 0.
+	// Waiting is the first pause after a pass that waits for a fact that no event announces, such as the overlay
+	// network; it grows to WaitingLimit. Defaults: 1 s and 15 s.
 	Waiting, WaitingLimit time.Duration
-	// Failing is the first pause after a pass that failed; it doubles up to FailingLimit. 5 s and 1
-	// min if 0.
+	// Failing is the first pause after a pass that failed; it doubles up to FailingLimit. Defaults: 5 s and 1 min.
 	Failing, FailingLimit time.Duration
-	// Retry is the first pause before a failed revision is tried again; it doubles up to RetryLimit. 1 min and 20 min
-	// if 0.
+	// Retry is the first pause before a failed revision is tried again; it doubles up to RetryLimit. Defaults: 1 min
+	// and 20 min.
 	Retry, RetryLimit time.Duration
-	// Status is the shortest time between two writes of the apply-status annotation; 5 s if 0.
+	// Status is the shortest time between two writes of the apply-status annotation. Default: 5 s.
 	Status time.Duration
-	// Settle is how long the daemon waits for something before it reports the wait on the Node; 3 s if 0. Most waits of
-	// a join end earlier.
+	// Settle is how long the daemon waits for something before it reports the wait on the Node. Default: 3 s. Most waits
+	// of a join end earlier.
 	Settle time.Duration
 }
 

@@ -217,7 +217,7 @@ type inputs struct {
 }
 
 // reconcile makes a pass if there is a reason, and sets the time of the next check. due reports that the time of the
-// check has come; otherwise a watch saw a change.
+// check has come. If due is false, a watch saw a change.
 func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	node, _ := r.node.Get()
 	c, problem := r.choose(ctx, node)

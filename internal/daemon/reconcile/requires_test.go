@@ -13,7 +13,8 @@ func TestA53_TheExporterStartsOnceKubeletHasACertificateAndNothingElseWaitsForIt
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
 		kubelet := r.pid(t, "kubelet")
-		// This is a separate program, because the running processes of a service are found by their program.
+		// The exporter needs its own program, because the daemon finds the processes of a service by the path of their
+		// program.
 		const exe = `C:\k\exporter.exe`
 		r.write(t, exe, "MZ exporter")
 		m := manifest()

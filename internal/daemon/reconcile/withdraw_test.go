@@ -20,8 +20,8 @@ func (r *rig) own(t *testing.T, name string) (value string, there bool) {
 	return value, there
 }
 
-// reboot cuts the power. It stops and starts the daemon as well, because the daemon of these tests is no process of
-// the machine.
+// reboot cuts the power. It stops and starts the daemon as well, because in these tests the daemon doesn't run as a
+// process of the simulated machine.
 func (r *rig) reboot(t *testing.T) {
 	t.Helper()
 	r.stopDaemon()

@@ -23,7 +23,8 @@ type Program struct {
 	host  winos.Host
 	state *state.File
 	store *payload.Store
-	// digest of the exe that this process runs; empty if that is not the exe of the service.
+	// digest is the digest of the exe that this process runs. If that exe isn't the exe of the service, digest is
+	// empty.
 	digest string
 	// tested is the digest of an exe that was seen to run on this host.
 	tested string
@@ -31,8 +32,8 @@ type Program struct {
 	deadline *time.Timer
 }
 
-// New returns the program of this process. digest is the digest of its exe, or empty if that is not the exe of the
-// service: then the program is never replaced.
+// New returns the program of this process. digest is the digest of its exe. If that exe isn't the exe of the service,
+// digest is empty, and the program is never replaced.
 func New(host winos.Host, stateFile *state.File, digest string) *Program {
 	return &Program{host: host, state: stateFile, store: payload.NewStore(host.Files), digest: digest}
 }

@@ -56,8 +56,9 @@ func (p *Program) Run(ctx context.Context, daemon func(ctx context.Context) erro
 	}
 }
 
-// begin counts a start of the program on trial, and restores the previous program if the trial has failed, whichever
-// program was started. limit is how long this process is on trial; zero if it is not.
+// begin counts a start of the program on trial. If the trial has failed, begin restores the previous program, even if
+// this process is not the program on trial. limit is how long this process may stay on trial. It is zero if this
+// process is not on trial.
 func (p *Program) begin(ctx context.Context) (limit time.Duration, err error) {
 	update := p.state.Update
 	if update == nil {

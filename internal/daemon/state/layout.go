@@ -101,8 +101,8 @@ func Open(files winos.Files) (*File, error) {
 	return stateFile, stateFile.Save()
 }
 
-// Recognisable reports whether this host is ours: C:\k, which only administrators may access, has our state
-// file, damaged or not, or our store. No other operator creates these. It changes nothing.
+// Recognisable reports whether this host is ours. This is the case if only administrators may access C:\k, and C:\k
+// has our store or our state file, even a damaged one. No other operator creates these. It changes nothing.
 func Recognisable(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state == ours, err

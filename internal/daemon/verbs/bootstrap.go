@@ -78,9 +78,10 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 // takesCredential gives kubelet the bootstrap credential of the request. It reports whether kubelet must be restarted,
 // either to use this credential or to register its Node.
 //
-// If kubelet has no certificate of this node but already has this credential, it keeps running: it has requested a
-// certificate for a key that may exist only in memory, and a credential is valid for one key only. If kubelet has
-// another credential, it is stopped first, so that kubelet still has to be started if this call is killed.
+// If kubelet has no certificate of this node but already has this credential, kubelet keeps running. It has requested
+// a certificate for a key that may exist only in memory, and a credential is valid for one key only. If kubelet has
+// another credential, kubelet is stopped before the credential changes. So if this call is killed, the next call finds
+// a stopped kubelet and starts it.
 func takesCredential(ctx context.Context, host winos.Host, stateFile *state.File,
 	request contract.BootstrapRequest) (again bool, err error) {
 	node, now := stateFile.NodeName, host.System.Now()

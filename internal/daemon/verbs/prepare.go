@@ -16,8 +16,8 @@ import (
 // Feature is the Windows feature that containers require.
 const Feature = "Containers"
 
-// ContainersFeature returns the state of Feature. A system without Windows features, such as Wine, counts as enabled:
-// containerd shows whether containers run.
+// ContainersFeature returns the state of Feature. On a system without Windows features, such as Wine, the state is
+// enabled. There, only containerd can show whether containers run.
 func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureState, error) {
 	state, err := system.Feature(ctx, Feature)
 	if errors.Is(err, winos.ErrUnsupported) {

@@ -73,8 +73,8 @@ func store(files winos.Files, want []contract.Blob,
 	return answer, storeProblem(failure)
 }
 
-// storeProblem is apply.FileProblem for the store. A file in the store doesn't belong to a revision yet, so
-// storeProblem doesn't blame one.
+// storeProblem is apply.FileProblem for the store. A file in the store doesn't belong to a revision yet. So
+// storeProblem returns PayloadIncomplete instead of FileFailed, which would count as a failure of a revision.
 func storeProblem(err error) *contract.Problem {
 	p := apply.FileProblem(err)
 	if p.Reason == contract.ReasonFileFailed {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// turnLimit is how long a verb waits for another one. The slowest verb, which enables a Windows feature, takes
-	// minutes; the operator calls again.
+	// turnLimit is how long a verb waits for another one. The slowest verb enables a Windows feature, which takes
+	// minutes. If a verb waits in vain, the operator calls it again.
 	turnLimit = time.Minute
 	turnLook  = 50 * time.Millisecond
 	// maxDenied is how many times in a row, for five seconds, access to the lock file may be denied. Windows reports

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// verbLimit ends a verb that hangs, so that it doesn't still run when the operator calls the next one. Enabling a
+// verbLimit ends a verb that hangs. So the verb no longer runs when the operator calls the next verb. Enabling a
 // Windows feature takes longest. fetchLimit is the limit of fetch, because the payload server may be slow.
 const (
 	verbLimit  = 20 * time.Minute

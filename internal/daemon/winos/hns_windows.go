@@ -104,8 +104,8 @@ func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSE
 	return found, taken, nil
 }
 
-// hasAddress reports whether any interface of the host has an address. An endpoint is attached so that the host
-// gets its address.
+// hasAddress reports whether any interface of the host has an address. A host gets the address of an endpoint when the
+// endpoint is attached to it.
 func hasAddress(cards map[uint32]card, ip netip.Addr) bool {
 	for _, c := range cards {
 		if slices.ContainsFunc(c.addresses, func(a address) bool { return a.Prefix.Addr() == ip }) {

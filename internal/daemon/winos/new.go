@@ -1,5 +1,5 @@
 package winos
 
-// New returns the machine that this process runs on. On other systems than Windows, every method returns
-// ErrUnsupported (and Now the system's clock), so that the daemon's command builds and can be tried there.
+// New returns the machine that this process runs on. On systems other than Windows, Now returns the system's clock,
+// and every other method returns ErrUnsupported. So the daemon's command can be built and tried there.
 func New() Host { return newHost() }

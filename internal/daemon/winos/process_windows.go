@@ -13,8 +13,8 @@ import (
 // process is a process to wait for. Its zero value is a process that has ended.
 type process struct{ handle windows.Handle }
 
-// serviceProcess opens the service's process, unless the service shares its process. If the process can't be opened,
-// because it has ended or because Windows protects it, it counts as ended, because nothing can wait for it.
+// serviceProcess opens the service's process, unless the service shares its process. A process can't be opened if it
+// has ended or if Windows protects it. Then serviceProcess returns the zero process, which counts as ended.
 func serviceProcess(s *mgr.Service) (process, error) {
 	status, err := s.Query()
 	if err != nil {

@@ -255,9 +255,9 @@ func (l limited) killHung(ctx context.Context, name string, stopErr error) (kill
 	return killed, nil
 }
 
-// killPrograms kills every process that runs a program of a service's command line. Exceptions: the daemon's own exe,
-// which also runs verbs, here and in the RPC directory, and the programs of services that we don't manage, which may
-// have other processes, such as svchost.exe.
+// killPrograms kills every process that runs a program of a service's command line. There are two exceptions. It never
+// kills the daemon's own exe, here or in the RPC directory, because this exe also runs verbs. It never kills programs
+// of services that we don't manage, such as svchost.exe, because they may have processes for other purposes.
 func (l limited) killPrograms(ctx context.Context, s Service) (killed bool, err error) {
 	for _, exe := range contract.Programs(s.Command) {
 		ours := contract.Within(contract.DirK, exe) || contract.IsManaged(s.Description)

@@ -296,9 +296,9 @@ type Routes interface {
 	Addresses(ctx context.Context) ([]netip.Addr, error)
 	// Table lists the routes of existing interfaces, with the widest destination first.
 	Table(ctx context.Context) ([]Route, error)
-	// Ensure adds a route that sends packets for one address the way of the default route, unless they go
-	// that way already. A reboot deletes the route, and network changes may delete it. added reports whether
-	// the route was missing. ErrNotFound means that there is no default route.
+	// Ensure adds a route to one address through the interface and next hop of the default route, unless this
+	// interface already has a route to the address. A reboot deletes the route, and network changes may delete it.
+	// added reports whether the route was missing. ErrNotFound means that there is no default route.
 	Ensure(ctx context.Context, to netip.Addr) (added bool, err error)
 	// Remove deletes the routes to exactly one address. A missing route is no error.
 	Remove(ctx context.Context, to netip.Addr) error

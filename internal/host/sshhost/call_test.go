@@ -271,7 +271,8 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// rebooting and silent are cases: the host shuts down, or it stops responding, which only a timeout shows.
+// rebooting and silent are test cases. In rebooting, the host shuts down. In silent, the host stops responding, so
+// only a timeout ends the call.
 const rebooting, silent = "the host reboots", "the host falls silent"
 
 func TestCallEndsWhenTheConnectionDoes(t *testing.T) {

@@ -116,8 +116,8 @@ func TestParseKeyTakesGoodKeys(t *testing.T) {
 	}
 }
 
-// The expected line comes from ssh-keygen -y, and its hash from sha256sum. So the operator's code does not compute
-// the expected values.
+// The expected line comes from ssh-keygen -y, and its hash from sha256sum. So the expected values don't come from the
+// code under test.
 func TestParseKeyHashesTheLineWithoutItsNewline(t *testing.T) {
 	t.Parallel()
 	key := ed25519.NewKeyFromSeed([]byte{

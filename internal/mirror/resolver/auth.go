@@ -25,8 +25,8 @@ type grant struct {
 }
 
 const (
-	// proofLife is how long a proof is stored at most. The life of a token doesn't matter: if a source refuses a stored
-	// proof, the resolver replaces it, as if there were none.
+	// proofLife is how long a proof is stored at most. The lifetime of a token doesn't matter: if a source refuses a
+	// stored proof, the resolver gets a new one.
 	proofLife = time.Hour
 	// proofsKept bounds the number of stored proofs, one for each repository at each host.
 	proofsKept = 1024
@@ -101,9 +101,10 @@ func (s *state) token(ctx context.Context, g grant, challenge *transport.Challen
 	return header, nil
 }
 
-// tokenServer returns the host that a challenge names. The library accepts a host with a private address only if this
-// host is the registry, so tokenServer passes it as the registry: behind firewalls, registries have private addresses.
-// It refuses addresses of services on the node and in its cloud, because no token server is there.
+// tokenServer returns the host that a challenge names. Behind firewalls, registries and their token servers have
+// private addresses. The library accepts a host with a private address only if this host is the registry, so
+// tokenServer passes the host as the registry. tokenServer refuses addresses of services on the node and in its cloud,
+// because no token server is there.
 func (s *state) tokenServer(at mirror.Location, challenge *transport.Challenge) (name.Registry, error) {
 	realm, err := url.Parse(challenge.Parameters["realm"])
 	if err != nil || realm.Host == "" {

@@ -8,16 +8,16 @@ import (
 
 // Options configure the stand-ins. The zero value behaves like the real programs.
 type Options struct {
-	// LeaseInterval is how often kubelet renews the lease of its Node; 10 s if 0.
+	// LeaseInterval is how often kubelet renews the lease of its Node. Default: 10 s.
 	LeaseInterval time.Duration
-	// StatusInterval is how often kubelet reports an unchanged status of its Node; 5 min if 0.
+	// StatusInterval is how often kubelet reports an unchanged status of its Node. Default: 5 min.
 	StatusInterval time.Duration
-	// Poll is how often kubelet checks the container runtime and the network of its machine, in memory; 250 ms if 0.
+	// Poll is how often kubelet checks the container runtime and the network of its machine, in memory. Default: 250 ms.
 	Poll time.Duration
 	// PodStop is how long a container runs after the stop request, at most its grace period; the whole grace period if
 	// 0.
 	PodStop time.Duration
-	// ProxyStart is how long kube-proxy waits after it has found its network; 10 s if 0.
+	// ProxyStart is how long kube-proxy waits after it has found its network. Default: 10 s.
 	ProxyStart time.Duration
 }
 

@@ -91,7 +91,7 @@ func (s *Server) account(login string) (Account, bool) {
 }
 
 // answer handles global requests. Like OpenSSH, it refuses all except the proof of host keys. It also refuses
-// keepalives, because clients only need any answer.
+// keepalives, because any answer is enough for a client.
 func (s *Server) answer(conn *ssh.ServerConn, requests <-chan *ssh.Request) {
 	for r := range requests {
 		ok, payload := false, []byte(nil)

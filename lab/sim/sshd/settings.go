@@ -23,7 +23,7 @@ type Settings struct {
 	// Bandwidth is the limit in bytes per second for all connections together, separately for each direction. 0 is
 	// unlimited.
 	Bandwidth int64
-	// MaxSessions is the maximum number of concurrent sessions per connection; the default of OpenSSH if 0.
+	// MaxSessions is the maximum number of concurrent sessions per connection. Default: the default of OpenSSH.
 	MaxSessions int
 	// Faults are the injected faults.
 	Faults Faults
@@ -94,7 +94,7 @@ type Drop struct {
 	After int64
 	// Random replaces After with a random number for each connection, uniformly between 0 and twice After.
 	Random bool
-	// Times is the total number of connections to cut; unlimited if 0.
+	// Times is the total number of connections to cut. Default: unlimited.
 	Times int64
 }
 
@@ -102,6 +102,6 @@ type Drop struct {
 type Corrupt struct {
 	// At is the offset of the byte in the file. Shorter files aren't changed.
 	At int64
-	// Times is the total number of bytes to change; unlimited if 0.
+	// Times is the total number of bytes to change. Default: unlimited.
 	Times int64
 }
