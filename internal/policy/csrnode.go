@@ -29,9 +29,9 @@ func joining(f csrFacts) *csrFault {
 	return nil
 }
 
-// nodeIsOurs requires that the Node exists and was adopted for this instance. The annotation alone isn't
-// enough, because kubelet may write its own Node's annotations. But a request's claim is also bound to the
-// instance with this node name, which kubelet can't write.
+// nodeIsOurs requires that the Node exists and was adopted for this instance. The annotation alone isn't enough,
+// because kubelet may write its own Node's annotations. But the request is also bound to the instance with this node
+// name, and kubelet can't write the instance.
 func nodeIsOurs(f csrFacts) *csrFault {
 	if f.Node == nil {
 		return notYet(CSRNodePending, "Node %s does not exist yet", f.claim.NodeName)
@@ -51,8 +51,9 @@ func nodeIsOurs(f csrFacts) *csrFault {
 	return nil
 }
 
-// nodeIsWindows reports whether a Node runs Windows. If it does and no instance has adopted it, the joining host has
-// just registered it. If it doesn't, it is another machine with the same name, by accident or on purpose.
+// nodeIsWindows reports whether a Node runs Windows. If the Node runs Windows and no instance has adopted it, the
+// joining host has just registered it. If the Node runs another system, it is another machine that has the same name,
+// by accident or on purpose.
 func nodeIsWindows(node *corev1.Node) bool {
 	return node.Status.NodeInfo.OperatingSystem == string(corev1.Windows) ||
 		node.Labels[corev1.LabelOSStable] == string(corev1.Windows)

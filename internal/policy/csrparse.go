@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// MaxRequestBytes limits what is parsed at all. The largest honest request has an RSA key of maxRSABits
-	// (1 KiB of key and 1 KiB of signature) and maxSANs names of 253 bytes: 18 KiB as PEM. API objects may be
-	// a hundred times larger.
+	// MaxRequestBytes is the maximum size of a request that is parsed. The largest honest request has an RSA key of
+	// maxRSABits (1 KiB of key and 1 KiB of signature) and maxSANs names of 253 bytes: 18 KiB as PEM. API objects may
+	// be a hundred times larger.
 	MaxRequestBytes = 32 << 10
 	// maxSANs is several times what a node with two networks and two DNS names has.
 	maxSANs = 32

@@ -13,9 +13,9 @@ import (
 // period. After that, the node returns to service, and the pod keeps the rest of its grace period there.
 const maxGrace = time.Hour
 
-// HoldsDrain reports whether a drain waits for a terminating pod although its deadline is over, because the
-// pod's grace period isn't. A pod that was created after the drain began and deleted after the deadline
-// doesn't count. Otherwise, pods that are recreated as soon as they are evicted would hold the drain forever.
+// HoldsDrain reports whether a drain waits for a terminating pod although the drain's deadline is over, because the
+// pod's grace period is not over. A pod that was created after the drain began and deleted after the deadline doesn't
+// count. Otherwise, pods that are recreated as soon as they are evicted would hold the drain forever.
 func HoldsDrain(pod *corev1.Pod, began, deadline, now time.Time) bool {
 	if pod.DeletionTimestamp == nil || !now.Before(deadline.Add(maxGrace)) {
 		return false

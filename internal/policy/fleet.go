@@ -26,8 +26,8 @@ type Fleet struct {
 type Member struct {
 	// Node is the node's name. Host is the name of its instance, or empty.
 	Node, Host string
-	// Unavailable is why the member isn't in service or soon won't be, for any cause. It is empty while the member
-	// is in service.
+	// Unavailable is why the member isn't in service, or soon won't be in service, for any cause. It is empty while
+	// the member is in service.
 	Unavailable string
 	// Cordoned reports that someone else cordoned the node. Behind reports that it doesn't have the requested
 	// revision yet. Both are only set if there is no worse problem: the node's pods run.
@@ -186,8 +186,8 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 	return count
 }
 
-// memberOf returns the member for one node. instance is nil if no instance has the node. A disruption by the
-// operator comes first, because the Node doesn't show it at once.
+// memberOf returns the member for one node. instance is nil if no instance has the node. If the operator disrupts the
+// node, memberOf reports this before the Node's state, because the Node doesn't show the disruption at once.
 func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, slots []Slot) Member {
 	slot := SlotOf(slots, instance)
 	member := Member{Node: node.Name, Host: made.byNode[node.Name], Ready: IsReady(node),

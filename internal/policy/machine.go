@@ -115,9 +115,9 @@ type ReplaceDecision struct {
 	Message string
 }
 
-// DecideReplace decides whether a Machine may be deleted so that its set creates another one. It must belong to a
-// set, enough hosts of the set must stay in service, and the deletion must be within the rollout budget, which it
-// shares with updates. closed is why no node in service may be disrupted now, or empty.
+// DecideReplace decides whether a Machine may be deleted so that its set creates another one. The Machine must belong
+// to a set, enough hosts of the set must stay in service, and the deletion must be within the rollout budget, which
+// also limits updates. closed is why no node in service may be disrupted now, or empty.
 func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) ReplaceDecision {
 	switch {
 	case c.Ignored:

@@ -13,8 +13,8 @@ const (
 	newerReleases = 1
 )
 
-// CheckSkew returns why a node's release and the operator's are too far apart to rely on each other, or "". A
-// string that is no version passes, because developers' builds have none.
+// CheckSkew returns why a node's release and the operator's are too far apart to rely on each other, or "". If a
+// string is not a version, CheckSkew returns "", because developers' builds have no version.
 func CheckSkew(operator, node string) string {
 	o, err := version.ParseGeneric(operator)
 	if err != nil {

@@ -103,7 +103,7 @@ func imageOfAnother(pod *corev1.Pod) string {
 }
 
 // UnplaceablePod returns why no Windows node will ever take a pending pod for Windows. The reason is empty if a node
-// may take it, and if the pod has been pending for less than after.
+// may take the pod, or if the pod has been pending for less than after.
 func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time,
 	after time.Duration) (reason contract.Reason, why string) {
 	if pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() || podSystem(&pod.Spec) != string(corev1.Windows) ||

@@ -18,8 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// recheck is how often a waiting request is checked again without an event. Its instance and its Node are watched,
-// so this is a second safety net. Kubelet waits much longer for a decision.
+// recheck is how often a waiting request is checked again without an event. The controller watches the request's
+// instance and Node, so this is only a safety net. Kubelet waits much longer than this for a decision.
 const recheck = time.Minute
 
 // Reconciler decides about pending requests, one at a time.

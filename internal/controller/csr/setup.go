@@ -41,8 +41,8 @@ type Options struct {
 	// Reserved returns more addresses that no host has (of the API server and of pods), and names that no host has (of
 	// the API server). If Reserved or ServiceNetwork returns a problem, the request waits.
 	Reserved func(ctx context.Context) (addresses []netip.Prefix, names []string, err error)
-	// Machine returns the Machine that an instance was created from, or nil if it doesn't exist or has other user data.
-	// Only the first requests of their hosts need it.
+	// Machine returns the Machine that an instance was created from, or nil if it doesn't exist or has other user
+	// data. Only the first request of a Machine's host needs it.
 	Machine func(ctx context.Context, source *v1alpha1.Source) (*policy.CSRMachine, error)
 	// UsedTokens collects the bootstrap tokens that get no further certificate.
 	UsedTokens *UsedTokens

@@ -21,8 +21,8 @@ import (
 // help.
 const maxReplacements = 3
 
-// attempts holds the Machines that were replaced because of the present key, by set. They are in a ConfigMap. The
-// administrator deletes it to let the operator try again.
+// attempts holds the Machines that were replaced because of the present key, by set. The operator keeps them in a
+// ConfigMap. An administrator can delete this ConfigMap to let the operator try again.
 type attempts struct {
 	hash   string
 	all    []dueMachine

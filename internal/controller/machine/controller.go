@@ -152,8 +152,8 @@ func (r *Reconciler) create(ctx context.Context, c newcomer) (*contract.Problem,
 	return nil, nil
 }
 
-// change writes an instance. If the instance was written since it was read, change returns errChanged: the other write
-// may not send an event here.
+// change writes an instance. If the instance was written since it was read, change returns errChanged, and the caller
+// must retry: the other write may send no event to this controller.
 func (r *Reconciler) change(ctx context.Context, instance, wanted *v1alpha1.WindowsInstance) error {
 	err := r.client.Patch(ctx, wanted, client.MergeFromWithOptions(instance, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {

@@ -17,8 +17,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// leavingTime is how long a Machine may wait for the address of another instance without a problem. If a host is
-// destroyed, its instance is deleted within seconds, and the cloud may have given its address to the Machine.
+// leavingTime is how long a Machine may wait for the address of another instance before this counts as a problem. If
+// a host is destroyed, its instance is deleted within seconds, and the cloud may have given its address to the
+// Machine.
 const leavingTime = time.Minute
 
 // plan lists the changes that make the instances follow the Machines.
@@ -108,8 +109,8 @@ func (d *decision) newness(m inventory.Machine) int {
 	return 1
 }
 
-// moves reports whether the Machine of an instance reports another address. Then the instance doesn't keep its address:
-// two Machines may have swapped their addresses.
+// moves reports whether the Machine of an instance reports another address. If so, the instance doesn't keep its
+// address, because two Machines may have swapped their addresses.
 func (d *decision) moves(i *v1alpha1.WindowsInstance) bool {
 	if !ofMachine(i) || !i.DeletionTimestamp.IsZero() {
 		return false

@@ -15,7 +15,7 @@ import (
 )
 
 // DefaultRefusalTimeout is how long a host that never accepted a key may refuse it before its Machine is replaced.
-// User data takes some minutes, and sshd may answer before it is done.
+// The script in the user data takes some minutes, and sshd may answer before the script is done.
 const DefaultRefusalTimeout = 5 * time.Minute
 
 // Options of the controller. All are required, except where noted.

@@ -68,8 +68,8 @@ func (s *starter) Start(ctx context.Context) error {
 	}
 }
 
-// missing returns why Machines can't be followed yet, or an empty string. This must be known before the controller
-// starts: if its cache never gets a first list, the whole operator ends.
+// missing returns why Machines can't be followed yet, or an empty string. Check this before the controller starts: if
+// the cache of the controller never gets a first list, the whole operator ends.
 func (s *starter) missing(ctx context.Context) (string, error) {
 	for _, list := range []client.ObjectList{&machinev1beta1.MachineList{}, &machinev1beta1.MachineSetList{}} {
 		err := s.mgr.GetAPIReader().List(ctx, list, client.InNamespace(contract.MachineAPINamespace), client.Limit(1))

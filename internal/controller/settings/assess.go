@@ -29,9 +29,9 @@ type Facts struct {
 	// DesiredRevision is empty if this process has published nothing. Then the revision in the status stays: nodes
 	// have this revision, and the publisher uses its salt again.
 	DesiredRevision string
-	// Refused are the settings that nodes don't get. Kubelet is the part of kubelet's configuration that is in
-	// force, or nil. Known reports that this process has published something. Until then, the status keeps its
-	// values for both. They belong to the generation Rendered.
+	// Refused are the settings that nodes don't get. Kubelet is the part of kubelet's configuration that is in force,
+	// or nil. Known reports that this process has published something. Until then, the status keeps its present
+	// values for both. Both belong to the generation Rendered.
 	Refused    []*contract.Problem
 	Kubelet    []byte
 	Known      bool

@@ -96,8 +96,8 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	start := batch.NewSignal() // the first reconcile creates the object
 	start.Send(&v1alpha1.WindowsMachineConfig{})
 	err = ctrl.NewControllerManagedBy(mgr).Named("settings").
-		// Changes of the status count as well. If the status was compared with a stale cache, it is compared again when
-		// the cache shows the last write.
+		// Also reconcile after changes of the status: if the operator compared the status with a stale cache, it must
+		// compare again when the cache shows the last write.
 		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&v1alpha1.WindowsInstance{}, batch.News(one), builder.WithPredicates(watch.Changed(shown))).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(watch.Named(options.Namespace, ""))).

@@ -146,8 +146,8 @@ func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 	return p
 }
 
-// failures merges the failures in the status with the instances' failures. It keeps the newest failure of each
-// node, newest first. If an instance that has joined no longer reports a failure, the old one is dropped.
+// failures merges the failures in the status with the instances' failures. It keeps the newest failure of each node,
+// newest first. If an instance that has joined no longer reports a failure, the old failure is dropped.
 func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailure {
 	byNode := map[string]v1alpha1.RolloutFailure{}
 	for _, one := range before {

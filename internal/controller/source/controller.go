@@ -29,7 +29,7 @@ import (
 const (
 	controllerName = "source"
 	// absenceGrace is how long the ConfigMap may be absent before its hosts are removed. `kubectl replace --force`
-	// deletes and creates it within seconds. To remove all hosts, a user can empty it.
+	// deletes and creates it within seconds. To remove all hosts, a user can empty the ConfigMap.
 	absenceGrace = time.Minute
 	// staleRetry is for a cache that lags behind the API server.
 	staleRetry = time.Second
@@ -72,8 +72,8 @@ func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 }
 
 // Reconcile projects the whole list. If the ConfigMap stays absent for absenceGrace, every instance made from it is
-// removed. If it is empty, they are removed at once. A ConfigMap that is being deleted still counts, however long a
-// finalizer holds it.
+// removed. If the ConfigMap is empty, they are removed at once. A ConfigMap that is being deleted still counts,
+// however long a finalizer holds it.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, list)
@@ -144,7 +144,8 @@ func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p pla
 }
 
 // isNewest asks the API server whether the list is unchanged. The cache of the list may lag behind the cache of the
-// instances, for example after the operator was suspended. Then a host that was just added would be removed.
+// instances, for example after the operator was suspended. With such an old list, the operator would remove a host
+// that was just added.
 func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool, error) {
 	now := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, now)

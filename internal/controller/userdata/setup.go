@@ -22,8 +22,9 @@ import (
 const (
 	// reconcileTimeout ends a reconcile that waits for an API server that does not answer.
 	reconcileTimeout = time.Minute
-	// defaultRecheck is how often the secrets are read. Nothing watches them: their namespaces, and the rights there,
-	// may come and go. It also bounds how often the operator writes if another client keeps changing a secret.
+	// defaultRecheck is how often the secrets are read. Nothing watches the secrets, because their namespaces, and
+	// the operator's rights there, may be missing for a while. It also bounds how often the operator writes if
+	// another client keeps changing a secret.
 	defaultRecheck = 20 * time.Second
 	// keyGrace is how long the private key may be missing.
 	keyGrace = time.Minute

@@ -55,8 +55,8 @@ func owner(pod *corev1.Pod) *corev1.ObjectReference {
 		Name: made.Name, UID: made.UID}
 }
 
-// few adds a finding and keeps the first few, sorted by reason and pod name. The first finding's reason becomes the
-// condition's reason, because names of pods change.
+// few adds a finding and keeps the first few, sorted by reason and pod name. The reason of the first finding becomes
+// the condition's reason. It must be stable, so few doesn't sort by pod name first: names of pods change.
 func few(first []finding, f finding) []finding {
 	first = append(first, f)
 	slices.SortFunc(first, func(a, b finding) int {

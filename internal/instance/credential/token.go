@@ -73,7 +73,7 @@ func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.W
 }
 
 // ownedBy makes the garbage collector delete the Secret of an instance whose finalizer was removed by hand, so that
-// its tokens become invalid. It doesn't block the deletion, which would need another right.
+// its tokens become invalid. It doesn't block the deletion of the instance, because that would need another right.
 func ownedBy(instance *v1alpha1.WindowsInstance) []metav1.OwnerReference {
 	version, kind := v1alpha1.GroupVersion().WithKind("WindowsInstance").ToAPIVersionAndKind()
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: instance.Name, UID: instance.UID}}

@@ -146,7 +146,8 @@ type Fetch struct {
 
 // nothingSince returns since when the daemon has received nothing of its payload, or has not reported since the
 // request. It is zero while the daemon receives data. A report of progress counts only if fewer programs are missing
-// than before. Problems of the host, such as a full disk, would also occur over SSH. They don't end that time.
+// than before. If the daemon reports a problem of the host, such as a full disk, nothingSince returns zero as well,
+// because the problem would also occur over SSH. But such a report doesn't restart the time.
 func (d *Disrupt) nothingSince(view *View) policy.Since {
 	why, fetch := view.Node.Annotations[contract.StageStatusAnnotation], view.Fetch
 	missing := stillMissing(why)

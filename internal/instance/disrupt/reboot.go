@@ -34,8 +34,9 @@ const (
 	rebootPending   = "Pending"   // Windows has a pending reboot, and spec.rollout.rebootWhenPending is set
 )
 
-// WhyReboot returns the source of a request for a reboot of a node, or an empty string. If a daemon doesn't report
-// its boot, it can't prove a reboot. If pending is true, a request by Windows counts as well.
+// WhyReboot returns the source of a request for a reboot of a node, or an empty string. If the daemon doesn't report
+// its boot, it can't prove a reboot, so WhyReboot returns an empty string. If pending is true, a request by Windows
+// is a source as well.
 func WhyReboot(node *corev1.Node, pending bool) string {
 	asked := func(annotation string) bool { _, ok := node.Annotations[annotation]; return ok }
 	switch {

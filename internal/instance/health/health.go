@@ -26,8 +26,8 @@ type Finding struct {
 	Rejoin *contract.Problem
 	// Update is the update to the desired revision, or nil if the node has it.
 	Update *journey.Update
-	// Unresponsive is set if another revision is desired and the daemon counts as dead: it is the reason. The host
-	// then joins again at the desired revision when it gets a slot.
+	// Unresponsive is the reason why the daemon counts as dead. It is nil if the daemon works, or if no other
+	// revision is desired. If it is set, the host joins again at the desired revision when it gets a slot.
 	Unresponsive *contract.Problem
 	// Outcome is the state of the node: done, or what it waits for. The wait ends at the latest when the node or
 	// the daemon has been down for too long.
@@ -57,8 +57,8 @@ func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
-// refusedRetry is the pause after the API server refused marks. A change of the instance is an event; a change of a
-// policy is not.
+// refusedRetry is the pause after the API server refused marks. A change of the instance sends an event, but a change
+// of a policy doesn't.
 const refusedRetry = time.Minute
 
 // Check decides what a joined host needs from its Node, which is nil if there is none. It restores missing marks.
@@ -87,8 +87,8 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return h.needs(ctx, instance, node)
 }
 
-// noteRequested handles an operator that requested another revision and ended before it wrote the revision into the
-// status. It accepts the node's present revision, or a revision that needs no slot.
+// noteRequested handles the case that the operator requested another revision, and ended before it wrote this
+// revision into the status. It accepts the node's present revision, or a revision that needs no slot.
 func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	revision := node.Annotations[contract.DesiredRevisionAnnotation]
 	if revision == status.DesiredRevision || status.Upgrade() != nil {
@@ -231,8 +231,8 @@ func (h *Health) RecoversByItself(ctx context.Context, instance *v1alpha1.Window
 	return ready && journey.StagesItself(node), nil
 }
 
-// Skew returns why a node's release and the desired one are too far apart, or an empty string, also if the desired
-// revision is unknown.
+// Skew returns why a node's release and the desired release are too far apart. If they aren't, or if the desired
+// revision is unknown, it returns an empty string.
 func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
 	desired, _, err := h.Desired.Current(ctx)
 	if err != nil {

@@ -31,7 +31,7 @@ type Claimant struct {
 func NewClaims() *Claims { return &Claims{owners: map[string]Claimant{}} }
 
 // Claim claims a node name for an instance, or returns the instance that prevents it: see Other. A repeated call
-// changes nothing. If the instance claims another name, it releases the first one.
+// changes nothing. If the instance claims another name, it releases the first name.
 func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -110,8 +110,9 @@ func IsRebooting(status *v1alpha1.WindowsInstanceStatus) bool {
 	return reboot != nil && (reboot.Begun() || status.HasSlot())
 }
 
-// IsBounded reports whether the upgrade or the reboot of a node that is not Ready has a time limit. A rollback has
-// no limit, nor does an upgrade without a previous revision: if the daemon can't help, a join over SSH may.
+// IsBounded reports whether the upgrade or the reboot of a node that is not Ready has a time limit. A rollback, and
+// an upgrade without a previous revision, have no time limit: if the daemon can't repair the node, a join over SSH
+// may.
 func IsBounded(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsRebooting(status) || IsUpdating(status) && HasPrevious(status) &&
 		status.Activity.Step != v1alpha1.StepRollingBack

@@ -116,7 +116,7 @@ func (m NodeFields) taint(node *corev1.Node) {
 	}
 }
 
-// noteFields records the labels and taints that the Node has from the spec in the status. Call it after a write.
+// noteFields records in the status which labels and taints of the Node come from the spec. Call it after a write.
 // Don't record them in an annotation of the Node: kubelet may change the annotations of its Node, and could make the
 // operator remove other taints.
 func noteFields(instance *v1alpha1.WindowsInstance) {
