@@ -24,8 +24,8 @@ import (
 // eventTimeout bounds the attempt to report the failure in the cluster as well.
 const eventTimeout = 10 * time.Second
 
-// claimNodes fails if the Windows nodes belong to an operator in another namespace, before the operator reads or writes
-// their objects. It waits for an API server that has just started. The result renews the claim.
+// claimNodes claims the Windows nodes before the operator reads or writes their objects. It fails if they belong to
+// an operator in another namespace. If the API server has just started, it waits. The result renews the claim.
 func claimNodes(ctx context.Context, restConfig *rest.Config, clients kubernetes.Interface,
 	namespace string) (settings.Claimer, error) {
 	claimer := settings.Claimer{Namespace: namespace}

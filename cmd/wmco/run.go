@@ -70,8 +70,8 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("finding the cluster: %w", err)
 	}
-	// A change for hundreds of nodes causes as many writes at once. The number of workers limits concurrent
-	// requests, and the API server's priority and fairness protects it.
+	// A change for hundreds of nodes causes as many writes at once. The number of workers limits concurrent requests,
+	// and the API server protects itself with priority and fairness.
 	restConfig.QPS = -1
 	shipped, err := payload.OpenDir(o.payload)
 	if err != nil {

@@ -64,8 +64,8 @@ func kubectlsCluster(kubeconfig string) (*rest.Config, error) {
 	return at, nil
 }
 
-// checkUninstall fails while there are WindowsInstances in the namespace, and names them. Their hosts run services
-// that only the operator removes, and their finalizers would never be removed.
+// checkUninstall fails while there are WindowsInstances in the namespace, and names them. Only the operator removes
+// its services from the hosts, and its finalizers from the WindowsInstances.
 func checkUninstall(ctx context.Context, c client.Reader, namespace string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, uninstallTimeout)
 	defer cancel()

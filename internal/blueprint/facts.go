@@ -89,7 +89,7 @@ type Facts struct {
 	KubeletCA   string
 	BootstrapCA string
 	// CloudProvider is the --cloud-provider of Linux workers: CloudProviderExternal, or empty. The operator ignores
-	// their --cloud-config, whose file may hold credentials. It only configured cloud providers inside kubelet.
+	// their --cloud-config, whose file may hold credentials. The file only configured cloud providers inside kubelet.
 	// Kubernetes 1.31 removed these providers, and 1.34 removed the flag.
 	CloudProvider string
 	// CredentialProviders configure how Linux workers' kubelets get image pull credentials from the cloud, or
@@ -119,8 +119,8 @@ type Facts struct {
 // MayJoin joins the problems that keep hosts from joining, or returns nil.
 func (f Facts) MayJoin() error { return contract.JoinProblems(f.Lacks) }
 
-// Unknown joins the reasons why the reserved names and addresses are unknown: missing facts in Lacks, or
-// invalid facts. It returns nil if they are known.
+// Unknown joins the reasons why the reserved names and addresses are unknown: missing facts in Lacks, or invalid
+// facts. It returns nil if these names and addresses are known.
 func (f Facts) Unknown() error {
 	unknown := slices.DeleteFunc(slices.Clone(f.Lacks), func(p *contract.Problem) bool {
 		return p.Reason != contract.ReasonClusterFactsIncomplete

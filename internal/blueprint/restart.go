@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Drains reports whether pods must leave a node before it changes from one manifest to another. They must if
-// a program that they depend on, or its configuration, changes. A change of the environment (for example, a
+// Drains reports whether pods must leave a node before it changes from one manifest to another. They must leave if a
+// program changes that they depend on, or if its configuration changes. A change of the environment (for example, a
 // proxy) or of log limits restarts programs while the containers keep running.
 func Drains(from, to contract.Manifest) bool {
 	to.EnvironmentVars, to.ConfidentialEnvironment = from.EnvironmentVars, from.ConfidentialEnvironment
@@ -32,8 +32,8 @@ func quiet(m contract.Manifest) contract.Manifest {
 	return m
 }
 
-// Restarts returns the services, sorted, that a node must restart or stop on its way from one manifest to
-// another and whose restart pods notice. Such a change needs a slot in the rollout budget.
+// Restarts returns the names of services, sorted: a node must restart or stop these services to change from one
+// manifest to another, and pods notice this. Such a change needs a slot in the rollout budget.
 func Restarts(from, to contract.Manifest) (names []string) {
 	before, after := disruptive(from), disruptive(to)
 	for name, s := range before {

@@ -304,8 +304,8 @@ func (r *Reconciler) follow(ctx context.Context, config *bootstrapv1.WindowsConf
 	return retry, err
 }
 
-// identify compares the version of a node with its Machine. If the Node has no provider ID, and no cloud provider will
-// set it, identify sets the Machine's provider ID: Cluster API finds Nodes by it.
+// identify compares the version of a node with the version that its Machine requests. If the Node has no provider ID,
+// and no cloud provider will set it, identify sets the Machine's provider ID: Cluster API finds Nodes by it.
 func (r *Reconciler) identify(ctx context.Context, workload client.Client, config *bootstrapv1.WindowsConfig,
 	name, uid string) (isComplete bool, err error) {
 	machine, err := r.machine(ctx, config)

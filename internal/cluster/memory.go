@@ -26,8 +26,8 @@ const (
 	memoryFacts    = "facts"
 )
 
-// maxMemory is the size in bytes of the Secret's content: the settings, and the facts that still fit. The operator
-// keeps a part that doesn't fit in memory only.
+// maxMemory is the size in bytes of the Secret's content: the settings, and the facts that still fit. If a part of
+// the facts doesn't fit, the operator keeps this part only in memory.
 const maxMemory = 768 << 10
 
 // memory has the last good value of each part of the facts. A restarted operator starts with the values that the

@@ -2,10 +2,10 @@
 // also applies the operator's parts.
 //
 // OLM installs bundles of the format registry+v1. It carries neither admission policies nor RuntimeClasses, and it
-// moves every Role and RoleBinding into the operator's namespace. So Split sorts the install. A bundle contains the
-// objects that OLM installs unchanged, with a ClusterRole for each Role in another namespace. The operator applies the
-// rest before it does anything else: first the policies, then RuntimeClasses, then bindings. Its rights to do so are
-// part of the bundle and name every object: see tools/olm.
+// moves every Role and RoleBinding into the operator's namespace. So Split sorts the objects of an installation. A
+// bundle contains the objects that OLM installs unchanged, with a ClusterRole for each Role in another namespace. The
+// operator applies the rest before it does anything else: first the policies, then RuntimeClasses, then bindings. Its
+// rights to do so are part of the bundle and name every object: see tools/olm.
 //
 // It imports the manifests in config, and of our packages only contract.
 package olm

@@ -157,8 +157,9 @@ func bindsNodes(object *unstructured.Unstructured) (bool, error) {
 	}), err
 }
 
-// refer lets a binding refer to the ClusterRole that replaces its Role, and gives the binding the same name. The role
-// of an existing binding can't be changed, and another install may have left one.
+// refer lets a binding refer to the ClusterRole that replaces its Role, and gives the binding the same name. A new
+// name is needed because the role of an existing binding can't be changed, and another installation may have left a
+// binding with the old name.
 func refer(binding *unstructured.Unstructured) error {
 	name, _, err := unstructured.NestedString(binding.Object, "roleRef", "name")
 	if err != nil {

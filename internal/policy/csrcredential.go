@@ -51,9 +51,9 @@ func CredentialIDOf(token string) (string, error) {
 // credentialPrefix is the API server's prefix for the id of a service account token.
 const credentialPrefix = "JTI="
 
-// credentialIsOfThisJoin requires a bootstrap token of this very join. Every host gets such a token, so
-// without this rule any host could become any other. A token is valid for one key, so a process that reads
-// the token on the host later can't use it.
+// credentialIsOfThisJoin requires a bootstrap token of this very join. Every host gets such a token, so without this
+// rule, any host could become any other host. A token is valid for one key, so a process that reads the token on the
+// host later can't use it.
 func credentialIsOfThisJoin(f csrFacts) *csrFault {
 	id := CredentialOf(f.CSR)
 	if f.CredentialOwner != "" && f.CredentialOwner != f.instance.Name {

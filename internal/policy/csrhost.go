@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// newMachine is how long after the creation of its Machine a host may request its certificate. OpenShift's approver has
-// the same limit for nodes with Linux.
+// newMachine is the maximum age of a Machine whose host requests its first certificate. OpenShift's approver has the
+// same limit for nodes with Linux.
 const newMachine = 2 * time.Hour
 
 // HostID identifies a host that joins by itself, in its certificate and in the Secret of its calls. It is the UID of
@@ -35,8 +35,8 @@ func machineOf(instance *v1alpha1.WindowsInstance) *v1alpha1.Source {
 	return nil
 }
 
-// hostRules are the rules for the certificate of a host that joins by itself. The first one is requested with the token
-// of the command or of the user data. The host renews it by itself.
+// hostRules are the rules for the certificate of a host that joins by itself. The first certificate is requested with
+// the token of the command or of the user data. The host renews its certificate by itself.
 func hostRules() csrRules {
 	return csrRules{request: []csrRule{
 		signerIs(certificatesv1.KubeAPIServerClientSignerName),

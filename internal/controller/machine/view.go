@@ -28,7 +28,7 @@ const excludeDrain = "machine.openshift.io/exclude-node-draining"
 type View struct {
 	live client.Reader
 	// cached is set once the controllers run. absent is set once it is known that there is no Machine API, or no
-	// right to read it. Until then, no Machine is followed, and none counts as missing.
+	// right to read it. Until one of them is set, the operator follows no Machine, and no Machine counts as missing.
 	cached atomic.Pointer[client.Reader]
 	absent atomic.Bool
 	// refused are the names of Machines that can never join. It is nil until the first plan.

@@ -256,8 +256,8 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 		if releases {
 			node.Annotations[contract.ReleasedAnnotation] = verdict.Release
 		}
-		// The instance does not exist, and an instance of another name may get the node. Without the annotation, the
-		// node does not count in the rollout budget.
+		// The instance no longer exists, and an instance with another name may get the node. Without the annotation,
+		// the node does not count in the rollout budget.
 		delete(node.Annotations, contract.InstanceAnnotation)
 	}); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 )
 
 // recordLife is how long a released host is remembered: longer than the lifetime of kubelet's certificate, because
-// kubelet can't register a Node without it.
+// kubelet can't register a Node without this certificate.
 const recordLife = 400 * 24 * time.Hour
 
 // record is the list of nodes whose hosts were released by force.

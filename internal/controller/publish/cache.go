@@ -21,7 +21,8 @@ import (
 
 // CacheByObject returns the cache settings for the watched objects: inputs, and all ConfigMaps and Secrets in the
 // operator's namespace. With these settings, the operator needs no right to list other objects. The caller adds them
-// to its own settings. These must not contain ConfigMaps or Secrets, because a manager has one cache for each type.
+// to its own settings. The caller's own settings must not contain ConfigMaps or Secrets, because a manager has one
+// cache for each type.
 func CacheByObject(namespace string, inputs []cluster.Input) map[client.Object]cache.ByObject {
 	configMaps, secrets := cache.ByObject{Namespaces: map[string]cache.Config{}},
 		cache.ByObject{Namespaces: map[string]cache.Config{}}

@@ -20,9 +20,9 @@ type PayloadSource struct {
 	CA []byte
 }
 
-// keepPayloadSource maintains the ConfigMap with the addresses of payload servers for daemons. It is not part of a
-// revision: the payload server has a new certificate after each start of the operator. A daemon that doesn't trust
-// the server's certificate reads this ConfigMap again.
+// keepPayloadSource maintains the ConfigMap with the addresses of payload servers for daemons. The ConfigMap is not
+// part of a revision, because the payload server gets a new certificate at each start of the operator. A daemon that
+// doesn't trust the server's certificate reads this ConfigMap again.
 func (p *publisher) keepPayloadSource(ctx context.Context) error {
 	if len(p.PayloadSource.URLs) == 0 {
 		return p.remove(ctx, contract.PayloadSourceConfigMap)

@@ -101,8 +101,8 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 	return b.Complete(p)
 }
 
-// contentChanged passes events of an input if it appears, disappears, or if the content that the operator reads
-// changes. It drops other status updates.
+// contentChanged passes events of an input if an object appears or disappears, or if the content that the operator
+// reads changes. It drops other status updates.
 func contentChanged(input cluster.Input) predicate.Predicate {
 	matters := func(o client.Object) bool { return input.Content(o) != "" }
 	return predicate.And(watch.Named(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{

@@ -137,9 +137,9 @@ func (s *Source) readFacts() (blueprint.Facts, error) {
 	return blueprint.Facts{}, errors.New("the facts of the cluster are not read yet")
 }
 
-// Reserved returns the addresses and names that no host may have: the API server's, and those in the networks of pods
-// and services. While some are unknown, it returns none and an error. Other problems that keep hosts from joining
-// don't matter here, because existing nodes need serving certificates.
+// Reserved returns the addresses and names that no host may have: the names and addresses of the API server, and the
+// networks of pods and services. While some are unknown, it returns none and an error. Other problems that keep hosts
+// from joining don't matter here, because existing nodes need serving certificates.
 func (s *Source) Reserved(context.Context) ([]netip.Prefix, []string, error) {
 	known, err := s.addresses()
 	return known.Reserved(), known.ReservedNames(), err

@@ -137,7 +137,7 @@ func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desir
 }
 
 // compare reads the manifest of the node's previous revision. forGood is false if the content does not match the
-// revision's name, because that will be corrected.
+// revision's name, because the publisher will correct the content.
 func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desired) (c change, known, forGood bool) {
 	published := &corev1.ConfigMap{}
 	if err := r.options.Client.Get(ctx, types.NamespacedName{Namespace: r.options.Namespace,

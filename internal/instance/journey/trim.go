@@ -6,8 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A kubelet may list as many addresses at its Node as fit into an object, and each takes an entry of an index. No
-// certificate is approved for more names and addresses than maxAddresses, and no DNS name is longer than maxAddress.
+// Limits for the addresses of cached Nodes. A kubelet may list as many addresses in its Node as fit into an object,
+// and each address takes an index entry. More and longer addresses are useless: no certificate is approved for more
+// than maxAddresses names and addresses, and no DNS name is longer than maxAddress.
 const (
 	maxAddresses = 32
 	maxAddress   = 253
