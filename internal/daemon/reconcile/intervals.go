@@ -26,8 +26,8 @@ type Intervals struct {
 	Retry, RetryLimit time.Duration
 	// Status is the shortest time between two writes of the apply-status annotation. Default: 5 s.
 	Status time.Duration
-	// Settle is how long the daemon waits for something before it reports the wait on the Node. Default: 3 s. Most waits
-	// of a join end earlier.
+	// Settle is how long the daemon waits for something before it reports the wait on the Node. Default: 3 s. Most
+	// waits of a join are shorter.
 	Settle time.Duration
 }
 

@@ -12,7 +12,7 @@ type Options struct {
 	LeaseInterval time.Duration
 	// StatusInterval is how often kubelet reports an unchanged status of its Node. Default: 5 min.
 	StatusInterval time.Duration
-	// Poll is how often kubelet checks the container runtime and the network of its machine, in memory. Default: 250 ms.
+	// Poll is how often kubelet checks the container runtime and the network of its machine. Default: 250 ms.
 	Poll time.Duration
 	// PodStop is how long a container runs after the stop request, at most its grace period; the whole grace period if
 	// 0.
