@@ -1,7 +1,7 @@
-// Package host answers how the operator reaches a Windows machine: it defines the interface to a machine, and the errors
-// when a machine can't be reached.
+// Package host answers how the operator reaches a Windows machine: it defines the interface to a machine, and the
+// errors if a machine can't be reached.
 //
-// internal/instance uses it. Package sshhost implements it over SSH and SFTP. It never decides
+// internal/instance uses this package. Package sshhost implements it over SSH and SFTP. The package never decides
 // whether a machine should be changed.
 package host
 
@@ -45,9 +45,9 @@ type Conn interface {
 	// Address returns the remote IP address, or netip.Addr{} on a network without IP addresses. A repeated
 	// call returns the same result.
 	Address() netip.Addr
-	// Upload ensures that the daemon's binary is in the RPC directory. It sends the binary under a temporary
-	// name and renames it, and only if it is missing or has another size. It resumes an upload from a broken
-	// connection. A repeated call sends nothing. It returns the number of bytes sent.
+	// Upload ensures that the daemon's binary is in the RPC directory. If the binary is missing or has another size,
+	// Upload sends it under a temporary name and renames it. It resumes an upload from a broken connection. A repeated
+	// call sends nothing. It returns the number of bytes sent.
 	Upload(ctx context.Context, daemon Blob) (sent int64, err error)
 	// Send writes content to a file in the RPC directory, in one stream, and replaces an existing file. If
 	// content is an io.Closer, Send closes it at the end, which stops the content's producer.

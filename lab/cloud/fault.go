@@ -14,7 +14,7 @@ const (
 	FaultNone Fault = ""
 	// FaultNeverBoots gives a Machine an address that never answers.
 	FaultNeverBoots Fault = "never-boots"
-	// FaultWrongKey boots a host that ignores the key in its user data and authorizes another.
+	// FaultWrongKey boots a host that ignores the key in its user data and authorizes another key.
 	FaultWrongKey Fault = "wrong-key"
 	// FaultHostKey boots a host that presents another SSH host key than the one in its user data.
 	FaultHostKey Fault = "host-key"

@@ -32,8 +32,8 @@ type Setup struct {
 }
 
 // Evaluate returns the effect of the user data at boot. It returns an error if PowerShell can't parse the script,
-// because nothing of it runs then, and for a wrapping that the agent of the platform doesn't support. authorized are
-// the keys of the host before the boot, from its image or an earlier boot.
+// because PowerShell then runs nothing of the script. It also returns an error for a wrapping that the agent of the
+// platform doesn't support. authorized are the keys of the host before the boot, from its image or an earlier boot.
 func Evaluate(platform configv1.PlatformType, userData string, authorized []byte) (Setup, error) {
 	script, persist, err := unwrap(platform, userData)
 	if err != nil {

@@ -89,7 +89,7 @@ func (b *Baseline) settle(ctx context.Context) error {
 	return nil
 }
 
-// changesByItself reports whether controllers derive the objects of a kind from others, such as endpoints from
+// changesByItself reports whether controllers derive the objects of a kind from other objects, such as endpoints from
 // Services. Events are deleted separately.
 func changesByItself(resource string) bool {
 	return slices.Contains([]string{"events", "endpoints"}, resource)

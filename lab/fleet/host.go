@@ -128,7 +128,7 @@ func (h *Host) closeMachine() error {
 	return h.Machine.Close()
 }
 
-// Address is where the host's SSH server listens. Without one, the port is 0.
+// Address is where the host's SSH server listens. Without an SSH server, the port is 0.
 func (h *Host) Address() netip.AddrPort {
 	if h.Server == nil {
 		return netip.AddrPortFrom(h.Machine.Address(), 0)
@@ -136,7 +136,7 @@ func (h *Host) Address() netip.AddrPort {
 	return h.Server.Address()
 }
 
-// Counters returns the counters of the host's SSH server. Without one, they are 0.
+// Counters returns the counters of the host's SSH server. Without an SSH server, the counters are 0.
 func (h *Host) Counters() sshd.Counters {
 	if h.Server == nil {
 		return sshd.Counters{}

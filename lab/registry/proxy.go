@@ -59,7 +59,8 @@ func StartInternet(t *testing.T, by *CA, host, login string) *Internet {
 	return i
 }
 
-// guard requires the login for writes. It also requires it for the API's root, where clients find out how to log in.
+// guard requires the login for writes. It also requires the login for the API's root, where clients find out how to
+// log in.
 func (i *Internet) guard(content http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		user, password, _ := request.BasicAuth()

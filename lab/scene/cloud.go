@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// newCloud creates the cloud of the platform. Its hosts have the same programs as the others.
+// newCloud creates the cloud of the platform. Its hosts have the same programs as the other hosts.
 func (s *Scene) newCloud() (err error) {
 	options := s.options.Cloud
 	options.Config, options.Platform, options.TemplateKey = s.Cluster.Admin(), s.options.Platform, s.Key.Public

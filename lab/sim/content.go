@@ -10,8 +10,8 @@ import (
 const chunkSize = 128 << 10
 
 // content holds the bytes of a file in chunks. A chunk is sealed when it is complete or when its file is closed. Equal
-// sealed chunks of all machines in the process share memory, which the garbage collector frees after the last user. 500
-// machines with the same payload therefore need the memory of one.
+// sealed chunks of all machines in the process share memory, which the garbage collector frees after the last user.
+// 500 machines with the same payload therefore need as much memory as one machine.
 type content struct {
 	size   int64
 	chunks []chunk

@@ -28,8 +28,8 @@ type volume struct {
 
 	mu   sync.RWMutex
 	root *node
-	// total is the size of the disk. used is the space of the files in the volume, and foreign the space of everything
-	// else.
+	// total is the size of the disk. used is the space of the files in the volume. foreign is the space of everything
+	// else on the disk.
 	total, used, foreign int64
 	faults               map[string]error
 	// atBoot holds the paths that the next boot deletes.

@@ -47,7 +47,7 @@ func tryLock(file *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// claim creates the directory of a host. The caller owns it as long as it holds the lock in it.
+// claim creates the directory of a host. The caller owns the directory until the caller releases the lock in it.
 func claim(hosts string) (dir string, release func() error, err error) {
 	dir, err = os.MkdirTemp(hosts, "partial-")
 	if err != nil {

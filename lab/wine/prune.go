@@ -21,7 +21,7 @@ const (
 )
 
 // prune records that the directory is in use. It removes the directories that match the pattern and haven't been used
-// for long, except the most recently used ones, and the remains of failed attempts to create one.
+// for long, except the most recently used ones, and the remains of failed attempts to create such a directory.
 func prune(cache, pattern, used string, now time.Time) error {
 	if err := os.Chtimes(used, now, now); err != nil {
 		return fmt.Errorf("noting that %s is in use: %w", used, err)

@@ -194,7 +194,7 @@ func environment(prefix string) []string {
 }
 
 // tidy removes everything that leads out of the prefix: drives and folders that are links to files of this machine. It
-// also prevents Wine from updating copies, because it would write shared files in place.
+// also prevents Wine from updating copies, because an update would write shared files in place.
 func tidy(prefix string) error {
 	devices, err := os.ReadDir(filepath.Join(prefix, "dosdevices"))
 	if err != nil {

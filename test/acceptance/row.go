@@ -20,7 +20,7 @@ const (
 	Unshown Verdict = "can't be shown here"
 )
 
-// Categories of the Windows operational readiness specification (KEP-2578). Some rows have one.
+// Categories of the Windows operational readiness specification (KEP-2578). Some rows belong to one of them.
 const (
 	coreNetwork    = "Core.Network"
 	coreStorage    = "Core.Storage"

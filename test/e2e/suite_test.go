@@ -355,7 +355,7 @@ func inTheConfig() means {
 }
 
 // shippedForKubernetes returns the rights that the operator and daemons have only without OpenShift, as they were
-// applied. The OpenShift tests check rights that also exist there.
+// applied. The tests on OpenShift check the rights that also exist on OpenShift.
 func shippedForKubernetes(t *testing.T, s *stage) (all []right) {
 	t.Helper()
 	const operator = contract.OperatorServiceAccount + "-kubernetes"

@@ -70,8 +70,8 @@ func TestA04_ANodeIsWhatAWindowsNodeIs(t *testing.T) {
 	})
 }
 
-// The services are the manifest's services and the daemon's. All run under the service manager, and no other
-// service has our mark.
+// The services are the services in the manifest and the daemon's own service. All run under the service manager, and
+// no other service has our mark.
 func TestA06_AllExpectedServicesRunAndNoOthers(t *testing.T) {
 	s := shared
 	for _, h := range s.Fleet.Hosts {

@@ -247,7 +247,7 @@ func TestA65_MonitoringWithoutOpenShiftIsForThePrometheusThatIsNamed(t *testing.
 
 const openShiftsCA = "/etc/prometheus/configmaps/kubelet-serving-ca-bundle/ca-bundle.crt"
 
-// read returns the monitoring objects for a Prometheus other than OpenShift's.
+// read returns the monitoring objects for a Prometheus that isn't OpenShift's Prometheus.
 func read(t *testing.T, objects map[string]map[string]any, namespace, account, ca string) map[string]map[string]any {
 	t.Helper()
 	other := strings.NewReplacer("openshift-monitoring", namespace, "kind: ServiceAccount\n  name: prometheus-k8s",

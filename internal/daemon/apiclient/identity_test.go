@@ -231,7 +231,7 @@ type signer struct {
 	// deny is the number of the request that is denied, counted from 0. down is the number of calls that fail. asked
 	// is the number of calls so far.
 	deny, down, asked int
-	// behind is by how much the cluster's clock is behind the host's.
+	// behind is the time by which the cluster's clock is behind the host's clock.
 	behind time.Duration
 	// lives is how long certificates are valid.
 	lives time.Duration

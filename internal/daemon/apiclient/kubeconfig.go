@@ -82,10 +82,10 @@ func readKubeconfig(files winos.Files, path string) (server Server, err error) {
 	return server, nil
 }
 
-// Kubeconfigs returns the kubeconfigs of the node's programs, except the daemon's. Each program reads its kubeconfig
-// once, when it starts. If kubelet starts without a valid kubeconfig and certificate, it creates its kubeconfig from
-// its bootstrap kubeconfig (kubernetes, pkg/kubelet/certificate/bootstrap). This happens at its first start, and after
-// the daemon has removed the kubeconfig and the certificate.
+// Kubeconfigs returns the kubeconfigs of the node's programs, except the kubeconfig of the daemon. Each program reads
+// its kubeconfig once, when it starts. If kubelet starts without a valid kubeconfig and certificate, it creates its
+// kubeconfig from its bootstrap kubeconfig (kubernetes, pkg/kubelet/certificate/bootstrap). This happens at its first
+// start, and after the daemon has removed the kubeconfig and the certificate.
 func Kubeconfigs() []string {
 	paths := []string{contract.PathKubeconfig}
 	for _, t := range contract.ServiceTokens() {

@@ -18,9 +18,9 @@ import (
 
 // Registry is the mirror that containerd uses for pulls.
 type Registry interface {
-	// Follow applies the cluster's settings for pulls and returns containerd's registry files. A repeated
-	// call changes nothing. With a problem, it may return files that apply until the problem is fixed.
-	// Without files, containerd keeps its present ones.
+	// Follow applies the cluster's settings for pulls and returns containerd's registry files. A repeated call changes
+	// nothing. With a problem, it may return files that apply until the problem is fixed. If Follow returns no files,
+	// containerd's present files stay.
 	Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File,
 		*contract.Problem)
 }

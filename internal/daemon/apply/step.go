@@ -65,8 +65,9 @@ func (r *run) addRoot(ctx context.Context, name string) error {
 	return nil
 }
 
-// removeRoot removes a CA that we added. If Windows refuses the removal, another owner has added the same CA, such as
-// a group policy, whose certificates are in the same store. Then removeRoot leaves the CA in the store.
+// removeRoot removes a CA that we added. The store also shows the certificates of group policies. If Windows refuses
+// the removal, another owner, such as a group policy, has added the same CA. Then removeRoot leaves the CA in the
+// store.
 func (r *run) removeRoot(ctx context.Context, name string) error {
 	for _, der := range slices.Clone(r.state.Certificates) {
 		if plan.Fingerprint(der) != name {

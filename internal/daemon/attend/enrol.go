@@ -84,8 +84,8 @@ func (s *service) obtain(ctx context.Context) error {
 	return renewer.Obtain(ctx, certificateLifetime)
 }
 
-// identify names the host of a Machine by its key, and returns the address that names the Machine. A host with a
-// WindowsInstance of its own has its name from the command, and needs no address.
+// identify names the host of a Machine by its key, and returns the address that names the Machine. If a host has its
+// own WindowsInstance, the join command contains the host's name, and no address is needed.
 func (s *service) identify(ctx context.Context) (addresses []net.IP, err error) {
 	if !s.record.ByKey {
 		return nil, nil

@@ -32,7 +32,8 @@ type rpcDir struct {
 // record is the content of contract.HostStateFile.
 type record struct {
 	contract.Attendance
-	// TokenDigest tells one token from another. The token itself is deleted when the host has its certificate.
+	// TokenDigest shows whether the command has a new token. The token itself is deleted when the host has its
+	// certificate.
 	TokenDigest string `json:"tokenDigest"`
 	// ByKey means that this is the host of a Machine. UID is then the digest of its first key.
 	ByKey bool `json:"byKey,omitempty"`

@@ -28,15 +28,15 @@ type Writer struct {
 	limits contract.Log
 	out    io.WriteCloser
 	size   int64
-	// lost counts the lines lost since the last written one, and why is the error of the latest.
+	// lost counts the lines that were lost since the last written line. why is the error of the last lost line.
 	lost int
 	why  error
 }
 
-// Open begins a file with the content of the existing one. So if the daemon crashes repeatedly, the lines that explain
-// the crash are not displaced by new files. An existing file that is half full gets another name, such as
-// wicd-20260102-150405.log. If Open fails, the first line retries: there is no log until the directory of path exists.
-// now is the host's clock. It provides the names of older files.
+// Open creates a log file that begins with the content of the existing file. So if the daemon crashes repeatedly, the
+// lines that explain the crash are not displaced by new files. An existing file that is half full gets another name,
+// such as wicd-20260102-150405.log. If Open fails, the first line retries: there is no log until the directory of path
+// exists. now is the host's clock. It provides the names of older files.
 func Open(files winos.Files, path string, now func() time.Time) *Writer {
 	w := &Writer{files: files, path: path, now: now}
 	w.Limit(contract.Log{})
@@ -49,8 +49,8 @@ func Open(files winos.Files, path string, now func() time.Time) *Writer {
 	return w
 }
 
-// Limit changes the limits. If size or count is 0, it takes its default, because the daemon's log must never fill the
-// disk.
+// Limit changes the limits. If the size or the count is 0, Limit uses the default, because the daemon's log must never
+// fill the disk.
 func (w *Writer) Limit(limits contract.Log) {
 	if limits.MaxSize <= 0 {
 		limits.MaxSize = DefaultSize

@@ -165,8 +165,8 @@ func (s *Service) who(ctx context.Context) string {
 	return ""
 }
 
-// roots returns the machine's own CAs and the cluster's. The cluster's CAs also get into the machine's store, but
-// possibly later.
+// roots returns the CAs of the machine and the CAs of the cluster. The cluster's CAs also get into the machine's
+// store, but possibly later.
 func roots(ctx context.Context, trust []string) *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	answerTimeout = time.Minute
 )
 
-// NewClient returns a client for payload servers whose certificate chains to exactly these CAs (PEM). It asks
+// NewClient returns a client for payload servers whose certificate chains to exactly these CAs (PEM). It calls
 // certificate for each connection, so it uses a renewed certificate. It uses no proxy, because payload servers are
 // inside the cluster.
 func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, error) {

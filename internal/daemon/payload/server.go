@@ -21,7 +21,7 @@ const (
 
 // Server is a Source over HTTPS: the operator's payload server, at any of several addresses.
 type Server struct {
-	// Client presents the daemon's certificate and trusts the payload server's.
+	// Client presents the daemon's certificate and trusts the payload server's certificate.
 	Client *http.Client
 	// URLs without a path, tried in order.
 	URLs []string

@@ -48,7 +48,8 @@ type Stager struct {
 	store *Store
 	wake  chan struct{}
 
-	// tried is the latest attempt, and again the earliest time of the next one, after pause. Only Run uses them.
+	// tried is the task of the latest attempt. again is the earliest time of the next attempt, and pause is the pause
+	// before it. Only Run uses them.
 	tried task
 	again time.Time
 	pause time.Duration

@@ -92,7 +92,7 @@ func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
 	return append(slices.Repeat([]time.Duration{time.Second}, 4), delays...), reset
 }
 
-// Description returns the description that marks a service as the operator's.
+// Description returns the description that marks a service as a service of the operator.
 func Description(service string) string { return contract.ManagedDescription + " " + service }
 
 // Input is the input of Resolve.

@@ -607,7 +607,8 @@ func TestWhatCameWithARevisionOnTrialExcusesNoOther(t *testing.T) {
 			t.Errorf("kubelet's configuration is %q: a failure from an unfinished trial excuses the next revision", got)
 		}
 		r.unlock(t)
-		// The next pass comes at most 42 s after the first, the next attempt at least 48 s after it.
+		// The next pass comes at most 42 s after the first pass. The next attempt comes at least 48 s after the first
+		// pass.
 		pass(25 * time.Second)
 		r.expectServing(t, "{}")
 	})

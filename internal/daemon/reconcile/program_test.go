@@ -294,8 +294,8 @@ func TestWhatOnlyAnotherDaemonUnderstandsIsLeftToIt(t *testing.T) {
 		version := r.released(t, withDaemon(another("two"), newDaemon), onlyForAnotherDaemon)
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(time.Minute)
-		// Here the other daemon understands no more than the old one. So it gives up, and the old daemon and the
-		// first revision are restored.
+		// In this test, the other daemon doesn't understand the revision either. So the other daemon gives up, and the
+		// old daemon and the first revision are restored.
 		if r.replaced.Load() < 2 {
 			t.Errorf("the program was replaced %d times", r.replaced.Load())
 		}

@@ -54,7 +54,7 @@ type Options struct {
 	Trust func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	// Reach is passed to apply.Options.
 	Reach func(ctx context.Context, to apiclient.Server) error
-	// Follow, if set, receives each manifest that becomes the host's, and the current one at the start.
+	// Follow, if set, receives the host's manifest at the start, and each new manifest of the host.
 	Follow func(contract.Manifest)
 	// Report, if set, receives the result of each pass.
 	Report    func(contract.Reconciled)

@@ -85,7 +85,7 @@ func stateOf(was state.State) contract.ReportedState {
 	return s
 }
 
-// services reports the services of the revision, the installed ones, and the daemon itself.
+// services reports the services of the revision, the installed services, and the daemon itself.
 func services(ctx context.Context, manager winos.Services, was state.State, r *contract.NodeReport) {
 	names := append(slices.Collect(maps.Keys(was.Services)), contract.ServiceDaemon)
 	for _, s := range was.Manifest.Services {
@@ -106,7 +106,7 @@ func services(ctx context.Context, manager winos.Services, was state.State, r *c
 	}
 }
 
-// networks reports the network of the revision, and the networks of earlier ones.
+// networks reports the network of the revision, and the networks of earlier revisions.
 func networks(ctx context.Context, network winos.Network, was state.State, r *contract.NodeReport) {
 	if was.Revision.Name == "" {
 		return

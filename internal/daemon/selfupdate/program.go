@@ -48,7 +48,7 @@ const testPath = contract.DirStore + `\` + contract.ServiceDaemon + ".exe"
 // testLimit bounds a smoke test. A virus scanner may read all of a new exe before it starts.
 const testLimit = time.Minute
 
-// Replaces reports whether a manifest brings another daemon than this one.
+// Replaces reports whether a manifest contains a daemon other than this program.
 func (p *Program) Replaces(m contract.Manifest) bool {
 	exe, ok := m.DaemonProgram()
 	return ok && p.digest != "" && exe.Digest != p.digest
@@ -61,7 +61,8 @@ func (p *Program) ReplacedBy(report apply.Report) bool {
 	})
 }
 
-// SmokeTest makes sure that the daemon of a manifest, if it is another one, runs on this host at all.
+// SmokeTest checks that the daemon of a manifest can run on this host. It does nothing if this process runs the same
+// program.
 func (p *Program) SmokeTest(ctx context.Context, m contract.Manifest) *contract.Problem {
 	exe, _ := m.DaemonProgram()
 	if !p.Replaces(m) || p.tested == exe.Digest {
@@ -93,7 +94,7 @@ func (p *Program) SmokeTest(ctx context.Context, m contract.Manifest) *contract.
 	return nil
 }
 
-// Tidy removes the files of a smoke test, even of an interrupted one.
+// Tidy removes the files of a smoke test, even if the test was interrupted.
 func (p *Program) Tidy(ctx context.Context) {
 	err := apply.UnstageFile(p.host.Files, testPath)
 	for _, path := range []string{testPath, testPath + ".old"} {
@@ -104,7 +105,7 @@ func (p *Program) Tidy(ctx context.Context) {
 	}
 }
 
-// Replace puts the daemon of a revision in place of this one. This process must end then.
+// Replace puts the daemon of a revision in place of this one. After that, this process must end.
 func (p *Program) Replace(ctx context.Context, revision state.Revision) *contract.Problem {
 	exe, _ := revision.Manifest.DaemonProgram()
 	if problem := p.SmokeTest(ctx, revision.Manifest); problem != nil {
@@ -159,7 +160,7 @@ func (p *Program) ensureRestart(ctx context.Context) error {
 	return p.host.Services.Apply(ctx, own.ServiceConfig)
 }
 
-// install puts a program of the store in place of the daemon's.
+// install replaces the daemon's program with a program from the store.
 func (p *Program) install(ctx context.Context, digest string) error {
 	return p.copyTo(contract.PathDaemon, func(content apply.Content) error {
 		return apply.WriteFile(ctx, p.host.Files, p.state, contract.PathDaemon, content.Digest, content.Content)

@@ -277,8 +277,8 @@ func look(files winos.Files) (condition, error) {
 	return spare, nil
 }
 
-// Ensure creates directories and their parents, and records the missing ones before it creates them. If a
-// directory for administrators only was created by another program in between, Ensure fails.
+// Ensure creates directories and their parents. It records each missing directory before it creates it. If a directory
+// for administrators only was created by another program in between, Ensure fails.
 func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 	var missing []string
 	for _, dir := range dirs {

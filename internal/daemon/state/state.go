@@ -26,7 +26,7 @@ type State struct {
 	// while the host has it.
 	LastIP string `json:"lastIP,omitempty"`
 	// SourceVIP is the last address of kube-proxy's endpoint. A reboot deletes the endpoint, but kube-proxy's
-	// configuration still has the address, so the next endpoint gets the same one.
+	// configuration still has the address, so the next endpoint gets the same address.
 	SourceVIP string `json:"sourceVIP,omitempty"`
 	// Revision is the desired state.
 	Revision
@@ -98,7 +98,7 @@ type Revision struct {
 	// empty if the manifest has none.
 	Confidential []byte `json:"confidential,omitempty"`
 	// Data is the data of the manifest's ConfigMap, if the daemon that stored it did not understand all of it. The
-	// next daemon reads the manifest from there.
+	// next daemon reads the manifest from Data.
 	Data map[string]string `json:"data,omitempty"`
 }
 

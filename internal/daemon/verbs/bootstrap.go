@@ -21,7 +21,7 @@ import (
 
 // Bootstrap sets up everything that doesn't need a Node: directories, files, credentials, environment variables,
 // containerd and kubelet. It returns the request for the daemon's certificate. self is the path of the running exe. If
-// the manifest asks for this program, Bootstrap stores it from there.
+// the manifest contains this program, Bootstrap copies it from self to the store.
 func Bootstrap(ctx context.Context, host winos.Host, self string,
 	request contract.BootstrapRequest) (answer contract.BootstrapAnswer, err error) {
 	if err = request.Manifest.Validate(); err != nil {

@@ -21,7 +21,8 @@ import (
 
 const (
 	pathCABundle = contract.DirK + `\ca-bundle.crt`
-	// lifetime is the requested lifetime of a renewed certificate. The operator requests the same for the first one.
+	// lifetime is the requested lifetime of a renewed certificate. The operator requests the same lifetime for the
+	// first certificate.
 	lifetime = 14 * 24 * time.Hour
 )
 

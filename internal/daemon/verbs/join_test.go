@@ -296,7 +296,7 @@ func TestWhatTheDaemonWaitsForCanBeSent(t *testing.T) {
 	}
 }
 
-// A fault of the store must be reported as such. It must not count as a failure of the revision.
+// A fault of the store must be reported as a fault of the store. It must not count as a failure of the revision.
 func TestABlobThatCanNotBeStoredIsIncomplete(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})

@@ -80,7 +80,7 @@ func TestA08_PreflightTellsThatTheAPIServerCanNotBeReached(t *testing.T) {
 	}
 }
 
-// another returns the certificate of another CA than the API server's.
+// another returns the certificate of a CA that isn't the API server's CA.
 func another(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// turnLimit is how long a verb waits for another one. The slowest verb enables a Windows feature, which takes
+	// turnLimit is how long a verb waits for another verb. The slowest verb enables a Windows feature, which takes
 	// minutes. If a verb waits in vain, the operator calls it again.
 	turnLimit = time.Minute
 	turnLook  = 50 * time.Millisecond

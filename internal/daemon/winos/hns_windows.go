@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// hostCompartment is the host's own network compartment. Containers have others.
+// hostCompartment is the host's own network compartment. Containers have other compartments.
 const hostCompartment = 1
 
 func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) {

@@ -135,8 +135,8 @@ func imageOf(h windows.Handle) (string, error) {
 	return StartedPath(windows.UTF16ToString(name[:size])), nil
 }
 
-// Lock implements Programs. The lock is a file that Windows deletes when its holder closes it or ends, and
-// that no other process can open for writing until then. It contains the holder's process id.
+// Lock implements Programs. The lock is a file that Windows deletes when the holder closes the file or ends. Until
+// then, no other process can open the file for writing. It contains the holder's process id.
 func (launcher) Lock(ctx context.Context, path string) (func() error, uint32, error) {
 	name, err := systemPath(path)
 	if err = errors.Join(ctx.Err(), err); err != nil {

@@ -144,7 +144,7 @@ func readAdmin(facts *Facts) error {
 	if err != nil {
 		return fail(err, "naming the group Administrators")
 	}
-	// Token 0 is the caller's. Without elevation, the group is for denials only, and the result is false.
+	// Token 0 is the token of the caller. Without elevation, the group is for denials only, and the result is false.
 	facts.Admin, err = windows.Token(0).IsMember(administrators)
 	return fail(err, "looking for administrators' rights")
 }

@@ -53,7 +53,7 @@ type ServiceConfig struct {
 	// Command is the full command line of the service's process.
 	Command      string
 	Dependencies []string
-	// Environment of the service's process, in addition to the system's.
+	// Environment holds the variables of the service's process, in addition to the system's variables.
 	Environment map[string]string
 	// Recovery lists the delays before restarts after the first, second, … unexpected end. After the time
 	// RecoveryReset, Windows counts from the first end again.
@@ -100,7 +100,8 @@ type Services interface {
 	// Stop stops the running dependants, then the service, and returns when their processes have ended. It
 	// does nothing if the service is stopped.
 	Stop(ctx context.Context, name string) error
-	// Dependants lists the services that Stop would stop for this one, each before those that it needs.
+	// Dependants lists the services that Stop would stop together with this service. Each service comes before the
+	// services that it needs.
 	Dependants(ctx context.Context, name string) ([]string, error)
 	// Delete deletes a stopped service. A missing service is no error.
 	Delete(ctx context.Context, name string) error
@@ -208,7 +209,7 @@ type Facts struct {
 	// Admin reports whether the process has administrator rights.
 	Admin  bool
 	Memory int64 // bytes
-	// DiskFree and DiskTotal are the system drive's, in bytes.
+	// DiskFree and DiskTotal are the free space and the size of the system drive, in bytes.
 	DiskFree, DiskTotal int64
 	// StaticAddress reports that the interface with the default route doesn't have its address from DHCP.
 	// DeviceLessNICDisabled reports that HNS is configured to keep such an address. Source: the prerequisites
@@ -266,9 +267,9 @@ type Network interface {
 	Listening(ctx context.Context) (map[int]string, error)
 	// HNSNetwork returns ErrNotFound if there is no network of that name.
 	HNSNetwork(ctx context.Context, name string) (HNSNetwork, error)
-	// EnsureEndpoint finds the HNS endpoint of that name on a network, or else an endpoint without a name
-	// that has the address. If there is neither, it creates one, with that address if it is valid and unused.
-	// It attaches the endpoint to the host's compartment and returns its IPv4 address.
+	// EnsureEndpoint finds the HNS endpoint of that name on a network, or else an endpoint without a name that has the
+	// address. If there is neither, it creates an endpoint. If the address is valid and unused, the new endpoint gets
+	// it. It attaches the endpoint to the host's compartment and returns its IPv4 address.
 	EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error)
 	// RemoveHNSNetwork deletes the network of that name and its endpoints. A missing network is no error.
 	RemoveHNSNetwork(ctx context.Context, name string) error

@@ -68,8 +68,8 @@ func New(o Options) *Dialer {
 }
 
 // Dial implements host.Dialer. In addition to 2xx reasons, its *contract.Problem may be PrivateKeyInvalid, or
-// AddressUnresolvable for a name that DNS doesn't know. If ctx is cancelled, the error is ctx's. If the deadline of
-// ctx passes, the error wraps both the problem and the error of ctx.
+// AddressUnresolvable for a name that DNS doesn't know. If ctx is cancelled, the error is the error of ctx. If the
+// deadline of ctx passes, the error wraps both the problem and the error of ctx.
 func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
 	address := net.JoinHostPort(target.Address, strconv.Itoa(cmp.Or(target.Port, contract.SSHPort)))
 	signer, err := parseSigner(target.PrivateKey)

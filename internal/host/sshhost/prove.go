@@ -125,8 +125,8 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 // keyProof asks a host to prove its host keys.
 type keyProof struct {
 	client *ssh.Client
-	// address is the host's, for messages. shown is the key of the handshake, as a line of an authorized_keys
-	// file.
+	// address is the address of the host, for messages. shown is the key of the handshake, as a line of an
+	// authorized_keys file.
 	address, shown string
 }
 

@@ -64,8 +64,8 @@ func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
 	return c.files, nil
 }
 
-// sessionRetry is the delay before another session is requested from a server that allows only one. The
-// server needs a moment to notice that the previous session's program has ended.
+// sessionRetry is the delay before another session is requested from a server that allows only one session. The server
+// needs a moment to notice that the previous session's program has ended.
 const sessionRetry = 50 * time.Millisecond
 
 // command opens a session for a command. A server with MaxSessions 1 refuses it while an SFTP session is
@@ -90,8 +90,8 @@ func (c *conn) command(ctx context.Context, doing string) (session *ssh.Session,
 	return session, err
 }
 
-// whileRefused retries to open a session, on a server that allows only one, until the previous one has ended
-// there.
+// If a server allows only one session, whileRefused retries to open a session until the server has ended the previous
+// session.
 func (c *conn) whileRefused(ctx context.Context, open func() error) error {
 	limit, cancel := context.WithTimeout(ctx, endingGrace)
 	defer cancel()
@@ -113,7 +113,7 @@ func isRefused(err error) bool {
 	return refused
 }
 
-// endFiles ends the SFTP session. The next SFTP step opens another.
+// endFiles ends the SFTP session. The next SFTP step opens another session.
 func (c *conn) endFiles() {
 	if c.files != nil {
 		_ = c.files.Close()
@@ -311,7 +311,7 @@ func open(files *sftp.Client, part string, content io.Reader) (f *sftp.File, at 
 	return f, at, nil
 }
 
-// replace renames a file and replaces an existing one.
+// replace renames a file. If a file with the new name exists, replace replaces it.
 func replace(files *sftp.Client, from, to string) error {
 	if _, atomic := files.HasExtension(posixRename); atomic {
 		return files.PosixRename(from, to)
@@ -322,7 +322,7 @@ func replace(files *sftp.Client, from, to string) error {
 	return files.Rename(from, to)
 }
 
-// errAnswerTooLong stops reading an answer that is longer than any of our daemon's.
+// errAnswerTooLong means that an answer is longer than any answer of our daemon.
 var errAnswerTooLong = errors.New("the answer is longer than any honest one")
 
 // fetch reads a file of at most limit bytes.

@@ -122,8 +122,8 @@ func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent i
 
 // stream writes content to a file of the RPC directory.
 //
-// A pipe connects content and SFTP, so that the end of the connection is noticed even while content has no
-// data. stream closes content at the end if it is a Closer, which stops its producer. If the host is slower
+// A pipe connects content and SFTP, so that the end of the connection is noticed even while content has no data. If
+// content is a Closer, stream closes it at the end, which stops the producer of the content. If the host is slower
 // than the minimum rate, stream closes the connection.
 func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader) (sent int64, err error) {
 	reader, writer := io.Pipe()

@@ -18,7 +18,8 @@ import (
 )
 
 // grant identifies a proof, which is an Authorization header: the repository and the credential. If a source requires
-// one, its answer says which kind. The resolver then creates or fetches it, and stores it for later requests.
+// a proof, the answer of the source names the kind of proof. The resolver then creates or fetches the proof, and
+// stores it for later requests.
 type grant struct {
 	at         mirror.Location
 	credential mirror.Credential

@@ -69,7 +69,7 @@ func (l *layer) open(ctx context.Context) error {
 	return nil
 }
 
-// take accepts an answer that contains the next bytes, and skips earlier ones.
+// take accepts an answer that contains the next bytes, and skips earlier bytes.
 func (l *layer) take(r *reply) error {
 	size := l.size
 	if size < 0 {

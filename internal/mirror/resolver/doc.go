@@ -1,6 +1,6 @@
-// Package resolver answers where, on this node, an image's bytes come from: it is a pull-only
-// registry on the node's loopback. containerd asks it for every image, and it fetches from the
-// mirrors and sources that the cluster's rules name, in their order.
+// Package resolver answers where, on this node, an image's bytes come from: it is a pull-only registry on the node's
+// loopback. containerd asks the resolver for every image. The resolver fetches the image from the mirrors and sources
+// that the cluster's rules name, in their order.
 //
 // hosts.toml can only configure a whole registry host. The cluster's rules are about repositories, digests and tags,
 // and need the cluster's pull secret. So hosts.toml sends containerd here, and containerd passes the registry that the

@@ -26,7 +26,7 @@ import (
 //	containerd ─► manifest, layers …, with the handle
 //
 // The credential of a handle is sent only to the source, and stored only in memory. If the pod has no credentials,
-// containerd gets a handle without one, and the next answer is final.
+// containerd gets a handle without credentials, and the next answer is final.
 type podAccess struct {
 	image      mirror.Location
 	credential mirror.Credential
@@ -114,8 +114,8 @@ func (r *Resolver) issue(w http.ResponseWriter, request *http.Request) {
 		"expires_in": int(podLife / time.Second)})
 }
 
-// credential returns the credential for a registry. For the source, this is the pod's own, if the pod has one.
-// Otherwise it is the entry of the cluster's pull secret.
+// credential returns the credential for a registry. For the source, this is the pod's own credential, if the pod has
+// one. Otherwise it is the entry of the cluster's pull secret.
 func (p *pull) credential(at mirror.Location) mirror.Credential {
 	if at == p.target.image && p.pod != nil && p.pod.credential != (mirror.Credential{}) {
 		return p.pod.credential

@@ -36,8 +36,8 @@ func (r Report) IsFailure() bool { return r.Served == "" }
 const (
 	// maxMessage is the maximum length of an event's message in bytes, see config/admission/event.yaml.
 	maxMessage = 1024
-	// attemptsEnd is a length in bytes. A message that would be longer lists no more attempts, so that it has
-	// space for their number.
+	// attemptsEnd is a length in bytes. If the next attempt would make the message longer than this, the message gives
+	// only the number of the remaining attempts.
 	attemptsEnd = 900
 )
 

@@ -202,7 +202,8 @@ func (r *runner) arguments(s statement) (named map[string]value, positional []va
 	return named, positional
 }
 
-// first returns the first existing named argument. Without one, it returns the argument at a position.
+// first returns the first existing named argument. If there is no such argument, it returns the argument at a
+// position.
 func first(named map[string]value, positional []value, at int, names ...string) string {
 	for _, name := range names {
 		if v, ok := named[name]; ok {

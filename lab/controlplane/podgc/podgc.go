@@ -28,8 +28,8 @@ import (
 const (
 	// period is the interval between two checks of all pods.
 	period = 20 * time.Second
-	// quarantine is how long a node must be absent before its pods are deleted. It may be registered again under
-	// the same name, or the API server may know it before this informer does.
+	// quarantine is how long a node must be absent before its pods are deleted. The node may be registered again under
+	// the same name, or the API server may know the node before this informer does.
 	quarantine = 40 * time.Second
 )
 
