@@ -33,8 +33,8 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 		}
 		if policy.Name == contract.ServicesReaderRole || policy.Name == "windows-node-release" ||
 			policy.Name == "windows-instance-namespace" {
-			// These policies apply to all clients that write that role, to all clients except the operator, and to all
-			// clients.
+			// The first policy applies to every client that writes the role, the second to every client except the
+			// operator, and the third to every client.
 			continue
 		}
 		if strings.HasPrefix(policy.Name, "windows-operator-") {

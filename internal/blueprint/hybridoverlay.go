@@ -42,8 +42,9 @@ func hybridOverlay(in Input, bin binaries) (part, error) {
 	}}}, nil
 }
 
-// overlayLog returns the log limits as the program's flags, in megabytes and days. 0 means no limit. Exception: a
-// size of 0 means 100 megabytes. The program writes to its own files or nowhere.
+// overlayLog returns the log limits as the program's flags, in megabytes and days. For the program, 0 means no limit.
+// Exception: a size of 0 means 100 megabytes, so overlayLog passes a very large size instead. The program writes to
+// its own files or nowhere.
 func overlayLog(l Logging) []string {
 	const mega, day = 1 << 20, 24 * time.Hour
 	size := (l.FileSize.Value() + mega - 1) / mega

@@ -198,7 +198,8 @@ func TestA54_AddressesOfTheAPIServerAndIngressAreReservedWhereItsURLHasAName(t *
 	}
 }
 
-// reservedOr maps addresses to whether they must be reserved, including some that must not.
+// reservedOr returns a map that tells for each address whether it must be reserved. It includes addresses that must
+// not be reserved.
 func reservedOr(reserved []string) map[string]bool {
 	all := map[string]bool{"127.0.0.1": false, "10.0.0.99": false}
 	for _, text := range reserved {

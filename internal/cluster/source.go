@@ -13,9 +13,9 @@ import (
 
 // Source returns the facts of one kind of cluster.
 type Source interface {
-	// Facts reads all facts. spec contains the names of objects that administrators choose. Its error joins all
-	// errors: an error that an administrator can fix is a *contract.Problem (see Problems). For other errors, the
-	// caller retries. A repeated call reads again.
+	// Facts reads all facts. spec contains the names of objects that administrators choose. The error of Facts joins
+	// all errors. An error that an administrator can fix is a *contract.Problem (see Problems). After other errors,
+	// the caller retries. A repeated call reads again.
 	Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) (blueprint.Facts, error)
 	// Inputs returns the objects whose changes may change the facts. The result is always the same.
 	Inputs() []Input

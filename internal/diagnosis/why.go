@@ -16,8 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// certificateNotice is the remaining time of a certificate that causes a notice. Daemons renew certificates at 60
-// to 70 % of 14 days, so four days before the end, the renewal is overdue.
+// certificateNotice is the remaining lifetime below which a certificate causes a notice. Daemons renew certificates
+// at 60 to 70 % of 14 days, so four days before the end, the renewal is overdue.
 const certificateNotice = 4 * 24 * time.Hour
 
 // Severity is whether a finding is a problem or a notice.
@@ -126,8 +126,9 @@ func OfHost(instance *v1alpha1.WindowsInstance, node *corev1.Node, s Snapshot, e
 	return d
 }
 
-// isOperators reports whether a Node has a mark of the operator or of its daemon. Other tools also join Windows nodes,
-// and these need no WindowsInstance. If the operator cordons a Node as an orphan, it removes its mark of the instance.
+// isOperators reports whether a Node has a mark of the operator or of its daemon. Other tools also join Windows
+// nodes, and these need no WindowsInstance. When the operator cordons a Node as an orphan, it removes the mark that
+// names the instance.
 func isOperators(node *corev1.Node) bool {
 	return policy.IsOurs(node) || node.Annotations[contract.CordonedAnnotation] == "true"
 }

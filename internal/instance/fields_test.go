@@ -230,8 +230,8 @@ func TestA87_ANewNodeOfClusterAPIGetsItsTaintOnce(t *testing.T) {
 	}
 }
 
-// kubelet reports the host name as the Node's MachineID. hybrid-overlay-node identifies its own Node by it, so two
-// hosts with one name would get each other's network.
+// kubelet reports the host name as the Node's MachineID. hybrid-overlay-node finds its own Node by this MachineID, so
+// two hosts with the same host name would get each other's network.
 func TestA43_TwoHostsOfOneHostNameAreRefusedOnTheHybridOverlay(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -613,8 +613,8 @@ func TestA55_AHostForWhichACallIsRefusedMakesRoomForOthers(t *testing.T) {
 	}
 }
 
-// A transfer or a drain may take longer than a failing call is retried. A first failure late in the phase must still
-// be retried.
+// A transfer or a drain may take longer than the time limit for retries of a failing call. A first failure late in
+// the phase must still be retried.
 func TestACallThatFailsOnceLateInItsPhaseIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -150,8 +150,8 @@ func unread(all []string, what string, err error) []string {
 	return append(all, what+" could not be read: "+err.Error())
 }
 
-// events reads the events of an object, and keeps the newest. If the read fails, or there are more events than the
-// limit, the snapshot names that.
+// events reads the events of an object, and keeps the newest. If the read fails, or if there are more events than the
+// limit, events records this in the snapshot.
 func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namespace,
 	name string) []diagnosis.Event {
 	about := fields.Set{"involvedObject.kind": kind, "involvedObject.name": name}.AsSelector()

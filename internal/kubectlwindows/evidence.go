@@ -325,8 +325,8 @@ func (e *Evidence) nodeLogs(ctx context.Context, nodes []corev1.Node) {
 	_ = group.Wait()
 }
 
-// nodeLog adds the logs of one node. If the node doesn't have a service, it has no log of the service. After any
-// other failure, it stops, because the other logs would fail in the same way.
+// nodeLog adds the logs of one node. A missing log is no failure, because the node may not have the service. After
+// any other failure, nodeLog stops, because the other logs would fail in the same way.
 func (e *Evidence) nodeLog(ctx context.Context, node string) (count int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()

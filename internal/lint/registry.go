@@ -29,7 +29,7 @@ type Registries struct{}
 
 var _ Images = Registries{}
 
-// Offer reads the image's manifest, and its configuration where the manifest is not a list.
+// Offer reads the image's manifest. If the manifest is not a list, Offer also reads the image's configuration.
 func (Registries) Offer(ctx context.Context, image string) (Offer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -1,6 +1,7 @@
-// Package observed records how long this operator itself has seen a state that an object dates. The rollout and the
-// journeys of hosts use it before they act because a state lasts too long. It writes nothing to the cluster, so
-// another operator starts with an empty record. It never reads or changes an object.
+// Package observed records how long this operator itself has seen a state of an object. An object may also have a
+// date for the state, but the date may be wrong. The rollout and the journeys of hosts use this package before they
+// act on a state that lasts too long. It writes nothing to the cluster, so another operator starts with an empty
+// record. It never reads or changes an object.
 package observed
 
 import (

@@ -28,7 +28,8 @@ type CSRClaim struct {
 	Kind CSRKind
 	// NodeName is the requested node identity, exactly as in the common name. It is unverified.
 	NodeName string
-	// HostID is the host that a host claims to be. Such a claim has no NodeName. It is unverified.
+	// HostID is the requested identity of a host that joins by itself. A claim with a HostID has no NodeName. It is
+	// unverified.
 	HostID string
 	// Request is the parsed request. Its signature is unverified.
 	Request *x509.CertificateRequest

@@ -52,9 +52,9 @@ func isOrphan(node *corev1.Node) bool {
 		(IsOurs(node) || node.Annotations[contract.CordonedAnnotation] == "true")
 }
 
-// IsRegisteredAtEnd reports whether the host of a removed instance can have registered a Node: the Node was created
-// while the instance existed, or soon after its removal by a kubelet in the middle of a join. An older Node belongs to
-// another host.
+// IsRegisteredAtEnd reports whether the host of a removed instance can have registered a Node. This is so if the Node
+// was created while the instance existed, or soon after its removal: a kubelet in the middle of a join may register
+// its Node that late. An older Node belongs to another host.
 func IsRegisteredAtEnd(node *corev1.Node, made, removed time.Time) bool {
 	registered := node.CreationTimestamp.Time
 	return !registered.Before(made) && registered.Sub(removed) <= OrphanGrace

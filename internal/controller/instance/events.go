@@ -98,8 +98,8 @@ func machine(instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	}
 }
 
-// entry returns the entry of windows-instances for the instance, or nil. With the UID of the ConfigMap, kubectl
-// describe finds the events. If the ConfigMap is gone, there is no UID.
+// entry returns the entry of windows-instances for the instance, or nil. The reference has the UID of the ConfigMap,
+// so that kubectl describe finds the events. If the ConfigMap is gone, the reference has no UID.
 func (r recorder) entry(ctx context.Context, instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceConfigMap {

@@ -330,8 +330,8 @@ func TestANodeThatGoesBackAndIsNotReadyDoesNotGetTheFailedRevisionAgain(t *testi
 	if i.Status.Phase != v1alpha1.PhaseReady || i.Status.FailedRevision != r.version {
 		t.Errorf("status %+v", i.Status)
 	}
-	// The daemon received the failed revision once. The next try starts from the beginning: it needs an open window
-	// and the limits of the rollout.
+	// The daemon received the failed revision once. The next try starts from the beginning, so it must wait for an
+	// open window and stay within the limits of the rollout.
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
 		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
 			Duration: metav1.Duration{Duration: time.Hour}}}

@@ -308,8 +308,8 @@ func TestAfterARestartTheFirstEntryOfAHostKeepsIt(t *testing.T) {
 	}
 }
 
-// Clones have the same SSH host key. If the address of one clone leads to another, a removal must not clean the other
-// clone, whose node is in service.
+// Clones have the same SSH host key. If the address of a removed clone now belongs to another clone, the removal must
+// not clean that other clone, because its node is in service.
 func TestARemovalCleansNoOtherMachineThatShowsTheHostsKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, append(listed(1), listed(2)...)...)

@@ -293,8 +293,8 @@ func (p *plane) change(name string, edit func(*corev1.Node)) {
 	}
 }
 
-// set simulates a user's change of the settings. If the object is missing, the user writes the settings in force
-// with the change.
+// set simulates a user's change of the settings. If the object is missing, the user creates it with the settings in
+// force and the change.
 func (p *plane) set(edit func(*v1alpha1.WindowsMachineConfig)) {
 	c := p.config().DeepCopy()
 	c.Name = contract.MachineConfigObject

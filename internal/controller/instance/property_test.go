@@ -102,8 +102,8 @@ type fleet struct {
 	host map[string]*machineOf
 	// killed is set if the operator was killed during a write.
 	killed bool
-	// budget and isClosed are the settings. Slots are assigned after a live read, and the settings don't change
-	// during such a read, so earlier settings don't count.
+	// budget and isClosed are the settings. The observer needs no earlier settings: slots are assigned after a live
+	// read, and the settings don't change during such a read.
 	budget   intstr.IntOrString
 	isClosed bool
 	// before is a stale operator: a new operator has taken over, but the stale one has not noticed.

@@ -117,7 +117,8 @@ func (r reporter) serves(revision string) {
 		"node "+r.instance.Status.NodeName+" is Ready at revision "+revision)
 }
 
-// force returns how to force a removal, if a removal fails.
+// If a removal fails, force returns a text that explains how to force the removal. Otherwise it returns an empty
+// string.
 func (r reporter) force(reason contract.Reason, failed bool) string {
 	if !failed || r.instance.Status.Phase != v1alpha1.PhaseRemoving || reason == contract.ReasonCleanupFailed {
 		return ""

@@ -31,7 +31,7 @@ func running(name string, age int, edit func(*inventory.Machine)) inventory.Mach
 	return m
 }
 
-// made returns the instance that was created from a Machine of running.
+// made returns the instance that the operator creates from the Machine that running returns.
 func made(name string, edit func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
 	reading := inventory.ReadMachine(running(name, 0, nil), "aws", nil)
 	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name},
