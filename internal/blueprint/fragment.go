@@ -80,7 +80,7 @@ func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *co
 	strict, err := kjson.UnmarshalStrict(raw, &typed)
 	if err != nil {
 		var value any
-		_ = json.Unmarshal(raw, &value) // stays nil if it isn't JSON
+		_ = json.Unmarshal(raw, &value) // value stays nil if raw isn't JSON
 		return refuse(cmp.Or(strings.Join(typeFlaws("", value, reflect.TypeOf(typed)), "; "), shortened(err)))
 	}
 	if len(strict) > 0 {

@@ -110,7 +110,7 @@ func parse(key, value string) (Entry, *contract.Problem) {
 	if !utf8.ValidString(value) || strings.Contains(value, "\x00") {
 		return entry, contract.NewProblem(contract.ReasonEntryNotUTF8, "the value of %q is not UTF-8", key)
 	}
-	value = strings.TrimPrefix(value, "\ufeff") // Windows PowerShell writes it before UTF-8
+	value = strings.TrimPrefix(value, "\ufeff") // the byte order mark that Windows PowerShell writes
 	for setting := range strings.SplitSeq(comma.ReplaceAllString(value, "\n$1"), "\n") {
 		setting = strings.TrimSpace(setting)
 		if setting == "" {

@@ -86,7 +86,7 @@ func (e *editor) inviteAgain(ctx context.Context, instance *v1alpha1.WindowsInst
 	}
 	err := e.merge(ctx, instance, map[string]any{"spec": map[string]any{"byItself": map[string]any{
 		"tokenLifetime": lifetime.String()}}}, "host "+instance.Name)
-	if err == nil { // unless a host has used it by now
+	if err == nil { // the precondition fails if a host has used the command by now
 		err = client.IgnoreNotFound(e.Delete(ctx, command,
 			client.Preconditions{ResourceVersion: &command.ResourceVersion}))
 	}

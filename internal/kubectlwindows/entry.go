@@ -317,7 +317,7 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 	if force {
 		err := e.merge(ctx, instance.DeepCopy(), map[string]any{"spec": map[string]any{
 			"removalPolicy": v1alpha1.RemovalForce}}, "host "+name)
-		if client.IgnoreNotFound(err) != nil { // it may already be deleted
+		if client.IgnoreNotFound(err) != nil { // the instance may already be deleted
 			return fmt.Errorf("host %s is being removed, and not by force: %w", name, err)
 		}
 	}

@@ -149,7 +149,7 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 			PreflightOnly: true}}
 	// An API server that does not know the field would drop it, and the host would join.
 	created := r.Create(ctx, instance, client.FieldValidation(metav1.FieldValidationStrict))
-	if apierrors.ReasonForError(created) != metav1.StatusReasonUnknown { // it was refused
+	if apierrors.ReasonForError(created) != metav1.StatusReasonUnknown { // the API server refused the object
 		return one, fmt.Errorf("creating a WindowsInstance: %w", created)
 	}
 	defer func() {
@@ -159,7 +159,7 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 			err = errors.Join(err, fmt.Errorf("WindowsInstance %s is left, delete it: %w", instance.Name, left))
 		}
 	}()
-	if created != nil { // it may exist
+	if created != nil { // the API server may have created the object
 		return one, fmt.Errorf("creating a WindowsInstance: %w", created)
 	}
 	err = r.awaitCheck(ctx, instance, o.timeout)

@@ -106,7 +106,7 @@ func (r redactor) text(text []byte) []byte {
 // secrets removes secrets from a text, and from base64 in it, up to the given depth.
 func (r redactor) secrets(text []byte, encoded int) []byte {
 	text = bytes.ReplaceAll(text, []byte{0}, nil) // UTF-16, which Windows programs may write
-	text = r.colours.ReplaceAll(text, nil)        // loggers write them between a name and its value
+	text = r.colours.ReplaceAll(text, nil)        // loggers write colours between a name and its value
 	text = []byte(r.own.Replace(string(text)))
 	if encoded > 0 {
 		text = r.base64.ReplaceAllFunc(text, func(run []byte) []byte { return r.decoded(run, encoded-1) })

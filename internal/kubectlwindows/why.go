@@ -86,7 +86,7 @@ func (r *reader) why(ctx context.Context, argument string, images bool) (diagnos
 	if i := found.instance; i != nil {
 		happened = r.events(ctx, &s, "WindowsInstance", i.Namespace, i.Name)
 	}
-	if found.node != nil { // kubelet, the daemon and the operator write them into different namespaces
+	if found.node != nil { // events about a node may be in several namespaces
 		happened = append(happened, r.events(ctx, &s, "Node", metav1.NamespaceAll, found.node.Name)...)
 	}
 	explained := diagnosis.OfHost(found.instance, found.node, s, happened)

@@ -24,7 +24,7 @@ const (
 	clusterRoleBinding = "ClusterRoleBinding"
 	policy             = "ValidatingAdmissionPolicy"
 	policyBinding      = "ValidatingAdmissionPolicyBinding"
-	networkPolicy      = "NetworkPolicy" // older releases of OLM refuse a bundle with one
+	networkPolicy      = "NetworkPolicy" // older releases of OLM refuse a bundle with this kind
 	configMap          = "ConfigMap"
 	mutatingPolicy     = "MutatingAdmissionPolicy" // as of Kubernetes 1.36
 	mutatingBinding    = "MutatingAdmissionPolicyBinding"
@@ -136,11 +136,11 @@ func (p *Parts) add(object *unstructured.Unstructured, namespace string) error {
 			p.Operator = append(p.Operator, object)
 			return nil
 		case operators:
-			return nil // OLM binds them
+			return nil // OLM binds the operator's own roles
 		}
 	case "ServiceAccount":
 		if operators {
-			return nil // OLM creates it
+			return nil // OLM creates the service account
 		}
 	}
 	p.Bundle = append(p.Bundle, object)

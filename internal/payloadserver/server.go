@@ -177,7 +177,7 @@ func (s *PayloadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // answer returns how the request ended.
 func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result string) {
 	ctx := r.Context()
-	if r.ContentLength == 0 { // net/http waits for the body of a request that promises one
+	if r.ContentLength == 0 { // if a request announces a body, net/http waits for the body
 		spoken(ctx)
 	}
 	guest := s.Guests != nil && r.TLS != nil && len(r.TLS.PeerCertificates) == 0

@@ -173,12 +173,12 @@ func (c ReplaceCandidate) exceeds(set Set, fleet Fleet, maxUnavailable *intstr.I
 	for _, m := range fleet.Members {
 		switch {
 		case m.Node == c.Node && c.Node != "":
-			serves = !fleet.isOut(m) // its pods still run and would be lost, regardless of why it counts as down
+			serves = !fleet.isOut(m) // the node's pods still run, even if the member counts as down
 		case m.Set != set.UID:
 		case m.Unavailable == "":
 			serving++
 		case m.Cordoned:
-			cordoned++ // pods run on a node that an administrator cordoned
+			cordoned++ // pods still run on a cordoned node
 		}
 	}
 	limit, err := scaled(maxUnavailable, set.Replicas)

@@ -216,7 +216,7 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	rollout := s.Config.Spec.Rollout
 	if r.candidate != nil {
 		c := *r.candidate
-		if isHolder(d.Slots, r.Name) { // its own slot must not count against it
+		if isHolder(d.Slots, r.Name) { // don't count the request's own slot against it
 			fleet = s.fleet(slices.DeleteFunc(slices.Clone(d.Slots), func(p Slot) bool { return p.Name == r.Name }))
 		}
 		c.Due = fleet.Count(c.Set, func(host string) bool {

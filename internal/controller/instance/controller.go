@@ -93,7 +93,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	kept := r.memory(instance)
 	if kept.gone {
-		return ctrl.Result{}, nil // the cache doesn't show it yet
+		return ctrl.Result{}, nil // the instance is deleted, but the cache still shows it
 	}
 	var result ctrl.Result
 	c, err := r.gather(ctx, instance, kept)
@@ -277,7 +277,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	again, wait := c.status.workloads(c.parts.Misplaced(c.instance.Status.NodeName)), time.Duration(0)
 	if proven := c.instance.Status.PublicKeyHash; found.Rejoin == nil {
 		if wait = c.tryKey(ctx); c.instance.Status.PublicKeyHash != proven {
-			if found, err = c.look(ctx, c.node); err != nil { // the Node also shows it
+			if found, err = c.look(ctx, c.node); err != nil { // look again: the Node must show the new key as well
 				return ctrl.Result{}, err
 			}
 		}

@@ -58,7 +58,7 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 			return nil, fmt.Errorf("reading which hosts hold a slot in the rollout budget: %w", err)
 		}
 		if !has {
-			live.Status.Slot.Since = nil // it requests the slot again
+			live.Status.Slot.Since = nil // the instance must request the slot again
 		}
 	}
 	return newReconciliation(r, live, node, kept), nil

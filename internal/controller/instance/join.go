@@ -217,7 +217,7 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	}
 	isUnknown := !status.Joined() && !status.HasSlot() // its Node may be in service: see join.restore
 	if (session.Connected() || isUnknown) && !session.IsGranted {
-		return nil // it requests the slot when it is ready
+		return nil // the host requests its slot when it is ready
 	}
 	begins := c.journeys.join.Resume(ctx, c.instance, session) == 0
 	if waits := c.awaitSlot(ctx); waits != nil || !begins {

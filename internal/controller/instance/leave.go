@@ -111,7 +111,7 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	if node := journey.Ours(c.node, c.instance); node == nil {
 		return free, nil
 	}
-	if status.HasSlot() { // it continues in its slot
+	if status.HasSlot() { // the removal continues in the slot that the host already has
 		return free, nil
 	}
 	switch status.Phase {

@@ -88,7 +88,7 @@ func (r *Reconciler) project(ctx context.Context, v view) (again time.Duration, 
 	v.resolves = r.resolve(ctx, v.machines)
 	p := decide(v)
 	again, err = r.carryOut(ctx, &p)
-	if v.platform != "" { // without the platform, no Machine was read, and the conditions stay
+	if v.platform != "" { // without the platform, no Machine was read: keep the conditions
 		r.options.View.refuse(p.findings)
 		lasting, next := r.missing.update(p.findings, r.options.Now(), r.reporter(eventSetupFailure, "Read"))
 		r.options.Problems.Set("machine", problem.Sum(lasting))

@@ -180,7 +180,7 @@ func (d *decision) project(m inventory.Machine, instance, wanted *v1alpha1.Windo
 		if reading.Problem.Reason == contract.ReasonMachineAddressUnusable {
 			f.lasts = policy.FirstBoot // until VMware Tools run, a Machine of vSphere has only a name
 			if m.NodeRef != "" {
-				f.lasts = math.MaxInt64 // it is a node; only DNS fails
+				f.lasts = math.MaxInt64 // the Machine is a node already; only DNS fails
 			}
 		}
 		d.findings = append(d.findings, f)

@@ -174,7 +174,7 @@ func (r *Reconciler) replace(ctx context.Context, due dueMachine, attempts *atte
 		err = errors.Join(err, r.options.Rollout.Withdraw(ctx, due.machine.Name))
 	}
 	if errors.Is(err, errChanged) {
-		return nil // it is checked again
+		return nil // the next reconcile decides again
 	}
 	return err
 }

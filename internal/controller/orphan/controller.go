@@ -140,7 +140,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case claimed:
 		r.discarded.Delete(node.Name)
 		return ctrl.Result{}, r.keep(ctx, node)
-	case mayBeClaimed: // changes stay until the instance has the Node; there is no event if it gets another
+	case mayBeClaimed: // check again: no event tells if the instance gets another Node
 		return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
 	}
 	released, err := r.record.has(ctx, node.Name)
@@ -163,7 +163,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if err != nil {
 			return ctrl.Result{}, fmt.Errorf("finding out why node %s has no instance: %w", node.Name, err)
 		}
-		if !stays { // no instance can be created, or it would not stay
+		if !stays { // the CRD is gone or new, so a missing instance proves nothing
 			r.since.Delete(node.Name)
 			return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
 		}

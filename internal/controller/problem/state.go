@@ -72,7 +72,7 @@ func OfCreate(instance string, err error) (*contract.Problem, error) {
 	case apierrors.IsAlreadyExists(err):
 		return nil, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err),
-		apierrors.IsMethodNotSupported(err): // the last two while the kind is absent or being deleted
+		apierrors.IsMethodNotSupported(err): // the last two: the CRD is absent or being deleted
 		return contract.NewProblem(contract.ReasonInstanceRefused, "WindowsInstance %s can't be made: %v", instance,
 			err), nil
 	}

@@ -148,7 +148,7 @@ func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.Windo
 		return nil
 	}
 	last, err := cluster.Remembered(ctx, p.client, p.Namespace)
-	if err != nil || last.Name == "" { // nothing is remembered, or it is damaged
+	if err != nil || last.Name == "" { // the Secret is absent or damaged
 		last = config.DeepCopy()
 	}
 	last.Name, last.Spec = config.Name, config.Spec

@@ -96,7 +96,7 @@ func (p *publisher) used(ctx context.Context) (map[string]bool, error) {
 
 // retire deletes a ConfigMap or Secret of the operator if there is a reason.
 func (p *publisher) retire(ctx context.Context, object client.Object, why string) error {
-	if why == "" || !isOurs(object) || !object.GetDeletionTimestamp().IsZero() { // a finalizer keeps it
+	if why == "" || !isOurs(object) || !object.GetDeletionTimestamp().IsZero() { // a finalizer keeps the object
 		return nil
 	}
 	err := p.client.Delete(ctx, object, exactly(object))

@@ -174,7 +174,7 @@ func (r *Rollout) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 		r.trouble = fmt.Sprintf("%.500s", err.Error())
 	}
 	r.mu.Unlock()
-	if err != nil { // the back-off of the queue would continue for minutes after the cause is gone
+	if err != nil { // don't use the queue's back-off, which grows to minutes
 		logf.FromContext(ctx).Error(err, "slots in the rollout budget can't be granted")
 		return ctrl.Result{RequeueAfter: troubleRetry}, nil
 	}

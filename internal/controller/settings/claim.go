@@ -57,7 +57,7 @@ func claim(ctx context.Context, c client.Client, namespace string, now time.Time
 	err := c.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config)
 	if apierrors.IsNotFound(err) {
 		if config, err = cluster.Remembered(ctx, c, namespace); err == nil && config.Name != "" {
-			return nil // it is restored, and then claimed
+			return nil // another controller restores the object, and Claimer claims later
 		}
 		if config.Name = contract.MachineConfigObject; err == nil {
 			err = c.Create(ctx, config)

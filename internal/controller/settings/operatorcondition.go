@@ -46,7 +46,7 @@ func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachine
 		err = r.saveCondition(ctx, object, *condition)
 	}
 	if apierrors.IsConflict(err) {
-		return fmt.Errorf("reporting to OLM whether an upgrade is safe: %w", err) // it is read again
+		return fmt.Errorf("reporting to OLM whether an upgrade is safe: %w", err) // retried after a new read
 	}
 	if err != nil {
 		r.Events.Eventf(object, nil, corev1.EventTypeWarning, eventOperatorCondition, "Update",

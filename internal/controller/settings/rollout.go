@@ -94,7 +94,7 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 			update.NextTime.UTC().Format(time.RFC3339), contract.Reason(update.Reason).Code(), update.Reason,
 			update.Message)
 	}
-	for _, one := range waiting { // this message names what uses the budget, also MachineSets
+	for _, one := range waiting { // prefer this message: it names everything that uses the budget
 		if reason := contract.ReasonBudgetExhausted; one.Status.Reason() == string(reason) {
 			why, _ := reason.Explained(one.Status.Message())
 			return why

@@ -96,12 +96,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	refused, again, err := r.carryOut(ctx, list, p)
 	r.tellRejected(list, slices.Concat(p.rejected, refused))
-	var beyond []*contract.Problem // the settings read the errors of the list from the list itself
+	var beyond []*contract.Problem // without errors of the list, which the settings read from it
 	for _, one := range slices.Concat(p.rejected[len(rejected):], refused) {
 		beyond = append(beyond, one.Problem)
 	}
 	r.problems.Set(controllerName, problem.Sum(beyond))
-	if err != nil && len(refused) > 0 { // the backoff would be too long for these
+	if err != nil && len(refused) > 0 { // retry after again: the queue's backoff would grow too long
 		logf.FromContext(ctx).Error(err, "not all instances are as the list says")
 		err = nil
 	}

@@ -42,7 +42,7 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 		return "", nil
 	}
 	if pinned := instance.Status.HostKey; pinned != "" && !strings.HasPrefix(pinned, ssh.KeyAlgoED25519+" ") {
-		return "", nil // the shared key is always an Ed25519 key, so this is another one
+		return "", nil // not the shared key, which is always an Ed25519 key
 	}
 	platform, err := f.Platform(ctx)
 	if err != nil {

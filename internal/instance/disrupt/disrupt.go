@@ -187,7 +187,7 @@ func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRo
 	case err == nil:
 		d.leaveStep(view, row.Next)
 		return outcome, false
-	case activity.Kind == v1alpha1.ActivityReboot: // it has the same time limit as the reboot
+	case activity.Kind == v1alpha1.ActivityReboot: // the failed write has the time limit of the reboot
 		view.unwritten = err
 		return outcome, false
 	}

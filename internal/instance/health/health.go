@@ -95,7 +95,7 @@ func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInst
 		return
 	}
 	if revision == node.Annotations[contract.RevisionAnnotation] && len(validation.IsDNS1123Subdomain(revision)) == 0 {
-		status.DesiredRevision = revision // the daemon has it; another request would need a slot
+		status.DesiredRevision = revision // the daemon already has this revision
 		return
 	}
 	requested, found, err := h.Revisions.Named(ctx, revision)
@@ -146,7 +146,7 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return found, nil
 	case journey.IsUnderWay(status):
 		return found, nil
-	case !ready: // this is why it doesn't apply the revision
+	case !ready: // report this first: it explains why the revision isn't applied
 		found.Outcome = journey.Wait(again, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message)
 		return found, nil
 	case status.Revision != status.DesiredRevision:

@@ -140,7 +140,7 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	case IsOverSSH(update):
 		revision = update.Revision
 	case problem.Reason == contract.ReasonDaemonUnresponsive:
-		return nil // the daemon did not respond before either, at any revision
+		return nil // not the revision's fault: the daemon was dead before
 	}
 	if !instance.DeletionTimestamp.IsZero() || held == "" || revision == held ||
 		!policy.BlamesRevision(problem.Reason) {

@@ -52,7 +52,7 @@ func certificate(ctx context.Context, cached client.Reader, name string) ([]byte
 	csr := &certificatesv1.CertificateSigningRequest{}
 	err := cached.Get(ctx, types.NamespacedName{Name: name}, csr)
 	if apierrors.IsNotFound(err) {
-		return nil, nil // the cache has not seen it yet
+		return nil, nil // the cache doesn't show the request yet
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading certificate request %s: %w", name, err)

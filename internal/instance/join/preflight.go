@@ -45,7 +45,7 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 		}
 	}
 	if len(found.Problems) > 0 {
-		if !found.Joined { // a refused host stays as it was
+		if !found.Joined { // leave nothing on a refused host
 			if err := session.Conn.RemoveUpload(ctx); err != nil {
 				logr.FromContextOrDiscard(ctx).Info("the uploaded daemon stays on a refused host", "detail",
 					err.Error())
@@ -153,7 +153,7 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, session *journey.Se
 	instance.Status.Host = j.hostInfo(session, facts)
 	outcome := j.claim(instance, facts, cluster)
 	if !outcome.IsDone() && instance.Status.NodeName != "" {
-		instance.Status.Host.MachineID = before.MachineID // these two are the claimed identity, see Remember
+		instance.Status.Host.MachineID = before.MachineID // keep the claimed ID: see Remember
 	}
 	return outcome
 }

@@ -151,7 +151,7 @@ func (a *Access) dialFailed(instance *v1alpha1.WindowsInstance, session *Session
 		return Fail(contract.NewProblem(contract.ReasonRebootTimedOut, "rebooted at %s and not back since: %s",
 			since.UTC().Format(time.RFC3339), problem.Detail))
 	default:
-		a.options.Slots.Release(instance.UID) // it joins the queue again when it is back
+		a.options.Slots.Release(instance.UID) // the host queues again after its reboot
 		return Wait(RebootRetry, contract.ReasonRebooting, "rebooting since %s", since.UTC().Format(time.RFC3339))
 	}
 }

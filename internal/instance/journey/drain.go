@@ -75,7 +75,7 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 			return nil
 		})
 	}
-	_ = group.Wait() // they never fail; each result is recorded
+	_ = group.Wait() // no error is possible: each eviction records its result
 	late := seen.now.After(seen.deadline) && !seen.inGrace
 	switch {
 	case seen.away != nil && (seen.count == 0 || !late):

@@ -71,7 +71,7 @@ func (r *Revisions) NotHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	desired, _, err := r.Of(ctx, instance)
 	if err != nil || desired.Revision == JoinRevision(&instance.Status) ||
 		desired.Revision == instance.Status.HeldRevision {
-		return "" // if it can't be read, the join waits for it
+		return "" // unknown, and the join waits until the revision can be read
 	}
 	return desired.Revision
 }

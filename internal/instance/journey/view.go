@@ -13,7 +13,7 @@ import (
 // Results of a disruption. If a disruption ends earlier, its result is the reason.
 const (
 	ResultVerified   = "Verified"   // the node is healthy at its revision, or has rebooted
-	ResultRolledBack = "RolledBack" // it failed at its revision, and is healthy at the previous one
+	ResultRolledBack = "RolledBack" // the node failed, and is healthy at its previous revision
 )
 
 // Released is a released slot of the rollout budget.
