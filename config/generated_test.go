@@ -56,7 +56,7 @@ func run(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), program, args...)
 	command.Dir = dir
-	command.Env = append(os.Environ(), "CGO_ENABLED=0") // as make does; the race detector of the test itself needs cgo
+	command.Env = append(os.Environ(), "CGO_ENABLED=0") // as make does; only the test's race detector needs cgo
 	output, err := command.CombinedOutput()
 	if err != nil {
 		t.Fatalf("running %s %v: %v\n%s", filepath.Base(program), args, err, output)

@@ -78,7 +78,7 @@ func TestAProgramEndsWhenTheWrapperIsToStop(t *testing.T) {
 	go func() {
 		_, err := run(ctx, order{logFile: fmt.Sprintf("/dev/fd/%d", write.Fd()), environment: []string{"PLAYS=stays"},
 			command: []string{os.Args[0]}})
-		_ = write.Close() // otherwise the test would wait for ever if the program does not start
+		_ = write.Close() // so that the test ends if the program does not start
 		ended <- err
 	}()
 	if line, err := bufio.NewReader(read).ReadString('\n'); err != nil || line != "up\n" {

@@ -112,8 +112,8 @@ func older(file payload.File, major, minor uint) bool {
 	return v.Major() < major || v.Major() == major && v.Minor() < minor
 }
 
-// gates maps feature gates to the minor version of Kubernetes that made each generally available, or 0. After that
-// version a gate is omitted, because later versions remove the gate and refuse to start if it is set.
+// gates maps each feature gate to the minor version of Kubernetes in which it became generally available, or to 0.
+// For later versions, the gate is omitted, because they remove the gate and refuse to start if it is set.
 type gates map[string]uint
 
 func (g gates) of(file payload.File) map[string]bool {

@@ -66,9 +66,9 @@ func memorySecret(ctx context.Context, reader client.Reader, namespace string) (
 }
 
 // last handles an object of facts that is absent, may not be read or can't be parsed. The last value that was read
-// stays in force, and a trouble names the object. If nothing was read yet, last returns the value and the error of
-// read. It also returns other errors, such as time-outs, and problems with facts that Windows nodes can't follow. T
-// must survive encoding as JSON. read sets the whole value.
+// stays in force, and a trouble names the object. If nothing was read yet, last returns the results of read
+// unchanged. It also returns other errors, such as time-outs, and problems with facts that Windows nodes can't
+// follow. T must survive encoding as JSON. read sets the whole value.
 func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part string,
 	read func() (T, error)) (value T, err error) {
 	c.memory.mu.Lock()

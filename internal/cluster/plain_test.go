@@ -645,7 +645,7 @@ func TestA60_RightsThatAreMissingAreToldWithWhatToDo(t *testing.T) {
 		}
 	}
 	listing = apierrors.NewForbidden(corev1.Resource("services"), "", errors.New("no"))
-	if r, err = cluster.NewPlain(options); err != nil { // a reader that never read them
+	if r, err = cluster.NewPlain(options); err != nil { // this reader has never read Services
 		t.Fatal(err)
 	}
 	_, err = r.Facts(t.Context(), onFlannel())

@@ -366,8 +366,8 @@ func TestForceCordonsANodeThatSomebodyElseHasJustWritten(t *testing.T) {
 	want(t, w.remove.Leave(t.Context(), i, &journey.Session{}, drainTimeout), "done", "")
 }
 
-// A host writes its Node all the time, so each write that names the version which was read conflicts. The Node must
-// be cordoned and drained all the same, with each removal policy.
+// A host writes its Node all the time, so each write with a resource version conflicts. The Node must be cordoned and
+// drained all the same, with each removal policy.
 func TestAHostThatWritesItsNodeWithoutEndHoldsUpNoDrain(t *testing.T) {
 	t.Parallel()
 	written := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "win-a", errors.New("newer"))

@@ -35,9 +35,9 @@ type Entry struct {
 
 // Rejected is an invalid entry.
 type Rejected struct {
-	// Key is the key as the user wrote it. Name is the name of the key's instance. The instance stays unchanged,
-	// because a typing error does not mean that the user wants to remove the node. Name is empty if the key can't name
-	// an instance.
+	// Key is the key as the user wrote it. Name is the name of the instance that the key stands for. This instance
+	// stays unchanged, because a typing error does not mean that the user wants to remove the node. Name is empty if
+	// the key can't name an instance.
 	Key, Name string
 	Problem   *contract.Problem
 }

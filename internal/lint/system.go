@@ -16,7 +16,7 @@ type system string
 const (
 	systemWindows system = "windows"
 	systemLinux   system = "linux"
-	// systemUnsaid is for pods that may be placed on either.
+	// systemUnsaid is for pods that may be placed on nodes of either system.
 	systemUnsaid system = ""
 )
 

@@ -74,7 +74,7 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.submit(kubelet, "serving-early", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName,
 		nodeAddress))
 	s.adopt(nodeName, "a")
-	s.signed("serving-early", "WMCOApprove") // it waited until the Node was adopted, and needed no second request
+	s.signed("serving-early", "WMCOApprove") // the same request waited until the Node was adopted
 
 	s.submit(kubelet, "serving-spoofed", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName,
 		"172.30.0.1"))

@@ -155,7 +155,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		r.machines[address] = hosttest.New(name)
 		r.machines[address].Change(func(f *contract.HostFacts) { f.NodeIP = address })
 	}
-	// Without managed fields, because each write would list all types of the scheme with them.
+	// This tracker has no managed fields. With managed fields, each write would list all types of the scheme.
 	tracker := kubetesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
 	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.WindowsInstance{}, &v1alpha1.WindowsMachineConfig{},

@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// report writes an outcome into the conditions. Ready is the state of the node: if a host waits for
-// its upgrade or fails at it, its node stays in service.
+// report writes an outcome into the conditions. The condition Ready is the state of the node: while a host waits for
+// its upgrade, or after its upgrade failed, the node stays in service.
 func (c *reconciliation) report(ctx context.Context, outcome journey.Outcome) {
 	var node *corev1.Node
 	var err error

@@ -57,8 +57,8 @@ type decision struct {
 	// named holds the instances, and present the Machines, by name.
 	named   map[string]*v1alpha1.WindowsInstance
 	present map[string]inventory.Machine
-	// readings are the results of reading Machines. It lacks Machines that are being deleted or ignored. While the
-	// platform is unknown, it is empty.
+	// readings are the results of reading Machines. readings lacks Machines that are being deleted or ignored. While
+	// the platform is unknown, it is empty.
 	readings map[string]inventory.Reading
 	// addresses maps each address to its instance, including instances that get it now.
 	addresses map[string]string

@@ -123,8 +123,8 @@ func (s *Source) Published() (desired blueprint.Desired, generation int64, ok bo
 }
 
 // readFacts returns the last facts of the cluster, even if they are not published or if problems keep hosts from
-// joining. If no facts have been read yet, the error is the problem that keeps hosts from joining, or says that it
-// is too early. The caller must not change the result.
+// joining. If no facts have been read yet, the error is the problem that keeps hosts from joining, or it says that no
+// facts have been read yet. The caller must not change the result.
 func (s *Source) readFacts() (blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -580,7 +580,8 @@ func exposed(t *testing.T, registry prometheus.Gatherer) string {
 	return text.String()
 }
 
-// A user who waits until nodes get a change looks at the observed generation of the condition.
+// A user who waits for a change reads the observed generation of the condition. So this must be the generation that
+// was rendered.
 func TestAcceptedIsAboutWhatWasRendered(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject,
