@@ -162,8 +162,8 @@ func TestEachCommandOfThePagesIsTriedOrNamedAsTriedNowhere(t *testing.T) {
 	}
 }
 
-// A shell runs each kubectl command of the pages, with names for the blanks. A command that would change something is
-// sent as a dry run, and the API server checks it like a real request.
+// A shell runs each kubectl command of the pages, with values for the placeholders. A command that would change
+// something is sent as a dry run, and the API server checks it like a real request.
 func TestAnAPIServerAcceptsTheCommandsOfThePages(t *testing.T) {
 	t.Parallel()
 	lab := own(t, install)

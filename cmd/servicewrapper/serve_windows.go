@@ -17,7 +17,8 @@ func serve(o order) int {
 		return failed
 	}
 	h := &handler{order: o}
-	// The service manager knows which service it started. It ignores the name for a service with its own process.
+	// The service manager knows which service it started. If a service has its own process, the service manager
+	// ignores this name.
 	if err := svc.Run("service-wrapper", h); err != nil {
 		fmt.Fprintf(os.Stderr, "running as a service: %v\n", err)
 		return failed

@@ -141,7 +141,7 @@ func (i *Installer) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection returns true: one operator at a time applies.
+// NeedLeaderElection returns true, because only one operator at a time may apply the objects.
 func (*Installer) NeedLeaderElection() bool { return true }
 
 func (i *Installer) apply(ctx context.Context) error {

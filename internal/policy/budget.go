@@ -33,8 +33,8 @@ func (v Verdict) Shown() string { return cmp.Or(v.Blocked, v.Why) }
 // host is missing until its replacement is in service.
 //
 // If a node's pods are already lost, its disruption costs nothing more. So the node doesn't wait for other nodes to
-// recover. Still, at most maxUnavailable such nodes are disrupted at once, because many nodes that aren't Ready at
-// the same time may soon be Ready again. Nodes that only lack the revision don't wait for each other; otherwise no
+// recover. Still, at most maxUnavailable such nodes are disrupted at once: if many nodes stop being Ready at the same
+// time, they may all be Ready again soon. Nodes that only lack the revision don't wait for each other; otherwise no
 // node could ever start. Exception: a node that someone else has cordoned counts like any cordoned node.
 func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })

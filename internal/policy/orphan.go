@@ -28,8 +28,9 @@ type Orphan struct {
 	After time.Duration
 }
 
-// JudgeOrphan decides about a Node that has had no instance since a time. released reports that the operator
-// released its host because a user forced its removal, or because its Machine was deleted.
+// JudgeOrphan decides about a Node that has no instance. since is when the Node was first seen without an instance.
+// released reports that the operator released its host because a user forced its removal, or because its Machine was
+// deleted.
 func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan {
 	if left := OrphanGrace - now.Sub(since); left > 0 {
 		return Orphan{After: left}

@@ -88,10 +88,10 @@ func (d RolloutDecision) Replaces() bool {
 // arrive. An API server ends a request after a minute.
 const lateDeletion = 2 * time.Minute
 
-// DecideSlots assigns the slots of the rollout budget. If the status of an instance contains a slot, it keeps this
-// slot, even if the list lacks it, because its node is already disrupted. Unused slots are decided again. Requests
-// have this order: first requests with an unused slot, then nodes that are not Ready, then the fewest failures,
-// then the oldest.
+// DecideSlots assigns the slots of the rollout budget. An instance whose status contains a slot keeps this slot, even
+// if the list lacks the slot, because the node is already disrupted. Unused slots are decided again. Requests have
+// this order: first requests with an unused slot, then nodes that are not Ready, then the fewest failures, then the
+// oldest.
 func DecideSlots(slots []Slot, s RolloutState) RolloutDecision {
 	d := RolloutDecision{Verdicts: map[string]Verdict{}, Machines: map[string]ReplaceDecision{}}
 	d.Slots = s.inUse(slots)

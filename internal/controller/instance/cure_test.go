@@ -44,9 +44,9 @@ func calm(t *testing.T, hosts ...int) (r *rig, desire func(kubelet, file string)
 	return r, desire
 }
 
-// A change of mirrors takes no node out of service. A node that received the request and has not reported it yet
-// was once treated as a node between two revisions: its pods were evicted despite their budget and an
-// administrator's cordon.
+// A change of mirrors takes no node out of service. If a node has the request but has not reported the revision yet,
+// it must not be treated as a node between two revisions. Otherwise its pods would be evicted despite their budget
+// and an administrator's cordon.
 func TestANodeThatWasToldASettingThatNeedsNoPlaceHasNotLeftItsRevision(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -44,7 +44,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Setup adds a runnable to a manager that starts the controller as soon as the cluster has the Machine API.
+// Setup adds a runnable to a manager. As soon as the cluster has the Machine API, the runnable starts the controller.
 func Setup(mgr ctrl.Manager, options Options) error {
 	if err := mgr.Add(&starter{mgr: mgr, options: options, retry: apiRetry}); err != nil {
 		return fmt.Errorf("setting up the machine controller: %w", err)

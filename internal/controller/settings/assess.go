@@ -196,9 +196,9 @@ func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance
 // be reached counts as joining.
 const bootTime = 20 * time.Minute
 
-// underWay returns the names of hosts that join, leave or are changed now. It omits hosts without work in progress,
-// because the next release may fix their problem: hosts that fail, that wait for a slot in the rollout budget, for a
-// window or for another try, or that are paused before their join.
+// underWay returns the names of hosts that join, leave or are changed now. It omits hosts without work in progress:
+// hosts that fail, hosts that wait for a slot in the rollout budget, for a window or for another try, and hosts that
+// are paused before their join. The next release may fix their problem.
 func underWay(f Facts) (names []string) {
 	for i := range f.Instances {
 		one, s := &f.Instances[i], &f.Instances[i].Status

@@ -89,8 +89,8 @@ func (f FirstContact) Authorizes(ctx context.Context, publicKeyHash string) (boo
 		userData.Annotations[contract.PublicKeyHashAnnotation] == publicKeyHash, err
 }
 
-// PresentHostKey returns the host key in the present user data. Hosts that a user lists may be made from it as well. It
-// reads again with every call.
+// PresentHostKey returns the host key in the present user data. Hosts that a user lists may have been created from
+// this user data as well. It reads again with every call.
 func (f FirstContact) PresentHostKey(ctx context.Context) (string, error) {
 	key, err := readHostKey(ctx, f.Cached, f.Namespace)
 	if _, invalid := contract.AsProblem(err); invalid || key == nil && err == nil {

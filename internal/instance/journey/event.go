@@ -22,7 +22,7 @@ const (
 	EventKeysDeleted   = "KeysDeleted"
 )
 
-// Event is an event about an instance. Events that differ only in their note count as one.
+// Event is an event about an instance. The API counts events that differ only in their note as one event.
 type Event struct{ Type, Reason, Action, Note string }
 
 // RebootAdvisedEvent reports that a host needs a reboot before it is clean.
