@@ -35,7 +35,8 @@ func TestA50_AHostThatNamesTheAddressOfAnothersNodeDoesNotGetThatNode(t *testing
 	}
 }
 
-// A host joins with a free name. In its next attempts, with the credential of the first, it reports other names.
+// A host joins with a free name. In later attempts, it reports other names, but still has the credential of the first
+// attempt.
 func TestA50_AHostThatWasGivenACredentialKeepsItsName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, unmanaged())

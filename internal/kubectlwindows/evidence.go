@@ -33,7 +33,7 @@ import (
 )
 
 const (
-	// nodesAtOnce is the number of nodes that are read from at the same time. nodeTimeout is the time limit of one
+	// nodesAtOnce is the number of nodes whose logs are read at the same time. nodeTimeout is the time limit of one
 	// node.
 	nodesAtOnce = 8
 	nodeTimeout = time.Minute

@@ -183,7 +183,7 @@ func (r *reader) findPod(ctx context.Context, name string) (pod *corev1.Pod, unr
 	return pod, nil
 }
 
-// notFound explains why no object has a name: for example, an invalid entry has no instance.
+// notFound explains why no object with the given name exists. For example, an invalid entry has no instance.
 func notFound(s *diagnosis.Snapshot, argument, name string) error {
 	for _, r := range s.Config.Status.RejectedEntries {
 		if r.Key == name {

@@ -59,7 +59,7 @@ func (m Manifest) Joinable() error {
 }
 
 // check returns why a manifest is unusable: a duplicate name or path, an invalid digest, or a path that no node can
-// have. A part that may have several versions may have its name and path several times.
+// have. Exception: if a part may have several versions, its name and path may occur several times.
 func (m Manifest) check() error {
 	names, paths, sizes := map[string]bool{}, map[string]bool{}, map[string]int64{}
 	for _, f := range m.Files {

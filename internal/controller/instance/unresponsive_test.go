@@ -300,7 +300,7 @@ func TestADaemonThatComesBackByItselfIsNotRescued(t *testing.T) {
 	}
 }
 
-// blocksItsRescue starts a drain before a join, which a disruption budget blocks.
+// blocksItsRescue lets the operator drain a node before a join. A disruption budget blocks this drain.
 func (r *rig) blocksItsRescue(t *testing.T, blocked *bool) {
 	t.Helper()
 	r.evicts(blocked)

@@ -173,7 +173,7 @@ func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 // bootReport is how long a daemon has to report its boot. It does so with its first write.
 const bootReport = time.Minute
 
-// awaitBoot waits for a daemon that has just started to report its boot, before a reboot is tried again.
+// awaitBoot delays the next try of a reboot, so that a daemon that has just been started can report its boot first.
 func awaitBoot(activity *v1alpha1.Activity, now time.Time) {
 	if isToVerify(activity) {
 		activity.NextTime = new(journey.Seconds(now.Add(bootReport)))

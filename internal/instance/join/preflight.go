@@ -250,10 +250,10 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 	return nil
 }
 
-// nameOfMachine compares two names: the name that the host says it got from its cloud, and the name of the Machine in
-// the cloud's API. If they differ, nameOfMachine refuses the host's name and releases the claim on it. If another
-// host has the name, the problem names that host. A host without a Machine, or with a Machine that lists no name,
-// can't be checked.
+// nameOfMachine compares the host's name, which the host says it got from its cloud, with the names that the cloud
+// lists for the Machine. If none of them matches, nameOfMachine refuses the host's name and releases the claim on it.
+// If another host has the name, the problem names that host. A host without a Machine, or with a Machine that lists
+// no name, can't be checked.
 func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
 	source, name := instance.Spec.Source, instance.Status.NodeName
 	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||
