@@ -50,7 +50,7 @@ func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) (err e
 	return err
 }
 
-// bundleOf is bundle for a field of an object. Its error names both, and contains a fix.
+// bundleOf calls bundle for a field of an object. Its error names the object and the field, and contains a fix.
 func bundleOf(raw []byte, name, field, fix string) (string, error) {
 	ca, err := bundle(raw)
 	if err != nil {

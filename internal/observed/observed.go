@@ -39,7 +39,7 @@ type key struct {
 	name, what string
 }
 
-// sight is one state of one object. Its date only distinguishes it from the next state.
+// sight is one state of one object. The date only serves to distinguish this state from the next one.
 type sight struct {
 	dated, asked time.Time
 	since        policy.Since

@@ -230,8 +230,8 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	verdict := Verdict{Allowed: true, Why: "it has a slot already"}
 	if !isHolder(d.Slots, r.Name) {
 		verdict = MayDisrupt(r.Node, fleet, rollout.MaxUnavailable, closed)
-		// A closed window doesn't delay a removal, because the user chose its time, nor a node whose daemon already
-		// has the request for its revision.
+		// A closed window doesn't delay a removal, because the user chose the time of the removal. It doesn't delay a
+		// node either whose daemon already has the request for its revision.
 		isRequested := status.Activity != nil && status.Activity.SwitchTime != nil
 		if isRequested || r.instance.Purpose() == v1alpha1.ActivityRemove {
 			verdict = MayDisruptAnytime(r.Node, fleet, rollout.MaxUnavailable)

@@ -55,7 +55,7 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	case outcome.IsFailed():
 		c.status.timed(v1alpha1.PhasePreflight)
 		c.report(ctx, outcome)
-		// A host that can't be reached also fails this condition, because users only check this one.
+		// If the host can't be reached, this condition is False as well, because users read only this condition.
 		c.status.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionFalse, outcome.Problem.Reason,
 			outcome.Problem.Detail)
 	default:

@@ -34,8 +34,8 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// userDataKeys is the type of the host keys that user data brings. The operator doesn't know the keys of earlier user
-// data.
+// userDataKeys is the type of the host keys that user data brings. The operator checks the type of a key, because it
+// no longer knows the keys of earlier user data.
 const userDataKeys = "ssh-ed25519 "
 
 // ownHostKey returns the host key to pin. If other hosts may have the key that the host showed, the host proves over

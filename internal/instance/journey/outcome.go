@@ -52,7 +52,7 @@ const (
 	Confirm
 )
 
-// Unreported returns a copy of the outcome that is never reported.
+// Unreported returns a copy of the outcome. The copy is never reported.
 func (o Outcome) Unreported() Outcome {
 	o.IsUnreported = true
 	return o
