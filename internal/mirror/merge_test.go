@@ -312,7 +312,7 @@ func TestEveryObjectsOrderIsKeptIfTheyAgree(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 500 {
-		// The lists are parts of one list, so their orders agree.
+		// All lists are parts of one list, so their orders don't contradict each other.
 		all := make([]string, 8)
 		for i, n := range random.Perm(len(all)) {
 			all[i] = fmt.Sprintf("m%d.io/x", n)

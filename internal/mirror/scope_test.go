@@ -125,7 +125,7 @@ func TestRefusedAndInsecure(t *testing.T) {
 		"mcr.microsoft.com/oss/kubernetes/pause:3.9": "mcr.microsoft.com/oss/kubernetes/pause",
 		"mcr.microsoft.com/windows/servercore":       "",
 		"quay.io/lab/x":                              "quay.io/lab/x",
-		// Another source, for which the mirrors of quay.io don't apply.
+		// This is another source. The mirrors of quay.io don't apply to it.
 	} {
 		reference, kind, err := parse(image)
 		if err != nil {

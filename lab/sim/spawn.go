@@ -116,7 +116,7 @@ func (m *Machine) StartProgram(exe string) (pid uint32, err error) {
 
 func (m *Machine) run(ctx context.Context, p *process, l launch) {
 	exitCode := killedCode
-	// Deferred, because a test that fails inside a program ends the goroutine.
+	// Call end in a deferred function, because a test that fails inside a program ends the goroutine.
 	defer func() { m.end(p, l, exitCode) }()
 	if m.spend(ctx, m.knobs.costs().ProcessStart) {
 		program := l.program

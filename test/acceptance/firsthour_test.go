@@ -113,8 +113,8 @@ func TestA76_AScriptRunsOnTheHostAndNothingIsLeft(t *testing.T) {
 	}
 }
 
-// A script hangs, and the run gives up. The output that the script has printed must be in the evidence, because it may
-// say what is wrong.
+// A script hangs, and the run gives up. The output that the script has printed must be in the evidence, because the
+// output may show the cause.
 func TestA76_WhatAFailedScriptPrintedIsEvidence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -97,7 +97,7 @@ func TestA19_AnOwnerKeepsItsMinimum(t *testing.T) {
 			t.Errorf("machine %s was deleted although its set must keep it: %v", m.Name, err)
 		}
 	}
-	// With one more Machine, the set may lose one.
+	// When the set has one more Machine, the operator may delete one of its Machines.
 	if err := s.Scale(t.Context(), nil, "minimum", 1); err != nil {
 		t.Fatal(err)
 	}

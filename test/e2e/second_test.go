@@ -120,7 +120,7 @@ func TestA63_ASecondOperatorInAnotherNamespaceDoesNothingAndSaysWhy(t *testing.T
 		if err := s.Operator.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		// As if the first operator had ended an hour ago.
+		// Simulate that the first operator ended an hour ago.
 		s.owned(t, contract.OperatorNamespace, time.Now().Add(-time.Hour))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan string, 1)

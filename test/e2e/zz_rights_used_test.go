@@ -407,8 +407,8 @@ func (s *stage) retirement(t *testing.T) {
 	})
 }
 
-// fetches gives the operator another payload. A daemon downloads it from the operator. The operator looks up whose
-// client certificates it accepts.
+// fetches gives the operator another payload. A daemon downloads it from the operator. For this, the operator reads
+// which CA signs the client certificates that it accepts.
 func (s *stage) fetches(t *testing.T) {
 	h := s.Fleet.Hosts[0]
 	old, dir := s.instance(t, h).Status.Revision, filepath.Join(s.Dir, "payload-next")

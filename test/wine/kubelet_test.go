@@ -132,8 +132,8 @@ func (r real) registers(t *testing.T, minor string) {
 		!strings.HasPrefix(info.KernelVersion, "10.0.20348.") {
 		t.Errorf("the Node's status has the versions %+v", info)
 	}
-	// The maximum of pods and the reserved memory come from kubelet's file, and the labels and the taint from its flags
-	// and file.
+	// The maximum of pods and the reserved memory come from kubelet's configuration file. The labels and the taint
+	// come from its flags and its configuration file.
 	reserved := node.Status.Capacity.Memory().Value() - node.Status.Allocatable.Memory().Value()
 	if pods := node.Status.Capacity.Pods().Value(); pods != 250 || reserved < 2<<30 {
 		t.Errorf("the node allows %d pods and reserves %d bytes", pods, reserved)

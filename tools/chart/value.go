@@ -47,7 +47,7 @@ func subjects(key string) []place {
 func at(path []any, more ...any) []any { return append(append([]any{}, path...), more...) }
 
 const (
-	present = "auto" // the API that it needs is in the cluster
+	present = "auto" // on if the cluster has the API that the objects need
 	dns     = `^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 )
 

@@ -73,7 +73,7 @@ func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 func decode(in io.Reader) (a contract.Attendance, err error) {
 	content, err := io.ReadAll(io.LimitReader(in, maxInput))
 	if err == nil {
-		// Windows PowerShell may put a byte order mark before what it pipes to a program.
+		// Windows PowerShell may put a byte order mark before the text that it pipes to a program.
 		err = json.Unmarshal(bytes.TrimPrefix(bytes.TrimSpace(content), []byte("\ufeff")), &a)
 	}
 	if err != nil {

@@ -42,7 +42,7 @@ func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, er
 		ResponseHeaderTimeout:  answerTimeout,
 		MaxResponseHeaderBytes: response.MaxHeader,
 		Proxy:                  func(*http.Request) (*url.URL, error) { return nil, nil },
-		// Each attempt creates another source.
+		// Each attempt creates a new client. So idle connections of earlier clients must be closed soon.
 		IdleConnTimeout: dialTimeout,
 	}}, nil
 }

@@ -156,8 +156,8 @@ func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
 	}
 }
 
-// A daemon whose certificate has expired can't report that. So it reports the end of each certificate once, while the
-// certificate is still valid.
+// A daemon whose certificate has expired can't report anything. So the daemon reports the end of each certificate
+// once, while the certificate is still valid.
 func TestTheNodeSaysWhenTheDaemonsCertificateEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		first := time.Now().Add(14 * 24 * time.Hour)

@@ -22,7 +22,7 @@ func (c *cleaning) services(ctx context.Context) {
 	for _, name := range names {
 		if err := c.host.Services.Stop(ctx, name); err != nil && !errors.Is(err, winos.ErrNotFound) {
 			c.left("%w", err)
-			// Delete it anyway. The next boot completes the deletion at the latest.
+			// Delete the service even if it can't be stopped. The next boot completes the deletion at the latest.
 		}
 		if err := c.host.Services.Delete(ctx, name); err != nil {
 			c.left("removing service %s: %w", name, err)

@@ -95,7 +95,7 @@ func TestA11_AJoinThatDiesAnywhereIsFinishedByTheNext(t *testing.T) {
 			},
 			func() bool { return attempt(t, r, contract.VerbBootstrap, bootstrapRequest()) },
 			func() bool {
-				// This gets the certificate request of the previous call.
+				// This call returns the same certificate request as the previous call.
 				request := bootstrapRequest()
 				request.BootstrapKubeconfig = nil
 				life := r.life.Swap(nil)

@@ -107,7 +107,7 @@ func TestCleanupRemovesTheNetworksOfEarlierRevisions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
 	join(t, r)
-	// The daemon writes the state file as well.
+	// Stop the daemon first, because it also writes the state file.
 	if err := r.Host().Services.Stop(t.Context(), contract.ServiceDaemon); err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,8 @@ func TestAKubeletThatWaitsForItsCertificateAsksAnewWhenItsHostJoinsAgain(t *test
 		own, err := winos.Exists(r.Host().Files, contract.PathKubeconfig)
 		return err == nil && own
 	})
-	// kubelet has its certificate, but could not remove this file. It must not be restarted because of that.
+	// kubelet has its certificate, but could not remove this file. The join must not restart kubelet because of the
+	// file.
 	write(t, r, pathRequestedKey, "left", winos.AccessAdministrators)
 	kubelets = r.kubelets.Load()
 	must(t, call[contract.BootstrapAnswer](t, r, contract.VerbBootstrap, bootstrapRequest()))

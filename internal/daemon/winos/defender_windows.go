@@ -29,7 +29,7 @@ func (system) ExcludeFromDefender(ctx context.Context, exe string) error {
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
-	// If the service may not be read, it exists.
+	// If the error is "access denied", Defender exists, so continue.
 	if err == nil {
 		closeService(h)
 	} else if !errors.Is(err, ErrDenied) {

@@ -60,8 +60,8 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 				return netip.Addr{}, err
 			}
 		}
-		// If the endpoint was created too late, keep it for the next call. If it were deleted, a slow service
-		// would start over on each call.
+		// If the endpoint was created too late, keep it for the next call. If the endpoint were deleted, a slow
+		// service would have to create it again on each call.
 		if err = ctx.Err(); err != nil {
 			return netip.Addr{}, err
 		}
@@ -168,7 +168,7 @@ func failHNS(err error, format string, args ...any) error {
 	if gone(err) && !errors.Is(err, ErrNotFound) {
 		err = fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	// hcsshim's errors don't unwrap. The errors of its newer half have a method for their code.
+	// Errors of hcsshim don't unwrap. For errors of its newer half, hcn.CheckErrorWithCode compares the code.
 	for _, code := range []windows.Errno{windows.RPC_S_SERVER_UNAVAILABLE, windows.EPT_S_NOT_REGISTERED,
 		windows.ERROR_SERVICE_NOT_ACTIVE,
 		windows.ERROR_SERVICE_DOES_NOT_EXIST, windows.ERROR_SERVICE_DISABLED} {

@@ -95,8 +95,8 @@ func readVersion(facts *Facts) (err error) {
 	return nil
 }
 
-// bootKey is a registry key that Windows keeps only in memory until the next boot. No program writes into it, so its
-// time is the time of its creation.
+// bootKey is a registry key that Windows keeps only in memory until the next boot. No program writes into the key, so
+// the time of its last change is the time of its creation.
 const bootKey = `SOFTWARE\windows-instance-config-daemon-boot`
 
 // readBoot names the boot by the time when its key was first created. Unlike the time of the boot, this doesn't change

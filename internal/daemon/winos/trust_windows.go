@@ -68,7 +68,7 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 		return err
 	}
 	err := inStore(0, func(store windows.Handle) error {
-		// Look up first, because a deletion invalidates the enumeration.
+		// Find all matching certificates before the first deletion, because a deletion invalidates the enumeration.
 		have, err := matches(store, der)
 		if err != nil {
 			release(have)

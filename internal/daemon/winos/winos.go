@@ -234,7 +234,8 @@ const (
 // System is the machine as a whole.
 type System interface {
 	Facts(ctx context.Context) (Facts, error)
-	// Now is the wall clock without a monotonic reading, which stops while a virtual machine is paused.
+	// Now returns the time of the wall clock. It has no monotonic reading, because the monotonic clock stops while a
+	// virtual machine is paused.
 	Now() time.Time
 	// SetHostname takes effect with the next boot.
 	SetHostname(ctx context.Context, name string) error

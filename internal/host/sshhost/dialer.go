@@ -126,7 +126,8 @@ func (d *Dialer) handshake(
 	ctx context.Context, w *wire, address string, check *hostKeyCheck, config *ssh.ClientConfig,
 ) (*ssh.Client, announcement, error) {
 	deadline := time.Now().Add(d.options.HandshakeTimeout)
-	// Close ends a blocked handshake when ctx ends. The deadline does so by itself.
+	// When ctx ends, Close ends a blocked handshake. When the deadline passes, the connection's own deadline ends the
+	// handshake.
 	stop := context.AfterFunc(ctx, func() { _ = w.Close() })
 	defer stop()
 	err := w.SetDeadline(deadline)

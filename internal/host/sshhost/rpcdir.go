@@ -272,7 +272,7 @@ func put(files *sftp.Client, name string, content io.Reader) (sent int64, err er
 		err = replace(files, part, inRPCDir(name))
 	}
 	if err != nil {
-		// If the connection is broken, this has no effect, and the next transfer resumes the partial file.
+		// If the connection is broken, Remove has no effect, and the next transfer resumes the partial file.
 		return sent, errors.Join(err, files.Remove(part))
 	}
 	return sent, nil

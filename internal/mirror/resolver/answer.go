@@ -13,7 +13,7 @@ import (
 // refuse answers with an error in the format of the distribution API. The message must contain only text that is known
 // to be harmless.
 func refuse(w http.ResponseWriter, status int, code transport.ErrorCode, message string) {
-	// Such a value can always be written.
+	// This value can always be encoded.
 	content, _ := json.Marshal(map[string]any{"errors": []transport.Diagnostic{{Code: code, Message: message}}})
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

@@ -3,7 +3,7 @@
 // Tests and the stand-ins share it. It contains only names.
 package fault
 
-// Protected is the argument that protects a shim from being killed, like a call that hangs in a driver.
+// Protected is the argument that makes a shim impossible to kill. This simulates a program that hangs in a driver.
 const Protected = "--protected"
 
 // Up is the output of a shim when it is running as requested.

@@ -182,8 +182,8 @@ func (d *node) pull(ctx context.Context, image string) error {
 	}
 	r := docker.NewResolver(docker.ResolverOptions{Hosts: config.ConfigureHosts(ctx, config.HostOptions{
 		HostDir: config.HostDirFromRoot(d.root),
-		// As ParseAuth in containerd's CRI plugin: kubelet passes credentials without a server, so every server gets
-		// them.
+		// Ignore the server, like ParseAuth in containerd's CRI plugin: kubelet passes credentials without a server,
+		// so every server gets them.
 		Credentials: func(string) (user, password string, err error) {
 			user, password, _ = strings.Cut(d.pod, ":")
 			return user, password, nil
