@@ -84,8 +84,8 @@ func (d RolloutDecision) Replaces() bool {
 	return false
 }
 
-// lateDeletion is how long a Machine keeps its slot after the last try to delete it, because that request may still
-// arrive. An API server ends a request after a minute.
+// lateDeletion is how long a Machine keeps its slot after the last try to delete the Machine, because the API server
+// may still execute that request. An API server ends a request after a minute.
 const lateDeletion = 2 * time.Minute
 
 // DecideSlots assigns the slots of the rollout budget. An instance whose status contains a slot keeps this slot, even
@@ -230,8 +230,8 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	verdict := Verdict{Allowed: true, Why: "it has a slot already"}
 	if !isHolder(d.Slots, r.Name) {
 		verdict = MayDisrupt(r.Node, fleet, rollout.MaxUnavailable, closed)
-		// A closed window doesn't delay a removal, because the user chose the time of the removal. It doesn't delay a
-		// node either whose daemon already has the request for its revision.
+		// A closed window doesn't delay a removal, because the user chose the time of the removal. It also doesn't
+		// delay a node whose daemon already has the request for its revision.
 		isRequested := status.Activity != nil && status.Activity.SwitchTime != nil
 		if isRequested || r.instance.Purpose() == v1alpha1.ActivityRemove {
 			verdict = MayDisruptAnytime(r.Node, fleet, rollout.MaxUnavailable)

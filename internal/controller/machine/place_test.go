@@ -72,7 +72,8 @@ func TestAListOfPlacesThatCanNotBeWrittenIsToldOfMachines(t *testing.T) {
 	}
 }
 
-// lateDeletion is the longest time until a deletion that was not answered takes effect.
+// If the API server doesn't answer a deletion, lateDeletion is the longest time until it may still execute the
+// deletion.
 const lateDeletion = 2 * time.Minute
 
 // unresponsive makes the deletion of m0 time out.
