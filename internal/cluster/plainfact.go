@@ -89,7 +89,7 @@ func (p *Plain) serverCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 	return err
 }
 
-// clientCA reads the CA with which kubelets verify the API server's client certificate. It may differ from the CA
+// clientCA reads the CA that kubelets use to verify the API server's client certificate. It may differ from the CA
 // that serverCA reads.
 func (p *Plain) clientCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) (err error) {
 	key := keyIn(metav1.NamespaceSystem, "extension-apiserver-authentication")

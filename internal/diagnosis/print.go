@@ -33,7 +33,7 @@ type Style struct {
 	Width int
 }
 
-// hang is the column in which all lines of an entry's text begin.
+// hang is the column where all lines of an entry's text begin.
 const hang = 11
 
 // Limits of one screen.

@@ -16,7 +16,7 @@ const (
 
 // Reasons to ignore a request.
 const (
-	// CSRNotOurs occurs when the request is already decided, is for another signer, or names no node.
+	// CSRNotOurs occurs when the request is decided already, is for another signer or names no node.
 	CSRNotOurs CSRReason = "CSRNotOurs"
 	// CSRNameForeign occurs when none of our instances has the requested node name.
 	CSRNameForeign CSRReason = "CSRNameForeign"

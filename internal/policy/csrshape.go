@@ -29,7 +29,7 @@ const (
 )
 
 // subjectIs requires a subject with one common name (the claim itself), one organization, and nothing else. The
-// signer would also sign attributes that nobody has checked.
+// signer would also sign unchecked attributes.
 func subjectIs(organization string) csrRule {
 	return func(f csrFacts) *csrFault {
 		subject := f.claim.Request.Subject
