@@ -38,9 +38,9 @@ type Dialer interface {
 type Conn interface {
 	// HostKey returns the machine's key, as "<type> <base64>".
 	HostKey() string
-	// ProveHostKeys returns the host keys that the machine announced, proved to own, and shows to clients
-	// that expect them, as "<type> <base64>", best first. The key of this connection may be among them. The
-	// result is empty if the machine announces none. A repeated call returns the same result.
+	// ProveHostKeys returns host keys of the machine as "<type> <base64>", best first. The machine has announced these
+	// keys, has proved that it owns them, and shows them to clients that expect them. The key of this connection may
+	// be among them. The result is empty if the machine announces none. A repeated call returns the same result.
 	ProveHostKeys(ctx context.Context) (keys []string, err error)
 	// Address returns the remote IP address, or netip.Addr{} on a network without IP addresses. A repeated
 	// call returns the same result.

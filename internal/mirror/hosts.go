@@ -36,8 +36,8 @@ const nowhere = "https://another-program-has-the-port-of-the-mirror-resolver.inv
 // at url, with the resolver's token. If url is empty, it sends containerd to a host that can't exist. The caller must
 // remove the folders of single registries, because containerd prefers them.
 //
-// One file serves all registries: a registry has spellings that no folder can foresee (containerd takes quay.io:0443
-// for quay.io), and rules about domains don't name their registries.
+// One file serves all registries, because folders for single registries wouldn't be enough. A registry has other
+// spellings: containerd takes quay.io:0443 for quay.io. And rules about domains don't name their registries.
 func HostsFile(url, token string) string {
 	if url == "" {
 		return fmt.Sprintf(hostsFile, nowhere)

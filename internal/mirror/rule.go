@@ -134,8 +134,9 @@ func (r Rules) Never(name Location) bool {
 	return r.forbids(name) || r.blocks(name) && !covers(r.always, name)
 }
 
-// forbids reports whether NeverContactSource applies to a name. The most specific source decides, as for mirrors. As on
-// Linux nodes, a rule for a registry without a port applies to all its ports without their own source.
+// forbids reports whether NeverContactSource applies to a name. The most specific source decides, as for mirrors. As
+// on Linux nodes, a rule for a registry without a port applies to all ports of the registry that aren't a source
+// themselves.
 func (r Rules) forbids(name Location) bool {
 	found, ok := r.findPath(name)
 	if !ok {

@@ -48,7 +48,7 @@ func NewClient(config *rest.Config) (kubernetes.Interface, error) {
 type Query struct {
 	Fields fields.Selector
 	// Page is the number of pods in the first list. 0 means all pods. If the API server has an index for the
-	// selection, as for the pods of a node, 0 costs it least.
+	// selection, as for the pods of a node, one list of all pods is the cheapest request.
 	Page int64
 	// Cached lets the API server respond from memory, which may be slightly outdated. It only applies if all pods
 	// are read at once.

@@ -103,8 +103,8 @@ func (m *Machine) start(ctx context.Context, l launch) (*process, error) {
 	return p, nil
 }
 
-// StartProgram starts an exe outside of any service that runs until it is killed, like the shims of containers, which
-// outlive containerd. It returns the PID.
+// StartProgram starts an exe that belongs to no service and runs until it is killed, like the shims of containers,
+// which outlive containerd. It returns the PID.
 func (m *Machine) StartProgram(exe string) (pid uint32, err error) {
 	p, err := m.start(context.Background(),
 		launch{argv: []string{exe}, commandLine: exe, dir: systemDir, program: hangs})

@@ -182,8 +182,8 @@ func TestEveryModuleIsKeptUpToDate(t *testing.T) {
 	}
 }
 
-// The forms for bug reports must ask for the archive of "kubectl windows bundle", because a report without it needs
-// more questions.
+// The forms for bug reports must ask for the archive of "kubectl windows bundle", because without the archive,
+// maintainers have to ask more questions.
 func TestFormsAskForTheArchive(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"bug.yml", "feature.yml", "real-windows.yml"} {

@@ -96,7 +96,7 @@ const (
 	// callTime is how long containerd may take to answer ctr.exe. On an idle machine it takes a
 	// second.
 	callTime = time.Minute
-	// clientTime is how long a client of containerd may run. It exits by itself after its calls.
+	// clientTime is how long a client of containerd may run. Normally, the client exits by itself after its calls.
 	clientTime = callTime + 15*time.Second
 	// starts is the maximum number of times that the client is started.
 	starts = 3

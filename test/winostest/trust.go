@@ -68,8 +68,8 @@ func (m machine) addRoot(t *testing.T, der []byte) {
 	t.Cleanup(func() { noError(t, m.Host.Trust.Remove(context.WithoutCancel(t.Context()), der)) })
 }
 
-// expectRoots checks that the store has each certificate of has exactly once and no certificate of lacks, and that its
-// other certificates are unchanged.
+// expectRoots checks the certificates in the store. It must have each certificate of the list has exactly once, and no
+// certificate of the list lacks. All other certificates must be unchanged.
 func (m machine) expectRoots(t *testing.T, before [][]byte, has, lacks [][]byte) {
 	t.Helper()
 	all := m.roots(t)

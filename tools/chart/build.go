@@ -198,8 +198,8 @@ func id(object map[string]any) string {
 		get(object, []any{"metadata", "name"}))
 }
 
-// condition returns the template condition of an object that is the same on every cluster, so that a value can omit
-// it.
+// condition returns the template condition for an object that is the same on every cluster. With the condition, a
+// value can omit the object.
 func condition(object map[string]any) string {
 	switch object["kind"] {
 	case "Namespace":

@@ -314,7 +314,8 @@ func (p *picture) graph(panel grafanaPanel, x, y, w, h float64) {
 	}
 }
 
-// scale returns the size and the name of the largest part of a unit of Grafana that is not above a value.
+// scale chooses the part of a unit of Grafana for a value, such as KiB or MiB for bytes: the largest part that isn't
+// larger than the value. It returns the size and the name of this part.
 func scale(v float64, unit string) (size float64, name string) {
 	parts := map[string][]struct {
 		size float64

@@ -47,8 +47,8 @@ type history struct {
 	// since. fell are the times when it ended since.
 	tried, stayed bool
 	fell          []time.Time
-	// crashLooping reports that the service ended maxEnds times within endsWindow, and that it hasn't run for
-	// endsWindow without an end since then. The number of recent ends isn't enough to decide this, because the pauses
+	// crashLooping is set when the service has ended maxEnds times within endsWindow. It is reset when the service has
+	// run for endsWindow without an end. The number of recent ends isn't enough to decide this, because the pauses
 	// between starts make ends less frequent.
 	crashLooping bool
 }

@@ -28,8 +28,8 @@ import (
 type Pace struct {
 	// Beat is the time between two signs of life during a call. Retry is the pause after a failure.
 	Beat, Retry time.Duration
-	// Gone is how long the Secret must be gone, and Refused how long the API server must refuse the host, before the
-	// host gives up.
+	// The host gives up if the Secret has been missing for longer than Gone, or if the API server has refused the host
+	// for longer than Refused.
 	Gone, Refused time.Duration
 }
 

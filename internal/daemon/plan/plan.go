@@ -170,9 +170,9 @@ func (p *planner) obsoleteServices() {
 	}
 }
 
-// obsoleteNetworks plans the removal of the pod networks of other revisions. This comes after the stop of the service
-// that created such a network, and before the start of the service that creates the next one, because both networks use
-// the addresses of the Node's subnet.
+// obsoleteNetworks plans the removal of the pod networks of other revisions. Such a network is removed after the stop
+// of the service that created it, and before the start of the service that creates the next network. Otherwise the two
+// networks would conflict, because both use the addresses of the Node's subnet.
 func (p *planner) obsoleteNetworks() {
 	for _, name := range p.was.Networks {
 		if name != p.want.Network {

@@ -16,7 +16,8 @@ import (
 const latestWait = 3 * time.Second
 
 // latest watches the Secret with the revision that was published last. The Secret only delivers content. The Node
-// decides which revision the host must have, and the name of the content shows whether it is that revision.
+// decides which revision the host must have. The daemon uses the content of the Secret only if it has the name of this
+// revision.
 type latest struct {
 	watch *apiclient.Watch
 	clock clock.Clock

@@ -120,9 +120,9 @@ func New(options Options) *Reconciler {
 	return r
 }
 
-// Run reconciles until ctx ends, and returns after its background goroutines have ended. It returns
-// selfupdate.ErrReplaced if this process must end so that another program takes over, ErrReleased if the host must be
-// cleaned, and nil otherwise.
+// Run reconciles until ctx ends, and returns after its background goroutines have ended. If this process must end so
+// that another program takes over, Run returns selfupdate.ErrReplaced. If the host must be cleaned, it returns
+// ErrReleased. Otherwise it returns nil.
 func (r *Reconciler) Run(ctx context.Context) error {
 	logr.FromContextOrDiscard(ctx).Info("reconciling", "node", r.NodeName, "revision", r.State.Revision.Name, "held",
 		r.State.Verified)

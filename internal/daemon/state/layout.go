@@ -27,9 +27,9 @@ func Directories() []string {
 	return append(dirs, contract.DirKubeletPKI, DirCNIState, contract.DirContainerdData)
 }
 
-// Private lists the paths that only administrators may access, regardless of who wrote them: our directories that
-// hold keys or are read by services, and files that neither a manifest nor its confidential part lists. The paths
-// may be missing.
+// Private lists the paths that only administrators may access, regardless of who wrote them. They are our directories
+// that hold keys or that services read, and our files that are listed neither in a manifest nor in its confidential
+// part. The paths may be missing.
 func Private(stateFile *File) []string {
 	paths := []string{contract.DirK}
 	for _, dir := range Directories() {

@@ -39,9 +39,8 @@ type State struct {
 	Before *Revision `json:"before,omitempty"`
 	// Update is the trial of the daemon's new program, until that is accepted or the previous program is restored.
 	Update *Update `json:"update,omitempty"`
-	// Faults are the failures of the last pass, outside of a trial, that would fail a revision, and the
-	// services that didn't stay up. If the next revision fails in the same way, it isn't that revision's
-	// fault.
+	// Faults are the failures of the last pass outside of a trial that would make a revision fail. They include
+	// services that didn't stay up. If the next revision fails in the same way, it isn't that revision's fault.
 	Faults []Fault `json:"faults,omitempty"`
 	// NodeValues are the Node's values for the manifest's JSONPaths. With them, services start without the
 	// API server.

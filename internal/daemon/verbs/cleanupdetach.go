@@ -129,8 +129,8 @@ func cleanupAlone(ctx context.Context, host winos.Host, where Where) (answer con
 }
 
 // withdrawCleanup removes a one-shot service that is no longer wanted. Otherwise it would clean the host at the next
-// boot. The service is marked for deletion first, because the daemon of a released host restarts a service that has
-// only stopped.
+// boot. withdrawCleanup marks the service for deletion first. Otherwise the daemon of a released host would restart
+// the stopped service.
 func withdrawCleanup(ctx context.Context, services winos.Services) error {
 	err := services.DeleteAtStop(ctx, contract.ServiceCleanup)
 	if err == nil {

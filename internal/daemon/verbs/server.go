@@ -12,8 +12,8 @@ import (
 )
 
 // replaceServer updates the API server's address and CA in the kubeconfigs of a host that joined before. Their
-// credentials stay. It stops the services that use them first, so that no service continues with old settings if this
-// call is killed. This call starts kubelet again, and the daemon starts the other services.
+// credentials stay. Before the update, it stops the services that use these kubeconfigs. So if this call is killed, no
+// service continues with old settings. This call starts kubelet again, and the daemon starts the other services.
 func replaceServer(ctx context.Context, host winos.Host, stateFile *state.File,
 	request contract.BootstrapRequest) error {
 	to, err := apiclient.ServerOf(request.BootstrapKubeconfig)

@@ -141,8 +141,8 @@ func applyRecovery(s *mgr.Service, delays []time.Duration, reset time.Duration) 
 }
 
 // callService calls the service manager through its own handle, so that the end of ctx ends the wait. A start blocks
-// until the service's process has connected to the service manager, and a control until the service has answered, each
-// for up to 30 s.
+// until the service's process has connected to the service manager. A control request blocks until the service has
+// answered. Each of them blocks for up to 30 s.
 func callService(ctx context.Context, name string, access uint32, call func(*mgr.Service) error) error {
 	_, err := interruptible(ctx, func() (struct{}, error) {
 		s, err := openService(name, access)

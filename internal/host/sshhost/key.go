@@ -24,8 +24,9 @@ type PublicKey struct {
 	Hash string
 }
 
-// ParseKey reads a private key in PEM or OpenSSH format. If the key can't be used, because it is empty, encrypted, weak
-// or of another kind, the error is a *contract.Problem PrivateKeyInvalid that says why and holds nothing of the key.
+// ParseKey reads a private key in PEM or OpenSSH format. A key that is empty, encrypted, weak or of another kind can't
+// be used. Then the error is a *contract.Problem PrivateKeyInvalid, which gives the reason and contains no part of the
+// key.
 func ParseKey(pem []byte) (PublicKey, error) {
 	signer, err := parseSigner(pem)
 	if err != nil {

@@ -103,8 +103,8 @@ func (m *middle) serve(tcp net.Conn) {
 	_ = conn.Wait()
 }
 
-// At the first contact, such a machine learns the public key and a signature for this connection, which can't be used
-// for another (RFC 4252, 7). It must get no password, no agent, and no access to the operator's network.
+// At the first contact, such a machine learns the public key and a signature. The signature is valid only for this
+// connection (RFC 4252, 7). The machine must get no password, no agent, and no access to the operator's network.
 func TestAMachineInTheMiddleGetsNoCredentialAndNoChannel(t *testing.T) {
 	t.Parallel()
 	r, m := newRig(t), newMiddle(t)

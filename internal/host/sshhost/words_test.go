@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzWords simulates a host that prints any text. The error must have one short line of it, and no part of the
-// request's credential that the host printed in one piece.
+// FuzzWords simulates a host that prints any text. The error must contain one short line of this text, and no part of
+// the request's credential that the host printed in one piece.
 func FuzzWords(f *testing.F) {
 	const secret = "eyJhbGciOiJSUzI1NiIsImtpZCI6InRlc3QifQ"
 	request, err := json.Marshal(map[string]any{"bootstrapKubeconfig": []byte(secret)})

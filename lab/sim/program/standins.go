@@ -14,8 +14,8 @@ type Options struct {
 	StatusInterval time.Duration
 	// Poll is how often kubelet checks the container runtime and the network of its machine. Default: 250 ms.
 	Poll time.Duration
-	// PodStop is how long a container runs after the stop request, at most its grace period; the whole grace period if
-	// 0.
+	// PodStop is how long a container runs after the stop request, but at most its grace period. Default: the whole
+	// grace period.
 	PodStop time.Duration
 	// ProxyStart is how long kube-proxy waits after it has found its network. Default: 10 s.
 	ProxyStart time.Duration

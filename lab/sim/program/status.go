@@ -143,8 +143,9 @@ func (h *health) readNetwork() error {
 	return nil
 }
 
-// networkFile returns the path of the CNI configuration that containerd reads: the operator's file, or, if that is
-// missing and containerd is configured for an external network, the first file of that network.
+// networkFile returns the path of the CNI configuration that containerd reads. Normally, this is the operator's file.
+// If the operator's file is missing and containerd is configured for an external network, it is the first file of that
+// network.
 func (h *health) networkFile() (string, error) {
 	if _, err := h.host.Files.Stat(contract.PathCNIConfig); err == nil {
 		return contract.PathCNIConfig, nil
