@@ -15,8 +15,8 @@ func Authorization(token string) string {
 }
 
 // hostsFile names no other registry. So if the resolver is down, containerd pulls nothing, and breaks no rule. A short
-// timeout is enough, because a resolver on loopback accepts a connection at once or not at all. Without it, Windows
-// would wait two seconds before it gives up on a closed port.
+// timeout is enough, because a resolver on loopback accepts a connection at once or not at all. Without this timeout,
+// Windows would wait two seconds before it gives up on a closed port.
 const hostsFile = `# Written by windows-instance-config-daemon from the cluster's mirror rules. Changes are undone.
 server = '%s'
 capabilities = ['pull', 'resolve']

@@ -322,7 +322,7 @@ func TestA80_NoObjectThatIsDeletedOrGarbledDisruptsANode(t *testing.T) {
 	s.set(t, "table", 1)
 	s.running(t, "table", 1)
 	desired := s.config(t).Status.DesiredRevision
-	rows := slices.DeleteFunc(table(t, s, admin), func(r row) bool { // a revision that no node has
+	rows := slices.DeleteFunc(table(t, s, admin), func(r row) bool { // skip a revision that no node has
 		revision, is := strings.CutPrefix(r.object.GetName(), contract.ServicesConfigMapPrefix+"0.")
 		return is && "0."+revision != desired
 	})

@@ -333,7 +333,7 @@ func (v *visit) leave(ctx context.Context) error {
 // settle is the time for Windows to release removed objects.
 const settle = time.Minute
 
-// compare compares the host with the snapshot from before.
+// compare compares the host with the snapshot from before the join.
 func (v *visit) compare(ctx context.Context) error {
 	var left []string
 	err := wait.PollUntilContextTimeout(ctx, 5*time.Second, settle, true, func(ctx context.Context) (bool, error) {

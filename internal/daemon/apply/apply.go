@@ -197,7 +197,8 @@ func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	return report
 }
 
-// bootID returns the id of this boot, or "" while it is unknown. This process doesn't outlive the boot.
+// bootID returns the id of this boot, or "" while it is unknown. The id can be cached, because this process doesn't
+// outlive the boot.
 func (a *Applier) bootID(ctx context.Context) string {
 	if a.boot == "" {
 		if facts, err := a.host.System.Facts(ctx); err == nil {

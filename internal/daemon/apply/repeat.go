@@ -13,10 +13,10 @@ import (
 )
 
 // If a step with the same goal is taken maxRepeats times within repeatsWindow, someone else undoes it: a group policy
-// or another tool, which act at most every few minutes. A person who tries things rarely reaches this limit. Then the
-// daemon reports the conflict and takes the step less and less often, so that two programs don't fight all day. It
-// notices the end of a conflict after lastPause at the latest. A reported problem blocks the next revision. So if no
-// step was needed for twice the pause, the daemon no longer reports the problem.
+// or another tool, which act at most every few minutes. A person who tries things rarely reaches this limit. At the
+// limit, the daemon reports the conflict and takes the step less and less often, so that two programs don't fight all
+// day. The daemon notices the end of a conflict after lastPause at the latest. A reported problem blocks the next
+// revision. So if no step was needed for twice the pause, the daemon no longer reports the problem.
 const (
 	maxRepeats    = 3
 	repeatsWindow = 15 * time.Minute

@@ -62,7 +62,8 @@ type onTrial struct {
 	unreadable *contract.Problem
 }
 
-// excuses reports whether a fault existed before the revision on trial. Then the revision didn't cause it.
+// excuses reports whether a fault existed before the revision on trial. If so, the revision on trial didn't cause the
+// fault.
 func (r *Reconciler) excuses(fault state.Fault) bool {
 	return slices.ContainsFunc(r.State.Faults, fault.IsSame)
 }

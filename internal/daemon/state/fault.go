@@ -12,8 +12,8 @@ type Fault struct {
 	// About names the failed service, file or variable. It is empty if that is unknown, and in state files of
 	// older daemons.
 	About string `json:"about,omitempty"`
-	// CrashLooping reports that the fault is a service that starts and doesn't stay up. It takes minutes to
-	// detect this again.
+	// CrashLooping reports that the fault is a service that starts and doesn't stay up. The state file keeps this,
+	// because a new daemon needs minutes to detect it again.
 	CrashLooping bool `json:"crashLooping,omitempty"`
 }
 

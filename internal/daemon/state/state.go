@@ -45,8 +45,8 @@ type State struct {
 	// NodeValues are the Node's values for the manifest's JSONPaths. With them, services start without the
 	// API server.
 	NodeValues map[string]string `json:"nodeValues,omitempty"`
-	// HostValues are facts from the cloud. They don't change during the life of a machine, and the cloud
-	// isn't always reachable.
+	// HostValues are facts from the cloud. The state file keeps them, because the cloud isn't always reachable. They
+	// don't change during the life of a machine.
 	HostValues map[contract.Fact]string `json:"hostValues,omitempty"`
 
 	// RPCDir is the RPC directory of the user with whom the host was joined.

@@ -38,8 +38,8 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 		return answer, contract.NewProblem(contract.ReasonHostnameInvalid,
 			"the host is named %.63q and should join as %.63q", answer.NodeName, request.NodeName)
 	}
-	// Stop the daemon of an earlier join first. Otherwise it would restore its own manifest on the host. Handover
-	// starts it again. If the daemon was released, it may also have started the cleanup service.
+	// Stop the daemon of an earlier join first. Otherwise that daemon would restore its own manifest on the host.
+	// Handover starts it again. If the daemon was released, it may also have started the cleanup service.
 	if err = errors.Join(stopDaemon(ctx, host.Services), withdrawCleanup(ctx, host.Services)); err != nil {
 		return answer, err
 	}

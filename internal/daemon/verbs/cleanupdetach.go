@@ -128,9 +128,9 @@ func cleanupAlone(ctx context.Context, host winos.Host, where Where) (answer con
 	return Cleanup(ctx, host, where)
 }
 
-// withdrawCleanup removes a one-shot service that is no longer wanted. Otherwise it would clean the host at the next
-// boot. withdrawCleanup marks the service for deletion first. Otherwise the daemon of a released host would restart
-// the stopped service.
+// withdrawCleanup removes a one-shot service that is no longer wanted, because this service would clean the host at
+// the next boot. withdrawCleanup marks the service for deletion first. Otherwise the daemon of a released host would
+// restart the stopped service.
 func withdrawCleanup(ctx context.Context, services winos.Services) error {
 	err := services.DeleteAtStop(ctx, contract.ServiceCleanup)
 	if err == nil {

@@ -28,8 +28,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// openRetry is the pause before the daemon reads its kubeconfig and certificate again after a failure. Until then, it
-// reconciles the host without an API server.
+// openRetry is the pause before the daemon reads its kubeconfig and certificate again after a failure. Until then, the
+// daemon reconciles the host without an API server.
 const openRetry = time.Minute
 
 // service holds the flags of the controller command.

@@ -50,8 +50,8 @@ func renames(facts winos.Facts, hostname string, nodeName contract.Fact) bool {
 	return hostname != "" && !strings.EqualFold(facts.Hostname, hostname)
 }
 
-// Prepare makes these changes, and requests a reboot if they need one to take effect. If it runs again before the
-// reboot, it requests the reboot again.
+// Prepare makes the changes that Preparations lists. If they need a reboot to take effect, it requests a reboot. If it
+// runs again before the reboot, it requests the reboot again.
 func Prepare(ctx context.Context, host winos.Host, request contract.PrepareRequest) (contract.PrepareAnswer, error) {
 	facts, err := host.System.Facts(ctx)
 	if err != nil {

@@ -51,7 +51,7 @@ func TestAnUpdateInTheMiddleOfALayer(t *testing.T) {
 	}
 }
 
-// gate lets n bytes through, and the rest after it was opened.
+// gate lets n bytes through. When it is opened, it lets the remaining bytes through.
 type gate struct {
 	http.ResponseWriter
 	left int
