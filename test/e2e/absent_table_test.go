@@ -317,7 +317,8 @@ func TestA80_NoObjectThatIsDeletedOrGarbledDisruptsANode(t *testing.T) {
 	must(t, err)
 	furnish(t, admin)
 	s.join(t, s.hosts(t, 1)...)
-	// The set creates a replacement Machine, which takes a slot and is counted.
+	// The first Machine of the set has the wrong key, so the set creates a replacement Machine. The replacement takes
+	// a slot and is counted.
 	s.Cloud.Spoil("table", cloud.FaultWrongKey, 1)
 	s.set(t, "table", 1)
 	s.running(t, "table", 1)

@@ -163,7 +163,8 @@ func observe(t *testing.T, s *stage) (all []observed) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Tests also act as daemons and are refused. Only the real daemon has its user agent.
+		// Tests also send requests as daemons, and these requests are refused. Only the real daemon has its user
+		// agent.
 		daemon := strings.HasPrefix(r.User, contract.DaemonUserPrefix) &&
 			strings.HasPrefix(r.UserAgent, contract.ServiceDaemon+"/")
 		if !daemon && (r.User != operatorUser || strings.HasPrefix(r.UserAgent, intruder)) {
