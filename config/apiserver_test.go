@@ -145,7 +145,7 @@ func TestA54_AKubeletWritesNoAnnotationOfOurs(t *testing.T) {
 			return err
 		},
 	}, refusedByPolicy)
-	// This simulates a Node that belongs to no instance any more, and that the operator has cordoned.
+	// The operator has cordoned this Node, and then its instance was deleted.
 	if err := patch(a, `{"metadata":{"annotations":{"`+contract.InstanceAnnotation+`":null}}}`)(t.Context(),
 		admin); err != nil {
 		t.Fatal(err)

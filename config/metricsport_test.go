@@ -61,8 +61,8 @@ func TestA53_ANodesMetricsCountOnlyWithThatNodesCertificate(t *testing.T) {
 	}
 }
 
-// A node's exporter must not publish series under the names of other exporters or rules. Its targets have both labels
-// by which rules find the source of a series, because a node can set any label that is missing at the target.
+// A node's exporter must not publish series under the names of other exporters or rules. Rules find the source of a
+// series by two labels. Prometheus must set both at the target: if one is missing there, a node can set it.
 func TestA53_ANodePublishesNoSeriesUnderNamesOfOthers(t *testing.T) {
 	t.Parallel()
 	endpoint := named[*monitoringv1.ServiceMonitor](t, "windows-exporter").Spec.Endpoints[0]

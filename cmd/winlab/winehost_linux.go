@@ -67,7 +67,7 @@ func (w *wineHosts) computer(reach []netip.AddrPort) func(ctx context.Context, h
 // wineReport is the part of the demo's report about the programs in Wine.
 type wineReport struct {
 	Version string `json:"version"`
-	// Binaries are the programs of the payload. For each, it says whether it was the real program or a replacement.
+	// Binaries lists the programs of the payload, and which of them were replaced.
 	Binaries []wine.Part `json:"binaries"`
 	// Played lists other parts of Windows that were replaced.
 	Played []string `json:"played"`

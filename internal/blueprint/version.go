@@ -113,7 +113,7 @@ func older(file payload.File, major, minor uint) bool {
 }
 
 // gates maps each feature gate to the minor version of Kubernetes in which it became generally available, or to 0.
-// For later versions, the gate is omitted, because they remove the gate and refuse to start if it is set.
+// Later versions remove the gate, and refuse to start if it is set. So they don't get it.
 type gates map[string]uint
 
 func (g gates) of(file payload.File) map[string]bool {

@@ -16,8 +16,8 @@ import (
 // requestTimeout is the time limit of a request to a workload cluster.
 const requestTimeout = 20 * time.Second
 
-// connect returns a client of a workload cluster. connect refuses a kubeconfig that names a file or a program,
-// because both would be in the provider's pod. Otherwise a user who may write the Secret could get the pod's token.
+// connect returns a client of a workload cluster. It refuses a kubeconfig that names a file or a program: the client
+// would read or run it in the provider's pod, so a user who may write the Secret could get the pod's token.
 func connect(ctx context.Context, management client.Client, cluster client.Object) (client.Client, error) {
 	secret, name := &corev1.Secret{}, cluster.GetName()+"-kubeconfig"
 	if err := management.Get(ctx, client.ObjectKey{Namespace: cluster.GetNamespace(), Name: name}, secret); err != nil {

@@ -536,8 +536,7 @@ func TestA60_NodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T)
 		!slices.Equal(facts.ServiceNetworks, before.ServiceNetworks) {
 		t.Errorf("services %v, hosts wait for %v, troubles %v, %v", facts.ServiceNetworks, facts.Lacks, facts.Troubles, err)
 	}
-	// A fresh operator uses the service network in kubeadm's configuration, from which the API server created the
-	// ServiceCIDR.
+	// A new operator reads the service network from kubeadm's configuration, as the API server did.
 	facts, err = newReader("").Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
 	if err != nil || facts.ServiceNetwork.String() != "10.97.0.0/16" || !says(facts.Lacks) {
 		t.Errorf("services %v, hosts wait for %v, %v", facts.ServiceNetwork, facts.Lacks, err)

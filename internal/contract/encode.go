@@ -24,9 +24,9 @@ const (
 	maxUnpacked = 16 << 20
 )
 
-// Encode returns a Confidential as a Secret and the state file hold it: as JSON, which is always the same for the same
-// content, compressed, because bundles of CAs are large. digest (lower-case hex SHA-256) is of the JSON. If the content
-// doesn't fit into a Secret, the error is a *Problem with ReasonDesiredStateTooLarge.
+// Encode returns the form in which a Secret and the state file hold a Confidential: compressed JSON, because bundles of
+// CAs are large. The same content always gives the same JSON. digest is the SHA-256 of the JSON, in lower-case hex. If
+// the result doesn't fit into a Secret, the error is a *Problem with ReasonDesiredStateTooLarge.
 func (c Confidential) Encode() (packed []byte, digest string, err error) {
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -70,7 +70,7 @@ func ParseConfidential(packed []byte, m Manifest) (c Confidential, err error) {
 	return c, c.Validate()
 }
 
-// Pack compresses data for a Secret. Its errors are as those of Encode.
+// Pack compresses data for a Secret. It returns the same errors as Encode.
 func Pack(data []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is valid

@@ -120,8 +120,8 @@ type BootstrapRequest struct {
 	NodeName string   `json:"nodeName"`
 	Revision string   `json:"revision"`
 	Manifest Manifest `json:"manifest"`
-	// Confidential belongs to the manifest, as it is published: see ParseConfidential. It is empty if the manifest has
-	// none.
+	// Confidential is the manifest's confidential part, in the form in which it is published: see ParseConfidential.
+	// It is empty if the manifest has none.
 	Confidential []byte `json:"confidential,omitempty"`
 	// NodeIP is the value of FactNodeIP on this host from now on, or empty for the address of the default route.
 	// The daemon stores it in its state file.

@@ -176,8 +176,8 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 }
 
 const (
-	// storm is the number of older pending requests of other machines. spoofed is the number of requests that claim
-	// to come from one of the operator's nodes.
+	// storm is the number of older pending requests of other machines. spoofed is the number of requests with the name
+	// of a node that didn't send them.
 	storm   = 1_000
 	spoofed = 200
 	// overtaking is the maximal number of foreign requests between a host's request and its approval.

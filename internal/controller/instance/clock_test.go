@@ -129,7 +129,7 @@ func TestA82_NodesThatWereUnknownBeforeThisOperatorSawItAreNotJoinedAgain(t *tes
 	t.Parallel()
 	for name, test := range map[string]struct {
 		ago time.Duration
-		// anew means that the operator starts at that moment. It trusts the times in the cluster only after a minute.
+		// anew means that the operator starts now. For a minute, it does not trust times in the cluster.
 		anew  bool
 		after time.Duration
 	}{

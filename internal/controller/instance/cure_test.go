@@ -451,7 +451,7 @@ func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 	}
 }
 
-// If a node became Ready at the new revision, it is not rolled back, even if other nodes have its slot by now.
+// A node that is Ready at the new revision stays there, although other nodes have taken its slot in the meantime.
 func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 	t.Parallel()
 	const reportsLate = "with a daemon that reports a moment later"
