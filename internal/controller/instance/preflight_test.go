@@ -62,6 +62,9 @@ func TestA75_AHostThatIsCheckedStaysAsItWas(t *testing.T) {
 				!strings.Contains(i.Status.Message(), c.code.Code()) || fixOf(i) == "" || i.Status.Phase != v1alpha1.PhasePreflight {
 				t.Errorf("%s, status %+v", got, i.Status)
 			}
+			if got := condition(i, v1alpha1.ConditionProgressing); got != "False "+string(c.code) {
+				t.Errorf("a host that is only checked is shown as progressing: %s", got)
+			}
 			if i.Status.NodeName != "" || i.Status.HostKey != "" || i.Status.HasSlot() || i.Status.Failures > 0 {
 				t.Errorf("the instance holds something: %+v", i.Status)
 			}

@@ -5,6 +5,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/windows-nodes/wmco/internal/contract"
 )
 
 // Machines that were created before the time of publication are trusted at the first contact. If this time were in
@@ -30,6 +34,21 @@ func TestA09_ATimeOfAClockThatWasAheadIsPutRight(t *testing.T) {
 	for _, later := range []time.Duration{0, time.Hour} {
 		if since := publish(right.Add(later)); !since.Equal(right) {
 			t.Errorf("%s after the clock was corrected, the time of publication is %s", later, since)
+		}
+	}
+}
+
+// If somebody else owns the user data, nobody knows which key it contains, whatever an annotation says. So no Machine is
+// replaced because it refuses the present key.
+func TestUserDataOfSomebodyElseAuthorizesNoKey(t *testing.T) {
+	t.Parallel()
+	for manager, want := range map[string]bool{contract.OperatorServiceAccount: true, "somebody": false} {
+		live := fake.NewClientBuilder().WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Namespace: contract.MachineAPINamespace, Name: contract.UserDataSecret,
+			Labels:      map[string]string{contract.ManagedByLabel: manager},
+			Annotations: map[string]string{contract.PublicKeyHashAnnotation: "h"}}}).Build()
+		if got, err := (FirstContact{Live: live}).Authorizes(t.Context(), "h"); got != want || err != nil {
+			t.Errorf("managed by %s: %v, %v", manager, got, err)
 		}
 	}
 }
