@@ -7,8 +7,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// entryBytes is about how much memory an entry of a list or a map takes in addition to its text. The largest kind is
-// an owner reference: it takes six words and four strings, even if its text has only four bytes.
+// entryBytes is roughly the memory that an entry of a list or a map takes in addition to its text. Owner references
+// take most: six words and four strings.
 const entryBytes = 128
 
 // Trim reduces an object for the cache, for cache.ByObject. It protects the operator's memory: every kubelet may

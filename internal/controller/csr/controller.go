@@ -34,7 +34,7 @@ type Reconciler struct {
 
 var _ reconcile.Reconciler = (*Reconciler)(nil)
 
-// Reconcile decides about one request. A repeated call finds it decided, or decides the same.
+// Reconcile decides about one request. If the request is already decided, a repeated call does nothing.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
 	switch err := r.client.Get(ctx, request.NamespacedName, csr); {
@@ -70,11 +70,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return r.carryOut(ctx, csr, decision)
 }
 
-// decide asks the policy about the cached objects first. Foreign requests, invalid requests and requests that must
-// wait are decided from the cache only. They cost the API server nothing, so thousands of them don't delay others. If
-// the cache lags, its next event wakes a request that waits. For any other result, decide asks the policy again with
-// the Node from the API server. Otherwise a bootstrap token could get a second certificate although its Node already
-// serves. The instance always comes from the cache, because an instance that is a moment old does no harm.
+// decide asks the policy about the cached objects first. Foreign requests, invalid requests and requests that must wait
+// are decided from the cache only. They cost the API server nothing, so thousands of them don't delay others. If the
+// cache lags, its next event wakes a request that waits. For any other result, decide asks the policy again with the
+// Node from the API server. Otherwise a bootstrap token could be used for a second certificate although the Node is
+// already in service. The instance always comes from the cache, because a slightly stale instance does no harm.
 func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	claim policy.CSRClaim) (policy.CSRDecision, error) {
 	in, err := r.gather(ctx, r.client, csr, claim)

@@ -28,8 +28,7 @@ const (
 	usedCount = 10000
 )
 
-// used remembers which key, in DER, each bootstrap token was used for. It is needed from an approval until the cache
-// shows the approval.
+// used remembers the key, in DER, that each bootstrap token was used for, until the cache shows the approval.
 type used struct {
 	mu   sync.Mutex
 	keys *cache.LRUExpireCache
@@ -105,7 +104,7 @@ func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
 	return nil
 }
 
-// command returns the Secret that a token of hosts is bound to. It is empty if there is none.
+// command returns the Secret that the token of a join command is bound to. It returns an empty Secret if there is none.
 func (r *Reconciler) command(ctx context.Context, name string) (*corev1.Secret, error) {
 	command := &corev1.Secret{}
 	key := types.NamespacedName{Namespace: r.options.Namespace, Name: name}
@@ -118,8 +117,8 @@ func (r *Reconciler) command(ctx context.Context, name string) (*corev1.Secret, 
 var errFaster = errors.New("a request for the same host was faster")
 
 // bindKey records the key of a host's first request before the request is approved, so that no other key gets a
-// certificate. The record is in the Secret of the command's token and ends with it. For a Machine, it is in the status
-// of the instance. If another request was faster, bindKey fails, and the request is decided again.
+// certificate. The record is in the Secret that the command's token is bound to. For a Machine, it is in the status of
+// the instance. If another request was faster, bindKey fails, and the request is decided again.
 func (r *Reconciler) bindKey(ctx context.Context, claim policy.CSRClaim, of *policy.CSRInstance) error {
 	if of.Machine != nil {
 		instance := &v1alpha1.WindowsInstance{}

@@ -131,7 +131,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, in *policy.CSRInput, addre
 	return nil
 }
 
-// gatherInstances adds another instance that has an address. It distinguishes how the operator knows this address.
+// gatherInstances adds another instance that has an address. It also records how the operator knows this address.
 func (r *Reconciler) gatherInstances(ctx context.Context, in *policy.CSRInput, name, claimed string) error {
 	address := policy.AddressText(name)
 	instances, err := r.instances(ctx, instancesByAddress, address)

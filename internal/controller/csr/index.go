@@ -83,7 +83,7 @@ func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 // request claims an address with a slash, the only effect is an additional check.
 func nodeKey(name string) string { return "node/" + name }
 
-// hostKey is the same for a host that joins by itself.
+// hostKey is the key of a host that joins by itself, in the same index.
 func hostKey(id string) string { return "host/" + id }
 
 func claimKey(claim policy.CSRClaim) string {

@@ -14,7 +14,7 @@ import (
 const clockSkew = time.Minute
 
 // boundTimes corrects times that a wrong clock wrote: no pause is longer than the maximum, and no start is in the
-// future. It skips times that are read through observed.Log, which itself doesn't trust them.
+// future. It skips the times that observed.Log checks itself.
 func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 	bound := func(t *metav1.Time, longest time.Duration) {
 		if t != nil && t.Time.After(now.Add(longest+clockSkew)) {

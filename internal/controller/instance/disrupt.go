@@ -36,8 +36,7 @@ func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind
 	case is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx):
 		return c.joinInstead(ctx, view.Node, outcome.Problem)
 	}
-	// The wait may never end, and the node may go down or its daemon may die in this time. So check the node again in
-	// time.
+	// Meanwhile the node may go down, or its daemon may die, so check the node again.
 	outcome.After = policy.Soonest(outcome.After, found.Outcome.After)
 	if outcome.IsUnreported {
 		return c.result(ctx, outcome.After)

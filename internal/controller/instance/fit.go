@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Limits of the API. The API counts characters. This package counts bytes, which is never less.
+// Limits of the API. The API counts characters. This package counts bytes: no text has fewer bytes than characters.
 const (
 	maxMessage  = 32768 // of a condition
 	maxWhy      = 4096  // why a host waits, or an update failed

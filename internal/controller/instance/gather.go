@@ -64,7 +64,7 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 	return newReconciliation(r, live, node, kept), nil
 }
 
-// isSettled reports whether a stale cache can do no harm, because no work that disrupts a node is in progress.
+// isSettled reports whether the cache is sufficient, because no work that disrupts a node is in progress.
 func (r *Reconciler) isSettled(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
 	switch {

@@ -127,7 +127,7 @@ func (r *Reconciler) end(one *memory) {
 	r.parts.Claims.Forget(one.uid)
 }
 
-// errLeaving ends the phase of a host because its removal was requested.
+// errLeaving is the cause that ends a phase when the removal of its host is requested.
 var errLeaving = errors.New("the removal of the instance was requested")
 
 // interruptible returns a context for work at the host that ends if the instance is deleted. Call ended when the

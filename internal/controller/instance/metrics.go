@@ -136,7 +136,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 		code = reason.Code()
 	}
 	gauge(i.info, 1, string(status.Phase), status.Reason(), code)
-	if !instance.Spec.PreflightOnly { // which never becomes a node
+	if !instance.Spec.PreflightOnly { // a host that is only checked never becomes a node
 		truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
 		// While a node waits for its turn or its next try, its desired revision is still its present revision. So
 		// also check whether an upgrade is pending.

@@ -51,8 +51,8 @@ func (s *slot) take(ctx context.Context, granted func()) (policy.Verdict, error)
 	return policy.Verdict{Allowed: true, Why: "it is on the list of slots"}, s.record.save(ctx)
 }
 
-// isChanged reports whether the host requests the slot for another activity than the API server shows. If so, the
-// rollout controller must see the new request first.
+// isChanged reports whether the host requests the slot for a different activity from the one that the API server shows.
+// If so, the rollout controller must see the new request first.
 func (s *slot) isChanged() bool {
 	of := func(status *v1alpha1.WindowsInstanceStatus) (kind v1alpha1.ActivityKind, revision string) {
 		if status.Activity == nil {

@@ -77,14 +77,14 @@ func decode(in io.Reader) (a contract.Attendance, err error) {
 		err = json.Unmarshal(bytes.TrimPrefix(bytes.TrimSpace(content), []byte("\ufeff")), &a)
 	}
 	if err != nil {
-		return a, errors.New("they are no valid JSON") // the decoder's error may quote the token
+		return a, errors.New("they are not valid JSON") // the decoder's error may quote the token
 	}
 	server, err := url.Parse(a.APIServer)
 	switch {
 	case err != nil || server.Scheme != "https" || server.Host == "":
-		return a, fmt.Errorf("apiServer %.100q is no https URL", a.APIServer)
+		return a, fmt.Errorf("apiServer %.100q is not an https URL", a.APIServer)
 	case !x509.NewCertPool().AppendCertsFromPEM([]byte(a.CA)):
-		return a, errors.New("ca has no certificate")
+		return a, errors.New("ca contains no certificate")
 	case a.Namespace == "" || a.Token == "" || a.Payload == "":
 		return a, errors.New("namespace, token or payload is missing")
 	}
@@ -135,10 +135,10 @@ func (p rpcDir) install(ctx context.Context, o Options, want contract.Attendance
 	return start(ctx, services, config)
 }
 
-// mayReplace refuses to replace a service of another program, and the attendance for another cluster.
+// mayReplace refuses to replace a service of another program, or an attendance for another cluster.
 func mayReplace(installed winos.Service, was record, want contract.Attendance) error {
 	if !contract.IsManaged(installed.Description) {
-		return fmt.Errorf("service %s exists and is not ours", contract.ServiceAttend)
+		return fmt.Errorf("service %s exists, but this program did not install it", contract.ServiceAttend)
 	}
 	if was.APIServer != "" && was.APIServer != want.APIServer && was.CA != want.CA {
 		return fmt.Errorf("this host attends for another cluster, with the API server %[1]s. Remove its "+
@@ -207,7 +207,7 @@ func (p rpcDir) await(ctx context.Context, services winos.Services, out io.Write
 		select {
 		case <-time.After(look):
 		case <-ctx.Done():
-			return fmt.Errorf("%w. The service goes on; the last that it did: %s", context.Cause(ctx), last)
+			return fmt.Errorf("%w. The service continues; its last step: %s", context.Cause(ctx), last)
 		}
 	}
 }

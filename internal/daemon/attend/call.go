@@ -70,7 +70,7 @@ func (s *service) run(ctx context.Context, call contract.Call) (content []byte, 
 	}
 	r, err := winos.OpenClosed(s.files, answer)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("running %s: it ended well and left no answer", call.Verb)
+		return nil, fmt.Errorf("running %s: it succeeded, but wrote no answer", call.Verb)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the answer: %w", err)
@@ -82,12 +82,12 @@ func (s *service) run(ctx context.Context, call contract.Call) (content []byte, 
 	case len(content) > maxAnswer:
 		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 	case !json.Valid(content):
-		return nil, errors.New("the answer is no valid JSON")
+		return nil, errors.New("the answer is not valid JSON")
 	}
 	return content, nil
 }
 
-// bring fetches the program if it is missing, and then deletes the other ones.
+// bring fetches the program if it is missing, and then deletes all other programs.
 func (s *service) bring(ctx context.Context, program contract.Blob) error {
 	store := payload.NewStoreAt(s.files, func(digest string) string { return s.path(contract.UploadedName(digest)) })
 	missing, err := store.Missing([]contract.Blob{program})
@@ -120,8 +120,8 @@ func (s *service) tidy(ctx context.Context, program string) {
 	}
 }
 
-// leave removes what belongs to the attendance, and the service. It doesn't remove the node. A cleanup does this, or
-// the daemon of a released host. If leave is interrupted, the next start of the service continues.
+// leave removes the attendance's files and its service, but not the node: a cleanup, or the daemon of a released host,
+// removes the node. If leave is interrupted, the next start of the service continues.
 func (s *service) leave(ctx context.Context, why string) error {
 	logr.FromContextOrDiscard(ctx).Info("the attendance ends", "why", why)
 	for _, name := range []string{contract.HostStateFile, certificateFile, keyFile} {

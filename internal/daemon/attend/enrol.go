@@ -122,14 +122,14 @@ func explain(err error) (text string, failed bool) {
 		return fmt.Sprintf("By this host's clock, the API server's certificate is not valid yet or has expired (%v). "+
 			"Set the clock, for example with w32tm /resync.", invalid), true
 	case errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid):
-		return fmt.Sprintf("Whoever answers for the API server does not have a certificate of the cluster's CA (%v). "+
+		return fmt.Sprintf("The server at the API server's address does not have a certificate of the cluster's CA (%v). "+
 			"If a proxy on the way inspects TLS, exempt the API server from it. If the cluster has a new CA, create "+
 			"a new command and run it here.", err), true
 	case apierrors.IsUnauthorized(err):
 		return "The API server does not accept this host's token or certificate. It may have expired or been " +
 			"replaced. Create a new command for the WindowsInstance and run it here.", true
 	case apierrors.IsForbidden(err):
-		return fmt.Sprintf("The API server doesn't permit this host to join (%v). It is tried again.", err), false
+		return fmt.Sprintf("The API server doesn't permit this host to join (%v). The host tries again.", err), false
 	}
-	return fmt.Sprintf("The API server is not reached: %v. It is tried again.", err), false
+	return fmt.Sprintf("The API server can't be reached: %v. The host tries again.", err), false
 }

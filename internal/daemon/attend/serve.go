@@ -58,8 +58,8 @@ type service struct {
 	shown   string
 }
 
-// Serve gets the host's certificate and carries out calls, until ctx ends or the attendance does. In the latter case it
-// removes the service. over reports that the caller must call Clear when it has closed the log.
+// Serve gets the host's certificate and carries out calls, until ctx or the attendance ends. If the attendance ends,
+// Serve removes the service. over reports that the caller must call Clear after it has closed the log.
 func Serve(ctx context.Context, o Options) (over bool, err error) {
 	o.Pace = Pace{Beat: cmp.Or(o.Pace.Beat, beat), Retry: cmp.Or(o.Pace.Retry, retry), Gone: cmp.Or(o.Pace.Gone, gone),
 		Refused: cmp.Or(o.Pace.Refused, refused)}
@@ -254,7 +254,7 @@ func field(secret *unstructured.Unstructured, name string, into any) (found bool
 		err = json.Unmarshal(content, into)
 	}
 	if err != nil {
-		return false, errors.New(name + " is no valid JSON") // the decoder's error may quote it
+		return false, errors.New(name + " is not valid JSON") // the decoder's error may quote it
 	}
 	return true, nil
 }

@@ -132,8 +132,8 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request []byte) (an
 	return answer, err
 }
 
-// withdraw deletes the request, which may contain credentials, so that a host that comes back later does not carry it
-// out. The request of a cleanup isn't withdrawn when there is no answer: the host continues the cleanup without a
+// withdraw deletes the request, because the request may contain credentials, and because a host that comes back later
+// must not carry it out. Exception: the request of a cleanup stays, because the host continues the cleanup without a
 // network.
 func (c *conn) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)

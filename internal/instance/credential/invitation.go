@@ -140,7 +140,7 @@ func (i Invitations) record(ctx context.Context, name string, values map[string]
 	return nil
 }
 
-// Withdraw deletes the command, and so ends its token. A repeated call does nothing.
+// Withdraw deletes the command, which revokes its token. A repeated call does nothing.
 func (i Invitations) Withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	name := contract.JoinSecretPrefix + string(instance.UID)
 	err := i.Client.CoreV1().Secrets(i.Namespace).Delete(ctx, name, metav1.DeleteOptions{})

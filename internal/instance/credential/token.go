@@ -79,7 +79,7 @@ func ownedBy(instance *v1alpha1.WindowsInstance) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: instance.Name, UID: instance.UID}}
 }
 
-// Revoke deletes the Secret that binds the tokens, and so ends the tokens.
+// Revoke deletes the Secret that the tokens are bound to, which revokes the tokens.
 func (b BootstrapToken) Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	name := bootstrapSecret(instance)
 	err := b.Client.CoreV1().Secrets(b.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
@@ -89,7 +89,7 @@ func (b BootstrapToken) Revoke(ctx context.Context, instance *v1alpha1.WindowsIn
 	return nil
 }
 
-// bootstrapSecret returns the name of the Secret that binds the tokens of an instance.
+// bootstrapSecret returns the name of the Secret that the tokens of an instance are bound to.
 func bootstrapSecret(instance *v1alpha1.WindowsInstance) string {
 	return contract.BootstrapSecretPrefix + string(instance.UID)
 }

@@ -358,7 +358,7 @@ func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *
 		if err := d.WithdrawReboot(ctx, view.Node); err != nil {
 			return journey.RetryWrite(err)
 		}
-		if why.Reason != contract.ReasonDaemonUnresponsive { // else a host that stays in this boot joins again
+		if why.Reason != contract.ReasonDaemonUnresponsive { // an unresponsive host in the same boot must join again
 			activity.BootID = ""
 		}
 	}

@@ -50,7 +50,7 @@ func isUndrained(view *View) bool {
 		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision
 }
 
-// quiet returns how long a wait is not reported if the node's services only restart.
+// quiet returns for how long a wait stays unreported. If only services restart, users need no report of a short wait.
 func quiet(view *View) time.Duration {
 	if activity := view.activity(); activity.Drains || activity.Kind == v1alpha1.ActivityReboot {
 		return 0
@@ -89,7 +89,7 @@ func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 	return f
 }
 
-// well is the key of a node that has been well since its last verification began, in observed.Log.
+// well is the key in observed.Log of a node that has been well since its last verification began.
 const well = "well"
 
 // settles returns how long a healthy node must remain healthy, or 0 or less if it has settled. If kubelet reports
@@ -114,7 +114,7 @@ func (d *Disrupt) upgradeFacts(ctx context.Context, view *View, f *policy.Upgrad
 	f.Refused = why != nil && !passes(why)
 }
 
-// verifyTimeout returns the time limit of the host, from the switch, or for the reboot.
+// verifyTimeout returns how long the host may take after the switch, or for the reboot.
 func verifyTimeout(view *View) time.Duration {
 	if view.activity().Kind == v1alpha1.ActivityReboot {
 		return max(view.Bounds.Verify, rebootVerifyTimeout)
@@ -139,7 +139,8 @@ func isHelped(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, staging
 
 // Fetch is how far a daemon was with its payload at its last reports.
 type Fetch struct {
-	// missing is how many programs it lacked. inVain reports that it received nothing since it reported that number.
+	// missing is the number of programs that the daemon lacked. inVain reports that the daemon has received nothing
+	// since it reported that number.
 	missing int
 	inVain  bool
 }

@@ -33,7 +33,8 @@ func refused(node *corev1.Node, revision string) *contract.Problem {
 	return contract.NewProblem(contract.Reason(reason), "%.400s", detail)
 }
 
-// passes reports whether the daemon may receive the missing data later, so that the revision isn't the cause.
+// passes reports whether a problem may pass because the daemon can receive the missing data later. Then the revision
+// isn't the cause.
 func passes(problem *contract.Problem) bool {
 	switch problem.Reason {
 	case contract.ReasonManifestMissing, contract.ReasonPayloadMissing, contract.ReasonPayloadIncomplete,

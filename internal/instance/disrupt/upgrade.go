@@ -101,7 +101,7 @@ func (d *Disrupt) applyAtOnce(ctx context.Context, view *View) (journey.Outcome,
 	if err := d.Move(ctx, view.Instance, view.Node, view.Change.Revision); err != nil {
 		return journey.Outcome{}, err
 	}
-	// an event of its Node follows, which reports nothing new
+	// The status reports this wait only after QuietPeriod.
 	outcome := journey.Follows(view.Node, view.Change.Revision)
 	outcome.Quiet, outcome.IsRequested = journey.QuietPeriod, true
 	return outcome, nil

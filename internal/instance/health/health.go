@@ -24,7 +24,7 @@ type Finding struct {
 	Node *corev1.Node
 	// Rejoin is why the host must join again, or nil.
 	Rejoin *contract.Problem
-	// Update is the update to the desired revision, or nil if the node has it.
+	// Update is the update to the desired revision, or nil if the node already has that revision.
 	Update *journey.Update
 	// Unresponsive is the reason why the daemon counts as dead. It is nil if the daemon works, or if no other
 	// revision is desired. If it is set, the host joins again at the desired revision when it gets a slot.

@@ -198,9 +198,9 @@ func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Re
 	return journey.Wait(eventRetry, reason, format, args...)
 }
 
-// retryInSlot plans another try of a call that failed. If the error is a problem of this host, such as a refusal by
-// the API server, the attempt fails. retryInSlot counts only the time during which calls have failed in the present
-// phase. Its limit is twice the limit of waitInSlot.
+// retryInSlot plans another try of a call that failed. If the error is a problem of this host, such as a refusal by the
+// API server, the attempt fails. If calls have failed in the present phase for twice as long as waitInSlot would wait,
+// the attempt fails as well.
 func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.Session, err error) journey.Outcome {
 	if _, refused := contract.AsProblem(err); refused {
 		return journey.Fail(err)

@@ -22,14 +22,14 @@ func IsHalfway(status *v1alpha1.WindowsInstanceStatus) bool {
 }
 
 // IsUntouched reports whether the join has not disrupted a node that serves. This is so if the join has not cordoned
-// the node, the host does not reboot, and the daemon was not told another revision.
+// the node, the host does not reboot, and the operator has not requested another revision from the daemon.
 func IsUntouched(status *v1alpha1.WindowsInstanceStatus, session *journey.Session, node *corev1.Node) bool {
 	update := status.Upgrade()
 	return session.RebootTime.IsZero() && node.Annotations[contract.CordonedAnnotation] == "" &&
 		(!update.Begun() || IsOverSSH(update) && update.SwitchTime == nil)
 }
 
-// IsOverSSH reports whether a host goes to another revision over SSH.
+// IsOverSSH reports whether a host changes to another revision over SSH.
 func IsOverSSH(update *v1alpha1.Activity) bool {
 	return update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching
 }
@@ -54,7 +54,7 @@ func isToVerify(activity *v1alpha1.Activity) bool {
 }
 
 // rejoinFailed reports whether a join at the revision that the host held was not successful: the node did not become
-// Ready in the time of a verification, or the join failed in a phase that depends on the revision.
+// Ready within the verification timeout, or the join failed in a phase that depends on the revision.
 func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	switch status := &instance.Status; status.Phase {
 	case v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver:
@@ -163,9 +163,9 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return []journey.Event{journey.FailedEvent(v1alpha1.ActivityUpgrade, problem)}
 }
 
-// WasDown reports whether a node was down, or missing, before its host went to another revision over SSH. If such a
-// node does not become Ready at the other revision either, the revision is not blamed. down is the time since when
-// the node is not Ready.
+// WasDown reports whether a node was down, or missing, before its host changed to another revision over SSH. If such a
+// node does not become Ready at the other revision either, the revision is not blamed. down is the time since when the
+// node is not Ready.
 func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return IsOverSSH(update) && (down.IsZero() || down.Began.Before(update.Since.Time))
 }
@@ -180,7 +180,7 @@ func awaitBoot(activity *v1alpha1.Activity, now time.Time) {
 	}
 }
 
-// retryReboot requests a reboot again that the daemon did not execute. The host is not joined again for that.
+// retryReboot requests a reboot again if the daemon did not execute it, instead of joining the host again.
 func retryReboot(status *v1alpha1.WindowsInstanceStatus) {
 	if reboot := status.Reboot(); reboot != nil {
 		reboot.Reason, reboot.Message = "", ""

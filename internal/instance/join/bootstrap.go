@@ -70,7 +70,7 @@ func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	}
 	token, err := j.Tokens.BootstrapToken(ctx, instance)
 	if err != nil {
-		return j.retryInSlot(instance, session, fmt.Errorf("making kubelet's first credential: %w", err))
+		return j.retryInSlot(instance, session, fmt.Errorf("creating kubelet's first credential: %w", err))
 	}
 	session.Token = token
 	ids := append(status.BootstrapCredentials, token.ID)

@@ -34,8 +34,8 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// userDataKeys is the type of the host keys that user data brings. The operator checks the type of a key, because it
-// no longer knows the keys of earlier user data.
+// userDataKeys is the type of the host keys in user data. The operator checks only the type, because it no longer knows
+// the keys of earlier user data.
 const userDataKeys = "ssh-ed25519 "
 
 // ownHostKey returns the host key to pin. If other hosts may have the key that the host showed, the host proves over
@@ -53,7 +53,7 @@ func ownHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance, session
 	}
 	proven, err := session.Conn.ProveHostKeys(ctx)
 	if err != nil {
-		return "", fmt.Errorf("having the host prove its own keys: %w", err)
+		return "", fmt.Errorf("asking the host to prove its own keys: %w", err)
 	}
 	own := shown
 	for _, key := range proven {

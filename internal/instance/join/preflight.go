@@ -210,10 +210,10 @@ func unfit(instance *v1alpha1.WindowsInstance, host contract.HostFacts, facts bl
 	return cmp.Or(nameOfNoHost(instance, host, facts), addressOfNoHost(host, facts))
 }
 
-// nameOfNoHost refuses a name that a host chose and that belongs to another machine, such as the API server.
-// kubelet's serving certificate contains the name, and on many clusters, clients of the API server trust the CA that
-// signs this certificate. It also refuses a name with dots if the host chose it, because Windows host names have no
-// dots. Names in a domain come from the cloud, or on vSphere from the host's domain.
+// nameOfNoHost refuses a name that a host chose and that belongs to another machine, such as the API server. kubelet's
+// serving certificate contains the name, and on many clusters, clients of the API server trust the CA that signs this
+// certificate. If the host chose a name with dots, nameOfNoHost refuses it, because Windows host names have no dots.
+// Names in a domain come from the cloud, or on vSphere from the host's domain.
 func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 	facts blueprint.Facts) *contract.Problem {
 	name := nodeName(instance, host)
@@ -250,10 +250,10 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 	return nil
 }
 
-// nameOfMachine compares the host's name, which the host says it got from its cloud, with the names that the cloud
+// nameOfMachine compares the host's name, which the host claims to have from its cloud, with the names that the cloud
 // lists for the Machine. If none of them matches, nameOfMachine refuses the host's name and releases the claim on it.
-// If another host has the name, the problem names that host. A host without a Machine, or with a Machine that lists
-// no name, can't be checked.
+// If another host has the name, the problem names that host. A host without a Machine, or with a Machine that lists no
+// name, can't be checked.
 func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
 	source, name := instance.Spec.Source, instance.Status.NodeName
 	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||
@@ -281,7 +281,7 @@ func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInst
 			return journey.Fail(problem)
 		}
 	}
-	return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host calls itself %.63q, and the "+
+	return journey.Fail(contract.NewProblem(contract.ReasonHostnameInvalid, "the host's name is %.63q, and the "+
 		"cloud calls Machine %s %.200q", name, source.Name, names))
 }
 

@@ -31,7 +31,7 @@ func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 			"calls", instance.Spec.Address))
 	case conn == nil:
 		return a.invite(ctx, instance, isOpen)
-	// A host that does not reboot in time is asked again: see join.recognise.
+	// If a host does not reboot in time, the operator requests the reboot again: see join.recognise.
 	case !session.RebootTime.IsZero() && a.options.Now().Sub(session.RebootTime) <= RebootLimit &&
 		session.RebootedBoot == reported.BootID:
 		return a.dialFailed(instance, session,

@@ -19,8 +19,7 @@ const DefaultDaemonTimeout = 5 * time.Minute
 // silence is the key of a daemon that does not respond, in observed.Log.
 const silence = "silence"
 
-// longestQuiet is the maximum time until the operator checks again when a daemon's certificate ends. The daemon
-// reports this time.
+// longestQuiet is the maximum time until the operator checks again whether a daemon's certificate has expired.
 const longestQuiet = 24 * time.Hour
 
 // Daemons watches whether daemons respond to requests.

@@ -96,7 +96,7 @@ type podsLeft struct {
 	// now is the time of this step, began the time of the first step, and deadline the end of the drain.
 	now, began, deadline time.Time
 	count                int
-	// blocked names a few pods that can't be evicted, ending a few that terminate.
+	// blocked names a few pods that can't be evicted. ending names a few pods that are terminating.
 	blocked, ending []string
 	// inGrace reports that the drain still waits for the grace period of a terminating pod.
 	inGrace bool
@@ -200,7 +200,7 @@ func IsAPIResponse(err error) bool {
 // IsRefused reports whether the API server refused a write for a reason other than a conflict.
 func IsRefused(err error) bool { return IsAPIResponse(err) && !apierrors.IsConflict(err) }
 
-// few adds a name, and keeps the first few.
+// few adds a name to a list, unless the list already has a few names.
 func few(names []string, name string) []string {
 	const most = 5
 	names = append(names, name)
@@ -229,7 +229,7 @@ func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 }
 
-// DrainFacts gathers the facts about the drain of a node. drain is its outcome in this reconcile, or nil.
+// DrainFacts gathers the facts about the drain of a node. drain is the outcome of the drain in this reconcile, or nil.
 func (p *Parts) DrainFacts(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node,
 	bounds Bounds, drain *Outcome) policy.DrainFacts {
 	f := policy.DrainFacts{Uncordoned: IsUncordoned(node), IsOut: p.IsOut(node, bounds),

@@ -26,8 +26,8 @@ type NodeFields struct {
 	Cordon bool
 	// Upgrading sets the label of a node with a slot in the rollout budget.
 	Upgrading bool
-	// Bare doesn't change the labels and taints from the instance's spec. So an upgrade continues even if the API
-	// server refuses them.
+	// Bare leaves the labels and taints of the instance's spec out, so that an upgrade continues even if the API server
+	// refuses them.
 	Bare bool
 }
 
@@ -156,11 +156,11 @@ func (r refused) Unwrap() []error { return []error{r.Problem, r.answer} }
 
 func taintID(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 
-// Foreign returns a problem if a Node can't be this instance's. If the Node and the instance have different provider
-// IDs, the Node belongs to another host, regardless of its marks. The adopted Node remains the instance's. If a
-// Windows node without the operator's mark has the host's address, it is adopted: kubelet has just registered it, or
-// an earlier operator left it. If only the host itself reports an address, this address proves nothing about a Node
-// that existed before the host joined.
+// Foreign returns a problem if a Node can't belong to this instance. If the Node and the instance have different
+// provider IDs, the Node belongs to another host, regardless of its marks. A Node that the instance has adopted remains
+// its Node. If a Windows node without the operator's mark has the host's address, it is adopted: kubelet has just
+// registered it, or an earlier operator left it. If only the host itself reports an address, this address proves
+// nothing about a Node that existed before the host joined.
 func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
 	// Clouds and their machine controllers don't agree on the case of a provider ID.
 	if wanted := instance.Spec.ProviderID; wanted != "" && node.Spec.ProviderID != "" &&
@@ -184,7 +184,7 @@ func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Pr
 	return addressForeign(node, instance)
 }
 
-// addressForeign returns a problem if no address of a Node is known to be the instance's.
+// addressForeign returns a problem if no address of a Node is known to belong to the instance.
 func addressForeign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
 	given := append([]string{instance.Spec.Address, instance.Spec.NodeIP}, instance.Spec.Addresses...)
 	claimed := ""

@@ -234,9 +234,9 @@ func (n *Nodes) Annotate(ctx context.Context, node *corev1.Node, values map[stri
 	return nil
 }
 
-// Ours reads the instance's Node from the cache. It returns nil if there is none or it belongs to another host. A
-// Node that kubelet has just registered has no mark yet. If the host has no credential, it can't have registered a
-// Node, so a Node without the mark is another operator's.
+// Ours reads the instance's Node from the cache. It returns nil if there is none or it belongs to another host. A Node
+// that kubelet has just registered has no mark yet. If the host has no credential, it can't have registered a Node, so
+// a Node without the mark belongs to another operator.
 func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil
@@ -254,7 +254,7 @@ func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return Ours(node, instance), err
 }
 
-// Ours returns the Node if it is the instance's, else nil.
+// Ours returns the Node if it belongs to the instance, else nil.
 func Ours(node *corev1.Node, instance *v1alpha1.WindowsInstance) *corev1.Node {
 	if node == nil || Foreign(node, instance) != nil ||
 		node.Annotations[contract.InstanceAnnotation] == "" && !HasName(&instance.Status) {

@@ -17,7 +17,7 @@ type Outcome struct {
 	After time.Duration
 	// Endless means that the wait may never end. The host then releases its slot in the rollout budget.
 	Endless bool
-	// Problem is why it waits or failed. It is nil if it is done.
+	// Problem is why a phase or step waits or failed. It is nil if the phase or step is done.
 	Problem *contract.Problem
 	// Then is the controller's next action.
 	Then Then
@@ -25,7 +25,7 @@ type Outcome struct {
 	Released *Released
 	// Events are reported in any case.
 	Events []Event
-	// Quiet is how long a wait is not reported. IsUnreported means that it is never reported.
+	// Quiet is for how long a wait stays unreported. IsUnreported means that the wait is never reported.
 	Quiet        time.Duration
 	IsUnreported bool
 	// IsRequested reports that a revision was just requested from the daemon.
@@ -101,7 +101,7 @@ const (
 	ConflictRetry = 200 * time.Millisecond
 	// CallRetry is the pause after a call that the API server did not answer.
 	CallRetry = 3 * time.Second
-	// refusedRetry is the pause after a refusal: a policy or a webhook mostly refuses again.
+	// refusedRetry is the pause after a refusal: a policy or a webhook usually refuses again.
 	refusedRetry = 30 * time.Second
 )
 

@@ -94,7 +94,7 @@ type FirstContact interface {
 	// SharedHostKey returns the SSH host key, "<type> <base64>", that the operator's user data gave to the host of an
 	// instance. It returns an empty string if there was none. Other hosts have the same key, so use it for the first
 	// contact only. Over that connection, the host proves its own keys, and one of them is pinned. A repeated call
-	// reads again. It returns a *contract.Problem if the key should be known and is not.
+	// reads again. If the key should be known, but isn't, SharedHostKey returns a *contract.Problem.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
 	// PresentHostKey returns the key that new hosts are created with, or an empty string. If SharedHostKey returns an
 	// empty string, the host may show any key. But if it shows the present key, that key isn't pinned, because
@@ -119,7 +119,7 @@ func New(options Options) (*Parts, error) {
 		options.Payload == nil || options.Desired == nil || options.Keys == nil || options.Tokens == nil ||
 		options.Slots == nil || options.Claims == nil || options.Observed == nil || options.Now == nil ||
 		options.Namespace == "" {
-		return nil, errors.New("making the parts of journeys: an option is missing")
+		return nil, errors.New("creating the parts of journeys: an option is missing")
 	}
 	options.DaemonTimeout = cmp.Or(options.DaemonTimeout, DefaultDaemonTimeout)
 	if options.Misplaced == nil {
@@ -134,7 +134,7 @@ func New(options Options) (*Parts, error) {
 // RevokeCredentials deletes kubelet's bootstrap tokens, once it has its own certificate or the host is removed.
 func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if err := p.Tokens.Revoke(ctx, instance); err != nil {
-		return fmt.Errorf("ending kubelet's first credential: %w", err)
+		return fmt.Errorf("revoking kubelet's first credential: %w", err)
 	}
 	instance.Status.BootstrapCredentials = nil
 	return nil

@@ -12,8 +12,8 @@ import (
 )
 
 // mustGo reports whether a drain evicts a pod. It does not evict static pods, pods of a DaemonSet, or a deleted pod
-// that has ended and only has a finalizer left. If the API server doesn't answer, mustGo returns false and records
-// the error in left.
+// that has terminated and only waits for a finalizer. If the API server doesn't answer, mustGo returns false and
+// records the error in left.
 func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) bool {
 	if policy.HasEnded(pod) {
 		return false

@@ -76,7 +76,7 @@ func (r *Revisions) NotHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return desired.Revision
 }
 
-// Named reads a published revision.
+// Named reads the published revision with a name.
 func (r *Revisions) Named(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
 	if current, _, err := r.options.Desired.Current(ctx); err != nil || current.Revision == revision {
 		return current, err == nil, err

@@ -26,7 +26,7 @@ type Released struct {
 // Seconds returns a time with the precision of the API server, so that it equals what is read later.
 func Seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// Micros returns a more precise time with the precision of the API server.
+// Micros returns a time with the precision of the API server's MicroTime.
 func Micros(t time.Time) metav1.MicroTime { return metav1.NewMicroTime(t.Truncate(time.Microsecond)) }
 
 // Hold records the revision that a node was verified at. If the node held another revision before, Hold forgets an

@@ -16,7 +16,7 @@ const discardRetry = 2 * time.Second
 
 // Discard releases a host that is destroyed with its Machine. It never contacts the host. While the Machine exists, the
 // Node stays, because the machine controller drains it. If the machine controller does not drain, Discard drains the
-// node as far as the time allows. Afterwards it deletes the Node.
+// node within the time limit. Afterwards it deletes the Node.
 func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	drainTimeout time.Duration) journey.Outcome {
 	origin, err := r.origin(ctx, instance)

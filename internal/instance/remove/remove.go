@@ -158,8 +158,8 @@ func (r *Remove) isReplaced(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return err == nil && isDown(node), err
 }
 
-// isOthers reports whether a host that this instance never claimed belongs to another instance, by its installation of
-// Windows or by its address.
+// isOthers reports whether a host that this instance never claimed belongs to another instance, which has the same
+// installation of Windows or the same address.
 func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if host := instance.Status.Host; host != nil {
 		_, taken := r.Claims.Other("", journey.Claimant{MachineID: host.MachineID})
@@ -171,7 +171,7 @@ func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstanc
 
 // isOf identifies the host to clean, by the name of its Node and by the installation of Windows that the instance
 // claimed. If the host never had a credential for its name, isOf omits the name, because the host may still have
-// another one.
+// another name.
 func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupRequest {
 	status := &instance.Status
 	request := contract.CleanupRequest{NodeName: status.NodeName}
@@ -184,7 +184,7 @@ func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupReques
 	return request
 }
 
-// clean has the daemon remove everything, unless another machine answers.
+// clean calls the daemon to remove everything, unless another machine answers.
 func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if _, err := r.Access.Upload(ctx, session); err != nil {
