@@ -41,7 +41,7 @@ const (
 	// upgraded, rebooted or removed, or its node is not Ready. If the host waits or fails, the reason says why. The
 	// message names the object, the code of the reason, such as W203, and the fix.
 	ConditionProgressing = "Progressing"
-	// ConditionKeyAuthorized is True if the present private key is the key that the host accepted last. It is False
+	// ConditionKeyAuthorized is True if the current private key is the key that the host accepted last. It is False
 	// if the host refuses the key, and Unknown while the key can't be tried.
 	ConditionKeyAuthorized = "KeyAuthorized"
 	// ConditionSkewSupported is False while the node's release is too far from the operator's release to upgrade or
@@ -97,7 +97,7 @@ const (
 // ByItself says how a host joins by itself.
 type ByItself struct {
 	// TokenLifetime is how long the token in the command is valid: from 10 minutes to 24 hours, and 24 hours by
-	// default. The token is worth one join.
+	// default. The token is valid for one join.
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10m') && duration(self) <= duration('24h')",message="must be between 10m and 24h"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
@@ -210,7 +210,7 @@ type WindowsInstanceSpec struct {
 type PhaseTime struct {
 	// Phase of the join or removal.
 	Phase Phase `json:"phase"`
-	// StartTime of the phase in the present attempt.
+	// StartTime of the phase in the current attempt.
 	StartTime metav1.MicroTime `json:"startTime"`
 	// Milliseconds is the duration of the phase. It is absent while the phase continues.
 	// +optional
@@ -328,7 +328,7 @@ const (
 type Activity struct {
 	// Kind of the activity.
 	Kind ActivityKind `json:"kind"`
-	// Step is the present step.
+	// Step is the current step.
 	Step Step `json:"step"`
 	// Since is when the activity reached this step.
 	Since metav1.Time `json:"since"`
@@ -409,7 +409,7 @@ type WindowsInstanceStatus struct {
 	// +listType=atomic
 	// +optional
 	NodeMarks []string `json:"nodeMarks,omitempty"`
-	// BootstrapCredentials are the ids of the bootstrap tokens of the present join, newest last. kubelet needs one
+	// BootstrapCredentials are the ids of the bootstrap tokens of the current join, newest last. kubelet needs one
 	// of these tokens to request its first certificate. The ids are not secret. A host that gets a token stops its
 	// daemon until the phase Confirming.
 	// +kubebuilder:validation:MaxItems=8
@@ -459,7 +459,7 @@ type WindowsInstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	HeldRevision string `json:"heldRevision,omitempty"`
-	// Phases of the present attempt, with their durations.
+	// Phases of the current attempt, with their durations.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +optional

@@ -25,7 +25,7 @@ const (
 	// ConditionAccepted is True if nodes get all settings of the cluster and of this object. Otherwise its reason
 	// names the first setting that nodes don't get, such as a mirror, a certificate or a field of kubelet's
 	// configuration. Its observedGeneration is the generation of the settings that are published for nodes.
-	// Exception: for spec.rollout, the condition always describes the present settings.
+	// Exception: for spec.rollout, the condition always describes the current settings.
 	ConditionAccepted = "Accepted"
 	// ConditionPayloadComplete is False if the operator was built without a program, so that a feature of nodes is
 	// off. Its message names the program and the feature.
@@ -321,8 +321,8 @@ type InstanceCounts struct {
 	Leaving int32 `json:"leaving"`
 }
 
-// RejectedEntry is an invalid entry of windows-instances. If an instance was created from the entry before, it
-// stays unchanged.
+// RejectedEntry is an invalid entry of windows-instances. If an instance was created from the entry before, that
+// instance stays unchanged.
 type RejectedEntry struct {
 	// Key of the entry.
 	Key string `json:"key"`

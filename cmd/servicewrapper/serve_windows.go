@@ -17,8 +17,7 @@ func serve(o order) int {
 		return failed
 	}
 	h := &handler{order: o}
-	// The service manager knows which service it started. If a service has its own process, the service manager
-	// ignores this name.
+	// The service manager ignores this name, because the service has its own process.
 	if err := svc.Run("service-wrapper", h); err != nil {
 		fmt.Fprintf(os.Stderr, "running as a service: %v\n", err)
 		return failed
@@ -31,7 +30,7 @@ func serve(o order) int {
 func tie() error {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
-		return fmt.Errorf("making a job: %w", err)
+		return fmt.Errorf("creating a job object: %w", err)
 	}
 	limits := windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION{}
 	limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
@@ -42,7 +41,7 @@ func tie() error {
 		err = windows.AssignProcessToJobObject(job, windows.CurrentProcess())
 	}
 	if err != nil {
-		return fmt.Errorf("setting up the job: %w", err)
+		return fmt.Errorf("setting up the job object: %w", err)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func main() {
 func run(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("finding the own program: %w", err)
+		return fmt.Errorf("finding the path of this program: %w", err)
 	}
 	root := verbs.New(verbs.Options{
 		Host:       winos.New(),

@@ -23,7 +23,7 @@ type upgrade struct {
 	scene *scene.Scene
 	// operator is the next build. If it is empty, the operator stays the same and only the payload changes.
 	operator string
-	// from is the directory of the present payload. to is the directory for the next payload, which is created. If
+	// from is the directory of the current payload. to is the directory for the next payload, which is created. If
 	// they are empty, they are the directory of the scene's payload and a directory next to it.
 	from, to string
 	// changed maps the names of the changed parts of the payload to their versions.

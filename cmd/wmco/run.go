@@ -79,7 +79,7 @@ func run(ctx context.Context, o options) error {
 	}
 	logging, err := blueprint.LoggingFromEnvironment(o.environment)
 	if err != nil {
-		log.Error(err, "settings of logs are not understood, so their defaults are used")
+		log.Error(err, "log settings are invalid, so their defaults are used")
 	}
 	clients, err := kubernetes.NewForConfig(restConfig)
 	if err != nil {
@@ -111,11 +111,11 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if err = mgr.Add(claimer); err != nil {
-		return fmt.Errorf("adding what renews the claim of the nodes: %w", err)
+		return fmt.Errorf("adding the renewal of the claim: %w", err)
 	}
 	if installer != nil {
 		if err = mgr.Add(installer); err != nil {
-			return fmt.Errorf("adding what applies OLM's rest: %w", err)
+			return fmt.Errorf("adding the installer of objects that OLM leaves out: %w", err)
 		}
 	}
 	logStart(log, shipped, openShift)

@@ -94,7 +94,7 @@ func checkUninstall(ctx context.Context, c client.Reader, namespace string, out 
 	}
 	fix := "remove their entries from the ConfigMap windows-instances, and WindowsInstances that you made yourself"
 	if machines > 0 {
-		fix += fmt.Sprintf("; %d are of Machines: scale their MachineSets to 0", machines)
+		fix += fmt.Sprintf("; for %d of them, scale the MachineSet to 0", machines)
 	}
 	return fmt.Errorf("%d WindowsInstances in namespace %s still need the operator (%s): %s, and wait until "+
 		"`kubectl get windowsinstances -n %s` shows none", len(list.Items), namespace, strings.Join(names, ", "), fix,

@@ -47,7 +47,7 @@ func TestA65_TheOperatorIsNotRemovedWhileHostsAreJoined(t *testing.T) {
 		t.Fatal("hosts would be left without an operator")
 	}
 	for _, want := range []string{"12 WindowsInstances", "10.0.0.09, and 2 more", "windows-instances",
-		"1 are of Machines: scale their MachineSets to 0"} {
+		"for 1 of them, scale the MachineSet to 0"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the message lacks %q: %v", want, err)
 		}

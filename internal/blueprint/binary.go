@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Programs of the pod networks, in addition to those that package contract names.
+// Programs of the pod networks that package contract does not name.
 const (
 	pathWinOverlay = contract.DirCNI + `\win-overlay.exe`
 	pathHostLocal  = contract.DirCNI + `\host-local.exe`
@@ -70,8 +70,7 @@ func (b binaries) has(path string) bool {
 	return ok
 }
 
-// missing returns the names of those paths that the payload lacks, with the payload's explanation if it has
-// one.
+// missing returns the paths that the payload lacks, each with the payload's explanation if there is one.
 func (b binaries) missing(paths ...string) (names []string) {
 	for _, path := range paths {
 		if b.has(path) {

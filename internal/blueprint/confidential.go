@@ -40,7 +40,7 @@ func confidential(in *Input, bin binaries) (secret contract.Confidential, public
 	return secret, public, rejected, nil
 }
 
-// acceptedFragment returns the user's fragment. While that is refused, it returns the last accepted one.
+// acceptedFragment returns the user's fragment or, while it is refused, the last accepted fragment.
 func acceptedFragment(in Input, bin binaries) (fragment, []*contract.Problem, error) {
 	base, err := kubeletConfig(in, bin)
 	if err != nil {
@@ -60,7 +60,7 @@ func acceptedFragment(in Input, bin binaries) (fragment, []*contract.Problem, er
 	return f, []*contract.Problem{refused}, nil
 }
 
-// pullSecret returns the cluster's pull secret. While that is invalid, it returns the previous one.
+// pullSecret returns the cluster's pull secret or, while it is invalid, the previous pull secret.
 func pullSecret(f Facts, before contract.Confidential) ([]byte, []*contract.Problem) {
 	raw := f.PullSecret
 	if len(raw) == 0 {

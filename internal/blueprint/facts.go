@@ -97,7 +97,7 @@ type Facts struct {
 	CredentialProviders *kubeletconfigv1.CredentialProviderConfig
 	// Proxy is the cluster-wide proxy of Linux nodes, if any.
 	Proxy Proxy
-	// WantsTrustedCA reports that the cluster has a proxy or CAs for one. Nodes then need the bundle that the
+	// WantsTrustedCA reports that the cluster has a proxy, or CAs for a proxy. Nodes then need the bundle that the
 	// cluster puts into contract.TrustedCAConfigMap.
 	WantsTrustedCA bool
 	// Trust are CA bundles that nodes trust for everything. RegistryTrust are CA bundles for one registry
@@ -110,9 +110,9 @@ type Facts struct {
 	Registries contract.RegistrySources
 	// PullSecret is the cluster's .dockerconfigjson, or nil if the cluster never had one.
 	PullSecret []byte
-	// Rejected are facts that exist but are invalid. Lacks are missing facts. They keep hosts from joining. Nodes
-	// that have joined still follow the published revision, because it doesn't need these facts. Troubles don't keep
-	// hosts from joining.
+	// Rejected are facts that exist but are invalid. Lacks are missing facts. Both keep hosts from joining. Nodes that
+	// have joined still follow the published revision, because it doesn't need these facts. Troubles don't keep hosts
+	// from joining.
 	Rejected, Lacks, Troubles []*contract.Problem
 }
 
@@ -181,7 +181,7 @@ func (n Network) ClusterDomain() string { return cmp.Or(n.Domain, defaultDomain)
 // CheckDomain returns an error if a cluster's DNS domain is invalid. The error doesn't repeat the domain.
 func CheckDomain(domain string) error {
 	if len(validation.IsDNS1123Subdomain(domain)) > 0 {
-		return errors.New("is no DNS name in lower case such as k8s.example.com")
+		return errors.New("is not a DNS name in lower case such as k8s.example.com")
 	}
 	return nil
 }

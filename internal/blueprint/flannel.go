@@ -11,9 +11,9 @@ const (
 	varFlannelKubeconfig = "FLANNEL_KUBECONFIG"
 )
 
-// flannel joins the host to flannel's network. flanneld reads its Node's subnet only at its start. So the
-// service starts when the Node has a subnet, and restarts when the subnet changes. flanneld is no Windows
-// service, and it reads its Node's name from its environment only, so the service wrapper runs it.
+// flannel joins the host to flannel's network. flanneld reads its Node's subnet only at its start. So the service
+// starts when the Node has a subnet, and restarts when the subnet changes. flanneld is not a Windows service, and it
+// reads its Node's name from its environment only, so the service wrapper runs it.
 func flannel(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeaturePodNetwork, contract.PathFlannel, contract.PathServiceWrapper); ok {
 		return off, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Settings of kubelet that users see in the size and behaviour of nodes.
+// Settings of kubelet that affect the size and behaviour of nodes.
 const (
 	criEndpoint  = "npipe://./pipe/containerd-containerd"
 	maxPods      = 250

@@ -40,7 +40,7 @@ type Logging struct {
 	FlushInterval time.Duration
 }
 
-// DefaultLogging applies where nothing is set.
+// DefaultLogging returns the default settings.
 func DefaultLogging() Logging {
 	return Logging{FileSize: resource.MustParse(defaultLogSize), FileAge: defaultLogAge, Files: defaultLogFiles}
 }
@@ -84,8 +84,8 @@ func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) 
 // maxLogSize is the largest useful size limit of a log.
 const maxLogSize = 1 << 40
 
-// log returns the limits of a service's log. rotates is true if the service rotates the log itself. Otherwise
-// the daemon does.
+// log returns the limits of a service's log. rotates is true if the service rotates the log itself. Otherwise the
+// daemon rotates it.
 func (l Logging) log(file string, rotates bool) *contract.Log {
 	return &contract.Log{Path: file, Rotates: rotates, MaxSize: l.FileSize.Value(),
 		MaxAgeSeconds: int64(l.FileAge / time.Second), MaxFiles: l.Files}

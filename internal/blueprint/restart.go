@@ -32,8 +32,8 @@ func quiet(m contract.Manifest) contract.Manifest {
 	return m
 }
 
-// Restarts returns the names of services, sorted: a node must restart or stop these services to change from one
-// manifest to another, and pods notice this. Such a change needs a slot in the rollout budget.
+// Restarts returns the sorted names of the services that a node must restart or stop, in a way that pods notice, to
+// change from one manifest to another. Such a change needs a slot in the rollout budget.
 func Restarts(from, to contract.Manifest) (names []string) {
 	before, after := disruptive(from), disruptive(to)
 	for name, s := range before {

@@ -29,14 +29,14 @@ func (p part) verifying() (names []string) {
 	return names
 }
 
-// trustBundles returns the certificates that nodes trust in addition to Windows' own: every certificate once,
-// sorted, regardless of the order of bundles. Every registry's CA goes into the root store as well, because
-// containerd knows only Windows' root store when it pulls without a mirror.
+// trustBundles returns the certificates that nodes trust in addition to Windows' own: every certificate once, sorted,
+// regardless of the order of bundles. Every registry's CA goes into the root store as well, because containerd knows
+// only Windows' root store when it pulls without a mirror.
 //
-// If a referenced bundle is missing or has no valid certificate, the certificates of the previous revision stay. The
-// previous revision lists the certificates of each registry's bundle, so for such a bundle only these certificates
-// stay. It doesn't record which certificates came from any other bundle. So if such a bundle is missing, all
-// certificates and registries stay.
+// If a referenced bundle is missing or has no valid certificate, certificates of the previous revision stay. If it is
+// the bundle of a registry, only the previous certificates of that registry stay. If it is any other bundle, all
+// previous certificates and registries stay, because a revision doesn't record which certificates came from such a
+// bundle.
 func trustBundles(f Facts, before contract.Confidential, now time.Time) (root []string, registries map[string]string,
 	rejected []*contract.Problem) {
 	found := map[string]bool{}

@@ -76,7 +76,7 @@ func newest(server *version.Version, all []payload.File) (found *payload.File, w
 		v, err := version.ParseGeneric(f.Version)
 		switch {
 		case err != nil:
-			why = append(why, fmt.Sprintf("%q, which is no version", f.Version))
+			why = append(why, fmt.Sprintf("%q, which is not a version", f.Version))
 		case v.Major() != server.Major() || v.Minor() > server.Minor():
 			why = append(why, f.Version+", which is newer than the API server or of another major version")
 		case v.Minor()+payload.MaxSkew < server.Minor():
@@ -113,7 +113,7 @@ func older(file payload.File, major, minor uint) bool {
 }
 
 // gates maps each feature gate to the minor version of Kubernetes in which it became generally available, or to 0.
-// Later versions remove the gate, and refuse to start if it is set. So they don't get it.
+// Later versions remove the gate, and refuse to start if it is set, so the gate is omitted for them.
 type gates map[string]uint
 
 func (g gates) of(file payload.File) map[string]bool {

@@ -33,7 +33,7 @@ func connect(ctx context.Context, management client.Client, cluster client.Objec
 			"certificates and the token themselves", cluster.GetNamespace(), name)
 	}
 	config.Timeout = requestTimeout
-	// Without discovery: the kinds are known.
+	// No discovery is needed, because the kinds are known.
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(v1alpha1.GroupVersion().WithKind("WindowsInstance"), meta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Secret"), meta.RESTScopeNamespace)

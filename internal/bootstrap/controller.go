@@ -165,7 +165,7 @@ func (r *Reconciler) step(ctx context.Context, config *bootstrapv1.WindowsConfig
 	switch isDeleted := !config.DeletionTimestamp.IsZero(); {
 	case isPaused || isClusterPaused:
 		return 0, nil
-	case isDeleted && isGone: // the host goes with its cluster
+	case isDeleted && isGone: // the host is deleted with its cluster
 		return 0, r.release(ctx, config)
 	case isDeleted:
 		return r.leave(ctx, config, cluster)
@@ -337,7 +337,7 @@ func (r *Reconciler) identify(ctx context.Context, workload client.Client, confi
 func compare(config *bootstrapv1.WindowsConfig, wanted, reported string) {
 	w, err := version.ParseGeneric(wanted)
 	if err != nil {
-		return // the Machine asks for none
+		return // the Machine requests no version
 	}
 	r, err := version.ParseGeneric(reported)
 	if err == nil && r.Major() == w.Major() && r.Minor() == w.Minor() {

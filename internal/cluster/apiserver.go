@@ -33,8 +33,9 @@ const (
 	lookupTime = 2 * time.Second
 )
 
-// At asks one API server at its own address, with the credentials of a configuration. It verifies the certificate for
-// the name of the Service, which the certificates of all API servers have.
+// At returns a function that creates a Versioner for one API server at its own address, with the credentials of a
+// configuration. The Versioner verifies the certificate for the name of the Service, which the certificates of all API
+// servers have.
 func At(config *rest.Config) func(address string) (Versioner, error) {
 	return func(address string) (Versioner, error) {
 		one := rest.CopyConfig(config)
@@ -66,7 +67,8 @@ func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) erro
 	return nil
 }
 
-// servers returns the addresses of the API servers with their ports if there are several, and reserves them.
+// servers reserves the addresses of the API servers. If there are several API servers, it returns their addresses with
+// ports.
 func (r *common) servers(ctx context.Context, facts *blueprint.Facts) (addresses []string, err error) {
 	type part struct{ Reserved, Addresses []string }
 	key := keyIn(metav1.NamespaceDefault, kubernetesService)

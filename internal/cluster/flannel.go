@@ -34,8 +34,8 @@ const (
 	vxlanPort, linuxPort     = 4789, 8472
 )
 
-// maxFlannelBits is the smallest network that flannel calls useful, with a part for each of four nodes.
-// https://github.com/flannel-io/flannel/blob/v0.28.10/pkg/subnet/config.go
+// maxFlannelBits is the prefix length of the smallest network that flannel accepts: it has a subnet for each of four
+// nodes. https://github.com/flannel-io/flannel/blob/v0.28.10/pkg/subnet/config.go
 const maxFlannelBits = 28
 
 // flannelNet is the part of net-conf.json that decides whether Windows nodes can take part.
@@ -150,9 +150,9 @@ func parseFlannel(text string) (blueprint.Flannel, *contract.Problem) {
 	case !conf.EnableIPv4:
 		problem = "EnableIPv4 is false; Windows nodes need IPv4"
 	case err != nil || !network.Addr().Is4():
-		problem = fmt.Sprintf("Network %.40q is no IPv4 prefix such as 10.244.0.0/16", conf.Network)
+		problem = fmt.Sprintf("Network %.40q is not an IPv4 prefix such as 10.244.0.0/16", conf.Network)
 	case network.Bits() > maxFlannelBits:
-		problem = fmt.Sprintf("Network is %s, which has no part for each node: at least a /%d is needed", network,
+		problem = fmt.Sprintf("Network is %s, which has no subnet for each node: at least a /%d is needed", network,
 			maxFlannelBits)
 	default:
 		problem = conf.Backend.violation()

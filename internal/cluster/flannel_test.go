@@ -122,7 +122,7 @@ func TestA60_WhatOfFlannelWindowsDoesNotTakeIsAProblemWithTheFix(t *testing.T) {
 			says: "Backend.Port is 8472"},
 		"direct routing":  {conf: vxlan(`,"DirectRouting":true`), says: "DirectRouting"},
 		"group policy":    {conf: vxlan(`,"GBP":true`), says: "GBP"},
-		"no network":      {conf: `{"Backend":{"Type":"vxlan","VNI":4096,"Port":4789}}`, says: "is no IPv4 prefix"},
+		"no network":      {conf: `{"Backend":{"Type":"vxlan","VNI":4096,"Port":4789}}`, says: "is not an IPv4 prefix"},
 		"another network": {conf: goodFlannel, pods: "10.32.0.0/16", says: "podSubnet 10.32.0.0/16"},
 		"a smaller one":   {conf: goodFlannel, pods: "10.244.0.0/14", says: "podSubnet 10.244.0.0/14"},
 		"dual-stack, by flannel": {conf: strings.Replace(goodFlannel, "{", `{"EnableIPv6":true,"IPv6Network":"fd01::/48",`, 1),

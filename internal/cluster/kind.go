@@ -99,7 +99,7 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 
 var errStale = errors.New("discovery is stale")
 
-// staleOf lists the groups that the operator reads whose resources are unknown.
+// staleOf lists the groups of readGroups whose resources are unknown.
 func staleOf(failed map[schema.GroupVersion]error) (stale []string) {
 	groups := readGroups()
 	for version := range failed {

@@ -65,10 +65,10 @@ func memorySecret(ctx context.Context, reader client.Reader, namespace string) (
 	return secret, nil
 }
 
-// last handles an object of facts that is absent, may not be read or can't be parsed. The last value that was read
-// stays in force, and a trouble names the object. If nothing was read yet, last returns the results of read
-// unchanged. It also returns other errors, such as time-outs, and problems with facts that Windows nodes can't
-// follow. T must survive encoding as JSON. read sets the whole value.
+// last reads a part of the facts. If its object is absent, may not be read or can't be parsed, the last value that was
+// read stays in force, and a trouble names the object. If nothing was read yet, last returns the results of read
+// unchanged. It also returns other errors, such as time-outs, and problems with facts that Windows nodes can't follow.
+// T must survive encoding as JSON. read sets the whole value.
 func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part string,
 	read func() (T, error)) (value T, err error) {
 	c.memory.mu.Lock()
@@ -124,7 +124,7 @@ func lastOf[T, O any, P interface {
 	})
 }
 
-// isRefusal reports that an object was read, but Windows nodes can't follow it.
+// isRefusal reports whether an object was read, but Windows nodes can't use its content.
 func isRefusal(p *contract.Problem) bool { return p.Reason != contract.ReasonClusterFactsIncomplete }
 
 // absentError is the problem of an object that does not exist. Some objects may be absent from the start.
@@ -205,7 +205,7 @@ func Memory(config *v1alpha1.WindowsMachineConfig, facts map[string]json.RawMess
 	}
 	text, err := json.Marshal(kept)
 	if err != nil {
-		return nil, fmt.Errorf("encoding what was read last: %w", err)
+		return nil, fmt.Errorf("encoding the last facts: %w", err)
 	}
 	data[memoryFacts] = text
 	return data, nil

@@ -57,7 +57,7 @@ func (p *Plain) clusterVersion(ctx context.Context, _ v1alpha1.WindowsMachineCon
 	return p.serverVersion(ctx, facts)
 }
 
-// bootstrapper prevents joins that would fail. Nodes that have joined don't need it.
+// bootstrapper reports a missing fact if no host can join. Nodes that have joined don't need this fact.
 func (p *Plain) bootstrapper(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	err := p.granted(ctx, facts)
 	if problem, ok := contract.AsProblem(err); ok {

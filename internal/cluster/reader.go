@@ -34,7 +34,7 @@ type Versioner interface {
 
 // Options of a Reader.
 type Options struct {
-	// Cached reads the objects of Inputs; a manager's client is one.
+	// Cached reads the objects of Inputs, for example through a manager's client.
 	Cached client.Reader
 	// Live reads Secrets and rendered MachineConfigs, which are not cached: Secrets for safety, the others because
 	// they are large.

@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// pullSecret reads the cluster's credentials. It passes a Secret without its key on as an invalid pull secret.
+// pullSecret reads the cluster's credentials. If the Secret lacks its key, the pull secret is invalid.
 func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) (err error) {
 	key := keyIn(contract.ConfigNamespace, contract.PullSecret)
 	facts.PullSecret, err = orNone(lastOf(ctx, &r.common, facts, origin{r.Cached, key, namePullSecret}, credentials))

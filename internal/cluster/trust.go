@@ -23,8 +23,8 @@ const (
 	nameBootstrapToken   = "the Secret node-bootstrapper-token in openshift-machine-config-operator"
 )
 
-// maxBundle keeps two bundles and everything else well below the size limit of a ConfigMap, 1 MiB.
-// Real ones have about 10 KiB.
+// maxBundle keeps two bundles and everything else well below the size limit of a ConfigMap, 1 MiB. Real bundles have
+// about 10 KiB.
 const maxBundle = 256 << 10
 
 // kubeletCA reads the CA of the client certificate that the API server uses for kubelets. The field's name contains

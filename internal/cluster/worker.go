@@ -70,8 +70,8 @@ func (r *Reader) readWorker(ctx context.Context) (known worker, err error) {
 	return known, errors.Join(all...)
 }
 
-// renderedName returns the name of the configuration that all workers run. A new pool doesn't run a configuration
-// yet. Then it is the configuration that its workers will get.
+// renderedName returns the name of the configuration that all workers run. A new pool doesn't run a configuration yet:
+// for such a pool, renderedName returns the configuration that its workers will get.
 func renderedName(pool *machineconfigurationv1.MachineConfigPool) string {
 	if name := pool.Status.Configuration.Name; name != "" {
 		return name
@@ -115,7 +115,7 @@ func credentialProviders(config ignition) (*kubeletconfigv1.CredentialProviderCo
 		return nil, errors.New("it is not the YAML of a " + credentialKind)
 	}
 	if providers.Kind != credentialKind || !strings.HasPrefix(providers.APIVersion, credentialGroup) {
-		return nil, errors.New("it is no " + credentialKind + " of " + credentialGroup)
+		return nil, errors.New("it is not a " + credentialKind + " of " + credentialGroup)
 	}
 	if len(providers.Providers) == 0 || len(providers.Providers) > maxProviders {
 		return nil, errors.New("it has no providers, or too many")

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a host's answers. Honest answers stay far below them. The limits of the API are not lower.
+// Limits of a host's answers. Honest answers stay far below them. The API's own limits are at least as high.
 const (
 	MaxName    = 253 // of a host or Node, in bytes
 	MaxID      = 128 // of a machine or a boot
@@ -36,7 +36,7 @@ func (a PrepareAnswer) Check() error { return checkText("bootID", a.BootID, MaxI
 func (a ReceiveAnswer) Check() error {
 	for _, digest := range a.Stored {
 		if !IsDigest(digest) {
-			return fmt.Errorf("stored %.64q is no digest", digest)
+			return fmt.Errorf("stored %.64q is not a digest", digest)
 		}
 	}
 	return errors.Join(checkCount("stored", len(a.Stored)), checkBlobs("missing", a.Missing))
@@ -59,14 +59,14 @@ func (a CleanupAnswer) Check() error {
 // checkHostName accepts all names that Windows allows, and rejects texts that could be a path or a line.
 func checkHostName(what, name string) error {
 	if strings.ContainsAny(name, ` /\:*?"<>|`) {
-		return fmt.Errorf("%s %.63q is no name", what, name)
+		return fmt.Errorf("%s %.63q is not a name", what, name)
 	}
 	return checkText(what, name, MaxName)
 }
 
 func checkAddress(what, address string) error {
 	if _, err := netip.ParseAddr(address); address != "" && err != nil || len(address) > 45 {
-		return fmt.Errorf("%s %.45q is no address", what, address)
+		return fmt.Errorf("%s %.45q is not an address", what, address)
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func checkTexts(what string, texts []string) error {
 func checkBlobs(what string, blobs []Blob) error {
 	for _, b := range blobs {
 		if !IsDigest(b.Digest) || b.Size < 0 {
-			return fmt.Errorf("%s %.64q of %d bytes is no blob", what, b.Digest, b.Size)
+			return fmt.Errorf("%s %.64q of %d bytes is not a blob", what, b.Digest, b.Size)
 		}
 	}
 	return checkCount(what, len(blobs))

@@ -2,7 +2,7 @@ package contract
 
 import "strconv"
 
-// WindowsBuild is a long-term release of Windows Server. Container images exist for the same build.
+// WindowsBuild is a long-term release of Windows Server. Each build has its own container images.
 type WindowsBuild struct {
 	Number  int
 	Product string

@@ -9,8 +9,8 @@ const (
 	// ServiceAttend is the service on such a host that carries out the operator's calls.
 	ServiceAttend = "windows-instance-attend"
 	// JoinSecretPrefix names the Secret with the command for the host, under JoinCommandField. The token in the command
-	// is bound to this Secret: it ends with the Secret. JoinCredentialField is the token's id, JoinExpiresField when it
-	// expires, in RFC 3339, and JoinKeyField the digest of the public key that got a certificate with it.
+	// is bound to this Secret. JoinCredentialField has the token's id, JoinExpiresField its expiry in RFC 3339, and
+	// JoinKeyField the digest of the public key that got a certificate with the token.
 	JoinSecretPrefix    = "windows-join-"
 	JoinCommandField    = "command"
 	JoinCredentialField = "credential"
@@ -22,14 +22,14 @@ const (
 	CallRequestField = "request"
 	CallAnswerField  = "answer"
 	CallHostField    = "host"
-	// HostUserPrefix and the ID of the host make the user name of the host's certificate. HostGroup is the group of
-	// every such certificate.
+	// HostUserPrefix, followed by the ID of the host, is the user name in the host's certificate. HostGroup is the
+	// group of every such certificate.
 	HostUserPrefix = "system:windows-host:"
 	HostGroup      = "system:windows-hosts"
-	// HostKeyType and the ID of the host are what status.hostKey of the WindowsInstance holds.
+	// HostKeyType, followed by the ID of the host, is the value of status.hostKey of the WindowsInstance.
 	HostKeyType = "x509 "
-	// MachinesJoinSecret is the Secret that the tokens in the user data of Machines are bound to. JoinTokenField is the
-	// newest one. JoinCredentialField holds the ids of all that are valid, separated by spaces.
+	// MachinesJoinSecret is the Secret that the tokens in the user data of Machines are bound to. JoinTokenField has
+	// the newest token, and JoinCredentialField the ids of all valid tokens, separated by spaces.
 	MachinesJoinSecret = JoinSecretPrefix + "machines"
 	JoinTokenField     = "token"
 	// PayloadService is the Service of the payload server.
@@ -50,8 +50,8 @@ type Attendance struct {
 	Namespace string `json:"namespace"`
 	// UID of the WindowsInstance. It is empty in the user data of Machines: then the host identifies itself by its key.
 	UID string `json:"uid"`
-	// Token authenticates the request for the host's certificate. It is worth one certificate, of one host or of each
-	// new Machine.
+	// Token authenticates the request for the host's certificate. With it, a host can get one certificate. The token
+	// for Machines is valid for one certificate of each new Machine.
 	Token string `json:"token,omitempty"`
 }
 

@@ -72,8 +72,8 @@ type Service struct {
 	Priority uint `json:"priority"`
 	// Disruptive means that a restart of this service affects pods.
 	Disruptive bool `json:"disruptive,omitempty"`
-	// RequiresFile is a file that another program writes. Without it, the service would end at once. The daemon
-	// starts the service as soon as the file exists. Nothing else waits for it.
+	// RequiresFile is a file that another program writes. Without it, the service would end at once. The daemon starts
+	// the service as soon as the file exists. No other service waits for this service.
 	RequiresFile string `json:"requiresFile,omitempty"`
 	// Log is the service's log, or nil if it has none. The daemon applies its limits. A change of only this field
 	// restarts no service.
@@ -215,9 +215,9 @@ type File struct {
 	// Digest is the lower-case hex SHA-256 of a payload blob, and Size its length in bytes.
 	Digest string `json:"sha256,omitempty"`
 	Size   int64  `json:"size,omitempty"`
-	// Content is the text of a small file, with variables replaced as in commands. A file that has
-	// HostVariables or NodeVariables is written once they are known; it is a late file (not written
-	// at bootstrap) when it names NodeVariables or an HNS fact.
+	// Content is the text of a small file, with variables replaced as in commands. A file that has HostVariables or
+	// NodeVariables is written once they are known. If it names NodeVariables or an HNS fact, it is a late file, which
+	// is not written at bootstrap.
 	Content       string         `json:"content,omitempty"`
 	NodeVariables []NodeVariable `json:"nodeVariables,omitempty"`
 	HostVariables []HostVariable `json:"hostVariables,omitempty"`

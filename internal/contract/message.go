@@ -103,7 +103,7 @@ type PrepareAnswer struct {
 }
 
 // ReceiveRequest names the uploaded stream in the RPC directory: a tar in zstd whose entries are named by digest.
-// VerbFetch has no stream: the daemon fetches the blobs from where the host's Attendance says.
+// VerbFetch has no stream: the daemon fetches the blobs from the address in the host's Attendance.
 type ReceiveRequest struct {
 	Stream string `json:"stream,omitempty"`
 	Blobs  []Blob `json:"blobs"`

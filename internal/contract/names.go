@@ -22,7 +22,7 @@ const (
 	// tokens become invalid. BootstrapSecretType is its type.
 	BootstrapSecretPrefix = "windows-bootstrap-"
 	BootstrapSecretType   = "windowsmachineconfig.openshift.io/bootstrap"
-	// DaemonUserPrefix and a node name make the user name of a daemon's certificate.
+	// DaemonUserPrefix, followed by a node name, is the user name in a daemon's certificate.
 	DaemonUserPrefix = "system:wicd-node:"
 	// CloudNodeServiceAccount is the identity of Azure's node manager, in OperatorNamespace. Each
 	// daemon requests tokens of it that are bound to its own Node.
@@ -31,7 +31,7 @@ const (
 	FlannelServiceAccount = "flanneld"
 	// DaemonGroup is the group of every daemon's certificate.
 	DaemonGroup = "system:wicd-nodes"
-	// KubeletUserPrefix and a node name make the user name of a kubelet's certificate.
+	// KubeletUserPrefix, followed by a node name, is the user name in a kubelet's certificate.
 	KubeletUserPrefix = "system:node:"
 	// KubeletGroup is the group of every kubelet's certificate.
 	KubeletGroup = "system:nodes"
@@ -44,9 +44,9 @@ const (
 	MachineCRD  = "machines.machine.openshift.io"
 	// InstancesConfigMap lists bring-your-own hosts: address → "username=<name>".
 	InstancesConfigMap = "windows-instances"
-	// ServicesConfigMapPrefix and a revision name a published services manifest.
+	// ServicesConfigMapPrefix, followed by a revision, is the name of the ConfigMap with a services manifest.
 	ServicesConfigMapPrefix = "windows-services-"
-	// ServicesSecretPrefix and a revision name the Secret with the Confidential of a manifest.
+	// ServicesSecretPrefix, followed by a revision, is the name of the Secret with the Confidential of a manifest.
 	ServicesSecretPrefix = ServicesConfigMapPrefix
 	// ServicesReaderRole is the Role whose resourceNames are the published manifests and Secrets;
 	// the daemons' group is bound to it.

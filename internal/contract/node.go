@@ -24,7 +24,7 @@ const (
 
 // Node annotations.
 const (
-	// RevisionAnnotation is the revision that holds completely on the host. The daemon writes it.
+	// RevisionAnnotation is the revision that is completely applied on the host. The daemon writes it.
 	RevisionAnnotation = Prefix + "version"
 	// DesiredRevisionAnnotation selects the services manifest. The operator writes it.
 	DesiredRevisionAnnotation = Prefix + "desired-version"

@@ -149,7 +149,7 @@ const (
 	ReasonUnreachable Reason = "Unreachable"
 	// The host refuses the private key for this user.
 	ReasonKeyRefused Reason = "KeyRefused"
-	// The host shows another SSH host key than the configured or pinned key.
+	// The host's SSH host key differs from the configured or pinned key.
 	ReasonHostKeyMismatch Reason = "HostKeyMismatch"
 	// The connection broke during work on the host, or the operator closed it because the host receives a transfer
 	// too slowly.
@@ -160,7 +160,7 @@ const (
 	ReasonNoSFTP Reason = "NoSFTP"
 	// The host announces more SSH host keys but does not prove that it has them.
 	ReasonHostKeyUnproven Reason = "HostKeyUnproven"
-	// The host has joined with an earlier private key, and refuses the present key.
+	// The host has joined with an earlier private key, and refuses the current key.
 	ReasonKeyNotAuthorized Reason = "KeyNotAuthorized"
 	// The host sent more data than any response of the daemon has, so the operator closed the connection.
 	ReasonOutputTooLarge Reason = "OutputTooLarge"
@@ -325,7 +325,7 @@ const (
 	ReasonPreflightOnly Reason = "PreflightOnly"
 	// The host was not checked, because another WindowsInstance already has it.
 	ReasonHostListed Reason = "HostListed"
-	// The Machine's host refuses the present private key, so the operator deletes the Machine and its MachineSet
+	// The Machine's host refuses the current private key, so the operator deletes the Machine and its MachineSet
 	// creates another one.
 	ReasonMachineReplaced Reason = "MachineReplaced"
 	// The number of Windows nodes that are unavailable or missing, for any cause, has reached
@@ -341,7 +341,7 @@ const (
 	ReasonMachineManagedElsewhere Reason = "MachineManagedElsewhere"
 	// Machines were replaced, and none of the new ones has accepted the private key yet.
 	ReasonReplacementIneffective Reason = "ReplacementIneffective"
-	// The user data of new Machines does not contain the present key yet, or is in another Secret than
+	// The user data of new Machines does not contain the current key yet, or is in a Secret other than
 	// windows-user-data.
 	ReasonUserDataStale Reason = "UserDataStale"
 	// An error occurred that has no other reason.

@@ -22,9 +22,9 @@ func protectedVariables() []string {
 		"psmodulepath", "processor_architecture", "number_of_processors", "username"}
 }
 
-// Validate names everything that could harm a host in one *Problem with ReasonManifestInvalid: programs and files
-// outside of our directories, names that belong to the daemon or to Windows, and facts that this release can't find.
-// Other mistakes would be the operator's own: the revision's name proves that the operator wrote the manifest.
+// Validate returns one *Problem with ReasonManifestInvalid that names everything that could harm a host: programs and
+// files outside of our directories, names that belong to the daemon or to Windows, and facts that this release can't
+// find. It checks nothing else, because the revision's name proves that the operator wrote the manifest.
 func (m Manifest) Validate() error {
 	all := append(fileViolations(m.Files), environmentViolations(m.EnvironmentVars, m.WatchedEnvironmentVars)...)
 	for _, s := range m.Services {
@@ -33,7 +33,7 @@ func (m Manifest) Validate() error {
 		}
 	}
 	if m.PodNetwork != "" && !legalName.MatchString(m.PodNetwork) {
-		all = append(all, fmt.Errorf("podNetwork %q is no name of a network", m.PodNetwork))
+		all = append(all, fmt.Errorf("podNetwork %q is not the name of a network", m.PodNetwork))
 	}
 	return manifestProblem(all)
 }
@@ -92,7 +92,7 @@ func Executable(command string) string {
 }
 
 // Programs lists the programs that only the service with this command line runs. For kube-log-runner and the service
-// wrapper, which other services run as well, that is the program that they start.
+// wrapper, which other services run as well, it lists the program that they start.
 func Programs(command string) []string {
 	exe := Executable(command)
 	if !strings.EqualFold(exe, PathKubeLogRunner) && !strings.EqualFold(exe, PathServiceWrapper) {

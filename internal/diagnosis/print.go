@@ -254,7 +254,7 @@ func (r *Rollout) print(p *paper) {
 	}
 }
 
-// printBars shows the progress of each host: first the hosts that are nearest to their end.
+// printBars shows the progress of each host: first the hosts that are nearest to completion.
 func (s *Status) printBars(p *paper) {
 	hosts := slices.DeleteFunc(slices.Clone(s.Hosts), func(h Host) bool { return steps(h) == nil })
 	slices.SortStableFunc(hosts, func(a, b Host) int {

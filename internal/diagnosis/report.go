@@ -31,7 +31,7 @@ func (d *Diagnosis) Report(r *contract.NodeReport, now time.Time) {
 		case s.State == "Running":
 			running = append(running, s.Name)
 		case s.Foreign:
-			rest = append(rest, fmt.Sprintf("service %s is %s, and is not the operator's", s.Name, s.State))
+			rest = append(rest, fmt.Sprintf("service %s is %s, and does not belong to the operator", s.Name, s.State))
 		default:
 			rest = append(rest, fmt.Sprintf("service %s is %s", s.Name, s.State))
 		}

@@ -1,5 +1,5 @@
-// Package host answers how the operator reaches a Windows machine: it defines the interface to a machine, and the
-// errors if a machine can't be reached.
+// Package host defines the interface through which the operator reaches a Windows machine, and the errors if the
+// machine can't be reached.
 //
 // internal/instance uses this package. Package sshhost implements it over SSH and SFTP. The package never decides
 // whether a machine should be changed.

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// firstContact returns the host keys that were given to hosts at their creation, and the keys in the present user
+// firstContact returns the host keys that were given to hosts at their creation, and the keys in the current user
 // data.
 type firstContact struct {
 	key, present string

@@ -135,7 +135,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	return w
 }
 
-// sees simulates an operator that has seen a Node in its present state for a minute.
+// sees simulates an operator that has seen a Node in its current state for a minute.
 func (w *world) sees(n *corev1.Node) {
 	w.clock = w.clock.Add(-policy.Witnessed)
 	w.Observed.NotReady(n)

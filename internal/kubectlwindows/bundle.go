@@ -87,7 +87,7 @@ func (p *plugin) bundle(ctx context.Context, o bundleOptions) error {
 		_, _ = fmt.Fprintf(p.ErrOut, "%d parts are missing: index.html says which, and why\n", missing)
 	}
 	if ctx.Err() != nil {
-		return errors.New("interrupted: " + o.file + " has what was collected before")
+		return errors.New("interrupted: " + o.file + " contains what was collected before")
 	}
 	return nil
 }

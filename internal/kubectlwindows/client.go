@@ -203,7 +203,7 @@ func findInstance(instances []v1alpha1.WindowsInstance, name string) (*v1alpha1.
 		}
 	}
 	if len(meant) > 1 {
-		return nil, fmt.Errorf("%s is the %s: use what only one host has, its name, address or node", name,
+		return nil, fmt.Errorf("%s is the %s: use a name, address or node that only one host has", name,
 			strings.Join(meant, ", and the "))
 	}
 	return found, nil

@@ -164,7 +164,7 @@ func (e *editor) readHosts(hosts map[string]string, o addOptions) error {
 			case "port":
 				port, err := strconv.ParseUint(value, 10, 16)
 				if err != nil {
-					return fmt.Errorf("host %s in %s: the port %q is no number up to 65535", address, o.file, value)
+					return fmt.Errorf("host %s in %s: the port %q is not a number up to 65535", address, o.file, value)
 				}
 				one.port = uint16(port)
 			default:
@@ -318,7 +318,7 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 		err := e.merge(ctx, instance.DeepCopy(), map[string]any{"spec": map[string]any{
 			"removalPolicy": v1alpha1.RemovalForce}}, "host "+name)
 		if client.IgnoreNotFound(err) != nil { // the instance may already be deleted
-			return fmt.Errorf("host %s is being removed, and not by force: %w", name, err)
+			return fmt.Errorf("host %s is being removed, but not by force: %w", name, err)
 		}
 	}
 	already := map[bool]string{true: " already"}[!instance.DeletionTimestamp.IsZero()]

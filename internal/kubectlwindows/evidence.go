@@ -122,7 +122,7 @@ func (e *Evidence) write(name string, text []byte) error {
 	return nil
 }
 
-// lack records a missing part, unless there is no error.
+// lack records a missing part if err is not nil.
 func (e *Evidence) lack(what string, err error) {
 	if err == nil {
 		return
@@ -325,7 +325,7 @@ func (e *Evidence) nodeLogs(ctx context.Context, nodes []corev1.Node) {
 	_ = group.Wait()
 }
 
-// nodeLog adds the logs of one node. A missing log is no failure, because the node may not have the service. After
+// nodeLog adds the logs of one node. A missing log is not a failure, because the node may not have the service. After
 // any other failure, nodeLog stops, because the other logs would fail in the same way.
 func (e *Evidence) nodeLog(ctx context.Context, node string) (count int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)

@@ -147,7 +147,7 @@ func preflightCommand(t *testing.T, at *terminal) {
 	var stuck atomic.Bool
 	stuck.Store(true)
 	keeps := at.behind(t, &front{refuse: func(r *http.Request) bool { return r.Method == http.MethodDelete && stuck.Load() }})
-	keeps.expect(t, 1, []string{"is left, delete it", "WindowsInstance preflight-"}, "preflight", "10.9.0.5", "--username",
+	keeps.expect(t, 1, []string{"could not be deleted; delete it", "WindowsInstance preflight-"}, "preflight", "10.9.0.5", "--username",
 		"u", "--timeout", "1s")
 	for _, left := range checksOf(t.Context(), t, at) {
 		if err := at.Delete(t.Context(), &left); err != nil {

@@ -111,7 +111,7 @@ func (r redactor) secrets(text []byte, encoded int) []byte {
 	if encoded > 0 {
 		text = r.base64.ReplaceAllFunc(text, func(run []byte) []byte { return r.decoded(run, encoded-1) })
 	}
-	// The digest of an image is no host.
+	// The digest of an image is not a host.
 	text = bytes.ReplaceAll(text, []byte(atDigest), []byte{0})
 	for _, p := range r.patterns {
 		text = p.match.ReplaceAll(text, p.with)

@@ -48,7 +48,7 @@ func (r *reader) addReport(ctx context.Context, d *diagnosis.Diagnosis, node str
 	text, err := r.reportText(ctx, node)
 	var found contract.NodeReport
 	if err == nil && json.Unmarshal(text, &found) != nil {
-		err = errors.New("it is no report")
+		err = errors.New("it is not a report")
 	}
 	switch {
 	case err == nil:

@@ -99,7 +99,7 @@ func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
 	return nil
 }
 
-// screen returns the present output of status.
+// screen returns the current output of status.
 func (p *plugin) screen(ctx context.Context, r *reader) (string, error) {
 	status, err := r.status(ctx)
 	if err != nil {

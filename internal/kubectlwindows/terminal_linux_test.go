@@ -17,7 +17,7 @@ import (
 // aloneVariable makes a test of this program print to a pipe without a reader.
 const aloneVariable = "KUBECTL_WINDOWS_TEST_ALONE"
 
-// A reader that only reads the first line, such as head -1, ends the program. This is no error.
+// A reader that only reads the first line, such as head -1, ends the program. This is not an error.
 func TestA75_APipeThatIsClosedEndsItSilently(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(aloneVariable) != "" {

@@ -48,7 +48,7 @@ func (Registries) Offer(ctx context.Context, image string) (Offer, error) {
 	}
 	platforms, err := platformsOf(described)
 	if err != nil {
-		return Offer{}, fmt.Errorf("reading what the registry has: %w", err)
+		return Offer{}, fmt.Errorf("reading the registry's answer: %w", err)
 	}
 	return offerOf(platforms), nil
 }

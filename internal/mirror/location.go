@@ -176,7 +176,7 @@ func parseLocation(text string) (Location, error) {
 	case len(text) > longestLocation:
 		return Location{}, fmt.Errorf("it has more than %d characters", longestLocation)
 	case strings.Contains(text, "://"):
-		return Location{}, errors.New("it has a scheme; leave https:// away")
+		return Location{}, errors.New("it has a scheme; omit https://")
 	case strings.ContainsAny(text, "@"):
 		return Location{}, errors.New("it has a digest or a user name; only host, port and path may be given")
 	}
@@ -209,9 +209,9 @@ func checkHost(host string) error {
 	case isIPv6 && (err != nil || !ip.Is6() || ip.Is4In6()):
 		return errors.New("within brackets there must be an IPv6 address without a zone")
 	case port != "" && (portErr != nil || number == 0 || port[0] == '0'):
-		return fmt.Errorf("%s is no port", quote(port))
+		return fmt.Errorf("%s is not a port", quote(port))
 	case port == "" && !isIPv6 && name != "localhost" && !strings.Contains(name, "."):
-		return fmt.Errorf("%s has neither a dot nor a port, so image names that begin with it are of Docker Hub",
+		return fmt.Errorf("%s has neither a dot nor a port, so image names that begin with it belong to Docker Hub",
 			quote(name))
 	}
 	return nil
@@ -225,7 +225,7 @@ func checkForm(text string) error {
 	name, _ := Location{Host: text}.split()
 	switch {
 	case !hostForm.MatchString(text):
-		return fmt.Errorf("%s is no host: a name has letters, digits, inner hyphens and single dots, a port is a "+
+		return fmt.Errorf("%s is not a host: a name has letters, digits, inner hyphens and single dots, a port is a "+
 			"number, and an IPv6 address has brackets", quote(text))
 	case len(name) > 253 || slices.ContainsFunc(strings.Split(name, "."), func(s string) bool { return len(s) > 63 }):
 		return errors.New("its host has more than 253 characters, or a part of it has more than 63")

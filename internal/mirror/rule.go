@@ -114,8 +114,8 @@ func (r Rules) findDomain(name Location) entry {
 }
 
 // rewrite replaces the part of the image's name that matches the source by the mirror. It returns false if the result
-// is no valid image name. A wildcard matches a host without its port, so the port stays. The port can only be appended
-// to a mirror that is a host without a port.
+// is not a valid image name. A wildcard matches a host without its port, so the port stays. The port can only be
+// appended to a mirror that is a host without a port.
 func (e entry) rewrite(image, mirror Location) (Location, bool) {
 	host := mirror.Host
 	if _, port := image.split(); e.source.wildcard && port != "" {

@@ -39,7 +39,7 @@ func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
 	return restricted, nil
 }
 
-// Refused returns why the cluster refuses an image, whatever its mirrors have, or an empty string. The text contains no
+// Refused returns why the cluster refuses an image, regardless of its mirrors, or an empty string. The text contains no
 // secret.
 func (r Rules) Refused(name Location) string {
 	switch {

@@ -86,7 +86,7 @@ func parseKey(text string) (key Location, ok bool) {
 	trimmed := strings.TrimRight(name, "/")
 	host, repository, _ := strings.Cut(trimmed, "/")
 	if (hasScheme || trimmed != name) && (repository == "v1" || repository == "v2") {
-		repository = "" // the path of the registry's API, no namespace
+		repository = "" // this is the path of the registry's API, not a namespace
 	}
 	host = strings.ToLower(host)
 	checked := host

@@ -60,7 +60,8 @@ func (l *Log) Lead() {
 	}
 }
 
-// Since returns since when an object has a state that it dates. If the date changes, a new state begins.
+// Since returns since when an object has a state whose date the object contains. If the date changes, a new state
+// begins.
 func (l *Log) Since(object metav1.Object, what string, dated time.Time) policy.Since {
 	return l.look(key{object.GetUID(), object.GetName(), what}, dated, true)
 }

@@ -71,18 +71,18 @@ func (m Manifest) check() error {
 		case f.Name == "" || strings.ContainsAny(f.Name, `/\:`):
 			return fmt.Errorf("file name %q is not usable", f.Name)
 		case names[name]:
-			return fmt.Errorf("file name %q stands there twice", f.Name)
+			return fmt.Errorf("file name %q occurs twice", f.Name)
 		case !isNodePath(f.Path):
 			return fmt.Errorf("path %q of %s is not an absolute Windows path", f.Path, f.Name)
 		case paths[path]:
-			return fmt.Errorf("path %q stands there twice", f.Path)
+			return fmt.Errorf("path %q occurs twice", f.Path)
 		case !contract.IsDigest(f.Digest):
 			return fmt.Errorf("digest %q of %s is not a SHA-256", f.Digest, f.Name)
 		case f.Size < 0:
 			return fmt.Errorf("size of %s is negative", f.Name)
 		}
 		if size, seen := sizes[f.Digest]; seen && size != f.Size {
-			return fmt.Errorf("digest of %s stands there with two sizes", f.Name)
+			return fmt.Errorf("digest of %s occurs with two sizes", f.Name)
 		}
 		names[name], paths[path], sizes[f.Digest] = true, true, f.Size
 	}

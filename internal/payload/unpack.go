@@ -42,8 +42,8 @@ const (
 	maxWindow = 8 << 20
 )
 
-// errTooMuch ends a stream without end.
-var errTooMuch = errors.New("the stream holds far more than was asked for")
+// errTooMuch ends a stream that is far too long.
+var errTooMuch = errors.New("the stream contains far more than was requested")
 
 // Unpack reads a stream of Pack and writes the wanted blobs to sink. Names and sizes in the stream are only claims: a
 // stored blob has the size and the digest that the caller wants. Other entries are skipped, within limits. Memory does

@@ -14,8 +14,8 @@ import (
 const maxConnections = 4096
 
 // bounded is a listener that always has room: if too many connections are open without a request, it closes the oldest
-// of them. Any client can open connections and stay silent, and must not keep daemons out. A connection with a request
-// ends with its response; see shares for the limit of a node.
+// of them. Otherwise a client that opens connections and stays silent would keep daemons out. A connection with a
+// request ends with its response; see shares for the limit of a node.
 type bounded struct {
 	net.Listener
 	silent chan *connection       // oldest connection first; some have ended or sent a request

@@ -11,7 +11,7 @@ const (
 	resultSent    = "sent"    // completely
 	resultCut     = "cut"     // interrupted; the daemon requests the rest
 	resultBusy    = "busy"    // no slot in time
-	resultRefused = "refused" // the client is no daemon of a known node, or the request is malformed
+	resultRefused = "refused" // the client is not a daemon of a known node, or the request is malformed
 	resultMissing = "missing" // the payload has no such blob
 	resultFailed  = "failed"  // an error of the server
 )

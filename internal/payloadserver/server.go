@@ -95,7 +95,7 @@ type PayloadServer struct {
 func New(options Options) (*PayloadServer, error) {
 	if options.Blobs == nil || options.Clients == nil || options.Known == nil ||
 		len(options.Names)+len(options.Addresses) == 0 {
-		return nil, errors.New("making a payload server: an option is missing")
+		return nil, errors.New("creating a payload server: an option is missing")
 	}
 	if options.Transfers == 0 {
 		options.Transfers = defaultTransfers
@@ -106,7 +106,7 @@ func New(options Options) (*PayloadServer, error) {
 	trusted, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{
 		Host: contract.PayloadService, AlternateIPs: options.Addresses, AlternateDNS: options.Names, MaxAge: lifetime})
 	if err != nil {
-		return nil, fmt.Errorf("making the payload server's certificate: %w", err)
+		return nil, fmt.Errorf("creating the payload server's certificate: %w", err)
 	}
 	certificate, err := tls.X509KeyPair(trusted, key)
 	if err != nil {
@@ -114,7 +114,7 @@ func New(options Options) (*PayloadServer, error) {
 	}
 	meters, err := newMeters(options.Registry)
 	if err != nil {
-		return nil, fmt.Errorf("making a payload server: %w", err)
+		return nil, fmt.Errorf("creating a payload server: %w", err)
 	}
 	return &PayloadServer{Options: options, certificate: certificate, trusted: trusted,
 		turns: make(chan struct{}, options.Transfers), shares: shares{nodes: map[string]int{}}, meters: meters}, nil
@@ -229,7 +229,7 @@ func busy(w http.ResponseWriter) string {
 	return resultBusy
 }
 
-// turn waits for a slot among all transfers; false if there was none in time.
+// turn waits for a slot among all transfers. It returns false if no slot was free in time.
 func (s *PayloadServer) turn(ctx context.Context) bool {
 	s.meters.waiting.Inc()
 	defer s.meters.waiting.Dec()

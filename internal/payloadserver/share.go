@@ -11,7 +11,7 @@ type shares struct {
 	nodes map[string]int
 }
 
-// take adds a request of a node, unless the node has the most that are allowed. leave ends the request.
+// take adds a request of a node, unless the node already has the maximum. leave ends the request.
 func (s *shares) take(node string, most int) (leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -111,9 +111,9 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 	return known
 }
 
-// ReachedAfter reports whether this host was reached later at the same address and port as another host. One
-// address and port belong to one machine. Different ports of an address, which may be a gateway's, may belong
-// to two.
+// ReachedAfter reports whether this host was reached later at the same address and port as another host. One address
+// and port belong to one machine. Different ports of an address may belong to two machines, because the address may be
+// a gateway's.
 func (i CSRInstance) ReachedAfter(other CSRInstance) bool {
 	return AddressText(i.Reached) == AddressText(other.Reached) && i.Port == other.Port &&
 		i.ReachedAt.After(other.ReachedAt)
@@ -178,7 +178,7 @@ type CSRMachine struct {
 func DecideCSR(in CSRInput) CSRDecision {
 	claim, ours := ClaimOf(in.CSR)
 	if !ours && submittedByOperator(in) {
-		// Administrators approve what the operator asks for, so it must not stay pending.
+		// Administrators approve the operator's own requests, so such a request must not stay pending.
 		return CSRDecision{Verdict: CSRDeny, Reason: CSRNotRecognised, Settled: true,
 			Message: "the operator submits requests for daemons of its nodes only"}
 	}

@@ -33,7 +33,7 @@ func CredentialOf(csr *certificatesv1.CertificateSigningRequest) string {
 func CredentialIDOf(token string) (string, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return "", errors.New("reading a token's id: it is no JWT")
+		return "", errors.New("reading a token's id: it is not a JWT")
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
@@ -43,7 +43,7 @@ func CredentialIDOf(token string) (string, error) {
 		ID string `json:"jti"`
 	}
 	if json.Unmarshal(payload, &claims) != nil || claims.ID == "" {
-		return "", errors.New("reading a token's id: it has none")
+		return "", errors.New("reading a token's id: it has no id")
 	}
 	return credentialPrefix + claims.ID, nil
 }

@@ -81,7 +81,7 @@ func requestedByHostOrToken(f csrFacts) *csrFault {
 		"certificate", f.instance.Name)
 }
 
-// tokenIsOfThisCommand requires the token of this instance's present command, or of the user data. A host gets one key,
+// tokenIsOfThisCommand requires the token of this instance's current command, or of the user data. A host gets one key,
 // so a process that reads the token later can't use it.
 func tokenIsOfThisCommand(f csrFacts) *csrFault {
 	if len(f.JoinCredentials) == 0 {

@@ -33,7 +33,7 @@ func ParseCSR(text []byte) (*x509.CertificateRequest, error) {
 	block, rest := pem.Decode(text)
 	switch {
 	case block == nil || block.Type != requestBlock:
-		return nil, errors.New("reading the request: it is no " + requestBlock + " block")
+		return nil, errors.New("reading the request: it is not a " + requestBlock + " block")
 	case len(block.Headers) > 0:
 		return nil, errors.New("reading the request: the block has headers")
 	case len(bytes.TrimSpace(rest)) > 0:

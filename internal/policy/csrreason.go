@@ -34,8 +34,8 @@ const (
 	CSRNodePending CSRReason = "CSRNodePending"
 	// CSRNodeUnadopted occurs when the Node exists but isn't bound to the instance yet.
 	CSRNodeUnadopted CSRReason = "CSRNodeUnadopted"
-	// CSRNodeServing occurs when a first certificate is requested although the Node is Ready with its present
-	// one. If the host was really reinstalled, the Node becomes not Ready within a minute.
+	// CSRNodeServing occurs when a first certificate is requested although the Node is Ready with its current
+	// certificate. If the host was really reinstalled, the Node becomes not Ready within a minute.
 	CSRNodeServing CSRReason = "CSRNodeServing"
 	// CSRCredentialUnknown occurs when a first certificate is requested with a bootstrap token that no join
 	// has, or whose id isn't recorded yet.

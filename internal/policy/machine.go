@@ -33,15 +33,15 @@ type ReplaceCause string
 // Causes. A host that never answers is not replaced: it may be slow, or behind a firewall. A MachineHealthCheck can
 // replace it.
 const (
-	// CauseKeyStale occurs when the host accepted an earlier key and refuses the present one: it was created with the
+	// CauseKeyStale occurs when the host accepted an earlier key and refuses the current one: it was created with the
 	// earlier key.
 	CauseKeyStale ReplaceCause = "KeyStale"
-	// CauseKeyRefused occurs when the host never accepted a key and has refused the present one for some time.
+	// CauseKeyRefused occurs when the host never accepted a key and has refused the current one for some time.
 	CauseKeyRefused ReplaceCause = "KeyRefused"
 )
 
 // WhyReplace returns why a Machine should be replaced, according to the status of its instance. It returns an empty
-// cause if the Machine should stay. keyHash is the hash of the present key. A single refusal is not enough to delete a
+// cause if the Machine should stay. keyHash is the hash of the current key. A single refusal is not enough to delete a
 // Machine. refusalTimeout is how long a host that has never accepted a key may refuse it, because its user data may
 // still run. after is the time until the Machine becomes due without another event.
 func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time,
@@ -72,7 +72,7 @@ func IsRefusalStale(instance *v1alpha1.WindowsInstance, now time.Time) bool {
 	return refusal == nil || now.Sub(refusal.Time.Time).Abs() > refusalAge
 }
 
-// ReplaceCandidate is the present state of a Machine that should be replaced.
+// ReplaceCandidate is the current state of a Machine that should be replaced.
 type ReplaceCandidate struct {
 	Name  string
 	Cause ReplaceCause
@@ -91,7 +91,7 @@ type ReplaceCandidate struct {
 	Ineffective bool
 	// Stale: the last refusal of the host is too old to count.
 	Stale bool
-	// Unready: the user data of new Machines does not hold the present key yet.
+	// Unready: the user data of new Machines does not hold the current key yet.
 	Unready bool
 }
 
@@ -145,9 +145,9 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 			"Machines of %s were replaced, and none that came instead has accepted the key yet", set.Name)
 	case set.UserData != "" && set.UserData != contract.UserDataSecret:
 		return wait(contract.ReasonUserDataStale, "%s makes Machines with the user data of Secret %s, "+
-			"and whether that holds the present key is not known", set.Name, set.UserData)
+			"and whether that holds the current key is not known", set.Name, set.UserData)
 	case c.Unready:
-		return wait(contract.ReasonUserDataStale, "the user data does not hold the present key yet")
+		return wait(contract.ReasonUserDataStale, "the user data does not hold the current key yet")
 	case machines > set.Replicas:
 		return wait(contract.ReasonOwnerDegraded, "%s has %s and should have %d, so it removes some by itself",
 			set.Name, contract.Count(machines, "Machine"), set.Replicas)
@@ -160,13 +160,13 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 			fmt.Sprintf("the host of Machine %s is asked once more whether it accepts the private key", c.Name)}
 	}
 	return ReplaceDecision{ActReplace, contract.ReasonMachineReplaced,
-		fmt.Sprintf("Machine %s does not accept the present private key (%s)", c.Name, c.Cause)}
+		fmt.Sprintf("Machine %s does not accept the current private key (%s)", c.Name, c.Cause)}
 }
 
-// exceeds returns why the deletion would take too many hosts out of service, or nil. If the host is in service, its
-// set and the fleet lose a host, and each has its limit. If the host is not in service, nothing is lost. But the
-// deletion waits if too many hosts of the set are down for other causes, or are replacements that have not joined
-// yet. The limit is the rollout budget.
+// exceeds returns why the deletion would take too many hosts out of service, or nil. If the host is in service, its set
+// and the fleet lose a host, and each has its limit. If the host is not in service, nothing is lost. But the deletion
+// waits if too many hosts of the set are down for other causes, or are replacements that have not joined yet. In this
+// case, the limit is the rollout budget.
 func (c ReplaceCandidate) exceeds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString,
 	closed string) *ReplaceDecision {
 	serving, cordoned, serves := 0, 0, false

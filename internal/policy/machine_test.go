@@ -30,10 +30,10 @@ func TestWhyAMachineShouldMakeRoom(t *testing.T) {
 		after   time.Duration
 	}{
 		"no key was tried":                          {},
-		"the host accepted the present key":         {letIn: "new"},
+		"the host accepted the current key":         {letIn: "new"},
 		"the host refused it, and then accepted it": {letIn: "new", refusal: refusal("new", time.Hour, 0)},
 		"the host accepted an earlier key":          {letIn: "old"},
-		"… and the host refuses the present one": {letIn: "old", refusal: refusal("new", time.Second, 0),
+		"… and the host refuses the current one": {letIn: "old", refusal: refusal("new", time.Second, 0),
 			want: policy.CauseKeyStale},
 		"… once":                        {letIn: "old", refusal: refusal("new", time.Hour, time.Hour)},
 		"… or refused an earlier key":   {letIn: "old", refusal: refusal("other", time.Hour, 0)},

@@ -19,7 +19,7 @@ type UpgradeFacts struct {
 	// NothingSince is since when the daemon has received nothing of the payload, or has reported nothing about it. It
 	// is zero while the daemon receives data.
 	NothingSince Since
-	// StepSince is when the present step began. SwitchSince is when the operator requested the revision from the
+	// StepSince is when the current step began. SwitchSince is when the operator requested the revision from the
 	// daemon, or zero before that.
 	StepSince, SwitchSince Since
 	// IsRequested says that the operator requested the revision of this step, or the reboot, from the daemon. IsApplied

@@ -95,7 +95,7 @@ func (w Window) parse() (starts, error) {
 	}
 	zone, err := time.LoadLocation(w.TimeZone)
 	if err != nil || w.TimeZone == "Local" {
-		return starts{}, fmt.Errorf("window %q: %q is no time zone of the IANA database", w.Start, w.TimeZone)
+		return starts{}, fmt.Errorf("window %q: %q is not a time zone of the IANA database", w.Start, w.TimeZone)
 	}
 	if strings.Contains(
 		w.Start, "=") { // "TZ=…" sets the zone a second time. If nothing follows, the parser panics.

@@ -35,7 +35,7 @@ func JoinCommand(in Join) (string, error) {
 	}
 	where, err := url.Parse(in.URL)
 	if err != nil || strings.Contains(in.URL, "'") {
-		return "", fmt.Errorf("%.100q is no URL for a command", in.URL)
+		return "", fmt.Errorf("%.100q is not a URL for a command", in.URL)
 	}
 	connect := ""
 	if _, err := netip.ParseAddr(where.Hostname()); err == nil {

@@ -24,7 +24,7 @@ type Input struct {
 	HostKey []byte
 }
 
-// MaxSize is how many bytes of user data the strictest cloud takes: EC2, before it is encoded.
+// MaxSize is how many bytes of user data the strictest cloud accepts: EC2, before it is encoded.
 const MaxSize = 16 << 10
 
 // CarriesHostKey reports whether the machines of a platform always run the script, and so show its host key. On vSphere
@@ -84,7 +84,7 @@ func Render(in Input) (_ string, err error) {
 	}
 	wrapped := wrap(in.Platform, text.String())
 	if len(wrapped) > MaxSize {
-		return "", fmt.Errorf("the user data has %d bytes and clouds take %d", len(wrapped), MaxSize)
+		return "", fmt.Errorf("the user data has %d bytes but clouds accept only %d", len(wrapped), MaxSize)
 	}
 	return wrapped, nil
 }

@@ -1,5 +1,5 @@
-// Package version answers which version this build is. The operator, the plugin of
-// kubectl, wmco-e2e and the lab use it; the linker sets it.
+// Package version holds the version of this build. The operator, the plugin of kubectl, wmco-e2e and the lab use it;
+// the linker sets it.
 package version
 
 // version is set with -ldflags "-X …/internal/version.version=1.2.3": the linker can set nothing

@@ -168,7 +168,7 @@ func (p *Prometheus) ready(ctx context.Context) error {
 	return nil
 }
 
-// Query evaluates an expression at the present time.
+// Query evaluates an expression at the current time.
 func (p *Prometheus) Query(ctx context.Context, expression string) (model.Vector, error) {
 	content, err := p.get(ctx, "/api/v1/query?query="+url.QueryEscape(expression))
 	if err != nil {

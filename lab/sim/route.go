@@ -110,7 +110,7 @@ func (f routesFace) Ensure(ctx context.Context, to netip.Addr) (bool, error) {
 		return false, err
 	}
 	if !to.Is4() {
-		return false, fmt.Errorf("a route to %s: it is no IPv4 address: %w", to, winos.ErrInvalidName)
+		return false, fmt.Errorf("a route to %s: it is not an IPv4 address: %w", to, winos.ErrInvalidName)
 	}
 	if f.m.knobs.hasNoRoute() {
 		return false, fmt.Errorf("default route: %w", winos.ErrNotFound)
@@ -123,7 +123,7 @@ func (f routesFace) Remove(ctx context.Context, to netip.Addr) error {
 		return err
 	}
 	if !to.Is4() {
-		return fmt.Errorf("a route to %s: it is no IPv4 address: %w", to, winos.ErrInvalidName)
+		return fmt.Errorf("a route to %s: it is not an IPv4 address: %w", to, winos.ErrInvalidName)
 	}
 	f.m.routes.remove(to)
 	return nil

@@ -84,7 +84,7 @@ func supply(ctx context.Context, out io.Writer, o supplyOptions, options ...remo
 	return err
 }
 
-// unpinned returns an error for an image without a digest. The error contains the present digest.
+// unpinned returns an error for an image without a digest. The error contains the current digest.
 func unpinned(image string, cause error, options []remote.Option) error {
 	tag, err := name.NewTag(image)
 	if err != nil {

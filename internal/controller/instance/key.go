@@ -29,7 +29,7 @@ type keyTrial struct {
 	next     time.Time
 }
 
-// tryKey logs in to the host to check whether it accepts the present private key. It does so if the host last
+// tryKey logs in to the host to check whether it accepts the current private key. It does so if the host last
 // accepted another key, or if the user has changed the connection settings: see observe. If the host does not accept
 // the key, tryKey tries again after growing pauses. wait is the time until the next try, or 0 if no try is needed.
 func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
@@ -77,7 +77,7 @@ func (c *reconciliation) hasNewSettings() bool {
 
 func (c *reconciliation) keyAccepted() {
 	c.status.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
-		"the present private key was accepted")
+		"the current private key was accepted")
 }
 
 // Reasons of the condition KeyAuthorized: it is True, or Unknown after a change of the spec.

@@ -138,7 +138,7 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 	gauge(i.info, 1, string(status.Phase), status.Reason(), code)
 	if !instance.Spec.PreflightOnly { // a host that is only checked never becomes a node
 		truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
-		// While a node waits for its turn or its next try, its desired revision is still its present revision. So
+		// While a node waits for its turn or its next try, its desired revision is still its current revision. So
 		// also check whether an upgrade is pending.
 		truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Upgrade() == nil)
 	}

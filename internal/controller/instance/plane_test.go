@@ -131,7 +131,7 @@ func (s shelf) list(list client.ObjectList) error {
 	return nil
 }
 
-// Get and List read the cache's state. live reads the present state.
+// Get and List read the cache's state. live reads the current state.
 func (p *plane) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	if request, ok := o.(*certificatesv1.CertificateSigningRequest); ok && p.requests[key.Name] != nil {
 		p.requests[key.Name].DeepCopyInto(request)
@@ -148,7 +148,7 @@ func (p *plane) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return p.seen().list(list)
 }
 
-// live reads the present state of the simulated API server. reading is called after a read of Nodes. The read doesn't
+// live reads the current state of the simulated API server. reading is called after a read of Nodes. The read doesn't
 // see changes that reading makes.
 type live struct {
 	p       *plane

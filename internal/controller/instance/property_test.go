@@ -71,7 +71,7 @@ type tally struct {
 	// disrupted counts slots for nodes in service. peak is the highest number of slots at the same time. both counts
 	// updates that continued with a reboot.
 	disrupted, peak, wentBack, reboots, both, removed, blips int
-	// concurrent counts decisions of a stale operator during a decision of the present one.
+	// concurrent counts decisions of a stale operator during a decision of the current one.
 	concurrent int
 	// shut counts reconciles of nodes in service that waited while no window was open. none counts such reconciles
 	// while the budget was zero.
@@ -430,7 +430,7 @@ func (f *fleet) add(name string) {
 	})
 }
 
-// restart simulates a new operator: it has no memory, and its caches begin with the present objects.
+// restart simulates a new operator: it has no memory, and its caches begin with the current objects.
 func (f *fleet) restart() {
 	f.before = f.rig.Reconciler
 	f.p.past, f.killed = nil, false

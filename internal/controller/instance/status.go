@@ -21,7 +21,7 @@ type reporter struct {
 	now      func() time.Time
 }
 
-// enter begins a phase, or continues the present one. first begins a new attempt.
+// enter begins a phase, or continues the current one. first begins a new attempt.
 func (r reporter) enter(phase v1alpha1.Phase, first bool) {
 	status := &r.instance.Status
 	if status.Phase == phase && running(status, phase) {
@@ -56,7 +56,7 @@ func (r reporter) passed(phase v1alpha1.Phase) {
 		r.condition(v1alpha1.ConditionReachable, metav1.ConditionTrue, "Connected", "the host accepted the login")
 		if r.instance.Spec.ByItself == nil {
 			r.condition(v1alpha1.ConditionKeyAuthorized, metav1.ConditionTrue, keyAccepted,
-				"the present private key was accepted")
+				"the current private key was accepted")
 		}
 	case v1alpha1.PhasePreflight:
 		r.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionTrue, "Passed",
@@ -189,7 +189,7 @@ func (r reporter) sayKey(outcome journey.Outcome) {
 	switch reason := contract.Reason(condition.Reason); {
 	case reason == contract.ReasonKeyNotAuthorized:
 		r.condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, reason,
-			contract.NewProblem(reason, "the host accepts an earlier private key, and not the present one").Explain())
+			contract.NewProblem(reason, "the host accepts an earlier private key, and not the current one").Explain())
 	case reason != keyUntried && r.memory.keyTrial.hash == r.instance.Status.PublicKeyHash:
 		r.condition(v1alpha1.ConditionProgressing, metav1.ConditionFalse, reason, condition.Message)
 	}

@@ -21,13 +21,13 @@ import (
 // help.
 const maxReplacements = 3
 
-// attempts holds the Machines that were replaced because of the present key, by set. The operator keeps them in a
+// attempts holds the Machines that were replaced because of the current key, by set. The operator keeps them in a
 // ConfigMap. An administrator can delete this ConfigMap to let the operator try again.
 type attempts struct {
 	hash   string
 	all    []dueMachine
 	stored *corev1.ConfigMap
-	// isPublished is set if the user data of new Machines contains the present key.
+	// isPublished is set if the user data of new Machines contains the current key.
 	isPublished bool
 }
 

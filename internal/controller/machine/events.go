@@ -30,7 +30,7 @@ func (r *Reconciler) reporter(event, action string) func(finding) {
 func (r *Reconciler) tellDeleted(m inventory.Machine, cause policy.ReplaceCause) {
 	reason := contract.ReasonMachineReplaced
 	r.events.Eventf(reference(m), nil, corev1.EventTypeNormal, eventDeleted, "Replace"+string(cause),
-		"its host does not accept the present private key; its MachineSet makes another (%s %s)", reason.Code(), reason)
+		"its host does not accept the current private key; its MachineSet makes another (%s %s)", reason.Code(), reason)
 }
 
 // tellFailed reports that a Machine could not be deleted.

@@ -39,7 +39,7 @@ type newcomer struct {
 	spec    v1alpha1.WindowsInstanceSpec
 }
 
-// change is the present and the wanted state of an instance.
+// change is the current and the wanted state of an instance.
 type change struct{ instance, wanted *v1alpha1.WindowsInstance }
 
 // view holds all inputs of a plan.
@@ -125,7 +125,7 @@ func (d *decision) take(address, name string) {
 	}
 }
 
-// removes plans the removal of the instance, unless it is already being removed without its host.
+// removes plans the removal of the instance, unless a removal without a cleanup of the host has already begun.
 func (d *decision) removes(instance *v1alpha1.WindowsInstance) {
 	if instance.DeletionTimestamp.IsZero() || instance.Spec.RemovalPolicy == v1alpha1.RemovalClean {
 		d.leave = append(d.leave, instance)

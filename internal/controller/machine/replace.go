@@ -27,7 +27,7 @@ import (
 // time.
 const recheck = 15 * time.Second
 
-// replaceAll deletes Machines whose hosts refuse the present key, so that their sets create others. again is when
+// replaceAll deletes Machines whose hosts refuse the current key, so that their sets create others. again is when
 // to check again, or 0 for never.
 func (r *Reconciler) replaceAll(ctx context.Context, v view) (again time.Duration, err error) {
 	hash, err := r.keyHash(ctx, r.options.Keys)
@@ -82,7 +82,7 @@ func (r *Reconciler) decideAll(ctx context.Context, due []dueMachine,
 	return again, errors.Join(errs...)
 }
 
-// keyHash returns the hash of the present key. Without a usable key, it returns an empty hash, because then no host
+// keyHash returns the hash of the current key. Without a usable key, it returns an empty hash, because then no host
 // is known to refuse it.
 func (r *Reconciler) keyHash(ctx context.Context, keys credential.Keys) (string, error) {
 	key, err := keys.PrivateKey(ctx)
@@ -92,7 +92,7 @@ func (r *Reconciler) keyHash(ctx context.Context, keys credential.Keys) (string,
 	return key.Hash, err
 }
 
-// dueMachine is a Machine with its instance, both from the cache. Without a cause, it stays.
+// dueMachine is a Machine with its instance, both from the cache. A Machine without a cause is not replaced.
 type dueMachine struct {
 	machine  inventory.Machine
 	instance *v1alpha1.WindowsInstance

@@ -179,7 +179,7 @@ func (y *yard) machine(name string, joined bool) {
 	})
 }
 
-// refuses simulates a host that has refused the present key so often and for so long that its Machine must be
+// refuses simulates a host that has refused the current key so often and for so long that its Machine must be
 // replaced.
 func (y *yard) refuses(names ...string) {
 	y.t.Helper()

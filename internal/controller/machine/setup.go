@@ -28,7 +28,7 @@ type Options struct {
 	Changed <-chan event.GenericEvent
 	// View is filled in by the controller. Other controllers may use it earlier.
 	View *View
-	// Rollout decides which Machines may be deleted. Its Sets are the View's.
+	// Rollout decides which Machines may be deleted. Its option Sets must be View.
 	Rollout *rollout.Rollout
 	// Problems receives the reasons why Machines don't become nodes.
 	Problems *problem.State

@@ -31,7 +31,7 @@ type View struct {
 	// right to read it. Until one of them is set, the operator follows no Machine, and no Machine counts as missing.
 	cached atomic.Pointer[client.Reader]
 	absent atomic.Bool
-	// refused are the names of Machines that can never join. It is nil until the first plan.
+	// refused holds the names of Machines that can never join. It is nil until the first plan.
 	refused atomic.Pointer[map[string]bool]
 }
 

@@ -140,7 +140,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case claimed:
 		r.discarded.Delete(node.Name)
 		return ctrl.Result{}, r.keep(ctx, node)
-	case mayBeClaimed: // check again: no event tells if the instance gets another Node
+	case mayBeClaimed: // check again: no event reports that the instance has got another Node
 		return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
 	}
 	released, err := r.record.has(ctx, node.Name)
@@ -188,7 +188,8 @@ type claim int
 
 const (
 	unclaimed claim = iota
-	// mayBeClaimed: an instance without a Node shares an address with this Node, or the Node names the instance.
+	// mayBeClaimed means that an instance without a Node shares an address with this Node, or that the Node names the
+	// instance.
 	mayBeClaimed
 	claimed
 )
@@ -219,7 +220,7 @@ func hasAddress(node *corev1.Node, i *v1alpha1.WindowsInstance) bool {
 	})
 }
 
-// keep undoes all changes if the host has an instance again. The join removes the cordon.
+// keep undoes all changes of this controller if the host has an instance again. The join removes the cordon.
 func (r *Reconciler) keep(ctx context.Context, node *corev1.Node) error {
 	if err := r.record.drop(ctx, node.Name); err != nil {
 		return err

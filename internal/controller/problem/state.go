@@ -1,6 +1,5 @@
-// Package problem holds the present problems that controllers find. Each controller sets its problems, and the
-// controller that writes the status of the WindowsMachineConfig reads them. Events report the same problems, but
-// expire.
+// Package problem holds the problems that controllers find. Each controller sets its problems, and the controller that
+// writes the status of the WindowsMachineConfig reads them. Events report the same problems, but expire.
 //
 // It keeps nothing after the process ends. It classifies only refusals of the API server.
 package problem
@@ -46,7 +45,7 @@ func (s *State) Problems() (all []*contract.Problem) {
 // Changed returns a channel with an event when the problems have changed. It is for one reader.
 func (s *State) Changed() <-chan event.GenericEvent { return s.changed }
 
-// Set replaces the problems of a controller, and returns those that it didn't have before.
+// Set replaces the problems of a controller, and returns the problems that the controller didn't have before.
 func (s *State) Set(controller string, problems []*contract.Problem) (fresh []*contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +71,7 @@ func OfCreate(instance string, err error) (*contract.Problem, error) {
 	case apierrors.IsAlreadyExists(err):
 		return nil, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err),
-		apierrors.IsMethodNotSupported(err): // the last two: the CRD is absent or being deleted
+		apierrors.IsMethodNotSupported(err): // in the last two cases, the CRD is absent or being deleted
 		return contract.NewProblem(contract.ReasonInstanceRefused, "WindowsInstance %s can't be made: %v", instance,
 			err), nil
 	}

@@ -3,7 +3,7 @@
 // are no longer used.
 //
 // The operator runs it. The journeys of internal/instance and the controller of the settings read the result from
-// Source. It never writes to a Node, and moves no node to another revision. One controller writes all these objects:
+// Source. It never writes to a Node, so it never changes a node's revision. One controller writes all these objects:
 //
 //	ensure  facts, settings  → Secret and ConfigMap of the current revision, Secrets windows-services-latest and
 //	                           windows-services-memory, ConfigMaps windows-payload-source and trusted-ca, Role
@@ -11,11 +11,11 @@
 //	sweep   Nodes, instances → ConfigMaps and Secrets of other revisions: deleted when nothing has used them for a
 //	                           grace period, which is checked at least every ten minutes
 //
-// The name of a revision contains the digest of its content, so its objects never change. New content gets new
-// objects, which are published before any Node names them.
+// The name of a revision contains the digest of its content, so its objects never change. New content gets new objects,
+// which are published before any Node names them.
 //
-// The rights to Secrets can't be limited to names. First, the names of revisions are not known in advance. Second,
-// the operator can only grant daemons a right that it has itself.
+// The rights to Secrets can't be limited to names. First, the names of revisions are not known in advance. Second, the
+// operator can only grant daemons a right that it has itself.
 package publish
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;delete,namespace=openshift-windows-machine-config-operator

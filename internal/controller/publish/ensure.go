@@ -19,14 +19,14 @@ import (
 type change bool
 
 const (
-	// inPlace updates the object.
+	// inPlace means that ensure updates the object.
 	inPlace change = true
-	// anew deletes the object and creates it again. Use it for immutable objects.
+	// anew means that ensure deletes the object and creates it again. Use it for immutable objects.
 	anew change = false
 )
 
 // ensure creates an object of the operator's namespace, or updates it if it differs from the result of fill. fill
-// receives the present object, or a new one.
+// receives the existing object, or a new one.
 func ensure[T any, P interface {
 	*T
 	client.Object

@@ -53,7 +53,7 @@ func (w *world) pass(t *testing.T) (ctrl.Result, error) {
 	return w.publisher.Reconcile(t.Context(), request())
 }
 
-// nextRevision returns the name of the revision for the present facts.
+// nextRevision returns the name of the revision for the current facts.
 func (w *world) nextRevision(t *testing.T) string {
 	t.Helper()
 	desired, err := w.publisher.render(t.Context(), &v1alpha1.WindowsMachineConfig{}, w.facts.facts)

@@ -166,11 +166,12 @@ func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineC
 	if err != nil {
 		return err
 	}
-	// It is updated in place: while the WindowsMachineConfig is absent, other controllers read the settings here.
+	// The Secret is updated in place: while the WindowsMachineConfig is absent, other controllers read the settings
+	// here.
 	return ensure(ctx, p, contract.MemorySecret, inPlace, func(s *corev1.Secret) { fillSecret(s, data) })
 }
 
-// isUnread reports whether hosts wait for something, or facts that nodes can do without could not be read.
+// isUnread reports whether hosts wait for a fact, or whether optional facts could not be read.
 func isUnread(facts blueprint.Facts) bool {
 	return len(facts.Lacks) > 0 || slices.ContainsFunc(facts.Troubles, func(p *contract.Problem) bool {
 		return p.Reason == contract.ReasonClusterFactsIncomplete

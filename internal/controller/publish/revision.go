@@ -25,7 +25,7 @@ type revision struct {
 }
 
 // isGenuine reports whether the manifest exists and its content matches its name. The data is compared without parsing
-// it: a newer release may have fields that this one lacks.
+// it: a newer release may have fields that this release doesn't know.
 func (r revision) isGenuine() bool {
 	return r.manifest != nil && len(r.manifest.BinaryData) == 0 &&
 		contract.IsRevisionOfData(r.manifest.Name, r.manifest.Data)
@@ -47,14 +47,14 @@ func unpacked(s *corev1.Secret) ([]byte, bool) {
 	return data, err == nil
 }
 
-// isRevisionName reports whether a name may be a revision's. The existing operator of OpenShift named its ConfigMaps by
-// its version.
+// isRevisionName reports whether a text may be the name of a revision. The existing operator of OpenShift named its
+// ConfigMaps by its version.
 func isRevisionName(name string) bool {
 	return strings.HasPrefix(name, contract.ServicesConfigMapPrefix) &&
 		regexp.MustCompile(`-[0-9a-f]{10}$`).MatchString(name)
 }
 
-// revisions are the objects that have names of revisions, by their names.
+// revisions returns the objects of all revisions, by the objects' names.
 func revisions(ctx context.Context, reader client.Reader, namespace string) (map[string]revision, error) {
 	configMaps, secrets := &corev1.ConfigMapList{}, &corev1.SecretList{}
 	if err := reader.List(ctx, configMaps, client.InNamespace(namespace)); err != nil {
@@ -77,8 +77,8 @@ func revisions(ctx context.Context, reader client.Reader, namespace string) (map
 	return all, nil
 }
 
-// previous is the revision that was published last, by this process or by an earlier one. It always has a salt. The
-// earlier salt is used if there is one, so that the same content has the same revision after a restart.
+// previous returns the revision that was published last, by this process or by an earlier one. It always has a salt.
+// The earlier salt is used if there is one, so that the same content has the same revision after a restart.
 func (p *publisher) previous(ctx context.Context, config *v1alpha1.WindowsMachineConfig) (blueprint.Desired, error) {
 	if last, _, ok := p.source.Published(); ok {
 		return last, nil
@@ -131,7 +131,7 @@ func (p *publisher) left(ctx context.Context, name string) (found blueprint.Desi
 		}
 		manifest, err := contract.ManifestFromConfigMap(r.manifest.Data)
 		if err != nil {
-			continue // of a newer release
+			continue // it belongs to a newer release
 		}
 		secret, err := contract.ParseConfidential(r.secret.Data[contract.ConfidentialField], manifest)
 		if err == nil {

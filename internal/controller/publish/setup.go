@@ -33,17 +33,17 @@ const DefaultGrace = time.Hour
 // reconcileTimeout ends a reconciliation that waits for an API server or a cache that does not answer.
 const reconcileTimeout = time.Minute
 
-// Options are what the controllers work with.
+// Options of the controllers.
 type Options struct {
 	// Namespace of the operator, where manifests are published.
 	Namespace string
-	// Facts gives the facts of the cluster.
+	// Facts returns the facts of the cluster.
 	Facts cluster.Source
-	// Payload is what this operator ships.
+	// Payload lists the programs that this operator ships.
 	Payload payload.Manifest
-	// Source is the address from which daemons fetch the payload. It is zero if there is none.
+	// PayloadSource is the address from which daemons fetch the payload. It is zero if there is none.
 	PayloadSource PayloadSource
-	// Logging is how services' logs are rotated.
+	// Logging configures the rotation of services' logs.
 	Logging blueprint.Logging
 	// OperatorVersion is the first part of every revision.
 	OperatorVersion string
@@ -55,7 +55,7 @@ type Options struct {
 	Registry prometheus.Registerer
 }
 
-// Setup adds the controller to a manager and gives the Source that it fills.
+// Setup adds the controller to a manager, and returns the Source that the controller fills.
 func Setup(mgr ctrl.Manager, options Options) (*Source, error) {
 	meters, err := newMeters(options.Registry)
 	if err != nil {

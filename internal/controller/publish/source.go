@@ -24,7 +24,7 @@ type Source struct {
 	subscribers []batch.Signal
 }
 
-// state is what the publisher knows.
+// state is the result of the publisher.
 type state struct {
 	// desired is the published desired state, rendered from facts and from a generation of the WindowsMachineConfig.
 	published  bool
@@ -35,7 +35,7 @@ type state struct {
 	problems []*contract.Problem
 	// late is a failure that has kept the published state outdated for too long, or nil.
 	late *contract.Problem
-	// read are the last facts. They may not be published yet. nil means that none have been read.
+	// read holds the last facts, which may not be published yet. It is nil if no facts have been read.
 	read *blueprint.Facts
 }
 

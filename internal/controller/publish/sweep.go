@@ -17,7 +17,7 @@ import (
 )
 
 // sweep deletes forged objects of revisions at once, and a revision that nothing has used for the grace period. next is
-// when to look again, or 0 for never. The grace period starts again when the operator restarts.
+// when to sweep again, or 0 for never. The grace period starts again when the operator restarts.
 func (p *publisher) sweep(ctx context.Context) (next time.Duration, err error) {
 	current, _, ok := p.source.Published()
 	if !ok {

@@ -34,7 +34,7 @@ func (r *Rollout) read(ctx context.Context) (list, error) {
 	}
 	var entries []json.RawMessage
 	if json.Unmarshal([]byte(l.object.Data[slotsKey]), &entries) != nil {
-		return l, nil //nolint:nilerr // the list is written again
+		return l, nil //nolint:nilerr // the next decision writes the list again
 	}
 	for _, text := range entries {
 		var one policy.Slot

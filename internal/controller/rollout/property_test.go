@@ -69,7 +69,7 @@ type world struct {
 	list *corev1.ConfigMap
 	// isUnset is set while the settings are deleted.
 	isUnset bool
-	// version is the desired revision, and key is the present key.
+	// version is the desired revision, and key is the current key.
 	version, key int
 }
 
@@ -526,7 +526,7 @@ func (c *cluster) scale() {
 }
 
 // makeHosts simulates the MachineSets: hosts that are being deleted don't count, missing hosts are created with the
-// present key, and surplus hosts are deleted.
+// current key, and surplus hosts are deleted.
 func (c *cluster) makeHosts() {
 	for name, replicas := range c.now.sets {
 		var staying []*host

@@ -2,10 +2,9 @@
 // status, and the controller of Machines names the Machines to replace. This package reads the fleet, calls
 // policy.DecideSlots, and writes the list of slots.
 //
-// All slots are in one ConfigMap. A decision reads the list first, then the fleet from the API server. Then it
-// writes the list with the resource version that it read. If two operators decide at the same time, the API server
-// refuses one write. The memory of an operator holds only the reasons why requests wait; the next operator finds
-// them again.
+// All slots are in one ConfigMap. A decision reads the list first, then the fleet from the API server. Then it writes
+// the list with the resource version that it read. If two operators decide at the same time, the API server refuses one
+// write. An operator keeps only the reasons why requests wait in memory; another operator determines them again.
 package rollout
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator
@@ -95,7 +94,7 @@ type Rollout struct {
 // New checks that all required options are set.
 func New(options Options) (*Rollout, error) {
 	if options.Cached == nil || options.Live == nil || options.Writer == nil || options.Namespace == "" {
-		return nil, errors.New("making the rollout: an option is missing")
+		return nil, errors.New("creating the rollout: an option is missing")
 	}
 	if options.Now == nil {
 		options.Now = time.Now
@@ -298,7 +297,7 @@ func (r *Rollout) look(ctx context.Context, state policy.RolloutState, live bool
 	var err error
 	if r.options.Sets != nil {
 		if state.Sets, err = r.options.Sets.Sets(ctx, live); err != nil {
-			return state, fmt.Errorf("listing what makes hosts: %w", err)
+			return state, fmt.Errorf("reading the sets of hosts: %w", err)
 		}
 	}
 	err = reader.List(ctx, nodes, client.MatchingLabels{contract.OSIDLabel: contract.OSIDWindows})

@@ -199,7 +199,7 @@ func TestADecisionThatChangesNothingSparesTheAPIServer(t *testing.T) {
 	}
 }
 
-// The list of slots and the cache may both be correct, but outdated. So the operator must check the present state
+// The list of slots and the cache may both be correct, but outdated. So the operator must check the current state
 // before a slot is used.
 func TestAPlaceIsUsedOnlyAsTheFleetIsNow(t *testing.T) {
 	t.Parallel()

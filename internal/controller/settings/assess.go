@@ -30,8 +30,8 @@ type Facts struct {
 	// have this revision, and the publisher uses its salt again.
 	DesiredRevision string
 	// Refused are the settings that nodes don't get. Kubelet is the part of kubelet's configuration that is in force,
-	// or nil. Known reports that this process has published something. Until then, the status keeps its present
-	// values for both. Both belong to the generation Rendered.
+	// or nil. Known reports that this process has published something. Until then, the status keeps its values for
+	// Refused and Kubelet. Both belong to the generation Rendered.
 	Refused    []*contract.Problem
 	Kubelet    []byte
 	Known      bool
@@ -196,7 +196,7 @@ func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance
 // be reached counts as joining.
 const bootTime = 20 * time.Minute
 
-// underWay returns the names of hosts that join, leave or are changed now. It omits hosts without work in progress:
+// underWay returns the names of hosts that join, leave or are being changed. It omits hosts without work in progress:
 // hosts that fail, hosts that wait for a slot in the rollout budget, for a window or for another try, and hosts that
 // are paused before their join. The next release may fix their problem.
 func underWay(f Facts) (names []string) {

@@ -26,9 +26,9 @@ const (
 	claimExpiry = 3 * claimPeriod
 )
 
-// OwnedElsewhere decides whether the Windows nodes belong to an operator in another namespace. While that operator
-// has hosts, the nodes belong to it, even if it isn't running, because no other operator has their instances. A
-// time in the far future was written with a wrong clock and doesn't count.
+// OwnedElsewhere decides whether the Windows nodes belong to an operator in another namespace. While that operator has
+// hosts, the nodes belong to it, even if it isn't running, because no other operator has their instances. A claim from
+// the far future was written with a wrong clock and doesn't count.
 func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string,
 	now time.Time) (why string, owned bool) {
 	owner := status.Operator

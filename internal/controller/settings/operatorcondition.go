@@ -30,8 +30,8 @@ func operatorConditionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v2", Kind: "OperatorCondition"}
 }
 
-// tellOLM copies the condition Upgradeable to the OperatorCondition that OLM created for this operator, if it
-// differs. OLM gives the operator the right to write only this object. tellOLM changes nothing else in it.
+// tellOLM copies the condition Upgradeable to the OperatorCondition that OLM created for this operator, if it differs.
+// OLM gives the operator the right to write only this object. tellOLM changes no other condition of the object.
 func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) error {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpgradeable)
 	if r.OperatorCondition == "" || condition == nil {
@@ -66,7 +66,7 @@ func (r *Reconciler) saveCondition(ctx context.Context, object *unstructured.Uns
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &known); err != nil {
 		return fmt.Errorf("reading OperatorCondition %s: %w", r.OperatorCondition, err)
 	}
-	condition.ObservedGeneration, condition.LastTransitionTime = 0, metav1.Time{} // of the WindowsMachineConfig
+	condition.ObservedGeneration, condition.LastTransitionTime = 0, metav1.Time{} // belong to the settings
 	if !meta.SetStatusCondition(&known.Spec.Conditions, condition) {
 		return nil
 	}

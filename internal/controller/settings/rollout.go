@@ -176,5 +176,6 @@ func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailu
 	return all
 }
 
-// waitingRetry is how often a waiting rollout is looked at: time alone opens maintenance windows.
+// waitingRetry is how often a waiting rollout is checked again, because no event reports that a maintenance window
+// opens.
 const waitingRetry = time.Minute

@@ -72,8 +72,8 @@ func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 }
 
 // Reconcile projects the whole list. If the ConfigMap stays absent for absenceGrace, every instance made from it is
-// removed. If the ConfigMap is empty, they are removed at once. A ConfigMap that is being deleted still counts,
-// however long a finalizer holds it.
+// removed. If the ConfigMap is empty, they are removed at once. A ConfigMap that is being deleted still counts as long
+// as a finalizer holds it.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, list)
@@ -96,13 +96,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	refused, again, err := r.carryOut(ctx, list, p)
 	r.tellRejected(list, slices.Concat(p.rejected, refused))
-	var beyond []*contract.Problem // without errors of the list, which the settings read from it
+	var beyond []*contract.Problem // the settings read the errors of the list from the list itself
 	for _, one := range slices.Concat(p.rejected[len(rejected):], refused) {
 		beyond = append(beyond, one.Problem)
 	}
 	r.problems.Set(controllerName, problem.Sum(beyond))
 	if err != nil && len(refused) > 0 { // retry after again: the queue's backoff would grow too long
-		logf.FromContext(ctx).Error(err, "not all instances are as the list says")
+		logf.FromContext(ctx).Error(err, "some instances differ from the list")
 		err = nil
 	}
 	if err != nil {
@@ -150,7 +150,7 @@ func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool
 	now := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, now)
 	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading %s before hosts leave: %w", contract.InstancesConfigMap, err)
+		return false, fmt.Errorf("reading %s before removing hosts: %w", contract.InstancesConfigMap, err)
 	}
 	return now.ResourceVersion == list.ResourceVersion, nil
 }

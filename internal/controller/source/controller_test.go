@@ -424,7 +424,7 @@ func TestOneInstanceThatCanNotBeWrittenStopsNoOther(t *testing.T) {
 	r.want(t, "10.0.0.1=b:22", "10.0.0.4=a:22", "10.0.0.5=a:22")
 }
 
-// expectTroubles checks the present problems, each as "reason detail".
+// expectTroubles checks the current problems, each as "reason detail".
 func (r *rig) expectTroubles(t *testing.T, want ...string) {
 	t.Helper()
 	got := r.problems.Problems()

@@ -49,7 +49,7 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 			if instance.DeletionTimestamp.IsZero() { // the entry gets a new instance after the deletion
 				p.remove = append(p.remove, instance)
 			}
-		case differs(instance, entry): // also during its removal, because the operator must reach its host
+		case differs(instance, entry): // also during the removal, because the operator must reach the host
 			p.update = append(p.update, update{instance: instance, entry: entry})
 		}
 		kept[entry.Name] = true

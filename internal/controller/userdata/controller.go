@@ -35,7 +35,7 @@ type reconciler struct {
 
 var _ reconcile.Reconciler = (*reconciler)(nil)
 
-// Reconcile writes what is missing or differs. With an unusable key, or on an unknown platform, everything stays.
+// Reconcile writes what is missing or differs. If the key is unusable or the platform is unknown, it changes nothing.
 func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	want, problems, err := r.wanted(ctx)
 	if problem, ok := contract.AsProblem(err); ok {
@@ -105,8 +105,8 @@ func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contr
 	return want, problems, nil
 }
 
-// isKeyMissing reports whether there is no private key. If the user data has a key, it must be missing for keyGrace: a
-// user may replace the Secret.
+// isKeyMissing reports whether there is no private key. If the user data contains a key, isKeyMissing returns true only
+// after keyGrace, because a user may be replacing the Secret.
 func (r *reconciler) isKeyMissing(ctx context.Context, reason error) (bool, error) {
 	problem, ok := contract.AsProblem(reason)
 	if !ok || problem.Reason != contract.ReasonPrivateKeyMissing {

@@ -19,9 +19,8 @@ import (
 )
 
 // margin is the minimum time between the publication of the host key and the creation of a Machine. If a Machine is
-// created later than that, its host must show the published host key. If it is created earlier, the operator trusts
-// its host at first contact, like a host that a user lists. margin covers delays of the machine controller's caches,
-// and clocks that differ.
+// created later, its host must show the published host key. Otherwise the operator trusts the host at first contact,
+// like a host that a user lists. margin covers delays of the machine controller's caches, and clocks that differ.
 const margin = time.Minute
 
 // FirstContact returns the host key that a machine shows at the first contact. It implements journey.FirstContact.
@@ -30,7 +29,7 @@ type FirstContact struct {
 	Cached, Live client.Reader
 	// Namespace of the operator.
 	Namespace string
-	// Platform tells where the cluster runs, or a *contract.Problem.
+	// Platform returns the cluster's platform, or a *contract.Problem.
 	Platform func(ctx context.Context) (contract.Platform, error)
 }
 
@@ -42,7 +41,7 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 		return "", nil
 	}
 	if pinned := instance.Status.HostKey; pinned != "" && !strings.HasPrefix(pinned, ssh.KeyAlgoED25519+" ") {
-		return "", nil // not the shared key, which is always an Ed25519 key
+		return "", nil // the shared key is always an Ed25519 key
 	}
 	platform, err := f.Platform(ctx)
 	if err != nil {
@@ -81,20 +80,20 @@ func (f FirstContact) ByItself(ctx context.Context, createdAt time.Time) (bool, 
 	return isOurs && (hash == "") != createdAt.Before(since), nil
 }
 
-// Authorizes reports whether Machines that are created now accept the key with this hash. While the user data is
-// missing or foreign, they don't.
+// Authorizes reports whether Machines that are created now accept the key with this hash. It returns false while the
+// user data is missing or foreign.
 func (f FirstContact) Authorizes(ctx context.Context, publicKeyHash string) (bool, error) {
 	userData, err := readUserData(ctx, f.Live)
 	return err == nil && foreign(userData) == "" &&
 		userData.Annotations[contract.PublicKeyHashAnnotation] == publicKeyHash, err
 }
 
-// PresentHostKey returns the host key in the present user data. Hosts that a user lists may have been created from
-// this user data as well. It reads again with every call.
+// PresentHostKey returns the host key in the current user data. Hosts that a user lists may have been created from this
+// user data as well. It reads again with every call.
 func (f FirstContact) PresentHostKey(ctx context.Context) (string, error) {
 	key, err := readHostKey(ctx, f.Cached, f.Namespace)
 	if _, invalid := contract.AsProblem(err); invalid || key == nil && err == nil {
-		return "", nil // then the user data has no host key, and the settings report why
+		return "", nil // the user data has no host key, and the settings report why
 	}
 	if err != nil {
 		return "", err
@@ -115,7 +114,7 @@ func (f FirstContact) Machine(ctx context.Context, source *v1alpha1.Source) (*po
 	if err != nil {
 		return nil, fmt.Errorf("reading Machine %s: %w", source.Name, err)
 	}
-	// The provider specs of all clouds call it the same.
+	// This field has the same name in the provider specs of all clouds.
 	secret, _, _ := unstructured.NestedString(machine.Object, "spec", "providerSpec", "value", "userDataSecret", "name")
 	if source.UID != "" && source.UID != machine.GetUID() || secret != contract.UserDataSecret ||
 		machine.GetDeletionTimestamp() != nil {

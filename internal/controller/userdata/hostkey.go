@@ -71,11 +71,11 @@ func (r *reconciler) hostKey(ctx context.Context) (*hostKey, error) {
 	return &hostKey{pem: made, line: line}, err
 }
 
-// newHostKey makes an Ed25519 key in OpenSSH's PEM.
+// newHostKey creates an Ed25519 key as PEM in OpenSSH's format.
 func newHostKey() ([]byte, error) {
 	_, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
-		return nil, fmt.Errorf("making a host key: %w", err)
+		return nil, fmt.Errorf("creating a host key: %w", err)
 	}
 	block, err := ssh.MarshalPrivateKey(private, "")
 	if err != nil {

@@ -39,7 +39,7 @@ func TestA09_ATimeOfAClockThatWasAheadIsPutRight(t *testing.T) {
 }
 
 // If somebody else owns the user data, nobody knows which key it contains, whatever an annotation says. So no Machine is
-// replaced because it refuses the present key.
+// replaced because it refuses the current key.
 func TestUserDataOfSomebodyElseAuthorizesNoKey(t *testing.T) {
 	t.Parallel()
 	for manager, want := range map[string]bool{contract.OperatorServiceAccount: true, "somebody": false} {

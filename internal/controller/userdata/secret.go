@@ -15,11 +15,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// wanted is what the secret must hold. hostKey is "<type> <base64>", or empty for a script without a host key.
+// wanted is the content that the secret must have. hostKey is "<type> <base64>", or empty for a script without a host
+// key.
 type wanted struct{ script, publicKeyHash, hostKey string }
 
-// into changes the operator's part of a secret. Other keys stay, because machine controllers read some keys that
-// users may set. If the script already has the host key, the time since when it has the key stays as well.
+// into changes the operator's part of a secret. Other keys stay, because machine controllers read some keys that users
+// may set. If the script already has the host key, the time when it got the key stays as well.
 func (w wanted) into(s *corev1.Secret, now time.Time) {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
@@ -38,15 +39,14 @@ func (w wanted) into(s *corev1.Secret, now time.Time) {
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.PublicKeyHashAnnotation, w.publicKeyHash)
 }
 
-// isDated reports whether a secret has the time since when its script contains the host key. A time in the future was
-// written by a clock that was ahead. It doesn't count, because all machines that are created until then would be
-// trusted at first contact.
+// isDated reports whether a secret records when its script got the host key. A time in the future was written by a
+// clock that was ahead. It doesn't count: until that time, all new Machines would be trusted at first contact.
 func (w wanted) isDated(s *corev1.Secret, now time.Time) bool {
 	since, has := hostKeySince(s, w.hostKey)
 	return has && !since.After(now.Add(margin))
 }
 
-// in reports whether a secret is as it must be.
+// in reports whether a secret has the wanted content.
 func (w wanted) in(s *corev1.Secret, now time.Time) bool {
 	return (w.hostKey == "" || w.isDated(s, now)) && bytes.Equal(s.Data[contract.UserDataField], []byte(w.script)) &&
 		s.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount &&
@@ -64,8 +64,8 @@ func readUserData(ctx context.Context, live client.Reader) (*corev1.Secret, erro
 	return nil, fmt.Errorf("reading secret %s: %w", name, err)
 }
 
-// foreign returns why the operator may not change a secret, or "". It may change a secret without any mark: the name is
-// the operator's, and an earlier operator may have left the secret.
+// foreign returns why the operator may not change a secret, or "". It may change a secret without any mark, because the
+// name belongs to the operator, and an earlier operator may have left the secret.
 func foreign(s *corev1.Secret) string {
 	manager := s.Labels[contract.ManagedByLabel]
 	switch {
@@ -81,8 +81,8 @@ func foreign(s *corev1.Secret) string {
 	return ""
 }
 
-// keep creates or corrects the secret of a namespace. Without the namespace there is neither a secret nor a problem. A
-// repeated call writes nothing.
+// keep creates or corrects the secret of a namespace. If the namespace is missing, keep does nothing. A repeated call
+// writes nothing.
 func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (*contract.Problem, error) {
 	if absent, err := r.absent(ctx, namespace); absent || err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (*
 		return contract.NewProblem(contract.ReasonUserDataForbidden, "secret %s/%s may not be read and written",
 			namespace, contract.UserDataSecret), nil
 	case err != nil:
-		return nil, fmt.Errorf("keeping secret %s of %s: %w", contract.UserDataSecret, namespace, err)
+		return nil, fmt.Errorf("maintaining secret %s in %s: %w", contract.UserDataSecret, namespace, err)
 	}
 	logf.FromContext(ctx).Info("user data written", "namespace", namespace)
 	return nil, nil

@@ -46,8 +46,8 @@ type Options struct {
 	Join func(ctx context.Context, now time.Time) (string, error)
 	// Platform returns a *contract.Problem while it is unknown where the cluster runs.
 	Platform func(ctx context.Context) (contract.Platform, error)
-	// Problems receives the reasons why the user data isn't correct. A missing or unusable private key is reported
-	// elsewhere.
+	// Problems receives the reasons why the user data isn't correct. Another controller reports a missing or unusable
+	// private key.
 	Problems *problem.State
 	// Now is the clock.
 	Now func() time.Time

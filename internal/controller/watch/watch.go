@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Changed selects objects that are created or deleted, and changes of the digest. It ignores changes of other kinds.
+// Changed selects objects that are created or deleted, and objects whose digest changes. It ignores other changes.
 func Changed[T client.Object, D any](digest func(T) D) predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isBefore := e.ObjectOld.(T)

@@ -69,7 +69,7 @@ type Checker struct {
 	reported map[found]report
 
 	mu sync.Mutex
-	// misplaced holds the problem, or nil, of each checked node.
+	// misplaced holds the problem of each checked node. The problem may be nil.
 	misplaced map[string]*contract.Problem
 }
 
@@ -121,7 +121,7 @@ func (c *Checker) Start(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 		if err := c.look(ctx); err != nil && ctx.Err() == nil {
-			logf.FromContext(ctx).Error(err, "looking for pods that can't run failed, and is tried again", "after",
+			logf.FromContext(ctx).Error(err, "checking for pods that can't run failed; retrying", "after",
 				lookEvery)
 		}
 	}
@@ -223,7 +223,7 @@ func (c *Checker) list(ctx context.Context, k *known, p *pass, query pods.Query,
 	return nil
 }
 
-// show sets the metric and writes events.
+// show sets the metric, and writes the events.
 func (c *Checker) show(p *pass) {
 	counts := map[contract.Reason]int{contract.ReasonLinuxPodPlaced: 0, contract.ReasonImageNotForNode: 0,
 		contract.ReasonPodUnplaceable: 0, contract.ReasonPodsNotRead: 0}

@@ -74,7 +74,7 @@ type known struct {
 	first            []finding
 }
 
-// merge adds new findings. If the present pass has not seen all pods, earlier findings stay.
+// merge adds new findings. If the current pass has not read all pods, earlier findings stay.
 func (k *known) merge(counts map[contract.Reason]int, first []finding, all bool, now time.Time) {
 	if !all {
 		for reason, count := range k.counts {
@@ -90,7 +90,7 @@ func (k *known) merge(counts map[contract.Reason]int, first []finding, all bool,
 	}
 }
 
-// problem returns the findings. It returns nil only if a recent pass has seen all pods and found no problem.
+// problem returns the findings. It returns nil only if a recent pass has read all pods and found no problem.
 func (k *known) problem(now time.Time) *contract.Problem {
 	switch {
 	case len(k.first) > 0 && now.Sub(k.seen) <= staleAfter:

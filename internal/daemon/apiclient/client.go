@@ -35,7 +35,7 @@ type Client struct {
 // Options are the inputs of Open.
 type Options struct {
 	Files winos.Files
-	// Only Connect uses Server and Token. The client authenticates with Identity or with Token.
+	// Server and Token are for Connect only. The client authenticates with Identity or Token.
 	Server   Server
 	Identity Identity
 	Token    string

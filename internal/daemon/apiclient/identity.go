@@ -61,7 +61,7 @@ func (i Identity) PendingKey() (*ecdsa.PrivateKey, error) {
 		content, err = keyutil.MarshalPrivateKeyToPEM(key)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("making the key of a certificate: %w", err)
+		return nil, fmt.Errorf("creating the key of a certificate: %w", err)
 	}
 	if err = winos.WriteFile(i.Files, i.Pending, bytes.NewReader(content), winos.AccessAdministrators); err != nil {
 		return nil, fmt.Errorf("writing the key of a certificate: %w", err)
@@ -84,7 +84,7 @@ func (i Identity) NewRequest(key *ecdsa.PrivateKey) ([]byte, error) {
 	}
 	request, err := cert.MakeCSR(key, &pkix.Name{CommonName: i.User, Organization: i.Groups}, nil, i.Addresses)
 	if err != nil {
-		return nil, fmt.Errorf("making the certificate request: %w", err)
+		return nil, fmt.Errorf("creating the certificate request: %w", err)
 	}
 	return request, nil
 }

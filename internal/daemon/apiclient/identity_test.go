@@ -368,7 +368,7 @@ func pair(t *testing.T, f winos.Files) []byte {
 	return content
 }
 
-// A new certificate was stored, but could not be used at once. The daemon must use it later, before the present one
+// A new certificate was stored, but could not be used at once. The daemon must use it later, before the current one
 // expires.
 func TestACertificateThatCouldNotBeUsedAtOnceIsUsedLater(t *testing.T) {
 	renewingBy(t, clock.RealClock{}, func(n int32) error {

@@ -95,14 +95,14 @@ func Kubeconfigs() []string {
 }
 
 // Point writes the API server and its CA to a kubeconfig. Without a URL, it writes only the CA. The remaining content
-// stays. A missing or unusable kubeconfig is no error.
+// stays. A missing or unusable kubeconfig is not an error.
 func Point(files winos.Files, path string, to Server) error {
 	content, err := pointed(files, path, to)
 	if err == nil && content != nil {
 		err = winos.WriteFile(files, path, bytes.NewReader(content), winos.AccessAdministrators)
 	}
 	if err != nil {
-		return fmt.Errorf("having %s name the API server: %w", path, err)
+		return fmt.Errorf("writing the API server to %s: %w", path, err)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func pointed(files winos.Files, path string, to Server) ([]byte, error) {
 	}
 	config, cluster, err := parse(content)
 	if err != nil {
-		return nil, nil //nolint:nilerr // a join writes another one
+		return nil, nil //nolint:nilerr // a join writes another kubeconfig
 	}
 	same := to.URL == "" || cluster.Server == to.URL
 	if same && cluster.CertificateAuthority == "" && bytes.Equal(cluster.CertificateAuthorityData, to.CA) {

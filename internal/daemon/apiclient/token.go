@@ -48,10 +48,10 @@ func RequestToken(ctx context.Context, client dynamic.Interface, namespace, acco
 	if err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &answer); err != nil {
 		return "", 0, fmt.Errorf("decoding a token of %s: %w", account, err)
 	}
-	// Use only the API server's clock, because the host's may be wrong.
+	// Use only the API server's clock, because the host's clock may be wrong.
 	life = answer.Status.ExpirationTimestamp.Sub(answer.CreationTimestamp.Time)
 	if answer.Status.Token == "" || life <= 0 || answer.CreationTimestamp.IsZero() {
-		return "", 0, fmt.Errorf("requesting a token of %s: the answer holds none that lives", account)
+		return "", 0, fmt.Errorf("requesting a token of %s: the answer contains no valid token", account)
 	}
 	return answer.Status.Token, life, nil
 }

@@ -45,9 +45,9 @@ func Reach(ctx context.Context, to Server, now func() time.Time) error {
 //
 // If the new bundle doesn't verify the API server yet, Trust keeps the previous bundle as well. Otherwise the daemon
 // could no longer connect and receive a correct bundle. In this case settled is false, and the caller must call Trust
-// again. Exception: if next is false, the host already has the bundle's revision, and the previous bundle may come
-// from a later join. Then only the previous bundle is trusted until the new one verifies the API server. A second call
-// changes nothing.
+// again. Exception: if next is false, the host already has the bundle's revision, and a later join may have installed
+// the previous bundle. Then Trust keeps only the previous bundle until the new one verifies the API server. A second
+// call changes nothing.
 func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool, err error) {
 	server, err := readKubeconfig(l.options.Files, l.options.Kubeconfig)
 	if err != nil || bytes.Equal(server.CA, ca) {

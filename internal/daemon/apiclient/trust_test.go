@@ -83,7 +83,7 @@ func TestADaemonFollowsTheCAOfTheAPIServerWithoutARestart(t *testing.T) {
 		// The previous daemon did not update the kubeconfig. At the moment, both CAs verify the API server.
 		"by an upgrade": {{serves: first, trusts: both, holds: both, held: true},
 			{serves: second, trusts: both, holds: both, held: true}},
-		// A join has installed a CA that differs from the CA in the host's present revision.
+		// A join has installed a CA that differs from the CA in the host's current revision.
 		"by a join": {{serves: first, trusts: second.ca, holds: first.ca, held: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,12 +22,12 @@ import (
 )
 
 // Pauses between attempts to watch, and the lifetime of one watch. A failed attempt costs the API server one request.
-// If the watches can't be established, each of them sends at most two requests per minute. Each node has two watches.
-// If a watch ends normally, it continues at the version where it ended.
+// If the watches can't be established, each of a node's two watches sends at most two requests per minute. If a watch
+// ends normally, it continues at the version where it ended.
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	watchLife  = 5 * time.Minute // up to twice as long, as in every Kubernetes client
+	watchLife  = 5 * time.Minute // it ends after once to twice this time, as in every Kubernetes client
 )
 
 // Watch watches one named object. It is safe for concurrent use. A nil Watch knows no object.
@@ -142,16 +142,16 @@ func only(name string) string {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }
 
-// Get reads one object, and returns it with the resource version of the list; nil if there is none. It sends a list
-// request for this name, because daemons have the right to list the object, but not the right to get it.
+// Get reads one object, and returns it with the resource version of the list, or nil if there is no such object. It
+// sends a list request for this name, because daemons have the right to list the object, but not the right to get it.
 func Get(ctx context.Context, client dynamic.ResourceInterface, name string) (found *unstructured.Unstructured,
 	version string, err error) {
 	return read(ctx, client, name, "")
 }
 
-// GetCached reads one object whose name is derived from its content; nil if there is none. Any version of such an
-// object is correct, so the API server may answer from its cache without asking etcd for the newest version: hundreds
-// of daemons read the same object at the same time.
+// GetCached reads one object whose name is derived from its content, or nil if there is no such object. Any version of
+// such an object is correct, so the API server may answer from its cache without asking etcd for the newest version:
+// hundreds of daemons read the same object at the same time.
 func GetCached(ctx context.Context, client dynamic.ResourceInterface, name string) (*unstructured.Unstructured, error) {
 	found, _, err := read(ctx, client, name, "0")
 	if found == nil && err == nil {
@@ -160,7 +160,7 @@ func GetCached(ctx context.Context, client dynamic.ResourceInterface, name strin
 	return found, err
 }
 
-// read reads one object in its current version, or, with version 0, in any version from the API server's cache.
+// read reads one object in its newest version. With version 0, it reads any version from the API server's cache.
 func read(ctx context.Context, client dynamic.ResourceInterface, name, at string) (found *unstructured.Unstructured,
 	version string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errNoAnswer)

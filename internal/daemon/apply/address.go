@@ -26,7 +26,7 @@ func (a *Applier) nodeIP(ctx context.Context) string {
 		return last
 	}
 	if a.missing.IsZero() {
-		a.missing = time.Now() // Not the host's clock, which may be set just when a link comes up.
+		a.missing = time.Now() // Not the host's clock: it may be set just when a link comes up.
 	}
 	if time.Since(a.missing) >= addressGrace {
 		return ""

@@ -20,7 +20,7 @@ import (
 type Registry interface {
 	// Follow applies the cluster's settings for pulls and returns containerd's registry files. A repeated call changes
 	// nothing. With a problem, it may return files that apply until the problem is fixed. If Follow returns no files,
-	// containerd's present files stay.
+	// containerd's current files stay.
 	Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File,
 		*contract.Problem)
 }
@@ -93,7 +93,7 @@ type Request struct {
 type Report struct {
 	// Steps that were taken.
 	Steps []plan.Step
-	// Waiting is what is still unknown. Failed is what failed. Both are sorted by importance.
+	// Waiting holds the problems of unknown values. Failed holds all other problems. Both are sorted by importance.
 	Waiting, Failed []*contract.Problem
 	// Broken is the part of Failed that may keep programs from running correctly: steps on files, variables and
 	// services. The rest of Failed is about certificates, mirrors and files that are no longer needed.
@@ -308,8 +308,8 @@ func (a *Applier) Try() {
 	}
 }
 
-// Ended returns the services of the last pass that we started in this trial and that have failed since: they
-// ended before they had run for VerifyTime, or they ended repeatedly.
+// Ended returns the services that we started in this trial and that have failed since: they ended before they had run
+// for VerifyTime, or they ended repeatedly.
 func (a *Applier) Ended(ctx context.Context) (names []string) {
 	for _, s := range a.last.Services {
 		if s.Waiting != nil {

@@ -18,9 +18,9 @@ import (
 // ErrDigest means that content does not have the expected digest.
 var ErrDigest = errors.New("content has another digest")
 
-// WriteFile writes content, whose SHA-256 must be digest, to path. Otherwise it returns ErrDigest and leaves path
-// unchanged. It moves the exe of a running program aside, which Windows allows, and records this in the state file
-// for RemoveAside. It also returns errors of winos.Files and of content.
+// WriteFile writes content to path. If the SHA-256 of the content is not digest, it returns ErrDigest and leaves path
+// unchanged. It moves the exe of a running program aside, which Windows allows, and records this in the state file for
+// RemoveAside. It also returns errors of winos.Files and of content.
 func WriteFile(ctx context.Context, files winos.Files, stateFile *state.File, path, digest string,
 	content io.Reader) error {
 	err := StageFile(ctx, files, path, Content{Digest: digest, Content: content, Access: state.Access(path)})
@@ -71,9 +71,9 @@ func StageFile(ctx context.Context, files winos.Files, path string, blob Content
 // UnstageFile deletes the staged file. A repeated call changes nothing.
 func UnstageFile(files winos.Files, path string) error { return files.Remove(temporary(path)) }
 
-// CommitFile renames the staged file to path. It first moves the exe of a running program to aside, which is
-// empty if path is no program. It needs one or two renames and no disk space. While another program has one
-// of the files open, it retries for a second or until ctx ends.
+// CommitFile renames the staged file to path. It first moves the exe of a running program to aside, which is empty if
+// path is not a program. It needs one or two renames and no disk space. While another program has one of the files
+// open, it retries for a second or until ctx ends.
 func CommitFile(ctx context.Context, files winos.Files, path, aside string) error {
 	moved := false
 	return winos.UntilClosed(ctx.Done(), func() error {

@@ -13,7 +13,7 @@ import (
 )
 
 // If a step with the same goal is taken maxRepeats times within repeatsWindow, someone else undoes it: a group policy
-// or another tool, which act at most every few minutes. A person who tries things rarely reaches this limit. At the
+// or another tool, which act at most every few minutes. A person who experiments rarely reaches this limit. At the
 // limit, the daemon reports the conflict and takes the step less and less often, so that two programs don't fight all
 // day. The daemon notices the end of a conflict after lastPause at the latest. A reported problem blocks the next
 // revision. So if no step was needed for twice the pause, the daemon no longer reports the problem.
@@ -68,7 +68,7 @@ func (f *fight) on() bool { return len(f.times) >= maxRepeats }
 // quiet returns how long ago the last step was.
 func (f *fight) quiet(now time.Time) time.Duration { return winos.Age(now, f.times[len(f.times)-1]) }
 
-// over reports that no step was needed for long enough.
+// over reports whether no step has been needed for long enough.
 func (f *fight) over(now time.Time) bool { return f.quiet(now) > max(repeatsWindow, 2*f.pause) }
 
 // took records a step. It ignores starts and stops, because histories tracks them. It also ignores removals of pod

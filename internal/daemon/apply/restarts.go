@@ -38,13 +38,13 @@ type history struct {
 	up   bool
 	pid  uint32
 	ends []time.Time
-	// with are the inputs of its last start, started is the time of that start, and rest is how long the next
-	// start waits.
+	// with is the digest of the inputs of the last start, started is the time of that start, and rest is how long the
+	// next start waits.
 	with    string
 	started time.Time
 	rest    time.Duration
-	// tried reports that we started it since the last Applier.Try. stayed reports that it ran for VerifyTime
-	// since. fell are the times when it ended since.
+	// tried reports whether we started the service since the last Applier.Try. stayed reports whether it has run for
+	// VerifyTime since. fell are the times when it ended since.
 	tried, stayed bool
 	fell          []time.Time
 	// crashLooping is set when the service has ended maxEnds times within endsWindow. It is reset when the service has

@@ -52,7 +52,7 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 	}
 	for _, other := range slices.Backward(names) {
 		s, err := services.Get(ctx, other)
-		// also a managed service that is missing in the state file because the file was lost
+		// This includes a managed service that is missing in the state file because the file was lost.
 		if stateFile.Installed(other) || err == nil && contract.IsManaged(s.Description) {
 			continue
 		}
@@ -61,11 +61,11 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 	}
 }
 
-// resume starts other vendors' services that were stopped together with ours, when all their dependencies
-// run. Until then they stay recorded.
+// resume starts other vendors' services that were stopped together with ours. A service whose dependencies don't run
+// yet stays recorded for the next pass.
 func (a *Applier) resume(ctx context.Context) {
 	for again := true; again && ctx.Err() == nil; {
-		again = false // a started service may be another one's dependency
+		again = false // a started service may be a dependency of another service
 		a.state.Interrupted = slices.DeleteFunc(a.state.Interrupted, func(name string) bool {
 			s, err := a.host.Services.Get(ctx, name)
 			if errors.Is(err, winos.ErrNotFound) || err == nil && s.State == winos.ServiceRunning {

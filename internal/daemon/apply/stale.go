@@ -38,7 +38,7 @@ func removeStale(files winos.Files, want []contract.File, ours []string) *contra
 			continue
 		}
 		if err = files.RemoveAll(contract.DirRegistries + `\` + entry.Name); err != nil {
-			return FileProblem(fmt.Errorf("removing what hides a rule from containerd: %w", err))
+			return FileProblem(fmt.Errorf("removing a folder that hides a rule from containerd: %w", err))
 		}
 	}
 	return nil

@@ -52,7 +52,7 @@ func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 func (r *run) restrict(path string) error {
 	r.digests.drop(path)
 	if err := r.host.Files.Restrict(path); err != nil {
-		return fmt.Errorf("keeping others out of %s: %w", path, err)
+		return fmt.Errorf("restricting access to %s: %w", path, err)
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func PutBack(ctx context.Context, host winos.Host, stateFile *state.File, key st
 		err = host.Environment.Unset(ctx, v.Name)
 	}
 	if err != nil {
-		return fmt.Errorf("putting environment variable %s back: %w", v.Name, err)
+		return fmt.Errorf("restoring environment variable %s: %w", v.Name, err)
 	}
 	delete(stateFile.Environment, key)
 	return stateFile.Save()
@@ -181,12 +181,12 @@ func (r *run) removeFile(ctx context.Context, path string) error {
 }
 
 // note records the inputs of a service before it starts, and the id of the process that doesn't have them yet. If the
-// state file can't be written, the service starts anyway. Without the record, the only harm is that the service is
-// restarted once more than needed.
+// state file can't be written, the service starts anyway. Without the record, the service is only restarted once more
+// than needed.
 func (r *run) note(name string) {
 	r.state.SetService(name, state.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID})
 	if err := r.state.Save(); err != nil {
-		r.log.Info("a start can't be noted", "service", name, "detail", err.Error())
+		r.log.Info("a start can't be recorded", "service", name, "detail", err.Error())
 	}
 }
 

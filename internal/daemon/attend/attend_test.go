@@ -433,7 +433,7 @@ func TestA85_WhatKeepsAHostFromJoiningIsSaid(t *testing.T) {
 		}, "clock"},
 		"a token that has ended": {func(r *rig, _ *contract.Attendance) { r.tokens = nil }, "token"},
 		"no token":               {func(_ *rig, a *contract.Attendance) { a.Token = "" }, "token"},
-		"an address of nothing":  {func(_ *rig, a *contract.Attendance) { a.APIServer = "http://x" }, "no https URL"},
+		"an address of nothing":  {func(_ *rig, a *contract.Attendance) { a.APIServer = "http://x" }, "not an https URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -171,7 +171,7 @@ func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured
 	s.deliver(ctx)
 }
 
-// current is the ID of the present call, or empty.
+// current is the ID of the current call, or empty.
 func (s *service) current() string {
 	var call contract.Call
 	if object, _ := s.watch.Get(); object != nil {

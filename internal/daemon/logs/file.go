@@ -35,8 +35,8 @@ type Writer struct {
 
 // Open creates a log file that begins with the content of the existing file. So if the daemon crashes repeatedly, the
 // lines that explain the crash are not displaced by new files. An existing file that is half full gets another name,
-// such as wicd-20260102-150405.log. If Open fails, the first line retries: there is no log until the directory of path
-// exists. now is the host's clock. It provides the names of older files.
+// such as wicd-20260102-150405.log. If Open fails, for example because the directory of path does not exist yet, the
+// first Write retries. now is the host's clock. It provides the names of older files.
 func Open(files winos.Files, path string, now func() time.Time) *Writer {
 	w := &Writer{files: files, path: path, now: now}
 	w.Limit(contract.Log{})
@@ -120,7 +120,7 @@ func (w *Writer) end() error {
 func (w *Writer) begin() (before string, err error) {
 	aside, err := AsideName(w.files, w.path, w.now())
 	if err != nil {
-		return "", fmt.Errorf("finding a name for the log of before: %w", err)
+		return "", fmt.Errorf("finding a name for the previous log: %w", err)
 	}
 	path := w.path
 	switch err = w.files.Rename(w.path, aside); {
@@ -129,7 +129,7 @@ func (w *Writer) begin() (before string, err error) {
 	case err == nil:
 		before = aside
 	case !errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("moving log %s on: %w", w.path, err)
+		return "", fmt.Errorf("renaming log %s: %w", w.path, err)
 	}
 	out, err := w.files.Create(path, winos.AccessInherit)
 	if err != nil {
@@ -139,7 +139,7 @@ func (w *Writer) begin() (before string, err error) {
 	return before, nil
 }
 
-// takeOver copies the content of the previous file, which has the name before, into the present file. Then it deletes
+// takeOver copies the content of the previous file, which has the name before, into the current file. Then it deletes
 // the previous file. If the previous file is half full or can't be copied, it stays.
 func (w *Writer) takeOver(before string) {
 	if info, err := w.files.Stat(before); err != nil || info.Size > w.limits.MaxSize/2 {

@@ -20,7 +20,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// turnPause is the time between checks. With 10 s, a program that writes 10 MB/s exceeds its limit by the default size.
+// turnPause is the time between checks. In this time, a program that writes 10 MB/s exceeds its limit by 100 MB, the
+// default limit.
 const turnPause = 10 * time.Second
 
 // Rotator keeps logs within their limits. Follow may be called while Run runs.

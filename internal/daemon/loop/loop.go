@@ -36,7 +36,7 @@ func Wait(ctx context.Context, c clock.Clock, wake <-chan struct{}, pause time.D
 func Signal(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:
-	default: // a signal is waiting already
+	default: // a signal is already pending
 	}
 }
 

@@ -27,7 +27,8 @@ import (
 
 // Reasons of events.
 const (
-	// ReasonFallback means that a pull succeeded after a source had failed or broken off. The message explains why.
+	// ReasonFallback means that a pull succeeded after a source had failed or had interrupted the transfer. The message
+	// explains why.
 	ReasonFallback = "MirrorFallback"
 	// ReasonUnavailable means that no registry had the complete image.
 	ReasonUnavailable = "ImageUnavailable"
@@ -172,7 +173,7 @@ func reasonOf(r resolver.Report) (reason, kind string) {
 
 func (h *Reporter) create(ctx context.Context, client dynamic.Interface, s subject, now time.Time) error {
 	reason, kind := reasonOf(s.latest)
-	h.serial = max(h.serial+1, now.UnixNano()) // Windows' clock may stand still between two events
+	h.serial = max(h.serial+1, now.UnixNano()) // Windows' clock may show the same time for two events
 	event := &corev1.Event{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault,

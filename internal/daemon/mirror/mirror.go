@@ -91,7 +91,7 @@ func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	return []contract.File{{Path: contract.PathHosts, Content: mirror.HostsFile(url, s.token)}}, nil
 }
 
-// read parses the cluster's settings of pulls.
+// read parses the cluster's settings for pulls.
 func read(c contract.Confidential) (rules mirror.Rules, secret mirror.PullSecret, problem *contract.Problem) {
 	rules, err := mirror.NewRules(c.Mirrors)
 	if err == nil && c.Registries != nil {
@@ -165,8 +165,8 @@ func (s *Service) who(ctx context.Context) string {
 	return ""
 }
 
-// roots returns the CAs of the machine and the CAs of the cluster. The cluster's CAs also get into the machine's
-// store, but possibly later.
+// roots returns the CAs of the machine and the CAs of the cluster. The machine's store may receive the cluster's CAs
+// later.
 func roots(ctx context.Context, trust []string) *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err != nil {

@@ -80,7 +80,7 @@ func (s *Stager) isStaged(revision string) bool {
 	return node != nil && node.GetAnnotations()[contract.StagedAnnotation] == revision
 }
 
-// say writes the annotations to the Node that differ.
+// say writes those annotations to the Node that differ.
 func (s *Stager) say(ctx context.Context, changes map[string]any) error {
 	node, _ := s.Node.Get()
 	if node == nil {
@@ -199,7 +199,7 @@ func (s *Stager) source(ctx context.Context) (Source, error) {
 	}
 	source, err := s.Source(urls, ca)
 	if err != nil {
-		return nil, fmt.Errorf("preparing the payload source: %w", err)
+		return nil, fmt.Errorf("creating the payload source: %w", err)
 	}
 	return source, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// Timeouts of a connection to a payload server, so that a dead one is noticed.
+// Timeouts of a connection to a payload server, so that a dead payload server is noticed.
 const (
 	dialTimeout = 10 * time.Second
 	keepAlive   = 30 * time.Second
@@ -27,7 +27,7 @@ const (
 func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
-		return nil, errors.New("making a client for payload servers: there is no certificate to trust")
+		return nil, errors.New("creating a client for payload servers: there is no CA certificate")
 	}
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{

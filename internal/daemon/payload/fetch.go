@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// barren is how many attempts in a row may fetch nothing before Fetch returns an error. The caller retries later.
+	// barren is how many attempts in a row may receive nothing before Fetch returns an error. The caller retries later.
 	barren = 5
 	// firstRetry is the pause after an attempt that fetched nothing; it doubles up to longestRetry. If a source says
 	// when to retry, the fetcher waits that long.
@@ -85,7 +85,7 @@ func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
 	}
 	facts, err := f.System.Facts(ctx)
 	if err != nil {
-		return fmt.Errorf("looking for room on the disk: %w", err)
+		return fmt.Errorf("reading the free space of the disk: %w", err)
 	}
 	if free := facts.DiskFree; free < need {
 		return contract.NewProblem(contract.ReasonDiskFull, "%d MiB are free and %d MiB are needed", free>>20, need>>20)
@@ -137,7 +137,7 @@ func (f *Fetcher) attempt(ctx context.Context, blob contract.Blob, w *counted) (
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	_, err = io.Copy(w, io.LimitReader(r, blob.Size-*w.n+1)) // one more byte shows that there is too much
+	_, err = io.Copy(w, io.LimitReader(r, blob.Size-*w.n+1)) // a byte beyond the size shows that the blob is too large
 	if err == nil {
 		err = io.ErrUnexpectedEOF
 	}

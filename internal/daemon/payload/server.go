@@ -102,12 +102,12 @@ func check(response *http.Response, offset int64) error {
 		if offset == 0 {
 			return nil
 		}
-		return errors.New("the payload server sends the whole and not the rest")
+		return errors.New("the payload server sends the whole blob instead of the rest")
 	case http.StatusPartialContent:
 		if offset > 0 && strings.HasPrefix(response.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", offset)) {
 			return nil
 		}
-		return fmt.Errorf("the payload server sends range %.60q and %d was asked for",
+		return fmt.Errorf("the payload server sends range %.60q, but the request asks for offset %d",
 			response.Header.Get("Content-Range"),
 			offset)
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:

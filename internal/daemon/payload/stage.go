@@ -105,7 +105,7 @@ func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, proble
 // isMet reports that all blobs have arrived.
 func (n *need) isMet() bool { return n.over && n.problem == nil }
 
-// Content drops the pending request of Need.
+// Content drops the pending request of Need, because all blobs are present.
 func (s *Stager) Content() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -85,7 +85,7 @@ func (s *Store) Drop(digest string) error {
 }
 
 // Adopt copies a file of the host into the store, if its content is wanted and the store lacks it. This avoids a
-// download. A missing file is no error.
+// download. A missing file is not an error.
 func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) error {
 	missing, err := s.Missing(wanted)
 	if err != nil || len(missing) == 0 {
@@ -110,7 +110,7 @@ func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) 
 	return nil
 }
 
-// put stores the content that write writes, if it is the blob.
+// put stores the content that write writes, if this content is the blob.
 func (s *Store) put(blob contract.Blob, suffix string, write func(w io.Writer) error) error {
 	pending, err := s.create(blob, suffix)
 	if err != nil {
@@ -139,8 +139,8 @@ func (s *Store) read(ctx context.Context, file string, into io.Writer) (err erro
 	return nil
 }
 
-// Sweep removes blobs that are not named and were written before a point in time. It also removes older temporary files
-// of interrupted transfers. If a blob can't be removed, Sweep continues with the others.
+// Sweep removes blobs that named does not contain and that were written before a point in time. It also removes older
+// temporary files of interrupted transfers. If a blob can't be removed, Sweep continues with the others.
 func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err error) {
 	entries, err := s.files.List(contract.DirStore)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -165,10 +165,10 @@ func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err
 }
 
 // Create begins to write a blob under a temporary name. Verbs share this name, because only one verb runs at a time.
-// The daemon uses another name when it fetches, because the operator may send a blob that the daemon is fetching.
+// The daemon uses another name when it fetches, because the operator may send a blob while the daemon fetches it.
 func (s *Store) Create(blob contract.Blob) (payload.Pending, error) { return s.create(blob, ".tmp") }
 
-// create is Create with the suffix of the temporary name.
+// create is Create with a suffix for the temporary name.
 func (s *Store) create(blob contract.Blob, suffix string) (payload.Pending, error) {
 	if err := contract.CheckDigest(blob.Digest); err != nil {
 		return nil, err

@@ -34,10 +34,9 @@ type Desired struct {
 	// Services are in the order of their starts.
 	Services []Service
 	Files    []File
-	// Kubeconfigs are kubeconfigs that programs write. If one exists, it must verify the API server by
-	// Content.
+	// Kubeconfigs are kubeconfigs that programs write. If such a file exists, its CA must be Content.
 	Kubeconfigs []File
-	// Environment are system variables to set. Variables of Watched that it lacks are deleted.
+	// Environment are system variables to set. Variables of Watched that Environment lacks are deleted.
 	Environment map[string]string
 	Watched     []string
 	// Roots are certificates (DER) for the root store, by fingerprint: see Fingerprint.
@@ -185,8 +184,8 @@ func (d *Desired) Kubeconfig(path string) File {
 	return d.Kubeconfigs[slices.IndexFunc(d.Kubeconfigs, func(f File) bool { return f.Path == path })]
 }
 
-// roots parses the certificates in PEM texts. The operator publishes only valid ones. Anything else is
-// reported and skipped.
+// roots parses the certificates in PEM texts. The operator publishes only valid certificates. roots reports and skips
+// any other text.
 func (d *Desired) roots(trust []string) {
 	d.Roots = map[string][]byte{}
 	for i, text := range trust {

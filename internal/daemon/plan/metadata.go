@@ -137,7 +137,7 @@ func (s *Metadata) ask(ctx context.Context, method, path, header, value string) 
 	case err != nil:
 		return fail(err)
 	case response.StatusCode != http.StatusOK:
-		return fail(fmt.Errorf("it answers %d", response.StatusCode))
+		return fail(fmt.Errorf("it answers with status %d", response.StatusCode))
 	case len(body) > maxAnswer:
 		return fail(fmt.Errorf("its answer has more than %d bytes", maxAnswer))
 	}

@@ -23,9 +23,9 @@ const (
 	WriteFile     Kind = "WriteFile"
 	Point         Kind = "Point" // write another CA of the API server to a kubeconfig
 	StopService   Kind = "StopService"
-	RemoveService Kind = "RemoveService" // stop and delete it
+	RemoveService Kind = "RemoveService" // stop the service and delete it
 	RemoveNetwork Kind = "RemoveNetwork" // remove an HNS network of pods with its endpoints
-	SetService    Kind = "SetService"    // create it, or change its configuration
+	SetService    Kind = "SetService"    // create the service, or change its configuration
 	StartService  Kind = "StartService"
 	RemoveFile    Kind = "RemoveFile"
 	RemoveRoot    Kind = "RemoveRoot" // remove a CA that the daemon added
@@ -34,7 +34,8 @@ const (
 // Step is one change of the host.
 type Step struct {
 	Kind Kind
-	// Name of the service, variable or network, path of the file, or fingerprint of the certificate.
+	// Name is the name of the service, variable or network, the path of the file, or the fingerprint of the
+	// certificate.
 	Name string
 	// Why describes in a few words what is wrong.
 	Why string
@@ -52,7 +53,7 @@ type Observed struct {
 	// Digests are the digests of the desired files that exist, by path. A file that is known to have changed has a
 	// different digest.
 	Digests map[string]string
-	// Unreadable are files that can't be read; nothing is planned for them.
+	// Unreadable are files that can't be read. No step is planned for them.
 	Unreadable map[string]*contract.Problem
 	// Absent are missing files that services require.
 	Absent map[string]bool
@@ -62,11 +63,10 @@ type Observed struct {
 	Loose []string
 	// Environment holds the system's variables.
 	Environment map[string]string
-	// Roots are the fingerprints of the certificates in the root store; nil when they could not be
-	// read.
+	// Roots are the fingerprints of the certificates in the root store, or nil if the store could not be read.
 	Roots map[string]bool
-	// Held reports that a step must not be taken now, because another program undoes it every time. nil holds back no
-	// step.
+	// Held reports that a step must not be taken now, because another program undoes it every time. If Held is nil, no
+	// step is held.
 	Held func(Step) bool
 }
 
@@ -285,7 +285,7 @@ func (p *planner) services() {
 	for _, s := range usable {
 		current, exists := p.have.Services[s.Name]
 		if !p.configure(s) {
-			continue // it would run with a configuration that another program has set
+			continue // the service would run with a configuration that another program has set
 		}
 		if !exists || down[s.Name] || current.State != winos.ServiceRunning {
 			p.step(Step{Kind: StartService, Name: s.Name, Why: "must run", Want: s.Inputs})
@@ -326,7 +326,7 @@ func (p *planner) lacks(s Service, blocked map[string]bool) bool {
 func (p *planner) stops(usable []Service) map[string]bool {
 	down := map[string]bool{}
 	why := map[string]string{}
-	for _, s := range usable { // in the order of starts, so a service comes after all it depends on
+	for _, s := range usable { // in start order, so a service comes after all its dependencies
 		current, exists := p.have.Services[s.Name]
 		if !exists || current.State == winos.ServiceStopped {
 			continue

@@ -152,7 +152,7 @@ func (r *revisions) get(ctx context.Context, kind schema.GroupVersionResource, n
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, into)
 }
 
-// parse reads the content of a revision. If this daemon does not understand the manifest, and the manifest brings
+// parse reads the content of a revision. If this daemon does not understand the manifest, and the manifest contains
 // another daemon, parse returns only its files: the other daemon reads the rest from Data.
 func (r *revisions) parse(content contract.Latest) (*state.Revision, error) {
 	manifest, err := contract.ManifestFromConfigMap(content.Manifest)
@@ -176,8 +176,8 @@ func (r *revisions) parse(content contract.Latest) (*state.Revision, error) {
 	return found, r.check(*found)
 }
 
-// check returns why a revision's confidential part can't be parsed. If the revision brings another daemon, that daemon
-// parses it.
+// check returns why a revision's confidential part can't be parsed. If the revision contains another daemon, that
+// daemon parses it.
 func (r *revisions) check(c state.Revision) error {
 	_, err := contract.ParseConfidential(c.Confidential, c.Manifest)
 	if err != nil && len(c.Confidential) > 0 && r.program.Replaces(c.Manifest) {

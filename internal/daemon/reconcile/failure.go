@@ -19,8 +19,8 @@ type failures struct {
 	clock     clock.Clock
 }
 
-// newFailures takes over the record of an earlier daemon. It limits the pause to the longest possible one, because the
-// clock may have been wrong then, or may be wrong now.
+// newFailures takes over the record of an earlier daemon. It limits the pause to the maximum, because the clock may
+// have been wrong then, or may be wrong now.
 func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failures {
 	latest := clock.Now().Add(loop.Jitter(intervals.RetryLimit))
 	if s.Failed != nil && s.Failed.Until.After(latest) {
@@ -50,7 +50,7 @@ func (f *failures) note(ctx context.Context, revision string, why *contract.Prob
 	}
 }
 
-// untilNextTry shortens a pause so that it ends when a failed revision, other than the present one, may be tried
+// untilNextTry shortens a pause so that it ends when a failed revision, other than the current one, may be tried
 // again. If that time has already passed, untilNextTry returns the pause unchanged: the revision was tried in this
 // pass, or the daemon can't read it now.
 func (f *failures) untilNextTry(pause time.Duration) time.Duration {

@@ -42,7 +42,7 @@ func KubeletHasIdentity(files winos.Files, node string, now time.Time) (bool, er
 		pair.Leaf.Subject.CommonName == contract.KubeletUserPrefix+node, nil
 }
 
-// readCertificate returns kubelet's certificate with its key, or nothing if there is none.
+// readCertificate returns kubelet's certificate with its key, or nil if there is no certificate.
 func readCertificate(files winos.Files) ([]byte, error) {
 	content, err := winos.ReadFile(files, pathCertificate)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -61,7 +61,7 @@ func ForgetRefusedKubelet(ctx context.Context, files winos.Files, node string, n
 	log := logr.FromContextOrDiscard(ctx)
 	refused, err := apiclient.Refused(ctx, files, contract.PathKubeconfig, pathCertificate)
 	if err != nil {
-		log.Info("it is not known whether kubelet's certificate is accepted", "detail", err.Error())
+		log.Info("it is unknown whether the API server accepts kubelet's certificate", "detail", err.Error())
 		return false, nil
 	}
 	if !refused {
@@ -86,7 +86,7 @@ const (
 func ForgetKubeletCertificate(files winos.Files) error {
 	for _, path := range []string{contract.PathKubeconfig, pathUpdated, pathRequestedKey, pathCertificate} {
 		if err := files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("removing what kubelet would show instead of its new credential: %w", err)
+			return fmt.Errorf("removing kubelet's old credentials: %w", err)
 		}
 	}
 	return nil
@@ -115,8 +115,8 @@ func KubeletExpired(files winos.Files, now time.Time) (bool, error) {
 	return err == nil && !now.Before(leaf[0].NotAfter), nil
 }
 
-// WriteBootstrapCredential writes kubelet's bootstrap credential if kubelet has no own identity yet. Otherwise it
-// deletes the credential. A second call changes nothing.
+// WriteBootstrapCredential writes kubelet's bootstrap credential if kubelet has no identity of its own yet. Otherwise
+// it deletes the credential. A second call changes nothing.
 func WriteBootstrapCredential(files winos.Files, node string, now time.Time, kubeconfig []byte) error {
 	has, err := KubeletHasIdentity(files, node, now)
 	if err != nil {

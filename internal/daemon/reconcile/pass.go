@@ -56,7 +56,7 @@ type onTrial struct {
 	// changed reports that the revision has changed the host. hampered reports that a step fails that already failed
 	// before this revision. The pass doesn't stop at such a failure.
 	changed, hampered bool
-	// since is when this daemon began to watch the services under the present revision.
+	// since is when this daemon began to watch the services under the current revision.
 	since time.Time
 	// unreadable is why this daemon doesn't understand the host's revision, or nil.
 	unreadable *contract.Problem
@@ -114,8 +114,8 @@ func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 			p.candidate = nil
 		case trial.RollBack:
 			r.rollBack(ctx, f.Why(), p.broken == nil || r.trial.changed)
-			// The Node may name another revision now. Then the daemon tries that one next, without first applying
-			// the previous revision.
+			// The Node may name another revision now. Then the daemon tries this other revision next, without first
+			// applying the previous revision.
 			node, _ := r.node.Get()
 			p = pass{node: node}
 			p.candidate, _ = r.choose(ctx, node)
@@ -171,7 +171,7 @@ func (r *Reconciler) begin(ctx context.Context, c *state.Revision) {
 		}
 	}
 	if problem != nil {
-		if ctx.Err() == nil { // a stopped daemon is no failure of the revision
+		if ctx.Err() == nil { // if the daemon was stopped, the revision did not fail
 			r.failures.note(ctx, c.Name, problem, false)
 		}
 		return
@@ -237,7 +237,7 @@ func (r *Reconciler) noteFaults(ctx context.Context, faults []state.Fault) {
 		return
 	}
 	if err := r.State.Save(); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "what fails can't be written down")
+		logr.FromContextOrDiscard(ctx).Error(err, "the faults can't be recorded")
 	}
 }
 
@@ -249,9 +249,9 @@ func (r *Reconciler) request(p *pass, whole bool) apply.Request {
 	return request
 }
 
-// rollBack makes the previous revision the host's again, and records why the one on trial failed. If the record can't
-// be written, the state file still names the failed revision. A restarted daemon then tries it and rolls back once
-// more. This daemon does not.
+// rollBack restores the previous revision, and records why the revision on trial failed. If the record can't be
+// written, the state file still names the failed revision. A restarted daemon then tries it and rolls back once more.
+// This daemon does not.
 func (r *Reconciler) rollBack(ctx context.Context, why *contract.Problem, changed bool) {
 	failed := r.State.Revision.Name
 	logr.FromContextOrDiscard(ctx).Info("rolling back to what held", "failed", failed, "reason", why.Reason, "detail",

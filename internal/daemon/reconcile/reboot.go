@@ -44,7 +44,7 @@ type reboots struct {
 	// problem is why an approved reboot failed, or nil. changed is signalled when problem changes.
 	problem *atomic.Pointer[contract.Problem]
 	changed chan<- struct{}
-	// facts of the present boot, and when they were read.
+	// facts of the current boot, and when they were read.
 	facts  winos.Facts
 	looked time.Time
 	// asked reports that the daemon requested a reboot since the operator last approved one.
@@ -68,7 +68,7 @@ func (b *reboots) look(ctx context.Context) time.Duration {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			logr.FromContextOrDiscard(ctx).Info("looking after reboots did not succeed", "detail", err.Error())
+			logr.FromContextOrDiscard(ctx).Info("the check for reboots failed", "detail", err.Error())
 		}
 		b.pause = loop.Grow(b.pause, 2, b.intervals.Failing, b.intervals.FailingLimit)
 		return loop.Jitter(b.pause)
@@ -77,7 +77,8 @@ func (b *reboots) look(ctx context.Context) time.Duration {
 	return signPause - b.clock.Since(b.looked)
 }
 
-// tell passes the result of a reboot request to the loop, which reports it to the operator; nil is no error.
+// tell passes the result of a reboot request to the loop, which reports it to the operator. err is nil if the request
+// succeeded..
 func (b *reboots) tell(err error) {
 	var problem *contract.Problem
 	if err != nil {

@@ -44,7 +44,7 @@ type Options struct {
 	Registry apply.Registry
 	// Program is the daemon's own program. Without Program, it is not replaced.
 	Program *selfupdate.Program
-	// CertificateEnd returns when the certificate of Client ends; nil if there is none.
+	// CertificateEnd returns when the certificate of Client ends. It is nil if Client has no certificate.
 	CertificateEnd func() time.Time
 	// Source returns a source of payload with the addresses and certificates (PEM) that the operator published. Without
 	// Source, nothing is fetched.
@@ -59,7 +59,7 @@ type Options struct {
 	// Report, if set, receives the result of each pass.
 	Report    func(contract.Reconciled)
 	Intervals Intervals
-	// Clock measures pauses; the real clock if nil.
+	// Clock measures pauses. If it is nil, the real clock is used.
 	Clock clock.Clock
 }
 
@@ -354,7 +354,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 func (r *Reconciler) publish(ctx context.Context, node *unstructured.Unstructured,
 	report apply.Report) time.Duration {
 	again, after := r.status.publish(ctx, r.node, node, report, r.pauses.waitsSince)
-	if after != nil { // the daemon's own write is no news
+	if after != nil { // the daemon's own write is not news
 		r.seen.revision, r.seen.status = after[contract.RevisionAnnotation], after[contract.ApplyStatusAnnotation]
 	}
 	return again
@@ -385,7 +385,7 @@ func (r *Reconciler) remember(ctx context.Context, node *unstructured.Unstructur
 	if !maps.Equal(values, r.State.NodeValues) {
 		r.State.NodeValues = values
 		if err := r.State.Save(); err != nil {
-			logr.FromContextOrDiscard(ctx).Error(err, "the Node's values can't be written down")
+			logr.FromContextOrDiscard(ctx).Error(err, "the Node's values can't be recorded")
 		}
 	}
 	return values

@@ -16,8 +16,8 @@ type serverCA struct {
 	trust     func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	clock     clock.Clock
 	intervals Intervals
-	// revision is the last revision that was checked. pending is its CA until the daemon verifies the API server by
-	// this CA alone. The next attempt is due at again, after pause.
+	// revision is the last revision that was checked. pending is the CA of this revision until the daemon verifies the
+	// API server by this CA alone. The next attempt is due at the time again, and pause is the pause before it.
 	revision string
 	pending  []byte
 	again    time.Time

@@ -216,7 +216,7 @@ func TestAnotherCAOfTheAPIServerNeedsNoKubeconfig(t *testing.T) {
 	})
 }
 
-// The daemon may trust more CAs than the present revision has. The kubeconfig of a token must keep the revision's CA.
+// The daemon may trust more CAs than the current revision has. The kubeconfig of a token must keep the revision's CA.
 func TestARenewedTokenLeavesTheCAOfItsKubeconfigAsItIs(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		var server tokens

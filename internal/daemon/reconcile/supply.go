@@ -13,15 +13,15 @@ import (
 // supply fetches missing payload.
 type supply struct {
 	store *payload.Store
-	// stager fetches in its own goroutine; nil if nothing can be fetched.
+	// stager fetches in its own goroutine. It is nil if nothing can be fetched.
 	stager *payload.Stager
 	// arrived is set by the stager when an attempt to fetch ends.
 	arrived atomic.Bool
 }
 
 // lacks returns a problem while the candidate's payload is incomplete and is being fetched. It returns nil if nothing
-// is missing, or if the payload can't be fetched. If the payload can't be fetched, the candidate is tried anyway. If
-// its files are already in place, it needs no blob. Otherwise the attempt fails without a change of the host.
+// is missing, or if the payload can't be fetched. A candidate whose payload can't be fetched is tried anyway: if its
+// files are already in place, it needs no blob. Otherwise the attempt fails without a change of the host.
 func (s *supply) lacks(c *state.Revision) *contract.Problem {
 	if s.stager == nil {
 		return nil

@@ -27,7 +27,8 @@ type token struct {
 	Options
 	service contract.ServiceToken
 	node    *apiclient.Watch
-	// wake is signalled when there may be something to do, written when a token or its problem changed.
+	// wake is signalled when there may be something to do. written is signalled when the token or its problem has
+	// changed.
 	wake, written chan struct{}
 	wanted        atomic.Bool
 	// count increases with each written token and each change of problem. problem is why the service has no token,
@@ -38,8 +39,7 @@ type token struct {
 	// to expire at lateAt.
 	uid             types.UID
 	renewAt, lateAt time.Time
-	// failedFor is the UID of the Node whose token the last attempt couldn't get. The next attempt is due at
-	// retryAt.
+	// failedFor is the UID of the Node for which the last attempt got no token. The next attempt is due at retryAt.
 	failedFor types.UID
 	retryAt   time.Time
 	pause     time.Duration
@@ -121,12 +121,12 @@ func (t *token) say(problem *contract.Problem) {
 	}
 }
 
-// isNews reports whether a problem differs from the previous one; nil means none.
+// isNews reports whether a problem differs from the previous one. nil means no problem.
 func isNews(before, now *contract.Problem) bool {
 	return before != now && (before == nil || now == nil || *before != *now)
 }
 
-// there reports whether the written files still exist.
+// there reports whether the files of the token still exist.
 func (t *token) there() bool {
 	token, err := winos.Exists(t.Host.Files, t.service.Token)
 	kubeconfig, other := winos.Exists(t.Host.Files, t.service.Kubeconfig)

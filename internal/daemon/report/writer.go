@@ -98,7 +98,7 @@ func Encode(r contract.NodeReport) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// Last returns the last recorded result of a pass from the report file; nil if the file can't be read.
+// Last returns the last recorded result of a pass from the report file, or nil if the file can't be read.
 func Last(files winos.Files) *contract.Reconciled {
 	file, err := files.Open(contract.PathReport)
 	if err != nil {

@@ -1,7 +1,8 @@
 // Package selfupdate replaces the daemon's own program, and restores the previous program if the new one fails to
 // start.
 //
-// If a manifest contains another daemon, that daemon applies it, because it understands all of it:
+// If a manifest contains another daemon, that daemon applies the manifest, because only it understands the whole
+// manifest:
 //
 //	old: smoke test ── does not run here: failed, nothing has changed
 //	     write down the program on trial ── replace the exe ── end
@@ -11,6 +12,6 @@
 //	     third start, or a start after the deadline: restore the old exe, write down what failed ── end
 //	old: keep what held; the state file says what failed, and when it may be tried again
 //
-// A daemon ends with an error, and the service manager starts the installed program. If a daemon crashes at any
-// point, the service manager starts it again, and it continues from the state file.
+// A daemon ends with an error, and the service manager starts the installed program. If a daemon crashes at any point,
+// the service manager starts it again, and it continues from the state file.
 package selfupdate

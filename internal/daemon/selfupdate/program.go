@@ -28,7 +28,7 @@ type Program struct {
 	digest string
 	// tested is the digest of an exe that was seen to run on this host.
 	tested string
-	// deadline ends this process; nil if its program is not on trial.
+	// deadline ends this process. It is nil if its program is not on trial.
 	deadline *time.Timer
 }
 
@@ -101,7 +101,7 @@ func (p *Program) Tidy(ctx context.Context) {
 		err = errors.Join(err, p.host.Files.Remove(path))
 	}
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Info("what was tried can't be removed", "detail", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("the files of the smoke test can't be removed", "detail", err.Error())
 	}
 }
 
@@ -118,7 +118,7 @@ func (p *Program) Replace(ctx context.Context, revision state.Revision) *contrac
 		if err := p.keep(ctx, *before); err != nil {
 			return apply.FileProblem(err)
 		}
-		p.state.Update = &state.Update{Program: exe.Digest} // written with the file that is moved aside
+		p.state.Update = &state.Update{Program: exe.Digest} // saved together with the record of the file that is moved aside
 	}
 	if err := p.install(ctx, exe.Digest); err != nil {
 		return apply.FileProblem(err)
@@ -150,7 +150,7 @@ func (p *Program) keep(ctx context.Context, before state.Revision) error {
 func (p *Program) ensureRestart(ctx context.Context) error {
 	own, err := p.host.Services.Get(ctx, contract.ServiceDaemon)
 	if err != nil {
-		return nil //nolint:nilerr // the next call to the service manager reports more
+		return nil //nolint:nilerr // the next call of the service manager reports the error
 	}
 	delays, reset := plan.DaemonRecovery()
 	if !own.NoAutoStart && slices.Equal(own.Recovery, delays) && own.RecoveryReset == reset {

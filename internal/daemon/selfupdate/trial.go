@@ -18,7 +18,7 @@ const (
 	// verifyTimeout.
 	trialTime = 8 * time.Minute
 	// ownLife is how long a daemon must run before it is accepted although its revision doesn't hold yet. After this
-	// time, the daemon is trusted to roll back by itself, or when the operator requests it.
+	// time, the daemon is trusted to roll back by itself or on the operator's request.
 	ownLife = time.Minute
 	// firstPause and maxPause bound the pause after the program of a revision failed to start. After the pause, the
 	// revision is tried again. The service manager restarts a program at once only after a time without failures: see
@@ -89,7 +89,7 @@ func (p *Program) begin(ctx context.Context) (limit time.Duration, err error) {
 		why = fmt.Sprintf("the new daemon hangs, or does not reach the API server: it had %s", trialTime)
 	}
 	if err = p.restore(ctx, why); err != nil {
-		log.Error(err, "the previous program can't be restored; this one goes on")
+		log.Error(err, "the previous program can't be restored; this program continues")
 		return trialTime, nil
 	}
 	if isOnTrial {
@@ -120,15 +120,15 @@ func (p *Program) restore(ctx context.Context, why string) error {
 	log := logr.FromContextOrDiscard(ctx)
 	log.Info("restored the previous program", "why", why, "failed", failed.Name, "revision", to.Name)
 	if err := p.state.Save(); err != nil {
-		log.Error(err, "the failure of the new program can't be written down")
+		log.Error(err, "the failure of the new program can't be recorded")
 	}
 	return nil
 }
 
 // Accept ends the trial of this program if its revision holds, or if the program has run for ownLife. Such a program
-// can roll back by itself or when the operator requests it. Call Accept only if the API server has answered, and
-// before the revision is reported on the Node: after that report, the old program must not be restored. A problem
-// means that the end of the trial can't be recorded.
+// can roll back by itself or on the operator's request. Call Accept only if the API server has answered, and before the
+// revision is reported on the Node: after that report, the old program must not be restored. A problem means that the
+// end of the trial can't be recorded.
 func (p *Program) Accept(lived time.Duration) *contract.Problem {
 	if p.state.Update == nil || !p.state.Verified && lived < ownLife {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Directories lists the directories that every host needs: the ones that users also work with, and the internal ones.
+// Directories lists the directories that every host needs: the directories that users also work with, and the internal
+// ones.
 func Directories() []string {
 	dirs := []string{
 		contract.DirCNI, contract.DirCNIConfig, contract.DirContainerd, contract.DirRegistries, contract.DirManifests,
@@ -130,11 +131,10 @@ func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	return UntrustedOwner(files, shared...)
 }
 
-// UntrustedOwner reports whether a directory of ours outside of C:\k, or a directory above it, belongs to a user
-// that is no administrator. Such a user could replace a directory that SYSTEM's programs write to. UntrustedOwner
-// also checks shared directories and their content: other programs write into them, SYSTEM's programs execute what
-// they find there, and Windows lets users create files in directories that they don't own. Missing directories are
-// fine.
+// UntrustedOwner reports whether a directory of ours outside of C:\k, or a directory above it, belongs to a user who is
+// not an administrator. Such a user could replace a directory that SYSTEM's programs write to. UntrustedOwner also
+// checks shared directories and their content: other programs write into them, SYSTEM's programs execute what they find
+// there, and Windows lets users create files in directories that they don't own. Missing directories are fine.
 func UntrustedOwner(files winos.Files, shared ...string) (*contract.Problem, error) {
 	for _, dir := range slices.Concat(Directories(), shared) {
 		if !contract.Within(dirVar, dir) && dir != contract.DirContainerdData && !slices.Contains(shared, dir) {

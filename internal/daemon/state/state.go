@@ -18,7 +18,7 @@ import (
 
 // State is the content of the state file. The zero value is the state of a host that we never changed.
 type State struct {
-	// NodeName is this host's node, after bootstrap has determined it.
+	// NodeName is the name of this host's Node. It is set when bootstrap has determined it.
 	NodeName string `json:"nodeName,omitempty"`
 	// NodeIP is the node's address in its instance. If it is empty, the default route's address applies.
 	NodeIP string `json:"nodeIP,omitempty"`
@@ -32,12 +32,13 @@ type State struct {
 	Revision
 	// Failed is the last revision that failed. No daemon retries it before the end of its pause.
 	Failed *FailedRevision `json:"failed,omitempty"`
-	// Verified reports that the desired state has held completely. Until then the host returns to Before if
-	// the state fails.
+	// Verified reports that the desired state has held completely. Before that, the host returns to Before if the
+	// desired state fails.
 	Verified bool `json:"verified,omitempty"`
-	// Before is the last other desired state that held. Its payload stays on the host.
+	// Before is the previous desired state that held. Its payload stays on the host.
 	Before *Revision `json:"before,omitempty"`
-	// Update is the trial of the daemon's new program, until that is accepted or the previous program is restored.
+	// Update is the trial of the daemon's new program, until this program is accepted or the previous program is
+	// restored.
 	Update *Update `json:"update,omitempty"`
 	// Faults are the failures of the last pass outside of a trial that would make a revision fail. They include
 	// services that didn't stay up. If the next revision fails in the same way, it isn't that revision's fault.
@@ -68,7 +69,7 @@ type Changes struct {
 	Environment map[string]Variable `json:"environment,omitempty"`
 	// Certificates are roots that we added, in DER.
 	Certificates [][]byte `json:"certificates,omitempty"`
-	// Directories are those that we created, parents first.
+	// Directories are the directories that we created, parents first.
 	Directories Names `json:"directories,omitempty"`
 	// Files are the managed files that we wrote.
 	Files Names `json:"files,omitempty"`
@@ -114,7 +115,8 @@ type FailedRevision struct {
 type Update struct {
 	// Program is the digest of the new program.
 	Program string `json:"program"`
-	// Starts counts its starts. Deadline is when it must have been accepted; zero before its first start.
+	// Starts counts the starts of the program. Deadline is when the program must have been accepted. It is zero before
+	// the first start.
 	Starts   int       `json:"starts,omitempty"`
 	Deadline time.Time `json:"deadline,omitzero"`
 }
@@ -124,13 +126,13 @@ type Variable struct {
 	Name string `json:"name"`
 	// Before is the variable's value before our first change, or nil if it was unset.
 	Before *string `json:"before,omitempty"`
-	// SetIn is the boot that we set the variable in, if the service manager didn't have it. RemovedIn is the boot
-	// that we deleted it in. The service manager keeps the variables of its boot and passes them to services.
+	// SetIn is the boot in which we set the variable, if the service manager didn't have the variable. RemovedIn is the
+	// boot in which we deleted it. The service manager keeps the variables of its boot and passes them to services.
 	SetIn     string `json:"setIn,omitempty"`
 	RemovedIn string `json:"removedIn,omitempty"`
 }
 
-// IsInherited reports whether services still get a deleted variable from the service manager.
+// IsInherited reports whether the service manager still passes a deleted variable to services.
 func (v Variable) IsInherited(boot string) bool {
 	return v.SetIn != boot && (v.RemovedIn == "" || v.RemovedIn == boot)
 }
@@ -165,7 +167,7 @@ func Read(files winos.Files) (*File, error) {
 		return nil, fmt.Errorf("reading the state file: %w", err)
 	}
 	if err = json.Unmarshal(content, &f.State); err != nil {
-		return &File{files: files}, nil //nolint:nilerr // a damaged file counts as a lost one
+		return &File{files: files}, nil //nolint:nilerr // treat a damaged file like a lost one
 	}
 	f.written = content
 	return f, nil
@@ -186,7 +188,7 @@ func (f *File) Save() error {
 	}
 	if bytes.Equal(content, f.written) {
 		if there, err := winos.Exists(f.files, contract.PathState); there || err != nil {
-			return nil //nolint:nilerr // what can't be looked at was not deleted
+			return nil //nolint:nilerr // a file that can't be read was not deleted
 		}
 	}
 	if err = winos.WriteFile(f.files, contract.PathState, bytes.NewReader(content),
@@ -234,7 +236,7 @@ func (s *State) Back() {
 	s.Revision, s.Before, s.Verified = *s.Before, nil, true
 }
 
-// Fail records why a revision failed, in the operator's reasons. The host stays at the present revision. The
+// Fail records why a revision failed, in the operator's reasons. The host stays at the current revision. The
 // failed revision isn't retried before until(pause). The pause is first, or twice the previous pause if the
 // revision failed before, up to limit.
 func (s *State) Fail(revision string, why *contract.Problem, first, limit time.Duration,
@@ -249,8 +251,7 @@ func (s *State) Fail(revision string, why *contract.Problem, first, limit time.D
 	}
 }
 
-// HeldInstead returns the problem of a failed revision: its reason and detail, and the revision that the host stays
-// at.
+// HeldInstead returns the problem of a failed revision: its reason and detail, and the revision that the host keeps.
 func (s *State) HeldInstead(of string, why *contract.Problem) *contract.Problem {
 	return contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(of), why.Detail,
 		s.Revision.Name)
@@ -318,7 +319,7 @@ func (s *State) Installed(name string) bool {
 }
 
 // Names is a list of paths or names on Windows, which ignores their case. A name is added before we change the object,
-// and removed after the object is as it was. An unused name is harmless.
+// and removed after the object is restored. An unused name is harmless.
 type Names []string
 
 // Has reports whether the list contains a name.
@@ -341,7 +342,7 @@ func (n *Names) Remove(name string) {
 // Reboots counts the reboots of the host's preparation.
 type Reboots struct {
 	Count int `json:"count"`
-	// BootID is the boot that the last reboot was requested in, at Time.
+	// BootID is the boot in which the last reboot was requested, at Time.
 	BootID string    `json:"bootID"`
 	Time   time.Time `json:"time"`
 }

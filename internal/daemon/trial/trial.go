@@ -24,7 +24,7 @@ type Facts struct {
 	// before it. Without a previous revision, the host can't roll back.
 	HasHeld, HasPrevious bool
 
-	// IsReplaced reports that another daemon's program has replaced this one. NeedsReplacing reports that the
+	// IsReplaced reports that another daemon's program has replaced this program. NeedsReplacing reports that the
 	// revision contains another daemon.
 	IsReplaced, NeedsReplacing bool
 	// MayTry reports that the Node names another revision, that its payload is on the host or can't be fetched, and
@@ -109,7 +109,7 @@ func Rows() []Row {
 	}
 }
 
-// Next is the first row that holds.
+// Next returns the first row that holds.
 func Next(f Facts) Row {
 	rows := Rows()
 	for _, row := range rows {
@@ -120,7 +120,7 @@ func Next(f Facts) Row {
 	return rows[len(rows)-1]
 }
 
-// Phase names where the daemon is with the host's revision, for its report.
+// Phase returns the state of the host's revision, for the daemon's report.
 func (f Facts) Phase() string {
 	switch {
 	case f.HasHeld:

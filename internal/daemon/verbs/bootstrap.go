@@ -121,8 +121,8 @@ func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.F
 }
 
 // makeDirectories removes the keys of another kubelet and creates missing directories. Then it checks that no
-// directory, including the shared ones, belongs to a user. In this order, a user has no chance to replace a
-// directory in between. cleared reports whether there were such keys.
+// directory, including the shared ones, belongs to a user. In this order, a user can't replace a directory in between.
+// cleared reports whether there were keys of another kubelet.
 func makeDirectories(files winos.Files, stateFile *state.File, shared []string) (cleared bool, err error) {
 	if cleared, err = state.ClearKeys(files, stateFile); err == nil {
 		err = errors.Join(stateFile.Tidy(), state.Ensure(files, stateFile, state.Directories()...))
@@ -138,7 +138,7 @@ func makeDirectories(files winos.Files, stateFile *state.File, shared []string) 
 }
 
 // nameOf returns the name for this host's Node: the cloud's name if the manifest asks for it, otherwise the host name.
-// values are the facts that the name comes from. nameOf also checks that the host has the requested node address.
+// values are the facts that determine the name. nameOf also checks that the host has the requested node address.
 func nameOf(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (name string,
 	values map[contract.Fact]string, err error) {
 	facts, err := host.System.Facts(ctx)
@@ -197,7 +197,7 @@ func excludeRuntime(ctx context.Context, system winos.System, manifest contract.
 		}
 		if err := system.ExcludeFromDefender(ctx, contract.Executable(s.Command)); err != nil &&
 			!errors.Is(err, winos.ErrUnsupported) {
-			logr.FromContextOrDiscard(ctx).Info("Windows Defender goes on scanning containerd", "detail", err.Error())
+			logr.FromContextOrDiscard(ctx).Info("Windows Defender continues to scan containerd", "detail", err.Error())
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 
 // Where describes the process that runs the cleanup.
 type Where struct {
-	// Home is the directory that holds the RPC directory; empty if there is none.
+	// Home is the directory that contains the RPC directory. It is empty if there is none.
 	Home string
 	// Self is the path of the running program. It can't delete itself, so the operator deletes it.
 	Self string
@@ -185,7 +185,8 @@ func (c *cleaning) routes(ctx context.Context) {
 }
 
 // giveRouteBack removes a route of the daemon. Exception: it restores the route to the metadata service, because the
-// removal of the pods' network also removed the host's own route. A host that joins reads its name from that service.
+// removal of the pods' network also removed the host's own route to it, and a host that joins reads its name from that
+// service.
 func (c *cleaning) giveRouteBack(ctx context.Context, to netip.Addr) error {
 	if to != plan.MetadataAddress() {
 		return c.host.Routes.Remove(ctx, to)
@@ -255,7 +256,7 @@ func (c *cleaning) rpcDir(ctx context.Context) {
 	dir := RPCPath(c.where.Home)
 	entries, err := c.host.Files.List(dir)
 	if err != nil {
-		return // there is none
+		return // there is no RPC directory
 	}
 	attends, err := c.host.Services.Get(ctx, contract.ServiceAttend)
 	attended := !errors.Is(err, winos.ErrNotFound)
@@ -269,7 +270,7 @@ func (c *cleaning) rpcDir(ctx context.Context) {
 		}
 		// The operator removes the whole directory, so files that are still open don't matter here.
 		if err = c.host.Files.RemoveAll(path); err != nil {
-			c.log.Info("a file stays in the RPC directory", "name", e.Name, "detail", err.Error())
+			c.log.Info("a file in the RPC directory can't be removed", "name", e.Name, "detail", err.Error())
 		}
 	}
 }

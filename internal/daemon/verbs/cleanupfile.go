@@ -41,7 +41,7 @@ func (c *cleaning) files(context.Context) {
 const layers = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.windows\snapshots`
 
 // data removes volumes of pods, images and file systems of containers, because they may contain secrets. Exception: a
-// directory stays if it existed before, or if that is unknown because the state file was lost. If a file is in use or
+// directory stays if it existed before, or if the loss of the state file leaves this unknown. If a file is in use or
 // protected, the answer lists the directory as kept, and the cleanup doesn't fail.
 func (c *cleaning) data(ctx context.Context) {
 	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData} {
@@ -57,7 +57,7 @@ func (c *cleaning) data(ctx context.Context) {
 		if err := c.clear(dir); err != nil {
 			c.answer.RebootAdvised = c.answer.RebootAdvised || errors.Is(err, winos.ErrInUse)
 			c.kept(dir)
-			c.log.Info("something in it is held or protected", "path", dir, "detail", err.Error())
+			c.log.Info("a file in the directory is in use or protected", "path", dir, "detail", err.Error())
 			continue
 		}
 		c.removed("path", dir)
@@ -67,7 +67,7 @@ func (c *cleaning) data(ctx context.Context) {
 func (c *cleaning) layers(ctx context.Context) {
 	entries, err := c.host.Files.List(layers)
 	if err != nil {
-		return // there are none, or clear reports the error
+		return // there are no layers, or clear reports the error
 	}
 	for _, e := range entries {
 		if err = c.host.Programs.RemoveLayer(ctx, layers+`\`+e.Name); err != nil {
@@ -83,11 +83,11 @@ func (c *cleaning) kubeletKeys() {
 		return
 	}
 	if c.state.NodeName == "" && !c.lost {
-		return // the daemon never ran a kubelet here
+		return // the daemon never ran a kubelet on this host
 	}
 	entries, err := c.host.Files.List(contract.DirKubeletPKI)
 	if err != nil {
-		return // there is none
+		return // the directory does not exist
 	}
 	for _, e := range entries {
 		name := strings.ToLower(e.Name)
@@ -172,14 +172,15 @@ func (c *cleaning) ours(path string) bool {
 		contract.PathDaemon, contract.PathKubeconfig, contract.PathBootstrapKubeconfig,
 		contract.PathDaemonKubeconfig, contract.PathState,
 	})
-	// Programs that were moved aside are unknown after a loss of the state file, but only the daemon uses these names.
+	// After a loss of the state file, the programs that were moved aside are unknown, but only the daemon uses these
+	// names.
 	made := winos.StartedPath(path)
 	return slices.ContainsFunc(known, func(k string) bool {
 		return strings.EqualFold(k, path) || strings.EqualFold(k, made) || strings.EqualFold(k+".tmp", path)
 	})
 }
 
-// remove removes a file or an empty directory, if it is there.
+// remove removes a file or an empty directory, if it exists.
 func (c *cleaning) remove(what, path string) { c.removeBy(c.unlink, what, path) }
 
 // removeAll removes a file, or a directory with everything in it.

@@ -39,7 +39,7 @@ func (c *cleaning) services(ctx context.Context) {
 	c.save()
 }
 
-// ourServices returns the services whose description carries the operator's mark. It also returns services of the state
+// ourServices returns the services whose description has the operator's mark. It also returns services in the state
 // file whose description was changed, if their program is in C:\k.
 func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	names, err := c.host.Services.List(ctx)
@@ -50,7 +50,7 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	ours := map[string]winos.Service{}
 	for _, name := range names {
 		if strings.EqualFold(name, contract.ServiceCleanup) || name == contract.ServiceAttend && !c.where.Released {
-			continue // this very process, or the service that called it
+			continue // this process, or the service that called it
 		}
 		s, err := c.host.Services.Get(ctx, name)
 		_, listed := c.state.Services[name]

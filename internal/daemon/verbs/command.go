@@ -23,24 +23,24 @@ type Options struct {
 	Version string
 	// HomeDir is the user's home directory on the machine; the RPC directory lies below it.
 	HomeDir string
-	// Self is the absolute path of the own exe on the machine.
+	// Self is the absolute path of the running exe on the machine.
 	Self string
 	// Stdin, Stdout and Stderr are the standard streams.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Logger receives the log of the verbs; without it they log nothing. The service logs to its own file.
 	Logger logr.Logger
-	// RunService runs the service under the service manager, which stops it through the context of run; nil calls run
-	// directly.
+	// RunService runs the service under the service manager, which stops it through the context of run. If it is nil,
+	// run is called directly.
 	RunService func(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error
-	// Running reports SERVICE_RUNNING when there is no RunService; nil ignores it.
+	// Running, if set, is called when the service runs and RunService is nil.
 	Running func()
 	// Intervals and Pace of the services; their zero values are right for production.
 	Intervals reconcile.Intervals
 	Pace      attend.Pace
 }
 
-// New returns the command tree. Its errors end the program with a non-zero code. If a verb has written an answer, New's
+// New returns the command tree. Its errors end the program with a non-zero code. If a verb has written an answer, the
 // command succeeds, even if the answer contains a problem.
 func New(options Options) *cobra.Command {
 	options = withDefaults(options)

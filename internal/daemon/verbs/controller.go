@@ -72,7 +72,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 	f.StringVar(&s.caBundle, "ca-bundle", "", "`file` with further CA certificates to trust; it need not exist")
 	f.StringVar(&s.certDir, "cert-dir", contract.DirDaemonCerts, "`directory` of the daemon's certificate")
 	f.DurationVar(&s.certDuration, "cert-duration", 0, "lifetime to request when the daemon renews its certificate; "+
-		"0 keeps the lifetime of the present certificate")
+		"0 keeps the lifetime of the current certificate")
 	f.BoolVar(&s.debug, "debug", false, "log more")
 	return cmd
 }
@@ -188,7 +188,7 @@ func ownProgram(ctx context.Context, o Options) (string, error) {
 	}
 	digest, err := apply.DigestOf(ctx, o.Host.Files, o.Self)
 	if err != nil {
-		return "", fmt.Errorf("reading the own program: %w", err)
+		return "", fmt.Errorf("reading this program: %w", err)
 	}
 	return digest, nil
 }

@@ -112,7 +112,7 @@ func credentials(files winos.Files, request contract.HandoverRequest) error {
 func copyProgram(ctx context.Context, files winos.Files, stateFile *state.File, self string) error {
 	wanted, err := apply.DigestOf(ctx, files, self)
 	if err != nil {
-		return fmt.Errorf("reading the own program: %w", err)
+		return fmt.Errorf("reading this program: %w", err)
 	}
 	have, err := apply.DigestOf(ctx, files, contract.PathDaemon)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) || have == wanted {
@@ -120,7 +120,7 @@ func copyProgram(ctx context.Context, files winos.Files, stateFile *state.File, 
 	}
 	r, err := winos.OpenClosed(files, self)
 	if err != nil {
-		return fmt.Errorf("opening the own program: %w", err)
+		return fmt.Errorf("opening this program: %w", err)
 	}
 	return errors.Join(apply.WriteFile(ctx, files, stateFile, contract.PathDaemon, wanted, r), r.Close())
 }

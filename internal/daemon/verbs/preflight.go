@@ -53,7 +53,7 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	}
 	if request.Daemon != "" {
 		if found.daemon, err = apply.DigestOf(ctx, host.Files, self); err != nil {
-			return found, fmt.Errorf("reading the own program: %w", err)
+			return found, fmt.Errorf("reading this program: %w", err)
 		}
 	}
 	if found.feature, found.featureErr = ContainersFeature(ctx, host.System); found.featureErr != nil {
@@ -129,7 +129,7 @@ func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request c
 	}
 	if name, problem = plan.HostFacts(ctx, host, "", nil)(request.NodeName); problem != nil {
 		if err = host.Routes.Remove(ctx, to); err != nil {
-			logr.FromContextOrDiscard(ctx).Info("a route to the metadata service stays", "detail", err.Error())
+			logr.FromContextOrDiscard(ctx).Info("a route to the metadata service can't be removed", "detail", err.Error())
 		}
 	}
 	return name, problem

@@ -48,7 +48,7 @@ type findings struct {
 	listening  map[int]string
 	services   map[string]winos.Service
 	// ours reports that the host has files that only this daemon writes. The description of a service isn't enough,
-	// because another operator uses the same one.
+	// because another operator uses the same description.
 	ours    bool
 	missing []contract.Blob
 	// unreachable is the error of connecting to the API server; nil if the connection succeeded or wasn't requested.

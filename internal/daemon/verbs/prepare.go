@@ -27,7 +27,7 @@ func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureS
 }
 
 // Preparations lists in words the changes that Prepare would make; empty means none. hostname is the wanted name.
-// If hostname is empty, the host keeps its present name. nodeName is the fact that names Nodes on this platform.
+// If hostname is empty, the host keeps its current name. nodeName is the fact that names Nodes on this platform.
 func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string, nodeName contract.Fact) (
 	needs []string) {
 	if renames(facts, hostname, nodeName) {

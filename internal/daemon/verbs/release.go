@@ -54,7 +54,7 @@ func startRelease(ctx context.Context, o Options, stateFile *state.File, begun b
 	}
 	digest, err := apply.DigestOf(ctx, o.Host.Files, o.Self)
 	if err != nil {
-		return fmt.Errorf("reading the own program: %w", err)
+		return fmt.Errorf("reading this program: %w", err)
 	}
 	where := Where{Home: home, Self: RPCPath(home) + `\` + contract.UploadedName(digest), Released: true}
 	if err = copyUnlessThere(ctx, o.Host.Files, o.Self, where.Self, digest); err != nil {
@@ -81,11 +81,11 @@ func copyUnlessThere(ctx context.Context, files winos.Files, from, to, digest st
 		return nil
 	}
 	if err := files.MkdirAll(state.Parent(to), winos.AccessAdministrators); err != nil {
-		return fmt.Errorf("making the RPC directory: %w", err)
+		return fmt.Errorf("creating the RPC directory: %w", err)
 	}
 	r, err := files.Open(from)
 	if err != nil {
-		return fmt.Errorf("opening the own program: %w", err)
+		return fmt.Errorf("opening this program: %w", err)
 	}
 	return errors.Join(winos.WriteFile(files, to, r, winos.AccessAdministrators), r.Close())
 }

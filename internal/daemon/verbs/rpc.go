@@ -50,7 +50,7 @@ func Serve[Request, Result any](ctx context.Context, c Channel,
 		return fmt.Errorf("encoding the answer: %w", err)
 	}
 	if err = c.Answer(append(content, '\n')); err != nil {
-		return fmt.Errorf("leaving the answer: %w", err)
+		return fmt.Errorf("writing the answer: %w", err)
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func NewRPCDir(files winos.Files, home, id string) (*RPCDir, error) {
 		return nil, fmt.Errorf("%.40q can't name a call: letters, digits and hyphens only, at most 64", id)
 	}
 	if home == "" {
-		return nil, errors.New("the home directory is not known, so neither is the RPC directory")
+		return nil, errors.New("the home directory, which contains the RPC directory, is unknown")
 	}
 	return &RPCDir{files: files, path: RPCPath(home), id: id}, nil
 }

@@ -64,7 +64,7 @@ func afterOthers(ctx context.Context, programs winos.Programs) {
 		err = release()
 	}
 	if err != nil && ctx.Err() == nil {
-		log.Error(err, "goes on although another call may be at work on this host")
+		log.Error(err, "continuing although another call may be running on this host")
 	}
 }
 

@@ -60,7 +60,7 @@ func eventOf(ctx context.Context) (event windows.Handle, release func(), err err
 	set := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(set)
-		_ = windows.SetEvent(event) // fails only for a handle that isn't one
+		_ = windows.SetEvent(event) // fails only for an invalid handle
 	})
 	return event, func() {
 		if !stop() {

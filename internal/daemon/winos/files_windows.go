@@ -164,7 +164,7 @@ func (files) List(dir string) ([]FileInfo, error) {
 			return nil, fail(err, "%s", doing)
 		}
 		sddl, err := securityOn(strings.TrimSuffix(dir, `\`) + `\` + entry.Name())
-		if meaning(code(err)) == fs.ErrNotExist { //nolint:errorlint // meaning gives the bare errors
+		if meaning(code(err)) == fs.ErrNotExist { //nolint:errorlint // meaning returns the errors themselves
 			continue // just deleted
 		}
 		access := accessOf(sddl) // of "" if there was an error: Windows hides the rights of some system files

@@ -49,7 +49,7 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 		}
 		if mine == nil {
 			if err = ctx.Err(); err != nil {
-				return netip.Addr{}, err // the caller that gave up may no longer want this endpoint
+				return netip.Addr{}, err // the caller has given up, and may no longer want this endpoint
 			}
 			made := &hcsshim.HNSEndpoint{Name: endpoint, VirtualNetwork: on.Id}
 			if address.IsValid() && !taken {
@@ -137,7 +137,7 @@ func (network) RemoveHNSNetwork(ctx context.Context, name string) error {
 			}
 		}
 		if err := ctx.Err(); err != nil {
-			return false, err // the caller that gave up may use the network now
+			return false, err // the caller has given up, and may use the network now
 		}
 		if err := raw.Delete(); err != nil && !gone(err) {
 			return false, err
@@ -179,5 +179,5 @@ func failHNS(err error, format string, args ...any) error {
 	return fail(err, format, args...)
 }
 
-// gone reports whether HNS returned that an object doesn't exist.
+// gone reports whether an error of HNS means that an object doesn't exist.
 func gone(err error) bool { return err != nil && hcn.IsNotFoundError(err) }

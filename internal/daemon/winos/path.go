@@ -13,13 +13,12 @@ const (
 	longestPath      = 32767
 )
 
-// CheckPath reports whether path is an absolute path that every Windows Server accepts: a drive letter,
-// backslashes, and names without reserved characters, reserved device names, or a trailing dot or space. A
-// drive's root is C:\. No other path ends with a backslash. The error wraps ErrInvalidName and explains the
-// flaw.
+// CheckPath reports whether path is an absolute path that every Windows Server accepts: a drive letter, backslashes,
+// and names without reserved characters, reserved device names, or a trailing dot or space. Only the root of a drive,
+// such as C:\, ends with a backslash. The error wraps ErrInvalidName and explains the flaw.
 //
-// The check precedes the call into Windows for two reasons: paths in verbatim form (\\?\) skip many of
-// Windows' own checks, and Wine, which runs some of the tests, accepts names that Windows refuses. The rules:
+// The check precedes the call into Windows for two reasons: paths in verbatim form (\\?\) skip many of Windows' own
+// checks, and Wine, which runs some of the tests, accepts names that Windows refuses. The rules:
 // https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file.
 func CheckPath(path string) error {
 	wrong := func(why string) error { return fmt.Errorf("path %q: %w: %s", path, ErrInvalidName, why) }

@@ -61,8 +61,8 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 	return int(int32(code)), nil
 }
 
-// Kill implements Programs. A process that ends by itself in this moment can't be terminated, which is no
-// error. Kill reads the exe from the same handle that it kills, because Windows reuses process ids.
+// Kill implements Programs. A process that ends by itself in this moment can't be terminated, which is not an error.
+// Kill reads the exe from the same handle that it kills, because Windows reuses process ids.
 func (launcher) Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error {
 	if err := ctx.Err(); err != nil || pid == windows.GetCurrentProcessId() {
 		return err

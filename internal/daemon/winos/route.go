@@ -18,10 +18,9 @@ type route struct {
 	Connected bool
 }
 
-// defaultRoute returns the IPv4 default route that Windows uses: the one with a connected interface and the
-// smallest sum of metrics. If sums are equal, the lowest interface index wins. Source:
-// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/ns-netioapi-mib_ipforward_row2 (member
-// Metric).
+// defaultRoute returns the IPv4 default route that Windows uses: the route with a connected interface and the smallest
+// sum of metrics. If sums are equal, the lowest interface index wins. Source:
+// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/ns-netioapi-mib_ipforward_row2 (member Metric).
 func defaultRoute(table []route) (route, bool) {
 	candidates := slices.DeleteFunc(slices.Clone(table), func(r route) bool {
 		return r.Destination != netip.PrefixFrom(netip.IPv4Unspecified(), 0) || !r.Connected

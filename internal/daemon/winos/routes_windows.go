@@ -130,7 +130,7 @@ func (routing) Remove(ctx context.Context, to netip.Addr) error {
 
 func check4(to netip.Addr) error {
 	if !to.Is4() {
-		return fmt.Errorf("a route to %s: it is no IPv4 address: %w", to, ErrInvalidName)
+		return fmt.Errorf("a route to %s: it is not an IPv4 address: %w", to, ErrInvalidName)
 	}
 	return nil
 }

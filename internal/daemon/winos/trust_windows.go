@@ -88,8 +88,8 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 	return expect(der, false)
 }
 
-// expect opens the store again and checks whether it contains a certificate. Otherwise it would go unnoticed
-// that a certificate can't be changed, such as one from group policy.
+// expect opens the store again and checks whether it contains a certificate. Otherwise a certificate that can't be
+// changed, such as a certificate from group policy, would go unnoticed.
 func expect(der []byte, there bool) error {
 	return inStore(windows.CERT_STORE_READONLY_FLAG, func(store windows.Handle) error {
 		have, err := matches(store, der)

@@ -1,9 +1,9 @@
-// Package winos answers what the daemon may do to the Windows machine that it runs on: small interfaces,
-// implemented with the Windows API on Windows.
+// Package winos defines what the daemon may do on its Windows machine: small interfaces, implemented with the Windows
+// API on Windows.
 //
-// The daemon's verbs and reconcile loop use it. The simulated machine implements the same interfaces and
-// passes the same test suite (winostest). The package makes no decisions. Only Programs starts processes, to
-// try out the daemon's successor.
+// The daemon's verbs and reconcile loop use it. The simulated machine implements the same interfaces and passes the
+// same test suite (winostest). The package makes no decisions. Only Programs starts processes, to try out the daemon's
+// successor.
 package winos
 
 import (
@@ -103,7 +103,7 @@ type Services interface {
 	// Dependants lists the services that Stop would stop together with this service. Each service comes before the
 	// services that it needs.
 	Dependants(ctx context.Context, name string) ([]string, error)
-	// Delete deletes a stopped service. A missing service is no error.
+	// Delete deletes a stopped service. A missing service is not an error.
 	Delete(ctx context.Context, name string) error
 	// DeleteAtStop marks a service for deletion. It returns at once. Windows deletes the service when it has
 	// stopped and all its handles are closed. Until then, the service can't be started or installed. A repeated
@@ -132,8 +132,8 @@ type FileInfo struct {
 	Dir     bool
 	ModTime time.Time
 	Access  Access
-	// Foreign reports that an account that is no administrator owns the file, or may change its rights, or
-	// may delete it or its content. Only Stat sets it.
+	// Foreign reports that an account without administrator rights owns the file, or may change its rights, or may
+	// delete it or its content. Only Stat sets it.
 	Foreign bool
 }
 
@@ -146,11 +146,11 @@ type Files interface {
 	// Rename replaces an existing file at to. It returns ErrInUse if that file is the exe of a running
 	// process. A running exe itself may be renamed.
 	Rename(from, to string) error
-	// Remove deletes a file or an empty directory. A missing file is no error.
+	// Remove deletes a file or an empty directory. A missing file is not an error.
 	Remove(path string) error
 	// RemoveAll deletes a file, or a directory with its content, and continues after an error. It deletes links and
 	// junctions, but never their targets, even if someone replaces a directory with a link during the call. Only
-	// administrators may be able to replace the directories above path. A missing file is no error.
+	// administrators may be able to replace the directories above path. A missing file is not an error.
 	RemoveAll(path string) error
 	// Stat returns fs.ErrNotExist for a missing file.
 	Stat(path string) (FileInfo, error)
@@ -272,7 +272,7 @@ type Network interface {
 	// address. If there is neither, it creates an endpoint. If the address is valid and unused, the new endpoint gets
 	// it. It attaches the endpoint to the host's compartment and returns its IPv4 address.
 	EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error)
-	// RemoveHNSNetwork deletes the network of that name and its endpoints. A missing network is no error.
+	// RemoveHNSNetwork deletes the network of that name and its endpoints. A missing network is not an error.
 	RemoveHNSNetwork(ctx context.Context, name string) error
 	// Listen listens on a TCP port of the loopback address. If the port is in use, it returns ErrInUse.
 	Listen(ctx context.Context, port int) (net.Listener, error)
@@ -302,7 +302,7 @@ type Routes interface {
 	// interface already has a route to the address. A reboot deletes the route, and network changes may delete it.
 	// added reports whether the route was missing. ErrNotFound means that there is no default route.
 	Ensure(ctx context.Context, to netip.Addr) (added bool, err error)
-	// Remove deletes the routes to exactly one address. A missing route is no error.
+	// Remove deletes the routes to exactly one address. A missing route is not an error.
 	Remove(ctx context.Context, to netip.Addr) error
 }
 
@@ -326,14 +326,14 @@ type Programs interface {
 	Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error
 	// Processes lists the processes whose exe is path or is below it, except the caller itself.
 	Processes(ctx context.Context, path string) ([]Process, error)
-	// Lock takes a lock that ends with the calling process, however that ends, and leaves no file behind. If
+	// Lock takes a lock that ends with the calling process, however the process ends, and leaves no file behind. If
 	// another process holds the lock, Lock returns ErrInUse and that process's id.
 	Lock(ctx context.Context, path string) (unlock func() error, holder uint32, err error)
 	// RemoveAtBoot registers a file in use for deletion at the next boot. The boot deletes any file of that
 	// name, so use it only for names that aren't used again.
 	RemoveAtBoot(path string) error
 	// RemoveLayer deletes the directory of an image's or a container's file system. Its files keep their
-	// rights from the image, so they can't be deleted one by one. A missing directory is no error.
+	// rights from the image, so they can't be deleted one by one. A missing directory is not an error.
 	RemoveLayer(ctx context.Context, path string) error
 }
 

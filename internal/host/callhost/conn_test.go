@@ -56,7 +56,7 @@ func (l lab) set(field string, value any) {
 	}
 }
 
-// call returns the present call, or false if there is none.
+// call returns the current call, or false if there is none.
 func (l lab) call() (call contract.Call, ok bool) {
 	return call, json.Unmarshal(l.secret().Data[contract.CallRequestField], &call) == nil
 }

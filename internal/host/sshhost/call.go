@@ -143,7 +143,7 @@ func (c *conn) run(ctx context.Context, doing, line string, body []byte) error {
 		c.abandon(session, ended)
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
 	}
-	_ = session.Close() // Already ended. This releases what a failed start left open.
+	_ = session.Close() // the session has ended; this releases what a failed start left open
 	return c.outcome(ctx, doing, err, said, body)
 }
 

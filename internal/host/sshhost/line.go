@@ -19,7 +19,7 @@ import (
 var (
 	errClosed       = errors.New("the connection is closed")
 	errSessionEnded = errors.New("the host ended the session")
-	errSilent       = errors.New("nothing was heard of the host for too long")
+	errSilent       = errors.New("the host has sent nothing for too long")
 )
 
 // start runs work in a goroutine that Close waits for. It returns false if the connection is gone.

@@ -246,7 +246,7 @@ func isPlainName(name string) bool {
 	return true
 }
 
-// remove deletes a file of the RPC directory. A missing file is no error.
+// remove deletes a file of the RPC directory. A missing file is not an error.
 func remove(files *sftp.Client, name string) error {
 	err := files.Remove(inRPCDir(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -306,7 +306,7 @@ func open(files *sftp.Client, part string, content io.Reader) (f *sftp.File, at 
 		err = f.Truncate(at)
 	}
 	if err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("going on with a broken transfer: %w", err), f.Close())
+		return nil, 0, errors.Join(fmt.Errorf("resuming a broken transfer: %w", err), f.Close())
 	}
 	return f, at, nil
 }
@@ -323,7 +323,7 @@ func replace(files *sftp.Client, from, to string) error {
 }
 
 // errAnswerTooLong means that an answer is longer than any answer of our daemon.
-var errAnswerTooLong = errors.New("the answer is longer than any honest one")
+var errAnswerTooLong = errors.New("the answer is longer than any answer of the daemon")
 
 // fetch reads a file of at most limit bytes.
 func fetch(files *sftp.Client, name string, limit int64) (content []byte, err error) {

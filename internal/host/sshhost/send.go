@@ -20,7 +20,7 @@ import (
 func (c *conn) Upload(ctx context.Context, daemon host.Blob) (sent int64, err error) {
 	name := contract.UploadedName(daemon.Digest)
 	if !isPlainName(name) {
-		return 0, fmt.Errorf("uploading the daemon: its digest %.64q is none", daemon.Digest)
+		return 0, fmt.Errorf("uploading the daemon: %.64q is not a digest", daemon.Digest)
 	}
 	files, err := c.session(ctx)
 	if err != nil {

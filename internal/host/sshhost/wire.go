@@ -26,7 +26,7 @@ const (
 )
 
 // errFlood ends the connection of a host that sends more than its budget.
-var errFlood = errors.New("the host sends without end")
+var errFlood = errors.New("the host sends more data than any step needs")
 
 // wire is a TCP connection that records its first error and when it last received data. The recorded error
 // distinguishes a broken connection from a peer that refused, without parsing texts. wire closes the

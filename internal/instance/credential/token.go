@@ -29,7 +29,7 @@ type Tokens interface {
 type Token struct {
 	// Text is the secret.
 	Text string
-	// ID is the token's id at the API server. It is no secret.
+	// ID is the token's id at the API server. It is not secret.
 	ID string
 }
 

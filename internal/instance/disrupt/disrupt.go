@@ -134,7 +134,7 @@ func (d *Disrupt) noteRequest(view *View) {
 	}
 }
 
-// mustSave reports whether the status must be saved before the operator acts on the present step, so that another
+// mustSave reports whether the status must be saved before the operator acts on the current step, so that another
 // operator can continue the step. If the step only waits for a slot or for verification, this isn't needed.
 func (v *View) mustSave() bool {
 	type essence struct {

@@ -171,7 +171,7 @@ func (d *Disrupt) nothingSince(view *View) policy.Since {
 	return policy.Since{}
 }
 
-// stepSince returns when the present step began. switchSince returns when the operator requested the revision from the
+// stepSince returns when the current step began. switchSince returns when the operator requested the revision from the
 // daemon.
 func (d *Disrupt) stepSince(view *View) policy.Since {
 	return d.Observed.Since(view.Instance, "step", view.activity().Since.Time)

@@ -88,7 +88,7 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 }
 
 // noteRequested handles the case that the operator requested another revision, and ended before it wrote this
-// revision into the status. It accepts the node's present revision, or a revision that needs no slot.
+// revision into the status. It accepts the node's current revision, or a revision that needs no slot.
 func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	revision := node.Annotations[contract.DesiredRevisionAnnotation]
 	if revision == status.DesiredRevision || status.Upgrade() != nil {

@@ -199,7 +199,7 @@ func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Re
 }
 
 // retryInSlot plans another try of a call that failed. If the error is a problem of this host, such as a refusal by the
-// API server, the attempt fails. If calls have failed in the present phase for twice as long as waitInSlot would wait,
+// API server, the attempt fails. If calls have failed in the current phase for twice as long as waitInSlot would wait,
 // the attempt fails as well.
 func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.Session, err error) journey.Outcome {
 	if _, refused := contract.AsProblem(err); refused {
@@ -216,7 +216,7 @@ func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.
 	return journey.Retry(err)
 }
 
-// inPhase returns for how long the present attempt has been in its phase.
+// inPhase returns for how long the current attempt has been in its phase.
 func (j *Join) inPhase(instance *v1alpha1.WindowsInstance) time.Duration {
 	since := j.PhaseSince(instance, instance.Status.Phase)
 	if since.IsZero() {

@@ -80,7 +80,7 @@ func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return Done()
 }
 
-// Dial opens the connection of a session with the present key. It waits while there is no key, and while a host reboots
+// Dial opens the connection of a session with the current key. It waits while there is no key, and while a host reboots
 // on the operator's request. A repeated call opens a new connection.
 func (a *Access) Dial(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
 	if instance.Spec.ByItself != nil {

@@ -3,7 +3,7 @@
 // revisions.
 //
 // The packages join, disrupt, remove and health use it, and the instance controller saves the status that they
-// change. Each step first checks the present state, then does one bounded action, and returns an Outcome: done,
+// change. Each step first checks the current state, then does one bounded action, and returns an Outcome: done,
 // waiting, or failed with a reason. No step sleeps, and each step can be killed and repeated. State that must
 // outlive the operator is in the status. This package doesn't decide about the rollout budget or approve
 // certificates.

@@ -97,7 +97,7 @@ type FirstContact interface {
 	// reads again. If the key should be known, but isn't, SharedHostKey returns a *contract.Problem.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
 	// PresentHostKey returns the key that new hosts are created with, or an empty string. If SharedHostKey returns an
-	// empty string, the host may show any key. But if it shows the present key, that key isn't pinned, because
+	// empty string, the host may show any key. But if it shows the current key, that key isn't pinned, because
 	// several hosts have it.
 	PresentHostKey(ctx context.Context) (string, error)
 }
@@ -140,7 +140,7 @@ func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.Window
 	return nil
 }
 
-// PhaseSince returns the start of the present phase, or zero for any other phase.
+// PhaseSince returns the start of the current phase, or zero for any other phase.
 func (o *Options) PhaseSince(instance *v1alpha1.WindowsInstance, phase v1alpha1.Phase) policy.Since {
 	for _, p := range instance.Status.Phases {
 		if p.Phase == phase && p.Milliseconds == nil {

@@ -142,7 +142,7 @@ func TestOnlyLoopbackIsServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := r.Serve(t.Context(), listener); err == nil ||
-			!strings.Contains(err.Error(), "is no loopback address") {
+			!strings.Contains(err.Error(), "is not a loopback address") {
 			t.Errorf("%s: %v", address, err)
 		}
 		if _, err := listener.Accept(); !errors.Is(err, net.ErrClosed) {

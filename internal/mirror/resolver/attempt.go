@@ -49,7 +49,7 @@ func (q question) ask(ctx context.Context, limit time.Duration) (*reply, error) 
 		err = answer.body.prime(limited, timer, q.pull.resolver.options.Stall, cancel)
 	}
 	if err == nil {
-		err = context.Cause(limited) // bytes that arrive while the connection closes are no answer
+		err = context.Cause(limited) // bytes that arrive while the connection closes are not an answer
 	}
 	if err == nil {
 		return answer, nil
@@ -154,7 +154,7 @@ func (q question) sendFollowing(ctx context.Context, authorization string) (resp
 	origin := ""
 	client := http.Client{Transport: q.pull.state.way(q.at)}
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
-		from := next.Response.Request.URL // An insecure registry that speaks no TLS was asked by http.
+		from := next.Response.Request.URL // Over http, if an insecure registry has no TLS.
 		if len(via) == 1 {
 			origin = authority(from.Scheme, from.Host)
 		}
@@ -217,7 +217,7 @@ func discard(response *http.Response) {
 // never end. Time doesn't count while the client isn't reading.
 type body struct {
 	io.ReadCloser
-	ahead *bufio.Reader // of ReadCloser
+	ahead *bufio.Reader // reads ahead from ReadCloser
 	timer *time.Timer
 	stall time.Duration
 	// spent and got are the reading time and the bytes since the last complete leastRead.

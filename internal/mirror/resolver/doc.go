@@ -1,6 +1,6 @@
-// Package resolver answers where, on this node, an image's bytes come from: it is a pull-only registry on the node's
-// loopback. containerd asks the resolver for every image. The resolver fetches the image from the mirrors and sources
-// that the cluster's rules name, in their order.
+// Package resolver is a pull-only registry on the node's loopback address. It decides where an image's bytes come from.
+// containerd asks the resolver for every image. The resolver fetches the image from the mirrors and sources that the
+// cluster's rules name, in their order.
 //
 // hosts.toml can only configure a whole registry host. The cluster's rules are about repositories, digests and tags,
 // and need the cluster's pull secret. So hosts.toml sends containerd here, and containerd passes the registry that the
@@ -12,6 +12,6 @@
 //
 // Each step has a file of the same name, but sources is in source.go. pull.go runs the steps. For manifests and for
 // HEAD, whole.go replaces copy.go. The daemon is the only user. The package never pushes, never listens beyond
-// loopback, never answers without the node's token, never lets wrong bytes look complete, never sends a credential to
-// a host that it is not for, and keeps nothing on disk.
+// loopback, never answers without the node's token, never lets wrong bytes look complete, never sends a credential to a
+// host that it is not for, and keeps nothing on disk.
 package resolver

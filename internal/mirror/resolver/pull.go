@@ -146,8 +146,8 @@ func (p *pull) note(at mirror.Location, f *fault) {
 
 // Errors that end an answer early.
 var (
-	errBroken = errors.New("no source can complete it")
-	errUnread = errors.New("the client takes no more")
+	errBroken = errors.New("no source can complete the answer")
+	errUnread = errors.New("the client accepts no more bytes")
 )
 
 // end reports the skipped sources and the error, and ends an incomplete answer.

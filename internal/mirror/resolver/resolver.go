@@ -66,7 +66,7 @@ func (o Options) defaults() Options {
 // Resolver is the node's registry of images. It is safe for concurrent use.
 type Resolver struct {
 	options Options
-	token   [sha256.Size]byte // of the header that has it
+	token   [sha256.Size]byte // digest of the header with the token
 	pods    *memory[string, podAccess]
 	kinds   *memory[mirror.Location, contract.PullKind] // of the latest pull of a repository
 	buffers sync.Pool
@@ -81,7 +81,7 @@ const minToken = 16
 // New returns a resolver. It answers 503 until the first Update.
 func New(o Options) (*Resolver, error) {
 	if len(o.Token) < minToken {
-		return nil, fmt.Errorf("making the resolver: the token has less than %d characters", minToken)
+		return nil, fmt.Errorf("creating the resolver: the token has fewer than %d characters", minToken)
 	}
 	o = o.defaults()
 	return &Resolver{
@@ -103,7 +103,7 @@ func (r *Resolver) Update(c Config) { r.current.Store(newState(r.options, c)) }
 func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 	defer listener.Close()
 	if address, ok := listener.Addr().(*net.TCPAddr); !ok || !address.IP.IsLoopback() {
-		return fmt.Errorf("serving the mirror resolver: %s is no loopback address", listener.Addr())
+		return fmt.Errorf("serving the mirror resolver: %s is not a loopback address", listener.Addr())
 	}
 	server := &http.Server{
 		Handler: r,

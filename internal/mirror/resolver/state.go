@@ -17,7 +17,7 @@ type Config struct {
 	// Roots are the CAs that are trusted for every registry: the node's root store. nil means the system's own.
 	Roots *x509.CertPool
 	// RegistryTrust are CAs for single registries, in addition to Roots: host or host:port → PEM bundle. Content that
-	// is no certificate is ignored.
+	// is not a certificate is ignored.
 	RegistryTrust map[string]string
 	// Proxy returns the proxy of a request, or nil for none. If Proxy is nil, no request uses a proxy.
 	Proxy func(*http.Request) (*url.URL, error)

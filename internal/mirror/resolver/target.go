@@ -49,9 +49,9 @@ func (t target) path(repository string) string {
 
 // Reasons to refuse a request. The client receives these texts, so they repeat nothing of its request.
 var (
-	errUnknownPath = errors.New("only manifests and blobs can be had here")
+	errUnknownPath = errors.New("only manifests and blobs are served here")
 	errNoNamespace = errors.New("the registry is missing: exactly one ns is needed")
-	errName        = errors.New("ns is no registry, or the repository's name is not legal")
+	errName        = errors.New("ns is not a registry, or the repository's name is not legal")
 	errReference   = errors.New("neither a legal tag nor a digest")
 )
 
