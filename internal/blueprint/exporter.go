@@ -34,8 +34,7 @@ func exporter(in Input, bin binaries) (part, error) {
 		files: []contract.File{{Path: contract.PathExporterWebConfig, Content: string(content),
 			Services: []string{contract.ServiceExporter}}},
 		services: []contract.Service{{
-			// The service manager must be the exporter's parent process. So kube-log-runner can't start the exporter
-			// and write its log.
+			// The service manager must be the exporter's parent process, so kube-log-runner can't run the exporter.
 			Name: contract.ServiceExporter, Command: command(contract.PathWindowsExporter,
 				"--collectors.enabled="+strings.Join(collectors(), ","),
 				"--collector.textfile.directories="+contract.DirMetrics,

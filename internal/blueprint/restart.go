@@ -10,7 +10,7 @@ import (
 )
 
 // Drains reports whether pods must leave a node before it changes from one manifest to another. They must leave if a
-// program changes that they depend on, or if its configuration changes. A change of the environment (for example, a
+// program that they depend on changes, or its configuration. A change of the environment (for example, a
 // proxy) or of log limits restarts programs while the containers keep running.
 func Drains(from, to contract.Manifest) bool {
 	to.EnvironmentVars, to.ConfidentialEnvironment = from.EnvironmentVars, from.ConfidentialEnvironment

@@ -86,7 +86,7 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return false, nil
 	case apierrors.IsForbidden(err) && !offers(configv1.GroupName):
-		// If a cluster lacks a kind, its administrator may have omitted the rights for it.
+		// The cluster lacks the group, so its administrator may have omitted the rights for the group.
 		return false, nil
 	case apierrors.IsForbidden(err):
 		return false, fmt.Errorf("reading %s to find out whether this is OpenShift; apply the operator's manifests "+

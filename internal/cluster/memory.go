@@ -110,7 +110,7 @@ func named(reader client.Reader, name, text string) origin {
 	return origin{reader, client.ObjectKey{Name: name}, text}
 }
 
-// lastOf is last for a part that comes from one object.
+// lastOf calls last for a part of the facts that comes from one object.
 func lastOf[T, O any, P interface {
 	*O
 	client.Object

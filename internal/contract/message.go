@@ -17,7 +17,7 @@ const (
 	VerbReceive   Verb = "receive"   // unpack, verify and store the payload stream
 	VerbFetch     Verb = "fetch"     // fetch, verify and store blobs; for hosts without SSH
 	VerbBootstrap Verb = "bootstrap" // files and bootstrap services; makes the daemon's key and request
-	VerbHandover  Verb = "handover"  // store the daemon's certificate, install and start it as a service
+	VerbHandover  Verb = "handover"  // store the daemon's certificate, install and start the daemon
 	VerbCleanup   Verb = "cleanup"   // remove everything that we created, restore previous values
 )
 

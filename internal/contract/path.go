@@ -1,6 +1,6 @@
 package contract
 
-// Directories on a node. All lie on the system drive, as users know them.
+// Directories on a node. All are on the system drive. Users know these paths.
 const (
 	DirK         = `C:\k`
 	DirCNI       = `C:\k\cni`

@@ -140,7 +140,7 @@ func IsDigest(text string) bool {
 	return len(text) == hex.EncodedLen(sha256.Size) && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// CheckDigest keeps anything but a digest from becoming a path.
+// CheckDigest returns an error for a text that is not a digest, and therefore must not become part of a path.
 func CheckDigest(digest string) error {
 	if !IsDigest(digest) {
 		return fmt.Errorf("%.70q is not a digest", digest)

@@ -95,7 +95,7 @@ func (i *instances) Collect(out chan<- prometheus.Metric) {
 		err = i.parts.Client.List(ctx, nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)},
 			client.UnsafeDisableDeepCopy)
 	}
-	// The caches are not filled yet. An invalid metric would withhold all others.
+	// The caches are not filled yet. An invalid metric would make the whole scrape fail.
 	if err != nil {
 		return
 	}

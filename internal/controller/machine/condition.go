@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// finding is the reason why a Machine is no node, or is not replaced.
+// finding is the reason why a Machine is not a node, or is not replaced.
 type finding struct {
 	machine inventory.Machine
 	problem *contract.Problem

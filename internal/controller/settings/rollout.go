@@ -140,7 +140,7 @@ func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 		}
 		p.revision = update.Revision
 		p.staged = update.Step != v1alpha1.StepStaging
-		// Over SSH, the operator connects to a host before the host requests a slot.
+		// For an upgrade over SSH, the operator connects to the host before the host requests a slot.
 		p.moving = p.moving || !p.staged || update.Step == v1alpha1.StepSwitching
 	}
 	return p

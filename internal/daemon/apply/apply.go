@@ -208,7 +208,7 @@ func (a *Applier) bootID(ctx context.Context) string {
 	return a.boot
 }
 
-// resolve determines the desired state. The values that it fills in need some changes of the host: it gives the mirror
+// resolve determines the desired state. To determine some values, it changes the host: it gives the mirror
 // resolver its rules, removes containerd's obsolete files for registries, and reserves the source address of the
 // overlay network.
 func (a *Applier) resolve(ctx context.Context, request Request, report *Report) (plan.Desired, error) {

@@ -199,7 +199,7 @@ func TestALogThatCanNotBeWrittenStopsNobody(t *testing.T) {
 		t.Error(err)
 	}
 	if content, err := winos.ReadFile(f, path); err != nil || !strings.HasSuffix(string(content), "\nback") ||
-		!strings.HasPrefix(string(content), "\nlines missing here: 4 (moving log "+path) {
+		!strings.HasPrefix(string(content), "\nlines missing here: 4 (renaming log "+path) {
 		t.Errorf("%q, %v", content, err)
 	}
 }

@@ -168,7 +168,7 @@ func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err
 // The daemon uses another name when it fetches, because the operator may send a blob while the daemon fetches it.
 func (s *Store) Create(blob contract.Blob) (payload.Pending, error) { return s.create(blob, ".tmp") }
 
-// create is Create with a suffix for the temporary name.
+// create is like Create, with a suffix for the temporary name.
 func (s *Store) create(blob contract.Blob, suffix string) (payload.Pending, error) {
 	if err := contract.CheckDigest(blob.Digest); err != nil {
 		return nil, err

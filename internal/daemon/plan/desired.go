@@ -34,7 +34,7 @@ type Desired struct {
 	// Services are in the order of their starts.
 	Services []Service
 	Files    []File
-	// Kubeconfigs are kubeconfigs that programs write. If such a file exists, its CA must be Content.
+	// Kubeconfigs are kubeconfigs that programs write. If such a file exists, its CA must be the Content here.
 	Kubeconfigs []File
 	// Environment are system variables to set. Variables of Watched that Environment lacks are deleted.
 	Environment map[string]string

@@ -78,7 +78,7 @@ func (b *reboots) look(ctx context.Context) time.Duration {
 }
 
 // tell passes the result of a reboot request to the loop, which reports it to the operator. err is nil if the request
-// succeeded..
+// succeeded.
 func (b *reboots) tell(err error) {
 	var problem *contract.Problem
 	if err != nil {

@@ -162,7 +162,7 @@ func UntrustedOwner(files winos.Files, shared ...string) (*contract.Problem, err
 	return nil, nil
 }
 
-// UntrustedAbove is UntrustedOwner for the directories above a path.
+// UntrustedAbove checks the directories above a path like UntrustedOwner.
 func UntrustedAbove(files winos.Files, path string) (*contract.Problem, error) {
 	for _, dir := range parents(path) {
 		if problem, err := usurped(files, dir); problem != nil || err != nil {

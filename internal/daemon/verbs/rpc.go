@@ -30,7 +30,7 @@ func Serve[Request, Result any](ctx context.Context, c Channel,
 		return fmt.Errorf("reading the request: %w", err)
 	}
 	var request Request
-	// Empty input is an empty request, for use by hand.
+	// Accept empty input as an empty request, so that people can run a verb by hand.
 	if len(bytes.TrimSpace(content)) > 0 {
 		decoder := json.NewDecoder(bytes.NewReader(content))
 		decoder.DisallowUnknownFields()
