@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Proxy variables, as every program understands them.
+// Proxy variables, under the names that every program reads.
 const (
 	variableHTTPProxy  = "HTTP_PROXY"
 	variableHTTPSProxy = "HTTPS_PROXY"

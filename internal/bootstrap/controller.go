@@ -1,8 +1,8 @@
 // Package bootstrap is a bootstrap provider for Cluster API. For each WindowsConfig it creates a WindowsInstance in
 // the workload cluster, and gives the infrastructure provider the command that the host runs at its first boot.
 //
-// It runs in the management cluster. It reaches every workload cluster with the Secret <cluster>-kubeconfig, also if
-// both are the same cluster. It follows the contract v1beta2 of Cluster API for bootstrap providers.
+// It runs in the management cluster. It reaches every workload cluster with the Secret <cluster>-kubeconfig, even
+// if this is the management cluster itself. It follows the contract v1beta2 of Cluster API for bootstrap providers.
 package bootstrap
 
 import (

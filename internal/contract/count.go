@@ -16,7 +16,7 @@ func Count(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun
 }
 
-// CountAre is Count with the verb: 1 node is, 2 nodes are.
+// CountAre is like Count, with the verb: 1 node is, 2 nodes are.
 func CountAre(n int, noun string) string {
 	if n == 1 {
 		return Count(n, noun) + " is"

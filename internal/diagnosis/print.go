@@ -83,7 +83,7 @@ func (p *paper) entry(word, format string, args ...any) {
 	p.print(fmt.Sprintf("%-*s", hang, word), fmt.Sprintf(format, args...))
 }
 
-// mark is entry with a word in colour: red, or yellow.
+// mark is like entry, with the word in red or yellow.
 func (p *paper) mark(bad bool, word, format string, args ...any) {
 	word = fmt.Sprintf("%-*s", hang, word)
 	if p.Color {

@@ -51,7 +51,7 @@ func (p *plugin) printJSON(found any) error {
 	return err
 }
 
-// toJSON encodes a result as JSON. Control characters are only in strings, where it escapes them.
+// toJSON encodes a result as JSON. Control characters occur only in strings, and toJSON escapes them.
 func toJSON(found any) (string, error) {
 	text, err := json.MarshalIndent(found, "", "  ")
 	if err != nil {

@@ -122,7 +122,7 @@ func (r redactor) secrets(text []byte, encoded int) []byte {
 // encodings is the depth of base64 that is searched: in an applied Secret, values are encoded twice.
 const encodings = 2
 
-// decoded returns text that looks like base64. If the decoded text contains a secret, it returns a redacted text.
+// decoded returns a text that looks like base64, or a redacted text if the decoded text contains a secret.
 func (r redactor) decoded(run []byte, encoded int) []byte {
 	letters := r.plain.Replace(string(run))
 	if len(letters)%4 == 1 { // a log may end within the text

@@ -62,7 +62,7 @@ func (l Location) withoutPort() Location {
 	return Location{Host: name}
 }
 
-// split returns the name, an IPv6 address with brackets, and the port or an empty string.
+// split returns the name and the port. An IPv6 address has brackets. The port may be empty.
 func (l Location) split() (name, port string) {
 	colon := strings.LastIndexByte(l.Host, ':')
 	if colon < 0 || strings.HasSuffix(l.Host, "]") {

@@ -148,8 +148,8 @@ func (r Rules) forbids(name Location) bool {
 	return found.never
 }
 
-// MayLead reports whether a registry may redirect a pull to a location. Rules don't name the content networks of
-// registries. So if a host is below the registry's own host, rules about a whole domain don't apply to it.
+// MayLead reports whether a registry may redirect a pull to a location. If the location's host is below
+// the registry's host, rules about a whole domain don't apply, because rules don't name registries' content networks.
 func (r Rules) MayLead(from, to Location) bool {
 	if to.Host == from.Host {
 		return to.Path == "" || !r.Never(to)

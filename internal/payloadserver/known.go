@@ -22,7 +22,7 @@ func (n Nodes) Known(ctx context.Context, node string) (bool, error) {
 	return n.any(ctx, func(i *v1alpha1.WindowsInstance) bool { return node != "" && i.Status.NodeName == node })
 }
 
-// Guests is for Options.Guests: whether a host joins by itself.
+// Guests is for Options.Guests. It reports whether any host joins by itself.
 func (n Nodes) Guests(ctx context.Context) (bool, error) {
 	return n.any(ctx, func(i *v1alpha1.WindowsInstance) bool {
 		return i.Spec.ByItself != nil && i.Status.Phase != v1alpha1.PhaseReady

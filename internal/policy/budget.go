@@ -47,7 +47,7 @@ func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrStr
 	return withinBudget(node, fleet, maxUnavailable)
 }
 
-// MayDisrupt is MayDisruptAnytime within maintenance windows. closed is why nothing may begin now, or empty.
+// MayDisrupt is like MayDisruptAnytime, within maintenance windows. closed is why nothing may begin now, or empty.
 // Disruptions that have begun may finish.
 func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) Verdict {
 	verdict := MayDisruptAnytime(node, fleet, maxUnavailable)

@@ -18,11 +18,10 @@ type CSRVerdict string
 
 // Verdicts.
 //
-// Refuse and Deny differ in what other approvers may still do. The approver of cloud machines and administrators also
-// decide about kubelets' requests, and a denial is final. So a kubelet's request that breaks a rule stays pending, and
-// the operator only reports it. Only this operator decides about a daemon's request. But many guides tell
-// administrators to approve every pending request. A denied request can no longer be approved, and its sender learns
-// the reason at once.
+// A refused request stays pending, and someone else can approve it. A denial is final. Administrators and the approver
+// of cloud machines also decide about kubelets' requests, so the operator only refuses these. It denies a daemon's
+// request, about which only this operator decides. Otherwise an administrator could approve it, because many guides say
+// to approve every pending request. After a denial, the sender learns the reason at once.
 const (
 	// CSRIgnore: the request is not for this operator. Nothing is written.
 	CSRIgnore CSRVerdict = "Ignore"

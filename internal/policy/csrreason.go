@@ -4,7 +4,7 @@ package policy
 // the log line use it.
 type CSRReason string
 
-// Reasons to approve, as users know them.
+// Reasons to approve a request.
 const (
 	// CSRKubeletApproved occurs when every rule for a kubelet's request holds.
 	CSRKubeletApproved CSRReason = "WMCOApprove"

@@ -179,7 +179,7 @@ func hostnameInvalid(f findings, request contract.PreflightRequest) []contract.P
 	if wrong := validation.IsDNS1123Subdomain(lower); len(wrong) > 0 {
 		return one(contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", lower, strings.Join(wrong, "; "))
 	}
-	// A joined host keeps its name, because its Node may have been initialised in another way.
+	// Accept a joined host, because its Node may have been initialised without the cloud provider.
 	lost := request.NodeName == contract.FactFullHostname && name != lower && !f.joined()
 	return when(lost, contract.ReasonHostnameInvalid,
 		"%.80q has capital letters, and vSphere's cloud provider would not find the Node %.80q by it", name, lower)

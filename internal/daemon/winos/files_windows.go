@@ -297,7 +297,7 @@ func linkSecurity(name *uint16) (sddl string, err error) {
 	return descriptor.String(), nil
 }
 
-// reason is reasonOf for a path.
+// reason is like reasonOf, for a path.
 func reason(target *uint16, err error) error {
 	return reasonOf(err, func() error {
 		h, err := windows.CreateFile(target, windows.FILE_WRITE_DATA, shareAll, nil, windows.OPEN_EXISTING, 0, 0)

@@ -158,7 +158,7 @@ func release(certificates []*windows.CertContext) {
 	}
 }
 
-// encoded returns the certificate's DER, in memory of the context.
+// encoded returns the certificate's DER, which is in the context's memory.
 func encoded(certificate *windows.CertContext) []byte {
 	return unsafe.Slice(certificate.EncodedCert, certificate.Length)
 }

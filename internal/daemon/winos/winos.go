@@ -165,8 +165,8 @@ type Files interface {
 // Environment is the system's environment in the registry. Services get it when they start.
 type Environment interface {
 	All(ctx context.Context) (map[string]string, error)
-	// Names are case-insensitive. Running programs keep their environment. They would learn of a change by a window
-	// message, which a service can't send to other sessions.
+	// Names are case-insensitive. Running programs keep their environment. Windows announces a change
+	// with a window message, but a service can't send one to other sessions.
 	Set(ctx context.Context, name, value string) error
 	Unset(ctx context.Context, name string) error
 }

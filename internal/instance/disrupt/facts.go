@@ -114,7 +114,7 @@ func (d *Disrupt) upgradeFacts(ctx context.Context, view *View, f *policy.Upgrad
 	f.Refused = why != nil && !passes(why)
 }
 
-// verifyTimeout returns how long the host may take after the switch, or for the reboot.
+// verifyTimeout returns the time limit of the verification after a switch, or of a reboot.
 func verifyTimeout(view *View) time.Duration {
 	if view.activity().Kind == v1alpha1.ActivityReboot {
 		return max(view.Bounds.Verify, rebootVerifyTimeout)

@@ -147,7 +147,7 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 		return nil
 	}
 	logf.FromContext(ctx).Info("rolling back", "revision", revision, "to", held, "reason", problem.Reason)
-	// If the host was joined for another reason, it is unknown whether pods would be disrupted by the next try.
+	// If the host was joined for another reason, it is unknown whether the next try would disrupt pods.
 	now, tries, drains := journey.Seconds(j.Now()), int32(0), true
 	if update := status.Upgrade(); update != nil {
 		tries, drains = update.Tries, update.Drains

@@ -93,7 +93,7 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 	return nil
 }
 
-// changeDespiteConflicts is change for a Node that its host may write without end. If the API server refuses the
+// changeDespiteConflicts is like change, for a Node that its host may write without end. If the API server refuses the
 // version that was read, it tries with the current version, and then without a version, so edit must change single
 // fields only. If the Node now belongs to another instance, or left returns true for it, it stays unchanged.
 func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, left func(live *corev1.Node) bool,
@@ -245,7 +245,7 @@ func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*
 	return Ours(node, instance), err
 }
 
-// OursLive is Ours from the API server, for decisions that a stale cache would make wrong.
+// OursLive is like Ours, but reads the API server, for decisions that a stale cache would make wrong.
 func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil

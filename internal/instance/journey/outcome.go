@@ -80,7 +80,7 @@ func Wait(after time.Duration, reason contract.Reason, format string, args ...an
 	return Outcome{verdict: waiting, After: after, Problem: contract.NewProblem(reason, format, args...)}
 }
 
-// WaitEndless is Wait for something that may never happen.
+// WaitEndless is like Wait, for something that may never happen.
 func WaitEndless(after time.Duration, reason contract.Reason, format string, args ...any) Outcome {
 	outcome := Wait(after, reason, format, args...)
 	outcome.Endless = true
@@ -114,7 +114,7 @@ func Retry(err error) Outcome {
 	return Wait(CallRetry, contract.ReasonAPICallFailed, "%v", err)
 }
 
-// RetryWrite is Retry for a write of a Node that has a slot in the rollout budget. A conflict is not reported.
+// RetryWrite is like Retry, for a write of a Node that has a slot in the rollout budget. A conflict is not reported.
 func RetryWrite(err error) Outcome {
 	outcome := Retry(err)
 	switch {
@@ -126,7 +126,7 @@ func RetryWrite(err error) Outcome {
 	return outcome
 }
 
-// FailRefused is Retry for a write that must succeed before the work can end. If the API server refuses the write
+// FailRefused is like Retry, for a write that must succeed before the work can end. If the API server refuses the write
 // permanently, the attempt fails, because only a change of a right or a policy helps.
 func FailRefused(err error) Outcome {
 	if lasts(err) {

@@ -26,7 +26,7 @@ type grant struct {
 }
 
 const (
-	// proofLife is how long a proof is stored at most. The lifetime of a token doesn't matter: if a source refuses a
+	// proofLife is the maximum time that a proof is stored. The lifetime of a token doesn't matter: if a source refuses a
 	// stored proof, the resolver gets a new one.
 	proofLife = time.Hour
 	// proofsKept bounds the number of stored proofs, one for each repository at each host.
