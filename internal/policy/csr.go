@@ -127,8 +127,7 @@ type CSRInput struct {
 	CSR *certificatesv1.CertificateSigningRequest
 	// Instances are at least all instances with the node name that the request claims.
 	Instances []CSRInstance
-	// Node is the Node of the claimed name, read from the API server, or nil. It must not come from a cache:
-	// if the cache doesn't show the Node yet, a stolen bootstrap credential could get a second certificate.
+	// Node is the Node of the claimed name, or nil. It may come from a cache, except for a refusal or a denial.
 	Node *corev1.Node
 	// CredentialOwner is another instance whose join has the bootstrap token of the request, or empty.
 	CredentialOwner string

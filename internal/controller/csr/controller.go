@@ -70,11 +70,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return r.carryOut(ctx, csr, decision)
 }
 
-// decide asks the policy about the cached objects first. Foreign requests, invalid requests and requests that must wait
-// are decided from the cache only. They cost the API server nothing, so thousands of them don't delay others. If the
-// cache lags, its next event wakes a request that waits. For any other result, decide asks the policy again with the
-// Node from the API server. Otherwise a bootstrap token could be used for a second certificate although the Node is
-// already in service. The instance always comes from the cache, because a slightly stale instance does no harm.
+// decide asks the policy about the cached objects first. Only a refusal or a denial that a change in the cluster could
+// lift is decided again, with the Node from the API server, because a denial is final. All other decisions cost the API
+// server nothing, so thousands of foreign requests don't delay others. A Node in the cache is good enough for an
+// approval: before the operator creates a token, it reads the Node from the API server, and a token is valid for one
+// key. If the cache lags, its next event wakes a request that waits.
 func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	claim policy.CSRClaim) (policy.CSRDecision, error) {
 	in, err := r.gather(ctx, r.client, csr, claim)
@@ -82,10 +82,7 @@ func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.Certificate
 		return policy.CSRDecision{}, err
 	}
 	decision := policy.DecideCSR(in)
-	switch {
-	case decision.Verdict == policy.CSRWait, decision.Verdict == policy.CSRIgnore:
-		return decision, nil
-	case decision.Verdict == policy.CSRRefuse && decision.Settled: // a denial is final
+	if decision.Settled || decision.Verdict != policy.CSRRefuse && decision.Verdict != policy.CSRDeny {
 		return decision, nil
 	}
 	if in, err = r.gather(ctx, r.live, csr, claim); err != nil {

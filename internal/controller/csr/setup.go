@@ -24,8 +24,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// workers is the number of concurrent decisions. A decision needs three short API requests. A fleet that joins at
-// once creates three certificate requests for each host. Decisions wait for nothing else.
+// workers is the number of concurrent decisions. A decision needs at most three short API requests. A fleet that joins
+// at once creates three certificate requests for each host. Decisions wait for nothing else.
 const workers = 8
 
 // Options of the controller. All are required.

@@ -98,7 +98,8 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	err = ctrl.NewControllerManagedBy(mgr).Named("settings").
 		// Also reconcile after changes of the status: if the operator compared the status with a stale cache, it must
 		// compare again when the cache shows the last write.
-		For(&v1alpha1.WindowsMachineConfig{}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
+		Watches(&v1alpha1.WindowsMachineConfig{}, batch.News(one),
+			builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&v1alpha1.WindowsInstance{}, batch.News(one), builder.WithPredicates(watch.Changed(shown))).
 		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(watch.Named(options.Namespace, ""))).
 		Watches(&corev1.Secret{}, enqueue,

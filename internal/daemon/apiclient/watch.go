@@ -78,7 +78,7 @@ func (w *Watch) Err() error {
 func (w *Watch) Replace(before, after *unstructured.Unstructured) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.object == before {
+	if w.object == before || w.object != nil && older(w.object, after) {
 		w.object = after
 	}
 }

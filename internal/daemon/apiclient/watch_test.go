@@ -77,3 +77,38 @@ func TestAListIsTakenThoughItsVersionIsLowerThanTheLastOne(t *testing.T) {
 		<-done
 	})
 }
+
+// Other clients write the Node while the daemon writes it. The daemon must not repeat its write only because the watch
+// delivers their change before its own.
+func TestTheResultOfAWriteReplacesAnOlderEventAndNoNewerOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		nodes := schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+		api := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{nodes: "NodeList"}, nodeAt("10", "at first"))
+		events := watch.NewFake()
+		api.PrependWatchReactor("nodes", func(clienttesting.Action) (bool, watch.Interface, error) {
+			return true, events, nil
+		})
+		w := apiclient.NewWatch(api.Resource(nodes), "win-a", clock.RealClock{})
+		done := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			defer close(done)
+			w.Run(ctx)
+		}()
+		pass(time.Second)
+		for _, step := range []struct{ event, written, want string }{{"11", "12", "12"}, {"14", "13", "14"}} {
+			before, _ := w.Get()
+			events.Modify(nodeAt(step.event, "by another"))
+			pass(time.Second)
+			w.Replace(before, nodeAt(step.written, "by the daemon"))
+			if object, _ := w.Get(); object.GetResourceVersion() != step.want {
+				t.Errorf("after event %s and write %s, the watch has version %s", step.event, step.written,
+					object.GetResourceVersion())
+			}
+		}
+		cancel()
+		<-done
+	})
+}
