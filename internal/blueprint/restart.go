@@ -10,8 +10,8 @@ import (
 )
 
 // Drains reports whether pods must leave a node before it changes from one manifest to another. They must leave if a
-// program that they depend on changes, or its configuration. A change of the environment (for example, a
-// proxy) or of log limits restarts programs while the containers keep running.
+// program that they depend on changes, or the configuration of such a program. A change of the environment (for
+// example, a proxy) or of log limits restarts programs while the containers keep running.
 func Drains(from, to contract.Manifest) bool {
 	to.EnvironmentVars, to.ConfidentialEnvironment = from.EnvironmentVars, from.ConfidentialEnvironment
 	return len(Restarts(quiet(from), quiet(to))) > 0

@@ -296,7 +296,7 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 	if err != nil {
 		return err
 	}
-	if instance == nil { // an invalid entry, or not read yet
+	if instance == nil { // the entry is invalid, or the operator has not read it yet
 		if err = e.removeEntry(ctx, name); err != nil {
 			return err
 		}

@@ -85,7 +85,7 @@ func (f findings) Healthy() bool {
 	return !slices.ContainsFunc(f, func(f lint.Finding) bool { return f.Severity == lint.Error })
 }
 
-// lint returns findings and an error if it could only check some objects.
+// lint returns findings. If it could check only some of the objects, it also returns an error.
 func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findings, error) {
 	var templates []lint.Template
 	var cluster lint.Cluster

@@ -12,7 +12,7 @@ import (
 )
 
 // Merge checks the entries of users. It merges all entries with the same source and the same kind of pull into one
-// rule, as the documentation of ImageDigestMirrorSet describes it and Linux nodes do it:
+// rule, as documented for ImageDigestMirrorSet and as on Linux nodes:
 //   - each entry's mirrors keep their order; if entries contradict each other, the order is always the same;
 //   - if one entry forbids to contact the source, the source is not contacted, for either kind of pull;
 //   - an entry without a mirror, or with the source itself as its only mirror, is ignored, and so is its policy.

@@ -113,8 +113,8 @@ func (r Rules) findDomain(name Location) entry {
 	return entry{}
 }
 
-// rewrite replaces the part of the image's name that matches the source by the mirror. It returns false if the result
-// is not a valid image name. A wildcard matches a host without its port, so the port stays. The port can only be
+// rewrite inserts the mirror in place of the part of the image's name that matches the source. It returns false if the
+// result is not a valid image name. A wildcard matches a host without its port, so the port stays. The port can only be
 // appended to a mirror that is a host without a port.
 func (e entry) rewrite(image, mirror Location) (Location, bool) {
 	host := mirror.Host

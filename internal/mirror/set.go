@@ -29,7 +29,8 @@ type Set struct {
 }
 
 // rejected returns the problem of an invalid part of an object. The other parts apply. If mirror is empty, the source
-// or the whole entry is rejected. why is without a secret, and repeats the user's text only quoted and shortened.
+// or the whole entry is rejected. The text why contains no secret, and repeats the user's text only quoted and
+// shortened.
 func rejected(object, source, mirror, why string) *contract.Problem {
 	what := "source " + quote(source)
 	if mirror != "" {

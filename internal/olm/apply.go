@@ -183,7 +183,7 @@ func (i *Installer) enforced(ctx context.Context) error {
 	probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: "policy-probe"}}
 	err := i.call(ctx, func(ctx context.Context) error { return i.client.Create(ctx, probe, client.DryRunAll) })
 	switch {
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), i.mark): // not by a quota
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), i.mark): // by a policy, not by a quota
 		return nil
 	case err == nil || strings.Contains(err.Error(), probed): // no policies, or only the previous release's
 		return errors.New("the admission policies are not enforced yet")

@@ -1,4 +1,4 @@
-// Package payloadserver serves missing files of the payload to nodes while they serve: it sends blobs by their
+// Package payloadserver serves missing files of the payload to nodes in service: it sends blobs by their
 // digest, to daemons of known nodes. While hosts join by themselves, it also sends blobs to guests. Guests are such
 // hosts: they connect through the API server's proxy, which checks their rights and doesn't present a certificate to
 // this server. No blob is confidential.

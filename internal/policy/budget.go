@@ -112,8 +112,8 @@ func (a *away) add(who string, hasSlot bool) {
 }
 
 // count returns how many hosts the fleet should have, and how many of them, without the requesting node, are
-// unavailable or missing. who names them. A MachineSet that is being deleted creates no more hosts. isGivenUp
-// reports which hosts no longer belong to their MachineSet.
+// unavailable or missing. The result who names them. A MachineSet that is being deleted creates no more hosts.
+// isGivenUp reports which hosts no longer belong to their MachineSet.
 func count(node string, fleet Fleet) (total, down int, who away) {
 	type tally struct{ members, down, serving int }
 	isMember := map[string]bool{}

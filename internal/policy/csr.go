@@ -71,7 +71,7 @@ type CSRInstance struct {
 	// Addresses are Given and the node address that the host reported over SSH.
 	Addresses []string
 	// Reached is where the operator reached the host with the expected host key: an IP address, or empty. It may be
-	// a gateway's address, so it does not justify a certificate for it.
+	// a gateway's address, so it does not justify a certificate.
 	Reached string
 	// ReachedAt is when the host was reached, or zero. Port is the port of Reached.
 	ReachedAt time.Time

@@ -70,8 +70,8 @@ const (
 	CSRNamesForbidden CSRReason = "CSRNamesForbidden"
 	// CSRNamesMissing occurs when a serving certificate is requested without any name.
 	CSRNamesMissing CSRReason = "CSRNamesMissing"
-	// CSRNameNotOfNode occurs when an alternative name or address isn't the node's, or when another owner has
-	// it as well. The message names the owner. A public address or a name in a domain that only kubelet
+	// CSRNameNotOfNode occurs when an alternative name or address isn't the node's, or another owner has it
+	// as well. The message names the owner. A public address or a name in a domain that only kubelet
 	// reports must be in spec.addresses.
 	CSRNameNotOfNode CSRReason = "CSRNameNotOfNode"
 	// CSRExtensionForbidden occurs when the request has an extension that no node's certificate needs.

@@ -236,8 +236,8 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	return onError(err)
 }
 
-// takeSlot requests the slot of a host that is ready to be disrupted. waits is nil once the host has the slot. again
-// reports that the host must join at a different revision from the one it was prepared for.
+// takeSlot requests the slot of a host that is ready to be disrupted. The result waits is nil once the host has the
+// slot. The result again reports that the host must join at a different revision from the one it was prepared for.
 func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)

@@ -44,8 +44,8 @@ const (
 )
 
 // await saves the report of an outcome, and plans the next reconcile. During the quiet time after a request for a
-// revision, it doesn't write a status whose only news is that the node doesn't have the revision yet, isn't Ready
-// yet, or hasn't settled yet.
+// revision, it doesn't write a status that only reports that the node is still busy: it applies the revision, becomes
+// Ready, or settles.
 func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome,
 	quiet time.Duration) (ctrl.Result, error) {
 	c.slot.withdraw()

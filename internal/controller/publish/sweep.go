@@ -101,7 +101,7 @@ func (p *publisher) retire(ctx context.Context, object client.Object, why string
 	}
 	err := p.client.Delete(ctx, object, exactly(object))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // its event starts the next reconcile
+		return nil // the event of the object starts the next reconcile
 	}
 	if err != nil {
 		return fmt.Errorf("retiring %T %s: %w", object, object.GetName(), err)

@@ -72,7 +72,7 @@ type Reconciler struct {
 	// meters may be nil.
 	meters *meters
 	now    func() time.Time
-	warned bool // about the network
+	warned bool // reports that the user was warned about the network
 	// absent is when the object was first found absent. It is zero while the object exists.
 	absent time.Time
 }

@@ -96,7 +96,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	refused, again, err := r.carryOut(ctx, list, p)
 	r.tellRejected(list, slices.Concat(p.rejected, refused))
-	var beyond []*contract.Problem // the settings read the errors of the list from the list itself
+	var beyond []*contract.Problem // other errors: the settings read the list itself
 	for _, one := range slices.Concat(p.rejected[len(rejected):], refused) {
 		beyond = append(beyond, one.Problem)
 	}

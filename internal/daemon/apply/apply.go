@@ -30,7 +30,7 @@ type Options struct {
 	Host winos.Host
 	// State is the host's state file.
 	State *state.File
-	// Registry serves containerd. If it is nil, its files stay unchanged.
+	// Registry serves containerd. If it is nil, containerd's registry files stay unchanged.
 	Registry Registry
 	// Reach checks whether an API server answers with a certificate of its CA. Default: apiclient.Reach.
 	Reach func(ctx context.Context, to apiclient.Server) error
@@ -247,7 +247,7 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	a.remember(want.Facts)
 	a.keepAddress(ctx, want.Facts[contract.FactNodeIP])
 	if request.Scope == plan.Everything {
-		a.state.Networks.Add(want.Network) // written together with the steps that create it
+		a.state.Networks.Add(want.Network) // the record of the steps saves this as well
 		if address := want.Facts[contract.FactSourceVIP]; address != "" {
 			a.state.SourceVIP = address
 			if problem := a.reserve(ctx, want.Network, address); problem != nil {

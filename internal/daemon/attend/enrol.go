@@ -52,7 +52,7 @@ func (s *service) enrol(ctx context.Context) (why string, err error) {
 			continue
 		}
 		if ctx.Err() != nil {
-			return "", nil //nolint:nilerr // it was stopped
+			return "", nil //nolint:nilerr // the service was stopped
 		}
 		text, failed := explain(err)
 		s.show(ctx, progress{Text: text, Failed: failed})

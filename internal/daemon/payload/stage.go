@@ -83,9 +83,9 @@ func NewStager(options StagerOptions) *Stager {
 	return s
 }
 
-// Need requests the blobs of a revision, before anything else. over reports that fetching was tried since the first
-// request, and problem why it failed. The Stager retries until Content is called. Call Need only while a blob is
-// missing. It may be called repeatedly.
+// Need requests the blobs of a revision, before anything else. The result over reports that fetching was tried since
+// the first request, and problem why it failed. The Stager retries until Content is called. Call Need only while a blob
+// is missing. It may be called repeatedly.
 func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,7 @@ type Desired struct {
 	// Services are in the order of their starts.
 	Services []Service
 	Files    []File
-	// Kubeconfigs are kubeconfigs that programs write. If such a file exists, its CA must be the Content here.
+	// Kubeconfigs are kubeconfigs that programs write. Content is the CA that an existing file must have.
 	Kubeconfigs []File
 	// Environment are system variables to set. Variables of Watched that Environment lacks are deleted.
 	Environment map[string]string
@@ -132,7 +132,7 @@ func Resolve(in Input) Desired {
 	}
 	for _, f := range slices.Concat(in.Confidential.Files, in.Registry) {
 		resolved := resolveFile(f, in)
-		resolved.Access = winos.AccessAdministrators // regardless of its path
+		resolved.Access = winos.AccessAdministrators // whatever the path is
 		d.Files = append(d.Files, resolved)
 	}
 	if in.Scope == Everything {

@@ -40,7 +40,7 @@ type Options struct {
 	Kubeconfig string
 	// NodeName is the daemon's own Node, Namespace the namespace of the manifests.
 	NodeName, Namespace string
-	// Registry serves containerd. Without Registry, its files stay unchanged.
+	// Registry serves containerd. Without Registry, containerd's registry files stay unchanged.
 	Registry apply.Registry
 	// Program is the daemon's own program. Without Program, it is not replaced.
 	Program *selfupdate.Program
@@ -50,7 +50,8 @@ type Options struct {
 	// Source, nothing is fetched.
 	Source func(urls []string, ca []byte) (payload.Source, error)
 	// Trust, if set, makes this daemon and the next one verify the API server with another CA bundle. Until settled,
-	// the old CA is trusted as well. next reports that the host does not have the revision of the bundle yet.
+	// the old CA is trusted as well. The parameter next reports that the host does not have the revision of the bundle
+	// yet.
 	Trust func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	// Reach is passed to apply.Options.
 	Reach func(ctx context.Context, to apiclient.Server) error

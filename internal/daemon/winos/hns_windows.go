@@ -36,7 +36,7 @@ func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) 
 	return found, failHNS(err, "looking at HNS network %s", name)
 }
 
-// EnsureEndpoint doesn't change an existing endpoint. It only attaches it if the host lacks its address.
+// EnsureEndpoint doesn't change an existing endpoint. If the host lacks its address, it attaches the endpoint.
 func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error) {
 	ip, err := withHNS(ctx, func() (netip.Addr, error) {
 		on, err := hcn.GetNetworkByName(network)
@@ -80,7 +80,7 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 
 // endpointOn finds an endpoint on one network by its name. Otherwise it finds a local endpoint without a name
 // by its address, as kube-proxy creates it. It returns nil if there is neither. Names aren't unique in HNS.
-// taken reports that some endpoint has the address.
+// The result taken reports that some endpoint has the address.
 func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSEndpoint, taken bool, err error) {
 	all, err := hcsshim.HNSListEndpointRequest()
 	if err != nil {

@@ -72,9 +72,9 @@ func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 	return first, first.IsValid()
 }
 
-// detour returns a route to one address through the interface and next hop of the default route. has reports that the
-// table already has a route to this address on this interface, whatever its next hop. Without a default route, ok is
-// false.
+// detour returns a route to one address through the interface and next hop of the default route. The result has reports
+// that the table already has a route to this address on this interface, whatever its next hop. Without a default route,
+// ok is false.
 func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	way, ok := defaultRoute(table)
 	if !ok {
@@ -91,7 +91,7 @@ func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 func shown(table []route, name func(index uint32) string) []Route {
 	all := make([]Route, 0, len(table))
 	for _, r := range table {
-		metric := uint32(min(r.cost(), math.MaxUint32)) //nolint:gosec // it is bounded
+		metric := uint32(min(r.cost(), math.MaxUint32)) //nolint:gosec // min bounds it
 		all = append(all, Route{Destination: r.Destination, NextHop: r.NextHop, Interface: name(r.Interface),
 			Metric: metric})
 	}

@@ -86,7 +86,7 @@ func (routing) Ensure(ctx context.Context, to netip.Addr) (added bool, err error
 	row.InterfaceIndex = way.Interface
 	row.DestinationPrefix = windows.IpAddressPrefix{Prefix: socketAddress(to), PrefixLength: uint8(to.BitLen())}
 	row.NextHop = socketAddress(way.NextHop)
-	row.Metric = 0 // added to the interface's metric
+	row.Metric = 0 // Windows adds the interface's metric
 	row.Protocol = windows.MIB_IPPROTO_NETMGMT
 	// The result is the error code itself.
 	result, _, _ := create.Call(uintptr(unsafe.Pointer(&row)))

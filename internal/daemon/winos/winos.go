@@ -258,8 +258,8 @@ type HNSNetwork struct {
 	VNI uint32
 }
 
-// Network is the machine's network. If HNS is missing, its methods return ErrUnsupported. They may run longer
-// than their context: see WithTimeouts.
+// Network is the machine's network. If HNS is missing, the methods for HNS return ErrUnsupported. Calls of HNS
+// may run longer than their context: see WithTimeouts.
 type Network interface {
 	// NodeIP returns the IPv4 address of the interface with the default route.
 	NodeIP(ctx context.Context) (netip.Addr, error)

@@ -21,8 +21,8 @@ func IsHalfway(status *v1alpha1.WindowsInstanceStatus) bool {
 	return journey.HasStoppedDaemon(status) || len(status.BootstrapCredentials) > 0 && status.Failures == 0
 }
 
-// IsUntouched reports whether the join has not disrupted a node that serves. This is so if the join has not cordoned
-// the node, the host does not reboot, and the operator has not requested another revision from the daemon.
+// IsUntouched reports whether a node in service was not disrupted by the join yet: the node is not cordoned, the host
+// does not reboot, and the operator has requested no other revision from the daemon.
 func IsUntouched(status *v1alpha1.WindowsInstanceStatus, session *journey.Session, node *corev1.Node) bool {
 	update := status.Upgrade()
 	return session.RebootTime.IsZero() && node.Annotations[contract.CordonedAnnotation] == "" &&
@@ -53,8 +53,8 @@ func isToVerify(activity *v1alpha1.Activity) bool {
 	return activity != nil && activity.BootID != "" && !activity.Begun()
 }
 
-// rejoinFailed reports whether a join at the revision that the host held was not successful: the node did not become
-// Ready within the verification timeout, or the join failed in a phase that depends on the revision.
+// rejoinFailed reports whether a join at the revision that the host held failed: the node did not become Ready within
+// the verification timeout, or the join failed in a phase that depends on the revision.
 func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	switch status := &instance.Status; status.Phase {
 	case v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver:

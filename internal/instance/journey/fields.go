@@ -41,7 +41,7 @@ func (m NodeFields) Apply(node *corev1.Node) {
 	}
 	if !m.Bare {
 		for _, key := range m.Instance.Status.NodeMarks {
-			delete(node.Labels, key) // the spec's labels follow; taints in this list have a colon
+			delete(node.Labels, key) // has no effect for marks of taints, which have a colon
 		}
 		maps.Copy(node.Labels, m.Instance.Spec.Labels)
 	}

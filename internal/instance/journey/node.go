@@ -186,9 +186,9 @@ func (n *Nodes) SetFields(ctx context.Context, node *corev1.Node, fields NodeFie
 }
 
 // Request marks a Node with the revision that its daemon must apply, and deletes the daemon's earlier report in the
-// same write. So a later report is the response. kubelet writes the status of a Node that it has just registered
-// several times a second. Such a Node has no mark yet, and Request marks it regardless of its version. Exception:
-// if its taints change, the version must match, because they are written as a whole.
+// same write. So a later report is the response. kubelet writes the status of a new Node several times a second. Such a
+// Node has no mark yet, and Request marks it regardless of its version. Exception: if its taints change, the version
+// must match, because they are written as a whole.
 func (n *Nodes) Request(ctx context.Context, node *corev1.Node, fields NodeFields) error {
 	edit := func(wanted *corev1.Node) {
 		fields.Apply(wanted)

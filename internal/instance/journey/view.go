@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Results of a disruption. If a disruption ends earlier, its result is the reason.
+// Results of a complete disruption. For any other disruption, the result is the reason why it ended.
 const (
 	ResultVerified   = "Verified"   // the node is healthy at its revision, or has rebooted
 	ResultRolledBack = "RolledBack" // the node failed, and is healthy at its previous revision
@@ -42,7 +42,7 @@ func Hold(status *v1alpha1.WindowsInstanceStatus, revision string) {
 // FailedAt records that a node failed at a revision, and is rolled back.
 func FailedAt(status *v1alpha1.WindowsInstanceStatus, revision string, problem *contract.Problem, now time.Time) {
 	status.FailedRevision = revision
-	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionUpdateFailed) // each failure has its own time
+	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionUpdateFailed) // to set the time below
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: v1alpha1.ConditionUpdateFailed,
 		Status: metav1.ConditionTrue, Reason: string(problem.Reason), Message: problem.Detail,
 		LastTransitionTime: Seconds(now)})

@@ -133,8 +133,8 @@ func headLength(h http.Header) int64 {
 }
 
 // sendFollowing sends a request and follows its redirects. It sends the Authorization header only to addresses with the
-// original scheme, host and port. own reports whether the response comes from such an address, because only then its
-// challenge may be followed.
+// original scheme, host and port. The result own reports whether the response comes from such an address, because only
+// then its challenge may be followed.
 func (q question) sendFollowing(ctx context.Context, authorization string) (response *http.Response, own bool,
 	err error) {
 	address := url.URL{Scheme: "https", Host: q.at.Address(), Path: q.pull.target.path(q.at.Path)}

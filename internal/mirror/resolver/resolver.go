@@ -68,7 +68,7 @@ type Resolver struct {
 	options Options
 	token   [sha256.Size]byte // digest of the header with the token
 	pods    *memory[string, podAccess]
-	kinds   *memory[mirror.Location, contract.PullKind] // of the latest pull of a repository
+	kinds   *memory[mirror.Location, contract.PullKind] // the kind of the latest pull of each repository
 	buffers sync.Pool
 	current atomic.Pointer[state] // nil before the first Update
 }
