@@ -31,24 +31,17 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 			binding.ValidationActions[0] != admissionregistrationv1.Deny {
 			t.Errorf("the binding of %s is %+v", policy.Name, binding)
 		}
-		if policy.Name == contract.ServicesReaderRole || policy.Name == "windows-node-release" ||
-			policy.Name == "windows-instance-namespace" {
-			// The first policy applies to every client that writes the role, the second to every client except the
-			// operator, and the third to every client.
+		if policy.Name == nodeWriters {
+			recognises(t, policy)
 			continue
+		}
+		if policy.Name == contract.ServicesReaderRole || policy.Name == "windows-instance-namespace" {
+			continue // applies to every client
 		}
 		if strings.HasPrefix(policy.Name, "windows-operator-") {
 			operator := "request.userInfo.username == '" + csr.OperatorUser(contract.OperatorNamespace) + "'"
 			if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != operator {
 				t.Errorf("%s does not recognise the operator: %v", policy.Name, c)
-			}
-			continue
-		}
-		if policy.Name == "windows-kubelet-node" {
-			kubelet := "'" + contract.KubeletGroup + "' in request.userInfo.groups || " +
-				"request.userInfo.username.startsWith('" + contract.KubeletUserPrefix + "')"
-			if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != kubelet {
-				t.Errorf("%s does not recognise a kubelet: %v", policy.Name, c)
 			}
 			continue
 		}
@@ -59,22 +52,6 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 				contract.BootstrapServiceAccount + "'"
 			if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != requester {
 				t.Errorf("%s does not recognise a kubelet and the bootstrapper: %v", policy.Name, c)
-			}
-			continue
-		}
-		if policy.Name == "windows-cloud-node" {
-			manager := "request.userInfo.username == '" + "system:serviceaccount:" +
-				contract.OperatorNamespace + ":" + contract.CloudNodeServiceAccount + "'"
-			if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != manager {
-				t.Errorf("%s does not recognise Azure's node manager: %v", policy.Name, c)
-			}
-			continue
-		}
-		if policy.Name == "windows-flannel" {
-			flanneld := "request.userInfo.username == '" + "system:serviceaccount:" +
-				contract.OperatorNamespace + ":" + contract.FlannelServiceAccount + "'"
-			if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != flanneld {
-				t.Errorf("%s does not recognise flanneld: %v", policy.Name, c)
 			}
 			continue
 		}
@@ -95,16 +72,55 @@ func TestA34_PoliciesAreBoundAndFailClosed(t *testing.T) {
 	}
 }
 
+// nodeWriters is the policy of who may write what in a Node.
+const nodeWriters = "windows-node-writers"
+
+// recognises checks how the policy of Nodes recognises each client that it restricts.
+func recognises(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy) {
+	t.Helper()
+	if len(policy.Spec.MatchConditions) > 0 {
+		t.Errorf("%s has match conditions, for which the API server converts each Node once more", policy.Name)
+	}
+	is := func(group, prefix string) string {
+		return "'" + group + "' in variables.groups || variables.user.startsWith('" + prefix + "')"
+	}
+	account := func(name string) string {
+		return "variables.user == 'system:serviceaccount:" + contract.OperatorNamespace + ":" + name + "'"
+	}
+	for name, want := range map[string]string{
+		"kubelet":  "(" + is(contract.KubeletGroup, contract.KubeletUserPrefix) + ")",
+		"daemon":   is(contract.DaemonGroup, contract.DaemonUserPrefix),
+		"operator": "variables.user == '" + csr.OperatorUser(contract.OperatorNamespace) + "'",
+		"flanneld": account(contract.FlannelServiceAccount),
+		"azure":    account(contract.CloudNodeServiceAccount),
+	} {
+		if got := variable(t, policy, name); got != want && !strings.HasSuffix(got, "&& "+want) {
+			t.Errorf("%s recognises %s by %s, want %s", policy.Name, name, got, want)
+		}
+	}
+}
+
+// variable returns the expression of a policy's variable.
+func variable(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy, name string) string {
+	t.Helper()
+	for _, v := range policy.Spec.Variables {
+		if v.Name == name {
+			return v.Expression
+		}
+	}
+	t.Fatalf("%s has no variable %s", policy.Name, name)
+	return ""
+}
+
 // The policy has the names of annotations in CEL. They must equal the annotations that the daemon writes.
 func TestA34_ThePolicyNamesTheDaemonsAnnotations(t *testing.T) {
 	t.Parallel()
-	policy := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, "windows-daemon-node")
-	mine := policy.Spec.Variables[0]
+	policy := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, nodeWriters)
 	want := "['" + strings.Join([]string{contract.RevisionAnnotation, contract.ApplyStatusAnnotation,
 		contract.RebootRequiredAnnotation, contract.StagedAnnotation,
 		contract.StagedBytesAnnotation, contract.StageStatusAnnotation, contract.BootIDAnnotation,
 		contract.RebootPendingAnnotation, contract.CertificateEndAnnotation}, "', '") + "']"
-	if mine.Name != "mine" || mine.Expression != want {
-		t.Errorf("%s is %s, want %s", mine.Name, mine.Expression, want)
+	if got := variable(t, policy, "ofDaemon"); got != want {
+		t.Errorf("the annotations of a daemon are %s, want %s", got, want)
 	}
 }

@@ -65,7 +65,7 @@ func TestA66_HostsJoinAndLeaveUnderTheRightsThatOLMLeaves(t *testing.T) {
 	t.Run("an upgrade from the bundle before", func(t *testing.T) {
 		old := s.revisions(t, hosts)
 		policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
-			ObjectMeta: metav1.ObjectMeta{Name: "windows-daemon-node"}}
+			ObjectMeta: metav1.ObjectMeta{Name: "windows-node-writers"}}
 		if err := s.Client.Delete(t.Context(), policy); err != nil {
 			t.Fatal(err)
 		}
