@@ -48,7 +48,7 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// Within reports whether path lies below dir. Case does not count. A folder is not within itself.
+// Within reports whether path lies below dir. Case doesn't matter. A folder is not within itself.
 func Within(dir, path string) bool {
 	return strings.HasPrefix(strings.ToLower(path), strings.ToLower(strings.TrimSuffix(dir, `\`)+`\`))
 }

@@ -22,7 +22,7 @@ const redacted = "[redacted]"
 type redactor struct {
 	patterns []pattern
 	own      *strings.Replacer
-	// base64 matches text that may be base64, and colours the control sequences of terminals.
+	// base64 matches text that may be base64. colours matches the control sequences of terminals.
 	base64, colours *regexp.Regexp
 	// plain converts URL-safe base64 to standard base64.
 	plain *strings.Replacer

@@ -84,7 +84,7 @@ func rules() []rule {
 	}...)
 }
 
-// containers calls for each container with its path. A template has no ephemeral containers.
+// containers calls the function each for every container, with its path. A template has no ephemeral containers.
 func (p *pod) containers(each func(path string, c *corev1.Container)) {
 	for i := range p.Spec.InitContainers {
 		each(fmt.Sprintf("initContainers[%d]", i), &p.Spec.InitContainers[i])

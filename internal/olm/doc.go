@@ -1,7 +1,7 @@
-// Package olm splits an installation in the parts that OLM installs and the parts that the operator applies. It
+// Package olm splits an installation into the parts that OLM installs and the parts that the operator applies. It
 // also applies the operator's parts.
 //
-// OLM installs bundles of the format registry+v1. It carries neither admission policies nor RuntimeClasses, and it
+// OLM installs bundles of the format registry+v1. They carry no admission policies or RuntimeClasses, and OLM
 // moves every Role and RoleBinding into the operator's namespace. So Split sorts the objects of an installation. A
 // bundle contains the objects that OLM installs unchanged, with a ClusterRole for each Role in another namespace. The
 // operator applies the rest before it does anything else: first the policies, then RuntimeClasses, then bindings. Its

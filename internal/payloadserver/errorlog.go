@@ -14,7 +14,7 @@ import (
 // cause such lines.
 const logPause = time.Minute
 
-// errorLog receives net/http's messages about connections. It passes on every panic. In each period, it passes on
+// errorLog receives net/http's messages about connections. It passes on every panic. Once per logPause, it passes on
 // one line about connections that can't be accepted, and one other line, so that unknown clients can't hide a
 // message.
 type errorLog struct {

@@ -102,7 +102,7 @@ type ReplaceAction string
 const (
 	// ActReplace means: delete the Machine now.
 	ActReplace ReplaceAction = "Replace"
-	// ActAsk means: ask its host again whether it refuses the key.
+	// ActAsk means: ask the Machine's host again whether it refuses the key.
 	ActAsk ReplaceAction = "Ask"
 	// ActWait means: wait until something changes.
 	ActWait ReplaceAction = "Wait"

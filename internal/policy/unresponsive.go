@@ -7,8 +7,8 @@ import (
 
 // Daemon is the known state of a node's daemon while its kubelet is healthy. A zero time is unknown.
 type Daemon struct {
-	// CertificateEnd is when the daemon's certificate ends, as it reports. CertificateEnded is zero before
-	// that.
+	// CertificateEnd is when the daemon's certificate ends, as it reports. CertificateEnded is
+	// since when this end is over; it is zero before the end.
 	CertificateEnd   time.Time
 	CertificateEnded Since
 	// RequestedSince is since when the daemon neither has the requested revision nor reports why not.
@@ -18,7 +18,7 @@ type Daemon struct {
 	JoinedTime time.Time
 }
 
-// rejoinRest is how many timeouts lie between two joins because of a certificate, because a daemon may report
+// rejoinRest is how many timeouts lie between two joins that an expired certificate causes, because a daemon may report
 // a wrong certificate.
 const rejoinRest = 12
 

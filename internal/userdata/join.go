@@ -39,8 +39,8 @@ func JoinCommand(in Join) (string, error) {
 	}
 	connect := ""
 	if _, err := netip.ParseAddr(where.Hostname()); err == nil {
-		// Until 2025, curl.exe of Windows compares only names with a certificate, and never addresses (curl pull
-		// request 15421). Every API server's certificate has this name.
+		// Until 2025, curl.exe of Windows looks in a certificate only for names, and never for addresses (curl
+		// pull request 15421). Every API server's certificate has this name.
 		port := cmp.Or(where.Port(), "443")
 		connect = fmt.Sprintf("--connect-to '%s:%s:%s:%s' ", apiServerName, port, where.Hostname(), port)
 		where.Host = apiServerName + ":" + port

@@ -28,7 +28,8 @@ type plan struct {
 	change []change
 	// leave holds instances whose host is destroyed with its Machine, and instances whose Machine is not in the cache.
 	leave []*v1alpha1.WindowsInstance
-	// waits is why each Machine has no instance yet. findings are reasons that an administrator may have to solve.
+	// waits holds the reason why a Machine has no instance yet. findings are reasons that an administrator may have to
+	// solve.
 	waits    map[string]string
 	findings []finding
 }

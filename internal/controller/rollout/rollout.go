@@ -4,7 +4,7 @@
 //
 // All slots are in one ConfigMap. A decision reads the list first, then the fleet from the API server. Then it writes
 // the list with the resource version that it read. If two operators decide at the same time, the API server refuses one
-// write. An operator keeps only the reasons why requests wait in memory; another operator determines them again.
+// write. The reasons why requests wait are only in memory; another operator determines them again.
 package rollout
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator

@@ -33,8 +33,8 @@ const (
 	// firstLook delays the first pass, so that a new leader can use the API server for urgent work first.
 	firstLook = 30 * time.Second
 	lookEvery = 5 * time.Minute
-	// lookLimit is how long a pass may start to read further nodes. The next pass starts with the nodes that were not
-	// read.
+	// lookLimit is the time after which a pass reads no further nodes. The next pass starts with the nodes that were
+	// not read.
 	lookLimit = 3 * time.Minute
 	// staleAfter is the maximum age of a finding. One failed pass doesn't make a finding stale.
 	staleAfter = 2*lookEvery + lookLimit

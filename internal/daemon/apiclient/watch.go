@@ -137,7 +137,7 @@ func (w *Watch) Run(ctx context.Context) {
 	})
 }
 
-// only returns a selector that makes the server send one object.
+// only selects one object by its name.
 func only(name string) string {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }

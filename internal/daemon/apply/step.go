@@ -131,7 +131,7 @@ func (r *run) unsetVariable(ctx context.Context, name string) error {
 }
 
 // PutBack restores the previous value of a variable that we changed, and removes the variable from the state file.
-// key is the variable's name in lower case. It ignores other variables.
+// key is the variable's name in lower case. PutBack ignores other variables.
 func PutBack(ctx context.Context, host winos.Host, stateFile *state.File, key string) error {
 	v, ours := stateFile.Environment[key]
 	if !ours {

@@ -16,7 +16,7 @@ type waits struct {
 	left time.Duration
 }
 
-// untilClosed is winos.UntilClosed, limited to the remaining time. If none remains, it makes one attempt.
+// untilClosed is like winos.UntilClosed, limited to the remaining time. If none remains, it makes one attempt.
 func (w *waits) untilClosed(ctx context.Context, attempt func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, w.left)
 	defer cancel()

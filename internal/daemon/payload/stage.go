@@ -59,7 +59,7 @@ type Stager struct {
 	// met is the revision of the last need that was fulfilled, at metAt.
 	met   string
 	metAt time.Time
-	// blobs are the payload of the revision in manifest, which was staged last.
+	// manifest is the name of the revision that was staged last, and blobs are its payload.
 	manifest string
 	blobs    []contract.Blob
 	// received counts the bytes for the revision in counted.

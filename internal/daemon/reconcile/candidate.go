@@ -39,7 +39,7 @@ type revisions struct {
 	// serverCA is how the daemon itself verifies the API server.
 	serverCA serverCA
 	// asked is the name of the revision that was requested last. unread is the reason why it couldn't be read. The
-	// next attempt is at readAgain, after the pause reading.
+	// field readAgain is the time of the next attempt, and reading is the pause before it.
 	asked     string
 	unread    *contract.Problem
 	readAgain time.Time

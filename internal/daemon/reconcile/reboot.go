@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// signPause is the time between two checks whether Windows waits for a reboot. A check reads a few values of the
+// signPause is the time between two checks for a pending reboot of Windows. A check reads a few values of the
 // registry.
 const signPause = 10 * time.Minute
 

@@ -72,8 +72,8 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 // killLimit bounds the wait for the end of a killed process.
 const killLimit = 30 * time.Second
 
-// programs kills the daemon's programs that are still running. The shims of containers that no drain removes outlive
-// containerd, and a container ends with its shim. If a process can't be killed, it ends with the next boot.
+// programs kills the daemon's programs that are still running. If no drain has removed a container, its shim
+// outlives containerd, and the container ends with its shim. If a process can't be killed, it ends with the next boot.
 func (c *cleaning) programs(ctx context.Context) {
 	left, err := c.host.Programs.Processes(ctx, contract.DirK)
 	if err != nil && !errors.Is(err, winos.ErrUnsupported) {

@@ -73,7 +73,7 @@ func store(files winos.Files, want []contract.Blob,
 	return answer, storeProblem(failure)
 }
 
-// storeProblem is apply.FileProblem for the store. A file in the store doesn't belong to a revision yet. So
+// storeProblem is like apply.FileProblem, for the store. A file in the store doesn't belong to a revision yet. So
 // storeProblem returns PayloadIncomplete instead of FileFailed, which would count as a failure of a revision.
 func storeProblem(err error) *contract.Problem {
 	p := apply.FileProblem(err)

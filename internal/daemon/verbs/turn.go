@@ -20,7 +20,7 @@ const (
 	// minutes. If a verb waits in vain, the operator calls it again.
 	turnLimit = time.Minute
 	turnLook  = 50 * time.Millisecond
-	// maxDenied is how many times in a row, for five seconds, access to the lock file may be denied. Windows reports
+	// maxDenied is how often in a row access to the lock file may be denied. This takes five seconds. Windows reports
 	// the same error for a file that is about to be deleted and for a file without permission.
 	maxDenied = 100
 )

@@ -13,7 +13,7 @@ import (
 )
 
 // verbLimit ends a verb that hangs. So the verb no longer runs when the operator calls the next verb. Enabling a
-// Windows feature takes longest. fetchLimit is the limit of fetch, because the payload server may be slow.
+// Windows feature takes longest. fetch has a longer limit, fetchLimit, because the payload server may be slow.
 const (
 	verbLimit  = 20 * time.Minute
 	fetchLimit = time.Hour

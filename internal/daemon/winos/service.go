@@ -37,8 +37,8 @@ func (e UnansweredError) Error() string {
 // Unwrap returns ErrInUse.
 func (e UnansweredError) Unwrap() error { return ErrInUse }
 
-// stopError classifies an error of a stop request. ERROR_SERVICE_REQUEST_TIMEOUT also means that a start
-// failed. For a stop it means that the service's process doesn't answer. If an earlier request wasn't
+// stopError classifies an error of a stop request. For a start, ERROR_SERVICE_REQUEST_TIMEOUT means that
+// the start failed. For a stop, it means that the service's process doesn't answer. If an earlier request wasn't
 // answered either, the service manager may not answer at all.
 func stopError(service string, code uint32, err error) error {
 	const requestTimeout = 1053

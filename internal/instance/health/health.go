@@ -36,8 +36,8 @@ type Finding struct {
 	Updating, Rebooting bool
 }
 
-// Corrects reports whether a Check would request another revision from a daemon than the last requested one. Don't
-// decide that from a stale cache, because the node may already be changing to that revision.
+// Corrects reports whether a Check would request a revision from a daemon that differs from the last requested one.
+// Don't decide that from a stale cache, because the node may already be changing to that revision.
 func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	if journey.Foreign(node, instance) != nil {
 		return false

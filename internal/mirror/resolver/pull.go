@@ -20,7 +20,7 @@ type pull struct {
 	target   target
 	method   string
 	accept   []string
-	// ranged reports that containerd continues a layer at offset. It may be 0.
+	// ranged reports that containerd continues a layer at offset, which may be 0.
 	ranged bool
 	offset int64
 	// forbidden is a host, as in mirror.Location, that no redirect may lead to. If forbidden is empty, only the rules
