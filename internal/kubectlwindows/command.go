@@ -45,7 +45,7 @@ type plugin struct {
 
 // Run executes the arguments and returns the exit code. The first argument is the program.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	root := newCommand(streams, time.Now) //nolint:contextcheck // commands get it from ExecuteContext
+	root := newCommand(streams, time.Now) //nolint:contextcheck // commands get their context from ExecuteContext
 	arguments := args[1:]
 	name, _, _ := strings.Cut(filepath.Base(args[0]), ".") // .exe
 	if name == completer {

@@ -110,7 +110,7 @@ func SplitHost(host string) (name, port string) {
 	u := url.URL{Host: host}
 	name, port = u.Hostname(), u.Port()
 	if ascii, err := idna.Lookup.ToASCII(name); err == nil {
-		name = ascii // connections also use this name
+		name = ascii // connections use this form as well
 	}
 	name = strings.TrimRight(strings.ToLower(name), ".")
 	if ip, err := netip.ParseAddr(name); err == nil {

@@ -59,7 +59,7 @@ func ParsePullSecret(data []byte) (PullSecret, error) {
 			}
 		}
 	}
-	for _, text := range slices.Sorted(maps.Keys(file.CredHelpers)) { // nodes don't have the programs
+	for _, text := range slices.Sorted(maps.Keys(file.CredHelpers)) { // nodes don't have these programs
 		secret.refuse(text)
 	}
 	slices.SortStableFunc(secret.globs, func(a, b glob) int {

@@ -161,7 +161,7 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 	r.log.Info("the planned steps can't be saved", "reason", problem.Reason, "detail", problem.Detail)
 	r.report.Left = true
 	r.refuse(slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return s.Kind != plan.WriteFile }),
-		problem, "") // the state file, or a program that can't be moved aside
+		problem, "") // about the state file, or about a program that can't be moved aside
 	down := func(s plan.Step) bool { return s.Kind == plan.StartService && !r.broken[s.Name] }
 	stopped := slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Kind == plan.StopService })
 	return slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return stopped || !down(s) }), !r.whole

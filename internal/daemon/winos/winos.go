@@ -416,7 +416,7 @@ const (
 func Until(ctx context.Context, r io.Reader) io.Reader { return until{ctx, r} }
 
 type until struct {
-	ctx    context.Context //nolint:containedctx // a reader's calls take none
+	ctx    context.Context //nolint:containedctx // a reader's methods have no parameter for one
 	reader io.Reader
 }
 

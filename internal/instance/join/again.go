@@ -74,7 +74,7 @@ func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInsta
 // earlier join stays Pending.
 func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	if status.Phase == v1alpha1.PhaseConfirming {
-		status.BootstrapCredentials = nil // the daemon runs
+		status.BootstrapCredentials = nil // shows that the daemon runs
 	}
 	status.Phase = v1alpha1.PhaseReady
 	if !status.Joined() {

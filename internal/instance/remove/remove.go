@@ -136,8 +136,8 @@ func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsIn
 	return outcome
 }
 
-// If a machine with another host key answers, it may have replaced the host. replacedAfter is how long the node must
-// not have been Ready before the operator assumes that. If the node serves, the host still exists at another address,
+// If a machine with another host key answers, it may have replaced the host. The operator assumes that
+// after the node has not been Ready for replacedAfter. If the node serves, the host still exists at another address,
 // and another machine has got its address.
 const replacedAfter = 5 * time.Minute
 

@@ -51,7 +51,7 @@ func (r *Resolver) newPull(s *state, t target, request *http.Request, pod *podAc
 		p.offset, p.ranged = parseRange(request.Header.Get("Range"))
 	}
 	p.sources = r.sourcesOf(s.Rules, t, p.method)
-	isThere := func(at mirror.Location) bool { return at.Host == t.image.Host } // if so, the rules allow the host
+	isThere := func(at mirror.Location) bool { return at.Host == t.image.Host } // the rules allow such a host
 	if s.Rules.Never(t.image) && !slices.ContainsFunc(p.sources, isThere) {
 		p.forbidden = t.image.Host
 	}
