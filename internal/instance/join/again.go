@@ -53,7 +53,7 @@ func isToVerify(activity *v1alpha1.Activity) bool {
 	return activity != nil && activity.BootID != "" && !activity.Begun()
 }
 
-// rejoinFailed reports whether a join at the revision that the host held failed: the node did not become Ready within
+// rejoinFailed reports whether a host failed to join at the revision that it held: the node did not become Ready within
 // the verification timeout, or the join failed in a phase that depends on the revision.
 func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	switch status := &instance.Status; status.Phase {
