@@ -330,7 +330,8 @@ type Activity struct {
 	Kind ActivityKind `json:"kind"`
 	// Step is the current step.
 	Step Step `json:"step"`
-	// Since is when the activity reached this step.
+	// Since is when the activity reached this step. While an upgrade is verified, it is when the operator requested the
+	// revision from the daemon.
 	Since metav1.Time `json:"since"`
 	// Tries counts drains that took too long, failed switches, and hosts that didn't reboot.
 	// +optional
@@ -342,15 +343,6 @@ type Activity struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// Drains means that an upgrade drains the node before the switch. A reboot always drains the node.
-	// +optional
-	Drains bool `json:"drains,omitempty"`
-	// SwitchTime is when the operator requested the daemon to apply the revision.
-	// +optional
-	SwitchTime *metav1.Time `json:"switchTime,omitempty"`
-	// OverSSH means that the operator joins the host again over SSH, because its daemon can't fetch the payload.
-	// +optional
-	OverSSH bool `json:"overSSH,omitempty"`
 	// Reason why the last attempt failed, as a word.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
@@ -376,6 +368,12 @@ func (s *WindowsInstanceStatus) Upgrade() *Activity { return s.activity(Activity
 
 // Reboot returns the activity if it is a reboot, else nil.
 func (s *WindowsInstanceStatus) Reboot() *Activity { return s.activity(ActivityReboot) }
+
+// IsRequested reports whether the target revision of the upgrade was requested from the host.
+func (s *WindowsInstanceStatus) IsRequested() bool {
+	update := s.Upgrade()
+	return update != nil && update.Revision == s.DesiredRevision
+}
 
 func (s *WindowsInstanceStatus) activity(kind ActivityKind) *Activity {
 	if s.Activity == nil || s.Activity.Kind != kind {

@@ -232,8 +232,7 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 		verdict = MayDisrupt(r.Node, fleet, rollout.MaxUnavailable, closed)
 		// A closed window doesn't delay a removal, because the user chose the time of the removal. It also doesn't
 		// delay a node whose daemon already has the request for its revision.
-		isRequested := status.Activity != nil && status.Activity.SwitchTime != nil
-		if isRequested || r.instance.Purpose() == v1alpha1.ActivityRemove {
+		if status.IsRequested() || r.instance.Purpose() == v1alpha1.ActivityRemove {
 			verdict = MayDisruptAnytime(r.Node, fleet, rollout.MaxUnavailable)
 		}
 		if isHolder(d.Slots, MachineName(r.instance.Name)) {
@@ -253,7 +252,7 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 // empty: the node is already changing to the revision, rolls back, or is removed.
 func (s RolloutState) revisionToTry(instance *v1alpha1.WindowsInstance) string {
 	update := instance.Status.Upgrade()
-	if update == nil || update.SwitchTime != nil || update.Step == v1alpha1.StepRollingBack ||
+	if update == nil || instance.Status.IsRequested() || update.Step == v1alpha1.StepRollingBack ||
 		instance.Purpose() == v1alpha1.ActivityRemove || slices.ContainsFunc(s.Nodes, func(n corev1.Node) bool {
 		return n.Name == instance.Status.NodeName &&
 			n.Annotations[contract.DesiredRevisionAnnotation] == update.Revision

@@ -156,7 +156,7 @@ func TestWhatHoldsARequestBesideTheBudget(t *testing.T) {
 	}
 	removal := func(i *v1alpha1.WindowsInstance) { i.DeletionTimestamp = new(metav1.NewTime(noon)) }
 	deletedAt := func(i *v1alpha1.WindowsInstance) {
-		i.Status.Activity.SwitchTime = new(metav1.NewTime(noon))
+		i.Status.DesiredRevision = i.Status.Activity.Revision
 	}
 	failed := func(s *policy.RolloutState) {
 		s.Instances = append(s.Instances, onNode("b", "b"))

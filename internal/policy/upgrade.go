@@ -19,9 +19,9 @@ type UpgradeFacts struct {
 	// NothingSince is since when the daemon has received nothing of the payload, or has reported nothing about it. It
 	// is zero while the daemon receives data.
 	NothingSince Since
-	// StepSince is when the current step began. SwitchSince is when the operator requested the revision from the
-	// daemon, or zero before that.
-	StepSince, SwitchSince Since
+	// StepSince is when the current step began. The verification of an upgrade begins when the operator requests the
+	// revision from the daemon.
+	StepSince Since
 	// IsRequested says that the operator requested the revision of this step, or the reboot, from the daemon. IsApplied
 	// says that the daemon reports the revision, or another boot. Refused says that the daemon reports that it failed
 	// and rolled back.
@@ -90,7 +90,6 @@ type UpgradeAction string
 const (
 	ActionWait           UpgradeAction = ""
 	ActionRequestStaging UpgradeAction = "have the daemon fetch the payload"
-	ActionUseSSH         UpgradeAction = "record that the operator joins the host again over SSH"
 	ActionTakeSlot       UpgradeAction = "request a slot in the rollout budget"
 	ActionJoin           UpgradeAction = "join the host again over SSH"
 	ActionDrain          UpgradeAction = "cordon the node, and evict its pods"
@@ -134,7 +133,7 @@ func upgradeBegins() []UpgradeRow {
 		{staging, "the host must be joined again, or has the payload", waiting, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.OverSSH || f.IsStaged }},
 		{staging, "the daemon can't fetch payload, or its release is too far from the " +
-			"operator's", waiting, ActionUseSSH, "",
+			"operator's", waiting, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return !f.CanStage }},
 		{staging, "the daemon has no request yet", staging, ActionRequestStaging, contract.ReasonStaging,
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsStageRequested }},
@@ -143,7 +142,7 @@ func upgradeBegins() []UpgradeRow {
 			func(f UpgradeFacts, now time.Time) bool {
 				return f.HasSlot && f.isLate(f.StepSince, f.VerifyTimeout, now)
 			}},
-		{staging, "the daemon has received nothing for --daemon-timeout", waiting, ActionUseSSH, "",
+		{staging, "the daemon has received nothing for --daemon-timeout", waiting, ActionWait, "",
 			func(f UpgradeFacts, now time.Time) bool {
 				return !f.NothingSince.IsZero() && f.isLate(f.NothingSince, f.DaemonTimeout, now)
 			}},
@@ -151,7 +150,8 @@ func upgradeBegins() []UpgradeRow {
 
 		{waiting, "the node has no slot", waiting, ActionTakeSlot, contract.ReasonBudgetExhausted,
 			func(f UpgradeFacts, _ time.Time) bool { return !f.HasSlot }},
-		{waiting, "the host must be joined again", switching, ActionJoin, "",
+		{waiting, "the host must be joined again: its daemon does not respond, or does not get the payload", switching,
+			ActionJoin, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.OverSSH }},
 		{waiting, "the switch affects pods", draining, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.Drains }},
@@ -179,13 +179,7 @@ func upgradeBegins() []UpgradeRow {
 func upgradeEnds() []UpgradeRow {
 	const waiting, draining, switching, verifying, rollingBack = v1alpha1.StepWaiting, v1alpha1.StepDraining,
 		v1alpha1.StepSwitching, v1alpha1.StepVerifying, v1alpha1.StepRollingBack
-	late := func(f UpgradeFacts, now time.Time) bool {
-		began := f.StepSince
-		if !f.SwitchSince.IsZero() {
-			began = f.SwitchSince
-		}
-		return f.isLate(began, f.VerifyTimeout, now)
-	}
+	late := func(f UpgradeFacts, now time.Time) bool { return f.isLate(f.StepSince, f.VerifyTimeout, now) }
 	return []UpgradeRow{
 		{switching, "the switch affects pods, the daemon has no request yet, and new pods may have started since the " +
 			"drain",
@@ -199,7 +193,7 @@ func upgradeEnds() []UpgradeRow {
 		{switching, "verifyTimeout is over, the node is Ready, and the daemon has never reported anything of the " +
 			"revision", switching, ActionJoin, "",
 			func(f UpgradeFacts, now time.Time) bool {
-				return f.IsUnresponsive && late(f, now) && !f.isLate(f.SwitchSince, 2*f.VerifyTimeout, now)
+				return f.IsUnresponsive && late(f, now) && !f.isLate(f.StepSince, 2*f.VerifyTimeout, now)
 			}},
 		{switching, "the daemon reports that it went back", StepFailed, ActionFail, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Refused }},

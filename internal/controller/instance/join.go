@@ -35,20 +35,14 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	if err != nil || !serves && !status.Joined() {
 		return free, err
 	}
-	switch update := status.Upgrade(); {
-	case serves:
-	case join.WasDown(update, c.parts.Observed.NotReady(node)):
-		if verdict, err := c.mayTurn(ctx, update.Revision); err != nil || verdict.Allowed || c.slot.isUndecided {
-			return verdict, err
+	if update := join.OverSSH(status); update != nil && !serves {
+		if join.WasDown(update, c.parts.Observed.NotReady(node)) {
+			verdict, err := c.mayTurn(ctx, update.Revision)
+			if err != nil || verdict.Allowed || c.slot.isUndecided {
+				return verdict, err
+			}
 		}
-		if status.Activity = nil; status.DesiredRevision == update.Revision {
-			status.DesiredRevision = status.HeldRevision
-		}
-	case join.IsRequested(status) && update.SwitchTime == nil:
-		status.DesiredRevision = status.HeldRevision
-	}
-	if !serves {
-		c.journeys.join.RejoinAtHeld(status)
+		join.GiveUp(status)
 	}
 	halted, err := c.halted(ctx, c.parts.Revisions.NotHeld(ctx, c.instance))
 	switch {
@@ -65,7 +59,7 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 func (c joining) disruptsNoPods(node *corev1.Node) bool {
 	status := &c.instance.Status
 	return journey.IsFirstJoin(status, node) || c.memory.session.HasReplacedKey() ||
-		join.IsRequested(status) && status.Phase == v1alpha1.PhaseConfirming
+		join.OverSSH(status) != nil && status.IsRequested() && status.Phase == v1alpha1.PhaseConfirming
 }
 
 // mayTurn decides whether a host whose node is down may change to another revision. The change needs a slot and an
@@ -86,13 +80,10 @@ func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, 
 
 // run runs the phases until one waits or fails.
 func (c joining) run(ctx context.Context) (ctrl.Result, error) {
-	if !join.IsHalfway(&c.instance.Status) {
-		if well, err := c.recovered(ctx); err != nil || well {
-			if err != nil {
-				return ctrl.Result{}, err
-			}
-			return c.check(ctx)
-		}
+	if well, err := c.recovered(ctx); err != nil {
+		return ctrl.Result{}, err
+	} else if well {
+		return c.check(ctx)
 	}
 	if waits := c.awaitTurn(ctx); waits != nil {
 		return waits.result, waits.err
@@ -211,7 +202,7 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 func (c joining) awaitTurn(ctx context.Context) *ending {
 	status, session := &c.instance.Status, &c.memory.session
 	if desired, _, err := c.parts.Desired.Current(ctx); err == nil && !session.Connected() {
-		if err = c.journeys.join.Turn(ctx, c.instance, desired); err != nil {
+		if err = c.journeys.join.Turn(ctx, c.instance, desired.Revision); err != nil {
 			return onError(err)
 		}
 	}
@@ -228,7 +219,9 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 		return nil
 	}
 	node, serves, err := c.parts.InService(ctx, c.instance)
-	if err == nil && serves && !isReached && join.IsUntouched(status, session, node) {
+	isToldNothing := !status.Upgrade().Begun() || join.OverSSH(status) != nil && !status.IsRequested()
+	if err == nil && serves && !isReached && isToldNothing && session.RebootTime.IsZero() &&
+		node.Annotations[contract.CordonedAnnotation] == "" {
 		c.slot.release()
 		session.IsGranted = false
 		err = c.record.save(ctx)
@@ -251,12 +244,13 @@ func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	return journey.JoinRevision(status) != revision, nil
 }
 
-// recovered reports whether a host that was waiting to join again no longer needs to.
+// recovered reports whether a host that was waiting to join again no longer needs to. It returns false if the first
+// attempt only waits for the daemon's report, and while the operator prepares an upgrade over SSH.
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
-	if status.HasSlot() || !status.Joined() ||
-		c.memory.session.Connected() && join.IsOverSSH(status.Upgrade()) {
-		// the node stays in service until it has its slot
+	isLast := status.Phase == v1alpha1.PhaseConfirming && status.Failures == 0 && len(status.BootstrapCredentials) > 0
+	if status.HasSlot() || !status.Joined() || isLast ||
+		c.memory.session.Connected() && join.OverSSH(status) != nil {
 		return false, nil
 	}
 	well, err := c.journeys.health.RecoversByItself(ctx, c.instance)

@@ -58,10 +58,8 @@ type machineOf struct {
 	// toward is the revision that the daemon is applying.
 	toward string
 	boot   int
-	// answers means that the host can be reached over SSH. switched is when its daemon was last told another
-	// revision.
-	answers  bool
-	switched time.Time
+	// answers means that the host can be reached over SSH.
+	answers bool
 	// lost means that the node's pods were lost, until the node serves again.
 	lost bool
 }
@@ -233,7 +231,6 @@ func (f *fleet) watch(old, wanted client.Object) error {
 			}
 		}
 		if was.Annotations[contract.DesiredRevisionAnnotation] != now.Annotations[contract.DesiredRevisionAnnotation] {
-			f.host[now.Name].switched = f.real
 			f.note("%s is to have %s", now.Name, now.Annotations[contract.DesiredRevisionAnnotation])
 		}
 	}
@@ -280,11 +277,11 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	f.peak = max(f.peak, hands)
 	update := i.Status.Upgrade()
 	if update != nil && i.Purpose() == v1alpha1.ActivityUpgrade &&
-		update.SwitchTime == nil && update.Step != v1alpha1.StepRollingBack {
+		!i.Status.IsRequested() && update.Step != v1alpha1.StepRollingBack {
 		f.halts(name, update.Revision)
 	}
 	removal := i.Purpose() == v1alpha1.ActivityRemove
-	isTold := update != nil && update.SwitchTime != nil // the node is between two revisions
+	isTold := i.Status.IsRequested() // the node is between two revisions
 	if f.isClosed && !removal && !isTold && !f.isBegun(name) {
 		f.violated("%s is disrupted though no window is open", name)
 	}
@@ -328,15 +325,12 @@ func (f *fleet) tells(was, now *corev1.Node, status *v1alpha1.WindowsInstanceSta
 	}
 }
 
-// goesOn lets the observer check an update that continues with a reboot in the same slot. If an operator was killed
-// after the switch, the next operator may find a node that settled long ago. Then it never saves the step Verifying.
+// goesOn lets the observer check an update that continues with a reboot in the same slot. The next operator observes a
+// node for the settling time, also if an operator was killed before.
 func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	f.both++
 	n := f.p.now.nodes[now.Status.NodeName]
 	verifies := was.Status.Upgrade().Step == v1alpha1.StepVerifying
-	if switched := was.Status.Upgrade().SwitchTime; was.Status.Upgrade().Step == v1alpha1.StepSwitching && switched != nil {
-		verifies = max(f.rig.clock.Sub(switched.Time), f.real.Sub(f.host[n.Name].switched)) >= v1alpha1.DefaultSettleTime
-	}
 	if !verifies || now.Status.Upgrade() != nil ||
 		now.Status.Revision != was.Status.Upgrade().Revision || f.rig.memory(now).reboots.Count >= disrupt.MaxReboots {
 		f.violated("%s is to be rebooted in the midst of its update: %+v", n.Name, was.Status.Upgrade())

@@ -253,7 +253,7 @@ func TestAHostIsNotJoinedAgainAtARevisionThatIsHalted(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := r.get(t, 2)
-	i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: second, OverSSH: true,
+	i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: second,
 		Step: v1alpha1.StepWaiting, Since: metav1.NewTime(r.clock)}
 	verdict, err := r.mayJoin(t, i)
 	if err != nil || verdict.Allowed || verdict.Reason != contract.ReasonRolloutHalted {

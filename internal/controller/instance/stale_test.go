@@ -24,7 +24,7 @@ func TestAPlaceThatOnlyAStaleCacheShowsDisruptsNobody(t *testing.T) {
 	for name, shown := range map[string]func(r *rig, status *v1alpha1.WindowsInstanceStatus){
 		"a slot that drains for an upgrade": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {
 			status.Phase = v1alpha1.PhaseUpdating
-			status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: second, Drains: true,
+			status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: second,
 				Step: v1alpha1.StepDraining, Since: journey.Seconds(r.clock)}
 		},
 		"a slot that drains for a reboot": func(r *rig, status *v1alpha1.WindowsInstanceStatus) {

@@ -88,7 +88,7 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 			r.manifest.EnvironmentVars = map[string]string{"HTTP_PROXY": "http://p:1"}
 			r.broken["node"] = killed
 			r.reconcile(t, 1)
-			if u := r.get(t, 1).Status.Upgrade(); u == nil || u.Step != v1alpha1.StepSwitching || u.Drains {
+			if u := r.get(t, 1).Status.Upgrade(); u == nil || u.Step != v1alpha1.StepSwitching || r.node(t, 1).Spec.Unschedulable {
 				t.Fatalf("the upgrade is at %+v", u)
 			}
 			return first

@@ -123,11 +123,10 @@ func (r *Rollout) Setup(mgr ctrl.Manager) error {
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	s := &i.Status
 	var revision string
-	var isRequested bool
 	if s.Activity != nil {
-		revision, isRequested = s.Activity.Revision, s.Activity.SwitchTime != nil
+		revision = s.Activity.Revision
 	}
-	return []any{s.Slot, i.Purpose(), revision, isRequested, s.FailedRevision, s.NodeName, s.Joined(), s.Phase,
+	return []any{s.Slot, i.Purpose(), revision, s.IsRequested(), s.FailedRevision, s.NodeName, s.Joined(), s.Phase,
 		i.Spec.RemovalPolicy}
 }
 

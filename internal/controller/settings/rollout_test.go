@@ -40,7 +40,7 @@ func joined(name string, words ...string) v1alpha1.WindowsInstance {
 				&v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "2", Step: v1alpha1.StepSwitching}
 			i.Status.Slot = &v1alpha1.Slot{Since: new(metav1.NewTime(time.Unix(1, 0)))}
 		case "over SSH": // the operator connects first, and then requests a slot
-			i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "2", OverSSH: true,
+			i.Status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: "2",
 				Step: v1alpha1.StepSwitching}
 			i.Status.Revision, i.Status.DesiredRevision = "1", "1"
 		case "failed":

@@ -58,9 +58,11 @@ type View struct {
 	Jitter float64
 
 	// drain is the outcome of the drain in this reconcile. isRequested reports that the revision was requested in
-	// this reconcile. unwritten is why a reboot could not be requested.
+	// this reconcile. isOverSSH reports that the host must be joined again instead. unwritten is why a reboot could
+	// not be requested.
 	drain       *journey.Outcome
 	isRequested bool
+	isOverSSH   bool
 	unwritten   error
 }
 
@@ -82,11 +84,11 @@ func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKi
 	if outcome, ends := d.keepSlot(ctx, view); ends {
 		return outcome, nil
 	}
-	if kind == v1alpha1.ActivityUpgrade && !isUndrained(view) {
+	if kind == v1alpha1.ActivityUpgrade && !d.isUndrained(ctx, view) {
 		d.aim(ctx, view)
 	}
 	for range maxSteps {
-		d.noteRequest(view)
+		d.noteRequest(ctx, view)
 		if view.mustSave() {
 			if err := view.Save(ctx); err != nil {
 				return journey.Outcome{}, err
@@ -94,7 +96,6 @@ func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKi
 		}
 		facts := d.facts(ctx, view)
 		row := policy.NextUpgrade(view.activity().Step, facts, d.Now())
-		view.activity().OverSSH = facts.OverSSH
 		if outcome, ends := d.carryOut(ctx, view, row, facts); ends {
 			return outcome, nil
 		}
@@ -110,7 +111,7 @@ func (d *Disrupt) keepSlot(ctx context.Context, view *View) (outcome journey.Out
 	if !activity.Begun() || status.HasSlot() {
 		return journey.Done(), false
 	}
-	if activity.Step != v1alpha1.StepDraining || isRequested(status) {
+	if activity.Step != v1alpha1.StepDraining || status.IsRequested() {
 		return d.takeSlot(ctx, view)
 	}
 	if outcome = d.Nodes.ReturnToService(ctx, view.Node); !outcome.IsDone() {
@@ -122,15 +123,15 @@ func (d *Disrupt) keepSlot(ctx context.Context, view *View) (outcome journey.Out
 }
 
 // noteRequest records a request to the daemon before the request is sent.
-func (d *Disrupt) noteRequest(view *View) {
+func (d *Disrupt) noteRequest(ctx context.Context, view *View) {
 	switch activity := view.activity(); {
 	case activity.Step != v1alpha1.StepSwitching:
 	case activity.Kind == v1alpha1.ActivityReboot:
 		if activity.BootID == "" {
 			activity.BootID = view.Node.Annotations[contract.BootIDAnnotation]
 		}
-	case !isUndrained(view):
-		d.noteSwitch(&view.Instance.Status)
+	case !d.isUndrained(ctx, view):
+		view.Instance.Status.DesiredRevision = activity.Revision
 	}
 }
 
@@ -141,12 +142,11 @@ func (v *View) mustSave() bool {
 		step           v1alpha1.Step
 		hasSlot        bool
 		revision, boot string
-		switched       bool
 	}
 	of := func(status *v1alpha1.WindowsInstanceStatus) essence {
 		e := essence{hasSlot: status.HasSlot(), revision: status.DesiredRevision}
 		if a := status.Activity; a != nil && a.Kind == v.activity().Kind {
-			e.step, e.boot, e.switched = a.Step, a.BootID, a.SwitchTime != nil
+			e.step, e.boot = a.Step, a.BootID
 		}
 		return e
 	}
@@ -166,7 +166,6 @@ func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRo
 		return d.takeSlot(ctx, view)
 	case policy.ActionJoin:
 		logf.FromContext(ctx).Info("upgrading over SSH", "revision", activity.Revision)
-		activity.OverSSH = true
 		d.toStep(view, row.Next)
 		status.Phase = v1alpha1.PhasePending
 		return journey.Outcome{Then: journey.JoinAgain}, true
@@ -179,7 +178,7 @@ func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRo
 		return d.returnFromBack(ctx, view), true
 	case policy.ActionWait:
 		if row.Next == activity.Step {
-			return d.wait(view, row), true
+			return d.wait(ctx, view, row), true
 		}
 	}
 	err := d.write(ctx, view, row.Action)
@@ -192,11 +191,11 @@ func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRo
 		return outcome, false
 	}
 	outcome = journey.RetryWrite(err)
-	outcome.Quiet = quiet(view)
+	outcome.Quiet = d.quiet(ctx, view)
 	return outcome, true
 }
 
-// write changes the Node or the status. Afterwards the table decides again.
+// write changes the Node. Afterwards the table decides again.
 func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAction) (err error) {
 	activity, node, held := view.activity(), view.Node, view.Instance.Status.HeldRevision
 	switch action {
@@ -214,16 +213,18 @@ func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAc
 			contract.RevisionAnnotation: "", contract.ApplyStatusAnnotation: ""})
 	case policy.ActionDrain:
 		view.drain = new(d.CordonAndDrain(ctx, view.Instance, node, view.Bounds.Drain))
-	case policy.ActionUseSSH:
-		activity.OverSSH = true
 	}
 	return err
 }
 
-// toStep begins a step.
+// toStep begins a step. The time of a verification is the time of the request to the daemon.
 func (d *Disrupt) toStep(view *View, step v1alpha1.Step) {
-	if activity := view.activity(); activity.Step != step {
-		activity.Step, activity.Since = step, journey.Seconds(d.Now())
+	activity := view.activity()
+	if activity.Step == step {
+		return
+	}
+	if activity.Step = step; step != v1alpha1.StepVerifying || activity.Kind == v1alpha1.ActivityReboot {
+		activity.Since = journey.Seconds(d.Now())
 	}
 }
 
@@ -238,16 +239,19 @@ func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 			view.drain = new(journey.Done())
 		}
 	case activity.Step == v1alpha1.StepSwitching && step == v1alpha1.StepDraining:
-		activity.SwitchTime, status.DesiredRevision = nil, requestedOf(view.Node)
+		status.DesiredRevision = requestedOf(view.Node)
+	case step == v1alpha1.StepVerifying:
+		d.Observed.While(view.Instance, well, false)
 	}
 	d.toStep(view, step)
 }
 
 // granted records the start of the disruption in the same write as the slot. If a reboot lost its slot during a pause,
 // its step begins again, because its daemon may not have received the earlier decision.
-func (d *Disrupt) granted(status *v1alpha1.WindowsInstanceStatus) {
-	activity, now := status.Activity, journey.Seconds(d.Now())
-	if activity.OverSSH {
+func (d *Disrupt) granted(ctx context.Context, view *View) {
+	status, now := &view.Instance.Status, journey.Seconds(d.Now())
+	activity := status.Activity
+	if view.isOverSSH {
 		return // the join begins
 	}
 	status.Phase = v1alpha1.PhaseUpdating
@@ -258,9 +262,8 @@ func (d *Disrupt) granted(status *v1alpha1.WindowsInstanceStatus) {
 		return
 	}
 	activity.Step, activity.Since, activity.NextTime = v1alpha1.StepDraining, now, nil
-	if activity.Kind == v1alpha1.ActivityUpgrade && !activity.Drains {
-		activity.Step = v1alpha1.StepSwitching
-		d.noteSwitch(status)
+	if !d.drains(ctx, view) {
+		activity.Step, status.DesiredRevision = v1alpha1.StepSwitching, activity.Revision
 	}
 }
 
@@ -271,7 +274,7 @@ const slotRetry = time.Minute
 // joined again, takeSlot first waits for a private key. ends is false once the node has its slot.
 func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	activity, node, log := view.activity(), view.Node.Name, logf.FromContext(ctx)
-	if activity.OverSSH {
+	if view.isOverSSH {
 		if outcome = d.Access.HasKey(ctx, view.Instance); !outcome.IsDone() {
 			return outcome, true
 		}
@@ -282,10 +285,10 @@ func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Out
 	}
 	if next := activity.NextTime; next != nil && next.After(d.Now()) {
 		outcome = journey.Wait(next.Sub(d.Now()), last.Reason, "%s", last.Detail)
-		outcome.Quiet = quiet(view)
+		outcome.Quiet = d.quiet(ctx, view)
 		return outcome, true
 	}
-	verdict, err := view.Take(ctx, func() { d.granted(&view.Instance.Status) })
+	verdict, err := view.Take(ctx, func() { d.granted(ctx, view) })
 	switch {
 	case err != nil:
 		outcome = journey.Wait(journey.CallRetry, contract.ReasonAPICallFailed,
@@ -293,8 +296,11 @@ func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Out
 	case verdict.Allowed:
 		log.Info("node was granted a slot in the rollout budget", "node", node, "purpose", activity.Kind, "why",
 			verdict.Why)
-		view.Note(ctx, journey.Outcome{Events: journey.StartedEvent(&view.Instance.Status),
-			IsRequested: activity.Step == v1alpha1.StepSwitching})
+		started := journey.Outcome{IsRequested: activity.Step == v1alpha1.StepSwitching}
+		if !view.isOverSSH && d.drains(ctx, view) { // of an upgrade over SSH, RejoinEvent reports the start
+			started = started.With(journey.StartedEvent(&view.Instance.Status))
+		}
+		view.Note(ctx, started)
 		return outcome, false
 	case verdict.Reason == contract.ReasonRolloutHalted && last.Detail != "":
 		outcome = journey.Wait(slotRetry, last.Reason, "%s", last.Detail) // the last detail is more specific
@@ -305,7 +311,7 @@ func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Out
 		outcome = journey.Wait(slotRetry, contract.ReasonBudgetExhausted, "%s for the rollout budget: %s", waits,
 			verdict.Shown())
 	}
-	outcome.Quiet = quiet(view)
+	outcome.Quiet = d.quiet(ctx, view)
 	return outcome, true
 }
 
@@ -335,11 +341,11 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 		logf.FromContext(ctx).Info("rolling back", "revision", activity.Revision, "to", status.HeldRevision, "reason",
 			problem.Reason, "detail", problem.Detail)
 		d.toStep(view, v1alpha1.StepRollingBack)
-		status.DesiredRevision = status.HeldRevision
 		// Save the failure before the slot is free, so that no second node is upgraded to this revision.
-		if activity.SwitchTime != nil && action == policy.ActionRollBack { // the revision was tried
+		if status.IsRequested() && action == policy.ActionRollBack { // the revision was tried
 			journey.FailedAt(status, activity.Revision, problem, d.Now())
 		}
+		status.DesiredRevision = status.HeldRevision
 		view.Note(ctx, journey.Done().With(event))
 		return outcome, false
 	}
@@ -369,7 +375,6 @@ func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *
 	wait := policy.DisruptBackoff(activity.Tries, view.Jitter)
 	d.toStep(view, v1alpha1.StepWaiting)
 	activity.NextTime = new(journey.Seconds(d.Now().Add(wait)))
-	activity.SwitchTime = nil
 	note(activity, why)
 	outcome := journey.Wait(wait, why.Reason, "%s", why.Detail)
 	outcome.Released = journey.Release(status, activity.Kind, cmp.Or(result, string(why.Reason)))

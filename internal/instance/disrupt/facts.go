@@ -17,42 +17,66 @@ import (
 // stageRetry is a safety net: a report of the daemon about staging is an event.
 const stageRetry = time.Minute
 
-// isRequested reports whether the revision of an upgrade was requested from the daemon.
-func isRequested(status *v1alpha1.WindowsInstanceStatus) bool {
-	update := status.Upgrade()
-	return update != nil && (update.SwitchTime != nil || status.DesiredRevision == update.Revision)
-}
-
 // isDownUnreported reports whether a node has not been Ready since the operator requested the revision, and the daemon
 // has reported nothing about it. A host that is off does not fail at a revision.
 func (d *Disrupt) isDownUnreported(view *View) bool {
 	update, node := view.activity(), view.Node
 	down := d.Observed.NotReady(node)
-	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && !down.IsZero() &&
-		down.Began.Before(d.switchSince(view).Began) && refused(node, update.Revision) == nil &&
+	return update.Step == v1alpha1.StepSwitching && view.Instance.Status.IsRequested() && !down.IsZero() &&
+		down.Began.Before(d.stepSince(view).Began) && refused(node, update.Revision) == nil &&
 		node.Annotations[contract.RevisionAnnotation] != update.Revision
 }
 
 // isUnresponsive reports whether kubelet works, but the daemon has reported nothing about the revision, not even
 // that it has the payload. The daemon may have died before the request.
-func isUnresponsive(update *v1alpha1.Activity, node *corev1.Node) bool {
+func isUnresponsive(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
+	update := status.Activity
 	ready, _ := journey.NodeReady(node)
-	return update.Step == v1alpha1.StepSwitching && update.SwitchTime != nil && ready &&
+	return update.Step == v1alpha1.StepSwitching && status.IsRequested() && ready &&
 		!journey.DoesNotHold(node) && node.Annotations[contract.RevisionAnnotation] != update.Revision &&
 		node.Annotations[contract.StagedAnnotation] != update.Revision
 }
 
 // isUndrained reports whether a node is about to be switched without a drain: its daemon has no request yet, and its
 // pods were not drained in this reconcile. New pods may have started since an earlier drain.
-func isUndrained(view *View) bool {
-	update := view.activity()
-	return update != nil && update.Step == v1alpha1.StepSwitching && update.Drains && view.drain == nil &&
-		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision
+func (d *Disrupt) isUndrained(ctx context.Context, view *View) bool {
+	update := view.Instance.Status.Upgrade()
+	return update != nil && update.Step == v1alpha1.StepSwitching && view.drain == nil &&
+		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision && d.drains(ctx, view)
+}
+
+// drains reports whether pods must leave the node before the switch. The revisions are compared with the revision that
+// the node holds and with the revision that its daemon was last asked for, because the daemon may be between the two.
+func (d *Disrupt) drains(ctx context.Context, view *View) bool {
+	activity := view.activity()
+	if activity.Kind == v1alpha1.ActivityReboot {
+		return true
+	}
+	to := view.Desired
+	if to == nil || to.Revision != activity.Revision {
+		named, found, err := d.Revisions.Named(ctx, activity.Revision)
+		if err != nil || !found {
+			return true
+		}
+		to = &named
+	}
+	held, requested := view.Instance.Status.HeldRevision, requestedOf(view.Node)
+	return d.Revisions.Compare(ctx, held, *to).Drains ||
+		requested != "" && requested != held && d.Revisions.Compare(ctx, requested, *to).Drains
+}
+
+// lacksPayload reports whether a node waits for its upgrade without the payload, because its daemon can't fetch the
+// payload, or received nothing.
+func (d *Disrupt) lacksPayload(ctx context.Context, view *View, staging policy.StagingFacts) bool {
+	update, desired := view.activity(), view.Desired
+	return update.Step == v1alpha1.StepWaiting && !staging.IsStaged && (staging.IsStageRequested || !staging.CanStage) &&
+		desired != nil && desired.Revision == update.Revision &&
+		d.Revisions.Compare(ctx, view.Instance.Status.DesiredRevision, *desired).Payload
 }
 
 // quiet returns for how long a wait stays unreported. If only services restart, users need no report of a short wait.
-func quiet(view *View) time.Duration {
-	if activity := view.activity(); activity.Drains || activity.Kind == v1alpha1.ActivityReboot {
+func (d *Disrupt) quiet(ctx context.Context, view *View) time.Duration {
+	if d.drains(ctx, view) {
 		return 0
 	}
 	return journey.QuietPeriod + view.Bounds.Settle
@@ -64,10 +88,10 @@ func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 	f := policy.UpgradeFacts{
 		HasSlot:    view.Instance.Status.HasSlot(),
 		DrainFacts: d.DrainFacts(ctx, &view.Instance.Status, view.Node, view.Bounds, view.drain),
-		StepSince:  d.stepSince(view), SwitchSince: d.switchSince(view), VerifyTimeout: verifyTimeout(view),
-		DaemonTimeout: d.DaemonTimeout,
+		StepSince:  d.stepSince(view), VerifyTimeout: verifyTimeout(view), DaemonTimeout: d.DaemonTimeout,
+		Drains: d.drains(ctx, view),
 	}
-	f.IsUndrained = isUndrained(view)
+	f.IsUndrained = d.isUndrained(ctx, view)
 	if activity.Kind == v1alpha1.ActivityReboot {
 		rebootFacts(view, &f)
 	} else {
@@ -96,8 +120,7 @@ const well = "well"
 // that the node was not Ready for a moment in between, the time begins again.
 func (d *Disrupt) settles(view *View) time.Duration {
 	since := d.Observed.Since(view.Instance, well, policy.ReadyCondition(view.Node).LastTransitionTime.Time)
-	lasts := min(d.Now().Sub(since.Began), d.Now().Sub(d.stepSince(view).Began))
-	return view.Bounds.Settle - lasts
+	return view.Bounds.Settle - d.Now().Sub(since.Seen)
 }
 
 // upgradeFacts adds the facts about an upgrade.
@@ -105,11 +128,12 @@ func (d *Disrupt) upgradeFacts(ctx context.Context, view *View, f *policy.Upgrad
 	status, node := &view.Instance.Status, view.Node
 	update := status.Activity
 	f.StagingFacts, f.NothingSince = stagingFacts(update, node), d.nothingSince(view)
-	f.Drains, f.HasPrevious = update.Drains, journey.HasPrevious(status)
-	f.OverSSH = d.isStuck(view) || update.OverSSH && !isHelped(status, node, f.StagingFacts)
-	f.IsSwitched = isRequested(status) || d.HasLeft(ctx, status, status.DesiredRevision)
+	f.HasPrevious = journey.HasPrevious(status)
+	view.isOverSSH = status.HasSlot() && view.isOverSSH || d.isStuck(view) || d.lacksPayload(ctx, view, f.StagingFacts)
+	f.OverSSH = view.isOverSSH
+	f.IsSwitched = status.IsRequested() || d.HasLeft(ctx, status, status.DesiredRevision)
 	f.IsRequested, f.IsApplied = view.isRequested, node.Annotations[contract.RevisionAnnotation] == update.Revision
-	f.IsDownUnreported, f.IsUnresponsive = d.isDownUnreported(view), isUnresponsive(update, node)
+	f.IsDownUnreported, f.IsUnresponsive = d.isDownUnreported(view), isUnresponsive(status, node)
 	why := refused(node, update.Revision)
 	f.Refused = why != nil && !passes(why)
 }
@@ -126,15 +150,7 @@ func verifyTimeout(view *View) time.Duration {
 func (d *Disrupt) isStuck(view *View) bool {
 	status := &view.Instance.Status
 	problem, _ := d.Daemons.Unresponsive(view.Instance, view.Node)
-	return problem != nil && status.Activity.SwitchTime == nil && !status.Activity.Begun()
-}
-
-// isHelped reports whether a host that was waiting to be joined again, and has no slot yet, has since received its
-// payload.
-func isHelped(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node, staging policy.StagingFacts) bool {
-	ready, _ := journey.NodeReady(node)
-	return ready && staging.IsStaged && staging.CanStage && !status.HasSlot() &&
-		!status.Activity.Begun()
+	return problem != nil && !status.Activity.Begun()
 }
 
 // Fetch is how far a daemon was with its payload at its last reports.
@@ -171,17 +187,9 @@ func (d *Disrupt) nothingSince(view *View) policy.Since {
 	return policy.Since{}
 }
 
-// stepSince returns when the current step began. switchSince returns when the operator requested the revision from the
-// daemon.
+// stepSince returns when the current step began.
 func (d *Disrupt) stepSince(view *View) policy.Since {
 	return d.Observed.Since(view.Instance, "step", view.activity().Since.Time)
-}
-
-func (d *Disrupt) switchSince(view *View) policy.Since {
-	if began := view.activity().SwitchTime; began != nil {
-		return d.Observed.Since(view.Instance, "switch", began.Time)
-	}
-	return policy.Since{}
 }
 
 // stillMissing returns how many programs a daemon has yet to fetch, according to its report, else 0.
@@ -265,12 +273,9 @@ func (d *Disrupt) failure(view *View, row policy.UpgradeRow) *contract.Problem {
 }
 
 // wait waits as the row requires, until the next check.
-func (d *Disrupt) wait(view *View, row policy.UpgradeRow) journey.Outcome {
+func (d *Disrupt) wait(ctx context.Context, view *View, row policy.UpgradeRow) journey.Outcome {
 	activity, node, outcome := view.activity(), view.Node, journey.Outcome{}
 	untilLate := d.Left(d.stepSince(view), verifyTimeout(view))
-	if activity.SwitchTime != nil {
-		untilLate = d.Left(d.switchSince(view), verifyTimeout(view))
-	}
 	switch activity.Step {
 	case v1alpha1.StepStaging:
 		outcome = d.fetches(view, row.Reason)
@@ -293,7 +298,7 @@ func (d *Disrupt) wait(view *View, row policy.UpgradeRow) journey.Outcome {
 		outcome = journey.Wait(d.settles(view), row.Reason, "node %s %s and has to stay Ready for %s", node.Name, is,
 			view.Bounds.Settle)
 	}
-	outcome.Quiet = quiet(view)
+	outcome.Quiet = d.quiet(ctx, view)
 	return outcome
 }
 

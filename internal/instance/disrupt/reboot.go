@@ -145,7 +145,7 @@ func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journe
 // limit of the reboot applies to it as well.
 func rebootFacts(view *View, f *policy.UpgradeFacts) {
 	reboot, node := view.activity(), view.Node
-	f.Drains, f.IsApplied = true, isAnotherBoot(reboot, node)
+	f.IsApplied = isAnotherBoot(reboot, node)
 	f.IsRequested = f.IsApplied || view.unwritten != nil ||
 		node.Annotations[contract.RebootApprovedAnnotation] == reboot.BootID
 	ready, _ := journey.NodeReady(node)

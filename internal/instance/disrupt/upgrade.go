@@ -25,8 +25,8 @@ func (d *Disrupt) requestRevision(ctx context.Context, view *View) error {
 		journey.NodeFields{Instance: view.Instance, Revision: update.Revision, Upgrading: true, Bare: true})
 	view.isRequested = err == nil
 	// The time for verification begins when the daemon gets the request, which may be long after the decision.
-	if now := d.Now(); err == nil && !requested && now.Sub(update.SwitchTime.Time) > switchDelay {
-		update.SwitchTime = new(journey.Seconds(now))
+	if now := d.Now(); err == nil && !requested && now.Sub(update.Since.Time) > switchDelay {
+		update.Since = journey.Seconds(now)
 	}
 	return err
 }
@@ -34,46 +34,31 @@ func (d *Disrupt) requestRevision(ctx context.Context, view *View) error {
 // Resumed restarts the times of an upgrade after a pause, because the operator did not check the node during the
 // pause. Exception: the time of a rollback, which is only reported, continues.
 func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
-	update, now := status.Upgrade(), journey.Seconds(at)
-	if !update.Begun() || update.Step == v1alpha1.StepRollingBack {
-		return
-	}
-	update.Since = now
-	if update.SwitchTime != nil {
-		update.SwitchTime = &now
-	}
-}
-
-// noteSwitch records the host's new revision in the status, before the operator requests the revision from the daemon.
-func (d *Disrupt) noteSwitch(status *v1alpha1.WindowsInstanceStatus) {
-	update, now := status.Activity, journey.Seconds(d.Now())
-	if status.DesiredRevision != update.Revision || update.SwitchTime == nil {
-		status.DesiredRevision, update.SwitchTime = update.Revision, &now
+	if update := status.Upgrade(); update.Begun() && update.Step != v1alpha1.StepRollingBack {
+		update.Since = journey.Seconds(at)
 	}
 }
 
 // aim begins an upgrade to the desired revision, or continues to a newer revision without a rollback in between.
 func (d *Disrupt) aim(ctx context.Context, view *View) {
 	status := &view.Instance.Status
-	update, desired := status.Upgrade(), view.Desired
-	begin := func(revision string, drains, payload bool) {
-		status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: revision, Drains: drains,
-			Step: v1alpha1.StepStaging, Since: journey.Seconds(d.Now())}
-		if !payload {
-			status.Activity.Step = v1alpha1.StepWaiting
-		}
-	}
+	update, desired, change := status.Upgrade(), view.Desired, view.Change
 	switch {
-	case update == nil || view.Change != nil && (desired == nil || update.Revision != desired.Revision):
-		begin(view.Change.Revision, view.Change.Drains, view.Change.Payload)
+	case update == nil || change != nil && (desired == nil || update.Revision != desired.Revision):
 	case desired != nil && update.Revision != desired.Revision: // without a rollback in between
 		if update.Begun() {
 			noteRequested(view)
 		}
 		logf.FromContext(ctx).Info("going on to a newer revision", "revision", desired.Revision, "instead",
 			update.Revision)
-		on := d.Revisions.Compare(ctx, update.Revision, *desired)
-		begin(desired.Revision, update.Drains || on.Drains, on.Payload)
+		change = d.Revisions.Compare(ctx, update.Revision, *desired)
+	default:
+		return
+	}
+	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: change.Revision,
+		Step: v1alpha1.StepStaging, Since: journey.Seconds(d.Now())}
+	if !change.Payload {
+		status.Activity.Step = v1alpha1.StepWaiting
 	}
 }
 
@@ -150,8 +135,8 @@ func (d *Disrupt) finishUpgrade(ctx context.Context, view *View) (outcome journe
 	view.Note(ctx, outcome)
 	status.Slot = slot
 	d.ObserveReboot(view.Instance, view.Node, true, view.Jitter, view.Reboots)
-	d.granted(status)
+	d.granted(ctx, view)
 	log.Info("going on with a reboot", "node", view.Node.Name, "reason", WhyReboot(view.Node, true))
-	view.Note(ctx, journey.Outcome{Events: journey.StartedEvent(status)})
+	view.Note(ctx, journey.Done().With(journey.StartedEvent(status)))
 	return journey.Done(), false
 }

@@ -4,45 +4,31 @@ import (
 	"context"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/windows-nodes/wmco/api/v1alpha1"
-	"github.com/windows-nodes/wmco/internal/blueprint"
 	"github.com/windows-nodes/wmco/internal/contract"
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// IsHalfway reports whether the host has replaced the keys of kubelet and the daemon, or is about to. If so, the join
-// must be completed, because the daemon can't report before that. Exception: if the join has started the daemon, and
-// the attempt failed because the node did not become Ready in time, IsHalfway returns false.
-func IsHalfway(status *v1alpha1.WindowsInstanceStatus) bool {
-	return journey.HasStoppedDaemon(status) || len(status.BootstrapCredentials) > 0 && status.Failures == 0
-}
-
-// IsUntouched reports whether a node in service was not disrupted by the join yet: the node is not cordoned, the host
-// does not reboot, and the operator has requested no other revision from the daemon.
-func IsUntouched(status *v1alpha1.WindowsInstanceStatus, session *journey.Session, node *corev1.Node) bool {
-	update := status.Upgrade()
-	return session.RebootTime.IsZero() && node.Annotations[contract.CordonedAnnotation] == "" &&
-		(!update.Begun() || IsOverSSH(update) && update.SwitchTime == nil)
-}
-
-// IsOverSSH reports whether a host changes to another revision over SSH.
-func IsOverSSH(update *v1alpha1.Activity) bool {
-	return update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching
+// OverSSH returns the upgrade that a join completes, or nil if the join brings the host to the revision that it held.
+func OverSSH(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.Activity {
+	if update := status.Upgrade(); update != nil && update.Step == v1alpha1.StepSwitching {
+		return update
+	}
+	return nil
 }
 
 // ResetForRejoin prepares a host for another join. The host joins at the revision that it held, and does not return
 // to a revision that it was leaving.
 func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhasePending
-	if update := status.Upgrade(); update.Begun() && status.HeldRevision != "" {
+	activity := status.Activity
+	if status.Upgrade().Begun() && status.Joined() {
 		status.DesiredRevision = status.HeldRevision
 	}
-	if activity := status.Activity; !isToVerify(activity) && (activity == nil ||
-		activity.Step != v1alpha1.StepRollingBack) {
+	if activity != nil && activity.Step != v1alpha1.StepRollingBack && !isToVerify(activity) {
 		status.Activity = nil
 	}
 }
@@ -71,8 +57,12 @@ func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInsta
 }
 
 // PauseRejoin returns a host to service if its node serves pods while its join waits for a slot. A host without an
-// earlier join stays Pending.
+// earlier join stays Pending. If the operator had requested the revision of an upgrade from the daemon before the
+// join, the upgrade continues. Otherwise it waits for its slot again.
 func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
+	if update := OverSSH(status); update != nil && (!status.IsRequested() || len(status.BootstrapCredentials) > 0) {
+		update.Step, update.Since = v1alpha1.StepWaiting, journey.Seconds(j.Now())
+	}
 	if status.Phase == v1alpha1.PhaseConfirming {
 		status.BootstrapCredentials = nil // shows that the daemon runs
 	}
@@ -81,28 +71,22 @@ func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 		status.Phase = v1alpha1.PhasePending
 	}
 	awaitBoot(status.Activity, j.Now())
-	j.RejoinAtHeld(status)
-}
-
-// IsRequested reports whether the revision that the host gets over SSH was already requested from the host.
-func IsRequested(status *v1alpha1.WindowsInstanceStatus) bool {
-	return IsOverSSH(status.Upgrade()) && status.DesiredRevision == status.Activity.Revision
 }
 
 // Turn sends a host to the desired revision, because this revision may solve its problem. It does so if the host
 // could not join at the revision that it held, and its node serves no pods. Turn skips a revision at which the host
 // failed. If the revision was not requested from the host yet, and another revision is desired now, Turn forgets the
 // old revision.
-func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, desired blueprint.Desired) error {
+func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, desired string) error {
 	status := &instance.Status
 	switch update := status.Upgrade(); {
-	case IsOverSSH(update):
-		if update.Revision != desired.Revision && !IsRequested(status) {
+	case OverSSH(status) != nil:
+		if update.Revision != desired && !status.IsRequested() {
 			status.Activity = nil
 		}
 		return nil
-	case !status.Joined(), status.DesiredRevision == desired.Revision,
-		update != nil && update.Revision == desired.Revision, status.FailedRevision == desired.Revision:
+	case !status.Joined(), status.DesiredRevision == desired, update != nil && update.Revision == desired,
+		status.FailedRevision == desired:
 		return nil
 	}
 	if failed, err := j.rejoinFailed(ctx, instance); err != nil || !failed {
@@ -111,22 +95,18 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, des
 	if _, serves, err := j.InService(ctx, instance); err != nil || serves {
 		return err
 	}
-	change := j.Revisions.Compare(ctx, status.DesiredRevision, desired)
-	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: desired.Revision,
-		Drains: change.Drains, OverSSH: true, Step: v1alpha1.StepSwitching, Since: journey.Seconds(j.Now())}
+	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: desired,
+		Step: v1alpha1.StepSwitching, Since: journey.Seconds(j.Now())}
 	return nil
 }
 
-// RejoinAtHeld lets a host without a slot join at the revision that it held. Once the host is Ready, it is upgraded
-// like any other node.
-func (j *Join) RejoinAtHeld(status *v1alpha1.WindowsInstanceStatus) {
-	switch update := status.Upgrade(); {
-	case !IsOverSSH(update):
-	case update.SwitchTime != nil: // the daemon may have applied the revision since
-		update.OverSSH = false
-	default:
-		update.Step, update.Since = v1alpha1.StepWaiting, journey.Seconds(j.Now())
+// GiveUp ends an upgrade over SSH. The host joins at the revision that it held. Once it is Ready, it is upgraded like
+// any other node.
+func GiveUp(status *v1alpha1.WindowsInstanceStatus) {
+	if status.IsRequested() {
+		status.DesiredRevision = status.HeldRevision
 	}
+	status.Activity = nil
 }
 
 // RevertToHeld records that a host failed at a revision over SSH, and sends the host back to the revision that it
@@ -135,39 +115,33 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	problem *contract.Problem) []journey.Event {
 	status := &instance.Status
 	retryReboot(status) // the daemon may run again
-	revision, held := status.DesiredRevision, status.HeldRevision
-	switch update := status.Upgrade(); {
-	case IsOverSSH(update):
-		revision = update.Revision
-	case problem.Reason == contract.ReasonDaemonUnresponsive:
-		return nil // not the revision's fault: the daemon was dead before
-	}
-	if !instance.DeletionTimestamp.IsZero() || held == "" || revision == held ||
+	revision, held, update := journey.JoinRevision(status), status.HeldRevision, OverSSH(status)
+	wasDead := update == nil && problem.Reason == contract.ReasonDaemonUnresponsive // before this revision
+	if !instance.DeletionTimestamp.IsZero() || held == "" || revision == held || wasDead ||
 		!policy.BlamesRevision(problem.Reason) {
 		return nil
 	}
 	logf.FromContext(ctx).Info("rolling back", "revision", revision, "to", held, "reason", problem.Reason)
-	// If the host was joined for another reason, it is unknown whether the next try would disrupt pods.
-	now, tries, drains := journey.Seconds(j.Now()), int32(0), true
-	if update := status.Upgrade(); update != nil {
-		tries, drains = update.Tries, update.Drains
-	}
 	if node, err := j.Nodes.Ours(ctx, instance); err != nil || node != nil && policy.IsReady(node) ||
-		!WasDown(status.Upgrade(), j.Observed.NotReady(node)) {
+		!WasDown(update, j.Observed.NotReady(node)) {
 		journey.FailedAt(status, revision, problem, j.Now())
 	}
-	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: revision, Drains: drains,
-		OverSSH: true, Reason: string(problem.Reason), Message: problem.Detail, Step: v1alpha1.StepRollingBack,
-		Since: now, Tries: tries}
+	tries := int32(0)
+	if status.Upgrade() != nil {
+		tries = status.Activity.Tries
+	}
+	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: revision, Tries: tries,
+		Reason: string(problem.Reason), Message: problem.Detail, Step: v1alpha1.StepRollingBack,
+		Since: journey.Seconds(j.Now())}
 	status.DesiredRevision = held
 	return []journey.Event{journey.FailedEvent(v1alpha1.ActivityUpgrade, problem)}
 }
 
 // WasDown reports whether a node was down, or missing, before its host changed to another revision over SSH. If such a
-// node does not become Ready at the other revision either, the revision is not blamed. down is the time since when the
-// node is not Ready.
+// node does not become Ready at the other revision either, the revision is not blamed. update is the upgrade over SSH,
+// or nil. down is the time since when the node is not Ready.
 func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
-	return IsOverSSH(update) && (down.IsZero() || down.Began.Before(update.Since.Time))
+	return update != nil && (down.IsZero() || down.Began.Before(update.Since.Time))
 }
 
 // bootReport is how long a daemon has to report its boot. It does so with its first write.
@@ -208,7 +182,6 @@ func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) jo
 	wait := policy.DisruptBackoff(failed.Tries, jitter)
 	next := journey.Seconds(j.Now().Add(wait))
 	failed.Step, failed.Since, failed.NextTime = v1alpha1.StepWaiting, now, &next
-	failed.SwitchTime = nil // the next try starts from the beginning
 	return journey.Wait(wait, contract.ReasonUpdateFailed, "host is back at revision %s, because at %s: %s",
 		status.HeldRevision, failed.Revision, failed.Message)
 }

@@ -37,20 +37,14 @@ func KeysDeletedEvent(instance *v1alpha1.WindowsInstance) Event {
 		contract.DirKubeletPKI + ", the keys of another kubelet, because others than Administrators could write them"}
 }
 
-// StartedEvent reports that a node begins an upgrade or a reboot. It returns nil if no pod is affected, and for an
-// upgrade over SSH, which RejoinEvent reports.
-func StartedEvent(status *v1alpha1.WindowsInstanceStatus) []Event {
-	if status.Reboot() != nil {
-		return []Event{{corev1.EventTypeNormal, EventRebootStarted, string(v1alpha1.ActivityReboot),
-			fmt.Sprintf("node %s was granted a slot in the rollout budget for a reboot", status.NodeName)}}
+// StartedEvent reports that a node begins an upgrade or a reboot.
+func StartedEvent(status *v1alpha1.WindowsInstanceStatus) Event {
+	reason, goal := EventRebootStarted, "a reboot"
+	if update := status.Upgrade(); update != nil {
+		reason, goal = EventUpdateStarted, "the upgrade to revision "+update.Revision
 	}
-	if update := status.Upgrade(); update != nil && update.Drains && !update.OverSSH {
-		return []Event{{corev1.EventTypeNormal, EventUpdateStarted, string(update.Kind),
-			fmt.Sprintf("node %s was granted a slot in the rollout budget for the upgrade to revision "+
-				"%s", status.NodeName,
-				update.Revision)}}
-	}
-	return nil
+	return Event{corev1.EventTypeNormal, reason, string(status.Activity.Kind),
+		fmt.Sprintf("node %s was granted a slot in the rollout budget for %s", status.NodeName, goal)}
 }
 
 // RejoinEvent reports that a node is about to be disrupted by a join of its host.

@@ -59,7 +59,7 @@ func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	switch {
 	case !status.Joined():
 		return ""
-	case update != nil && update.OverSSH && update.Step == v1alpha1.StepSwitching:
+	case update != nil && update.Step == v1alpha1.StepSwitching:
 		return update.Revision
 	}
 	return status.DesiredRevision
