@@ -97,9 +97,8 @@ type Facts struct {
 	CredentialProviders *kubeletconfigv1.CredentialProviderConfig
 	// Proxy is the cluster-wide proxy of Linux nodes, if any.
 	Proxy Proxy
-	// WantsTrustedCA reports that the cluster has a proxy, or CAs for a proxy. Nodes then need the bundle that the
-	// cluster puts into contract.TrustedCAConfigMap.
-	WantsTrustedCA bool
+	// InjectsCA reports that the cluster puts the CAs of its proxy into contract.TrustedCAConfigMap.
+	InjectsCA bool
 	// Trust are CA bundles that nodes trust for everything. RegistryTrust are CA bundles for one registry
 	// each, by <host> or <host>:<port>.
 	Trust         []Bundle

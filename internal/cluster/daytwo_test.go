@@ -107,7 +107,7 @@ func TestWhatAnAdministratorSetsIsRead(t *testing.T) {
 	t.Parallel()
 	facts := read(t, dayTwo(), nil)
 	if want := (blueprint.Proxy{HTTP: "http://me:pw@proxy:3128", HTTPS: "http://proxy:3128",
-		None: ".svc,10.0.0.0/8"}); facts.Proxy != want || !facts.WantsTrustedCA {
+		None: ".svc,10.0.0.0/8"}); facts.Proxy != want || !facts.InjectsCA {
 		t.Errorf("the proxy is %+v", facts.Proxy)
 	}
 	if !facts.Trust[0].Injected || facts.Trust[1].Injected {
@@ -246,7 +246,7 @@ func TestAClusterWithoutAnyOfItHasFacts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if facts.Proxy.HTTP != "http://proxy" || facts.WantsTrustedCA ||
+			if facts.Proxy.HTTP != "http://proxy" || facts.InjectsCA ||
 				len(facts.Trust)+len(facts.RegistryTrust)+len(facts.Mirrors)+len(facts.PullSecret)+
 					len(facts.Rejected) > 0 {
 				t.Errorf("facts are %+v", facts)

@@ -47,9 +47,9 @@ func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error
 	if err != nil {
 		return err
 	}
-	facts.Proxy = known.Proxy
+	facts.Proxy, facts.InjectsCA = known.Proxy, true
 	user := known.TrustedCA
-	if facts.WantsTrustedCA = facts.Proxy.HTTP != "" || facts.Proxy.HTTPS != "" || user != ""; !facts.WantsTrustedCA {
+	if facts.Proxy.HTTP+facts.Proxy.HTTPS+user == "" {
 		return nil
 	}
 	if err = r.injectedCA(ctx, facts); err != nil || user == "" {

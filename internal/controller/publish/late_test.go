@@ -243,7 +243,7 @@ func helpers() map[string]func(w *world) {
 		},
 		"the latest revision": func(w *world) { refused(w, contract.LatestSecret) },
 		"the proxy's CAs": func(w *world) {
-			w.facts.answer(func(s *factsStub) { s.facts.WantsTrustedCA = true })
+			w.facts.answer(func(s *factsStub) { s.facts.InjectsCA = true })
 			refused(w, contract.TrustedCAConfigMap)
 		},
 	}

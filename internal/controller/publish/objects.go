@@ -35,11 +35,12 @@ func (p *publisher) keepPayloadSource(ctx context.Context) error {
 	})
 }
 
-// keepTrustedCA maintains the ConfigMap that the cluster fills with the CAs of its proxy, while nodes need them.
-// Only the cluster writes its data. keepTrustedCA never deletes a ConfigMap that another client created.
-func (p *publisher) keepTrustedCA(ctx context.Context, isWanted bool) error {
-	if !isWanted {
-		return p.remove(ctx, contract.TrustedCAConfigMap)
+// keepTrustedCA maintains the ConfigMap that the cluster fills with the CAs of its proxy. Only the cluster writes its
+// data. The ConfigMap exists before the cluster has a proxy. Otherwise nodes would get a first revision with the proxy
+// and without its CAs.
+func (p *publisher) keepTrustedCA(ctx context.Context, injects bool) error {
+	if !injects {
+		return nil
 	}
 	return ensure(ctx, p, contract.TrustedCAConfigMap, inPlace, func(c *corev1.ConfigMap) {
 		metav1.SetMetaDataLabel(&c.ObjectMeta, contract.InjectTrustedCALabel, "true")

@@ -95,7 +95,7 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	facts, err := p.Facts.Facts(ctx, config.Spec)
 	if err == nil {
 		p.source.update(func(s *state) { s.read = &facts })
-		unwritten = errors.Join(unwritten, p.keepTrustedCA(ctx, facts.WantsTrustedCA))
+		unwritten = errors.Join(unwritten, p.keepTrustedCA(ctx, facts.InjectsCA))
 		desired, err = p.render(ctx, config, facts)
 	}
 	problems := cluster.Problems(err)

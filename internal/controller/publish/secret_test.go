@@ -254,14 +254,11 @@ func TestASecretGoesWithItsManifest(t *testing.T) {
 	}
 }
 
-func TestTheConfigMapForTheProxysCAsIsThereWhileItIsWanted(t *testing.T) {
+func TestTheClusterCanInjectTheProxysCAs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	want := func(wanted bool) {
-		w.facts.answer(func(s *factsStub) { s.facts.WantsTrustedCA = wanted })
-		w.publish(t)
-	}
-	want(true)
+	w.facts.answer(func(s *factsStub) { s.facts.InjectsCA = true })
+	w.publish(t)
 	c, ok := w.manifests(t)[contract.TrustedCAConfigMap]
 	if !ok || c.Labels[contract.InjectTrustedCALabel] != "true" {
 		t.Fatalf("the ConfigMap is %+v", c)
@@ -270,35 +267,23 @@ func TestTheConfigMapForTheProxysCAsIsThereWhileItIsWanted(t *testing.T) {
 	if err := w.client.Update(t.Context(), &c); err != nil {
 		t.Fatal(err)
 	}
-	want(true)
+	w.publish(t)
 	if c = w.manifests(t)[contract.TrustedCAConfigMap]; c.Labels[contract.InjectTrustedCALabel] != "true" || c.Labels["theirs"] != "yes" || c.Data[contract.CABundleField] != "bundle" {
 		t.Errorf("the ConfigMap is %+v", c)
 	}
-	want(false)
-	if _, ok = w.manifests(t)[contract.TrustedCAConfigMap]; !ok {
-		t.Error("a ConfigMap that lost the operator's mark was deleted")
-	}
-	c.Labels[contract.ManagedByLabel] = contract.OperatorServiceAccount
-	if err := w.client.Update(t.Context(), &c); err != nil {
-		t.Fatal(err)
-	}
-	want(false)
-	if _, ok = w.manifests(t)[contract.TrustedCAConfigMap]; ok {
-		t.Error("the operator's ConfigMap still exists, although it is not needed")
-	}
 	*w.writes = nil
-	if want(false); len(*w.writes) > 0 {
+	if w.publish(t); len(*w.writes) > 0 {
 		t.Errorf("writes: %v", *w.writes)
 	}
 }
 
 // The other write may not concern nodes, so it sends no event. The operator must retry by itself.
-func TestTheConfigMapForTheProxysCAsGoesThoughAnotherWroteItMeanwhile(t *testing.T) {
+func TestTheAddressesOfThePayloadGoThoughAnotherWroteThemMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.facts.answer(func(s *factsStub) { s.facts.WantsTrustedCA = true })
+	w.publisher.PayloadSource = PayloadSource{URLs: []string{"https://10.0.0.1:9183"}, CA: []byte(pem)}
 	w.publish(t)
-	w.facts.answer(func(s *factsStub) { s.facts.WantsTrustedCA = false })
+	w.publisher.PayloadSource = PayloadSource{}
 	watching, ok := w.client.(client.WithWatch)
 	if !ok {
 		t.Fatalf("%T does not support watches", w.client)
@@ -306,7 +291,7 @@ func TestTheConfigMapForTheProxysCAsGoesThoughAnotherWroteItMeanwhile(t *testing
 	isMet := false
 	w.publisher.client = interceptor.NewClient(watching, interceptor.Funcs{Delete: func(ctx context.Context,
 		c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
-		if o.GetName() == contract.TrustedCAConfigMap && !isMet {
+		if o.GetName() == contract.PayloadSourceConfigMap && !isMet {
 			isMet = true
 			return apierrors.NewConflict(corev1.Resource("configmaps"), o.GetName(), nil)
 		}
@@ -316,7 +301,7 @@ func TestTheConfigMapForTheProxysCAsGoesThoughAnotherWroteItMeanwhile(t *testing
 		t.Errorf("the deletion is not retried at once: %v", err)
 	}
 	w.publish(t)
-	if _, ok = w.manifests(t)[contract.TrustedCAConfigMap]; ok || !isMet {
+	if _, ok = w.manifests(t)[contract.PayloadSourceConfigMap]; ok || !isMet {
 		t.Errorf("the ConfigMap exists: %t, another client wrote it: %t", ok, isMet)
 	}
 }
