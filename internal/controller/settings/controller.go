@@ -101,7 +101,8 @@ func Setup(mgr ctrl.Manager, options Options) error {
 		Watches(&v1alpha1.WindowsMachineConfig{}, batch.News(one),
 			builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&v1alpha1.WindowsInstance{}, batch.News(one), builder.WithPredicates(watch.Changed(shown))).
-		Watches(&corev1.ConfigMap{}, enqueue, builder.WithPredicates(watch.Named(options.Namespace, ""))).
+		Watches(&corev1.ConfigMap{}, enqueue,
+			builder.WithPredicates(watch.Named(options.Namespace, contract.InstancesConfigMap))).
 		Watches(&corev1.Secret{}, enqueue,
 			builder.WithPredicates(watch.Named(options.Namespace, contract.PrivateKeySecret))).
 		WatchesRawSource(source.Channel(options.Desired.Changed(), enqueue)).
