@@ -42,8 +42,7 @@ const (
 	quote   = `(?:\\*["']|%22|\\+u0022)`
 	assigns = quote + `?[ \t]*(?:=>|[:=]|%3[ad])[ \t]*`
 	// value matches a value with quotes, whose last quote may be cut off, or without quotes. Passwords may contain
-	// commas and brackets, so a value without quotes ends at a blank or a quote. Punctuation that ends a sentence or a
-	// list is not part of it.
+	// commas and brackets, so a value without quotes ends at a blank or a quote, and excludes punctuation at its end.
 	value = `(?:"(?:\\.|[^"\\\n])*(?:"|$)|'[^'\n]*(?:'|$)|%22.*?(?:%22|$)|\\+u0022.*?(?:\\+u0022|$)|` +
 		`\\"(?:\\{2,}"|[^"\n])*?(?:[^\\"\n]\\"|$)|\\{2,}"[^"\n]*?(?:\\{2,}"|$)|` +
 		`[^\s,;"'{}\[\]](?:[^\s"]*[^\s,;"'{}\[\]])?)`

@@ -25,7 +25,8 @@ const (
 	kept = 2 * time.Hour
 )
 
-// Log records what this operator sees, and since when. It is safe for concurrent use.
+// Log records which states of objects this operator sees, and when it first saw each of them. Log is safe for
+// concurrent use.
 type Log struct {
 	now func() time.Time
 	mu  sync.Mutex
@@ -60,13 +61,13 @@ func (l *Log) Lead() {
 	}
 }
 
-// Since returns since when an object has a state whose date the object contains. If the date changes, a new state
-// begins.
+// Since returns the start of an object's state, for a state whose date the object contains. If the date changes, a new
+// state begins.
 func (l *Log) Since(object metav1.Object, what string, dated time.Time) policy.Since {
 	return l.look(key{object.GetUID(), object.GetName(), what}, dated, true)
 }
 
-// While returns since when this operator has seen that an object has a state. It is zero while the object doesn't
+// While returns when this operator first saw that an object has a state. The result is zero while the object doesn't
 // have the state.
 func (l *Log) While(object metav1.Object, what string, isSo bool) policy.Since {
 	since := l.look(key{object.GetUID(), object.GetName(), what}, time.Time{}, isSo)
@@ -97,9 +98,9 @@ func (l *Log) look(id key, dated time.Time, isSo bool) policy.Since {
 	return one.since
 }
 
-// NotReady returns since when a Node has not been Ready. It is zero if the Node is Ready or nil. Kubelet dates its
-// reports by the clock of its host, which may be wrong. So a report counts from the moment when this operator saw it.
-// If kubelet reports nothing, the cluster's node lifecycle controller writes Unknown.
+// NotReady returns the start of the time in which a Node is not Ready, or zero if the Node is Ready or nil. Kubelet
+// dates its reports by the clock of its host, which may be wrong. So a report counts from the moment when this operator
+// saw it. If kubelet reports nothing, the cluster's node lifecycle controller writes Unknown.
 func (l *Log) NotReady(node *corev1.Node) policy.Since {
 	if node == nil {
 		return policy.Since{}

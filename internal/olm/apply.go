@@ -39,7 +39,7 @@ type Installer struct {
 	client    client.Client
 	namespace string
 	objects   []*unstructured.Unstructured
-	// mark is in the message of the probed policy. It differs between releases with different policies.
+	// mark is a text in the message of the probed policy. Releases with different policies have different marks.
 	mark string
 }
 

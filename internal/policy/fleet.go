@@ -38,8 +38,7 @@ type Member struct {
 	// Leaving reports that the removal of the host was requested, Removing that the removal has begun. WithoutSlot
 	// reports that the host or its Machine is being removed without a slot.
 	Leaving, Removing, WithoutSlot bool
-	// Ready is what kubelet reports. NotReady is since when the node isn't Ready, or zero if the node is
-	// gone.
+	// Ready is what kubelet reports. NotReady is when the node stopped being Ready, or zero if the node is gone.
 	Ready    bool
 	NotReady Since
 	// Set is the MachineSet that replaces this host after its deletion. It is empty if no MachineSet replaces it.
@@ -92,9 +91,9 @@ type SetHost struct {
 	Refused bool
 }
 
-// NewFleet combines all Windows nodes, all instances, the sets that replace hosts, the time since when each node
-// isn't Ready (by name) and the granted slots. NewFleet omits a Node that has no instance and that the operator has
-// cordoned. Otherwise this Node would block all others for as long as it exists.
+// NewFleet combines all Windows nodes, all instances, the sets that replace hosts, the times when nodes stopped being
+// Ready (by name) and the granted slots. NewFleet omits a Node that has no instance and that the operator has cordoned.
+// Otherwise this Node would block all others for as long as it exists.
 func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]Since,
 	slots ...Slot) Fleet {
 	sets = withReplaced(sets, slots)

@@ -53,7 +53,7 @@ type RolloutState struct {
 	Nodes     []corev1.Node
 	Instances []v1alpha1.WindowsInstance
 	Sets      []Set
-	// NotReady is the time since when each Node is not Ready, by name.
+	// NotReady is when each Node stopped being Ready, by name.
 	NotReady map[string]Since
 	Config   *v1alpha1.WindowsMachineConfig
 	// Machines are the Machines to replace. While IsKnown is false, they are unknown, and Machines keep their

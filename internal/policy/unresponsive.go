@@ -8,11 +8,11 @@ import (
 // Daemon is the known state of a node's daemon while its kubelet is healthy. A zero time is unknown.
 type Daemon struct {
 	// CertificateEnd is when the daemon's certificate ends, as it reports. CertificateEnded is
-	// since when this end is over; it is zero before the end.
+	// when the operator first saw that this end is past, or zero before the end.
 	CertificateEnd   time.Time
 	CertificateEnded Since
-	// RequestedSince is since when the daemon neither has the requested revision nor reports why not.
-	// Otherwise it is zero.
+	// RequestedSince is the start of the time in which the daemon neither has the requested revision nor reports why
+	// not, or zero.
 	RequestedSince Since
 	// JoinedTime is when the host last joined over SSH, which renewed the certificate.
 	JoinedTime time.Time

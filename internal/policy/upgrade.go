@@ -16,8 +16,8 @@ type UpgradeFacts struct {
 	OverSSH bool
 	StagingFacts
 	DrainFacts
-	// NothingSince is since when the daemon has received nothing of the payload, or has reported nothing about it. It
-	// is zero while the daemon receives data.
+	// NothingSince is the start of the time in which the daemon has received nothing of the payload, or has reported
+	// nothing about it. It is zero while the daemon receives data.
 	NothingSince Since
 	// StepSince is when the current step began. The verification of an upgrade begins when the operator requests the
 	// revision from the daemon.

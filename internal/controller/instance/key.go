@@ -35,7 +35,7 @@ type keyTrial struct {
 func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	key, err := c.parts.Keys.PrivateKey(ctx)
 	if err != nil || c.instance.Spec.ByItself != nil {
-		return 0 // there is no usable key; a new key is an event
+		return 0 // there is no usable key; a new key starts a reconcile
 	}
 	status := &c.instance.Status
 	if c.memory.keyTrial.hash != key.Hash {

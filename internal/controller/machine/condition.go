@@ -20,7 +20,7 @@ type finding struct {
 	quiet bool
 }
 
-// conditions holds the reason of each Machine that has a finding, and since when this operator has seen it.
+// conditions holds, for each Machine with a finding, the reason and the time when this operator first saw it.
 type conditions struct{ byUID map[types.UID]condition }
 
 type condition struct {

@@ -137,7 +137,7 @@ func joined(v view) (all []dueMachine) {
 // askAgainAfter is how long the operator waits for a host's answer before it requests the answer again.
 const askAgainAfter = time.Minute
 
-// ask requests a try of the key on a host. The result is an event.
+// ask requests a try of the key on a host. The result starts another reconcile.
 func (r *Reconciler) ask(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	now := r.options.Now()
 	requested, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])

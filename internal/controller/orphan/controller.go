@@ -35,7 +35,7 @@ type Reconciler struct {
 	record    record
 	now       func() time.Time
 
-	// All maps have the names of Nodes as keys. since is the time since when a Node has no instance (a time.Time).
+	// All maps have the names of Nodes as keys. since is when a Node was first seen without an instance.
 	// forced has the Nodes whose instance was just removed by force. discarded has the hosts that were destroyed
 	// with their Machines.
 	since, forced, discarded sync.Map

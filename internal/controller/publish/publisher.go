@@ -38,8 +38,8 @@ type publisher struct {
 	source *Source
 	tell   recorder
 	meters *meters
-	// failing is the time since when every pass has failed, or zero. unused is the time since when a revision is
-	// unused, by the name of its objects. Only one worker uses them.
+	// failing is the start of the time in which every pass has failed, or zero. unused is when a revision became
+	// unused, by the name of its objects. Only one worker uses these fields.
 	failing time.Time
 	unused  map[string]time.Time
 }

@@ -77,7 +77,7 @@ type Options struct {
 // Rollout assigns the slots. It is safe for concurrent use.
 type Rollout struct {
 	options Options
-	// Observed records since when this operator has seen Nodes not Ready.
+	// Observed records when this operator first saw each Node not Ready.
 	Observed *observed.Log
 	answers  chan event.GenericEvent
 

@@ -172,7 +172,7 @@ func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineC
 		}
 	}
 	if err := r.client.Create(ctx, wanted); apierrors.IsAlreadyExists(err) {
-		return ctrl.Result{}, nil // its creation is an event
+		return ctrl.Result{}, nil // its creation starts another reconcile
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("creating the WindowsMachineConfig: %w", err)
 	}

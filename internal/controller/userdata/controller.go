@@ -29,7 +29,7 @@ type reconciler struct {
 	client client.Client
 	live   client.Reader
 	events events.EventRecorder
-	// keyless is since when there is no private key, or zero.
+	// keyless is when the operator found no private key for the first time, or zero while there is one.
 	keyless time.Time
 }
 

@@ -84,7 +84,7 @@ func newHostKey() ([]byte, error) {
 	return pem.EncodeToMemory(block), nil
 }
 
-// hostKeySince returns since when the user data in a secret has a host key, and false if it doesn't have the key.
+// hostKeySince returns when a host key was added to the user data in a secret, and false if the key isn't in it.
 func hostKeySince(userData *corev1.Secret, line string) (time.Time, bool) {
 	since, err := time.Parse(time.RFC3339, userData.Annotations[contract.HostKeyPublishedAnnotation])
 	return since, err == nil && line != "" && bytes.Contains(userData.Data[contract.UserDataField], []byte(line))

@@ -51,7 +51,7 @@ type Applier struct {
 	sane map[string]uint32
 	// last is the desired state of the last Apply, for QuickCheck.
 	last plan.Desired
-	// missing is since when the host has lacked the node's address, or zero.
+	// missing is when the host was first seen without the node's address, or zero while it has the address.
 	missing time.Time
 	// resumed counts failed restarts of other vendors' services.
 	resumed map[string]int

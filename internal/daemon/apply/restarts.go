@@ -43,8 +43,8 @@ type history struct {
 	with    string
 	started time.Time
 	rest    time.Duration
-	// tried reports whether we started the service since the last Applier.Try. stayed reports whether it has run for
-	// VerifyTime since. fell are the times when it ended since.
+	// tried reports whether we started the service since the last Applier.Try. Since then, stayed
+	// reports whether it has run for VerifyTime, and fell holds the times when it ended.
 	tried, stayed bool
 	fell          []time.Time
 	// crashLooping is set when the service has ended maxEnds times within endsWindow. It is reset when the service has

@@ -58,8 +58,8 @@ type View struct {
 	Jitter float64
 
 	// drain is the outcome of the drain in this reconcile. isRequested reports that the revision was requested in
-	// this reconcile. isOverSSH reports that the host must be joined again instead. unwritten is why a reboot could
-	// not be requested.
+	// this reconcile. isOverSSH reports that the host must be joined again instead. unwritten is why the
+	// request of a reboot could not be written.
 	drain       *journey.Outcome
 	isRequested bool
 	isOverSSH   bool
@@ -186,7 +186,7 @@ func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRo
 	case err == nil:
 		d.leaveStep(view, row.Next)
 		return outcome, false
-	case activity.Kind == v1alpha1.ActivityReboot: // the failed write has the time limit of the reboot
+	case activity.Kind == v1alpha1.ActivityReboot: // the time limit of the reboot applies to its retries
 		view.unwritten = err
 		return outcome, false
 	}
@@ -217,7 +217,7 @@ func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAc
 	return err
 }
 
-// toStep begins a step. The time of a verification is the time of the request to the daemon.
+// toStep begins a step. The verification of an upgrade keeps the time when the revision was requested from the daemon.
 func (d *Disrupt) toStep(view *View, step v1alpha1.Step) {
 	activity := view.activity()
 	if activity.Step == step {
@@ -252,7 +252,7 @@ func (d *Disrupt) granted(ctx context.Context, view *View) {
 	status, now := &view.Instance.Status, journey.Seconds(d.Now())
 	activity := status.Activity
 	if view.isOverSSH {
-		return // the join begins
+		return // the host joins instead
 	}
 	status.Phase = v1alpha1.PhaseUpdating
 	if activity.Kind == v1alpha1.ActivityReboot {
@@ -297,7 +297,7 @@ func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Out
 		log.Info("node was granted a slot in the rollout budget", "node", node, "purpose", activity.Kind, "why",
 			verdict.Why)
 		started := journey.Outcome{IsRequested: activity.Step == v1alpha1.StepSwitching}
-		if !view.isOverSSH && d.drains(ctx, view) { // of an upgrade over SSH, RejoinEvent reports the start
+		if !view.isOverSSH && d.drains(ctx, view) { // RejoinEvent reports the start of an upgrade over SSH
 			started = started.With(journey.StartedEvent(&view.Instance.Status))
 		}
 		view.Note(ctx, started)

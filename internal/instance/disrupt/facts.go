@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// stageRetry is a safety net: a report of the daemon about staging is an event.
+// stageRetry is a safety net: normally a report of the daemon about staging starts the next reconcile.
 const stageRetry = time.Minute
 
 // isDownUnreported reports whether a node has not been Ready since the operator requested the revision, and the daemon
@@ -161,10 +161,10 @@ type Fetch struct {
 	inVain  bool
 }
 
-// nothingSince returns since when the daemon has received nothing of its payload, or has not reported since the
-// request. It is zero while the daemon receives data. A report of progress counts only if fewer programs are missing
-// than before. If the daemon reports a problem of the host, such as a full disk, nothingSince returns zero as well,
-// because the problem would also occur over SSH. But such a report doesn't restart the time.
+// nothingSince returns the start of the time in which the daemon has received nothing of its payload, or has not
+// reported since the request. It is zero while the daemon receives data. A report of progress counts only if fewer
+// programs are missing than before. If the daemon reports a problem of the host, such as a full disk, nothingSince
+// returns zero as well, because the problem would also occur over SSH. But such a report doesn't restart the time.
 func (d *Disrupt) nothingSince(view *View) policy.Since {
 	why, fetch := view.Node.Annotations[contract.StageStatusAnnotation], view.Fetch
 	missing := stillMissing(why)

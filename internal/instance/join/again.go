@@ -116,7 +116,7 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	status := &instance.Status
 	retryReboot(status) // the daemon may run again
 	revision, held, update := journey.JoinRevision(status), status.HeldRevision, OverSSH(status)
-	wasDead := update == nil && problem.Reason == contract.ReasonDaemonUnresponsive // before this revision
+	wasDead := update == nil && problem.Reason == contract.ReasonDaemonUnresponsive // before the join
 	if !instance.DeletionTimestamp.IsZero() || held == "" || revision == held || wasDead ||
 		!policy.BlamesRevision(problem.Reason) {
 		return nil
@@ -139,7 +139,7 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 
 // WasDown reports whether a node was down, or missing, before its host changed to another revision over SSH. If such a
 // node does not become Ready at the other revision either, the revision is not blamed. update is the upgrade over SSH,
-// or nil. down is the time since when the node is not Ready.
+// or nil. down is when the node stopped being Ready.
 func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return update != nil && (down.IsZero() || down.Began.Before(update.Since.Time))
 }

@@ -25,8 +25,8 @@ const longestQuiet = 24 * time.Hour
 // Daemons watches whether daemons respond to requests.
 type Daemons struct{ options *Options }
 
-// silentSince returns since when this operator has seen that a daemon does not respond: kubelet works, but the
-// daemon neither has the requested revision nor reports why not. It is zero while the daemon responds.
+// silentSince returns when this operator first saw that a daemon does not respond: kubelet works, but the daemon
+// neither has the requested revision nor reports why not. It is zero while the daemon responds.
 func (d *Daemons) silentSince(instance *v1alpha1.WindowsInstance, node *corev1.Node) policy.Since {
 	ready, _ := NodeReady(node)
 	return d.options.Observed.While(instance, silence, ready && !IsBounded(&instance.Status) &&

@@ -55,7 +55,7 @@ type Options struct {
 	Bounds func(ctx context.Context) (Bounds, error)
 	// DaemonTimeout is how long a daemon may take to respond to a request. 0 means DefaultDaemonTimeout.
 	DaemonTimeout time.Duration
-	// Observed records since when this operator has seen what objects report.
+	// Observed records when this operator first saw the states of objects.
 	Observed *observed.Log
 	Now      func() time.Time
 	// Namespace of the operator, with the ConfigMaps of revisions.

@@ -20,7 +20,7 @@ type Session struct {
 	Token   credential.Token
 	Request []byte // the daemon's certificate request
 	CSR     string // the name of its CertificateSigningRequest
-	// FailingSince is since when calls of the API server fail. If they succeed, it is zero, or a time before the
+	// FailingSince is when calls of the API server began to fail. If they succeed, it is zero, or a time before the
 	// current phase.
 	FailingSince time.Time
 	// IsGranted reports that the host may be disrupted: its node has a slot in the rollout budget, or needs none.
