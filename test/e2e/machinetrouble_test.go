@@ -232,7 +232,7 @@ func TestThePrivateKeyIsMissingForAWhile(t *testing.T) {
 
 func TestManyMachinesAtOnce(t *testing.T) {
 	s := cloudStage(t)
-	many := 60
+	many := 30 // more than may join at the same time
 	if os.Getenv("WMCO_TEST_ALL") != "" {
 		many = 200
 	}
