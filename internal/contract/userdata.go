@@ -16,8 +16,8 @@ const (
 	// HostKeyPublishedAnnotation on UserDataSecret is the time when the host key was added to its script, in RFC
 	// 3339.
 	HostKeyPublishedAnnotation = Prefix + "in-user-data"
-	// WaySinceAnnotation on UserDataSecret is the time when its script changed from SSH to a host that joins by itself,
-	// or back, in RFC 3339. Earlier Machines have the other script.
+	// WaySinceAnnotation on UserDataSecret is the time when its script changed from joining over SSH to joining without
+	// SSH, or back, in RFC 3339. Earlier Machines have the other script.
 	WaySinceAnnotation = Prefix + "way-since"
 	// ReplacementsConfigMap in the operator's namespace lists the Machines of each set that were replaced without
 	// success.

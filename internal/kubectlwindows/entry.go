@@ -328,8 +328,8 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 // errNoEntry means that a host is not listed.
 var errNoEntry = errors.New(contract.InstancesConfigMap + " has no entry of that name")
 
-// withdraw removes the entry of an instance, or an instance that a user created. If the operator has not begun an
-// earlier removal, the entry may already be deleted.
+// withdraw removes the entry of an instance, or an instance that a user created. An entry that an earlier call removed
+// is not an error.
 func (e *editor) withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if source := instance.Spec.Source; source != nil {
 		if err := e.removeEntry(ctx, source.Name); err != nil && !errors.Is(err, errNoEntry) {

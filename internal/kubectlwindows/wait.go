@@ -28,9 +28,8 @@ func (a *awaiting) addFlags(command *cobra.Command, until string) {
 	command.Flags().DurationVar(&a.timeout, "timeout", 30*time.Minute, "how long --wait waits")
 }
 
-// await prints each change of hosts until all hosts are done, or the time is over. The parameter is, a function,
-// reports whether a host is done. The function find returns a host, or nil if it has no WindowsInstance. A read that
-// fails is repeated.
+// await prints each change of hosts until all hosts are done, or the time is over. The function `is` reports whether a
+// host is done. The function `find` returns a host, or nil if it has no WindowsInstance. A read that fails is repeated.
 func (e *editor) await(ctx context.Context, a awaiting, names []string, done string,
 	find func(all []v1alpha1.WindowsInstance, name string) *v1alpha1.WindowsInstance,
 	is func(host *diagnosis.Host) bool) error {

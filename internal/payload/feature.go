@@ -10,11 +10,11 @@ type Part struct {
 	Name string
 	// Path is its path on a node.
 	Path string
-	// Feature is the feature that is off without it.
+	// Feature is the feature that is off without this part.
 	Feature Feature
 	// Required means that no host becomes a node without the part.
 	Required bool
-	// Platform is the only infrastructure platform that uses it. Empty means all platforms.
+	// Platform is the only infrastructure platform that uses this part. Empty means all platforms.
 	Platform contract.Platform
 	// Skewed parts must fit the API server's version, so a payload may hold several versions of them.
 	Skewed bool

@@ -15,11 +15,11 @@ import (
 // Verdict is a decision with its reason.
 type Verdict struct {
 	Allowed bool
-	// Reason is why the decision is no. It is empty if the budget is the reason.
+	// Reason is the reported reason of a refusal. It is empty if the cause is the budget.
 	Reason contract.Reason
 	Why    string
-	// Blocked is Why in words that don't change while slots pass from node to node. It is set only if the
-	// budget is the reason.
+	// Blocked says the same as Why, in words that don't change while slots pass from node to node. It is set only if
+	// the cause is the budget.
 	Blocked string
 }
 
@@ -112,7 +112,7 @@ func (a *away) add(who string, hasSlot bool) {
 }
 
 // count returns how many hosts the fleet should have, and how many of them, without the requesting node, are
-// unavailable or missing. The result who names them. A MachineSet that is being deleted creates no more hosts.
+// unavailable or missing. The result `who` names them. A MachineSet that is being deleted creates no more hosts.
 // isGivenUp reports which hosts no longer belong to their MachineSet.
 func count(node string, fleet Fleet) (total, down int, who away) {
 	type tally struct{ members, down, serving int }

@@ -147,15 +147,15 @@ type CSRInput struct {
 	// Elsewhere maps names and addresses of the request to another owner: an instance that was given them, or
 	// a Node that isn't ours, such as "Node master-0".
 	Elsewhere map[string]string
-	// Found maps addresses where the operator reached another host, and addresses of pods. They count less than the
-	// addresses that were given to this instance.
+	// Found is like Elsewhere, for addresses where the operator reached another host, and addresses of pods. They count
+	// less than the addresses that were given to this instance.
 	Found map[string]string
-	// ReportedElsewhere maps addresses that another host of the operator reports. They count less than the addresses
-	// that were given to this instance, and less than the address where its host was reached.
+	// ReportedElsewhere is like Elsewhere, for addresses that another host of the operator reports. They count less
+	// than the addresses that were given to this instance, and less than the address where its host was reached.
 	ReportedElsewhere map[string]string
-	// Listed maps the addresses that were given to another instance without a node: another host, or a second entry for
-	// this host. If the address where this host was reached is unknown, they also count less than this host's
-	// reports over SSH.
+	// Listed is like Elsewhere, for addresses that were given to another instance without a node: another host, or a
+	// second entry for this host. If the address where this host was reached is unknown, they also count less than this
+	// host's reports over SSH.
 	Listed map[string]string
 	// Reserved are addresses that no host may have: the API server's and those of pods.
 	Reserved []netip.Prefix

@@ -54,8 +54,8 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return free, nil
 }
 
-// disruptsNoPods reports whether the join disrupts no pods: the host has none, or the join has already replaced the
-// daemon's key, or the host is done and only waits for its Node.
+// disruptsNoPods reports whether the join disrupts no pods: the host has none, the join has already replaced the
+// daemon's key, or an upgrade over SSH only waits for the Node.
 func (c joining) disruptsNoPods(node *corev1.Node) bool {
 	status := &c.instance.Status
 	return journey.IsFirstJoin(status, node) || c.memory.session.HasReplacedKey() ||
@@ -229,8 +229,8 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	return onError(err)
 }
 
-// takeSlot requests the slot of a host that is ready to be disrupted. The result waits is nil once the host has the
-// slot. The result again reports that the host must join at a different revision from the one it was prepared for.
+// takeSlot requests the slot of a host that is ready to be disrupted. The result `waits` is nil once the host has the
+// slot. The result `again` reports that the host must join at a different revision from the one it was prepared for.
 func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)

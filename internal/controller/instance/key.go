@@ -80,7 +80,7 @@ func (c *reconciliation) keyAccepted() {
 		"the current private key was accepted")
 }
 
-// Reasons of the condition KeyAuthorized: it is True, or Unknown after a change of the spec.
+// Reasons of the condition KeyAuthorized while it is True, and while it is Unknown after a change of the spec.
 const (
 	keyAccepted contract.Reason = "KeyAccepted"
 	keyUntried  contract.Reason = "SpecChanged"

@@ -40,7 +40,7 @@ type attempt struct {
 	Newest metav1.Time `json:"newest"`
 }
 
-// readAttempts reads the ConfigMap from the API server. The parameter all holds the existing Machines.
+// readAttempts reads the ConfigMap from the API server. The parameter `all` holds the existing Machines.
 func (r *Reconciler) readAttempts(ctx context.Context, hash string, all []dueMachine) (*attempts, error) {
 	stored := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: contract.ReplacementsConfigMap},

@@ -30,7 +30,7 @@ type condition struct {
 }
 
 // update replaces the conditions. It calls report once for each Machine and reason, and returns the problems that
-// have lasted long enough for the settings. again is when the next problem reaches this time, or 0 for never.
+// have lasted long enough for the settings. again is when the next problem will have lasted that long, or 0 for never.
 func (c *conditions) update(findings []finding, now time.Time,
 	report func(finding)) (lasting []*contract.Problem, again time.Duration) {
 	next := map[types.UID]condition{}

@@ -127,8 +127,8 @@ func (s *starter) begin() error {
 	return nil
 }
 
-// instanceNews returns the parts of an instance that follow its Machine, make it due for replacement, or free a
-// slot for another instance.
+// instanceNews returns the parts of an instance whose change concerns this controller: the data from the Machine, a
+// refusal of the key, and the slot.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	return []any{i.Generation, i.DeletionTimestamp, i.Status.PublicKeyHash, i.Status.KeyRefusal, i.Status.Slot,
 		i.Status.NodeName}

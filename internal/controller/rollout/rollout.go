@@ -81,7 +81,7 @@ type Rollout struct {
 	Observed *observed.Log
 	answers  chan event.GenericEvent
 
-	// deciding allows one decision at a time. The field last is the list after the last read or write.
+	// deciding allows one decision at a time. The field `last` is the list after the last read or write.
 	deciding sync.Mutex
 	last     *list
 

@@ -122,7 +122,7 @@ func nextTry(waiting []*v1alpha1.WindowsInstance, now time.Time) (first *v1alpha
 	return first
 }
 
-// hostProgress is the progress of a host that has joined towards a revision.
+// hostProgress is how far a joined host is on its way to a revision.
 type hostProgress struct {
 	revision, failed, next                       string
 	updated, staged, moving, unavailable, paused bool

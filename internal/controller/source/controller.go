@@ -155,7 +155,7 @@ func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool
 	return now.ResourceVersion == list.ResourceVersion, nil
 }
 
-// create creates the instance of an entry: see problem.OfCreate.
+// create creates the instance of an entry. Its results are those of problem.OfCreate.
 func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contract.Problem, error) {
 	instance := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: entry.Name,

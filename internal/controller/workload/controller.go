@@ -62,8 +62,8 @@ type Checker struct {
 	problems *prometheus.GaugeVec
 	now      func() time.Time
 	changed  chan event.GenericEvent
-	// nodes has the findings of each node, pending the findings of pods without a node, and reported the findings that
-	// have an event. Only Start accesses them.
+	// nodes has the findings of each node. pending has the findings of pods without a node. reported has the findings
+	// with an event. Only Start accesses these fields.
 	nodes    map[string]*known
 	pending  known
 	reported map[found]report

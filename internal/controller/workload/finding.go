@@ -67,7 +67,7 @@ func few(first []finding, f finding) []finding {
 
 // known holds the findings of one list of pods. There may be any number of pods, so it keeps only a few.
 type known struct {
-	// tried is when the list was last read, all when it was last read completely, and seen when a problem was last
+	// tried is when the list was last read. all is when it was last read completely. seen is when a problem was last
 	// found.
 	tried, all, seen time.Time
 	counts           map[contract.Reason]int

@@ -192,8 +192,8 @@ func forgetStarts(file *state.File, services []string) {
 	}
 }
 
-// rememberStarts restores starts that the function declare deleted, if the pass ended early. It restores the start of a
-// service if the service still has the same process and none of its files was replaced.
+// rememberStarts restores starts that the function `declare` deleted, if the pass ended early. It restores the start of
+// a service if the service still has the same process and none of its files was replaced.
 func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start) {
 	var replaced []string
 	for _, s := range r.report.Steps {

@@ -59,7 +59,7 @@ type service struct {
 }
 
 // Serve gets the host's certificate and carries out calls, until ctx or the attendance ends. If the attendance ends,
-// Serve removes the service. The result over reports that the caller must call Clear after it has closed the log.
+// Serve removes the service. The result `over` reports that the caller must call Clear after it has closed the log.
 func Serve(ctx context.Context, o Options) (over bool, err error) {
 	o.Pace = Pace{Beat: cmp.Or(o.Pace.Beat, beat), Retry: cmp.Or(o.Pace.Retry, retry), Gone: cmp.Or(o.Pace.Gone, gone),
 		Refused: cmp.Or(o.Pace.Refused, refused)}

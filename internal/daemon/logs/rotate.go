@@ -34,7 +34,7 @@ type Rotator struct {
 // NewRotator returns a Rotator without logs.
 func NewRotator(host winos.Host) *Rotator { return &Rotator{host: host} }
 
-// Follow takes over the logs and limits of a manifest. The parameter own is the daemon's own log, which the daemon
+// Follow takes over the logs and limits of a manifest. The parameter `own` is the daemon's own log, which the daemon
 // rotates itself.
 func (r *Rotator) Follow(m contract.Manifest, own string) {
 	var logs []contract.Log

@@ -71,7 +71,7 @@ type Stager struct {
 type need struct {
 	revision string
 	blobs    []contract.Blob
-	// over reports that it was tried, and problem why it failed.
+	// over reports that fetching it was tried. problem is why that failed.
 	over    bool
 	problem *contract.Problem
 }
@@ -83,8 +83,8 @@ func NewStager(options StagerOptions) *Stager {
 	return s
 }
 
-// Need requests the blobs of a revision, before anything else. The result over reports that fetching was tried since
-// the first request, and problem why it failed. The Stager retries until Content is called. Call Need only while a blob
+// Need requests the blobs of a revision, before anything else. The result `over` reports that fetching was tried since
+// the first request. problem is why it failed. The Stager retries until Content is called. Call Need only while a blob
 // is missing. It may be called repeatedly.
 func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
 	s.mu.Lock()

@@ -222,7 +222,7 @@ func (p *planner) files() {
 		case !exists:
 			step.Why = "is missing"
 		case have != f.Digest:
-			step.Why = "has another content"
+			step.Why = "has different content"
 		default:
 			continue
 		}

@@ -50,8 +50,8 @@ type Options struct {
 	// Source, nothing is fetched.
 	Source func(urls []string, ca []byte) (payload.Source, error)
 	// Trust, if set, makes this daemon and the next one verify the API server with another CA bundle. Until settled,
-	// the old CA is trusted as well. The parameter next reports that the host does not have the revision of the bundle
-	// yet.
+	// the old CA is trusted as well. The parameter `next` reports that the host does not have the revision of the
+	// bundle yet.
 	Trust func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	// Reach is passed to apply.Options.
 	Reach func(ctx context.Context, to apiclient.Server) error

@@ -17,7 +17,7 @@ type serverCA struct {
 	clock     clock.Clock
 	intervals Intervals
 	// revision is the last revision that was checked. pending is the CA of this revision until the daemon verifies the
-	// API server by this CA alone. The field again is the time of the next attempt, and pause is the pause before it.
+	// API server by this CA alone. The field `again` is the time of the next attempt, and pause is the pause before it.
 	revision string
 	pending  []byte
 	again    time.Time

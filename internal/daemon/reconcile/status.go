@@ -52,7 +52,7 @@ func (s *status) shown(report apply.Report) (problem *contract.Problem, waits bo
 }
 
 // publish writes the state of the host to the Node, if the Node doesn't show it yet. again is the time until it must be
-// called again, or 0. The result after holds the Node's annotations after a write.
+// called again, or 0. The result `after` holds the Node's annotations after a write.
 func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *unstructured.Unstructured,
 	report apply.Report, waitsSince time.Time) (again time.Duration, after map[string]string) {
 	if s.isOwed = false; node == nil {

@@ -213,7 +213,7 @@ func portsInUse(f findings, _ contract.PreflightRequest) (problems []contract.Pr
 		contract.MetricsPort: contract.ServiceExporter}
 	for _, port := range []int{contract.KubeletPort, contract.MetricsPort} {
 		program, used := f.listening[port]
-		// Skip a port of our own running service. The function conflicting reports the services of others.
+		// Skip a port of our own running service. The function `conflicting` reports the services of others.
 		if !used || f.services[users[port]].State == winos.ServiceRunning {
 			continue
 		}

@@ -80,7 +80,7 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 
 // endpointOn finds an endpoint on one network by its name. Otherwise it finds a local endpoint without a name
 // by its address, as kube-proxy creates it. It returns nil if there is neither. Names aren't unique in HNS.
-// The result taken reports that some endpoint has the address.
+// The result `taken` reports that some endpoint has the address.
 func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSEndpoint, taken bool, err error) {
 	all, err := hcsshim.HNSListEndpointRequest()
 	if err != nil {

@@ -72,9 +72,9 @@ func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 	return first, first.IsValid()
 }
 
-// detour returns a route to one address through the interface and next hop of the default route. The result has reports
-// that the table already has a route to this address on this interface, whatever its next hop. Without a default route,
-// ok is false.
+// detour returns a route to one address through the interface and next hop of the default route. The result `has`
+// reports that the table already has a route to this address on this interface, whatever its next hop. Without a
+// default route, ok is false.
 func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	way, ok := defaultRoute(table)
 	if !ok {

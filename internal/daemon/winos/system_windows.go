@@ -274,7 +274,7 @@ func keyExists(path string) (bool, error) {
 	return true, nil
 }
 
-// absent maps a missing registry key or value to ErrNotFound. The function meaning would map it to fs.ErrNotExist.
+// absent maps a missing registry key or value to ErrNotFound. The function `meaning` would map it to fs.ErrNotExist.
 func absent(err error, what string) error {
 	if errors.Is(err, registry.ErrNotExist) {
 		return fmt.Errorf("reading the registry: %s: %w", what, ErrNotFound)

@@ -153,7 +153,7 @@ func (d *Disrupt) isStuck(view *View) bool {
 	return problem != nil && !status.Activity.Begun()
 }
 
-// Fetch is how far a daemon was with its payload at its last reports.
+// Fetch is a daemon's progress with its payload, according to its last reports.
 type Fetch struct {
 	// missing is the number of programs that the daemon lacked. inVain reports that the daemon has received nothing
 	// since it reported that number.

@@ -22,15 +22,15 @@ const (
 	// rebootsInARow is the maximum time between two reboots in a row. A withdrawn request in between doesn't end the
 	// row, because a host may withdraw its request for a moment.
 	rebootsInARow = time.Hour
-	// againRetry is the pause before the operator checks whether a reboot is still requested. A new request is an
-	// event.
+	// againRetry is the pause before the operator checks whether a reboot is still requested. A new request
+	// starts a reconcile at once.
 	againRetry = time.Minute
 )
 
 // Sources of a request for a reboot.
 const (
-	rebootRequired  = "Required"  // the annotation reboot-required of the Node
-	rebootRequested = "Requested" // the annotation reboot of the Node
+	rebootRequired  = "Required"  // the Node's annotation "reboot-required"
+	rebootRequested = "Requested" // the Node's annotation "reboot"
 	rebootPending   = "Pending"   // Windows has a pending reboot, and spec.rollout.rebootWhenPending is set
 )
 

@@ -36,7 +36,7 @@ func (o *Options) Left(since policy.Since, limit time.Duration) time.Duration {
 	return since.Left(limit, o.DaemonTimeout/2, o.Now())
 }
 
-// InService reads an instance's Node from the API server. node is nil if there is none. The result named is reports
+// InService reads an instance's Node from the API server. node is nil if there is none. The result `is` reports
 // whether work on the host disrupts pods. Such work needs a slot in the rollout budget.
 func (p *Parts) InService(ctx context.Context, instance *v1alpha1.WindowsInstance) (node *corev1.Node, is bool,
 	err error) {

@@ -95,7 +95,7 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 
 // changeDespiteConflicts is like change, for a Node that its host may write without end. If the API server refuses the
 // version that was read, it tries with the current version, and then without a version, so edit must change single
-// fields only. If the Node now belongs to another instance, or the function left returns true for it, it stays
+// fields only. If the Node now belongs to another instance, or the function `left` returns true for it, it stays
 // unchanged.
 func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, left func(live *corev1.Node) bool,
 	edit func(wanted *corev1.Node)) error {

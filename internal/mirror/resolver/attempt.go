@@ -133,8 +133,8 @@ func headLength(h http.Header) int64 {
 }
 
 // sendFollowing sends a request and follows its redirects. It sends the Authorization header only to addresses with the
-// original scheme, host and port. The result own reports whether the response comes from such an address, because only
-// then its challenge may be followed.
+// original scheme, host and port. The result `own` reports whether the response comes from such an address, because
+// only then its challenge may be followed.
 func (q question) sendFollowing(ctx context.Context, authorization string) (response *http.Response, own bool,
 	err error) {
 	address := url.URL{Scheme: "https", Host: q.at.Address(), Path: q.pull.target.path(q.at.Path)}
@@ -277,8 +277,8 @@ func (b *body) Close() error {
 // rangeFrom returns the value of a Range header for everything from an offset on.
 func rangeFrom(offset int64) string { return fmt.Sprintf("bytes=%d-", offset) }
 
-// parseRange parses a Range header of this form. containerd requests no other ranges, and HTTP allows a server to
-// answer them with the whole content.
+// parseRange parses a Range header in the form of rangeFrom. containerd requests no other ranges, and HTTP allows a
+// server to answer them with the whole content.
 func parseRange(header string) (offset int64, ranged bool) {
 	_, err := fmt.Sscanf(header, "bytes=%d-", &offset)
 	if err != nil || offset < 0 || rangeFrom(offset) != header {
@@ -292,7 +292,7 @@ func contentRange(offset, size int64) string {
 	return fmt.Sprintf("bytes %d-%d/%d", offset, size-1, size)
 }
 
-// parseContentRange parses a Content-Range header of this form.
+// parseContentRange parses a Content-Range header in the form of contentRange.
 func parseContentRange(header string) (offset, size int64, ok bool) {
 	var last int64
 	_, err := fmt.Sscanf(header, "bytes %d-%d/%d", &offset, &last, &size)

@@ -95,7 +95,7 @@ func (b *Builder) finish(m payload.Manifest) error {
 }
 
 // Copy copies a payload directory and verifies the digest of each blob. It may run again after an interrupted copy: the
-// manifest is written last. If a blob has another content, the error is a *contract.Problem PayloadCorrupt.
+// manifest is written last. If a blob has different content, the error is a *contract.Problem PayloadCorrupt.
 func Copy(from, to string) (payload.Manifest, error) {
 	source, err := payload.OpenDir(from)
 	if err != nil {
