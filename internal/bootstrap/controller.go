@@ -187,7 +187,7 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 		before := config.DeepCopy()
 		controllerutil.AddFinalizer(config, finalizer)
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		return 0, r.client.Patch(ctx, config, patch) // the event of the patch continues
+		return 0, r.client.Patch(ctx, config, patch) // the event of this patch starts the next reconcile
 	}
 	workload, err := r.connect(ctx, r.client, cluster)
 	if err != nil {

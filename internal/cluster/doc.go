@@ -4,7 +4,7 @@
 // The publisher uses it through Source. Reader reads OpenShift's objects. Plain reads the objects of any other cluster,
 // and its rights are in config/kubernetes/rights. The package treats all content as hostile until it is parsed. If an
 // object is missing or wrong, the error contains *contract.Problem values, all of them at once. Each names the object
-// and the fix. Settings that an administrator may change on day 2, such as mirrors and CA bundles, are passed on
+// and the fix. Settings that an administrator may change at any time, such as mirrors and CA bundles, are passed on
 // unchanged: blueprint decides which parts can be applied. If an object is absent or can't be read, the last read value
 // stays in force: see last. The package also returns the settings in force: see Settings. It writes nothing, and
 // decides nothing about nodes.

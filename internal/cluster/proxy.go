@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Names of objects of day 2 in messages.
+// Names, in messages, of objects that administrators may change at any time.
 const (
 	nameProxy      = "the Proxy cluster"
 	nameImage      = "the Image cluster of config.openshift.io"

@@ -37,7 +37,7 @@ func (Registries) Offer(ctx context.Context, image string) (Offer, error) {
 	if err != nil {
 		return Offer{}, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it has this type
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // Go's default has this type
 	transport.MaxResponseHeaderBytes = response.MaxHeader
 	defer transport.CloseIdleConnections()
 	described, err := remote.Get(reference, remote.WithContext(ctx),

@@ -61,7 +61,7 @@ type Query struct {
 func OfNode(name string) fields.Selector { return fields.OneTermEqualSelector("spec.nodeName", name) }
 
 // Each passes the selected pods to visit, one list at a time. If a list is too large, it uses smaller and smaller
-// pages. If PassLimit is over, or if the API server abandons the list, Each ends, and all is false. If visit keeps a
+// pages. If PassLimit is over, or if the API server abandons the list, Each ends and returns false. If visit keeps a
 // string of a pod, it must copy the string: a substring keeps the whole response in memory.
 func Each(ctx context.Context, api kubernetes.Interface, query Query,
 	visit func(pod *corev1.Pod) error) (all bool, err error) {

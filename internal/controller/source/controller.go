@@ -63,7 +63,7 @@ func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named(controllerName).
 		For(&corev1.ConfigMap{}, builder.WithPredicates(watch.Named(namespace, contract.InstancesConfigMap))).
 		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(one),
-			builder.WithPredicates(predicate.GenerationChangedPredicate{})). // created, deleted, or another spec
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})). // creations, deletions and changes of the spec
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the source controller: %w", err)
@@ -101,7 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		beyond = append(beyond, one.Problem)
 	}
 	r.problems.Set(controllerName, problem.Sum(beyond))
-	if err != nil && len(refused) > 0 { // retry after again: the queue's backoff would grow too long
+	if err != nil && len(refused) > 0 { // retry after `again`, because the queue's backoff grows too long
 		logf.FromContext(ctx).Error(err, "some instances differ from the list")
 		err = nil
 	}

@@ -45,7 +45,7 @@ func Reach(ctx context.Context, to Server, now func() time.Time) error {
 //
 // If the new bundle doesn't verify the API server yet, Trust keeps the previous bundle as well. Otherwise the daemon
 // could no longer connect and receive a correct bundle. In this case settled is false, and the caller must call Trust
-// again. Exception: if next is false, the host already has the bundle's revision, and a later join may have installed
+// again. Exception: if `next` is false, the host already has the bundle's revision, and a later join may have installed
 // the previous bundle. Then Trust keeps only the previous bundle until the new one verifies the API server. A second
 // call changes nothing.
 func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool, err error) {

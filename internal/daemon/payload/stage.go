@@ -158,7 +158,7 @@ func (s *Stager) Run(ctx context.Context) { loop.Run(ctx, s.Clock, s.wake, s.ste
 func (s *Stager) step(ctx context.Context) time.Duration {
 	t, isOpen := s.wanted()
 	if !isOpen {
-		return time.Hour // a signal ends it
+		return time.Hour // a signal ends the wait
 	}
 	if !t.isSame(s.tried) || s.Clock.Since(s.again) > stayedAfter {
 		s.pause, s.again = 0, time.Time{}
