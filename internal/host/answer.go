@@ -101,7 +101,7 @@ func settleAll(problems []contract.Problem) {
 	}
 }
 
-// Printable returns a host's text in a form fit for an error of one line: no control characters, no invalid
+// Printable makes a host's text fit into an error of one line: no control characters, no invalid
 // UTF-8, cut to limit.
 func Printable(text string, limit int) string {
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"),

@@ -115,8 +115,9 @@ func (w *Writer) end() error {
 	return err
 }
 
-// begin renames the previous file to before, and creates a new one. If another program is reading the previous file, it
-// can't be renamed. Then the log continues in a file with another name, and before is empty.
+// begin renames the previous file, and creates a new one. It returns the previous file's new name. If another program
+// is reading the previous file, it can't be renamed. Then the log continues in a file with another name, and begin
+// returns an empty name.
 func (w *Writer) begin() (before string, err error) {
 	aside, err := AsideName(w.files, w.path, w.now())
 	if err != nil {
@@ -139,7 +140,7 @@ func (w *Writer) begin() (before string, err error) {
 	return before, nil
 }
 
-// takeOver copies the content of the previous file, which has the name before, into the current file. Then it deletes
+// takeOver copies the content of the previous file, which begin has renamed, into the current file. Then it deletes
 // the previous file. If the previous file is half full or can't be copied, it stays.
 func (w *Writer) takeOver(before string) {
 	if info, err := w.files.Stat(before); err != nil || info.Size > w.limits.MaxSize/2 {
