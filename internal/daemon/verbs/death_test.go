@@ -22,13 +22,13 @@ func attempt(t *testing.T, r *rig, verb contract.Verb, request any) bool {
 	return r.Exec(t.Context(), sim.ExecRequest{CommandLine: line, Stdin: bytes.NewReader(content)}) == 0
 }
 
-// lasting returns the paths whose content is different after each join: keys, process IDs, logs, and the RPC
-// directory.
+// lasting returns the paths whose content is different after each join: keys, process IDs, logs, the RPC directory, and
+// the counters, which the daemon writes soon after it has started.
 func lasting(r *rig) []string {
 	return []string{
 		r.Home(), contract.PathState, contract.DirDaemonCerts, contract.PathDaemonKubeconfig, contract.DirKubeletPKI,
 		contract.PathBootstrapKubeconfig,
-		contract.DirLog + `\wicd`, contract.DirLog + `\kubelet`,
+		contract.DirLog + `\wicd`, contract.DirLog + `\kubelet`, contract.PathMetrics, contract.PathMetrics + ".tmp",
 	}
 }
 
