@@ -59,16 +59,16 @@ func TestA86_AHostWritesItsOwnAnswersOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	tries(t, host, map[string]attempt{
-		"answers":         write(own, `{"data":{"answer":"e30=","host":"e30="}}`),
-		"answers at most": write(own, `{"data":{"answer":"`+strings.Repeat("AAAA", 512<<10/3)+`"}}`),
+		"answers":         write(own, `{"data":{"host":"e30="}}`),
+		"answers at most": write(own, `{"data":{"host":"`+strings.Repeat("AAAA", 512<<10/3)+`"}}`),
 	}, func(err error) bool { return err == nil })
 	tries(t, host, map[string]attempt{
-		"answers for another host": write(other, `{"data":{"answer":"e30="}}`),
+		"answers for another host": write(other, `{"data":{"host":"e30="}}`),
 		"writes its own request":   write(own, `{"data":{"request":"AAAA"}}`),
 		"deletes its request":      write(own, `{"data":{"request":null}}`),
 		"adds a field":             write(own, `{"data":{"other":"AAAA"}}`),
 		"adds a field as text":     write(own, `{"stringData":{"other":"x"}}`),
-		"answers too much":         write(own, `{"data":{"answer":"`+strings.Repeat("AAAA", 200<<10)+`"}}`),
+		"answers too much":         write(own, `{"data":{"host":"`+strings.Repeat("AAAA", 200<<10)+`"}}`),
 		"freezes the Secret":       write(own, `{"immutable":true}`),
 		"keeps the Secret":         write(own, `{"metadata":{"finalizers":["example.com/stay"]}}`),
 		"labels the Secret":        write(own, `{"metadata":{"labels":{"a":"b"}}}`),

@@ -17,10 +17,9 @@ const (
 	JoinExpiresField    = "expires"
 	JoinKeyField        = "key"
 	// CallSecretPrefix names the Secret that carries one call at a time. The operator writes CallRequestField, a Call.
-	// The host writes CallAnswerField, a CallAnswer, and CallHostField, a CallHost.
+	// The host writes CallHostField, a CallHost.
 	CallSecretPrefix = "windows-call-"
 	CallRequestField = "request"
-	CallAnswerField  = "answer"
 	CallHostField    = "host"
 	// HostUserPrefix, followed by the ID of the host, is the user name in the host's certificate. HostGroup is the
 	// group of every such certificate.
@@ -67,24 +66,23 @@ type Call struct {
 	Request json.RawMessage `json:"request,omitempty"`
 }
 
-// CallAnswer is the host's answer to a Call.
-type CallAnswer struct {
-	// ID of the call.
-	ID string `json:"id"`
-	// Answer of the verb, an Answer. It is absent if the program gave none; Fault then says why.
+// CallHost is what the host reports: which call it carries out or has carried out last, and the answer.
+type CallHost struct {
+	// BootID is the boot in which the host reads calls, as in HostFacts.
+	BootID string `json:"bootID"`
+	// Call is the ID of the call, or empty if the host has never begun one.
+	Call string `json:"call,omitempty"`
+	// Beat grows every CallBeatSeconds while the host carries out the call.
+	Beat int64 `json:"beat,omitempty"`
+	// Answer of the verb, an Answer. If the program gave none, Fault says why. Without both, the call isn't over yet.
 	Answer json.RawMessage `json:"answer,omitempty"`
 	Fault  string          `json:"fault,omitempty"`
 }
 
-// CallHost is what the host reports about itself.
-type CallHost struct {
-	// BootID is the boot in which the host reads calls, as in HostFacts.
-	BootID string `json:"bootID"`
-	// Call is the ID of the call that the host carries out, or empty.
-	Call string `json:"call,omitempty"`
-	// Beat grows every CallBeatSeconds while the host carries out a call.
-	Beat int64 `json:"beat,omitempty"`
+// Answered reports whether the host has carried out the call with this ID.
+func (h CallHost) Answered(call string) bool {
+	return h.Call == call && (len(h.Answer) > 0 || h.Fault != "")
 }
 
-// CallBeatSeconds is the time between two beats of a host that carries out a call.
+// CallBeatSeconds is the time between two beats of a host that carries out a call. A shorter call has no beat.
 const CallBeatSeconds = 10

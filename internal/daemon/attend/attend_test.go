@@ -146,16 +146,16 @@ func eventually(t *testing.T, what string, ready func() bool) {
 }
 
 // answered waits for the answer of a call.
-func (r *rig) answered(t *testing.T, id string) (answer contract.CallAnswer) {
+func (r *rig) answered(t *testing.T, id string) (answer contract.CallHost) {
 	t.Helper()
 	eventually(t, "the answer to "+id, func() bool {
-		r.read(contract.CallAnswerField, &answer)
-		return answer.ID == id
+		answer = r.host()
+		return answer.Answered(id)
 	})
 	return answer
 }
 
-func result[T any](t *testing.T, answer contract.CallAnswer) T {
+func result[T any](t *testing.T, answer contract.CallHost) T {
 	t.Helper()
 	var decoded contract.Answer[T]
 	if err := json.Unmarshal(answer.Answer, &decoded); err != nil || answer.Fault != "" || decoded.Problem != nil {
@@ -252,6 +252,19 @@ func TestA85_AHostJoinsByOneCommandAndCarriesOutCalls(t *testing.T) {
 	}
 }
 
+func TestA85_AShortCallCostsTheHostOneWrite(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.pace.Beat = time.Hour
+	r.join(t)
+	for range 3 {
+		r.answered(t, r.preflight())
+	}
+	if n := r.requests(contract.HostUserPrefix + uid + " PATCH"); n != 1+3 {
+		t.Errorf("%d writes for a first report and three calls", n)
+	}
+}
+
 func TestA85_TheTokenIsForgottenWithTheCertificate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -296,7 +309,6 @@ func TestA86_ACallThatWasCutShortIsRunAgain(t *testing.T) {
 			r.hold.Store(nil)
 			cut(t, r)
 			result[contract.PreflightAnswer](t, r.answered(t, id))
-			eventually(t, "the end of the call", func() bool { return r.host().Call == "" })
 			entries, err := r.Host().Files.List(r.Home() + `\` + contract.RPCDir)
 			if err != nil {
 				t.Fatal(err)

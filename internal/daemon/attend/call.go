@@ -26,7 +26,7 @@ const (
 )
 
 // answer carries out one call.
-func (s *service) answer(ctx context.Context, call contract.Call) contract.CallAnswer {
+func (s *service) answer(ctx context.Context, call contract.Call) ([]byte, error) {
 	log := logr.FromContextOrDiscard(ctx).WithValues("call", call.ID, "verb", call.Verb)
 	log.Info("a call begins")
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
@@ -34,10 +34,10 @@ func (s *service) answer(ctx context.Context, call contract.Call) contract.CallA
 	content, err := s.run(ctx, call)
 	if err != nil {
 		log.Info("a call failed", "detail", err.Error())
-		return contract.CallAnswer{ID: call.ID, Fault: err.Error()}
+		return nil, err
 	}
 	log.Info("a call ended")
-	return contract.CallAnswer{ID: call.ID, Answer: content}
+	return content, nil
 }
 
 // run passes the request to the program through the RPC directory, as over SSH, and returns the answer.

@@ -50,11 +50,12 @@ type service struct {
 	secret dynamic.ResourceInterface
 	watch  *apiclient.Watch
 	wake   chan struct{}
-	// self is what the host reports about itself.
-	self contract.CallHost
-	// greeted is the UID of the Secret that this process wrote CallHostField to. last is the answer to the last call.
+	boot   string
+	// self is what the host reports: the content of CallHostField in the Secret with the UID greeted. unsent means that
+	// the Secret doesn't contain it yet.
+	self    contract.CallHost
 	greeted types.UID
-	last    contract.CallAnswer
+	unsent  bool
 	shown   string
 }
 
@@ -68,7 +69,7 @@ func Serve(ctx context.Context, o Options) (over bool, err error) {
 		return false, fmt.Errorf("reading the host's facts: %w", err)
 	}
 	s := &service{Options: o, rpcDir: rpcDir{o.Host.Files, o.Dir}, wake: make(chan struct{}, 1),
-		self: contract.CallHost{BootID: facts.BootID}}
+		boot: facts.BootID}
 	err = s.read(contract.HostStateFile, &s.record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, s.leave(ctx, "there is nothing to attend") // an earlier removal was interrupted
@@ -144,31 +145,31 @@ func (s *since) longer(now time.Time, is bool, limit time.Duration) bool {
 
 func isRefusal(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
-// carryOn greets the operator once for each Secret and start, and carries out the call.
+// carryOn reports the boot, carries out the call, and reports the answer. After a failed report, it is called again.
 func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured) {
 	if s.greeted != object.GetUID() {
-		if err := s.patch(ctx, map[string]any{contract.CallHostField: s.self}); err != nil {
-			s.logError(ctx, "the operator can't be greeted", err)
-			return
-		}
-		s.greeted = object.GetUID()
+		s.self, s.greeted = contract.CallHost{}, object.GetUID()
+		_, err := field(object, contract.CallHostField, &s.self)
+		s.unsent = err != nil || s.self.BootID != s.boot
+		s.self.BootID = s.boot
+	}
+	if s.unsent && !s.report(ctx) {
+		return
 	}
 	s.show(ctx, progress{Text: "This host carries out the operator's calls. The rest of the join happens from the " +
 		"cluster; look at the WindowsInstance there.", Attends: true})
 	var call contract.Call
-	var answer contract.CallAnswer
-	if found, err := field(object, contract.CallRequestField, &call); !found || err != nil {
+	found, err := field(object, contract.CallRequestField, &call)
+	if !found || err != nil || s.self.Answered(call.ID) {
 		s.logError(ctx, "a call can't be read", err)
 		return
 	}
-	_, _ = field(object, contract.CallAnswerField, &answer)
-	if call.ID == answer.ID {
-		return
+	s.self.Call, s.self.Answer, s.self.Fault = call.ID, nil, ""
+	answer, err := s.carryOut(ctx, call)
+	if s.self.Answer = answer; err != nil {
+		s.self.Fault = err.Error()
 	}
-	if call.ID != s.last.ID {
-		s.last = s.carryOut(ctx, call)
-	}
-	s.deliver(ctx)
+	s.report(ctx)
 }
 
 // current is the ID of the current call, or empty.
@@ -182,57 +183,48 @@ func (s *service) current() string {
 
 // carryOut runs a call, and sends signs of life while it runs. If the operator no longer waits for the call, carryOut
 // ends it. Exception: a cleanup continues.
-func (s *service) carryOut(ctx context.Context, call contract.Call) contract.CallAnswer {
+func (s *service) carryOut(ctx context.Context, call contract.Call) (answer []byte, err error) {
 	running, end := context.WithCancel(ctx)
 	defer end()
 	defer loop.Signal(s.wake)
-	s.self.Call = call.ID
-	done := make(chan contract.CallAnswer, 1)
-	go func() { done <- s.answer(running, call) }()
-	s.beat(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		answer, err = s.answer(running, call)
+	}()
 	for {
 		select {
-		case answer := <-done:
-			s.self.Call = ""
-			return answer
+		case <-done:
+			return answer, err
 		case <-s.wake:
 			if call.Verb != contract.VerbCleanup && s.current() != call.ID {
 				end()
 			}
 		case <-s.Clock.After(s.Pace.Beat):
-			s.beat(ctx)
+			s.self.Beat++
+			s.report(ctx)
 		}
 	}
 }
 
-func (s *service) beat(ctx context.Context) {
-	s.self.Beat++
-	s.logError(ctx, "a beat is lost", s.patch(ctx, map[string]any{contract.CallHostField: s.self}))
+// report writes CallHostField.
+func (s *service) report(ctx context.Context) bool {
+	err := s.patch(ctx)
+	if len(s.self.Answer) > 0 &&
+		(apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)) {
+		s.self.Answer, s.self.Fault = nil, "the API server does not accept the answer"
+	}
+	s.logError(ctx, "the host can't report", err)
+	s.unsent = err != nil
+	return err == nil
 }
 
-// deliver writes the last answer, unless the operator no longer waits for it. After a failure, carryOn calls it again.
-func (s *service) deliver(ctx context.Context) {
-	if s.current() != s.last.ID {
-		return
+func (s *service) patch(ctx context.Context) error {
+	content, err := json.Marshal(s.self)
+	if err != nil {
+		return fmt.Errorf("encoding the report: %w", err)
 	}
-	err := s.patch(ctx, map[string]any{contract.CallAnswerField: s.last, contract.CallHostField: s.self})
-	s.logError(ctx, "an answer can't be written", err)
-	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err) {
-		s.last = contract.CallAnswer{ID: s.last.ID, Fault: "the API server does not accept the answer"}
-	}
-}
-
-// patch writes fields of the Secret.
-func (s *service) patch(ctx context.Context, fields map[string]any) error {
-	data := map[string][]byte{}
-	for name, value := range fields {
-		content, err := json.Marshal(value)
-		if err != nil {
-			return fmt.Errorf("encoding %s: %w", name, err)
-		}
-		data[name] = content
-	}
-	patch, err := json.Marshal(map[string]any{"data": data})
+	patch, err := json.Marshal(map[string]any{"data": map[string][]byte{contract.CallHostField: content}})
 	if err != nil {
 		return fmt.Errorf("encoding the Secret: %w", err)
 	}

@@ -23,15 +23,15 @@ import (
 const (
 	// look is how often a waiting call looks into the cache, which costs no request.
 	look = 200 * time.Millisecond
-	// pickUp is how long a host may take until it begins a call. A host whose watch was interrupted needs half a
-	// minute.
+	// pickUp is how long a host may take until its first beat or answer. A host whose watch was interrupted needs half
+	// a minute.
 	pickUp = time.Minute
 	// silence is the longest allowed time between two beats of a host that carries out a call.
 	silence = 5 * contract.CallBeatSeconds * time.Second
 	// writeTimeout bounds one write.
 	writeTimeout = 15 * time.Second
-	// maxRequest limits a call, in bytes: a Secret holds at most 1 MiB, and its answer needs room as well.
-	maxRequest = 512 << 10
+	// maxRequest limits a call, in bytes: a Secret holds at most 1 MiB, and what the host reports needs room as well.
+	maxRequest = 500 << 10
 	// maxFault limits a host's own text in an error, in bytes.
 	maxFault = 512
 )
@@ -44,15 +44,15 @@ type Calls struct {
 	Namespace string
 }
 
-// Dial returns a connection to the host with an ID, and what the host reported. The connection is nil if no host
-// has reported yet. isOpen is false if there is no Secret for calls. Dial sends nothing.
-func (c Calls) Dial(ctx context.Context, id string) (_ host.Conn, reported contract.CallHost, isOpen bool,
-	err error) {
+// Dial returns a connection to the host with an ID, and the boot in which the host reads calls. The connection is nil
+// if no host has reported yet. isOpen is false if there is no Secret for calls. Dial sends nothing.
+func (c Calls) Dial(ctx context.Context, id string) (_ host.Conn, boot string, isOpen bool, err error) {
 	secret, err := c.read(ctx, id)
+	var reported contract.CallHost
 	if err != nil || secret == nil || json.Unmarshal(secret.Data[contract.CallHostField], &reported) != nil {
-		return nil, reported, secret != nil, err
+		return nil, "", secret != nil, err
 	}
-	return &conn{calls: c, id: id}, reported, true, nil
+	return &conn{calls: c, id: id}, reported.BootID, true, nil
 }
 
 // read returns the call Secret of a host, or nil if there is none.
@@ -113,74 +113,58 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// Call implements host.Conn.
+// Call implements host.Conn. A request stays in the Secret until the next call replaces it. If there is no answer, Call
+// deletes the request, which may contain credentials, so that a host that comes back later does not carry it out.
+// Exception: the host continues a cleanup without a network.
 func (c *conn) Call(ctx context.Context, verb contract.Verb, request []byte) (answer []byte, err error) {
 	limit := host.CallTimeout(verb)
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	call, err := c.write(bounded, verb, request)
-	if err != nil {
-		return nil, err
-	}
-	answer, err = c.await(bounded, call)
-	if err == nil || verb != contract.VerbCleanup {
-		c.withdraw(ctx)
-	}
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		err = contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: no answer within %s", verb, limit)
-	}
-	return answer, err
-}
-
-// withdraw deletes the request, because the request may contain credentials, and because a host that comes back later
-// must not carry it out. Exception: the request of a cleanup stays, because the host continues the cleanup without a
-// network.
-func (c *conn) withdraw(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
-	defer cancel()
-	if err := c.patch(ctx, map[string]any{contract.CallRequestField: nil}); err != nil {
-		logr.FromContextOrDiscard(ctx).Info("a request stays in its secret until the next call", "uid", c.id, "cause",
-			err.Error())
-	}
-}
-
-// patch writes fields of the Secret, and deletes those that are nil.
-func (c *conn) patch(ctx context.Context, fields map[string]any) error {
-	patch, err := json.Marshal(map[string]any{"data": fields})
-	if err != nil {
-		return errors.New("the call can't be encoded")
-	}
-	secret := &corev1.Secret{}
-	secret.Namespace, secret.Name = c.calls.Namespace, contract.CallSecretPrefix+c.id
-	return c.calls.Client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, patch))
-}
-
-// write writes the call and deletes the previous answer, in one request.
-func (c *conn) write(ctx context.Context, verb contract.Verb, request []byte) (contract.Call, error) {
 	call := contract.Call{ID: string(uuid.NewUUID()), Program: c.program, Verb: verb, Request: request}
 	encoded, err := json.Marshal(call)
 	if err != nil {
-		return call, fmt.Errorf("calling %s: the call can't be encoded", verb)
+		return nil, fmt.Errorf("calling %s: the call can't be encoded", verb)
 	}
 	if len(encoded) > maxRequest {
-		return call, contract.NewProblem(contract.ReasonManifestInvalid, "calling %s: the request has %d bytes, and a "+
+		return nil, contract.NewProblem(contract.ReasonManifestInvalid, "calling %s: the request has %d bytes, and a "+
 			"host that joins by itself takes at most %d", verb, len(encoded), maxRequest)
+	}
+	if err = c.patch(bounded, encoded); err != nil {
+		return nil, c.lost(contract.NewProblem(contract.ReasonAPICallFailed, "calling %s: writing secret %s%s: %v",
+			verb, contract.CallSecretPrefix, c.id, err))
+	}
+	answer, err = c.await(bounded, call)
+	if err == nil || verb == contract.VerbCleanup {
+		return answer, err
+	}
+	if failed := c.patch(context.WithoutCancel(ctx), nil); failed != nil {
+		logr.FromContextOrDiscard(ctx).Info("a request stays in its secret until the next call", "uid", c.id, "cause",
+			failed.Error())
+	}
+	if bounded.Err() != nil && ctx.Err() == nil {
+		err = contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: no answer within %s", verb, limit)
+	}
+	return nil, err
+}
+
+// patch writes the request, or deletes it if it is nil.
+func (c *conn) patch(ctx context.Context, request []byte) error {
+	patch, err := json.Marshal(map[string]any{"data": map[string][]byte{contract.CallRequestField: request}})
+	if err != nil {
+		return errors.New("the call can't be encoded")
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	err = c.patch(ctx, map[string]any{contract.CallRequestField: encoded, contract.CallAnswerField: nil})
-	if err != nil {
-		return call, c.lost(contract.NewProblem(contract.ReasonAPICallFailed, "calling %s: writing secret %s%s: %v",
-			verb, contract.CallSecretPrefix, c.id, err))
-	}
-	return call, nil
+	secret := &corev1.Secret{}
+	secret.Namespace, secret.Name = c.calls.Namespace, contract.CallSecretPrefix+c.id
+	return c.calls.Client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, patch))
 }
 
 // await waits for the answer. The connection is lost if the host doesn't begin the call, or stops beating.
 func (c *conn) await(ctx context.Context, call contract.Call) (json.RawMessage, error) {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
-	var seen contract.CallHost
+	var seen string
 	news, began := time.Now(), false
 	for {
 		select {
@@ -196,17 +180,17 @@ func (c *conn) await(ctx context.Context, call contract.Call) (json.RawMessage, 
 			return nil, c.lost(contract.NewProblem(contract.ReasonConnectionLost,
 				"calling %s: secret %s%s was deleted", call.Verb, contract.CallSecretPrefix, c.id))
 		}
-		var answer contract.CallAnswer
-		if json.Unmarshal(secret.Data[contract.CallAnswerField], &answer) == nil && answer.ID == call.ID {
-			if len(answer.Answer) == 0 {
+		if report := string(secret.Data[contract.CallHostField]); report != seen {
+			var now contract.CallHost
+			seen, news = report, time.Now()
+			_ = json.Unmarshal([]byte(report), &now) // a report of another form counts as a beat
+			if now.Answered(call.ID) && len(now.Answer) == 0 {
 				return nil, contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: %s", call.Verb,
-					host.Printable(answer.Fault, maxFault))
+					host.Printable(now.Fault, maxFault))
 			}
-			return answer.Answer, nil
-		}
-		var now contract.CallHost
-		if json.Unmarshal(secret.Data[contract.CallHostField], &now) == nil && now != seen {
-			seen, news = now, time.Now()
+			if now.Answered(call.ID) {
+				return now.Answer, nil
+			}
 			began = began || now.Call == call.ID
 		}
 		switch quiet := time.Since(news); {

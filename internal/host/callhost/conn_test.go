@@ -117,13 +117,16 @@ func TestA85_ACallIsAnswered(t *testing.T) {
 				l.set(contract.CallHostField, contract.CallHost{Beat: beat, Call: call.ID})
 				time.Sleep(contract.CallBeatSeconds * time.Second / 5)
 			}
-			l.set(contract.CallAnswerField, contract.CallAnswer{ID: call.ID,
+			l.set(contract.CallHostField, contract.CallHost{Call: call.ID,
 				Answer: json.RawMessage(`{"result":{"running":true}}`)})
 		}()
 		var answer contract.Answer[contract.PreflightAnswer]
 		if err := callVerb(t.Context(), conn, contract.VerbPreflight, contract.PreflightRequest{Hostname: "win"},
 			&answer); err != nil || !answer.Result.Running {
 			t.Errorf("%+v, %v", answer, err)
+		}
+		if _, found := l.call(); !found {
+			t.Error("the operator has written to the Secret more than once")
 		}
 	})
 }
@@ -135,7 +138,7 @@ func TestA85_AnAnswerToAnEarlierCallIsNoAnswer(t *testing.T) {
 		conn := l.dial()
 		go func() {
 			l.takes()
-			l.set(contract.CallAnswerField, contract.CallAnswer{ID: "earlier", Answer: json.RawMessage(`{"result":{}}`)})
+			l.set(contract.CallHostField, contract.CallHost{Call: "earlier", Answer: json.RawMessage(`{"result":{}}`)})
 		}()
 		var answer contract.Answer[contract.PreflightAnswer]
 		err := callVerb(t.Context(), conn, contract.VerbPreflight, contract.PreflightRequest{}, &answer)
@@ -157,13 +160,13 @@ func TestA85_EachFailureOfACallHasItsReason(t *testing.T) {
 			l.set(contract.CallHostField, contract.CallHost{Beat: 1, Call: l.takes().ID})
 		}, contract.ReasonConnectionLost, true},
 		"the program gives no answer": {func(l lab) {
-			l.set(contract.CallAnswerField, contract.CallAnswer{ID: l.takes().ID, Fault: "exit code 3"})
+			l.set(contract.CallHostField, contract.CallHost{Call: l.takes().ID, Fault: "exit code 3"})
 		}, contract.ReasonDaemonCallFailed, false},
 		"the answer is not understood": {func(l lab) {
-			l.set(contract.CallAnswerField, contract.CallAnswer{ID: l.takes().ID, Answer: json.RawMessage(`[]`)})
+			l.set(contract.CallHostField, contract.CallHost{Call: l.takes().ID, Answer: json.RawMessage(`[]`)})
 		}, contract.ReasonDaemonCallFailed, false},
 		"the answer has a field of no answer": {func(l lab) {
-			l.set(contract.CallAnswerField, contract.CallAnswer{ID: l.takes().ID,
+			l.set(contract.CallHostField, contract.CallHost{Call: l.takes().ID,
 				Answer: json.RawMessage(`{"result":{"other":1}}`)})
 		}, contract.ReasonDaemonCallFailed, false},
 		"the verb lasts too long": {func(l lab) {
@@ -213,7 +216,7 @@ func TestA85_ARequestThatDoesNotFitIsRefused(t *testing.T) {
 // A host's answer is untrusted until it is parsed, with this transport as well as with SSH.
 func TestA86_TheTextOfAHostIsMadePrintable(t *testing.T) {
 	t.Parallel()
-	for name, answer := range map[string]contract.CallAnswer{
+	for name, answer := range map[string]contract.CallHost{
 		"a problem": {Answer: json.RawMessage(`{"problem":{"reason":"x y","detail":"a\u001b[2J\nb"},"result":{}}`)},
 		"a fault":   {Fault: "a\x1b[2J\nb"},
 	} {
@@ -221,8 +224,8 @@ func TestA86_TheTextOfAHostIsMadePrintable(t *testing.T) {
 			l := newLab(t)
 			conn := l.dial()
 			go func() {
-				answer.ID = l.takes().ID
-				l.set(contract.CallAnswerField, answer)
+				answer.Call = l.takes().ID
+				l.set(contract.CallHostField, answer)
 			}()
 			var got contract.Answer[contract.PreflightAnswer]
 			err := callVerb(t.Context(), conn, contract.VerbPreflight, contract.PreflightRequest{}, &got)

@@ -3,5 +3,5 @@
 // answer.
 //
 //	operator ── Call ──▶ Secret windows-call-<UID> ──▶ host (windows-instance-attend)
-//	operator ◀── CallAnswer ── Secret ◀── host
+//	operator ◀── CallHost ── Secret ◀── host
 package callhost

@@ -23,7 +23,7 @@ const invitationRetry = time.Minute
 // host has reported. Then the token of the command ends.
 func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
 	session.End()
-	conn, reported, isOpen, err := a.options.Calls.Dial(ctx, policy.HostID(instance))
+	conn, boot, isOpen, err := a.options.Calls.Dial(ctx, policy.HostID(instance))
 	switch {
 	case err != nil:
 		return Retry(err)
@@ -34,7 +34,7 @@ func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 		return a.invite(ctx, instance, isOpen)
 	// If a host does not reboot in time, the operator requests the reboot again: see join.recognise.
 	case !session.RebootTime.IsZero() && a.options.Now().Sub(session.RebootTime) <= RebootLimit &&
-		session.RebootedBoot == reported.BootID:
+		session.RebootedBoot == boot:
 		return a.dialFailed(instance, session,
 			contract.NewProblem(contract.ReasonConnectionLost, "the host is not back yet"))
 	}
