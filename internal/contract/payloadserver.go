@@ -1,11 +1,13 @@
 package contract
 
 // PayloadServerPort is the port of the operator's payload server, which serves blobs of the payload to daemons,
-// over HTTPS with mutual authentication. PayloadServerPath and the hex SHA-256 of a blob are its path. Range
-// requests are supported.
+// over HTTPS with mutual authentication. PayloadServerPath and the hex SHA-256 of a blob are its path. The query
+// parameter PayloadServerThen contains the digests of more blobs, separated by commas, which follow in the same answer.
+// The answer ends before the first blob that the payload doesn't have. Range requests are supported.
 const (
 	PayloadServerPort = 9183
 	PayloadServerPath = "/blobs/"
+	PayloadServerThen = "then"
 )
 
 // PayloadSourceConfigMap contains the addresses of payload servers for daemons: under PayloadSourceURLs one URL per

@@ -14,7 +14,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -168,8 +167,8 @@ func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 	return nil
 }
 
-// ServeHTTP hands out one blob, or a range of it: GET or HEAD of contract.PayloadServerPath and a
-// digest.
+// ServeHTTP hands out blobs one after the other, or a range of them: GET or HEAD of contract.PayloadServerPath and a
+// digest. The digests of the following blobs are in the query: see contract.PayloadServerThen.
 func (s *PayloadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.meters.requests.WithLabelValues(s.answer(w, r)).Inc()
 }
@@ -199,8 +198,8 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 		http.Error(w, "this is for daemons of known nodes", http.StatusForbidden)
 		return resultRefused
 	}
-	blob, found := s.Blobs.Blob(digest)
-	if !found {
+	blobs := s.blobs(digest, r.URL.Query().Get(contract.PayloadServerThen))
+	if len(blobs) == 0 {
 		http.NotFound(w, r)
 		return resultMissing
 	}
@@ -219,7 +218,7 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 	defer func() { <-s.turns }()
 	s.meters.sending.Inc()
 	defer s.meters.sending.Dec()
-	return s.send(w, r, blob)
+	return s.send(w, r, blobs)
 }
 
 // busy tells a daemon to try again later.
@@ -261,31 +260,35 @@ func (s *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) 
 	return node, nil
 }
 
-func (s *PayloadServer) send(w http.ResponseWriter, r *http.Request, blob payload.Blob) (result string) {
-	log := logr.FromContextOrDiscard(r.Context())
-	content, err := blob.Open()
-	if err != nil {
-		log.Error(err, "opening a blob", "digest", blob.Digest)
-		http.Error(w, "the blob can't be read", http.StatusInternalServerError)
-		return resultFailed
-	}
-	defer func() {
-		if err := content.Close(); err != nil {
-			log.Error(err, "closing a blob", "digest", blob.Digest)
+// blobs returns the requested blobs, up to the first one that the payload doesn't have.
+func (s *PayloadServer) blobs(digest, then string) (found []payload.Blob) {
+	for {
+		blob, ok := s.Blobs.Blob(digest)
+		if !ok {
+			return found
 		}
-	}()
-	seeker, ok := content.(io.ReadSeeker)
-	if !ok {
-		http.Error(w, "the blob can't be sent in part", http.StatusInternalServerError)
-		return resultFailed
+		found = append(found, blob)
+		digest, then, _ = strings.Cut(then, ",")
 	}
-	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("ETag", `"`+blob.Digest+`"`)
-	out := &transfer{ResponseWriter: w, control: http.NewResponseController(w), began: time.Now(),
-		bytes: s.meters.bytes}
-	http.ServeContent(out, r, "", time.Time{}, seeker)
-	if out.failed {
-		return resultCut
+}
+
+func (s *PayloadServer) send(w http.ResponseWriter, r *http.Request, blobs []payload.Blob) (result string) {
+	content := &series{blobs: blobs}
+	_, err := content.Read(nil)
+	if err == nil {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		out := &transfer{ResponseWriter: w, control: http.NewResponseController(w), began: time.Now(),
+			bytes: s.meters.bytes}
+		http.ServeContent(out, r, "", time.Time{}, content)
+		if err = content.err; out.failed {
+			return resultCut
+		}
+	} else {
+		http.Error(w, "the blob can't be read", http.StatusInternalServerError)
+	}
+	if err = errors.Join(err, content.Close()); err != nil {
+		logr.FromContextOrDiscard(r.Context()).Error(err, "reading blobs", "first", blobs[0].Digest)
+		return resultFailed
 	}
 	return resultSent
 }

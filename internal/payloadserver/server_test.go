@@ -223,6 +223,48 @@ func TestADaemonGetsABlobAndTheRestOfOne(t *testing.T) {
 	}
 }
 
+// several has a blob for each letter.
+type several map[string]*shelf
+
+func (s several) Blob(digest string) (payload.Blob, bool) {
+	if one, ok := s[digest]; ok {
+		return one.Blob(digest)
+	}
+	return payload.Blob{}, false
+}
+
+func TestADaemonGetsSeveralBlobsWithOneRequest(t *testing.T) {
+	t.Parallel()
+	signer, goods, digests := newCA(t), several{}, []string{}
+	for _, text := range []string{"one", "two", "three"} {
+		blob := &shelf{content: []byte(text)}
+		digests = append(digests, blob.digest())
+		goods[blob.digest()] = blob
+	}
+	p := start(t, payloadserver.Options{Blobs: goods, Clients: signer.pool, Known: only("win-1")})
+	daemon := signer.issue(t, contract.DaemonUserPrefix+"win-1", contract.DaemonGroup)
+	for name, c := range map[string]struct {
+		then, part, want string
+		status           int
+	}{
+		"all":                        {digests[1] + "," + digests[2], "", "onetwothree", http.StatusOK},
+		"the rest":                   {digests[1] + "," + digests[2], "4-", "wothree", http.StatusPartialContent},
+		"the rest from the last one": {digests[1] + "," + digests[2], "8-", "ree", http.StatusPartialContent},
+		"up to one that is missing":  {digests[1] + ",x," + digests[2], "", "onetwo", http.StatusOK},
+	} {
+		status, body, err := p.get(t, &daemon, contract.PayloadServerPath+digests[0]+"?"+contract.PayloadServerThen+"="+
+			c.then, c.part)
+		if err != nil || status != c.status || string(body) != c.want {
+			t.Errorf("%s: %d %q %v", name, status, body, err)
+		}
+	}
+	for _, blob := range goods {
+		if n := blob.open.Load(); n != 0 {
+			t.Errorf("%s has %d open readers", blob.content, n)
+		}
+	}
+}
+
 func TestOnlyDaemonsOfKnownNodesGetAnything(t *testing.T) {
 	t.Parallel()
 	signer, stranger, goods := newCA(t), newCA(t), &shelf{content: []byte("x")}

@@ -21,12 +21,15 @@ const (
 	// when to retry, the fetcher waits that long.
 	firstRetry   = time.Second
 	longestRetry = time.Minute
+	// series is how many blobs are requested at once, so that their digests fit into a URL.
+	series = 64
 )
 
 // Source provides blobs by digest, such as the operator's payload server.
 type Source interface {
-	// Open starts reading a blob at an offset in bytes. Its error may be a *Busy. A repeated call starts again.
-	Open(ctx context.Context, digest string, offset int64) (io.ReadCloser, error)
+	// Open starts reading blobs, one after the other, at an offset in bytes. The reader may end before the last blob.
+	// The error may be a *Busy. A repeated call starts again.
+	Open(ctx context.Context, digests []string, offset int64) (io.ReadCloser, error)
 }
 
 // Busy means that a source can't accept another request now.
@@ -68,14 +71,40 @@ func (f *Fetcher) Fetch(ctx context.Context, want []contract.Blob) (received int
 	if err = f.room(ctx, missing); err != nil {
 		return 0, err
 	}
-	for _, blob := range missing {
-		n, err := f.one(ctx, blob)
+	for len(missing) > 0 {
+		some := missing[:min(series, len(missing))]
+		n, err := f.several(ctx, some)
 		received += n
 		if err != nil {
+			return received, err
+		}
+		missing = missing[len(some):]
+	}
+	return received, nil
+}
+
+// several fetches blobs, with one request if the source sends all of them.
+func (f *Fetcher) several(ctx context.Context, blobs []contract.Blob) (received int64, err error) {
+	var body io.ReadCloser
+	defer func() { err = errors.Join(err, closed(&body)) }()
+	for i, blob := range blobs {
+		var n int64
+		err = f.Store.put(blob, ".fetched.tmp", func(w io.Writer) error {
+			return f.fill(ctx, blobs[i:], &body, &counted{to: w, n: &n})
+		})
+		if received += n; err != nil {
 			return received, fmt.Errorf("fetching blob %.16s: %w", blob.Digest, err)
 		}
 	}
 	return received, nil
+}
+
+func closed(body *io.ReadCloser) (err error) {
+	if *body != nil {
+		err = (*body).Close()
+		*body = nil
+	}
+	return err
 }
 
 func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
@@ -93,25 +122,17 @@ func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
 	return nil
 }
 
-// one fetches one blob. It retries as long as attempts receive bytes.
-func (f *Fetcher) one(ctx context.Context, blob contract.Blob) (received int64, err error) {
-	err = f.Store.put(blob, ".fetched.tmp", func(w io.Writer) error {
-		return f.fill(ctx, blob, &counted{to: w, n: &received})
-	})
-	return received, err
-}
-
-func (f *Fetcher) fill(ctx context.Context, blob contract.Blob, w *counted) error {
+// fill writes the first of the blobs. It retries as long as attempts receive bytes. If body isn't nil, it is at the
+// beginning of the blob. fill leaves it at the end of the blob.
+func (f *Fetcher) fill(ctx context.Context, blobs []contract.Blob, body *io.ReadCloser, w *counted) error {
 	var pause time.Duration
-	for tries := 0; *w.n < blob.Size; {
-		before := *w.n
-		err := f.attempt(ctx, blob, w)
+	for tries := 0; *w.n < blobs[0].Size; {
+		before, goesOn := *w.n, *body != nil
+		err := f.attempt(ctx, blobs, body, w)
 		switch {
 		case w.failed != nil:
 			return w.failed // the disk failed, not the source, so a retry doesn't help
-		case *w.n > blob.Size:
-			return contract.NewProblem(contract.ReasonPayloadCorrupt, "more than its %d bytes arrived", blob.Size)
-		case *w.n > before:
+		case *w.n > before, goesOn: // an answer may end with any blob
 			tries, pause = 0, 0
 			continue
 		}
@@ -131,15 +152,19 @@ func (f *Fetcher) fill(ctx context.Context, blob contract.Blob, w *counted) erro
 	return nil
 }
 
-func (f *Fetcher) attempt(ctx context.Context, blob contract.Blob, w *counted) (err error) {
-	r, err := f.Source.Open(ctx, blob.Digest, *w.n)
-	if err != nil {
-		return err
+// attempt reads from body, or from a new answer of the source.
+func (f *Fetcher) attempt(ctx context.Context, blobs []contract.Blob, body *io.ReadCloser, w *counted) (err error) {
+	if *body == nil {
+		digests := make([]string, 0, len(blobs))
+		for _, b := range blobs {
+			digests = append(digests, b.Digest)
+		}
+		if *body, err = f.Source.Open(ctx, digests, *w.n); err != nil {
+			return err
+		}
 	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	_, err = io.Copy(w, io.LimitReader(r, blob.Size-*w.n+1)) // a byte beyond the size shows that the blob is too large
-	if err == nil {
-		err = io.ErrUnexpectedEOF
+	if _, err = io.CopyN(w, *body, blobs[0].Size-*w.n); err != nil {
+		err = errors.Join(err, closed(body))
 	}
 	return err
 }

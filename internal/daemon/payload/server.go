@@ -30,11 +30,11 @@ type Server struct {
 var _ Source = (*Server)(nil)
 
 // Open asks each address in turn.
-func (d *Server) Open(ctx context.Context, digest string, offset int64) (io.ReadCloser, error) {
+func (d *Server) Open(ctx context.Context, digests []string, offset int64) (io.ReadCloser, error) {
 	err := errors.New("no payload server is known")
 	var busy *Busy
 	for _, base := range d.URLs {
-		body, trouble := d.ask(ctx, base, digest, offset)
+		body, trouble := d.ask(ctx, base, digests, offset)
 		if trouble == nil {
 			return body, nil
 		}
@@ -47,10 +47,13 @@ func (d *Server) Open(ctx context.Context, digest string, offset int64) (io.Read
 	return nil, err
 }
 
-func (d *Server) ask(ctx context.Context, base, digest string, offset int64) (io.ReadCloser, error) {
+func (d *Server) ask(ctx context.Context, base string, digests []string, offset int64) (io.ReadCloser, error) {
 	ctx, stop := context.WithCancel(ctx)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		strings.TrimRight(base, "/")+contract.PayloadServerPath+digest, nil)
+	at := strings.TrimRight(base, "/") + contract.PayloadServerPath + digests[0]
+	if len(digests) > 1 {
+		at += "?" + contract.PayloadServerThen + "=" + strings.Join(digests[1:], ",")
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		stop()
 		return nil, fmt.Errorf("asking payload server %s: %w", base, err)

@@ -62,7 +62,7 @@ func TestAPayloadServerIsHeldToWhatWasAsked(t *testing.T) {
 			t.Parallel()
 			server := payloadServer(t, c.status, c.header, "content")
 			d := &payload.Server{Client: server.Client(), URLs: []string{server.URL + "/"}}
-			body, err := d.Open(t.Context(), "aa", c.offset)
+			body, err := d.Open(t.Context(), []string{"aa"}, c.offset)
 			if (err == nil) != c.good {
 				t.Fatalf("got %v", err)
 			}
@@ -86,14 +86,14 @@ func TestTheNextPayloadServerIsAsked(t *testing.T) {
 	away, here := payloadServer(t, http.StatusOK, "", ""), payloadServer(t, http.StatusOK, "", "content")
 	away.Close()
 	d := &payload.Server{Client: here.Client(), URLs: []string{away.URL, here.URL}}
-	body, err := d.Open(t.Context(), "aa", 0)
+	body, err := d.Open(t.Context(), []string{"aa"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err = body.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err = (&payload.Server{Client: here.Client()}).Open(t.Context(), "aa", 0); err == nil {
+	if _, err = (&payload.Server{Client: here.Client()}).Open(t.Context(), []string{"aa"}, 0); err == nil {
 		t.Error("without a server, no error was returned")
 	}
 }

@@ -30,7 +30,8 @@ type payloadServer struct {
 func (d *payloadServer) source([]string, []byte) (payload.Source, error) { return d, nil }
 
 // Open implements fetch.Source.
-func (d *payloadServer) Open(ctx context.Context, digest string, offset int64) (io.ReadCloser, error) {
+func (d *payloadServer) Open(ctx context.Context, digests []string, offset int64) (io.ReadCloser, error) {
+	digest := digests[0] // as the payload server of an earlier release
 	d.mu.Lock()
 	content, known := d.blobs[digest]
 	away, spoiled, slow := d.away, d.spoiled, d.slow

@@ -263,7 +263,7 @@ func TestATruncatedStreamIsResumedWithTheRest(t *testing.T) {
 type silent struct{ asked chan struct{} }
 
 // Open implements payload.Source.
-func (s silent) Open(ctx context.Context, _ string, _ int64) (io.ReadCloser, error) {
+func (s silent) Open(ctx context.Context, _ []string, _ int64) (io.ReadCloser, error) {
 	s.asked <- struct{}{}
 	<-ctx.Done()
 	return nil, ctx.Err()
