@@ -14,6 +14,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -167,8 +168,8 @@ func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 	return nil
 }
 
-// ServeHTTP hands out blobs one after the other, or a range of them: GET or HEAD of contract.PayloadServerPath and a
-// digest. The digests of the following blobs are in the query: see contract.PayloadServerThen.
+// ServeHTTP hands out blobs one after the other, or the rest of them from an offset: GET of contract.PayloadServerPath
+// and a digest. The digests of the following blobs are in the query: see contract.PayloadServerThen.
 func (s *PayloadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.meters.requests.WithLabelValues(s.answer(w, r)).Inc()
 }
@@ -186,9 +187,9 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 	case !found:
 		http.NotFound(w, r)
 		return resultRefused
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
+	case r.Method != http.MethodGet:
+		w.Header().Set("Allow", http.MethodGet)
+		http.Error(w, "only GET", http.StatusMethodNotAllowed)
 		return resultRefused
 	case err != nil:
 		logr.FromContextOrDiscard(ctx).Error(err, "looking up a daemon")
@@ -273,24 +274,51 @@ func (s *PayloadServer) blobs(digest, then string) (found []payload.Blob) {
 }
 
 func (s *PayloadServer) send(w http.ResponseWriter, r *http.Request, blobs []payload.Blob) (result string) {
-	content := &series{blobs: blobs}
-	_, err := content.Read(nil)
-	if err == nil {
-		w.Header().Set("Content-Type", "application/octet-stream")
-		out := &transfer{ResponseWriter: w, control: http.NewResponseController(w), began: time.Now(),
-			bytes: s.meters.bytes}
-		http.ServeContent(out, r, "", time.Time{}, content)
-		if err = content.err; out.failed {
-			return resultCut
-		}
-	} else {
-		http.Error(w, "the blob can't be read", http.StatusInternalServerError)
+	var from, size int64
+	for _, b := range blobs {
+		size += b.Size
 	}
-	if err = errors.Join(err, content.Close()); err != nil {
-		logr.FromContextOrDiscard(r.Context()).Error(err, "reading blobs", "first", blobs[0].Digest)
-		return resultFailed
+	status := http.StatusOK
+	if part := r.Header.Get("Range"); part != "" {
+		text, isRest := strings.CutSuffix(strings.TrimPrefix(part, "bytes="), "-")
+		n, err := strconv.ParseInt(text, 10, 64)
+		if !isRest || err != nil || n < 0 || n >= size {
+			http.Error(w, "only bytes=N- within the content", http.StatusRequestedRangeNotSatisfiable)
+			return resultRefused
+		}
+		from, status = n, http.StatusPartialContent
+		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, size-1, size))
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(size-from, 10))
+	w.WriteHeader(status)
+	out := &transfer{ResponseWriter: w, control: http.NewResponseController(w), began: time.Now(),
+		bytes: s.meters.bytes}
+	for _, b := range blobs {
+		if err := copyFrom(out, b, from); out.failed {
+			return resultCut
+		} else if err != nil { // the daemon sees that the answer is too short, and tries again
+			logr.FromContextOrDiscard(r.Context()).Error(err, "reading a blob", "digest", b.Digest)
+			return resultFailed
+		}
+		from = max(0, from-b.Size)
 	}
 	return resultSent
+}
+
+// copyFrom copies a blob from an offset on, which may be behind its end.
+func copyFrom(out io.Writer, b payload.Blob, offset int64) error {
+	if offset >= b.Size {
+		return nil
+	}
+	content, err := b.Open()
+	if err != nil {
+		return err
+	}
+	if _, err = io.CopyN(io.Discard, content, offset); err == nil {
+		_, err = io.CopyN(out, content, b.Size-offset)
+	}
+	return errors.Join(err, content.Close())
 }
 
 // transfer sends a response. It limits the time for each piece, and the time for the whole response by the minimum

@@ -2,7 +2,7 @@ package payloadserver
 
 import "sync"
 
-// perNode is how many requests of one node are served or wait at once. A daemon asks for one blob after the other.
+// perNode is how many requests of one node are served or wait at once. A daemon sends one request after the other.
 const perNode = 2
 
 // shares counts the requests of each node.

@@ -107,7 +107,8 @@ func machineIsNew(f csrFacts) *csrFault {
 		return fault(CSRSubjectWrong, "the common name is not the digest of the key")
 	}
 	if f.instance.HostID != "" && f.instance.HostID != f.claim.HostID {
-		return fault(CSRKeyOfAnother, "another host has the certificate of instance %s", f.instance.Name)
+		return fault(CSRKeyOfAnother, "another host has the certificate of instance %[1]s. If this host belongs to a "+
+			"newer Machine with the same address, delete both the Machine %[1]s and the newer one", f.instance.Name)
 	}
 	for _, name := range f.claim.SANs() {
 		if !ContainsAddress(f.instance.Given, name) {
@@ -115,7 +116,9 @@ func machineIsNew(f csrFacts) *csrFault {
 		}
 	}
 	if f.Machine.NodeRef != "" {
-		return fault(CSRMachineNotNew, "the Machine %s has the Node %s", f.instance.Name, f.Machine.NodeRef)
+		return fault(CSRMachineNotNew, "the Machine %[1]s has the Node %[2]s. If this host belongs to a newer "+
+			"Machine with the same address, delete both the Machine %[1]s and the newer one", f.instance.Name,
+			f.Machine.NodeRef)
 	}
 	if age := f.CSR.CreationTimestamp.Sub(f.Machine.CreatedAt); age < 0 || age > newMachine {
 		return fault(CSRMachineNotNew, "the request was made %s after the Machine %s; at most %s are accepted", age,

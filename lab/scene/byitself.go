@@ -2,6 +2,7 @@ package scene
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -124,8 +125,11 @@ func (s *Scene) Invite(ctx context.Context, name string) (instance *v1alpha1.Win
 		err := s.Client.Get(ctx, client.ObjectKey{Namespace: s.options.Namespace,
 			Name: contract.JoinSecretPrefix + string(instance.UID)}, secret)
 		command = string(secret.Data[contract.JoinCommandField])
-		_ = s.Client.Get(ctx, client.ObjectKeyFromObject(instance), instance)
-		return command != "", instance.Status.Message(), client.IgnoreNotFound(err)
+		return command != "", "", client.IgnoreNotFound(err)
 	})
-	return instance, command, err
+	failed := s.Client.Get(ctx, client.ObjectKeyFromObject(instance), instance)
+	if err != nil {
+		err = fmt.Errorf("%w; the WindowsInstance reports: %s", err, instance.Status.Message())
+	}
+	return instance, command, errors.Join(err, failed)
 }

@@ -59,6 +59,8 @@ type Renewer struct {
 	Clock   clock.Clock
 	// Spread returns a number in [0,1) that decides how early within the jitter this daemon renews; random if nil.
 	Spread func() float64
+	// asked is the name of the request that this Renewer has created or found.
+	asked string
 }
 
 // RenewalTime returns the time to renew a certificate. spread is in [0,1).
@@ -163,14 +165,19 @@ func (r *Renewer) signed(ctx context.Context, key *ecdsa.PrivateKey, life time.D
 	defer cancel()
 	requests := r.Client.Resource(schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1",
 		Resource: "certificatesigningrequests"})
-	object, err := requests.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		if object, err = r.newRequest(key, name, life); err != nil {
-			return nil, err
-		}
+	object, err := r.newRequest(key, name, life)
+	if err != nil {
+		return nil, err
+	}
+	isNew := r.asked != name
+	if isNew {
 		object, err = requests.Create(ctx, object, metav1.CreateOptions{})
 	}
-	if err != nil {
+	if !isNew || apierrors.IsAlreadyExists(err) {
+		object, err = requests.Get(ctx, name, metav1.GetOptions{})
+	}
+	if r.asked = name; err != nil {
+		r.asked = ""
 		return nil, fmt.Errorf("submitting or reading certificate request %s: %w", name, err)
 	}
 	var csr certificatesv1.CertificateSigningRequest

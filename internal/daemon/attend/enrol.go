@@ -37,6 +37,7 @@ func (s *service) options(token string) apiclient.Options {
 // contains the reason.
 func (s *service) enrol(ctx context.Context) (why string, err error) {
 	var refusal since
+	renewer := apiclient.Renewer{Clock: s.Clock}
 	for pause := min(firstRetry, s.Pace.Retry); ctx.Err() == nil; pause = min(2*pause, longestRetry) {
 		if _, err = s.identity(s.record.UID).LoadCertificate(); err == nil {
 			if s.record.Token == "" {
@@ -48,7 +49,7 @@ func (s *service) enrol(ctx context.Context) (why string, err error) {
 		if s.record.Token == "" {
 			return "This host has neither a certificate nor a token.", nil
 		}
-		if err = s.obtain(ctx); err == nil {
+		if err = s.obtain(ctx, &renewer); err == nil {
 			continue
 		}
 		if ctx.Err() != nil {
@@ -65,7 +66,7 @@ func (s *service) enrol(ctx context.Context) (why string, err error) {
 	return "", nil
 }
 
-func (s *service) obtain(ctx context.Context) error {
+func (s *service) obtain(ctx context.Context, renewer *apiclient.Renewer) error {
 	addresses, err := s.identify(ctx)
 	if err != nil {
 		return err
@@ -80,7 +81,7 @@ func (s *service) obtain(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	renewer := apiclient.Renewer{Identity: options.Identity, Client: client.Client, Clock: s.Clock}
+	renewer.Identity, renewer.Client = options.Identity, client.Client
 	return renewer.Obtain(ctx, certificateLifetime)
 }
 
@@ -122,9 +123,9 @@ func explain(err error) (text string, failed bool) {
 		return fmt.Sprintf("By this host's clock, the API server's certificate is not valid yet or has expired (%v). "+
 			"Set the clock, for example with w32tm /resync.", invalid), true
 	case errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid):
-		return fmt.Sprintf("The server at the API server's address does not have a certificate of the cluster's CA (%v). "+
-			"If a proxy on the way inspects TLS, exempt the API server from it. If the cluster has a new CA, create "+
-			"a new command and run it here.", err), true
+		return fmt.Sprintf("The server at the API server's address does not have a certificate of the cluster's CA "+
+			"(%v). If a proxy on the way inspects TLS, exempt the API server from it. If the cluster has a new CA, "+
+			"create a new command and run it here.", err), true
 	case apierrors.IsUnauthorized(err):
 		return "The API server does not accept this host's token or certificate. It may have expired or been " +
 			"replaced. Create a new command for the WindowsInstance and run it here.", true

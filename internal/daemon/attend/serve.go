@@ -208,8 +208,17 @@ func (s *service) carryOut(ctx context.Context, call contract.Call) (answer []by
 }
 
 // report writes CallHostField.
-func (s *service) report(ctx context.Context) bool {
-	err := s.patch(ctx)
+func (s *service) report(ctx context.Context) (ok bool) {
+	content, err := json.Marshal(s.self)
+	if err == nil {
+		content, err = json.Marshal(map[string]any{"data": map[string][]byte{contract.CallHostField: content}})
+	}
+	if err == nil {
+		bounded, cancel := context.WithTimeout(ctx, patchTimeout)
+		defer cancel()
+		_, err = s.secret.Patch(bounded, contract.CallSecretPrefix+s.record.UID, types.MergePatchType, content,
+			metav1.PatchOptions{FieldManager: contract.ServiceAttend})
+	}
 	if len(s.self.Answer) > 0 &&
 		(apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)) {
 		s.self.Answer, s.self.Fault = nil, "the API server does not accept the answer"
@@ -217,22 +226,6 @@ func (s *service) report(ctx context.Context) bool {
 	s.logError(ctx, "the host can't report", err)
 	s.unsent = err != nil
 	return err == nil
-}
-
-func (s *service) patch(ctx context.Context) error {
-	content, err := json.Marshal(s.self)
-	if err != nil {
-		return fmt.Errorf("encoding the report: %w", err)
-	}
-	patch, err := json.Marshal(map[string]any{"data": map[string][]byte{contract.CallHostField: content}})
-	if err != nil {
-		return fmt.Errorf("encoding the Secret: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
-	defer cancel()
-	_, err = s.secret.Patch(ctx, contract.CallSecretPrefix+s.record.UID, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: contract.ServiceAttend})
-	return err
 }
 
 // field decodes a field of a Secret.

@@ -21,8 +21,6 @@ const (
 	// when to retry, the fetcher waits that long.
 	firstRetry   = time.Second
 	longestRetry = time.Minute
-	// series is how many blobs are requested at once, so that their digests fit into a URL.
-	series = 64
 )
 
 // Source provides blobs by digest, such as the operator's payload server.
@@ -71,26 +69,12 @@ func (f *Fetcher) Fetch(ctx context.Context, want []contract.Blob) (received int
 	if err = f.room(ctx, missing); err != nil {
 		return 0, err
 	}
-	for len(missing) > 0 {
-		some := missing[:min(series, len(missing))]
-		n, err := f.several(ctx, some)
-		received += n
-		if err != nil {
-			return received, err
-		}
-		missing = missing[len(some):]
-	}
-	return received, nil
-}
-
-// several fetches blobs, with one request if the source sends all of them.
-func (f *Fetcher) several(ctx context.Context, blobs []contract.Blob) (received int64, err error) {
-	var body io.ReadCloser
+	var body io.ReadCloser // one answer for all blobs, if the source sends all of them
 	defer func() { err = errors.Join(err, closed(&body)) }()
-	for i, blob := range blobs {
+	for i, blob := range missing {
 		var n int64
 		err = f.Store.put(blob, ".fetched.tmp", func(w io.Writer) error {
-			return f.fill(ctx, blobs[i:], &body, &counted{to: w, n: &n})
+			return f.fill(ctx, missing[i:], &body, &counted{to: w, n: &n})
 		})
 		if received += n; err != nil {
 			return received, fmt.Errorf("fetching blob %.16s: %w", blob.Digest, err)

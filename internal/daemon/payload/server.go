@@ -19,6 +19,9 @@ const (
 	maxRetryAfter = 5 * time.Minute
 )
 
+// maxDigests limits the blobs of one request, so that its URL isn't too long.
+const maxDigests = 64
+
 // Server is a Source over HTTPS: the operator's payload server, at any of several addresses.
 type Server struct {
 	// Client presents the daemon's certificate and trusts the payload server's certificate.
@@ -50,8 +53,8 @@ func (d *Server) Open(ctx context.Context, digests []string, offset int64) (io.R
 func (d *Server) ask(ctx context.Context, base string, digests []string, offset int64) (io.ReadCloser, error) {
 	ctx, stop := context.WithCancel(ctx)
 	at := strings.TrimRight(base, "/") + contract.PayloadServerPath + digests[0]
-	if len(digests) > 1 {
-		at += "?" + contract.PayloadServerThen + "=" + strings.Join(digests[1:], ",")
+	if more := digests[1:min(len(digests), maxDigests)]; len(more) > 0 {
+		at += "?" + contract.PayloadServerThen + "=" + strings.Join(more, ",")
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
