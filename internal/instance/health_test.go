@@ -238,10 +238,11 @@ func TestWhatAnotherRevisionTakes(t *testing.T) {
 			if serving, _ := w.health.Serving(t.Context(), i); serving == nil {
 				t.Error("a node that waits for its update does not count as serving")
 			}
-			if err = w.upgrade.Move(t.Context(), i, found.Node, test.to); err != nil ||
-				i.Status.DesiredRevision != test.to {
-				t.Errorf("moving: %v, status %q", err, i.Status.DesiredRevision)
+			if err = w.Nodes.Request(t.Context(), found.Node,
+				journey.NodeFields{Instance: i, Revision: test.to, Bare: true}); err != nil {
+				t.Error(err)
 			}
+			i.Status.DesiredRevision = test.to
 			if serving, _ := w.health.Serving(t.Context(), i); serving != nil {
 				t.Error("a node that is between two revisions counts as serving")
 			}

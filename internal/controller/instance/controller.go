@@ -143,28 +143,16 @@ func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, node *
 	return c
 }
 
-// step removes the host or continues with it. Before it continues, it adds the operator's finalizer to an instance that
-// was created without it.
+// step takes the next step for an instance: it removes the host, checks it, or joins it.
 func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 	if !c.instance.DeletionTimestamp.IsZero() {
 		return leaving{c}.run(ctx)
 	}
 	if !controllerutil.ContainsFinalizer(c.instance, contract.InstanceFinalizer) {
-		with := c.record.saved.DeepCopy()
-		controllerutil.AddFinalizer(with, contract.InstanceFinalizer)
-		if err := c.client.Patch(ctx, with,
-			client.MergeFromWithOptions(c.record.saved, client.MergeFromWithOptimisticLock{})); err != nil {
-			return ctrl.Result{}, fmt.Errorf("adding the finalizer: %w", vanished(err))
+		if err := c.addFinalizer(ctx); err != nil {
+			return ctrl.Result{}, err
 		}
-		with.DeepCopyInto(c.instance)
-		c.record.saved = with
-		c.memory.knows(with.ResourceVersion, c.now())
 	}
-	return c.proceed(ctx)
-}
-
-// proceed takes the next step for an instance that is not deleted.
-func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 	status := &c.instance.Status
 	c.observe()
 	if status.Reason() == string(contract.ReasonPaused) && !c.instance.Spec.Paused {
@@ -191,6 +179,20 @@ func (c *reconciliation) proceed(ctx context.Context) (ctrl.Result, error) {
 		return c.result(ctx, wait)
 	}
 	return joining{c}.run(ctx)
+}
+
+// addFinalizer adds the operator's finalizer to an instance that was created without it.
+func (c *reconciliation) addFinalizer(ctx context.Context) error {
+	with := c.record.saved.DeepCopy()
+	controllerutil.AddFinalizer(with, contract.InstanceFinalizer)
+	if err := c.client.Patch(ctx, with,
+		client.MergeFromWithOptions(c.record.saved, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("adding the finalizer: %w", vanished(err))
+	}
+	with.DeepCopyInto(c.instance)
+	c.record.saved = with
+	c.memory.knows(with.ResourceVersion, c.now())
+	return nil
 }
 
 // observe ends all pauses if the user has changed the spec. The change may concern the connection to the host, so

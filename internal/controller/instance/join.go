@@ -201,8 +201,8 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 // would always come first.
 func (c joining) awaitTurn(ctx context.Context) *ending {
 	status, session := &c.instance.Status, &c.memory.session
-	if desired, _, err := c.parts.Desired.Current(ctx); err == nil && !session.Connected() {
-		if err = c.journeys.join.Turn(ctx, c.instance, desired.Revision); err != nil {
+	if status.Joined() && !session.Connected() {
+		if err := c.journeys.join.Turn(ctx, c.instance); err != nil {
 			return onError(err)
 		}
 	}

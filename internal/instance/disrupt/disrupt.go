@@ -205,7 +205,14 @@ func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAc
 		if activity.Kind == v1alpha1.ActivityReboot {
 			return d.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: activity.BootID})
 		}
-		return d.requestRevision(ctx, view)
+		requested := requestedOf(node) == activity.Revision
+		err = d.Nodes.SetFields(ctx, node,
+			journey.NodeFields{Instance: view.Instance, Revision: activity.Revision, Upgrading: true, Bare: true})
+		view.isRequested = err == nil
+		// The time for verification begins when the daemon gets the request, which may be long after the decision.
+		if now := d.Now(); err == nil && !requested && now.Sub(activity.Since.Time) > switchDelay {
+			activity.Since = journey.Seconds(now)
+		}
 	case policy.ActionRestore:
 		// Delete the daemon's earlier reports. While the host changes revisions, the reported revision may still be
 		// the previous one, and the reported reason may be about the revision that failed, not about this request.

@@ -17,20 +17,6 @@ import (
 // time in the status is updated.
 const switchDelay = time.Minute
 
-// requestRevision requests the revision from the daemon.
-func (d *Disrupt) requestRevision(ctx context.Context, view *View) error {
-	update, node := view.activity(), view.Node
-	requested := requestedOf(node) == update.Revision
-	err := d.Nodes.SetFields(ctx, node,
-		journey.NodeFields{Instance: view.Instance, Revision: update.Revision, Upgrading: true, Bare: true})
-	view.isRequested = err == nil
-	// The time for verification begins when the daemon gets the request, which may be long after the decision.
-	if now := d.Now(); err == nil && !requested && now.Sub(update.Since.Time) > switchDelay {
-		update.Since = journey.Seconds(now)
-	}
-	return err
-}
-
 // Resumed restarts the times of an upgrade after a pause, because the operator did not check the node during the
 // pause. Exception: the time of a rollback, which is only reported, continues.
 func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
@@ -82,25 +68,17 @@ func requestedOf(node *corev1.Node) string {
 
 // applyAtOnce requests a revision without a slot in the rollout budget.
 func (d *Disrupt) applyAtOnce(ctx context.Context, view *View) (journey.Outcome, error) {
-	view.Instance.Status.Activity = nil
-	if err := d.Move(ctx, view.Instance, view.Node, view.Change.Revision); err != nil {
+	status, revision := &view.Instance.Status, view.Change.Revision
+	status.Activity = nil
+	if err := d.Nodes.Request(ctx, view.Node,
+		journey.NodeFields{Instance: view.Instance, Revision: revision, Bare: true}); err != nil {
 		return journey.Outcome{}, err
 	}
+	status.DesiredRevision = revision
 	// The status reports this wait only after QuietPeriod.
-	outcome := journey.Follows(view.Node, view.Change.Revision)
+	outcome := journey.Follows(view.Node, revision)
 	outcome.Quiet, outcome.IsRequested = journey.QuietPeriod, true
 	return outcome, nil
-}
-
-// Move requests another revision from a daemon.
-func (d *Disrupt) Move(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
-	revision string) error {
-	fields := journey.NodeFields{Instance: instance, Revision: revision, Bare: true}
-	if err := d.Nodes.Request(ctx, node, fields); err != nil {
-		return err
-	}
-	instance.Status.DesiredRevision = revision
-	return nil
 }
 
 // returnFromBack ends the rollback of a node that is healthy at its previous revision.

@@ -77,16 +77,19 @@ func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 // could not join at the revision that it held, and its node serves no pods. Turn skips a revision at which the host
 // failed. If the revision was not requested from the host yet, and another revision is desired now, Turn forgets the
 // old revision.
-func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, desired string) error {
+func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	status := &instance.Status
+	desired, _, err := j.Desired.Current(ctx)
 	switch update := status.Upgrade(); {
+	case err != nil:
+		return nil //nolint:nilerr // without a published revision, the host can only join at the revision that it held
 	case OverSSH(status) != nil:
-		if update.Revision != desired && !status.IsRequested() {
+		if update.Revision != desired.Revision && !status.IsRequested() {
 			status.Activity = nil
 		}
 		return nil
-	case !status.Joined(), status.DesiredRevision == desired, update != nil && update.Revision == desired,
-		status.FailedRevision == desired:
+	case status.DesiredRevision == desired.Revision, update != nil && update.Revision == desired.Revision,
+		status.FailedRevision == desired.Revision:
 		return nil
 	}
 	if failed, err := j.rejoinFailed(ctx, instance); err != nil || !failed {
@@ -95,7 +98,7 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance, des
 	if _, serves, err := j.InService(ctx, instance); err != nil || serves {
 		return err
 	}
-	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: desired,
+	status.Activity = &v1alpha1.Activity{Kind: v1alpha1.ActivityUpgrade, Revision: desired.Revision,
 		Step: v1alpha1.StepSwitching, Since: journey.Seconds(j.Now())}
 	return nil
 }

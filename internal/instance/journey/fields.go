@@ -1,6 +1,7 @@
 package journey
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -116,14 +117,21 @@ func (m NodeFields) taint(node *corev1.Node) {
 	}
 }
 
-// noteFields records in the status which labels and taints of the Node come from the spec. Call it after a write.
-// Don't record them in an annotation of the Node: kubelet may change the annotations of its Node, and could make the
-// operator remove other taints.
-func noteFields(instance *v1alpha1.WindowsInstance) {
-	instance.Status.NodeMarks = slices.Sorted(maps.Keys(instance.Spec.Labels))
-	for _, t := range instance.Spec.Taints {
-		instance.Status.NodeMarks = append(instance.Status.NodeMarks, taintID(t))
+// written records in the status which labels and taints of the Node come from the spec, or returns why the API server
+// did not accept them. Don't record them in an annotation of the Node: kubelet may change the annotations of its Node,
+// and could make the operator remove other taints.
+func (m NodeFields) written(node *corev1.Node, err error) error {
+	switch {
+	case err != nil:
+		return cmp.Or(m.refusal(node.Name, err), fmt.Errorf("marking node %s: %w", node.Name, err))
+	case m.Bare:
+		return nil
 	}
+	m.Instance.Status.NodeMarks = slices.Sorted(maps.Keys(m.Instance.Spec.Labels))
+	for _, t := range m.Instance.Spec.Taints {
+		m.Instance.Status.NodeMarks = append(m.Instance.Status.NodeMarks, taintID(t))
+	}
+	return nil
 }
 
 // refusal reports labels and taints that the API server refuses permanently: because of a right, a policy or a webhook,

@@ -1,7 +1,6 @@
 package journey
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -183,7 +182,7 @@ func (n *Nodes) At(ctx context.Context, address string) ([]corev1.Node, error) {
 // SetFields writes fields if they differ. Afterwards node is the API server's version. If the API server refuses the
 // fields, SetFields returns a problem.
 func (n *Nodes) SetFields(ctx context.Context, node *corev1.Node, fields NodeFields) error {
-	return n.setFields(ctx, node, fields, n.change, fields.Apply)
+	return fields.written(node, n.change(ctx, node, fields.Apply))
 }
 
 // Request marks a Node with the revision that its daemon must apply, and deletes the daemon's earlier report in the
@@ -201,18 +200,7 @@ func (n *Nodes) Request(ctx context.Context, node *corev1.Node, fields NodeField
 		equality.Semantic.DeepEqual(marked.Spec.Taints, node.Spec.Taints) {
 		write = n.changeFields
 	}
-	return n.setFields(ctx, node, fields, write, edit)
-}
-
-func (n *Nodes) setFields(ctx context.Context, node *corev1.Node, fields NodeFields,
-	write func(context.Context, *corev1.Node, func(wanted *corev1.Node)) error, edit func(wanted *corev1.Node)) error {
-	if err := write(ctx, node, edit); err != nil {
-		return cmp.Or(fields.refusal(node.Name, err), fmt.Errorf("marking node %s: %w", node.Name, err))
-	}
-	if !fields.Bare {
-		noteFields(fields.Instance)
-	}
-	return nil
+	return fields.written(node, write(ctx, node, edit))
 }
 
 // Annotate writes annotations of a Node. An empty value deletes an annotation.
