@@ -69,8 +69,8 @@ func (d *Disrupt) drains(ctx context.Context, view *View) bool {
 // payload, or received nothing.
 func (d *Disrupt) lacksPayload(ctx context.Context, view *View, staging policy.StagingFacts) bool {
 	update, desired := view.activity(), view.Desired
-	return update.Step == v1alpha1.StepWaiting && !staging.IsStaged && (staging.IsStageRequested || !staging.CanStage) &&
-		desired != nil && desired.Revision == update.Revision &&
+	return update.Step == v1alpha1.StepWaiting && desired != nil && desired.Revision == update.Revision &&
+		!staging.IsStaged && (staging.IsStageRequested || !staging.CanStage) &&
 		d.Revisions.Compare(ctx, view.Instance.Status.DesiredRevision, *desired).Payload
 }
 
