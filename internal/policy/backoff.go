@@ -12,32 +12,33 @@ const (
 	backoffBase = 5 * time.Second
 	backoffMax  = 5 * time.Minute
 
-	// keyBackoffBase allows a quick retry after the administrator authorises a key. keyBackoffMax makes attempts
-	// with a refused key rare, because they look like an attack to the host.
+	// keyBackoffBase is the first delay. It is short, so that the operator soon notices that an administrator
+	// authorised a key. keyBackoffMax makes attempts with a refused key rare, because the host may take them for an
+	// attack.
 	keyBackoffBase = 10 * time.Second
 	keyBackoffMax  = 30 * time.Minute
 
-	// disruptBackoffBase lets other nodes go first. disruptBackoffMax limits how often pods are moved without
-	// success.
+	// disruptBackoffBase is the first delay. During the delay, other nodes can get the slot. disruptBackoffMax is how
+	// often pods are moved, at most, if every disruption fails.
 	disruptBackoffBase = time.Minute
 	disruptBackoffMax  = 30 * time.Minute
 )
 
-// The maximum delays, including jitter.
+// The longest delays, including jitter.
 const (
 	LongestBackoff        = backoffMax * 6 / 5
 	LongestKeyBackoff     = keyBackoffMax * 6 / 5
 	LongestDisruptBackoff = disruptBackoffMax * 6 / 5
 )
 
-// Backoff returns the delay after the n-th failure in a row, from n = 1: 5 s, 10 s, 20 s … at most 5 min.
-// jitter in [0,1) adds up to a fifth, so that hosts that failed together don't retry together.
+// Backoff returns the delay after n failures in a row: 5 s for the first failure, then 10 s, 20 s … at most 5 min.
+// jitter in [0,1) adds up to a fifth, so that hosts that failed at the same time don't retry at the same time.
 func Backoff(failures int32, jitter float64) time.Duration {
 	return doubled(backoffBase, backoffMax, failures, jitter)
 }
 
-// NextAttempt returns when the operator tries a host again after a failed attempt: a pause after the end of the phase
-// that failed. It is zero if the last attempt did not fail, or if another attempt has begun.
+// NextAttempt returns when the operator tries a host again: the backoff delay after the end of the phase that failed.
+// It returns zero if the last attempt did not fail, or if a new attempt has already begun.
 func NextAttempt(instance *v1alpha1.WindowsInstance) time.Time {
 	phases, failures := instance.Status.Phases, instance.Status.Failures
 	if failures == 0 || len(phases) == 0 || phases[len(phases)-1].Milliseconds == nil {
@@ -49,14 +50,14 @@ func NextAttempt(instance *v1alpha1.WindowsInstance) time.Time {
 		Backoff(failures, float64(hash.Sum32())/(1<<32)))
 }
 
-// KeyBackoff returns the delay before the operator checks again whether a joined host accepts a key: 10 s, 20 s, 40 s
-// … at most 30 min, plus up to a fifth by jitter in [0,1).
+// KeyBackoff returns the delay before the operator checks again whether a joined host accepts a key: 10 s, 20 s, 40 s …
+// at most 30 min. jitter in [0,1) adds up to a fifth.
 func KeyBackoff(failures int32, jitter float64) time.Duration {
 	return doubled(keyBackoffBase, keyBackoffMax, failures, jitter)
 }
 
-// DisruptBackoff returns the delay before the next disruption of a node that could not be drained, or that failed at
-// another revision: 1 min, 2 min, 4 min … at most 30 min, plus up to a fifth by jitter in [0,1).
+// DisruptBackoff returns the delay before the operator disrupts a node again that could not be drained, or that failed
+// at a different revision: 1 min, 2 min, 4 min … at most 30 min. jitter in [0,1) adds up to a fifth.
 func DisruptBackoff(tries int32, jitter float64) time.Duration {
 	return doubled(disruptBackoffBase, disruptBackoffMax, tries, jitter)
 }
@@ -67,7 +68,7 @@ func doubled(base, limit time.Duration, failures int32, jitter float64) time.Dur
 	return time.Duration(wait * (1 + jitter/5)).Round(time.Millisecond)
 }
 
-// Soonest returns the shorter of two delays. 0 means never.
+// Soonest returns the shorter of two delays. 0 means that nothing is due, so Soonest returns the other delay.
 func Soonest(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b

@@ -15,27 +15,28 @@ import (
 // Verdict is a decision with its reason.
 type Verdict struct {
 	Allowed bool
-	// Reason is the reported reason of a refusal. It is empty if the cause is the budget.
+	// Reason is the reason of a refusal, for conditions. It is empty if the budget is exhausted.
 	Reason contract.Reason
 	Why    string
-	// Blocked says the same as Why, in words that don't change while slots pass from node to node. It is set only if
-	// the cause is the budget.
+	// Blocked describes the same refusal as Why, in words that don't change when other nodes get or release slots. It
+	// is set only if the budget is exhausted.
 	Blocked string
 }
 
-// Shown returns why, for a status. Its text is stable, because hundreds of instances may wait and each change
-// is a write.
+// Shown returns the reason of a refusal for a status. The text is stable, because hundreds of instances may wait and
+// each change of the text is a write.
 func (v Verdict) Shown() string { return cmp.Or(v.Blocked, v.Why) }
 
-// MayDisruptAnytime decides whether a node may be disrupted: updated, rebooted or removed. maxUnavailable is a
-// number or a percentage of the fleet, rounded up as in PodDisruptionBudgets. nil means 1. A member counts as
-// unavailable for any cause: see Member.Unavailable. Hosts that a MachineSet lacks count as well, because a deleted
-// host is missing until its replacement is in service.
+// MayDisruptAnytime decides whether a node may be disrupted: updated, rebooted or removed. maxUnavailable is a number
+// of hosts or a percentage of the fleet, rounded up as in PodDisruptionBudgets. nil means 1. Every member with a text
+// in Member.Unavailable counts as unavailable. The hosts that a MachineSet lacks count as well, because a deleted host
+// is missing until its replacement is in service.
 //
-// If a node's pods are already lost, its disruption costs nothing more. So the node doesn't wait for other nodes to
-// recover. Still, at most maxUnavailable such nodes are disrupted at once: if many nodes stop being Ready at the same
-// time, they may all be Ready again soon. Nodes that only lack the revision don't wait for each other; otherwise no
-// node could ever start. Exception: a node that someone else has cordoned counts like any cordoned node.
+// If a node's pods are already lost, disrupting the node causes no further loss. So this node doesn't wait for other
+// nodes to recover. Still, at most maxUnavailable such nodes are disrupted at once: if many nodes stop being Ready at
+// the same time, they may all be Ready again soon. Nodes that only lack the desired revision don't wait for each other.
+// Otherwise no node could start to change to it. Exception: a node that someone else has cordoned counts like any
+// cordoned node.
 func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	i := slices.IndexFunc(fleet.Members, func(m Member) bool { return m.Node == node })
 	switch {
@@ -47,8 +48,8 @@ func MayDisruptAnytime(node string, fleet Fleet, maxUnavailable *intstr.IntOrStr
 	return withinBudget(node, fleet, maxUnavailable)
 }
 
-// MayDisrupt is like MayDisruptAnytime, within maintenance windows. closed is why nothing may begin now, or empty.
-// Disruptions that have begun may finish.
+// MayDisrupt is like MayDisruptAnytime, but it also obeys maintenance windows. closed is the reason why no disruption
+// may begin now, or empty. A disruption that has already begun may finish.
 func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) Verdict {
 	verdict := MayDisruptAnytime(node, fleet, maxUnavailable)
 	begun := slices.ContainsFunc(fleet.Members,
@@ -59,7 +60,7 @@ func MayDisrupt(node string, fleet Fleet, maxUnavailable *intstr.IntOrString, cl
 	return verdict
 }
 
-// amongGranted decides about a node whose pods are already lost, by the number of slots of other nodes.
+// amongGranted decides about a node whose pods are already lost. Only other nodes with a slot count against the budget.
 func amongGranted(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	total, _, _ := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)
@@ -81,7 +82,7 @@ func notUnderstood(maxUnavailable *intstr.IntOrString) Verdict {
 	return Verdict{Why: fmt.Sprintf("maxUnavailable %q is neither a number nor a percentage", maxUnavailable.String())}
 }
 
-// withinBudget counts all other nodes against the budget.
+// withinBudget decides about a node whose pods run. All other unavailable nodes count against the budget.
 func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) Verdict {
 	total, down, who := count(node, fleet)
 	limit, err := scaled(maxUnavailable, total)
@@ -96,13 +97,13 @@ func withinBudget(node string, fleet Fleet, maxUnavailable *intstr.IntOrString) 
 	}
 }
 
-// blocked describes the budget and names the unavailable nodes without a slot, because a user may have to repair
-// these nodes.
+// blocked returns a text that describes the budget and lists the unavailable nodes without a slot, because a user may
+// have to repair these nodes.
 func blocked(limit int, withoutSlot ...string) string {
 	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(withoutSlot))
 }
 
-// away holds the names of unavailable members: all of them, and the members without a slot.
+// away lists unavailable members. all contains every one of them, and withoutSlot those without a slot.
 type away struct{ all, withoutSlot []string }
 
 func (a *away) add(who string, hasSlot bool) {
@@ -111,9 +112,9 @@ func (a *away) add(who string, hasSlot bool) {
 	}
 }
 
-// count returns how many hosts the fleet should have, and how many of them, without the requesting node, are
-// unavailable or missing. The result `who` names them. A MachineSet that is being deleted creates no more hosts.
-// isGivenUp reports which hosts no longer belong to their MachineSet.
+// count returns how many hosts the fleet should have (total), and how many of them are unavailable or missing (down).
+// down doesn't include the given node. who lists the unavailable and missing hosts. A MachineSet that is being deleted
+// creates no more hosts. A host for which isGivenUp returns true counts as missing from its MachineSet.
 func count(node string, fleet Fleet) (total, down int, who away) {
 	type tally struct{ members, down, serving int }
 	isMember := map[string]bool{}
@@ -160,14 +161,14 @@ func count(node string, fleet Fleet) (total, down int, who away) {
 	return total, down, who
 }
 
-// isGone reports that a member is being removed without a slot, and is not expected to serve again: its node is down,
-// or its removal has begun and could not finish. A user who removes a host no longer expects it to serve, regardless
-// of how long the removal takes.
+// isGone reports whether a member is being removed without a slot and is not expected to be in service again: its node
+// is down, or its removal has begun but didn't finish. A user who removes a host no longer expects it in service, no
+// matter how long the removal takes.
 func (m Member) isGone() bool { return m.Leaving && !m.Disrupted && (!m.Ready || m.Removing) }
 
 func (m Member) hasSlot() bool { return m.Disrupted && !m.WithoutSlot }
 
-// scaled returns a number, or a percentage of total rounded up. nil means 1.
+// scaled converts a number, or a percentage of total, to a number. A percentage is rounded up. nil means 1.
 func scaled(value *intstr.IntOrString, total int) (int, error) {
 	if value == nil {
 		return 1, nil
@@ -179,7 +180,7 @@ func scaled(value *intstr.IntOrString, total int) (int, error) {
 	return intstr.GetScaledValueFromIntOrPercent(value, total, true)
 }
 
-// some names the first few unavailable members.
+// some returns a text with the names of the first few unavailable members, or "" if there are none.
 func some(who []string) string {
 	const few = 3
 	if len(who) == 0 {

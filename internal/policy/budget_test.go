@@ -63,7 +63,7 @@ func claiming(i *v1alpha1.WindowsInstance) {
 	i.Status.Slot = &v1alpha1.Slot{Since: new(metav1.Now())}
 }
 
-// places returns the slots in the statuses of instances.
+// places returns the slots that are in the statuses of instances.
 func places(instances []v1alpha1.WindowsInstance) (all []policy.Slot) {
 	for _, i := range instances {
 		if i.Status.HasSlot() {
@@ -354,8 +354,8 @@ func TestAVerdictNamesWhoIsInTheWay(t *testing.T) {
 	}
 }
 
-// The nodes with a slot change from minute to minute, so a message must not name them. It names the nodes that block
-// a slot until a person acts.
+// Slots pass from node to node within minutes, so a message must not list the nodes with a slot. It lists the nodes
+// that stay unavailable until a person acts.
 func TestWhatIsShownOfAFullBudgetNamesWhoHasNoPlace(t *testing.T) {
 	t.Parallel()
 	instances := []v1alpha1.WindowsInstance{onNode("mb", "b", claiming), onNode("md", "d"), onNode("me", "e", claiming)}

@@ -13,27 +13,28 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// CSRVerdict is what the operator does about a certificate request.
+// CSRVerdict is the operator's decision about a certificate request.
 type CSRVerdict string
 
 // Verdicts.
 //
-// A refused request stays pending, and someone else can approve it. A denial is final. Administrators and the approver
-// of cloud machines also decide about kubelets' requests, so the operator only refuses these. It denies a daemon's
-// request, about which only this operator decides. Otherwise an administrator could approve it, because many guides say
-// to approve every pending request. After a denial, the sender learns the reason at once.
+// A refused request stays pending, so someone else can still approve it. A denial is final. The operator only refuses
+// kubelets' requests, because administrators and the approver of cloud machines also decide about these requests. It
+// denies a daemon's request, because only this operator decides about it. If the request stayed pending, an
+// administrator might approve it: many guides say to approve every pending request. A denial also tells the sender the
+// reason at once.
 const (
 	// CSRIgnore: the request is not for this operator. Nothing is written.
 	CSRIgnore CSRVerdict = "Ignore"
-	// CSRWait: the request may become valid without a change of the request itself.
+	// CSRWait: the request breaks a rule now, but may obey it later without being changed.
 	CSRWait CSRVerdict = "Wait"
-	// CSRApprove: every rule holds.
+	// CSRApprove: the request obeys every rule.
 	CSRApprove CSRVerdict = "Approve"
 	// CSRRefuse: the request claims a node of the operator and breaks a rule. The request stays pending and is
 	// reported.
 	CSRRefuse CSRVerdict = "Refuse"
-	// CSRDeny: the request claims a daemon on a node of the operator, or a host that joins by itself, and breaks a
-	// rule.
+	// CSRDeny: the request breaks a rule, and is for the daemon on a node of the operator, or for a host that joins by
+	// itself.
 	CSRDeny CSRVerdict = "Deny"
 )
 
@@ -41,12 +42,11 @@ const (
 type CSRDecision struct {
 	Verdict CSRVerdict
 	Reason  CSRReason
-	// Message is a sentence with the finding. Text from the request is quoted and cut.
+	// Message is a sentence that describes the decision. Text from the request is quoted and shortened.
 	Message string
 	// Instance is the instance of the requested node, or nil if the request is ignored.
 	Instance *CSRInstance
-	// Settled reports that the request itself is invalid, so that no change in the cluster can change the
-	// decision.
+	// Settled reports that the request itself is invalid, so no change in the cluster can lead to a different decision.
 	Settled bool
 }
 
@@ -54,31 +54,31 @@ type CSRDecision struct {
 type CSRInstance struct {
 	Namespace, Name string
 	UID             types.UID
-	// HostID identifies a host that joins by itself: see HostID. Machine is set if the host joins by itself with the
-	// user data of this Machine.
+	// HostID identifies a host that joins by itself: see the function HostID. Machine is set if the host joins by
+	// itself with the user data of this Machine.
 	HostID   string
 	Machine  *v1alpha1.Source
 	NodeName string
-	// NodeUID of the Node that was adopted, or empty.
+	// NodeUID is the UID of the Node that was adopted for this instance, or empty.
 	NodeUID string
 	Phase   v1alpha1.Phase
 	// Leaving is set if the instance is being deleted.
 	Leaving bool
-	// Credentials are the ids of the bootstrap tokens of this join.
+	// Credentials are the ids of the bootstrap tokens that were created for the current join.
 	Credentials []string
-	// Given are the addresses from the user or the cloud. The host has no influence on them.
+	// Given are the addresses that the user or the cloud assigned. The host can't influence them.
 	Given []string
-	// Addresses are Given and the node address that the host reported over SSH.
+	// Addresses are the addresses in Given and the node address that the host reported over SSH.
 	Addresses []string
-	// Reached is where the operator reached the host with the expected host key: an IP address, or empty. It may be
-	// a gateway's address, so it does not justify a certificate.
+	// Reached is the IP address where the operator reached the host with the expected host key, or empty. It may be a
+	// gateway's address, so it is not enough for a certificate with this address.
 	Reached string
-	// ReachedAt is when the host was reached, or zero. Port is the port of Reached.
+	// ReachedAt is when the host was reached, or zero. Port is the port at the address Reached.
 	ReachedAt time.Time
 	Port      int32
 }
 
-// CSRInstanceOf returns the part of an instance that a decision needs.
+// CSRInstanceOf returns the parts of an instance that a decision needs.
 func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 	known := CSRInstance{
 		Namespace:   instance.Namespace,
@@ -110,73 +110,76 @@ func CSRInstanceOf(instance *v1alpha1.WindowsInstance) CSRInstance {
 	return known
 }
 
-// ReachedAfter reports whether this host was reached later at the same address and port as another host. One address
-// and port belong to one machine. Different ports of an address may belong to two machines, because the address may be
-// a gateway's.
+// ReachedAfter reports whether the operator reached this host later than the other host, at the same address and port.
+// If so, the address now belongs to this host, because one address and port belong to one machine. Different ports of
+// one address may belong to two machines, because the address may be a gateway's.
 func (i CSRInstance) ReachedAfter(other CSRInstance) bool {
 	return AddressText(i.Reached) == AddressText(other.Reached) && i.Port == other.Port &&
 		i.ReachedAt.After(other.ReachedAt)
 }
 
-// reference is the instance's name in contract.InstanceAnnotation of Nodes and of the operator's own
-// requests.
+// reference returns the instance's name as contract.InstanceAnnotation contains it, on Nodes and on requests that the
+// operator submits.
 func (i CSRInstance) reference() string { return i.Namespace + "/" + i.Name }
 
 // CSRInput is everything that a decision depends on.
 type CSRInput struct {
 	CSR *certificatesv1.CertificateSigningRequest
-	// Instances are at least all instances with the node name that the request claims.
+	// Instances contains at least all instances with the requested node name.
 	Instances []CSRInstance
-	// Node is the Node of the claimed name, or nil. It may come from a cache, except for a refusal or a denial.
+	// Node is the Node with the requested name, or nil. It may come from a cache. But before the operator refuses or
+	// denies a request, it must read the Node from the API server.
 	Node *corev1.Node
-	// CredentialOwner is another instance whose join has the bootstrap token of the request, or empty.
+	// CredentialOwner is the name of the instance whose join has the bootstrap token of the request, or empty.
 	CredentialOwner string
-	// CredentialKeys are the public keys, in DER, that already got a certificate with this bootstrap token.
+	// CredentialKeys are the public keys, in DER, for which certificates were already issued with this bootstrap token.
 	CredentialKeys [][]byte
 	// JoinCredentials are the ids of the tokens that may request the certificate of a host that joins by itself: the
 	// token in its published command, or the tokens in the user data of Machines. JoinKey is the digest of the public
-	// key that got a certificate with the token of the command, or empty.
+	// key for which a certificate was issued with the command's token, or empty.
 	JoinCredentials []string
 	JoinKey         string
-	// Machine of the instance, or nil if it doesn't exist or has other user data.
+	// Machine is the Machine of the instance, or nil if the Machine doesn't exist or has other user data.
 	Machine *CSRMachine
-	// OperatorUser is the operator's user name in the daemons' first requests.
+	// OperatorUser is the user name with which the operator submits a daemon's first request.
 	OperatorUser string
 	// BootstrapUser is the user name in kubelets' requests for their first certificate.
 	BootstrapUser string
-	// Elsewhere maps names and addresses of the request to another owner: an instance that was given them, or
-	// a Node that isn't ours, such as "Node master-0".
+	// Elsewhere maps names and addresses in the request to another owner, such as "Node master-0": an instance that the
+	// user or the cloud assigned them to, or a Node that isn't this operator's.
 	Elsewhere map[string]string
-	// Found is like Elsewhere, for addresses where the operator reached another host, and addresses of pods. They count
-	// less than the addresses that were given to this instance.
+	// Found is like Elsewhere, for addresses where the operator reached another host, and for addresses of pods. It
+	// doesn't count against addresses that the user or the cloud assigned to this instance.
 	Found map[string]string
-	// ReportedElsewhere is like Elsewhere, for addresses that another host of the operator reports. They count less
-	// than the addresses that were given to this instance, and less than the address where its host was reached.
+	// ReportedElsewhere is like Elsewhere, for addresses that another host of the operator reports. It doesn't count
+	// against addresses that the user or the cloud assigned to this instance, or against the address where its host was
+	// reached.
 	ReportedElsewhere map[string]string
-	// Listed is like Elsewhere, for addresses that were given to another instance without a node: another host, or a
-	// second entry for this host. If the address where this host was reached is unknown, they also count less than this
-	// host's reports over SSH.
+	// Listed is like Elsewhere, for addresses that were assigned to another instance without a node. That instance may
+	// be another host, or a second entry for this host. Exceptions are as for ReportedElsewhere. In addition, while the
+	// address where this host was reached is unknown, Listed doesn't count against addresses that this host reported
+	// over SSH.
 	Listed map[string]string
-	// Reserved are addresses that no host may have: the API server's and those of pods.
+	// Reserved are addresses that no host may have: the addresses of the API server and of pods.
 	Reserved []netip.Prefix
 	// ReservedNames are the names of the API server, in lower case. No node may use them.
 	ReservedNames []string
-	// ServiceNetwork is the prefix of cluster IPs: no node's certificate may hold an address of it.
+	// ServiceNetwork is the prefix of cluster IPs. No node's certificate may contain an address in it.
 	ServiceNetwork netip.Prefix
 }
 
 // CSRMachine is the part of a Machine that a decision needs.
 type CSRMachine struct {
 	CreatedAt time.Time
-	// NodeRef is the name of its Node, or empty.
+	// NodeRef is the name of the Machine's Node, or empty.
 	NodeRef string
 }
 
-// DecideCSR decides about one certificate request. It uses its input only: no clock, no cluster.
+// DecideCSR decides about one certificate request. The decision depends only on in, not on a clock or the cluster.
 func DecideCSR(in CSRInput) CSRDecision {
 	claim, ours := ClaimOf(in.CSR)
 	if !ours && submittedByOperator(in) {
-		// Administrators approve the operator's own requests, so such a request must not stay pending.
+		// Deny: administrators approve pending requests of the operator, so an invalid one must not stay pending.
 		return CSRDecision{Verdict: CSRDeny, Reason: CSRNotRecognised, Settled: true,
 			Message: "the operator submits requests for daemons of its nodes only"}
 	}
@@ -215,33 +218,33 @@ func DecideCSR(in CSRInput) CSRDecision {
 	return facts.approve()
 }
 
-// csrFacts is the input of one rule: a claim on the node of exactly one instance.
+// csrFacts is the input of one rule: a request for the identity of exactly one instance's node.
 type csrFacts struct {
 	CSRInput
 	claim    CSRClaim
 	instance CSRInstance
 }
 
-// csrFault is a broken rule.
+// csrFault describes how a request breaks a rule.
 type csrFault struct {
 	reason  CSRReason
 	message string
-	// passing reports that the rule may hold later without a change of the request.
+	// passing reports that the request may obey the rule later, without being changed.
 	passing bool
 }
 
-// csrRule returns nil when the rule holds.
+// csrRule checks one rule. It returns nil if the request obeys the rule.
 type csrRule func(f csrFacts) *csrFault
 
-// csrRules are the rules for a kind of request: rules about the request itself, and rules about the state of
-// the cluster.
+// csrRules are the rules for one kind of request. The rules in request check the request itself. The rules in cluster
+// check the state of the cluster.
 type csrRules struct {
 	request, cluster []csrRule
 }
 
-// rulesFor lists the rules for a kind of request. Rules about the request itself come first, so that a
-// request that can never be approved doesn't wait. The signature is verified last because it is the most
-// expensive check.
+// rulesFor returns the rules for a kind of request. The rules about the request itself come first, so that a request
+// that can never be approved doesn't wait for a change in the cluster. The signature is verified last of these, because
+// this is the most expensive check.
 func rulesFor(kind CSRKind) csrRules {
 	switch kind {
 	case CSRKubeletClient:

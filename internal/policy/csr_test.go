@@ -203,8 +203,8 @@ func foreignCases() map[string]adversarial {
 	}
 }
 
-// ofOverlay is the request that hybrid-overlay-node makes with kubelet's certificate. Its signer is also used for
-// daemons.
+// ofOverlay is the request that hybrid-overlay-node sends with kubelet's certificate. The same signer also signs the
+// certificates of daemons.
 func ofOverlay(s *situation) {
 	s.subject = pkix.Name{CommonName: "system:ovn-node:" + nodeName, Organization: []string{"system:ovn-nodes"}}
 	s.signer, s.expiration = certificatesv1.KubeAPIServerClientSignerName, new(int32(24*3600))
@@ -223,7 +223,7 @@ func withHeaders(s *situation) {
 	s.request = pem.EncodeToMemory(parsed)
 }
 
-// sha1WithRSA is an algorithm that the standard library verifies, but does not sign with.
+// sha1WithRSA returns an algorithm that the standard library can verify but refuses to sign with.
 func sha1WithRSA() asn1.ObjectIdentifier { return asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 5} }
 
 func sha256WithRSA() asn1.ObjectIdentifier { return asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11} }
@@ -358,8 +358,8 @@ func requesterCases() map[string]adversarial {
 		"a client request by nobody is refused": from(firstKubelet, ""),
 		"a client request by a bootstrapper of another namespace is refused": from(firstKubelet,
 			"system:serviceaccount:default:node-bootstrapper"),
-		// OpenShift's approver approves such requests for each Machine that is no node yet, so this operator must
-		// refuse them.
+		// OpenShift's approver approves such a request for every Machine that has no node yet, so this operator must
+		// refuse it.
 		"a client request by OpenShift's own bootstrapper is refused": from(firstKubelet,
 			"system:serviceaccount:openshift-machine-config-operator:node-bootstrapper"),
 		"a client request by a look-alike of the bootstrapper is refused": from(firstKubelet, bootstrapper+"2"),
@@ -461,7 +461,7 @@ func servingCases() map[string]adversarial {
 			}
 		})
 	}
-	// claiming adds an address to the Node itself, as an attacker with the kubelet's rights could.
+	// claiming adds an address to the status of the Node, as an attacker with kubelet's rights could.
 	claiming := func(kind corev1.NodeAddressType, text string) adversarial {
 		return refused(policy.CSRNameNotOfNode, func(s *situation) {
 			s.node.Status.Addresses = append(s.node.Status.Addresses, corev1.NodeAddress{Type: kind, Address: text})
@@ -472,7 +472,7 @@ func servingCases() map[string]adversarial {
 			}
 		})
 	}
-	// called renames the node, and requests a name that the node lists and that begins with its own name.
+	// called renames the node and requests another name that the node lists: one that begins with the node's name.
 	called := func(node, asked string) adversarial {
 		return refused(policy.CSRNameNotOfNode, func(s *situation) {
 			s.subject.CommonName, s.username = "system:node:"+node, "system:node:"+node

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// CSRKind is the purpose of a certificate.
+// CSRKind is the kind of certificate that a request is for.
 type CSRKind string
 
 // Kinds of certificates that Windows hosts request.
@@ -23,7 +23,7 @@ const (
 	CSRHost CSRKind = "host"
 )
 
-// CSRClaim is what a request claims.
+// CSRClaim is the identity that a request asks for.
 type CSRClaim struct {
 	Kind CSRKind
 	// NodeName is the requested node identity, exactly as in the common name. It is unverified.
@@ -35,12 +35,12 @@ type CSRClaim struct {
 	Request *x509.CertificateRequest
 }
 
-// SANs returns the requested DNS names and IP addresses, addresses in canonical form.
+// SANs returns the requested DNS names and IP addresses. The IP addresses are in canonical form.
 func (c CSRClaim) SANs() []string { return append(dnsNames(c.Request), ipTexts(c.Request)...) }
 
-// ClaimOf returns which node's identity a request is for. It uses the request only. It returns false if the
-// operator never decides about the request: it is decided already, for another signer, or for no node. The
-// function is cheap, because a cluster may have thousands of other requests.
+// ClaimOf returns the identity that a request asks for. It looks only at the request. It returns false if the operator
+// never decides about the request: the request is already decided, is for another signer, or is for no node. The
+// function is fast, because a cluster may have thousands of other requests.
 func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
 	if !CSRPending(csr) {
 		return CSRClaim{}, false
@@ -71,8 +71,8 @@ func ClaimOf(csr *certificatesv1.CertificateSigningRequest) (CSRClaim, bool) {
 	return CSRClaim{}, false
 }
 
-// IsOf reports whether a claim is about an instance. The request of a Machine's host identifies the host by its key,
-// and the Machine by an address.
+// IsOf reports whether a claim is for the host of an instance. A Machine's host puts the digest of its key in the
+// common name, so the claim's addresses show which Machine the host belongs to.
 func (c CSRClaim) IsOf(i CSRInstance) bool {
 	if c.Kind != CSRHost {
 		return c.NodeName == i.NodeName
@@ -81,7 +81,7 @@ func (c CSRClaim) IsOf(i CSRInstance) bool {
 		slices.ContainsFunc(c.SANs(), func(name string) bool { return ContainsAddress(i.Given, name) })
 }
 
-// subject names the claim in messages.
+// subject returns how messages refer to the claim.
 func (c CSRClaim) subject() string {
 	if c.Kind == CSRHost {
 		return "host " + shown(c.HostID)
@@ -98,7 +98,7 @@ func dnsNames(request *x509.CertificateRequest) []string {
 	return append([]string{}, request.DNSNames...)
 }
 
-// Addresses are the requested IP addresses. IPv6-mapped IPv4 addresses are returned as IPv4.
+// Addresses returns the requested IP addresses. IPv4-mapped IPv6 addresses are converted to IPv4.
 func (c CSRClaim) Addresses() []netip.Addr { return addresses(c.Request) }
 
 func addresses(request *x509.CertificateRequest) []netip.Addr {
@@ -110,7 +110,7 @@ func addresses(request *x509.CertificateRequest) []netip.Addr {
 	return all
 }
 
-// ipTexts returns the addresses of a request as netip writes them.
+// ipTexts returns the IP addresses in a request, in the text form of package netip.
 func ipTexts(request *x509.CertificateRequest) []string {
 	var texts []string
 	for _, address := range addresses(request) {
@@ -119,7 +119,7 @@ func ipTexts(request *x509.CertificateRequest) []string {
 	return texts
 }
 
-// sanTexts returns every alternative name of any kind that the standard parser knows.
+// sanTexts returns the alternative names of every kind that the standard parser knows.
 func sanTexts(request *x509.CertificateRequest) []string {
 	texts := append(dnsNames(request), ipTexts(request)...)
 	texts = append(texts, request.EmailAddresses...)

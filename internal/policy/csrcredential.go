@@ -13,14 +13,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// IsFirstKubeletRequest reports whether a request was made with a bootstrap token. All joining hosts use this user,
-// so the user doesn't prove the name of a node. Other rules check the instance's phase, the absence of a working
-// Node, and the token's id.
+// IsFirstKubeletRequest reports whether a request was made by the bootstrap user. All joining hosts use this user, so
+// the user doesn't prove which node the request is from. Other rules check the instance's phase, the token's id, and
+// that no working Node has this name.
 func IsFirstKubeletRequest(csr *certificatesv1.CertificateSigningRequest, bootstrapUser string) bool {
 	return bootstrapUser != "" && csr.Spec.Username == bootstrapUser
 }
 
-// CredentialOf returns the id of the token that authenticated a request, or "". The API server sets it.
+// CredentialOf returns the id of the token with which the sender authenticated, or "". The API server writes this id
+// into the request.
 func CredentialOf(csr *certificatesv1.CertificateSigningRequest) string {
 	if ids := csr.Spec.Extra[contract.CredentialIDExtra]; len(ids) == 1 {
 		return ids[0]
@@ -28,8 +29,8 @@ func CredentialOf(csr *certificatesv1.CertificateSigningRequest) string {
 	return ""
 }
 
-// CredentialIDOf returns the id that the API server will report for this service account token. The token
-// must come from the API server.
+// CredentialIDOf returns the id that the API server will write into requests that are made with this service account
+// token. The token must come from the API server, because its signature isn't verified.
 func CredentialIDOf(token string) (string, error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -51,9 +52,9 @@ func CredentialIDOf(token string) (string, error) {
 // credentialPrefix is the API server's prefix for the id of a service account token.
 const credentialPrefix = "JTI="
 
-// credentialIsOfThisJoin requires a bootstrap token of this very join. Every host gets such a token, so without this
-// rule, any host could become any other host. A token is valid for one key, so a process that reads the token on the
-// host later can't use it.
+// credentialIsOfThisJoin requires a bootstrap token that was created for this join of this host. Every host gets such a
+// token, so without this rule, any host could get the certificate of any other host. A token is valid for one key only,
+// so a process that reads the token on the host later can't use it.
 func credentialIsOfThisJoin(f csrFacts) *csrFault {
 	id := CredentialOf(f.CSR)
 	if f.CredentialOwner != "" && f.CredentialOwner != f.instance.Name {

@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// credential sets the ID of the token with which the request was made.
+// credential sets the id of the token with which the request was sent.
 func credential(in policy.CSRInput, id string) policy.CSRInput {
 	in.CSR.Spec.Extra = map[string]certificatesv1.ExtraValue{contract.CredentialIDExtra: {id}}
 	return in
@@ -69,8 +69,8 @@ func TestA50_ABootstrapTokenIsGoodForOneHostAndOneKey(t *testing.T) {
 	}
 }
 
-// If a kubelet gives up a request, it creates another key, and the earlier request stays. Other approvers may decide
-// about it, so the operator does not deny it. Kubernetes deletes requests that are pending for a day.
+// If a kubelet gives up a request, it creates another key and a new request. The earlier request stays pending. Other
+// approvers may decide about it, so the operator does not deny it. Kubernetes deletes requests after a day.
 func TestA50_ARequestThatNobodyWaitsForStaysPending(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -31,8 +31,8 @@ func daemonRules() csrRules {
 	}}
 }
 
-// CheckDaemonRequest checks a host's request for its daemon before the operator submits it in its own name.
-// The request must ask for exactly the identity of this node's daemon.
+// CheckDaemonRequest checks a host's request for its daemon's certificate, before the operator submits this request as
+// its own. The request must ask for exactly the identity of this node's daemon.
 func CheckDaemonRequest(text []byte, node string) error {
 	request, err := ParseCSR(text)
 	if err != nil {
@@ -56,9 +56,9 @@ func submittedByOperator(in CSRInput) bool {
 	return in.OperatorUser != "" && in.CSR.Spec.Username == in.OperatorUser && CSRPending(in.CSR)
 }
 
-// requestedByDaemonOrOperator requires that a daemon renews its own certificate, or that the operator submits
-// the first request for a host that it is connected to. The operator must name the instance, so that a mix-up
-// of two hosts is detected.
+// requestedByDaemonOrOperator requires one of two senders: the daemon, which renews its own certificate, or the
+// operator, which submits the first request for a host that it is connected to. The operator must write the instance
+// into the request, so that a mix-up of two hosts is detected.
 func requestedByDaemonOrOperator(f csrFacts) *csrFault {
 	switch {
 	case f.OperatorUser != "" && f.CSR.Spec.Username == f.OperatorUser:
@@ -74,8 +74,8 @@ func requestedByDaemonOrOperator(f csrFacts) *csrFault {
 		f.claim.NodeName)
 }
 
-// firstDaemonCertificateIsDue requires that the instance is joining. The Node may be missing or not adopted
-// yet, but it must not belong to another host.
+// firstDaemonCertificateIsDue requires that the instance is joining. The Node may be missing, or may not be adopted
+// yet. But it must not belong to another host.
 func firstDaemonCertificateIsDue(f csrFacts) *csrFault {
 	if broken := joining(f); broken != nil {
 		return broken

@@ -33,13 +33,13 @@ const (
 	tokenID       = "JTI=a"
 )
 
-// situation is a request and the cluster at that moment. The method input converts it for the decision.
+// situation is a request and the state of the cluster when it is decided. The method input converts it to a CSRInput.
 type situation struct {
 	subject     pkix.Name
 	template    x509.CertificateRequest // without the subject and the key
 	key         crypto.Signer
 	mangle      func(der []byte) []byte
-	request     []byte // PEM, used instead of a request from the fields above
+	request     []byte // PEM; if set, replaces the request built from the fields above
 	signer      string
 	usages      []certificatesv1.KeyUsage
 	username    string
@@ -84,8 +84,8 @@ func nodeA(ready corev1.ConditionStatus) *corev1.Node {
 	}
 }
 
-// firstKubelet returns a host's first client request. firstDaemon and the functions for renewals do the same for
-// other requests. All of these must be approved.
+// firstKubelet returns a host's first client request. firstDaemon and the functions for renewals return other kinds of
+// requests. All of these requests must be approved.
 func firstKubelet() situation {
 	return situation{
 		subject:  pkix.Name{CommonName: "system:node:" + nodeName, Organization: []string{"system:nodes"}},
@@ -133,7 +133,7 @@ func daemonRenewal() situation {
 	return s
 }
 
-// input converts the situation for the decision.
+// input converts the situation to the input of a decision.
 func (s situation) input() policy.CSRInput {
 	request := s.request
 	if request == nil {

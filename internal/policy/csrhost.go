@@ -11,13 +11,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// newMachine is the maximum age of a Machine whose host requests its first certificate. OpenShift's approver has the
-// same limit for nodes with Linux.
+// newMachine is the maximum age of a Machine when its host requests its first certificate. OpenShift's approver uses
+// the same limit for Linux nodes.
 const newMachine = 2 * time.Hour
 
-// HostID identifies a host that joins by itself, in its certificate and in the Secret of its calls. It is the UID of
-// the instance. Exception: all Machines have the same user data, so the host of a Machine is identified by the digest
-// of its first key. It is empty until the operator has approved this key.
+// HostID returns the id of a host that joins by itself. The host's certificate and the Secret for its calls contain
+// this id. It is the UID of the instance. Exception: all Machines have the same user data, so the id of a Machine's
+// host is the digest of its first key. In this case, the id is empty until the operator has approved a request with
+// this key.
 func HostID(instance *v1alpha1.WindowsInstance) string {
 	if machineOf(instance) != nil {
 		id, _ := strings.CutPrefix(instance.Status.HostKey, contract.HostKeyType)
@@ -26,7 +27,7 @@ func HostID(instance *v1alpha1.WindowsInstance) string {
 	return string(instance.UID)
 }
 
-// machineOf returns the Machine whose user data the host of an instance joins with, or nil.
+// machineOf returns the Machine of an instance whose host joins by itself with user data, or nil for other instances.
 func machineOf(instance *v1alpha1.WindowsInstance) *v1alpha1.Source {
 	if source := instance.Spec.Source; instance.Spec.ByItself != nil && source != nil &&
 		source.Kind == v1alpha1.SourceMachine {
@@ -35,8 +36,9 @@ func machineOf(instance *v1alpha1.WindowsInstance) *v1alpha1.Source {
 	return nil
 }
 
-// hostRules are the rules for the certificate of a host that joins by itself. The first certificate is requested with
-// the token of the command or of the user data. The host renews its certificate by itself.
+// hostRules returns the rules for the certificate of a host that joins by itself. The host requests its first
+// certificate with the token in its command or in the user data. To renew the certificate, it authenticates with the
+// certificate.
 func hostRules() csrRules {
 	return csrRules{request: []csrRule{
 		signerIs(certificatesv1.KubeAPIServerClientSignerName),
@@ -81,8 +83,8 @@ func requestedByHostOrToken(f csrFacts) *csrFault {
 		"certificate", f.instance.Name)
 }
 
-// tokenIsOfThisCommand requires the token of this instance's current command, or of the user data. A host gets one key,
-// so a process that reads the token later can't use it.
+// tokenIsOfThisCommand requires the token in the current command of this instance, or a token in the user data. Each
+// host gets certificates for one key only, so a process that reads the token later can't use it.
 func tokenIsOfThisCommand(f csrFacts) *csrFault {
 	if len(f.JoinCredentials) == 0 {
 		return notYet(CSRCredentialUnknown, "no command is published for the host of instance %s", f.instance.Name)
@@ -98,9 +100,9 @@ func tokenIsOfThisCommand(f csrFacts) *csrFault {
 }
 
 // machineIsNew applies the rules of OpenShift's approver: the Machine exists, is new, has no Node, and has the
-// requested addresses. Both times are the API server's.
+// requested addresses. The age of the Machine is computed from two times that the API server set.
 func machineIsNew(f csrFacts) *csrFault {
-	if f.Machine == nil { // wait: its instance will be removed, and another Machine may have its address
+	if f.Machine == nil { // may pass later: the instance will be removed, and another Machine may have its address
 		return notYet(CSRMachineNotNew, "the Machine %s does not exist, or has other user data", f.instance.Name)
 	}
 	if f.claim.HostID != contract.Digest(f.claim.Request.RawSubjectPublicKeyInfo) {

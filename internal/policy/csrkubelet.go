@@ -63,8 +63,8 @@ func requestedByKubeletOrBootstrapper(f csrFacts) *csrFault {
 	return nil
 }
 
-// requestedByItself reports whether the requester already has the requested identity: a renewal. The API
-// server sets a request's user name and groups.
+// requestedByItself reports whether the requester already has the requested identity, so that the request is a renewal.
+// The API server sets the user name and groups of a request, so the requester can't forge them.
 func requestedByItself(f csrFacts, group string) bool {
 	return f.CSR.Spec.Username == f.claim.Request.Subject.CommonName && slices.Contains(f.CSR.Spec.Groups, group)
 }

@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Tags of the kinds of alternative names that kubelets use (RFC 5280, 4.2.1.6). The parser skips
-// kinds that it does not know.
+// Tags of the kinds of alternative names that kubelets use (RFC 5280, 4.2.1.6). The standard parser skips kinds that it
+// doesn't know, so the tags are checked separately.
 const (
 	sanTagDNS = 2
 	sanTagIP  = 7
 )
 
-// namesAreOfNodes requires what holds for every kubelet's serving certificate: at least one name, only DNS
-// names and IP addresses, and no name of a Service or of localhost.
+// namesAreOfNodes applies the rules for names that don't depend on the node: at least one name, only DNS names and IP
+// addresses, and no name of a Service or of localhost.
 func namesAreOfNodes(f csrFacts) *csrFault {
 	request := f.claim.Request
 	for _, extension := range request.Extensions {
@@ -49,7 +49,8 @@ func namesAreOfNodes(f csrFacts) *csrFault {
 	return nil
 }
 
-// onlyNamesAndAddresses parses the value of a subjectAltName extension.
+// onlyNamesAndAddresses reports whether a subjectAltName extension with this value contains only DNS names and IP
+// addresses.
 func onlyNamesAndAddresses(value []byte) bool {
 	var names []asn1.RawValue
 	rest, err := asn1.Unmarshal(value, &names)
@@ -63,14 +64,15 @@ func onlyNamesAndAddresses(value []byte) bool {
 
 var numericLabel = regexp.MustCompile(`(^|\.)([0-9]+|0x[0-9a-f]*)$`)
 
-// IsNodeName reports whether a name in lower case can be a node's. Clients parse a name whose last label is a number as
-// an IPv4 address (https://url.spec.whatwg.org/#ends-in-a-number-checker), such as 10.0.0.1, 127.1 or 0x7f000001.
+// IsNodeName reports whether a node can have this name, which must be in lower case. A name whose last label is a
+// number is not allowed, because clients parse it as an IPv4 address
+// (https://url.spec.whatwg.org/#ends-in-a-number-checker). Examples are 10.0.0.1, 127.1 and 0x7f000001.
 func IsNodeName(name string) bool {
 	return len(validation.IsDNS1123Subdomain(name)) == 0 && !numericLabel.MatchString(name)
 }
 
-// isServiceName reports whether clients use a name for something other than a node. Kubelets report their
-// Nodes' names themselves, so a name in a Node's status proves little.
+// isServiceName reports whether clients use a name for something other than a node. Without this check, a kubelet could
+// get a certificate for such a name, because it writes the names in its Node's status itself.
 func isServiceName(name string) bool {
 	labels := strings.Split(name, ".")
 	switch labels[len(labels)-1] {
@@ -80,8 +82,8 @@ func isServiceName(name string) bool {
 	return name == "kubernetes" || name == "kubernetes.default" || len(labels) > 2 && labels[2] == "svc"
 }
 
-// isHostAddress reports whether an address can be a node's. Exception: a loopback address can be a node's if the
-// operator itself reaches the host there, as in a lab on one machine.
+// isHostAddress reports whether a node can have this address. A node can't have a loopback address, unless the operator
+// itself reaches the host at this address, as in a lab on one machine.
 func isHostAddress(address netip.Addr, f csrFacts) bool {
 	if f.ServiceNetwork.Contains(address) ||
 		slices.ContainsFunc(f.Reserved, func(p netip.Prefix) bool { return p.Contains(address) }) {
@@ -90,8 +92,8 @@ func isHostAddress(address netip.Addr, f csrFacts) bool {
 	return address.IsGlobalUnicast() || address.IsLoopback() && slices.Contains(f.instance.Addresses, address.String())
 }
 
-// namesAreOfThisNode requires that every name and address belongs to the Node or its instance, and to no
-// other.
+// namesAreOfThisNode requires that every requested name and address belongs to the Node or its instance, and to no
+// other owner.
 func namesAreOfThisNode(f csrFacts) *csrFault {
 	known := addressesOf(f)
 	for _, name := range f.claim.SANs() {
@@ -111,8 +113,9 @@ func namesAreOfThisNode(f csrFacts) *csrFault {
 	return nil
 }
 
-// cure returns how to fix a name or address that another owner has: add it to this instance. It returns "" if the name
-// was given to the other owner, or if the owner is not a host of the operator.
+// cure returns how to fix the conflict if another owner also has a name or address: add the name or address to this
+// instance. It returns "" if the user or the cloud assigned the name to the other owner, or if the other owner is not a
+// host of the operator.
 func (f csrFacts) cure(name string) string {
 	if f.Elsewhere[name] != "" {
 		return ""
@@ -120,8 +123,8 @@ func (f csrFacts) cure(name string) string {
 	return "; if it is the host's, add it to spec.addresses of the WindowsInstance " + f.instance.Name
 }
 
-// holder returns another owner of a name or address whose evidence is at least as good as this instance's, or
-// "".
+// holder returns another owner of a name or address, or "". The other owner's evidence must count at least as much as
+// this instance's.
 func (f csrFacts) holder(name string) string {
 	holder := f.Elsewhere[name]
 	if f.given(name) {
@@ -138,7 +141,7 @@ func (f csrFacts) holder(name string) string {
 	return cmp.Or(holder, f.Listed[name])
 }
 
-// reported reports whether kubelet lists a name or address in its Node.
+// reported reports whether kubelet lists a name or address in the status of its Node.
 func (f csrFacts) reported(name string) bool {
 	return slices.ContainsFunc(f.Node.Status.Addresses,
 		func(a corev1.NodeAddress) bool { return AddressText(a.Address) == AddressText(name) })
@@ -154,14 +157,14 @@ func ContainsAddress(all []string, address string) bool {
 	return slices.ContainsFunc(all, func(a string) bool { return AddressText(a) == AddressText(address) })
 }
 
-// addressesOf returns the names and addresses that a serving certificate of the Node may contain. A kubelet can
-// report anything in its Node. From this report, the operator accepts the node's name without its domain, and private
-// addresses, because the addresses of a node depend on the network. Public addresses and names in a domain must come
-// from the user or the cloud.
+// addressesOf returns the names and addresses that a serving certificate of the Node may contain. A kubelet can write
+// any address into its Node's status. From there, the operator accepts only the node's name without its domain and
+// private addresses, because these depend on the network. Public addresses and names in a domain must come from the
+// user or the cloud.
 func addressesOf(f csrFacts) map[string]bool {
 	known := map[string]bool{f.Node.Name: true}
 	for _, address := range f.instance.Addresses {
-		// kubelet uses the cloud's spelling of a name, which may have capitals.
+		// kubelet uses the cloud's spelling of a name, which may contain capital letters.
 		known[AddressText(address)], known[address] = true, true
 	}
 	for _, address := range f.Node.Status.Addresses {

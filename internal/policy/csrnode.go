@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// staying requires that the instance isn't leaving: a host that is being cleaned gets no certificates.
+// staying requires that the instance is not being removed. While a host is cleaned, it gets no certificates.
 func staying(f csrFacts) *csrFault {
 	if f.instance.Leaving || f.instance.Phase == v1alpha1.PhaseRemoving {
 		return notYet(CSRInstanceLeaving, "instance %s is being removed", f.instance.Name)
@@ -17,7 +17,7 @@ func staying(f csrFacts) *csrFault {
 	return nil
 }
 
-// joining requires that the instance is in a phase of its join during which kubelet and the daemon get their first
+// joining requires that the instance is in a phase of its join in which kubelet and the daemon request their first
 // certificates.
 func joining(f csrFacts) *csrFault {
 	due := []v1alpha1.Phase{v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver,
@@ -29,9 +29,9 @@ func joining(f csrFacts) *csrFault {
 	return nil
 }
 
-// nodeIsOurs requires that the Node exists and was adopted for this instance. The annotation alone isn't enough,
-// because kubelet may write its own Node's annotations. But the request is also bound to the instance with this node
-// name, and kubelet can't write the instance.
+// nodeIsOurs requires that the Node exists and was adopted for this instance. The annotation on the Node alone isn't
+// enough, because kubelet may write the annotations of its own Node. But the instance must also contain this node name,
+// and kubelet can't write the instance.
 func nodeIsOurs(f csrFacts) *csrFault {
 	if f.Node == nil {
 		return notYet(CSRNodePending, "Node %s does not exist yet", f.claim.NodeName)
@@ -51,9 +51,9 @@ func nodeIsOurs(f csrFacts) *csrFault {
 	return nil
 }
 
-// nodeIsWindows reports whether a Node runs Windows. If the Node runs Windows and no instance has adopted it, the
-// joining host has just registered it. If the Node runs another system, it is another machine that has the same name,
-// by accident or on purpose.
+// nodeIsWindows reports whether a Node runs Windows. If no instance has adopted a Node and the Node runs Windows, the
+// joining host has just registered it. If the Node runs another operating system, it is another machine that has the
+// same name, by accident or on purpose.
 func nodeIsWindows(node *corev1.Node) bool {
 	return node.Status.NodeInfo.OperatingSystem == string(corev1.Windows) ||
 		node.Labels[corev1.LabelOSStable] == string(corev1.Windows)

@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// MaxRequestBytes is the maximum size of a request that is parsed. The largest honest request has an RSA key of
-	// maxRSABits (1 KiB of key and 1 KiB of signature) and maxSANs names of 253 bytes: 18 KiB as PEM. API objects may
-	// be a hundred times larger.
+	// MaxRequestBytes is the maximum size of a request that is parsed. The largest valid request has an RSA key of
+	// maxRSABits (1 KiB for the key and 1 KiB for the signature) and maxSANs names of 253 bytes: 18 KiB as PEM. Without
+	// this limit, a request could be as large as an API object, which is a hundred times larger.
 	MaxRequestBytes = 32 << 10
-	// maxSANs is several times what a node with two networks and two DNS names has.
+	// maxSANs is several times the number of names that a node with two networks and two DNS names has.
 	maxSANs = 32
 
 	requestBlock = "CERTIFICATE REQUEST"
 )
 
-// ParseCSR parses the PEM text of a certificate request from an untrusted source: exactly one block, with
-// nothing before it, only white space after it, and no larger than an honest request. It uses the same parser
-// as kube-controller-manager's signer, so that both see the same request. It doesn't verify the signature.
+// ParseCSR parses the PEM text of a certificate request from an untrusted source. The text must be exactly one block,
+// surrounded only by white space, and at most MaxRequestBytes long. ParseCSR uses the same parser as the signer in
+// kube-controller-manager, so that both see the same request. It doesn't verify the signature.
 func ParseCSR(text []byte) (*x509.CertificateRequest, error) {
 	if len(text) > MaxRequestBytes {
 		return nil, fmt.Errorf("reading the request: %d bytes are more than %d", len(text), MaxRequestBytes)

@@ -50,7 +50,7 @@ func TestA07_NoApprovedRequestLeavesItsBounds(t *testing.T) {
 	}
 }
 
-// mixed returns a situation similar to an honest one: most of its parts are unchanged.
+// mixed returns a situation similar to a valid one, in which most parts are unchanged.
 func mixed(random *rand.Rand) situation {
 	bases := []func() situation{firstKubelet, kubeletRenewal, serving, firstDaemon, daemonRenewal}
 	s := bases[random.IntN(len(bases))]()
@@ -60,7 +60,7 @@ func mixed(random *rand.Rand) situation {
 			change()
 		}
 	}
-	// The other host must expect no certificate, so that each approval is about the first host.
+	// The other host must not be joining, so that each approval can only be for the first host.
 	s.instances[1].Phase = v1alpha1.PhaseReady
 	names := []string{nodeName, "win-ab", "win", "WIN-A", "kubernetes.default.svc", "win-a.corp.example", "localhost",
 		"win-a.evil.example", "172.30.0.1", "10.0.0.12", "127.1", "0x7f000001"}
@@ -104,7 +104,7 @@ func mixed(random *rand.Rand) situation {
 
 func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
 
-// outOfBounds returns what is forbidden in an approved request, or "" if it is within the bounds.
+// outOfBounds returns what a request contains that must never be approved, or "" if it contains nothing of the kind.
 func outOfBounds(in policy.CSRInput, claim policy.CSRClaim) string {
 	request, spec := claim.Request, in.CSR.Spec
 	purpose, prefix, group := certificatesv1.UsageClientAuth, contract.KubeletUserPrefix, contract.KubeletGroup
@@ -194,8 +194,8 @@ func FuzzParseRequest(f *testing.F) {
 	})
 }
 
-// FuzzNodeAddresses simulates a kubelet that writes any text into its Node's addresses, and requests it in its
-// serving certificate.
+// FuzzNodeAddresses simulates a kubelet that writes any text into its Node's addresses, and requests a serving
+// certificate with the same text.
 func FuzzNodeAddresses(f *testing.F) {
 	for _, seed := range [][2]string{{"Hostname", "kubernetes.default.svc"}, {"InternalDNS", "WIN-AB"}, {"ExternalDNS", "localhost."},
 		{"InternalIP", "172.30.0.1"}, {"ExternalIP", "::ffff:172.30.0.1"}, {"InternalIP", "127.0.0.1"}, {"InternalIP", "10.0.0.12"},

@@ -40,8 +40,8 @@ func TestA54_WhatAKubeletSaysOfItselfBuysNoForeignNameOrAddress(t *testing.T) {
 	}
 }
 
-// Clients parse such a name as an address. Without this rule, an address that is refused as an address would be
-// signed as a DNS name.
+// Clients parse such a name as an address. Without this rule, a host could get a certificate for a forbidden address by
+// requesting it as a DNS name.
 func TestA54_NoNameInACertificateIsAnAddress(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -86,7 +86,7 @@ func TestA54_NoNameInACertificateIsAnAddress(t *testing.T) {
 	}
 }
 
-// A node that is named like the API server, or that lists this name, must not get a certificate for it.
+// A node that has the API server's name, or that lists this name in its status, must not get a certificate for it.
 func TestA54_TheAPIServersNameIsNoNodes(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s *situation, api string){
@@ -194,7 +194,7 @@ func TestA54_AnAddressWhereTheHostWasReachedCountsMoreThanWhatOthersSay(t *testi
 	const others = "10.0.0.77"
 	for name, test := range map[string]struct {
 		given, reached         string
-		elsewhere, found, said bool // where another host has the address
+		elsewhere, found, said bool // where another host has the same address
 		verdict                policy.CSRVerdict
 	}{
 		"another host reports the address":                     {reached: nodeAddress, said: true, verdict: policy.CSRApprove},
@@ -234,8 +234,8 @@ func TestA54_AnAddressWhereTheHostWasReachedCountsMoreThanWhatOthersSay(t *testi
 	}
 }
 
-// A host reports its node address itself. If this is a public address, it might belong to a registry or to the
-// ingress.
+// A host reports its node address itself. If it reports a public address, this may be the address of a registry or of
+// the ingress.
 func TestA54_APublicAddressThatOnlyTheHostSaysIsNotItsOwn(t *testing.T) {
 	t.Parallel()
 	instance := &v1alpha1.WindowsInstance{}

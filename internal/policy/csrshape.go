@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// maxKubeletLifetime is the default of kube-controller-manager's --cluster-signing-duration, and so the
-	// upper limit on most clusters. kubelet has no reason to request more. If kubelet requests no lifetime,
-	// the signer's default applies.
+	// maxKubeletLifetime is the default of kube-controller-manager's flag --cluster-signing-duration, which limits
+	// lifetimes on most clusters. kubelet has no reason to request a longer lifetime. If kubelet requests no lifetime,
+	// the signer uses its default.
 	maxKubeletLifetime = 365 * 24 * time.Hour
-	// maxDaemonLifetime is twice the lifetime that daemons request, plus some days, so that a release can
-	// double it without an outage.
+	// maxDaemonLifetime is twice the lifetime that daemons request, plus some days. So a later release can double the
+	// requested lifetime without an outage.
 	maxDaemonLifetime = 31 * 24 * time.Hour
 
 	minRSABits = 2048
-	// maxRSABits limits the time to verify a hostile request.
+	// maxRSABits limits how long the verification of a hostile request takes.
 	maxRSABits = 8192
 )
 
-// subjectIs requires a subject with one common name (the claim itself), one organization, and nothing else. The
-// signer would also sign unchecked attributes.
+// subjectIs requires a subject with exactly one common name, the given organization, and nothing else. The signer would
+// sign other attributes of the subject without checking them.
 func subjectIs(organization string) csrRule {
 	return func(f csrFacts) *csrFault {
 		subject := f.claim.Request.Subject
@@ -45,8 +45,8 @@ func subjectIs(organization string) csrRule {
 	}
 }
 
-// signerIs requires a signer. kubernetes.io/kube-apiserver-client must not be used: it signs any subject,
-// even a kubelet's, without the checks of the kubelets' own signer.
+// signerIs requires the given signer. The signer kubernetes.io/kube-apiserver-client must not be used for nodes: it
+// signs any subject, even a kubelet's, without the checks of the signer for kubelets.
 func signerIs(signer string) csrRule {
 	return func(f csrFacts) *csrFault {
 		if f.CSR.Spec.SignerName != signer {
@@ -57,8 +57,8 @@ func signerIs(signer string) csrRule {
 	}
 }
 
-// usagesAre requires digital signature and one purpose. Key encipherment is allowed for RSA keys only: TLS 1.2 can
-// use them for key encipherment.
+// usagesAre requires the usage "digital signature" and the given purpose. RSA keys may also have the usage "key
+// encipherment", because TLS 1.2 can use them to encrypt keys.
 func usagesAre(purpose certificatesv1.KeyUsage) csrRule {
 	return func(f csrFacts) *csrFault {
 		want := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, purpose}
@@ -87,7 +87,7 @@ func noNames(f csrFacts) *csrFault {
 	return nil
 }
 
-// lifetimeWithin requires a lifetime of at most limit. If required is true, the request must set it.
+// lifetimeWithin forbids lifetimes longer than limit. If required is true, it also forbids requests without a lifetime.
 func lifetimeWithin(limit time.Duration, required bool) csrRule {
 	return func(f csrFacts) *csrFault {
 		seconds := f.CSR.Spec.ExpirationSeconds
@@ -105,7 +105,7 @@ func lifetimeWithin(limit time.Duration, required bool) csrRule {
 	}
 }
 
-// keyIsStrong requires a key and a digest that stay secure as long as the certificate is valid.
+// keyIsStrong requires a key and a digest that are secure until the certificate expires.
 func keyIsStrong(f csrFacts) *csrFault {
 	switch key := f.claim.Request.PublicKey.(type) {
 	case *rsa.PublicKey:
@@ -126,7 +126,7 @@ func keyIsStrong(f csrFacts) *csrFault {
 	return nil
 }
 
-// strongSignatures lists the accepted algorithms. The parser itself still accepts SHA-1 in requests.
+// strongSignatures returns the accepted signature algorithms. The parser itself also accepts SHA-1 in requests.
 func strongSignatures() []x509.SignatureAlgorithm {
 	return []x509.SignatureAlgorithm{
 		x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA,
@@ -136,7 +136,7 @@ func strongSignatures() []x509.SignatureAlgorithm {
 	}
 }
 
-// keyIsHeld verifies that the requester has the private key.
+// keyIsHeld requires a valid signature, which shows that the requester has the private key.
 func keyIsHeld(f csrFacts) *csrFault {
 	if err := f.claim.Request.CheckSignature(); err != nil {
 		return fault(CSRSignatureWrong, "the request is not signed with its own key")
@@ -144,7 +144,7 @@ func keyIsHeld(f csrFacts) *csrFault {
 	return nil
 }
 
-// isSubjectAltName reports whether an extension holds alternative names (RFC 5280, 4.2.1.6).
+// isSubjectAltName reports whether an extension contains alternative names (RFC 5280, 4.2.1.6).
 func isSubjectAltName(extension pkix.Extension) bool {
 	return extension.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 17})
 }

@@ -9,13 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxGrace limits how long a drain waits for grace periods after its deadline, because a pod may have any grace
-// period. After that, the node returns to service, and the pod keeps the rest of its grace period there.
+// maxGrace is how long after its deadline a drain waits, at most, for the grace periods of pods. A pod may have a grace
+// period of any length. After maxGrace, the node returns to service, and the pod keeps running for the rest of its
+// grace period.
 const maxGrace = time.Hour
 
-// HoldsDrain reports whether a drain waits for a terminating pod although the drain's deadline is over, because the
-// pod's grace period is not over. A pod that was created after the drain began and deleted after the deadline doesn't
-// count. Otherwise, pods that are recreated as soon as they are evicted would hold the drain forever.
+// HoldsDrain reports whether a drain must wait for a terminating pod after the drain's deadline, because the pod's
+// grace period is not over. HoldsDrain returns false for a pod that was created after the drain began and deleted after
+// the deadline. Otherwise, pods that are recreated as soon as they are evicted would delay the drain forever.
 func HoldsDrain(pod *corev1.Pod, began, deadline, now time.Time) bool {
 	if pod.DeletionTimestamp == nil || !now.Before(deadline.Add(maxGrace)) {
 		return false
@@ -29,15 +30,15 @@ func HoldsDrain(pod *corev1.Pod, began, deadline, now time.Time) bool {
 	return (wasThere || !deletedAt.After(deadline)) && now.Before(deletedAt.Add(grace))
 }
 
-// HasEnded reports that a deleted pod has ended and exists only because of a finalizer. Nothing of it runs,
-// and no drain waits for it.
+// HasEnded reports whether a deleted pod has ended and exists only because of a finalizer. None of its containers runs,
+// so no drain waits for it.
 func HasEnded(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil &&
 		(pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
 }
 
-// DaemonSetOf returns the reference to the DaemonSet that would recreate a pod on its node, or nil. A pod may
-// name any owner, so the caller must check that a DaemonSet with this UID exists. References with an invalid
+// DaemonSetOf returns the reference to the DaemonSet that would recreate a pod on its node, or nil. The creator of a
+// pod can write any owner, so the caller must check that a DaemonSet with this UID exists. References with an invalid
 // name are ignored.
 func DaemonSetOf(pod *corev1.Pod) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(pod)

@@ -12,66 +12,68 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Fleet is every Windows host that is or should be in service, at one moment.
+// Fleet is every Windows host that is or should be in service, at the time Now.
 type Fleet struct {
 	Members []Member
 	Sets    []Set
-	// Now is that moment. UnavailableAfter is how long a node must be not Ready before its pods count as
-	// lost.
+	// Now is the time for which the fleet is described. UnavailableAfter is how long a node must be not Ready before
+	// its pods count as lost.
 	Now              time.Time
 	UnavailableAfter time.Duration
 }
 
 // Member is a Windows node, or a Windows host whose node is deleted.
 type Member struct {
-	// Node is the node's name. Host is the name of its instance, or empty.
+	// Node is the node's name. Host is the name of the node's instance, or empty.
 	Node, Host string
-	// Unavailable is why the member isn't in service, or soon won't be in service, for any cause. It is empty while
-	// the member is in service.
+	// Unavailable is why the member isn't in service, or soon won't be. It is empty for a member in service.
 	Unavailable string
-	// Cordoned reports that someone else cordoned the node. Behind reports that it doesn't have the requested
-	// revision yet. Both are only set if there is no worse problem: the node's pods run.
+	// Cordoned reports that someone else cordoned the node. Behind reports that the node doesn't have the desired
+	// revision yet. Both are set only if the node is otherwise available, so that its pods run.
 	Cordoned, Behind bool
-	// Disrupted reports that the operator disrupts the node, with a slot or by its removal. Begun reports
-	// that the disruption has begun and that the operator's cordon is still there.
+	// Disrupted reports that the operator disrupts the node: it has a slot, or is being removed. Begun reports that the
+	// operator has begun the disruption, and that the operator's cordon is still on the node.
 	Disrupted, Begun bool
-	// Leaving reports that the removal of the host was requested, Removing that the removal has begun. WithoutSlot
-	// reports that the host or its Machine is being removed without a slot.
+	// Leaving reports that the removal of the host was requested. Removing reports that the removal has begun.
+	// WithoutSlot reports that the host or its Machine is being removed without a slot.
 	Leaving, Removing, WithoutSlot bool
-	// Ready is what kubelet reports. NotReady is when the node stopped being Ready, or zero if the node is gone.
+	// Ready is whether kubelet reports Ready. NotReady is when the node stopped being Ready, or zero if the Node is
+	// deleted.
 	Ready    bool
 	NotReady Since
-	// Set is the MachineSet that replaces this host after its deletion. It is empty if no MachineSet replaces it.
+	// Set is the UID of the MachineSet that creates a replacement if this host is deleted. It is empty if there is
+	// none.
 	Set types.UID
 }
 
-// IsLost reports whether a node's pods are already lost, because the operator has begun to disrupt it or because it
-// hasn't been Ready for long.
+// IsLost reports whether a node's pods are already lost, because the operator has begun to disrupt the node, or because
+// the node hasn't been Ready for the time UnavailableAfter.
 func (f Fleet) IsLost(node string) bool {
 	return slices.ContainsFunc(f.Members, func(m Member) bool {
 		return m.Node == node && (m.Begun || m.Unavailable != "" && f.isOut(m))
 	})
 }
 
-// isOut reports whether a member's pods count as lost because it hasn't been Ready for long.
+// isOut reports whether a member's pods count as lost because its node hasn't been Ready for the time UnavailableAfter.
 func (f Fleet) isOut(m Member) bool {
 	return !m.Ready && m.NotReady.Left(f.UnavailableAfter, Witnessed, f.Now) <= 0
 }
 
-// isGivenUp reports whether a member that is being removed without a slot is no longer expected back, because its
-// node has been out of service for long. Its removal may never end, for example if the cloud does not delete the VM.
+// isGivenUp reports whether a member that is being removed without a slot is no longer expected in service, because its
+// node has been out of service for the time UnavailableAfter. The removal of such a member may never end, for example
+// if the cloud does not delete the VM.
 func (f Fleet) isGivenUp(m Member) bool { return m.WithoutSlot && f.isOut(m) }
 
 // Set is a group of hosts with a fixed size, such as a MachineSet.
 type Set struct {
 	UID  types.UID
 	Name string
-	// Replicas is the wanted number of hosts.
+	// Replicas is how many hosts the set should have.
 	Replicas int
-	// Minimum is how many of them must always be in service, as a number or a percentage of Replicas. If it is nil,
-	// only the budget limits disruptions.
+	// Minimum is how many hosts of the set must always be in service, as a number or a percentage of Replicas. If it is
+	// nil, only the budget limits disruptions.
 	Minimum *intstr.IntOrString
-	// UserData names the Secret with the user data of new hosts. It is empty if it is unknown.
+	// UserData is the name of the Secret with the user data of new hosts, or empty if the name is unknown.
 	UserData string
 	// Leaving is set if the set itself is being deleted.
 	Leaving bool
@@ -82,18 +84,19 @@ type Set struct {
 // SetHost is a host of a Set.
 type SetHost struct {
 	Name string
-	// Node is the Node that the host's Machine names, or empty. It is known even if the instance has lost its
-	// status.
+	// Node is the name of the Node that the host's Machine refers to, or empty. It is known even if the instance has
+	// lost its status.
 	Node string
 	// Leaving is set if the host is being deleted.
 	Leaving bool
-	// Refused is set if the host can never join, because of a name that a Machine can't change.
+	// Refused is set if the host can never join, because its name is invalid and the name of a Machine can't change.
 	Refused bool
 }
 
-// NewFleet combines all Windows nodes, all instances, the sets that replace hosts, the times when nodes stopped being
-// Ready (by name) and the granted slots. NewFleet omits a Node that has no instance and that the operator has cordoned.
-// Otherwise this Node would block all others for as long as it exists.
+// NewFleet returns the fleet. Its input is all Windows nodes, all instances, the sets that replace hosts, the times
+// when nodes stopped being Ready (seen, by node name) and the assigned slots. NewFleet omits a Node that has no
+// instance and that the operator has cordoned for that reason. Otherwise, this Node would count as unavailable as long
+// as it exists.
 func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []Set, seen map[string]Since,
 	slots ...Slot) Fleet {
 	sets = withReplaced(sets, slots)
@@ -127,7 +130,7 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 	return fleet
 }
 
-// withReplaced returns the sets as if each Machine with a slot was being deleted already.
+// withReplaced returns a copy of the sets, in which each host whose Machine has a slot is already marked as leaving.
 func withReplaced(sets []Set, slots []Slot) []Set {
 	sets = slices.Clone(sets)
 	for i := range sets {
@@ -140,15 +143,15 @@ func withReplaced(sets []Set, slots []Slot) []Set {
 	return sets
 }
 
-// made maps the hosts of sets, and the set of each host, by the name of their instances. byNode maps a Node
-// to that name if the instance names no Node.
+// made contains the hosts of all sets, and the UID of each host's set. The keys are the names of the hosts' instances.
+// byNode maps the name of a Node to the name of the instance, for instances whose status has lost the Node's name.
 type made struct {
 	hosts  map[string]SetHost
 	setOf  map[string]types.UID
 	byNode map[string]string
 }
 
-// madeBy collects the hosts of sets. byNode are the instances that name their Nodes.
+// madeBy collects the hosts of sets. byNode contains the instances whose status has a Node's name, by that name.
 func madeBy(sets []Set, byNode map[string]*v1alpha1.WindowsInstance) made {
 	all := made{hosts: map[string]SetHost{}, setOf: map[string]types.UID{}, byNode: map[string]string{}}
 	names := map[string]bool{}
@@ -166,7 +169,7 @@ func madeBy(sets []Set, byNode map[string]*v1alpha1.WindowsInstance) made {
 	return all
 }
 
-// Count returns how many hosts of a set stay, don't serve, and satisfy wanted.
+// Count returns how many hosts of a set are not Ready, are not being deleted, and satisfy the function wanted.
 func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 	serve := map[string]bool{}
 	for _, m := range f.Members {
@@ -186,11 +189,12 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 }
 
 // memberOf returns the member for one node. instance is nil if no instance has the node. If the operator disrupts the
-// node, memberOf reports this before the Node's state, because the Node doesn't show the disruption at once.
+// node, this is the reason in Unavailable, whatever the Node's state is, because the Node shows the disruption only
+// later.
 func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, slots []Slot) Member {
 	slot := SlotOf(slots, instance)
 	member := Member{Node: node.Name, Host: made.byNode[node.Name], Ready: IsReady(node),
-		// Someone else may have removed the cordon itself.
+		// Check both: someone else may have removed the cordon but not the annotation.
 		Begun: node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true"}
 	if instance != nil {
 		member.Host, member.Leaving = instance.Name, !instance.DeletionTimestamp.IsZero()
@@ -215,8 +219,8 @@ func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, 
 	return member
 }
 
-// whyDisrupted returns why a node is being disrupted or is about to be, or "". instance is nil if no instance has
-// the node. A node whose instance is deleted stays in service until it has its slot.
+// whyDisrupted returns why a node is being disrupted or is about to be, or "". instance is nil if no instance has the
+// node. If an instance is deleted and its removal needs a slot, its node stays in service until it gets the slot.
 func whyDisrupted(instance *v1alpha1.WindowsInstance, slot *Slot, machineLeaves bool) string {
 	switch {
 	case machineLeaves:
@@ -231,8 +235,8 @@ func whyDisrupted(instance *v1alpha1.WindowsInstance, slot *Slot, machineLeaves 
 	return ""
 }
 
-// NeedsSlot reports whether the removal of a host needs a slot in the rollout budget. A forced removal
-// doesn't wait. A host that is destroyed with its Machine is lost already.
+// NeedsSlot reports whether the removal of a host needs a slot in the rollout budget. A forced removal needs none,
+// because it must not wait. A host that is destroyed together with its Machine needs none, because it is already lost.
 func NeedsSlot(removal v1alpha1.RemovalPolicy) bool {
 	return removal != v1alpha1.RemovalForce && removal != v1alpha1.RemovalDiscard
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Halted returns why no other node may change to a revision: as many nodes failed at it as the user allows, and the
-// user hasn't resumed the rollout. It returns "" if nodes may change. The instances have the latest failures. The
-// status of the settings remembers the failures of deleted instances.
+// Halted returns why no more nodes may change to a revision, or "" if nodes may change to it. A revision is halted if
+// as many nodes failed at it as spec.rollout.failureThreshold says, and the user hasn't resumed the rollout. The
+// statuses of instances contain the latest failures. The status of config contains the failures of deleted instances as
+// well.
 func Halted(revision string, config *v1alpha1.WindowsMachineConfig, instances []v1alpha1.WindowsInstance) string {
 	if revision == "" || config.Annotations[contract.ResumeRolloutAnnotation] == revision {
 		return ""

@@ -12,11 +12,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// FirstBoot is how long the first boot of a Machine's host may take: Windows Setup restarts several times, and user
-// data may download the OpenSSH server from Windows Update.
+// FirstBoot is how long the first boot of a Machine's host may take. Windows Setup restarts the host several times, and
+// the user data may download the OpenSSH server from Windows Update.
 const FirstBoot = 15 * time.Minute
 
-// IsBooting reports whether a host that can't be reached is most likely still at its first boot.
+// IsBooting reports whether a host that can't be reached is probably still in its first boot.
 func IsBooting(instance *v1alpha1.WindowsInstance, reason contract.Reason, now time.Time) bool {
 	source, status := instance.Spec.Source, &instance.Status
 	if source == nil || source.Kind != v1alpha1.SourceMachine || status.HostKey != "" ||
@@ -30,20 +30,20 @@ func IsBooting(instance *v1alpha1.WindowsInstance, reason contract.Reason, now t
 // ReplaceCause is why a Machine should be replaced.
 type ReplaceCause string
 
-// Causes. A host that never answers is not replaced: it may be slow, or behind a firewall. A MachineHealthCheck can
-// replace it.
+// Causes. A Machine is not replaced if its host never answers: the host may be slow, or behind a firewall. A
+// MachineHealthCheck can replace it.
 const (
-	// CauseKeyStale occurs when the host accepted an earlier key and refuses the current one: it was created with the
-	// earlier key.
+	// CauseKeyStale occurs when the host accepted an earlier key and refuses the current key. The host was created with
+	// the earlier key.
 	CauseKeyStale ReplaceCause = "KeyStale"
-	// CauseKeyRefused occurs when the host never accepted a key and has refused the current one for some time.
+	// CauseKeyRefused occurs when the host never accepted a key, and has refused the current key for refusalTimeout.
 	CauseKeyRefused ReplaceCause = "KeyRefused"
 )
 
 // WhyReplace returns why a Machine should be replaced, according to the status of its instance. It returns an empty
-// cause if the Machine should stay. keyHash is the hash of the current key. A single refusal is not enough to delete a
-// Machine. refusalTimeout is how long a host that has never accepted a key may refuse it, because its user data may
-// still run. after is the time until the Machine becomes due without another event.
+// cause if the Machine should stay. keyHash is the hash of the current key. A single refusal of the key is not enough
+// to replace a Machine. A host that has never accepted a key may refuse it for refusalTimeout, because its user data
+// may still run. If only this time prevents the replacement, after is the rest of it.
 func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Time,
 	refusalTimeout time.Duration) (cause ReplaceCause, after time.Duration) {
 	status := &instance.Status
@@ -61,12 +61,12 @@ func WhyReplace(instance *v1alpha1.WindowsInstance, keyHash string, now time.Tim
 	return CauseKeyRefused, 0
 }
 
-// refusalAge is how long a refusal counts. A Machine may wait for its turn for days, and an administrator may
+// refusalAge is how long a refusal counts. A Machine may wait for days before it is replaced, and an administrator may
 // authorise the key in the meantime.
 const refusalAge = 30 * time.Second
 
-// IsRefusalStale reports whether the host of an instance must be asked again before its Machine is deleted. A refusal
-// with a time in the future was written by a clock that was ahead, and doesn't count.
+// IsRefusalStale reports whether the operator must try the key again on the host of an instance before it deletes the
+// Machine. A refusal whose time lies in the future is stale as well: a clock that was ahead recorded it.
 func IsRefusalStale(instance *v1alpha1.WindowsInstance, now time.Time) bool {
 	refusal := instance.Status.KeyRefusal
 	return refusal == nil || now.Sub(refusal.Time.Time).Abs() > refusalAge
@@ -78,31 +78,31 @@ type ReplaceCandidate struct {
 	Cause ReplaceCause
 	// CreatedAt is when the Machine was created. The oldest Machine is replaced first.
 	CreatedAt time.Time
-	// Node of its host; empty without one.
+	// Node is the name of the host's node, or empty if the host has no node.
 	Node string
-	// Set is the UID of the set that creates another Machine; empty without a set. Due counts the hosts of the set
-	// that should be replaced and aren't in service, including this one.
+	// Set is the UID of the set that creates a replacement for the Machine, or empty if the Machine belongs to no set.
+	// Due counts the hosts of the set that should be replaced and aren't in service, including this one.
 	Set types.UID
 	Due int
-	// Paused and Ignored are set by the user. ManagedBy names another API that decides about the Machine.
+	// Paused and Ignored are set by the user. ManagedBy is another API that decides about the Machine, or empty.
 	Paused, Ignored bool
 	ManagedBy       string
-	// Ineffective: several other Machines of the set were replaced, and none of the new ones has accepted the key yet.
+	// Ineffective: several Machines of the set were replaced, but none of the new Machines has accepted the key yet.
 	Ineffective bool
-	// Stale: the last refusal of the host is too old to count.
+	// Stale: the host's last refusal of the key is too old to count.
 	Stale bool
-	// Unready: the user data of new Machines does not hold the current key yet.
+	// Unready: the user data of new Machines does not contain the current key yet.
 	Unready bool
 }
 
-// ReplaceAction is what to do with a Machine.
+// ReplaceAction is what the operator does with a Machine that should be replaced.
 type ReplaceAction string
 
 // Actions.
 const (
 	// ActReplace means: delete the Machine now.
 	ActReplace ReplaceAction = "Replace"
-	// ActAsk means: ask the Machine's host again whether it refuses the key.
+	// ActAsk means: try the key again on the Machine's host, to learn whether the host still refuses it.
 	ActAsk ReplaceAction = "Ask"
 	// ActWait means: wait until something changes.
 	ActWait ReplaceAction = "Wait"
@@ -115,9 +115,9 @@ type ReplaceDecision struct {
 	Message string
 }
 
-// DecideReplace decides whether a Machine may be deleted so that its set creates another one. The Machine must belong
-// to a set, enough hosts of the set must stay in service, and the deletion must be within the rollout budget, which
-// also limits updates. closed is why no node in service may be disrupted now, or empty.
+// DecideReplace decides whether a Machine may be deleted so that its set creates a replacement. The Machine must belong
+// to a set, enough hosts of the set must stay in service, and the rollout budget, which also limits updates, must allow
+// the deletion. closed is the reason why no node in service may be disrupted now, or empty.
 func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOrString, closed string) ReplaceDecision {
 	switch {
 	case c.Ignored:
@@ -163,10 +163,10 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 		fmt.Sprintf("Machine %s does not accept the current private key (%s)", c.Name, c.Cause)}
 }
 
-// exceeds returns why the deletion would take too many hosts out of service, or nil. If the host is in service, its set
-// and the fleet lose a host, and each has its limit. If the host is not in service, nothing is lost. But the deletion
-// waits if too many hosts of the set are down for other causes, or are replacements that have not joined yet. In this
-// case, the limit is the rollout budget.
+// exceeds returns why the deletion would take too many hosts out of service, or nil if it would not. A host in service
+// must fit into two limits: that of its set and that of the fleet. A host that is not in service costs nothing. But its
+// deletion waits if too many other hosts of the set are down for other causes, or are replacements that have not joined
+// yet. In this case, the limit is the rollout budget, applied to the set.
 func (c ReplaceCandidate) exceeds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString,
 	closed string) *ReplaceDecision {
 	serving, cordoned, serves := 0, 0, false
@@ -178,7 +178,7 @@ func (c ReplaceCandidate) exceeds(set Set, fleet Fleet, maxUnavailable *intstr.I
 		case m.Unavailable == "":
 			serving++
 		case m.Cordoned:
-			cordoned++ // pods still run on a cordoned node
+			cordoned++ // its pods still run
 		}
 	}
 	limit, err := scaled(maxUnavailable, set.Replicas)

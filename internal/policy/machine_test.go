@@ -16,7 +16,7 @@ import (
 func TestWhyAMachineShouldMakeRoom(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
-	// refusal returns a refusal of a key, with its first and its last time.
+	// refusal returns a refusal of a key. first and last are how long ago the host first and last refused it.
 	refusal := func(key string, first, last time.Duration) *v1alpha1.KeyRefusal {
 		return &v1alpha1.KeyRefusal{PublicKeyHash: key, Since: metav1.NewTime(now.Add(-first)),
 			Time: metav1.NewTime(now.Add(-last))}
@@ -202,7 +202,7 @@ func TestARefusalOfAnotherTimeIsNotHowTheHostIsNow(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
 	for ago, stale := range map[time.Duration]bool{0: false, 20 * time.Second: false, time.Minute: true,
-		-20 * time.Second: false, -time.Hour: true} { // the clock was ahead when this was written
+		-20 * time.Second: false, -time.Hour: true} { // a clock that was ahead wrote this time
 		refused := metav1.NewTime(now.Add(-ago))
 		i := &v1alpha1.WindowsInstance{Status: v1alpha1.WindowsInstanceStatus{KeyRefusal: &v1alpha1.KeyRefusal{Time: refused}}}
 		if got := policy.IsRefusalStale(i, now); got != stale {

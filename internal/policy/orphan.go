@@ -10,27 +10,28 @@ import (
 
 const (
 	// OrphanGrace is how long a Node must be without an instance before it is cordoned, and how long a released Node
-	// must not be Ready before it is deleted. In this time, a user may be replacing the list and the instances. It
-	// begins again when an operator starts.
+	// must be not Ready before it is deleted. During this time, a user may be replacing the list of hosts and the
+	// instances. The time starts again when an operator starts.
 	OrphanGrace = 5 * time.Minute
-	// orphanRetry is how often a released host is checked.
+	// orphanRetry is how often the operator checks the Node of a released host.
 	orphanRetry = time.Minute
 )
 
 // Orphan is the decision about a Node without an instance.
 type Orphan struct {
 	Cordon bool
-	// Release is the value of contract.ReleasedAnnotation on the Node; empty for no annotation.
+	// Release is the value that contract.ReleasedAnnotation should have on the Node, or empty if the Node should not
+	// have this annotation.
 	Release string
 	// Remove means: delete the Node, because its host is clean or no longer exists.
 	Remove bool
-	// After is when to check again, or 0.
+	// After is the time until the next check, or 0 if none is needed.
 	After time.Duration
 }
 
-// JudgeOrphan decides about a Node that has no instance. since is when the Node was first seen without an instance.
-// released reports that the operator released its host because a user forced its removal, or because its Machine was
-// deleted.
+// JudgeOrphan decides about a Node that has no instance. since is when the operator first saw the Node without an
+// instance. released reports that the operator released the Node's host, because a user forced the removal or because
+// the Machine was deleted.
 func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan {
 	if left := OrphanGrace - now.Sub(since); left > 0 {
 		return Orphan{After: left}
@@ -46,23 +47,24 @@ func JudgeOrphan(node *corev1.Node, released bool, since, now time.Time) Orphan 
 	return orphan
 }
 
-// isOrphan reports whether a Node without an instance was cordoned as an orphan. At that time, the annotation of
-// the instance was deleted. A Node with the annotation may belong to an instance that is being replaced.
+// isOrphan reports whether the operator cordoned a Node because it has no instance. When the operator cordons such a
+// Node, it deletes the annotation with the instance. A Node that still has this annotation may belong to an instance
+// that is being replaced.
 func isOrphan(node *corev1.Node) bool {
 	return node.Annotations[contract.InstanceAnnotation] == "" &&
 		(IsOurs(node) || node.Annotations[contract.CordonedAnnotation] == "true")
 }
 
-// IsRegisteredAtEnd reports whether the host of a removed instance can have registered a Node. This is so if the Node
-// was created while the instance existed, or soon after its removal: a kubelet in the middle of a join may register
-// its Node that late. An older Node belongs to another host.
+// IsRegisteredAtEnd reports whether the host of a removed instance may have registered this Node. It returns true if
+// the Node was created while the instance existed, or soon after the instance's removal: if the removal interrupted a
+// join, kubelet may register its Node that late. An older Node belongs to another host.
 func IsRegisteredAtEnd(node *corev1.Node, made, removed time.Time) bool {
 	registered := node.CreationTimestamp.Time
 	return !registered.Before(made) && registered.Sub(removed) <= OrphanGrace
 }
 
-// IsOurs reports whether the daemon or the operator has written on a Node. Nodes of other operators don't have these
-// annotations.
+// IsOurs reports whether a Node has an annotation that the daemon or the operator writes. Nodes of other operators
+// don't have these annotations.
 func IsOurs(node *corev1.Node) bool {
 	for _, key := range []string{contract.InstanceAnnotation, contract.BootIDAnnotation,
 		contract.CertificateEndAnnotation} {

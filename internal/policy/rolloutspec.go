@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Closed returns why the user's maintenance windows forbid disruptions now, or "". An invalid window keeps
-// all windows closed, because the user may have meant a stricter one.
+// Closed returns why the user's maintenance windows forbid disruptions now, or "". If a window is invalid, all windows
+// count as closed, because the user may have meant to forbid disruptions now.
 func Closed(spec v1alpha1.RolloutSpec, now time.Time) string {
 	windows := windowsOf(spec)
 	for _, w := range windows {
@@ -19,7 +19,7 @@ func Closed(spec v1alpha1.RolloutSpec, now time.Time) string {
 			return fmt.Sprintf("spec.rollout.maintenanceWindows is invalid: %v", err)
 		}
 	}
-	open, next, _ := WindowsOpen(windows, now) // Each window is valid here.
+	open, next, _ := WindowsOpen(windows, now) // no error: each window was checked above
 	if open {
 		return ""
 	}

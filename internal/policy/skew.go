@@ -6,15 +6,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Supported releases on nodes: the two minor versions before the operator's, and, after a downgrade of the operator,
-// the next one.
+// The supported minor versions on nodes: the operator's, the two before it, and the next one. A node has the next one
+// after a downgrade of the operator.
 const (
 	olderReleases = 2
 	newerReleases = 1
 )
 
-// CheckSkew returns why a node's release and the operator's are too far apart to rely on each other, or "". If a
-// string is not a version, CheckSkew returns "", because developers' builds have no version.
+// CheckSkew returns why a node's release is too far from the operator's release for the two to work together, or "". It
+// also returns "" if one of the strings is not a version, because developers' builds have no version.
 func CheckSkew(operator, node string) string {
 	o, err := version.ParseGeneric(operator)
 	if err != nil {

@@ -17,20 +17,20 @@ import (
 
 // Slot is an assigned slot in the rollout budget.
 type Slot struct {
-	// Name of its holder: the UID of an instance, or MachineName.
+	// Name identifies the holder of the slot: the UID of an instance, or the result of MachineName.
 	Name string `json:"name"`
-	// Node that is disrupted; empty when there is none.
+	// Node is the name of the node that is disrupted, or empty if there is none.
 	Node string `json:"node,omitempty"`
-	// Machine that is replaced; empty for an instance.
+	// Machine is the name of the Machine that is replaced, or empty if an instance has the slot.
 	Machine string `json:"machine,omitempty"`
-	// Since is when the slot was assigned or, for a Machine, the time of the last try to delete it.
+	// Since is when the slot was assigned. For a Machine, it is when the operator last tried to delete the Machine.
 	Since metav1.Time `json:"since"`
-	// IsUsed is set before the instance writes the slot to its status. From then on, only a new request of that
+	// IsUsed is set before the instance writes the slot to its status. Once it is set, only a new request of the same
 	// instance changes the slot.
 	IsUsed bool `json:"isUsed,omitempty"`
 }
 
-// SlotOf returns the slot of an instance, or nil. An instance without a request has no slot.
+// SlotOf returns the slot of an instance, or nil if the list contains none.
 func SlotOf(slots []Slot, instance *v1alpha1.WindowsInstance) *Slot {
 	for i := range slots {
 		if instance != nil && instance.Status.Slot != nil && slots[i].Name == string(instance.UID) {
@@ -40,10 +40,10 @@ func SlotOf(slots []Slot, instance *v1alpha1.WindowsInstance) *Slot {
 	return nil
 }
 
-// MachineName returns the name of a Machine's slot until the Machine is deleted.
+// MachineName returns the name of the slot in which a Machine is replaced.
 func MachineName(machine string) string { return "Machine " + machine }
 
-// isHolder reports whether a holder of this name is on the list.
+// isHolder reports whether the list contains a slot with this name.
 func isHolder(slots []Slot, name string) bool {
 	return slices.ContainsFunc(slots, func(p Slot) bool { return p.Name == name })
 }
@@ -53,28 +53,28 @@ type RolloutState struct {
 	Nodes     []corev1.Node
 	Instances []v1alpha1.WindowsInstance
 	Sets      []Set
-	// NotReady is when each Node stopped being Ready, by name.
+	// NotReady is when each Node stopped being Ready, by node name.
 	NotReady map[string]Since
 	Config   *v1alpha1.WindowsMachineConfig
-	// Machines are the Machines to replace. While IsKnown is false, they are unknown, and Machines keep their
-	// slots.
+	// Machines are the Machines to replace. While IsKnown is false, Machines is incomplete, and Machines with a slot
+	// keep it.
 	Machines []ReplaceCandidate
 	IsKnown  bool
-	// Uses is the instance that is about to use its slot, or empty.
+	// Uses is the UID of the instance that is about to use its slot, or empty.
 	Uses types.UID
 	Now  time.Time
 }
 
-// RolloutDecision is the new list of slots, and the reasons why other requests wait.
+// RolloutDecision is the new list of slots, and the reasons why requests without a slot wait.
 type RolloutDecision struct {
 	Slots []Slot
-	// Verdicts are the verdicts about instances that request a slot, by UID.
+	// Verdicts are the decisions about instances that request a slot, by UID.
 	Verdicts map[string]Verdict
 	// Machines are the decisions about Machines to replace, by name.
 	Machines map[string]ReplaceDecision
 }
 
-// Replaces reports whether the decision deletes a Machine.
+// Replaces reports whether the decision includes the deletion of a Machine.
 func (d RolloutDecision) Replaces() bool {
 	for _, decision := range d.Machines {
 		if decision.Action == ActReplace {
@@ -85,13 +85,13 @@ func (d RolloutDecision) Replaces() bool {
 }
 
 // lateDeletion is how long a Machine keeps its slot after the last try to delete the Machine, because the API server
-// may still execute that request. An API server ends a request after a minute.
+// may still execute the request. An API server ends a request after a minute.
 const lateDeletion = 2 * time.Minute
 
-// DecideSlots assigns the slots of the rollout budget. An instance whose status contains a slot keeps this slot, even
-// if the list lacks the slot, because the node is already disrupted. Unused slots are decided again. Requests have
-// this order: first requests with an unused slot, then nodes that are not Ready, then the fewest failures, then the
-// oldest.
+// DecideSlots assigns the slots of the rollout budget. If the status of an instance contains a slot, the instance keeps
+// the slot even if the list doesn't contain it, because the node is already disrupted. The operator decides again about
+// slots that aren't used yet. Requests are served in this order: first requests with an unused slot, then hosts that
+// are down, then requests with the fewest failures, then the oldest requests.
 func DecideSlots(slots []Slot, s RolloutState) RolloutDecision {
 	d := RolloutDecision{Verdicts: map[string]Verdict{}, Machines: map[string]ReplaceDecision{}}
 	d.Slots = s.inUse(slots)
@@ -100,8 +100,9 @@ func DecideSlots(slots []Slot, s RolloutState) RolloutDecision {
 		if !s.allows(request, fleet, closed, &d) {
 			continue
 		}
-		// If the caller is about to delete the Machine or to use the slot, write the list, even if the list already
-		// has such a slot. If another operator has written the list since it was read, the write fails.
+		// If the caller is about to delete the Machine or to use the slot, change the time, so that the list is written
+		// even if it already contains this slot. The write fails if another operator has written the list since this
+		// operator read it.
 		if request.Since.IsZero() || request.candidate != nil || request.Name == string(s.Uses) {
 			request.Since = metav1.NewTime(s.Now.Truncate(time.Second))
 		}
@@ -119,8 +120,8 @@ func DecideSlots(slots []Slot, s RolloutState) RolloutDecision {
 	return d
 }
 
-// inUse returns the slots that this decision keeps: the slots in the status of an instance, and the slots of Machines
-// whose deletion may still arrive.
+// inUse returns the slots that this decision must keep: the slots that instances use, and the slots of Machines whose
+// deletion the API server may still execute.
 func (s RolloutState) inUse(slots []Slot) (all []Slot) {
 	for i := range s.Instances {
 		one := &s.Instances[i]
@@ -145,7 +146,7 @@ func (s RolloutState) inUse(slots []Slot) (all []Slot) {
 	return all
 }
 
-// fleet returns the fleet with these slots assigned.
+// fleet returns the fleet, given that exactly these slots are assigned.
 func (s RolloutState) fleet(slots []Slot) Fleet {
 	fleet := NewFleet(s.Nodes, s.Instances, s.Sets, s.NotReady, slots...)
 	fleet.Now, fleet.UnavailableAfter = s.Now, v1alpha1.DefaultUnavailableAfter
@@ -160,13 +161,13 @@ type request struct {
 	Slot
 	instance  *v1alpha1.WindowsInstance
 	candidate *ReplaceCandidate
-	// isDown reports that the node is out of service.
+	// isDown reports that the instance's node is not Ready, or that the Machine's host never accepted a key.
 	isDown   bool
 	failures int32
 	created  time.Time
 }
 
-// requests lists the requests in their order.
+// requests returns the requests in the order in which they are decided.
 func (s RolloutState) requests(slots []Slot) (all []request) {
 	ready := map[string]bool{}
 	for i := range s.Nodes {
@@ -211,7 +212,7 @@ func (s RolloutState) requests(slots []Slot) (all []request) {
 	return all
 }
 
-// allows decides about one request and records the decision in d.
+// allows decides about one request and records the decision in d. It returns whether the request gets a slot.
 func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDecision) bool {
 	rollout := s.Config.Spec.Rollout
 	if r.candidate != nil {
@@ -230,8 +231,8 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	verdict := Verdict{Allowed: true, Why: "it has a slot already"}
 	if !isHolder(d.Slots, r.Name) {
 		verdict = MayDisrupt(r.Node, fleet, rollout.MaxUnavailable, closed)
-		// A closed window doesn't delay a removal, because the user chose the time of the removal. It also doesn't
-		// delay a node whose daemon already has the request for its revision.
+		// A closed window doesn't delay a removal, because the user chose the time of the removal. It doesn't delay a
+		// change to a revision either if the operator already requested the revision from the daemon.
 		if status.IsRequested() || r.instance.Purpose() == v1alpha1.ActivityRemove {
 			verdict = MayDisruptAnytime(r.Node, fleet, rollout.MaxUnavailable)
 		}
@@ -248,8 +249,8 @@ func (s RolloutState) allows(r request, fleet Fleet, closed string, d *RolloutDe
 	return verdict.Allowed
 }
 
-// revisionToTry returns the revision that a node tries with its slot. If a halt can't stop the node's work, it is
-// empty: the node is already changing to the revision, rolls back, or is removed.
+// revisionToTry returns the revision that a node will change to with its slot. It returns "" if a halt must not stop
+// the node: the node is already changing to the revision, is rolling back, or is being removed.
 func (s RolloutState) revisionToTry(instance *v1alpha1.WindowsInstance) string {
 	update := instance.Status.Upgrade()
 	if update == nil || instance.Status.IsRequested() || update.Step == v1alpha1.StepRollingBack ||
@@ -262,7 +263,7 @@ func (s RolloutState) revisionToTry(instance *v1alpha1.WindowsInstance) string {
 	return update.Revision
 }
 
-// why explains that a node is unavailable because of this slot.
+// why returns a text: the node is unavailable because it has this slot.
 func (p Slot) why() string {
 	return fmt.Sprintf("it was granted a slot in the rollout budget at %s", p.Since.UTC().Format(time.RFC3339))
 }

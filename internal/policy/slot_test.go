@@ -15,7 +15,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// asks returns an instance that requests a slot. Unless edits say otherwise, the slot is for an update.
+// asks returns an instance that requests a slot. By default, it requests the slot for an update.
 func asks(name string, edits ...func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
 	return onNode(name, name, append([]func(*v1alpha1.WindowsInstance){func(i *v1alpha1.WindowsInstance) {
 		i.Status.Slot = &v1alpha1.Slot{}
@@ -32,7 +32,7 @@ func state(instances ...v1alpha1.WindowsInstance) policy.RolloutState {
 	return s
 }
 
-// holders returns the names of the holders of slots.
+// holders returns the names of the slots' holders.
 func holders(slots []policy.Slot) (names []string) {
 	for _, p := range slots {
 		names = append(names, p.Name)
@@ -135,8 +135,8 @@ func TestAPlaceLastsAsLongAsItsRequest(t *testing.T) {
 	}
 }
 
-// A slot from an earlier request must be written again before it is used. Otherwise no write conflict would show that
-// another operator has decided in the meantime.
+// If an earlier request left a slot, the slot must be written again before it is used. Only the conflict of this write
+// shows that another operator has decided in the meantime.
 func TestAPlaceThatAnEarlierRequestLeftIsWrittenAnewBeforeItIsUsed(t *testing.T) {
 	t.Parallel()
 	s := state(asks("a"), onNode("b", "b"))

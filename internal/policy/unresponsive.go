@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// Daemon is the known state of a node's daemon while its kubelet is healthy. A zero time is unknown.
+// Daemon is what the operator knows about a node's daemon while the node's kubelet is healthy. A zero time is unknown.
 type Daemon struct {
-	// CertificateEnd is when the daemon's certificate ends, as it reports. CertificateEnded is
-	// when the operator first saw that this end is past, or zero before the end.
+	// CertificateEnd is when the daemon's certificate expires, as the daemon reports. CertificateEnded is when the
+	// operator first saw that the certificate has expired, or zero before that.
 	CertificateEnd   time.Time
 	CertificateEnded Since
-	// RequestedSince is the start of the time in which the daemon neither has the requested revision nor reports why
-	// not, or zero.
+	// RequestedSince is since when the daemon neither has the requested revision nor reports why not. It is zero if the
+	// daemon has the revision or reports a reason.
 	RequestedSince Since
-	// JoinedTime is when the host last joined over SSH, which renewed the certificate.
+	// JoinedTime is when the host last joined over SSH. The join also renewed the certificate.
 	JoinedTime time.Time
 }
 
-// rejoinRest is how many timeouts lie between two joins that an expired certificate causes, because a daemon may report
-// a wrong certificate.
+// rejoinRest is the minimum time, as a multiple of the timeout, between two joins because of an expired certificate. A
+// daemon may report a wrong certificate, so the joins might not help.
 const rejoinRest = 12
 
-// Unresponsive returns why a daemon counts as dead or unable to report, or "". If it returns "", left is how
-// long the daemon may stay silent, or 0 for no limit. See Since.Left for why a restarted operator doesn't
+// Unresponsive returns why a daemon counts as dead or unable to report, or "". If it returns "", left is how much
+// longer the daemon may report nothing, or 0 if there is no limit. Since.Left explains why a restarted operator doesn't
 // join every host again.
 func Unresponsive(d Daemon, timeout time.Duration, now time.Time) (why string, left time.Duration) {
 	if since := d.RequestedSince; !since.IsZero() {
@@ -32,7 +32,7 @@ func Unresponsive(d Daemon, timeout time.Duration, now time.Time) (why string, l
 		}
 	}
 	if end := d.CertificateEnd; !end.IsZero() && end.After(d.JoinedTime) {
-		until := end.Sub(now) // once the end is past, this operator must also have seen that for a while
+		until := end.Sub(now) // after the end, this operator must also have seen the end for a while
 		if ended := d.CertificateEnded; !ended.IsZero() {
 			until = ended.Left(timeout, timeout/2, now)
 		}

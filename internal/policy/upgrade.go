@@ -9,29 +9,29 @@ import (
 
 // UpgradeFacts are the input of a decision about the next step of an upgrade or a reboot.
 type UpgradeFacts struct {
-	// HasSlot says that the node has a slot in the rollout budget. Drains says that its pods must leave before the
-	// switch. HasPrevious says that there is another revision to roll back to.
+	// HasSlot says that the node has a slot in the rollout budget. Drains says that the node must be drained before the
+	// switch. HasPrevious says that there is a different revision to roll back to.
 	HasSlot, Drains, HasPrevious bool
-	// OverSSH says that the host must be joined again instead, because its daemon can't apply the revision.
+	// OverSSH says that the host must join again over SSH, because its daemon can't apply the revision.
 	OverSSH bool
 	StagingFacts
 	DrainFacts
-	// NothingSince is the start of the time in which the daemon has received nothing of the payload, or has reported
-	// nothing about it. It is zero while the daemon receives data.
+	// NothingSince is since when the daemon has received no data of the payload, or has reported nothing about it. It
+	// is zero while the daemon receives data.
 	NothingSince Since
-	// StepSince is when the current step began. The verification of an upgrade begins when the operator requests the
+	// StepSince is when the current step began. For the step of verification, this is when the operator requested the
 	// revision from the daemon.
 	StepSince Since
 	// IsRequested says that the operator requested the revision of this step, or the reboot, from the daemon. IsApplied
-	// says that the daemon reports the revision, or another boot. Refused says that the daemon reports that it failed
-	// and rolled back.
+	// says that the daemon reports the revision, or a new boot. Refused says that the daemon reports that the revision
+	// failed and that the daemon rolled it back.
 	IsRequested, IsApplied, Refused bool
-	// IsSwitched says that the operator has requested that the daemon leave its previous revision, or is about to, or
-	// that the host went down for a reboot.
+	// IsSwitched says that the operator has told the daemon to leave its previous revision, or is about to, or that the
+	// host went down for a reboot.
 	IsSwitched bool
 	ResponseFacts
-	// Lacks is the reason why the node is not verified. It is empty if the node is Ready at its revision, also while it
-	// settles.
+	// Lacks is the reason why the node is not verified. It is empty if the node is Ready at its revision, even before
+	// the settling time is over.
 	Lacks contract.Reason
 	// IsSettled says that the node has been Ready at its revision for the settling time.
 	IsSettled bool
@@ -39,35 +39,35 @@ type UpgradeFacts struct {
 	VerifyTimeout, DaemonTimeout time.Duration
 }
 
-// isLate reports whether the limit since a time is exceeded.
+// isLate reports whether more time than limit has passed since the start of a state.
 func (f UpgradeFacts) isLate(since Since, limit time.Duration, now time.Time) bool {
 	return since.Left(limit, f.DaemonTimeout/2, now) <= 0
 }
 
-// ResponseFacts distinguish the causes if a daemon reports nothing.
+// ResponseFacts distinguish why a daemon reports nothing.
 type ResponseFacts struct {
-	// IsDownUnreported says that the daemon has reported nothing about the revision since the request, and that the
-	// node has not been Ready since. IsUnresponsive says that the daemon has never reported anything about the
-	// revision, although kubelet is well.
+	// IsDownUnreported says that, since the request, the daemon has reported nothing about the revision and the node
+	// has not been Ready. IsUnresponsive says that the daemon has never reported anything about the revision, although
+	// kubelet is healthy.
 	IsDownUnreported, IsUnresponsive bool
 }
 
 // StagingFacts describe the progress of the daemon with the payload.
 type StagingFacts struct {
-	// CanStage says that the daemon can fetch the payload. IsStageRequested says that the operator requested it, and
-	// IsStaged that the payload is on the host.
+	// CanStage says that the daemon can fetch the payload. IsStageRequested says that the operator told the daemon to
+	// fetch it. IsStaged says that the payload is on the host.
 	CanStage, IsStageRequested, IsStaged bool
 }
 
 // DrainFacts describe the progress of the drain.
 type DrainFacts struct {
 	// Drain is the state of the drain. Uncordoned says that a user removed the cordon. IsOut says that the node has not
-	// been Ready for so long that its pods are lost. HasLeft says that the operator has already requested that the
-	// daemon leave its previous revision.
+	// been Ready for so long that its pods count as lost. HasLeft says that the operator has already told the daemon to
+	// leave its previous revision.
 	Drain                      DrainState
 	Uncordoned, IsOut, HasLeft bool
-	// IsUndrained says that the revision was not requested from the daemon yet, and that pods were not drained just
-	// now.
+	// IsUndrained says that the operator hasn't requested the revision from the daemon yet, and that new pods may have
+	// started since the drain.
 	IsUndrained bool
 }
 
@@ -79,14 +79,14 @@ const (
 	DrainUnknown DrainState = ""
 	DrainRunning DrainState = "Running"
 	DrainBlocked DrainState = "Blocked"
-	DrainWaiting DrainState = "Waiting" // for the API server
+	DrainWaiting DrainState = "Waiting" // for the API server to answer
 	Drained      DrainState = "Drained"
 )
 
-// UpgradeAction is the operator's action at a step.
+// UpgradeAction is what the operator does in a step.
 type UpgradeAction string
 
-// Actions of an upgrade. If an action only learns a fact, the table is evaluated again.
+// Actions of an upgrade. After an action that only learns a fact, the table is evaluated again with this fact.
 const (
 	ActionWait           UpgradeAction = ""
 	ActionRequestStaging UpgradeAction = "have the daemon fetch the payload"
@@ -109,9 +109,9 @@ const StepFailed v1alpha1.Step = "Failed"
 // UpgradeRow is one row of the table.
 type UpgradeRow struct {
 	Step v1alpha1.Step
-	// When describes in words when the row applies. The first row that applies counts.
+	// When is the condition of the row, in words. The first row of the step whose condition is met applies.
 	When string
-	// Next is the next step; the same step for a wait.
+	// Next is the next step. If the operator waits, it is the same step.
 	Next   v1alpha1.Step
 	Action UpgradeAction
 	// Reason is the reported reason of a wait or a failure. It is empty if the facts contain the reason.
@@ -119,13 +119,13 @@ type UpgradeRow struct {
 	holds  func(f UpgradeFacts, now time.Time) bool
 }
 
-// UpgradeRows are the steps from one revision to another, and through a reboot. A reboot has no payload to stage and no
-// revision to roll back to.
+// UpgradeRows returns the rows for an upgrade from one revision to another, and for a reboot. A reboot has no payload
+// to stage and no revision to roll back to.
 func UpgradeRows() []UpgradeRow {
 	return append(upgradeBegins(), upgradeEnds()...)
 }
 
-// upgradeBegins are the steps during which the node is at its previous revision.
+// upgradeBegins returns the rows of the steps in which the node still has its previous revision.
 func upgradeBegins() []UpgradeRow {
 	const staging, waiting, draining, switching = v1alpha1.StepStaging, v1alpha1.StepWaiting, v1alpha1.StepDraining,
 		v1alpha1.StepSwitching
@@ -175,7 +175,7 @@ func upgradeBegins() []UpgradeRow {
 	}
 }
 
-// upgradeEnds are the steps during which the daemon applies a revision.
+// upgradeEnds returns the rows of the steps in which the daemon applies a revision.
 func upgradeEnds() []UpgradeRow {
 	const waiting, draining, switching, verifying, rollingBack = v1alpha1.StepWaiting, v1alpha1.StepDraining,
 		v1alpha1.StepSwitching, v1alpha1.StepVerifying, v1alpha1.StepRollingBack
@@ -188,8 +188,9 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{switching, "the daemon reports the revision, or another boot", verifying, ActionWait, "",
 			func(f UpgradeFacts, _ time.Time) bool { return f.IsApplied }},
-		// The daemon may have died before the request. The end of the join shows whether the daemon reports at this
-		// revision. If the host can't be joined within another verifyTimeout, it counts as failed.
+		// The daemon may have died before it got the request. If the host can be joined, the end of the join shows
+		// whether the daemon now reports at this revision. If it can't be joined within another verifyTimeout, the
+		// upgrade fails.
 		{switching, "verifyTimeout is over, the node is Ready, and the daemon has never reported anything of the " +
 			"revision", switching, ActionJoin, "",
 			func(f UpgradeFacts, now time.Time) bool {
@@ -226,7 +227,8 @@ func upgradeEnds() []UpgradeRow {
 			func(f UpgradeFacts, _ time.Time) bool { return !f.IsRequested }},
 		{rollingBack, "the node is Ready at the previous revision", waiting, ActionReturn, contract.ReasonUpdateFailed,
 			func(f UpgradeFacts, _ time.Time) bool { return f.Lacks == "" }},
-		// Don't use isLate here: this row only reports, and it reports once, whichever operator leads.
+		// Don't use isLate here: this row only reports the delay, and a new leader must not report the delay a second
+		// time.
 		{rollingBack, "verifyTimeout is over", rollingBack, ActionWait, contract.ReasonRollbackTimedOut,
 			func(f UpgradeFacts, now time.Time) bool { return now.Sub(f.StepSince.Began) >= f.VerifyTimeout }},
 		{rollingBack, "otherwise", rollingBack, ActionWait, contract.ReasonUpdateFailed, always},
@@ -235,12 +237,13 @@ func upgradeEnds() []UpgradeRow {
 
 func always(UpgradeFacts, time.Time) bool { return true }
 
-// NextUpgrade decides the next step of an upgrade or a reboot: it returns the first row of the step that applies.
+// NextUpgrade decides the next step of an upgrade or a reboot. It returns the first row of the step whose condition is
+// met.
 func NextUpgrade(step v1alpha1.Step, facts UpgradeFacts, now time.Time) UpgradeRow {
 	for _, row := range UpgradeRows() {
 		if row.Step == step && row.holds(facts, now) {
 			return row
 		}
 	}
-	return UpgradeRow{Step: step, Next: v1alpha1.StepWaiting} // a step that this operator doesn't know
+	return UpgradeRow{Step: step, Next: v1alpha1.StepWaiting} // this operator doesn't know the step
 }

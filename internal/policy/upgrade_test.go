@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// In every situation, a row of each step must apply. So the last row of each step must have no condition.
+// Some row of each step must apply in every situation. So the last row of each step must have no condition.
 func TestEveryStepOfAnUpgradeEndsWithARowThatHolds(t *testing.T) {
 	t.Parallel()
 	last := map[v1alpha1.Step]UpgradeRow{}
@@ -132,7 +132,8 @@ func nextStepsFromTheSwitchOn() map[string]nextStep {
 	}
 }
 
-// The cases must reach every row. So a test fails if a row is deleted, or if an earlier row always matches first.
+// The cases must cover every row, so that a case fails if a row is deleted, or if an earlier row always applies
+// instead.
 func TestTheNextStepOfAnUpgrade(t *testing.T) {
 	t.Parallel()
 	cases := map[string]nextStep{"an unknown step": {"Flying", UpgradeFacts{}, v1alpha1.StepWaiting, ActionWait, ""}}

@@ -15,14 +15,14 @@ const longestWindow = 7 * 24 * time.Hour
 type Window struct {
 	// Start is a cron expression of five fields, such as "0 22 * * 6".
 	Start string
-	// Duration of the window.
+	// Duration is how long the window is open.
 	Duration time.Duration
-	// TimeZone of Start, from the IANA database, such as Europe/Berlin; UTC if empty.
+	// TimeZone is the time zone of Start, a name from the IANA database such as Europe/Berlin. Empty means UTC.
 	TimeZone string
 }
 
-// WindowsOpen reports whether any window is open, and otherwise when the next window opens. Without windows, it
-// returns true. A window that is invalid or never opens is an error.
+// WindowsOpen reports whether any window is open. If none is, next is when the next window opens. Without any windows,
+// open is true. WindowsOpen fails if a window is invalid or never opens.
 func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, err error) {
 	if len(windows) == 0 {
 		return true, time.Time{}, nil
@@ -44,20 +44,21 @@ func WindowsOpen(windows []Window, now time.Time) (open bool, next time.Time, er
 	return false, next, err
 }
 
-// starts are the opening times of a window, by a wall clock, each once. If the change to summer time skips a start,
-// the window opens later. For example, if the clocks change from 02:00 to 03:00, a start at 02:30 becomes 03:30. If a
-// start occurs twice, the first one counts.
+// starts computes the opening times of a window, which are wall-clock times. If the change to summer time skips an
+// opening time, the window opens later. For example, if the clocks change from 02:00 to 03:00, a window at 02:30 opens
+// at 03:30. If an opening time occurs twice, because clocks are set back, only the first one counts.
 type starts struct {
-	wall cron.Schedule // in UTC, showing the zone's wall-clock time
+	wall cron.Schedule // in UTC, but with the zone's wall-clock time
 	zone *time.Location
 }
 
-// longestShift is longer than any change of clocks.
+// longestShift is longer than any change of clocks shifts them.
 const longestShift = 3 * time.Hour
 
-// after returns the first start after a time, or zero.
+// after returns the first opening time after t, or zero if there is none.
 func (s starts) after(t time.Time) (first time.Time) {
-	// Around a change, a later wall-clock time isn't always later. So look at both sides of the change.
+	// Around a change of clocks, a later wall-clock time isn't always a later instant. So look at both sides of the
+	// change.
 	for wall := s.wall.Next(s.shown(t).Add(-longestShift)); !wall.IsZero(); wall = s.wall.Next(wall) {
 		if !first.IsZero() && wall.After(s.shown(first).Add(longestShift)) {
 			return first
@@ -69,13 +70,13 @@ func (s starts) after(t time.Time) (first time.Time) {
 	return first
 }
 
-// shown returns the zone's wall-clock time as a time in UTC.
+// shown converts a time to the zone's wall-clock time, represented as a time in UTC.
 func (s starts) shown(t time.Time) time.Time {
 	_, offset := t.In(s.zone).Zone()
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
 
-// instant returns when the zone's clocks show a wall-clock time.
+// instant returns the time at which the zone's clocks show the given wall-clock time.
 func (s starts) instant(wall time.Time) time.Time {
 	by := func(near time.Time) time.Time {
 		_, offset := near.In(s.zone).Zone()
@@ -98,7 +99,7 @@ func (w Window) parse() (starts, error) {
 		return starts{}, fmt.Errorf("window %q: %q is not a time zone of the IANA database", w.Start, w.TimeZone)
 	}
 	if strings.Contains(
-		w.Start, "=") { // "TZ=…" sets the zone a second time. If nothing follows, the parser panics.
+		w.Start, "=") { // "TZ=…" sets the zone a second time. If nothing follows it, the parser panics.
 		return starts{}, fmt.Errorf("window %q: set the time zone in timeZone, not in the cron expression", w.Start)
 	}
 	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow).Parse(w.Start)

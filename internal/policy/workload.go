@@ -15,14 +15,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// How long a pod must be pending before it is checked. Until UnplaceableAfter, an autoscaler may create a machine for
-// it. Until UnplaceableJoining, a host that joins may become its node.
+// How long a pod must have been pending before it counts as unplaceable. Before UnplaceableAfter, an autoscaler may
+// still create a machine for the pod. Before UnplaceableJoining, a host that is joining may become a node for it.
 const (
 	UnplaceableAfter   = 10 * time.Minute
 	UnplaceableJoining = 40 * time.Minute
 )
 
-// MisplacedPod returns why a pod on a Windows node can't run there. The reason is empty if nothing is known against it.
+// MisplacedPod returns why a pod on a Windows node can't run there. The reason is empty if nothing shows that it can't.
 func MisplacedPod(pod *corev1.Pod) (reason contract.Reason, why string) {
 	system := podSystem(&pod.Spec)
 	switch {
@@ -43,8 +43,8 @@ func MisplacedPod(pod *corev1.Pod) (reason contract.Reason, why string) {
 	return contract.ReasonLinuxPodPlaced, "names no system, and its image " + image + " has nothing for Windows"
 }
 
-// podSystem returns the operating system of a pod, or "" if the pod may run on any. The node selector of an existing
-// pod includes the node selector of its RuntimeClass.
+// podSystem returns the operating system that a pod is for, or "" if the pod doesn't say. The node selector of an
+// existing pod includes the node selector of its RuntimeClass.
 func podSystem(spec *corev1.PodSpec) string {
 	if spec.OS != nil {
 		return string(spec.OS.Name)
@@ -75,14 +75,14 @@ func podSystem(spec *corev1.PodSpec) string {
 	return found
 }
 
-// imageOfAnother returns an image of the pod that is for another operating system or build, according to containerd or
-// the host. Only their messages show that.
+// imageOfAnother returns an image of the pod that is for another operating system or another Windows build, or "". Only
+// the messages of containerd and of the host show this.
 func imageOfAnother(pod *corev1.Pod) string {
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if c.State.Running != nil {
 			continue
 		}
-		// Before a container is started again, the message is in its last termination.
+		// When a container is about to be restarted, the message is in its last termination.
 		var messages string
 		if c.State.Waiting != nil {
 			messages = c.State.Waiting.Message
@@ -102,8 +102,8 @@ func imageOfAnother(pod *corev1.Pod) string {
 	return ""
 }
 
-// UnplaceablePod returns why no Windows node will ever take a pending pod for Windows. The reason is empty if a node
-// may take the pod, or if the pod has been pending for less than after.
+// UnplaceablePod returns why no Windows node will ever run a pending pod for Windows. The reason is empty if a node may
+// run the pod, or if the pod has been pending for less time than the parameter after.
 func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time,
 	after time.Duration) (reason contract.Reason, why string) {
 	if pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() || podSystem(&pod.Spec) != string(corev1.Windows) ||
@@ -139,7 +139,7 @@ func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time,
 	return contract.ReasonPodUnplaceable, causes(len(nodes), others, small, taints)
 }
 
-// waits reports whether the scheduler has found no node for long enough.
+// waits reports whether a pod has been unschedulable for at least the time after.
 func waits(pod *corev1.Pod, now time.Time, after time.Duration) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse &&
@@ -147,14 +147,14 @@ func waits(pod *corev1.Pod, now time.Time, after time.Duration) bool {
 	})
 }
 
-// lasts selects taints that keep pods away permanently. A taint of a node that is cordoned, not ready, or under
-// pressure is not permanent.
+// lasts reports whether a taint keeps pods away permanently. The taints of a node that is cordoned, not ready, or under
+// pressure are not permanent.
 func lasts(taint *corev1.Taint) bool {
 	return taint.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(taint.Key, "node.kubernetes.io/") &&
 		!strings.HasPrefix(taint.Key, "node.cloudprovider.kubernetes.io/")
 }
 
-// exceeds reports whether a pod requests more than a node has without other pods.
+// exceeds reports whether a pod requests more than a node could offer without other pods.
 func exceeds(requests, allocatable corev1.ResourceList) bool {
 	for name, wanted := range requests {
 		if has, known := allocatable[name]; wanted.Cmp(has) > 0 && (known || !wanted.IsZero()) {
@@ -164,7 +164,7 @@ func exceeds(requests, allocatable corev1.ResourceList) bool {
 	return false
 }
 
-// causes lists the reasons why nodes don't take a pod, with the number of nodes for each.
+// causes returns a text with the reasons why nodes can't run a pod, and the number of nodes for each reason.
 func causes(all, others, small int, taints map[string]int) string {
 	var list []string
 	if others > 0 {

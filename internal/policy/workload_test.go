@@ -162,7 +162,7 @@ func TestADrainWaitsForThePodsThatWereToldInTime(t *testing.T) {
 	}
 }
 
-// The creator of a pod can name any owner, so only an owner with a valid name counts.
+// The creator of a pod can write any owner, so the operator accepts only an owner with a valid name.
 func TestA55_OnlyADaemonSetThatThereMayBeIsAPodsOwner(t *testing.T) {
 	t.Parallel()
 	owner := func(edit func(*metav1.OwnerReference)) []metav1.OwnerReference {
