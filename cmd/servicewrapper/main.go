@@ -1,9 +1,9 @@
-// Command servicewrapper runs an ordinary program as a Windows service. service-wrapper.exe is the command of the
-// service; its flags are followed by the program and the program's arguments.
+// Command servicewrapper runs an ordinary program as a Windows service. The service's command line is
+// service-wrapper.exe, then the wrapper's flags, then the program and its arguments.
 //
-// The program ends with the wrapper, even if the wrapper is killed, and the wrapper ends with the program. The wrapper
-// has no version, so that another release of the operator doesn't restart services. On other systems it runs the
-// program in the foreground.
+// If the wrapper ends, the program ends as well, even if the wrapper was killed. If the program ends, the wrapper ends.
+// The wrapper contains no version number. So its digest is the same in each release of the operator, and an upgrade
+// doesn't restart the services. On other systems than Windows, the wrapper runs the program in the foreground.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 // stopLimit is the maximum time to wait until a killed program has ended.
 const stopLimit = 10 * time.Second
 
-// failed is the exit code if the program could not be run.
+// failed is the exit code if the program can't be run.
 const failed = 1
 
 func main() {
@@ -42,7 +42,7 @@ type order struct {
 	command     []string
 }
 
-// parse parses the wrapper's flags, which end at the first other argument.
+// parse parses the wrapper's flags. The first argument that is not a flag is the program to run.
 func parse(args []string) (o order, err error) {
 	flags := flag.NewFlagSet("service-wrapper", flag.ContinueOnError)
 	flags.StringVar(&o.logFile, "log-file", "", "file that the program's output is appended to")

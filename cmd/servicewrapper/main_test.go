@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestMain runs as the wrapped program if the environment variable is set.
+// TestMain behaves like the wrapped program if the environment variable PLAYS is set.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PLAYS") {
 	case "ends":

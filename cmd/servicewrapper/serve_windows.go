@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/windows/svc"
 )
 
-// serve runs under the service manager, and returns the exit code of the program.
+// serve runs the program under the service manager, and returns the exit code of the program.
 func serve(o order) int {
 	if err := tie(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -25,8 +25,8 @@ func serve(o order) int {
 	return h.code
 }
 
-// tie puts this process and every program that it starts into a job. When this process ends, even if it is killed,
-// Windows closes the only handle of the job. Then Windows ends all programs in the job.
+// tie puts this process into a job. Every program that it starts later belongs to the same job. When this process ends,
+// even if it is killed, Windows closes the only handle of the job, and so ends all programs in the job.
 func tie() error {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
@@ -51,8 +51,8 @@ type handler struct {
 	code  int
 }
 
-// Execute is svc.Handler. If the program ends by itself, the service fails whatever the exit code, so that the service
-// manager restarts it.
+// Execute implements svc.Handler. If the program ends by itself, Execute reports a failure, even if the exit code is 0,
+// so that the service manager restarts the service.
 func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool,
 	code uint32) {
 	ctx, stop := context.WithCancel(context.Background())

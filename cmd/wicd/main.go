@@ -1,8 +1,8 @@
-// Command wicd is the daemon: it makes a Windows machine a node, and runs there as the service
+// Command wicd is the daemon: it makes a Windows machine a node, and runs on this machine as the service
 // windows-instance-config-daemon.
 //
-// It passes its machine to the commands of internal/daemon/verbs. On other systems it compiles and shows its help,
-// but its commands fail.
+// It passes its machine to the commands of internal/daemon/verbs. On other systems than Windows it compiles and shows
+// its help, but its commands fail.
 package main
 
 import (
@@ -50,8 +50,8 @@ func run(ctx context.Context) error {
 	return root.ExecuteContext(ctx)
 }
 
-// home returns the parent of the RPC directory if the running program is in one. Otherwise it returns the user's home
-// directory.
+// home returns the parent of the RPC directory if self is an exe in an RPC directory. Otherwise it returns the user's
+// home directory.
 func home(self string) string {
 	dir := filepath.Dir(self)
 	if strings.EqualFold(filepath.Base(dir), contract.RPCDir) {
@@ -59,7 +59,7 @@ func home(self string) string {
 	}
 	user, err := os.UserHomeDir()
 	if err != nil {
-		return "" // verbs with --rpc report that it is unknown
+		return "" // with --rpc, verbs report that the home directory is unknown
 	}
 	return user
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestWhatTheDaemonLinks checks that the daemon's binary lacks some packages: it runs on every node, and each of
-// these packages makes it larger or easier to attack.
+// TestWhatTheDaemonLinks checks that the daemon's binary doesn't contain some packages. The daemon runs on every node,
+// and each of these packages would make it larger or easier to attack.
 func TestWhatTheDaemonLinks(t *testing.T) {
 	t.Parallel()
 	forbidden := map[string]string{

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// runService needs the service manager of Windows.
+// runService fails, because only Windows has a service manager.
 func runService(context.Context, string, func(ctx context.Context, running func()) error) error {
 	return winos.ErrUnsupported
 }

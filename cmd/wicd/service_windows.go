@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
-// runService runs under the service manager. A failure ends the service with a service-specific
-// exit code, so that its recovery settings apply.
+// runService calls run under the service manager. If run returns an error, the service ends with a service-specific
+// exit code, so that the service manager applies the service's recovery settings.
 func runService(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error {
 	h := &handler{ctx: func() context.Context { return ctx }, run: run}
 	if err := svc.Run(name, h); err != nil {
@@ -19,7 +19,7 @@ func runService(ctx context.Context, name string, run func(ctx context.Context, 
 	return h.err
 }
 
-// handler implements the service for the service manager.
+// handler handles the requests of the service manager.
 type handler struct {
 	// ctx returns the context of the process, because svc.Handler has no parameter for one.
 	ctx func() context.Context
@@ -29,10 +29,10 @@ type handler struct {
 
 var _ svc.Handler = (*handler)(nil)
 
-// failed is the service-specific exit code of a service that ended with an error. The log contains the error.
+// failed is the service-specific exit code if the service ended with an error. The log contains the error.
 const failed = 1
 
-// Execute is svc.Handler.
+// Execute implements svc.Handler.
 func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (specific bool,
 	code uint32) {
 	ctx, cancel := context.WithCancel(h.ctx())

@@ -15,7 +15,7 @@ type manager struct {
 	ended    chan uint32
 }
 
-// launch runs a service until it ends by itself.
+// launch starts a service, which runs until it ends by itself.
 func launch(ctx context.Context, run func(ctx context.Context, running func()) error) manager {
 	m := manager{requests: make(chan svc.ChangeRequest), status: make(chan svc.Status, 10), ended: make(chan uint32, 1)}
 	go func() {
@@ -38,7 +38,7 @@ func (m manager) expect(t *testing.T, states ...svc.State) {
 	}
 }
 
-// serveUntilStopped reports at once that it runs.
+// serveUntilStopped reports at once that the service is running.
 func serveUntilStopped(ctx context.Context, running func()) error {
 	running()
 	running() // a second call has no effect

@@ -29,8 +29,8 @@ func (c readCounter) Open(path string) (io.ReadCloser, error) {
 	return c.Files.Open(path)
 }
 
-// zeroed joins a host and restarts its daemon after a simulated power cut: the kubeconfig has only zeros, and change
-// edits the state file. It returns the previous kubeconfig.
+// zeroed joins a host and simulates a power cut, after which it starts the daemon again. The power cut leaves a
+// kubeconfig of zeros and a state file that change has edited. zeroed returns the kubeconfig from before the power cut.
 func zeroed(t *testing.T, r *rig, change func(*state.File)) (kubeconfig string) {
 	t.Helper()
 	join(t, r)

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// The operator reads the answer of a cleanup that it requested, so the cleanup must not end the service that sends
-// it. A released host cleans itself, and nobody reads the answer.
+// The operator reads the answer of a cleanup that it requested, so the cleanup must not end the service that sends this
+// answer. A released host cleans itself, and nobody reads the answer.
 func TestA86_ACleanupKeepsTheAttendanceAndThatOfAReleasedHostDoesNot(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})

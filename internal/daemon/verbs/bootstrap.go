@@ -20,8 +20,8 @@ import (
 )
 
 // Bootstrap sets up everything that doesn't need a Node: directories, files, credentials, environment variables,
-// containerd and kubelet. It returns the request for the daemon's certificate. self is the path of the running exe. If
-// the manifest contains this program, Bootstrap copies it from self to the store.
+// containerd and kubelet. The answer contains the certificate request of the daemon. self is the path of the running
+// exe. If the manifest contains this exe, Bootstrap copies it to the store.
 func Bootstrap(ctx context.Context, host winos.Host, self string,
 	request contract.BootstrapRequest) (answer contract.BootstrapAnswer, err error) {
 	if err = request.Manifest.Validate(); err != nil {
@@ -39,7 +39,8 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 			"the host is named %.63q and should join as %.63q", answer.NodeName, request.NodeName)
 	}
 	// Stop the daemon of an earlier join first. Otherwise that daemon would restore its own manifest on the host.
-	// Handover starts it again. If the daemon was released, it may also have started the cleanup service.
+	// Handover starts the daemon again. A daemon whose host was released may have started the cleanup service, so
+	// remove that service as well.
 	if err = errors.Join(stopDaemon(ctx, host.Services), withdrawCleanup(ctx, host.Services)); err != nil {
 		return answer, err
 	}
@@ -75,13 +76,13 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	return answer, err
 }
 
-// takesCredential gives kubelet the bootstrap credential of the request. It reports whether kubelet must be restarted,
-// either to use this credential or to register its Node.
+// takesCredential gives kubelet the bootstrap credential of the request. The result again reports whether kubelet must
+// be restarted, either to use this credential or to register its Node.
 //
-// If kubelet has no certificate of this node but already has this credential, kubelet keeps running. It has requested
-// a certificate for a key that may exist only in memory, and a credential is valid for one key only. If kubelet has
-// another credential, kubelet is stopped before the credential changes. So if this call is killed, the next call finds
-// a stopped kubelet and starts it.
+// If kubelet has no certificate of this node but already has this credential, kubelet keeps running: it has requested a
+// certificate for a key that may exist only in memory, and a bootstrap credential is valid for one key only. If kubelet
+// has a different credential, takesCredential stops kubelet before it changes the credential. So if this call is
+// killed, the next call finds a stopped kubelet and starts it.
 func takesCredential(ctx context.Context, host winos.Host, stateFile *state.File,
 	request contract.BootstrapRequest) (again bool, err error) {
 	node, now := stateFile.NodeName, host.System.Now()
@@ -106,7 +107,9 @@ func takesCredential(ctx context.Context, host winos.Host, stateFile *state.File
 	return again, reconcile.WriteBootstrapCredential(host.Files, node, now, request.BootstrapKubeconfig)
 }
 
-// replacesCredential stops a kubelet that has no certificate of its node and has another bootstrap credential, or none.
+// replacesCredential stops kubelet and deletes its keys and certificates, unless kubelet already has this bootstrap
+// credential. The caller has checked that kubelet has no certificate of its node, and writes the new credential. The
+// result again reports whether kubelet was stopped.
 func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.File, kubeconfig []byte) (again bool,
 	err error) {
 	has, err := reconcile.HasCredential(host.Files, kubeconfig)
@@ -120,9 +123,9 @@ func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.F
 	return true, reconcile.ForgetKubeletCertificate(host.Files)
 }
 
-// makeDirectories removes the keys of another kubelet and creates missing directories. Then it checks that no
-// directory, including the shared ones, belongs to a user. In this order, a user can't replace a directory in between.
-// cleared reports whether there were keys of another kubelet.
+// makeDirectories deletes the kubelet keys that another operator left, and creates missing directories. Then it checks
+// that no directory, including the shared ones, belongs to an ordinary user. The check comes last, so a user can't
+// replace a directory between the check and its creation. The result cleared reports whether keys were deleted.
 func makeDirectories(files winos.Files, stateFile *state.File, shared []string) (cleared bool, err error) {
 	if cleared, err = state.ClearKeys(files, stateFile); err == nil {
 		err = errors.Join(stateFile.Tidy(), state.Ensure(files, stateFile, state.Directories()...))
@@ -138,7 +141,8 @@ func makeDirectories(files winos.Files, stateFile *state.File, shared []string) 
 }
 
 // nameOf returns the name for this host's Node: the cloud's name if the manifest asks for it, otherwise the host name.
-// values are the facts that determine the name. nameOf also checks that the host has the requested node address.
+// The result values contains the cloud's facts that the name comes from. nameOf also checks that the host has the
+// requested node address.
 func nameOf(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (name string,
 	values map[contract.Fact]string, err error) {
 	facts, err := host.System.Facts(ctx)
@@ -168,8 +172,8 @@ func stopDaemon(ctx context.Context, services winos.Services) error {
 	return nil
 }
 
-// note records the new revision and node name in the state file. It keeps the previous revision if that one was
-// verified.
+// note records the new revision and node name in the state file. If the revision that it replaces was verified, note
+// keeps that revision in the field Before.
 func note(stateFile *state.File, request contract.BootstrapRequest, facts map[contract.Fact]string) error {
 	if stateFile.NodeName != request.NodeName {
 		stateFile.NodeValues = nil
@@ -188,8 +192,8 @@ func note(stateFile *state.File, request contract.BootstrapRequest, facts map[co
 	return stateFile.Save()
 }
 
-// excludeRuntime excludes containerd from scans of Windows Defender, which would scan every unpacked file. Without the
-// exclusion a host works, only slower. So a policy that forbids it isn't a failure.
+// excludeRuntime excludes containerd from the scans of Windows Defender. Otherwise Defender scans every file that
+// containerd unpacks, and the host is slower. If a policy forbids the exclusion, excludeRuntime only logs this.
 func excludeRuntime(ctx context.Context, system winos.System, manifest contract.Manifest) {
 	for _, s := range manifest.Services {
 		if s.Name != contract.ServiceContainerd {
@@ -202,7 +206,8 @@ func excludeRuntime(ctx context.Context, system winos.System, manifest contract.
 	}
 }
 
-// register restarts kubelet, unless this call has just started it. A kubelet registers its Node only when it starts.
+// register restarts kubelet, because kubelet registers its Node only when it starts. If report shows that this call has
+// just started kubelet, register does nothing.
 func register(ctx context.Context, applier *apply.Applier, report apply.Report) error {
 	started := slices.ContainsFunc(report.Steps, func(s plan.Step) bool {
 		return s.Kind == plan.StartService && s.Name == contract.ServiceKubelet

@@ -21,16 +21,17 @@ import (
 
 // Where describes the process that runs the cleanup.
 type Where struct {
-	// Home is the directory that contains the RPC directory. It is empty if there is none.
+	// Home is the directory that contains the RPC directory. It is empty if there is no RPC directory.
 	Home string
-	// Self is the path of the running program. It can't delete itself, so the operator deletes it.
+	// Self is the path of the running program. The program can't delete its own exe, so the operator deletes the exe.
 	Self string
-	// Released reports that the daemon of a released host runs the cleanup, without a call of the operator.
+	// Released reports that the host was released: its daemon started this cleanup, and no operator waits for an
+	// answer.
 	Released bool
 }
 
-// Cleanup removes everything that the operator installed and restores the previous settings. If something can't be
-// removed, the answer lists it, and Cleanup returns no error.
+// Cleanup removes everything that the operator installed and restores the previous settings. An item that can't be
+// removed is listed in the answer's Left, and isn't an error.
 func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
 	stateFile, err := open(host.Files)
 	if err != nil {
@@ -51,9 +52,9 @@ func Cleanup(ctx context.Context, host winos.Host, where Where) (contract.Cleanu
 	return c.answer, nil
 }
 
-// isInvolved reports whether the operator may have installed something on this host: C:\k shows it, the operator issued
-// a credential for its node, or its cleanup has begun. On any other host, services and networks with the same names
-// belong to another operator.
+// isInvolved reports whether the operator may have installed something on this host. This is the case if C:\k shows it,
+// if the operator issued a credential for the host's node, or if a cleanup of the host has begun. On any other host,
+// services and networks with the names that we use belong to another operator.
 func isInvolved(ctx context.Context, host winos.Host, request contract.CleanupRequest) (bool, error) {
 	if touched, err := state.Touched(host.Files); touched || err != nil || request.NodeName != "" {
 		return err == nil, err
@@ -65,9 +66,9 @@ func isInvolved(ctx context.Context, host winos.Host, request contract.CleanupRe
 	return err == nil, err
 }
 
-// mistaken returns a problem if the host is not the one to remove: it is another node, or another installation of
-// Windows with something installed by the operator. It accepts a host without anything installed, such as a reinstalled
-// one.
+// mistaken returns a problem if the operator has reached the wrong machine: the machine is a different node, or it is a
+// different installation of Windows on which an operator has installed something. A different installation without
+// anything of ours, such as a reinstalled host, is no problem.
 func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequest) error {
 	stateFile, err := open(host.Files)
 	if err != nil {
@@ -94,7 +95,7 @@ func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequ
 	c := &cleaning{host: host, state: stateFile}
 	ours := c.ourServices(ctx)
 	if len(c.answer.Left) > 0 {
-		return &c.answer.Left[0] // it is unknown whether the host has such services
+		return &c.answer.Left[0] // ourServices could not look at all services
 	}
 	if !known && !stateFile.Exists() && len(ours) == 0 {
 		return nil
@@ -104,7 +105,7 @@ func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequ
 		facts.Hostname, facts.MachineID, request.NodeName, request.MachineID)
 }
 
-// open reads the state file. If a user could have written the file, open ignores it.
+// open reads the state file. If an ordinary user could have written the file, open returns an empty state.
 func open(files winos.Files) (*state.File, error) {
 	trusted, err := state.Trusted(files)
 	if err != nil {
@@ -119,20 +120,20 @@ func open(files winos.Files) (*state.File, error) {
 type cleaning struct {
 	host  winos.Host
 	state *state.File
-	// lost reports that C:\k belongs to the daemon although it has no state file, or a damaged one.
+	// lost reports that C:\k belongs to the daemon, but its state file is missing or damaged.
 	lost   bool
 	where  Where
 	log    logr.Logger
 	answer contract.CleanupAnswer
 }
 
-// removed adds a removed item to the answer.
+// removed records in the answer that an item was removed.
 func (c *cleaning) removed(what, name string) {
 	c.answer.Removed = append(c.answer.Removed, what+" "+name)
 	c.log.Info("removed", "what", what, "name", name)
 }
 
-// left adds an item to the answer that could not be removed.
+// left records in the answer an item that could not be removed. The arguments describe the error, as in fmt.Errorf.
 func (c *cleaning) left(format string, args ...any) {
 	err := fmt.Errorf(format, args...)
 	if errors.Is(err, winos.ErrInUse) {
@@ -142,13 +143,13 @@ func (c *cleaning) left(format string, args ...any) {
 	c.log.Info("left", "detail", err.Error())
 }
 
-// kept adds an item to the answer that stays on the host and doesn't fail the cleanup.
+// kept records in the answer an item that stays on the host on purpose. Such an item doesn't fail the cleanup.
 func (c *cleaning) kept(what string) {
 	c.answer.Kept = append(c.answer.Kept, what)
 	c.log.Info("stays", "what", what)
 }
 
-// networks removes the networks of pods, and the two networks that hybrid-overlay creates.
+// networks removes the HNS networks of pods, and the two networks that hybrid-overlay creates.
 func (c *cleaning) networks(ctx context.Context) {
 	names := []string{c.state.Manifest.HNSNetwork(), contract.HybridOverlayNetwork,
 		"Base" + contract.HybridOverlayNetwork}
@@ -184,9 +185,9 @@ func (c *cleaning) routes(ctx context.Context) {
 	c.save()
 }
 
-// giveRouteBack removes a route of the daemon. Exception: it restores the route to the metadata service, because the
-// removal of the pods' network also removed the host's own route to it, and a host that joins reads its name from that
-// service.
+// giveRouteBack removes a route that the daemon added. Exception: it keeps or restores the route to the metadata
+// service. The removal of the pods' network also removed the host's own route to the metadata service, and the host
+// needs this route to read its name when it joins again.
 func (c *cleaning) giveRouteBack(ctx context.Context, to netip.Addr) error {
 	if to != plan.MetadataAddress() {
 		return c.host.Routes.Remove(ctx, to)
@@ -195,7 +196,7 @@ func (c *cleaning) giveRouteBack(ctx context.Context, to netip.Addr) error {
 	return err
 }
 
-// environment restores the variables that the daemon changed.
+// environment restores the environment variables that the daemon changed.
 func (c *cleaning) environment(ctx context.Context) {
 	for _, key := range slices.Sorted(maps.Keys(c.state.Environment)) {
 		name := c.state.Environment[key].Name
@@ -207,7 +208,8 @@ func (c *cleaning) environment(ctx context.Context) {
 	}
 }
 
-// certificates removes the root certificates that the daemon added, each by its exact content.
+// certificates removes the root certificates that the daemon added. It identifies each certificate by its exact
+// content.
 func (c *cleaning) certificates(ctx context.Context) {
 	var stuck [][]byte
 	for _, der := range c.state.Certificates {
@@ -247,8 +249,8 @@ func (c *cleaning) save() {
 	}
 }
 
-// rpcDir removes files that earlier calls left in the RPC directory. It keeps the answer of this call and the running
-// program.
+// rpcDir removes the files of earlier calls from the RPC directory. It keeps the answer of this call, the running
+// program, and the files of the service that serves a host without SSH.
 func (c *cleaning) rpcDir(ctx context.Context) {
 	if c.where.Home == "" {
 		return

@@ -15,10 +15,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// cleanupVerb is the command of the one-shot service.
+// cleanupVerb is the subcommand of this program that the one-shot service runs.
 const cleanupVerb = "cleanup-service"
 
-// answer is the path of the file with the answer of the one-shot service.
+// answer returns the path of the file to which the one-shot service writes its answer.
 func (w Where) answer() string { return RPCPath(w.Home) + `\cleanup.json` }
 
 // command returns the command line of the one-shot service.
@@ -30,12 +30,13 @@ func (w Where) command() string {
 	return command
 }
 
-// CleanupDetached cleans the host in a one-shot service, which outlives the caller, and returns the answer of this
-// service. Removing the base network breaks the SSH connection, and OpenSSH for Windows may then kill the commands that
-// it started. If CleanupDetached is called again, it waits for a running service, or returns the answer of a finished
-// one.
+// CleanupDetached starts a one-shot service that cleans the host, waits for the service, and returns its answer. The
+// cleanup runs in a service because the removal of the base network breaks the SSH connection, and OpenSSH for Windows
+// may then kill the commands that it started. If CleanupDetached is called again, it waits for the running service, or
+// returns the answer of the finished service.
 func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contract.CleanupAnswer, error) {
-	// A service of a program outside the RPC directory, such as the installed daemon, would delete its own exe.
+	// If the exe lies outside the RPC directory, like the exe of the installed daemon, the cleanup deletes it. A
+	// service can't delete its own exe, so clean the host in this process.
 	if where.Home == "" || !contract.Within(RPCPath(where.Home), where.Self) {
 		return cleanupAlone(ctx, host, where)
 	}
@@ -56,7 +57,7 @@ func CleanupDetached(ctx context.Context, host winos.Host, where Where) (contrac
 	return collectCleanup(ctx, host, where)
 }
 
-// beginCleanup starts the service, unless it is running or has finished.
+// beginCleanup starts the one-shot service, unless the service is running or has already written its answer.
 func beginCleanup(ctx context.Context, host winos.Host, where Where) error {
 	found, err := host.Services.Get(ctx, contract.ServiceCleanup)
 	switch {
@@ -88,7 +89,8 @@ func beginCleanup(ctx context.Context, host winos.Host, where Where) error {
 	return nil
 }
 
-// collectCleanup reads the answer of a service that has ended, and deletes both.
+// collectCleanup reads the answer of a one-shot service that has ended. Then it deletes the service and the answer's
+// file.
 func collectCleanup(ctx context.Context, host winos.Host, where Where) (answer contract.CleanupAnswer, err error) {
 	// The service has ended, but its process may still exist and use the uploaded program.
 	if err = host.Services.Stop(ctx, contract.ServiceCleanup); err != nil && !errors.Is(err, winos.ErrNotFound) {
@@ -118,7 +120,7 @@ func serveCleanup(ctx context.Context, host winos.Host, where Where) error {
 	return winos.WriteFile(host.Files, where.answer(), bytes.NewReader(content), winos.AccessAdministrators)
 }
 
-// cleanupAlone kills a running verb, and then cleans the host.
+// cleanupAlone kills a verb that is still running, and then cleans the host in this process.
 func cleanupAlone(ctx context.Context, host winos.Host, where Where) (answer contract.CleanupAnswer, err error) {
 	release, err := seizeTurn(ctx, host.Programs)
 	if err != nil {
@@ -128,16 +130,16 @@ func cleanupAlone(ctx context.Context, host winos.Host, where Where) (answer con
 	return Cleanup(ctx, host, where)
 }
 
-// withdrawCleanup removes a one-shot service that is no longer wanted, because this service would clean the host at
-// the next boot. withdrawCleanup marks the service for deletion first. Otherwise the daemon of a released host would
-// restart the stopped service.
+// withdrawCleanup removes the one-shot service when the host is wanted again. Otherwise the service would clean the
+// host at the next boot. withdrawCleanup marks the service for deletion before it stops the service. Otherwise the
+// daemon of a released host would restart the stopped service.
 func withdrawCleanup(ctx context.Context, services winos.Services) error {
 	err := services.DeleteAtStop(ctx, contract.ServiceCleanup)
 	if err == nil {
 		err = services.Stop(ctx, contract.ServiceCleanup)
 	}
 	if err == nil {
-		err = services.Delete(ctx, contract.ServiceCleanup) // waits until it is gone
+		err = services.Delete(ctx, contract.ServiceCleanup) // Delete waits until the service is gone
 	}
 	if err != nil && !errors.Is(err, winos.ErrNotFound) {
 		return fmt.Errorf("removing service %s: %w", contract.ServiceCleanup, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// files removes the files and directories that the daemon created. It removes the state file last, and only if nothing
-// remains that needs it.
+// files removes the files and directories that the daemon created. It removes the state file last, and keeps it if
+// something could not be removed, because the next cleanup needs it.
 func (c *cleaning) files(context.Context) {
 	for _, path := range slices.Concat(c.state.Files, c.state.Aside) {
 		if !contract.Within(contract.DirK, path) {
@@ -37,12 +37,12 @@ func (c *cleaning) files(context.Context) {
 	c.root()
 }
 
-// layers is where containerd's snapshotter for Windows stores file systems.
+// layers is the directory in which containerd's snapshotter for Windows stores the file systems of containers.
 const layers = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.windows\snapshots`
 
-// data removes volumes of pods, images and file systems of containers, because they may contain secrets. Exception: a
-// directory stays if it existed before, or if the loss of the state file leaves this unknown. If a file is in use or
-// protected, the answer lists the directory as kept, and the cleanup doesn't fail.
+// data removes pods' volumes, images and containers' file systems, because they may contain secrets. Exception: data
+// keeps a directory that existed before the join, or whose origin is unknown because the state file is lost. If a file
+// in a directory is in use or protected, the answer lists the directory in Kept, and the cleanup doesn't fail.
 func (c *cleaning) data(ctx context.Context) {
 	for _, dir := range []string{contract.DirKubelet, contract.DirContainerdData} {
 		if there, err := winos.Exists(c.host.Files, dir); !c.state.Directories.Has(dir) || err == nil && !there {
@@ -76,7 +76,8 @@ func (c *cleaning) layers(ctx context.Context) {
 	}
 }
 
-// kubeletKeys removes the keys and certificates of kubelet. If the directory existed before, it stays.
+// kubeletKeys removes the keys and certificates of kubelet. If their directory existed before the join, kubeletKeys
+// keeps the directory.
 func (c *cleaning) kubeletKeys() {
 	if c.state.Directories.Has(contract.DirKubeletPKI) {
 		c.removeAll(contract.DirKubeletPKI)
@@ -97,8 +98,8 @@ func (c *cleaning) kubeletKeys() {
 	}
 }
 
-// directories removes empty directories outside C:\k that the daemon created, the deepest first. Logs and files of
-// other programs stay.
+// directories removes those directories outside C:\k that the daemon created and that are empty, the deepest first. So
+// logs and other programs' files stay.
 func (c *cleaning) directories() {
 	for _, dir := range slices.Backward(c.state.Directories) {
 		if strings.EqualFold(dir, contract.DirK) || contract.Within(contract.DirK, dir) {
@@ -126,7 +127,7 @@ func (c *cleaning) root() {
 		return
 	}
 	elsewhere, whole := len(c.answer.Kept), c.lost || c.state.Directories.Has(contract.DirK)
-	if len(entries) == 0 { // a cleanup was killed at its very end
+	if len(entries) == 0 { // an earlier cleanup was killed just before it removed C:\k
 		whole, _ = state.Touched(c.host.Files)
 	}
 	for _, e := range entries {
@@ -142,8 +143,8 @@ func (c *cleaning) root() {
 	if len(c.answer.Left) > 0 {
 		return
 	}
-	// Without a state file, the store shows that C:\k belongs to the daemon. So delete the store last, just before the
-	// state file.
+	// If the state file is missing, the store proves that C:\k belongs to the daemon. So delete the store last, just
+	// before the state file.
 	if whole || c.state.Directories.Has(contract.DirStore) {
 		c.removeAll(contract.DirStore)
 	}
@@ -158,22 +159,22 @@ func (c *cleaning) root() {
 	}
 }
 
-// ours reports whether the daemon created this entry of a C:\k that existed before. Without a state file it returns
-// false, because another program may use the same names.
+// ours reports whether the daemon created an entry of a C:\k that existed before the join. If the state file is
+// missing, ours returns false, because another program may use the same names.
 func (c *cleaning) ours(path string) bool {
 	if !c.state.Exists() {
 		return false
 	}
 	known := []string{}
-	for _, f := range c.state.Manifest.Files { // includes files that were about to be written
+	for _, f := range c.state.Manifest.Files { // also files that the daemon was about to write
 		known = append(known, f.Path)
 	}
 	known = slices.Concat(known, c.state.Files, c.state.Directories, c.state.Aside, []string{
 		contract.PathDaemon, contract.PathKubeconfig, contract.PathBootstrapKubeconfig,
 		contract.PathDaemonKubeconfig, contract.PathState,
 	})
-	// After a loss of the state file, the programs that were moved aside are unknown, but only the daemon uses these
-	// names.
+	// The state file may not list all programs that were moved aside. Recognise them by their names, which only the
+	// daemon uses.
 	made := winos.StartedPath(path)
 	return slices.ContainsFunc(known, func(k string) bool {
 		return strings.EqualFold(k, path) || strings.EqualFold(k, made) || strings.EqualFold(k+".tmp", path)
@@ -183,7 +184,7 @@ func (c *cleaning) ours(path string) bool {
 // remove removes a file or an empty directory, if it exists.
 func (c *cleaning) remove(what, path string) { c.removeBy(c.unlink, what, path) }
 
-// removeAll removes a file, or a directory with everything in it.
+// removeAll removes a file, or a directory with its content.
 func (c *cleaning) removeAll(path string) { c.removeBy(c.clear, "path", path) }
 
 func (c *cleaning) removeBy(remove func(path string) error, what, path string) {
@@ -197,7 +198,8 @@ func (c *cleaning) removeBy(remove func(path string) error, what, path string) {
 	c.removed(what, path)
 }
 
-// replaceable reports whether a user could replace path with another file. If so, it keeps the path.
+// replaceable reports whether an ordinary user could replace the file or directory at path before it is removed. If so,
+// replaceable records in the answer that path is kept.
 func (c *cleaning) replaceable(path string) bool {
 	problem, err := state.UntrustedAbove(c.host.Files, path)
 	if problem == nil && err == nil {
@@ -208,8 +210,8 @@ func (c *cleaning) replaceable(path string) bool {
 	return true
 }
 
-// clear removes a file, or a directory with everything in it, and continues after an error. In C:\k, where only
-// administrators can replace files, it also moves programs that are still running out of the way.
+// clear removes a file, or a directory with its content. After an error it continues with the next file. In C:\k, where
+// only administrators can replace files, it also moves running programs to another directory.
 func (c *cleaning) clear(path string) error {
 	err := c.host.Files.RemoveAll(path)
 	if errors.Is(err, winos.ErrInUse) && contract.Within(contract.DirK, path) {
@@ -218,7 +220,8 @@ func (c *cleaning) clear(path string) error {
 	return err
 }
 
-// dislodge removes the remaining files of a directory, or a file. It moves programs in use out of the way.
+// dislodge removes a file, or a directory with its content, after RemoveAll has failed. It moves running programs to
+// another directory.
 func (c *cleaning) dislodge(path string) error {
 	info, err := c.host.Files.Stat(path)
 	if err != nil || !info.Dir {
@@ -235,8 +238,8 @@ func (c *cleaning) dislodge(path string) error {
 	return errors.Join(append(all, c.host.Files.Remove(path))...)
 }
 
-// unlink removes a file or an empty directory. In C:\k, it moves an exe in use to a unique name elsewhere, and the next
-// boot deletes it.
+// unlink removes a file or an empty directory. If the file is in C:\k and in use, such as a running exe, unlink moves
+// it to a unique name outside C:\k, and the next boot deletes it.
 func (c *cleaning) unlink(path string) error {
 	err := c.host.Files.Remove(path)
 	if !errors.Is(err, winos.ErrInUse) || !contract.Within(contract.DirK, path) {

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// services stops and deletes the daemon's services: the daemon first, because it would restart the others. Stop also
-// stops the services that need a service.
+// services stops and deletes the daemon's services. It stops the daemon first, because the daemon would restart the
+// other services. Stopping a service also stops the services that depend on it.
 func (c *cleaning) services(ctx context.Context) {
 	names := slices.Sorted(maps.Keys(c.ourServices(ctx)))
 	if i := slices.Index(names, contract.ServiceDaemon); i >= 0 {
@@ -22,7 +22,7 @@ func (c *cleaning) services(ctx context.Context) {
 	for _, name := range names {
 		if err := c.host.Services.Stop(ctx, name); err != nil && !errors.Is(err, winos.ErrNotFound) {
 			c.left("%w", err)
-			// Delete the service even if it can't be stopped. The next boot completes the deletion at the latest.
+			// Continue and delete the service. If it still runs then, the next boot completes the deletion.
 		}
 		if err := c.host.Services.Delete(ctx, name); err != nil {
 			c.left("removing service %s: %w", name, err)
@@ -39,8 +39,8 @@ func (c *cleaning) services(ctx context.Context) {
 	c.save()
 }
 
-// ourServices returns the services whose description has the operator's mark. It also returns services in the state
-// file whose description was changed, if their program is in C:\k.
+// ourServices returns the services whose description contains the operator's mark. It also returns services whose
+// description was changed later, if the state file lists them and their program is in C:\k.
 func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	names, err := c.host.Services.List(ctx)
 	if err != nil {
@@ -50,12 +50,12 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	ours := map[string]winos.Service{}
 	for _, name := range names {
 		if strings.EqualFold(name, contract.ServiceCleanup) || name == contract.ServiceAttend && !c.where.Released {
-			continue // this process, or the service that called it
+			continue // this process, or the service that started this process
 		}
 		s, err := c.host.Services.Get(ctx, name)
 		_, listed := c.state.Services[name]
 		if err != nil {
-			// Windows has services that even administrators may not open. The daemon's services are not among them.
+			// Ignore the error for other services: Windows has services that even administrators can't open.
 			if listed && !errors.Is(err, winos.ErrNotFound) {
 				c.left("looking at service %s: %w", name, err)
 			}
@@ -69,11 +69,12 @@ func (c *cleaning) ourServices(ctx context.Context) map[string]winos.Service {
 	return ours
 }
 
-// killLimit bounds the wait for the end of a killed process.
+// killLimit is the maximum time to wait until a killed process has ended.
 const killLimit = 30 * time.Second
 
-// programs kills the daemon's programs that are still running. If no drain has removed a container, its shim
-// outlives containerd, and the container ends with its shim. If a process can't be killed, it ends with the next boot.
+// programs kills the daemon's programs that are still running. These include containerd's shims: if no drain has
+// removed a container, its shim outlives containerd, and the container ends when the shim ends. If a process can't be
+// killed, it ends at the next boot.
 func (c *cleaning) programs(ctx context.Context) {
 	left, err := c.host.Programs.Processes(ctx, contract.DirK)
 	if err != nil && !errors.Is(err, winos.ErrUnsupported) {
@@ -91,8 +92,8 @@ func (c *cleaning) programs(ctx context.Context) {
 	}
 }
 
-// oursRuns reports whether the daemon installed a program below C:\k. It decides by the entry of C:\k that contains the
-// program.
+// oursRuns reports whether the daemon installed a program below C:\k. It checks the directory or file directly in C:\k
+// that contains the program.
 func (c *cleaning) oursRuns(exe string) bool {
 	if c.state.Directories.Has(contract.DirK) {
 		return true

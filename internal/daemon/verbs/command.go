@@ -19,29 +19,29 @@ import (
 type Options struct {
 	// Host is the machine that the program changes.
 	Host winos.Host
-	// Version of the program.
+	// Version is the program's version.
 	Version string
-	// HomeDir is the user's home directory on the machine; the RPC directory lies below it.
+	// HomeDir is the user's home directory on the machine. It contains the RPC directory.
 	HomeDir string
 	// Self is the absolute path of the running exe on the machine.
 	Self string
 	// Stdin, Stdout and Stderr are the standard streams.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Logger receives the log of the verbs; without it they log nothing. The service logs to its own file.
+	// Logger is the logger of the verbs. Its zero value discards their log. The service logs to its own file instead.
 	Logger logr.Logger
-	// RunService runs the service under the service manager, which stops it through the context of run. If it is nil,
-	// run is called directly.
+	// RunService calls run under the service manager. To stop the service, it cancels the context of run. If RunService
+	// is nil, run is called directly.
 	RunService func(ctx context.Context, name string, run func(ctx context.Context, running func()) error) error
-	// Running, if set, is called when the service runs and RunService is nil.
+	// Running, if set, is called when the service is running. It is used only if RunService is nil.
 	Running func()
-	// Intervals and Pace of the services; their zero values are right for production.
+	// Intervals and Pace are time limits of the services. Their zero values are right for production.
 	Intervals reconcile.Intervals
 	Pace      attend.Pace
 }
 
-// New returns the command tree. Its errors end the program with a non-zero code. If a verb has written an answer, the
-// command succeeds, even if the answer contains a problem.
+// New returns the command tree. If a command returns an error, the program must end with a non-zero exit code. If a
+// verb has written an answer, the command succeeds, even if the answer contains a problem.
 func New(options Options) *cobra.Command {
 	options = withDefaults(options)
 	root := &cobra.Command{
@@ -106,7 +106,7 @@ func withDefaults(o Options) Options {
 	return o
 }
 
-// attendCommands returns the command that joins a host without SSH, and the command of its service.
+// attendCommands returns the command that joins a host without SSH, and the command of the service that it installs.
 func attendCommands(o Options) []*cobra.Command {
 	options := attend.Options{Host: o.Host, Version: o.Version, Dir: RPCPath(o.HomeDir), Self: o.Self, Pace: o.Pace,
 		Clock: hostClock{system: o.Host.System}}

@@ -28,7 +28,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// openRetry is the pause before the daemon reads its kubeconfig and certificate again after a failure. Until then, the
+// openRetry is the pause until the daemon tries again to read its kubeconfig and certificate. Until it succeeds, the
 // daemon reconciles the host without an API server.
 const openRetry = time.Minute
 
@@ -77,8 +77,8 @@ While the API server can't be reached, it goes on with the last manifest that it
 	return cmd
 }
 
-// run runs the service until ctx ends. It reports at once that the service is running, because the service manager
-// waits for that. It reconciles only after all running verbs have ended.
+// run runs the service until ctx ends. It calls running at once, because the service manager waits until the service
+// reports that it is running. It starts to reconcile when no verb is running any more.
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
 	log := s.logger(o, contract.PathDaemonLog[len(contract.DirDaemonLog)+1:])
 	defer func() {
@@ -90,7 +90,7 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		err = errors.Join(err, log.close())
 	}()
 	ctx = logr.NewContext(ctx, log.Logger)
-	// Report before the wait for other verbs. One of them may be the handover that started this service, and the
+	// Call running before waiting for the verbs. One of them may be the handover that started this service, and the
 	// handover waits until the service is running.
 	running()
 	digest, err := ownProgram(ctx, o)
@@ -99,7 +99,7 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 	}
 	afterOthers(ctx, o.Host.Programs)
 	if ctx.Err() != nil {
-		return nil // the service was stopped; after an error the service manager would start it again
+		return nil // the service was stopped; if run returned an error, the service manager would start it again
 	}
 	stateFile, err := state.Read(o.Host.Files)
 	if err != nil {
@@ -115,8 +115,8 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 // keep reconciles the host until ctx ends or this process must end.
 func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *state.File,
 	program *selfupdate.Program) (err error) {
-	// Create missing directories: an older daemon may have created fewer, and a user may have removed the log
-	// directory. If a directory can't be created, the code that needs it reports the problem.
+	// Create missing directories: an older daemon may not have created all of them, and a user may have removed the log
+	// directory. If a directory can't be created, the code that uses the directory reports the problem.
 	missing := errors.Join(stateFile.Tidy(), state.Ensure(o.Host.Files, stateFile, state.Directories()...))
 	log.Info("started", "version", o.Version, "node", stateFile.NodeName)
 	if missing != nil {
@@ -161,8 +161,8 @@ func (s *service) keep(ctx context.Context, o Options, log *journal, stateFile *
 	return nil
 }
 
-// reportLost reports on the Node that the state file is lost, and removes the Node's revision. So the operator joins
-// the host again.
+// reportLost records on the Node that the state file is lost, and removes the Node's revision annotation, so that the
+// operator joins the host again. Its error always includes the loss.
 func (s *service) reportLost(ctx context.Context, o Options) error {
 	lost := contract.NewProblem(contract.ReasonStateLost, "%s is missing or damaged", contract.PathState)
 	api := s.open(ctx, o)
@@ -180,8 +180,8 @@ func (s *service) reportLost(ctx context.Context, o Options) error {
 	return errors.Join(lost, err)
 }
 
-// ownProgram returns the digest of the exe of this process, if this is the exe of the service. It must run first,
-// because another program may replace the exe later.
+// ownProgram returns the digest of this process's exe if it is the exe of the installed service, and otherwise an empty
+// string. Call it first, because the exe may be replaced later.
 func ownProgram(ctx context.Context, o Options) (string, error) {
 	if !strings.EqualFold(o.Self, contract.PathDaemon) {
 		return "", nil
@@ -193,7 +193,7 @@ func ownProgram(ctx context.Context, o Options) (string, error) {
 	return digest, nil
 }
 
-// runner holds the inputs for reconciling, with or without the API server.
+// runner has the inputs for reconciling, with or without the API server.
 type runner struct {
 	*service
 	options  Options
@@ -205,7 +205,7 @@ type runner struct {
 	program  *selfupdate.Program
 }
 
-// withAPIServer reconciles with the API server, and renews the certificate, until ctx ends.
+// withAPIServer reconciles with the API server, and renews the daemon's certificate, until ctx ends.
 func (r *runner) withAPIServer(ctx context.Context, api *apiclient.Client) error {
 	defer api.Close()
 	ctx, stop := context.WithCancel(ctx)
@@ -221,7 +221,7 @@ func (r *runner) withAPIServer(ctx context.Context, api *apiclient.Client) error
 	return r.reconciler(api).Run(ctx)
 }
 
-// hostClock is the host's own clock. The daemon uses it to decide what has expired.
+// hostClock is the host's own clock. The daemon uses this clock to decide whether a certificate has expired.
 type hostClock struct {
 	clock.RealClock
 	system winos.System
@@ -231,7 +231,7 @@ func (c hostClock) Now() time.Time { return c.system.Now() }
 
 func (c hostClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// open prepares the connection to the API server. If that fails, it logs the error and returns nil.
+// open creates the client of the API server. If that fails, open logs the error and returns nil.
 func (s *service) open(ctx context.Context, o Options) *apiclient.Client {
 	api, err := apiclient.Open(apiclient.Options{Files: o.Host.Files, Kubeconfig: s.kubeconfig,
 		CABundle: s.caBundle, UserAgent: contract.ServiceDaemon + "/" + o.Version})
@@ -243,8 +243,9 @@ func (s *service) open(ctx context.Context, o Options) *apiclient.Client {
 	return api
 }
 
-// alone reconciles the host with the last known revision, until the connection to the API server can be prepared or ctx
-// ends. It uses one Reconciler for this time, so that the Reconciler keeps its state, such as the start of a wait.
+// alone reconciles the host with the last known revision. It ends when the client of the API server can be created, and
+// returns this client, or when ctx ends. It uses a single Reconciler, because a new Reconciler would lose its state,
+// such as the time at which a wait began.
 func (r *runner) alone(ctx context.Context) (api *apiclient.Client, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	opened := make(chan *apiclient.Client, 1)
@@ -254,7 +255,7 @@ func (r *runner) alone(ctx context.Context) (api *apiclient.Client, err error) {
 		_ = wait.PollUntilContextCancel(ctx, openRetry, false, func(ctx context.Context) (bool, error) {
 			found = r.open(ctx, r.options)
 			return found != nil, nil
-		}) // if ctx ends, found stays nil
+		}) // if ctx ends, found is nil
 		opened <- found
 	}()
 	err = r.reconciler(nil).Run(ctx)
@@ -289,7 +290,7 @@ func (r *runner) reconciler(api *apiclient.Client) *reconcile.Reconciler {
 // journal is the service's log.
 type journal struct {
 	logr.Logger
-	// path of the log file; empty if the log goes to standard error.
+	// path is the path of the log file. It is empty if the log is written to standard error.
 	path    string
 	writer  *logs.Writer
 	config  *textlogger.Config
@@ -297,7 +298,7 @@ type journal struct {
 	verbose bool
 }
 
-// Levels of the log: terse logs changes, and verbose also logs why nothing changes.
+// Log levels. At terse, the service logs changes. At verbose, it also logs why it changes nothing.
 const (
 	terse   = "0"
 	verbose = "4"
@@ -317,7 +318,8 @@ func (s *service) logger(o Options, name string) *journal {
 	return j
 }
 
-// configure applies the log settings of a manifest. If the manifest has none, the flags of the command line apply.
+// configure applies the log settings of a manifest. If the manifest has no log settings, the command line's flags
+// apply.
 func (j *journal) configure(d *contract.DaemonSettings) {
 	level, limits := terse, j.limits
 	if j.verbose || d != nil && d.Debug {
@@ -326,7 +328,7 @@ func (j *journal) configure(d *contract.DaemonSettings) {
 	if d != nil && d.Log != nil {
 		limits = *d.Log
 	}
-	_ = j.config.Verbosity().Set(level) // Set accepts every number
+	_ = j.config.Verbosity().Set(level) // Set fails only if level is not a number
 	if j.writer != nil {
 		j.writer.Limit(limits)
 	}

@@ -47,7 +47,7 @@ func written(t *testing.T, r *rig) (snapshot sim.Snapshot) {
 	return snapshot
 }
 
-// calls counts the calls to the operating system during a walk.
+// calls counts the calls to the operating system that walk makes.
 func calls(t *testing.T, prepare, walk func(t *testing.T, r *rig)) int64 {
 	t.Helper()
 	r := newRig(t, sim.Options{})
@@ -57,7 +57,8 @@ func calls(t *testing.T, prepare, walk func(t *testing.T, r *rig)) int64 {
 	return r.life.Load().calls.Load()
 }
 
-// atEveryCall kills a walk at each of its calls, before and after the call takes effect.
+// atEveryCall runs walk many times. At each call to the operating system, it kills walk once before and once after the
+// call takes effect.
 func atEveryCall(t *testing.T, prepare, walk, check func(t *testing.T, r *rig)) {
 	t.Helper()
 	total := calls(t, prepare, walk)

@@ -2,8 +2,9 @@
 // one for the service.
 //
 // cmd/wicd runs these commands on real Windows, and the simulator runs them on a simulated machine. A verb reads its
-// request and writes its answer through two files that SFTP transfers, or through the standard streams. The request is
-// deleted, because it may contain credentials. Preflight changes nothing. If prepare, receive, bootstrap or handover
-// is killed, it can be called again. Cleanup uses the state file. Without a state file, it removes only items that
-// clearly belong to the operator.
+// request from a file and writes its answer to a file, and the operator transfers both files with SFTP. A verb can also
+// use the standard streams. Each verb deletes its request, because a request may contain credentials. Preflight changes
+// nothing, except that it may add a route to the metadata service of AWS. If prepare, receive, bootstrap or handover is
+// killed, the operator can call it again. Cleanup reads from the state file what to remove. If the state file is
+// missing, cleanup removes only items that clearly belong to the operator.
 package verbs

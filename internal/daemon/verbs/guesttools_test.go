@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// VMware Tools ignore interfaces named vEthernet* by default, and HNS moves the host's address to such an interface.
+// By default, VMware Tools ignore interfaces named vEthernet*, and HNS moves the host's address to such an interface.
 // So vSphere would no longer see the address.
 func TestA43_PreflightTellsThatVMwareToolsWillHideTheHostsAddress(t *testing.T) {
 	t.Parallel()

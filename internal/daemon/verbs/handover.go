@@ -26,8 +26,9 @@ const (
 	lifetime = 14 * 24 * time.Hour
 )
 
-// Handover stores the daemon's certificate and kubeconfig, installs the program at self as the service, and starts it.
-// It stops a running service first, because that service writes the state file and reads the other files.
+// Handover stores the daemon's certificate and kubeconfig, installs the program at path self as the daemon's service,
+// and starts the service. If the service is already running, Handover stops it first, because it writes the state file
+// and reads the other files.
 func Handover(ctx context.Context, host winos.Host, self string,
 	request contract.HandoverRequest) (answer contract.HandoverAnswer, err error) {
 	config := serviceConfig(request)
@@ -52,7 +53,7 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	if rpcDir := state.Parent(self); homeOf(rpcDir) != "" {
 		stateFile.RPCDir = rpcDir
 	}
-	err = state.Ensure(host.Files, stateFile, state.Directories()...) // it also saves the state file
+	err = state.Ensure(host.Files, stateFile, state.Directories()...) // Ensure also saves the state file
 	if err == nil {
 		err = credentials(host.Files, request)
 	}
@@ -65,7 +66,7 @@ func Handover(ctx context.Context, host winos.Host, self string,
 	if err = host.Services.Apply(ctx, config); err != nil {
 		return answer, problem("configuring", err)
 	}
-	// As soon as the service has started, only the service writes the state file.
+	// Don't write the state file from here on: the started service writes it.
 	if err = host.Services.Start(ctx, contract.ServiceDaemon); err != nil {
 		return answer, contract.NewProblem(contract.ReasonServiceFailed, "%v", err)
 	}
@@ -87,8 +88,8 @@ func check(stateFile *state.File, request contract.HandoverRequest) error {
 	return nil
 }
 
-// credentials writes the certificate and the kubeconfig. The kubeconfig refers to the certificate's file, so that it
-// stays valid when the certificate is renewed.
+// credentials writes the daemon's certificate and kubeconfig. The kubeconfig contains the path of the certificate, so
+// it stays valid when the certificate is renewed.
 func credentials(files winos.Files, request contract.HandoverRequest) error {
 	err := apiclient.Daemon(files, request.NodeName).StoreCertificate(request.Certificate)
 	if err != nil {
@@ -108,7 +109,7 @@ func credentials(files winos.Files, request contract.HandoverRequest) error {
 	return nil
 }
 
-// copyProgram installs the program at self, unless the same program is installed.
+// copyProgram installs the program at path self, unless the installed program has the same digest.
 func copyProgram(ctx context.Context, files winos.Files, stateFile *state.File, self string) error {
 	wanted, err := apply.DigestOf(ctx, files, self)
 	if err != nil {

@@ -132,7 +132,8 @@ func TestASecondJoinLeavesWhatRunsAlone(t *testing.T) {
 	}
 }
 
-// A hardening script disables services. They keep running until the host reboots, and would not start again.
+// A hardening script disables services. Disabled services keep running until the host reboots, and don't start after
+// that.
 func TestAJoinPutsDisabledServicesRight(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
@@ -193,7 +194,7 @@ func TestKubeletStartsAnewWhenItsNodeIsGone(t *testing.T) {
 	}
 }
 
-// A join must end and replace a suspended daemon. Otherwise the operator would lose the host.
+// A join must end and replace a suspended daemon. Otherwise the operator could no longer manage the host.
 func TestAJoinEndsADaemonThatIsFrozen(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{Costs: sim.Costs{ServiceControl: 10 * time.Millisecond}})
@@ -269,7 +270,7 @@ func (s silent) Open(ctx context.Context, _ []string, _ int64) (io.ReadCloser, e
 	return nil, ctx.Err()
 }
 
-// A daemon is still trying to fetch payload. In the meantime, the operator must be able to send it over SSH.
+// While a daemon is trying to fetch payload, the operator must be able to send the same payload over SSH.
 func TestWhatTheDaemonWaitsForCanBeSent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})

@@ -23,7 +23,7 @@ import (
 // operator removes.
 func kept(r *rig) []string { return []string{contract.DirLog, r.Home()} }
 
-// cleanUp cleans the host, and expects that nothing is left.
+// cleanUp cleans the host, and fails the test if cleanup could not remove something.
 func cleanUp(t *testing.T, r *rig) contract.CleanupAnswer {
 	t.Helper()
 	return cleanUpFor(t, r, contract.CleanupRequest{})
@@ -199,7 +199,7 @@ func TestAHostThatIsNotTheOneToBeRemovedStaysAsItIs(t *testing.T) {
 				join(t, r)
 			}
 			if c.change != nil {
-				stop(t, r, contract.ServiceDaemon) // otherwise it would write its state file again
+				stop(t, r, contract.ServiceDaemon) // otherwise the daemon would write its state file again
 				c.change(t, r)
 			}
 			if !c.refused && c.isNode {
@@ -273,7 +273,7 @@ func TestCleanupWithoutAStateFile(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, sim.Options{})
 			join(t, r)
-			stop(t, r, contract.ServiceDaemon) // otherwise it would write its state file again
+			stop(t, r, contract.ServiceDaemon) // otherwise the daemon would write its state file again
 			c(t, r)
 			write(t, r, contract.DirKubeletPKI+`\kubelet-client-current.pem`, "a key", winos.AccessAdministrators)
 			cleanUp(t, r)
@@ -288,7 +288,7 @@ func TestCleanupWithoutAStateFile(t *testing.T) {
 	}
 }
 
-// If the state file is lost, cleanup must still find the daemon's files. It once reported success, but left the
+// If the state file is lost, cleanup must still find the daemon's files. Once, cleanup reported success, but left the
 // daemon's key.
 func TestAHostWhoseStateFileWasLostIsCleanedByKnownNames(t *testing.T) {
 	t.Parallel()
@@ -393,7 +393,7 @@ func TestA50_AKeyThatAnOrdinaryUserLeftForKubeletIsNotUsed(t *testing.T) {
 			if key != "" {
 				write(t, r, theirs, key, winos.AccessInherit)
 			}
-			r.unapproved.Store(true) // kubelet's own key would be there only while its request waits
+			r.unapproved.Store(true) // only with a pending request would kubelet have its own key
 			join(t, r)
 			info, err := r.Host().Files.Stat(contract.DirKubeletPKI)
 			if err != nil || info.Access != winos.AccessAdministrators {

@@ -57,7 +57,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// install creates the namespaces, identities, rights and policies.
+// install creates the namespaces, identities, rights and policies that the daemon needs.
 func (w *world) install(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{contract.OperatorNamespace, contract.MachineConfigNamespace} {
@@ -301,7 +301,7 @@ func (w *world) join(t *testing.T) {
 	}
 }
 
-// joinedWorld returns a world whose machine is a node and holds the desired revision.
+// joinedWorld returns a world whose machine is a node and has applied the desired revision.
 func joinedWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -346,8 +346,8 @@ func (w *world) requests(t *testing.T, user string) (lines []string) {
 	return lines
 }
 
-// logged waits until the audit log has all requests that were answered before. The API server writes a request to the
-// log shortly after its effect is visible.
+// logged waits until the audit log contains all requests that the API server has answered so far. The API server writes
+// a request to the log shortly after the effect of the request is visible.
 func (w *world) logged(t *testing.T, mark string) {
 	t.Helper()
 	_, _ = w.admin.CoreV1().ConfigMaps(contract.OperatorNamespace).Get(t.Context(), "mark-"+mark, metav1.GetOptions{})
@@ -562,7 +562,7 @@ func TestTheDaemonWithARealAPIServer(t *testing.T) {
 	})
 }
 
-// pause lets real time pass, in which nothing must happen.
+// pause waits in real time, so that a test can check that nothing happens.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)

@@ -27,7 +27,8 @@ type mortal struct {
 	deleting func(name string)
 }
 
-// step is called at the beginning of each call, and end at its end.
+// step is called at the beginning of each call to the operating system. The function end, which step returns, is called
+// at the end of that call.
 func (m *mortal) step() (end func()) {
 	n := m.calls.Add(1)
 	if n == m.at && !m.late {

@@ -107,7 +107,8 @@ func TestA84_AHostThatAnotherOperatorDidNotCleanIsRefusedAndStaysAsItIs(t *testi
 					t.Errorf("prepare: %v", p)
 				}
 			}
-			// The refused host is removed from the list again, so it must not be changed.
+			// The operator's user removes a refused host from the list of hosts. So the call must not have changed the
+			// host.
 			facts, err := r.Host().System.Facts(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -134,7 +135,7 @@ func TestANodeOfOursIsCleanedAlthoughNothingInCkSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})
 	join(t, r)
-	stop(t, r, contract.ServiceDaemon) // otherwise it would write its state file again
+	stop(t, r, contract.ServiceDaemon) // otherwise the daemon would write its state file again
 	for _, path := range []string{contract.PathState, contract.DirStore} {
 		if err := r.Host().Files.RemoveAll(path); err != nil {
 			t.Fatal(err)

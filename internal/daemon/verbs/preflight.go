@@ -18,8 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Preflight inspects the host and lists the problems. self is the path of the running exe. If the host is unfit,
-// Preflight returns problems. If it can't inspect the host, it returns an error.
+// Preflight inspects the host. self is the path of the running exe. If the host can't become a node, the answer lists
+// the problems. If Preflight can't inspect the host, it returns an error.
 func Preflight(ctx context.Context, host winos.Host, self string,
 	request contract.PreflightRequest) (contract.PreflightAnswer, error) {
 	found, err := look(ctx, host, self, request)
@@ -49,7 +49,7 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 		return found, fmt.Errorf("reading the host's facts: %w", err)
 	}
 	if !found.facts.Admin {
-		return found, nil // without administrator rights, the other questions fail
+		return found, nil // without administrator rights, the checks below fail
 	}
 	if request.Daemon != "" {
 		if found.daemon, err = apply.DigestOf(ctx, host.Files, self); err != nil {
@@ -102,7 +102,7 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	return found, err
 }
 
-// shared returns the directories that other programs write to and that containerd runs programs from.
+// shared returns the directories from which containerd runs programs, and to which other programs also write.
 func shared(externalNetwork bool) []string {
 	if !externalNetwork {
 		return nil
@@ -110,7 +110,8 @@ func shared(externalNetwork bool) []string {
 	return []string{contract.DirExternalCNI, contract.DirExternalCNIConfig}
 }
 
-// nodeName returns the name that the Node will have. If the host will be renamed first, that is the new name.
+// nodeName returns the name that the Node will have. If prepare will rename the host, the result is based on the new
+// name.
 func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request contract.PreflightRequest) (string,
 	*contract.Problem) {
 	if isOwn(request.NodeName) {
@@ -120,8 +121,8 @@ func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request c
 	if problem == nil || request.NodeName != contract.FactAWSHostname {
 		return name, problem
 	}
-	// A change of HNS networks removes the route to the metadata service. Add the route and retry. If this doesn't
-	// help, remove the route.
+	// A change of HNS networks removes the host's route to the metadata service. Add the route and try again. If this
+	// doesn't help, remove the route again.
 	to := plan.MetadataAddress()
 	added, err := host.Routes.Ensure(ctx, to)
 	if err != nil || !added {
@@ -135,12 +136,12 @@ func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request c
 	return name, problem
 }
 
-// isOwn reports whether the Node gets the host's own name.
+// isOwn reports whether the Node's name comes from the host itself, not from the cloud.
 func isOwn(f contract.Fact) bool {
 	return f == "" || f == contract.FactHostname || f == contract.FactFullHostname
 }
 
-// ownName returns the future host name as Windows writes it.
+// ownName returns the host's name after prepare, with upper and lower case as in Windows.
 func ownName(facts winos.Facts, request contract.PreflightRequest) string {
 	name := cmp.Or(request.Hostname, facts.Hostname)
 	if request.NodeName == contract.FactFullHostname {
@@ -149,8 +150,7 @@ func ownName(facts winos.Facts, request contract.PreflightRequest) string {
 	return name
 }
 
-// services returns the existing services with a name that the daemon uses, or with the name of another container
-// runtime.
+// services returns the existing services that have a name from serviceNames.
 func services(ctx context.Context, host winos.Host) (map[string]winos.Service, error) {
 	all := map[string]winos.Service{}
 	for _, name := range serviceNames() {

@@ -14,17 +14,18 @@ import (
 
 const gib = 1 << 30
 
-// Required disk space. Each missing blob is stored and then copied to its path, so it counts twice. The first images
-// need 10 GiB: a Windows Server Core layer has about 2 GiB compressed and 5 GiB unpacked, and both exist during the
-// pull; logs and a second, smaller image need the remaining space. A joined host already has its images and needs 1 GiB
-// for a new payload.
+// Required free disk space. The size of each missing blob is added twice, because a blob is stored and then copied to
+// its path. The first images need 10 GiB: a Windows Server Core layer has about 2 GiB compressed and 5 GiB unpacked,
+// and both exist during the pull. The remaining space is for logs and a second, smaller image. A joined host already
+// has its images, so it needs only 1 GiB for a new payload.
 const (
 	headroom       = 10 * gib
 	headroomJoined = 1 * gib
 )
 
-// maxSkew is the allowed difference of the clocks. Kubernetes backdates certificates by five minutes, so a host can
-// use them if its clock is less than five minutes behind. The limit of two minutes leaves room for drift.
+// maxSkew is the maximum difference between the clocks of the host and the cluster. Kubernetes backdates certificates
+// by five minutes, so a host accepts a new certificate if its clock is less than five minutes behind. The limit of two
+// minutes allows for drift.
 const maxSkew = 2 * time.Minute
 
 // Windows builds with special rules.
@@ -40,25 +41,26 @@ type findings struct {
 	daemon   string
 	nodeIP   string
 	routeErr error
-	// problems of the requested address, the name of the Node, and the directories.
+	// problems are problems with the requested address, the name of the Node, and the directories.
 	problems   []contract.Problem
 	nodeName   string
 	feature    winos.FeatureState
 	featureErr error
 	listening  map[int]string
 	services   map[string]winos.Service
-	// ours reports that the host has files that only this daemon writes. The description of a service isn't enough,
-	// because another operator uses the same description.
+	// ours reports that the host has files that only this operator's daemon writes. The description of a service
+	// doesn't prove this, because another operator uses the same description.
 	ours    bool
 	missing []contract.Blob
-	// unreachable is the error of connecting to the API server; nil if the connection succeeded or wasn't requested.
+	// unreachable is the error of the connection to the API server. It is nil if the connection succeeded or was not
+	// requested.
 	unreachable error
-	// hidden reports that VMware Tools will not report the host's address.
+	// hidden reports that VMware Tools will stop reporting the host's address.
 	hidden bool
 }
 
-// toSend returns the missing blobs that the operator must upload. The running program isn't among them, because
-// bootstrap adds it to the store.
+// toSend returns the missing blobs that the operator must upload. It omits the running program, because bootstrap
+// copies that program to the store.
 func (f findings) toSend() (blobs []contract.Blob) {
 	for _, b := range f.missing {
 		if b.Digest != f.daemon {
@@ -70,12 +72,12 @@ func (f findings) toSend() (blobs []contract.Blob) {
 
 func (f findings) joined() bool { return f.manages(contract.ServiceDaemon) }
 
-// manages reports whether a service exists and this daemon installed it.
+// manages reports whether a service exists and was installed by this operator's daemon.
 func (f findings) manages(service string) bool {
 	return f.ours && contract.IsManaged(f.services[service].Description)
 }
 
-// serviceNames are the services that a manifest may install, and the service of another container runtime.
+// serviceNames returns the names of the services that a manifest may install, and of another container runtime.
 func serviceNames() []string {
 	return []string{
 		contract.ServiceContainerd, contract.ServiceKubelet, contract.ServiceExporter, contract.ServiceHybridOverlay,
@@ -84,7 +86,7 @@ func serviceNames() []string {
 	}
 }
 
-// judge lists the problems that prevent the host from becoming a node, the most fundamental first.
+// judge lists the problems that prevent the host from becoming a node. The most fundamental problem comes first.
 func judge(f findings, request contract.PreflightRequest) (problems []contract.Problem) {
 	if !f.facts.Admin {
 		return []contract.Problem{*contract.NewProblem(contract.ReasonNotAdministrator,
@@ -122,21 +124,23 @@ func buildUnsupported(f findings, _ contract.PreflightRequest) []contract.Proble
 	return one(contract.ReasonBuildUnsupported, "%s has build %d", f.facts.ProductName, f.facts.Build)
 }
 
-// portUnsupported: HNS of Windows Server 2019 lacks the feature VxlanPort.
+// portUnsupported returns a problem if Windows Server 2019 should use another VXLAN port: its HNS lacks the feature
+// VxlanPort.
 func portUnsupported(f findings, request contract.PreflightRequest) []contract.Problem {
 	return when(f.facts.Build == build2019 && request.VXLANPort != 0, contract.ReasonVXLANPortUnsupported,
 		"%s can't use the VXLAN port %d of the hybrid network", f.facts.ProductName, request.VXLANPort)
 }
 
-// addressStatic: creating the first network removes the address of the network card, except on Server 2022. On a joined
-// host the network already exists.
+// addressStatic returns a problem if the host would lose its static address: the creation of the first HNS network
+// removes the network card's address, except on Server 2022. On a joined host the network already exists.
 func addressStatic(f findings, _ contract.PreflightRequest) []contract.Problem {
 	lost := f.facts.StaticAddress && !f.facts.DeviceLessNICDisabled && f.facts.Build != build2022 && !f.joined()
 	return when(lost, contract.ReasonStaticAddress, "address %s is static, and DeviceLessNicDisabled is not set",
 		f.nodeIP)
 }
 
-// gatewaysSeveral: with several gateways, changing metrics would decide which network card the cluster uses.
+// gatewaysSeveral returns a problem if several network cards have a default gateway. The route metrics, which can
+// change, would then decide which network card the cluster uses.
 func gatewaysSeveral(f findings, request contract.PreflightRequest) []contract.Problem {
 	gateways := f.facts.Gateways
 	return when(len(gateways) > 1 && request.NodeIP == "" && !f.joined(), contract.ReasonSeveralGateways,
@@ -172,14 +176,14 @@ func clockSkewed(f findings, request contract.PreflightRequest) []contract.Probl
 
 func hostnameInvalid(f findings, request contract.PreflightRequest) []contract.Problem {
 	if !isOwn(request.NodeName) {
-		return nil // the cloud's name is checked where it is read
+		return nil // the name comes from the cloud, and the code that reads it also checks it
 	}
 	name := ownName(f.facts, request)
 	lower := strings.ToLower(name)
 	if wrong := validation.IsDNS1123Subdomain(lower); len(wrong) > 0 {
 		return one(contract.ReasonHostnameInvalid, "%.80q can't be a node name: %s", lower, strings.Join(wrong, "; "))
 	}
-	// Accept a joined host, because its Node may have been initialised without the cloud provider.
+	// A joined host may have capital letters, because its Node may have been initialised without the cloud provider.
 	lost := request.NodeName == contract.FactFullHostname && name != lower && !f.joined()
 	return when(lost, contract.ReasonHostnameInvalid,
 		"%.80q has capital letters, and vSphere's cloud provider would not find the Node %.80q by it", name, lower)
@@ -202,7 +206,8 @@ func conflicting(f findings, _ contract.PreflightRequest) (problems []contract.P
 	return problems
 }
 
-// addressHidden: on a joined host, the address has already moved.
+// addressHidden returns a problem if VMware Tools will stop reporting the host's address. On a joined host, the address
+// has already moved.
 func addressHidden(f findings, _ contract.PreflightRequest) []contract.Problem {
 	return when(f.hidden && !f.joined(), contract.ReasonAddressHidden,
 		"exclude-nics in %s leaves out the interface that will have the host's address", guestToolsConf)
@@ -213,7 +218,8 @@ func portsInUse(f findings, _ contract.PreflightRequest) (problems []contract.Pr
 		contract.MetricsPort: contract.ServiceExporter}
 	for _, port := range []int{contract.KubeletPort, contract.MetricsPort} {
 		program, used := f.listening[port]
-		// Skip a port of our own running service. The function `conflicting` reports the services of others.
+		// Skip the port if the service that should use it is running. If that service isn't ours, conflicting reports
+		// it.
 		if !used || f.services[users[port]].State == winos.ServiceRunning {
 			continue
 		}
@@ -230,7 +236,7 @@ func apiServerUnreachable(f findings, request contract.PreflightRequest) []contr
 		request.APIServer, f.unreachable)
 }
 
-// when returns one problem if bad, otherwise none.
+// when returns one problem if bad is true, and otherwise no problem.
 func when(bad bool, reason contract.Reason, format string, args ...any) []contract.Problem {
 	if !bad {
 		return nil

@@ -16,8 +16,8 @@ import (
 // Feature is the Windows feature that containers require.
 const Feature = "Containers"
 
-// ContainersFeature returns the state of Feature. On a system without Windows features, such as Wine, the state is
-// enabled. There, only containerd can show whether containers run.
+// ContainersFeature returns the state of Feature. A system without Windows features, such as Wine, counts as enabled:
+// on such a system, only an attempt of containerd can show whether containers run.
 func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureState, error) {
 	state, err := system.Feature(ctx, Feature)
 	if errors.Is(err, winos.ErrUnsupported) {
@@ -26,8 +26,9 @@ func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureS
 	return state, err
 }
 
-// Preparations lists in words the changes that Prepare would make; empty means none. hostname is the wanted name.
-// If hostname is empty, the host keeps its current name. nodeName is the fact that names Nodes on this platform.
+// Preparations lists in words the changes that Prepare would make. An empty list means that none are needed. hostname
+// is the wanted host name. If hostname is empty, the host keeps its current name. nodeName is the fact from which a
+// Node gets its name on this platform.
 func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string, nodeName contract.Fact) (
 	needs []string) {
 	if renames(facts, hostname, nodeName) {
@@ -42,7 +43,8 @@ func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string
 	return needs
 }
 
-// renames reports whether the host needs another name. Only vSphere's cloud provider compares names by case.
+// renames reports whether the host must be renamed to hostname. Only for vSphere's cloud provider, a name that differs
+// in upper and lower case is a different name.
 func renames(facts winos.Facts, hostname string, nodeName contract.Fact) bool {
 	if nodeName == contract.FactFullHostname {
 		return hostname != "" && facts.Hostname != hostname
@@ -50,8 +52,8 @@ func renames(facts winos.Facts, hostname string, nodeName contract.Fact) bool {
 	return hostname != "" && !strings.EqualFold(facts.Hostname, hostname)
 }
 
-// Prepare makes the changes that Preparations lists. If they need a reboot to take effect, it requests a reboot. If it
-// runs again before the reboot, it requests the reboot again.
+// Prepare makes the changes that Preparations lists. If a change needs a reboot to take effect, Prepare requests a
+// reboot. If Prepare runs again before that reboot, it requests the reboot again.
 func Prepare(ctx context.Context, host winos.Host, request contract.PrepareRequest) (contract.PrepareAnswer, error) {
 	facts, err := host.System.Facts(ctx)
 	if err != nil {
@@ -103,17 +105,17 @@ func Prepare(ctx context.Context, host winos.Host, request contract.PrepareReque
 	return answer, nil
 }
 
-// The daemon reboots a host at most maxReboots times for its preparation, and then once per rebootPause: if the old
-// name returns or the feature stays pending, another reboot rarely helps. After forgetReboot without a reboot, counting
-// starts again.
+// A host is rebooted for its preparation at most maxReboots times, and after that once per rebootPause. More reboots
+// rarely help if the host gets its old name back or the feature stays pending. If there was no reboot for the time
+// forgetReboot, the count starts again at zero.
 const (
 	maxReboots   = 3
 	rebootPause  = time.Hour
 	forgetReboot = 24 * time.Hour
 )
 
-// countReboot records a reboot before it is requested. It refuses the reboot if the previous ones had no effect.
-// Repeated requests in the same boot count once.
+// countReboot records a reboot before it is requested. It returns a problem if the previous reboots had no effect, so
+// that the host isn't rebooted. Several requests during the same boot count as one reboot.
 func countReboot(stateFile *state.File, now time.Time, boot string, needs []string) error {
 	last := stateFile.Reboots
 	if last == nil {
@@ -124,7 +126,7 @@ func countReboot(stateFile *state.File, now time.Time, boot string, needs []stri
 	case last.Count > 0 && last.BootID == boot:
 		return nil
 	case since >= forgetReboot:
-		last = &state.Reboots{} // a wrong clock must not block the host forever
+		last = &state.Reboots{} // even if the clock was wrong, the host must not be blocked forever
 	case last.Count >= maxReboots && since < rebootPause:
 		return contract.NewProblem(contract.ReasonRebootIneffective,
 			"%d reboots did not bring it about: %s; the next is at %s",

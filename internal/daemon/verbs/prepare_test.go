@@ -83,8 +83,8 @@ func TestAFeatureThatCanNotBeSwitchedOnIsNamed(t *testing.T) {
 	}
 }
 
-// An image can undo a change at each boot, such as the host name. Without a limit, such a host once rebooted twelve
-// times in two minutes, and did not stop.
+// An image can undo a change at each boot, such as the host name. Without a limit on reboots, such a host rebooted
+// twelve times in two minutes, and would have continued.
 func TestAHostThatForgetsWhatARebootWasForIsNotRebootedForEver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -209,7 +209,7 @@ func (c counted) Facts(ctx context.Context) (winos.Facts, error) {
 	return facts, err
 }
 
-// A later daemon uses a longer boot ID. It must not count the same reboot twice.
+// A newer daemon uses a longer ID for the same boot. It must not count the reboot twice.
 func TestARebootIsCountedOnceAlthoughTheBootHasALongerName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Receive unpacks the stream and always deletes it. The answer lists the stored and the missing blobs, even if Receive
-// also returns a Problem.
+// Receive unpacks the payload stream into the store, and always deletes the stream. The answer lists the stored and the
+// missing blobs, even if Receive also returns a Problem.
 func Receive(ctx context.Context, host winos.Host, home string,
 	request contract.ReceiveRequest) (answer contract.ReceiveAnswer, err error) {
 	if !legalName(request.Stream) {
@@ -31,7 +31,8 @@ func Receive(ctx context.Context, host winos.Host, home string,
 	})
 }
 
-// Fetch fetches blobs from the address in the host's Attendance. It answers like Receive.
+// Fetch fetches blobs from the address in the host's Attendance, and stores them. It returns the same answer as
+// Receive.
 func Fetch(ctx context.Context, host winos.Host, home string,
 	request contract.ReceiveRequest) (answer contract.ReceiveAnswer, err error) {
 	source, err := attend.Source(host.Files, RPCPath(home))
@@ -43,7 +44,8 @@ func Fetch(ctx context.Context, host winos.Host, home string,
 	})
 }
 
-// store attempts to store blobs, and lists the stored and the missing ones.
+// store calls attempt, which stores blobs. The answer lists which of the wanted blobs are stored, and which are
+// missing.
 func store(files winos.Files, want []contract.Blob,
 	attempt func(*nodepayload.Store) error) (answer contract.ReceiveAnswer, err error) {
 	stateFile, err := state.Open(files)
@@ -73,8 +75,9 @@ func store(files winos.Files, want []contract.Blob,
 	return answer, storeProblem(failure)
 }
 
-// storeProblem is like apply.FileProblem, for the store. A file in the store doesn't belong to a revision yet. So
-// storeProblem returns PayloadIncomplete instead of FileFailed, which would count as a failure of a revision.
+// storeProblem converts an error of the store to a Problem, like apply.FileProblem. But it returns PayloadIncomplete
+// instead of FileFailed: FileFailed would count as a failure of a revision, and a file in the store doesn't belong to a
+// revision yet.
 func storeProblem(err error) *contract.Problem {
 	p := apply.FileProblem(err)
 	if p.Reason == contract.ReasonFileFailed {
@@ -98,7 +101,7 @@ func unpack(ctx context.Context, files winos.Files, path string, want []contract
 	return nil
 }
 
-// legalName reports whether a name stays within the RPC directory.
+// legalName reports whether a file with this name is always inside the RPC directory.
 func legalName(name string) bool {
 	return name != "" && !strings.Contains(name, "..") &&
 		strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.") == "" && name[0] != '.'

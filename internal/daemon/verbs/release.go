@@ -18,15 +18,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// released is the flag of the one-shot service for a cleanup without a caller that reads the answer.
+// released is the flag that tells the one-shot service that the host was released. No caller then reads its answer.
 const released = "--released"
 
 // releaseRetry is the pause between attempts to run the one-shot service.
 const releaseRetry = time.Minute
 
-// cleanReleased runs the one-shot service that cleans this host, and waits until this service stops the daemon. If the
-// service ends early, for example after a failure, cleanReleased restarts it. If a verb removed the service, the
-// operator wants this host again: cleanReleased returns, and the daemon reads again whether it is released.
+// cleanReleased starts the one-shot service that cleans this host, and waits until this service stops the daemon. If
+// the service ends early, for example after a failure, cleanReleased starts it again. If a verb has removed the
+// service, the operator wants this host again. Then cleanReleased returns, and the daemon reads again whether its host
+// is released.
 func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
 	log, retry := logr.FromContextOrDiscard(ctx), cmp.Or(o.Intervals.FailingLimit, releaseRetry)
 	log.Info("the operator has let this host go; it is cleaned")
@@ -44,9 +45,9 @@ func cleanReleased(ctx context.Context, o Options, stateFile *state.File) {
 	}
 }
 
-// startRelease starts the one-shot service from a copy of the program outside C:\k, because the cleanup deletes C:\k.
-// If begun is set, startRelease only starts the existing service again. If that service is missing, it returns
-// winos.ErrNotFound.
+// startRelease copies this program to a directory outside C:\k, because the cleanup deletes C:\k, and starts the
+// one-shot service with the copy. If begun is set, startRelease doesn't create the service. If the service is then
+// missing, it returns winos.ErrNotFound.
 func startRelease(ctx context.Context, o Options, stateFile *state.File, begun bool) error {
 	home := homeOf(stateFile.RPCDir)
 	if home == "" {
@@ -66,7 +67,7 @@ func startRelease(ctx context.Context, o Options, stateFile *state.File, begun b
 	return beginCleanup(ctx, o.Host, where)
 }
 
-// homeOf returns the parent of an RPC directory.
+// homeOf returns the parent of an RPC directory, or an empty string if rpcDir isn't an RPC directory.
 func homeOf(rpcDir string) string {
 	home, ours := strings.CutSuffix(rpcDir, `\`+contract.RPCDir)
 	if !ours {
@@ -75,7 +76,7 @@ func homeOf(rpcDir string) string {
 	return home
 }
 
-// copyUnlessThere copies a program, unless the destination has the same digest.
+// copyUnlessThere copies a program, unless the file at the destination already has this digest.
 func copyUnlessThere(ctx context.Context, files winos.Files, from, to, digest string) error {
 	if present, err := apply.DigestOf(ctx, files, to); err == nil && present == digest {
 		return nil
@@ -90,8 +91,9 @@ func copyUnlessThere(ctx context.Context, files winos.Files, from, to, digest st
 	return errors.Join(winos.WriteFile(files, to, r, winos.AccessAdministrators), r.Close())
 }
 
-// serveRelease cleans a released host, and then removes the service and its program. If something can't be removed now,
-// the next boot starts the service again, and it retries.
+// serveRelease runs in the one-shot service: it cleans a released host, and then removes the service and its program.
+// If something can't be removed, serveRelease returns an error and the service stays, so that the next boot starts it
+// again.
 func serveRelease(ctx context.Context, host winos.Host, where Where) (err error) {
 	end, err := takeTurn(ctx, host.Programs)
 	if err != nil {

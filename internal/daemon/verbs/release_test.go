@@ -95,7 +95,7 @@ func TestADaemonHoldsItsHostAgainWhenItsCleaningWasTakenAway(t *testing.T) {
 	w := joinedWorld(t)
 	w.beginCleaning(t)
 	w.mark(t, "null")
-	// The daemon checks the service after it was stopped and before it is deleted.
+	// The daemon looks at the service after the service was stopped and before it is deleted.
 	w.life.Store(&mortal{deleting: func(name string) {
 		eventually(t, "the daemon to look", func() bool {
 			found, err := w.Host().Services.Get(t.Context(), name)

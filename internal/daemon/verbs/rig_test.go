@@ -31,7 +31,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// rig is a simulated machine with the real daemon and small test programs. It also has what the operator would have.
+// rig is a simulated machine with the real daemon and small test programs. It also contains the operator's side: a CA
+// and the daemon's uploaded program.
 type rig struct {
 	*sim.Machine
 	ca *signingCA
@@ -140,7 +141,7 @@ func readAnswer[Result any](t *testing.T, files winos.Files, path string) (answe
 	return answer
 }
 
-// must returns the result of an answer without a problem.
+// must returns the result of an answer. If the answer contains a problem, must fails the test.
 func must[Result any](t *testing.T, answer contract.Answer[Result]) Result {
 	t.Helper()
 	if answer.Problem != nil {
@@ -232,7 +233,8 @@ func (r *rig) kubelet(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// firstServer and firstCA are kubelet's data about the API server since its first join.
+// firstServer and firstCA are the address and CA of the API server in kubelet's kubeconfig, as written at its first
+// join.
 const firstServer, firstCA = "https://127.0.0.1:1", "the CA of the first join"
 
 // kubeconfigOf returns a kubeconfig as kubelet writes it.

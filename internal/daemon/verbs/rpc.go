@@ -15,14 +15,15 @@ import (
 
 // Channel transports the request and the answer of one call.
 type Channel interface {
-	// Request reads the request and deletes it, so that a second call can't read it.
+	// Request reads the request and deletes it, so that a second call can't read the same request.
 	Request() ([]byte, error)
-	// Answer writes the answer and replaces an earlier one.
+	// Answer writes the answer. It replaces the answer of an earlier call.
 	Answer(content []byte) error
 }
 
-// Serve runs one call: it decodes the request, runs the verb, and writes the answer. If the verb fails, the answer
-// contains the Problem and any result. Serve itself returns an error only if it can't write an answer.
+// Serve runs one call: it decodes the request, calls run, and writes the answer. If run fails, the answer contains the
+// Problem and the result that run returned. Serve returns an error only if it can't read or decode the request, or
+// can't write the answer.
 func Serve[Request, Result any](ctx context.Context, c Channel,
 	run func(ctx context.Context, request Request) (Result, error)) error {
 	content, err := c.Request()
@@ -30,7 +31,7 @@ func Serve[Request, Result any](ctx context.Context, c Channel,
 		return fmt.Errorf("reading the request: %w", err)
 	}
 	var request Request
-	// Accept empty input as an empty request, so that people can run a verb by hand.
+	// Accept empty input as an empty request, so that a person can run a verb by hand.
 	if len(bytes.TrimSpace(content)) > 0 {
 		decoder := json.NewDecoder(bytes.NewReader(content))
 		decoder.DisallowUnknownFields()
@@ -55,7 +56,7 @@ func Serve[Request, Result any](ctx context.Context, c Channel,
 	return nil
 }
 
-// RPCDir is a Channel of two files in the RPC directory.
+// RPCDir is a Channel that uses two files in the RPC directory: one for the request and one for the answer.
 type RPCDir struct {
 	files winos.Files
 	path  string
@@ -67,7 +68,7 @@ var (
 	_ Channel = Streams{}
 )
 
-// NewRPCDir returns the channel of call id, below the user's home.
+// NewRPCDir returns the channel of the call with this id. home is the directory that contains the RPC directory.
 func NewRPCDir(files winos.Files, home, id string) (*RPCDir, error) {
 	if !contract.IsCallID(id) {
 		return nil, fmt.Errorf("%.40q can't name a call: letters, digits and hyphens only, at most 64", id)
@@ -78,7 +79,7 @@ func NewRPCDir(files winos.Files, home, id string) (*RPCDir, error) {
 	return &RPCDir{files: files, path: RPCPath(home), id: id}, nil
 }
 
-// RPCPath returns the RPC directory below a home.
+// RPCPath returns the path of the RPC directory in a home directory.
 func RPCPath(home string) string {
 	return strings.TrimRight(home, `\`) + `\` + contract.RPCDir
 }
@@ -91,13 +92,13 @@ func (d *RPCDir) Request() ([]byte, error) {
 	return content, errors.Join(err, winos.RemoveClosed(d.files, path))
 }
 
-// Answer writes the file of the answer atomically, readable by Administrators only.
+// Answer writes the file of the answer atomically. Only administrators can read the file.
 func (d *RPCDir) Answer(content []byte) error {
 	return winos.WriteFile(d.files, d.path+`\`+contract.AnswerName(d.id), bytes.NewReader(content),
 		winos.AccessAdministrators)
 }
 
-// Streams is a Channel of the standard streams.
+// Streams is a Channel that uses the standard streams.
 type Streams struct {
 	In  io.Reader
 	Out io.Writer

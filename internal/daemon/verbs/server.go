@@ -11,9 +11,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// replaceServer updates the API server's address and CA in the kubeconfigs of a host that joined before. Their
-// credentials stay. Before the update, it stops the services that use these kubeconfigs. So if this call is killed, no
-// service continues with old settings. This call starts kubelet again, and the daemon starts the other services.
+// replaceServer updates the API server's address and CA in the kubeconfigs of a host that joined before. The
+// kubeconfigs keep their credentials. Before it changes them, replaceServer stops the services that use them. So if
+// this call is killed, no service continues with old settings. Later, this bootstrap starts kubelet again, and the
+// daemon starts the other services.
 func replaceServer(ctx context.Context, host winos.Host, stateFile *state.File,
 	request contract.BootstrapRequest) error {
 	to, err := apiclient.ServerOf(request.BootstrapKubeconfig)

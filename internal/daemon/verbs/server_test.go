@@ -27,7 +27,7 @@ func joinWith(t *testing.T, r *rig, kubeconfig string) {
 	eventually(t, "kubelet", func() bool { return service(t, r, "kubelet").State == winos.ServiceRunning })
 }
 
-// proxied starts kube-proxy, which the daemon of this host doesn't start because it lacks data about the Node.
+// proxied starts kube-proxy. The daemon of this host doesn't start kube-proxy, because it lacks data about the Node.
 func proxied(t *testing.T, r *rig) {
 	t.Helper()
 	services := r.Host().Services
@@ -38,8 +38,8 @@ func proxied(t *testing.T, r *rig) {
 	}
 }
 
-// The CA of the API server was rotated, or spec.apiServer changed. kubelet's kubeconfig still has the data of the
-// first join, because only kubelet writes it. kube-proxy reads it as well. A join must update it.
+// The CA of the API server was rotated, or spec.apiServer changed. Only kubelet writes its kubeconfig, so this
+// kubeconfig still contains the data of the first join. kube-proxy reads the same kubeconfig. A join must update it.
 func TestKubeletFindsTheAPIServerWhereItIsNowWhenItsHostJoinsAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

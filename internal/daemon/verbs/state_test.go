@@ -29,7 +29,7 @@ func TestADaemonWhoseStateFileIsLostChangesNothingUntilItsHostJoinsAgain(t *test
 				}
 			}
 			before := r.Snapshot()
-			// The service may end before it counts as started.
+			// The service may end so soon that Start returns an error.
 			_ = r.Host().Services.Start(t.Context(), contract.ServiceDaemon)
 			eventually(t, "the end of the daemon", func() bool {
 				log, err := winos.ReadFile(r.Host().Files, contract.PathDaemonLog)

@@ -36,8 +36,8 @@ func (s *swapping) RemoveAll(path string) error {
 	return s.Files.RemoveAll(path)
 }
 
-// C:\var\lib\kubelet is not protected, so a user may own a directory in it. If the user replaces it by a link during
-// a cleanup, SYSTEM could delete or move any file. Cleanup must not follow the link.
+// C:\var\lib\kubelet is not protected, so a user may own a directory in it. If the user replaces this directory by a
+// link during a cleanup, SYSTEM could delete or move any file. Cleanup must not follow the link.
 func TestCleanupFollowsNoLinkThatAUserPutsInThePlaceOfADirectory(t *testing.T) {
 	t.Parallel()
 	const theirs, away = contract.DirKubelet + `\x`, `C:\Users\mallory\x`
@@ -79,8 +79,8 @@ func TestCleanupFollowsNoLinkThatAUserPutsInThePlaceOfADirectory(t *testing.T) {
 	}
 }
 
-// If a user owns a parent directory, the user could replace everything that cleanup checks. So cleanup leaves the
-// data below it, and names it.
+// If a user owns a parent directory, the user could replace everything that cleanup checks. So cleanup keeps the data
+// below the directory, and lists the data in its answer.
 func TestCleanupLeavesDataBelowAUsersDirectoryAndNamesIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, sim.Options{})

@@ -90,7 +90,7 @@ func TestADaemonWhoseLogCanNotBeWrittenHoldsItsHostAndSaysSoLater(t *testing.T) 
 	t.Parallel()
 	for name, c := range map[string]struct {
 		spoil, mend func(t *testing.T, r *rig)
-		// want is a text that the log must have afterwards.
+		// want is a text that the log must contain afterwards.
 		want string
 	}{
 		"its directory was removed": {func(t *testing.T, r *rig) {
@@ -120,7 +120,7 @@ func TestADaemonWhoseLogCanNotBeWrittenHoldsItsHostAndSaysSoLater(t *testing.T) 
 			if err := r.Host().Services.Start(t.Context(), contract.ServiceDaemon); err != nil {
 				t.Fatal(err)
 			}
-			// No program runs from this file. Only the daemon opens it, to compare its content.
+			// This file is not a program. Only the daemon opens it, to compare its content.
 			const file = contract.DirTemp + `\readme.txt`
 			for _, mend := range []func(*testing.T, *rig){func(*testing.T, *rig) {}, c.mend} {
 				mend(t, r)
@@ -209,7 +209,7 @@ func TestAnExpiredIdentityIsSaidAndReplacedByTheWayIn(t *testing.T) {
 		return strings.Contains(journal(t, r),
 			"the certificate has expired")
 	})
-	// The daemon keeps applying the last known revision. No program runs from this file. Only the daemon opens it, to
+	// The daemon keeps applying the last known revision. This file is not a program. Only the daemon opens it, to
 	// compare its content.
 	const file = contract.DirTemp + `\readme.txt`
 	write(t, r, file, "damaged", winos.AccessAdministrators)

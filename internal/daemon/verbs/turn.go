@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// turnLimit is how long a verb waits for another verb. The slowest verb enables a Windows feature, which takes
-	// minutes. If a verb waits in vain, the operator calls it again.
+	// turnLimit is how long a verb waits until another verb has ended. The slowest verb enables a Windows feature,
+	// which takes minutes. If the wait times out, the operator calls the verb again.
 	turnLimit = time.Minute
 	turnLook  = 50 * time.Millisecond
-	// maxDenied is how often in a row access to the lock file may be denied. This takes five seconds. Windows reports
-	// the same error for a file that is about to be deleted and for a file without permission.
+	// maxDenied is how many consecutive times Windows may deny access to the lock file, about five seconds in total.
+	// Windows reports the same error for a file that is about to be deleted and for a file without permission.
 	maxDenied = 100
 )
 
-// takeTurn waits until no other verb runs on this host, and returns a function that releases the lock. Not every
-// version of OpenSSH for Windows kills a command when its connection breaks, so the previous call of the operator may
-// still be running. The lock belongs to the operating system and ends with the process that holds it. If another verb
-// holds the lock for too long, takeTurn returns a *contract.Problem.
+// takeTurn takes the lock that lets only one verb run on this host, and returns a function that releases the lock. The
+// lock is needed because some versions of OpenSSH for Windows don't kill a command when its connection breaks. So the
+// operator's previous call may still be running. If the process that has the lock ends, the operating system releases
+// the lock. If another verb keeps the lock for too long, takeTurn returns a *contract.Problem.
 func takeTurn(ctx context.Context, programs winos.Programs) (release func() error, err error) {
 	return acquireTurn(ctx, programs, turnLimit, func(context.Context, uint32) error { return nil })
 }
 
-// seizeTurn takes the lock and kills the process that holds it.
+// seizeTurn takes the same lock as takeTurn, but kills a process that has the lock.
 func seizeTurn(ctx context.Context, programs winos.Programs) (release func() error, err error) {
 	return acquireTurn(ctx, programs, turnLimit, func(ctx context.Context, holder uint32) error {
 		if holder == 0 {
@@ -44,13 +44,13 @@ func seizeTurn(ctx context.Context, programs winos.Programs) (release func() err
 	})
 }
 
-// othersLimit bounds how long a starting daemon waits for a verb.
+// othersLimit is how long a starting daemon waits until a verb has ended.
 const othersLimit = 5 * time.Minute
 
-// afterOthers waits until no verb runs on this host, for at most othersLimit. If a daemon crashes, the service manager
-// restarts it even if a bootstrap has stopped it since then. Without the wait, that daemon would read the state that
-// the bootstrap replaces, and write it back. If the lock can't be taken, the daemon continues, so that the host is
-// still reconciled.
+// afterOthers waits until no verb runs on this host, but at most othersLimit. The reason: after a crash of the daemon,
+// the service manager starts the daemon again, even if a bootstrap has stopped the service in the meantime. Without the
+// wait, this daemon would read the state that the bootstrap replaces, and later overwrite the new state. After
+// othersLimit or an error, the daemon continues, so that the host is still reconciled.
 func afterOthers(ctx context.Context, programs winos.Programs) {
 	log, said := logr.FromContextOrDiscard(ctx), false
 	release, err := acquireTurn(ctx, programs, othersLimit, func(_ context.Context, holder uint32) error {
@@ -68,14 +68,15 @@ func afterOthers(ctx context.Context, programs winos.Programs) {
 	}
 }
 
-// isVerb reports whether an exe is the daemon's program, installed or in an RPC directory.
+// isVerb reports whether exe is a path of the daemon's program: the installed program, or a copy in an RPC directory.
 func isVerb(exe string) bool {
 	name := strings.ToLower(exe[strings.LastIndexByte(exe, '\\')+1:])
 	return strings.EqualFold(exe, contract.PathDaemon) || strings.HasPrefix(name, "wicd-") &&
 		strings.HasSuffix(name, ".exe")
 }
 
-// acquireTurn takes the lock within a limit. It calls busy each time that another process holds the lock.
+// acquireTurn takes the lock, or returns a problem after the limit. Each time that another process has the lock, it
+// calls busy with the ID of that process, or 0 if the ID is unknown.
 func acquireTurn(ctx context.Context, programs winos.Programs, limit time.Duration,
 	busy func(ctx context.Context, holder uint32) error) (release func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// shelf is payload by digest.
+// shelf maps a digest to the content of a blob of the payload.
 type shelf map[string]string
 
 // Blob implements payloadserver.Blobs.
@@ -71,7 +71,7 @@ func (w *world) payloadServer(t *testing.T, blobs shelf) {
 	}
 }
 
-// replaced returns a manifest with other programs at some paths.
+// replaced returns a copy of a manifest that has different programs at some paths.
 func replaced(m contract.Manifest, programs map[string]string) contract.Manifest {
 	files := make([]contract.File, 0, len(m.Files))
 	for _, f := range m.Files {

@@ -12,8 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// verbLimit ends a verb that hangs. So the verb no longer runs when the operator calls the next verb. Enabling a
-// Windows feature takes longest. fetch has a longer limit, fetchLimit, because the payload server may be slow.
+// verbLimit is the time after which a verb is cancelled, so that a verb that hangs doesn't block the next one. Enabling
+// a Windows feature takes longest. The verb fetch has the longer limit fetchLimit, because the payload server may be
+// slow.
 const (
 	verbLimit  = 20 * time.Minute
 	fetchLimit = time.Hour
@@ -59,7 +60,8 @@ func verbs(o Options) []*cobra.Command {
 	}
 }
 
-// inTurn runs a verb while no other verb runs. It first removes a pending cleanup of the host.
+// inTurn returns a function that calls run while no other verb runs. Before that, the function removes the one-shot
+// service of a cleanup, which would clean the host later.
 func inTurn[Request, Result any](o Options,
 	run func(context.Context, Request) (Result, error)) func(context.Context, Request) (Result, error) {
 	return func(ctx context.Context, request Request) (result Result, err error) {
@@ -101,8 +103,8 @@ func cleanupCommand(o Options) *cobra.Command {
 	return cmd
 }
 
-// logged runs a service with its own log. If the log can't be written, for example because the disk is full, the
-// service runs without one.
+// logged calls run with a logger that writes to a separate file. If the file can't be written, for example because the
+// disk is full, run is called all the same.
 func logged(ctx context.Context, o Options, dir, name string, run func(context.Context) error) error {
 	s := service{logDir: dir}
 	log := s.logger(o, name)
@@ -114,7 +116,7 @@ func logged(ctx context.Context, o Options, dir, name string, run func(context.C
 	return err
 }
 
-// verb returns the command of one verb.
+// verb returns the command that runs one verb.
 func verb[Request, Result any](o Options, name contract.Verb, short string,
 	run func(context.Context, Request) (Result, error)) *cobra.Command {
 	var id string
