@@ -407,7 +407,7 @@ const (
 	// pods.
 	ReasonPodUnplaceable Reason = "PodUnplaceable"
 	// The pods on a Windows node, or the pending pods, could not be read completely: the API server does not
-	// respond, or there are so many or so large pods that it takes too long.
+	// respond, or the pods are so many or so large that it takes too long.
 	ReasonPodsNotRead Reason = "PodsNotRead"
 	// The Windows nodes of this cluster belong to an operator in another namespace. This operator does nothing, and
 	// exits.
@@ -513,15 +513,15 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonNodeIPMissing: {310, "Correct spec.nodeIP of the WindowsInstance, or give the host this address."},
 	ReasonVXLANPortUnsupported: {311, "Use Windows Server 2022 or 2025 for this host. The port is " +
 		"hybridOverlayVXLANPort in the Network object of the network operator."},
-	ReasonStaticAddress: {312, "Run as an administrator on the host, then reboot it: reg add " +
-		"HKLM\\SYSTEM\\CurrentControlSet\\Services\\hns\\State /v DeviceLessNicDisabled /t REG_DWORD /d 1 /f. Or let " +
-		"the host get its address by DHCP."},
+	ReasonStaticAddress: {312, "On the host, run as an administrator: reg add " +
+		"HKLM\\SYSTEM\\CurrentControlSet\\Services\\hns\\State /v DeviceLessNicDisabled /t REG_DWORD /d 1 /f. Then " +
+		"reboot the host. Or let the host get its address by DHCP."},
 	ReasonSeveralGateways: {313, "Set spec.nodeIP of the WindowsInstance to the address for the Node, or remove the " +
 		"default gateway from the other cards."},
-	ReasonAPIServerUnreachable: {314, "Read the message: make the host resolve that name, open the TCP port for it, " +
-		"or exclude the address from TLS inspection. If hosts need another address, set spec.apiServer of the " +
-		"WindowsMachineConfig. On OpenShift, the address is status.apiServerInternalURI of the Infrastructure " +
-		"cluster: make hosts resolve that name."},
+	ReasonAPIServerUnreachable: {314, "Depending on the message, make the host resolve the API server's name, open the " +
+		"API server's TCP port for the host, or exclude its address from TLS inspection. If hosts need another " +
+		"address, set spec.apiServer of the WindowsMachineConfig. On OpenShift, the address is " +
+		"status.apiServerInternalURI of the Infrastructure cluster: make hosts resolve that name."},
 	ReasonHostInClusterNetwork: {315, "Give the host an address outside of these networks, or set spec.nodeIP of the " +
 		"WindowsInstance to such an address of the host. You can't change the networks of a cluster: if the site " +
 		"uses the same networks, hosts need addresses outside of them."},
@@ -534,8 +534,8 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonFeatureMissing: {404, "Run Install-WindowsFeature Containers on the host and read its error."},
 	ReasonDaemonCallFailed: {405, "Read the message. If it names a virus scanner or a policy that blocks the " +
 		"program, allow the program there."},
-	ReasonRebootIneffective: {406, "If the host is joining: find out what undoes the host name or the Windows " +
-		"feature in the message at each boot, such as cloud-init or guest customization that sets the old name " +
+	ReasonRebootIneffective: {406, "If the host is joining: the message names a host name or a Windows feature. " +
+		"Find out what reverts it at each boot, such as cloud-init or guest customization that sets the old name " +
 		"again. The operator reboots the host once an hour until the change persists. If the host is a node: find " +
 		"out what sets the annotation reboot-required or reboot-pending of the Node, and stop it. This reason " +
 		"disappears with the annotations. For one more reboot, remove the annotation reboot from the Node, and set " +
@@ -597,8 +597,8 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"budget allows, which starts the daemon with a new certificate. If it happens again, look for what stops or " +
 		"disables the service windows-instance-config-daemon, such as a virus scanner, and read C:\\var\\log\\wicd " +
 		"on the host."},
-	ReasonRollbackTimedOut: {714, "Correct the cause, which the message, the annotation apply-status of the Node, or " +
-		"C:\\var\\log on the host names: the daemon keeps trying. Or publish another revision, and the node is " +
+	ReasonRollbackTimedOut: {714, "Find the cause in the message, in the Node's annotation apply-status, or in " +
+		"C:\\var\\log on the host, and correct it. The daemon keeps trying. Or publish another revision, and the node is " +
 		"upgraded to that revision. Or delete the Node: the operator then joins its host again over SSH, at its " +
 		"previous revision."},
 	ReasonNodeOrphaned: {715, "If the removal of the host was forced, or its Machine is gone, nothing to do: the " +
@@ -695,7 +695,7 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 	ReasonSettingNotHere: {922, "Remove the named field, and change the named object instead. Nodes follow the " +
 		"object."},
 	ReasonBootstrapNotGranted: {923, "Apply the operator's manifests again: they create the ServiceAccount " +
-		"node-bootstrapper in its namespace, and bind it to the ClusterRole system:node-bootstrapper."},
+		"node-bootstrapper in the operator's namespace, and bind it to the ClusterRole system:node-bootstrapper."},
 	ReasonServicesNotGranted: {928, "Allow the group system:nodes to list and watch EndpointSlices: apply " +
 		"config/kubernetes/flannel, or on OpenShift restore the binding system:node-proxiers."},
 	ReasonFlannelUnsupported: {929, "Correct net-conf.json in the ConfigMap kube-flannel/kube-flannel-cfg as the " +
@@ -707,9 +707,9 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"RuntimeClass of the build, such as windows2022."},
 	ReasonPodUnplaceable: {932, "Change what the message names in the pod's workload: the node selector, " +
 		"RuntimeClass, tolerations or requests. Or add a node that meets the requirements."},
-	ReasonPodsNotRead: {933, "Read in the operator's log what failed. If it does not help, look for thousands of " +
-		"pods, or pods of a megabyte, with kubectl get pods -A --field-selector spec.nodeName=<node>, and limit " +
-		"their namespace with a quota."},
+	ReasonPodsNotRead: {933, "Read the error in the operator's log. If the error does not help, run kubectl get " +
+		"pods -A --field-selector spec.nodeName=<node>, and look for thousands of pods, or for pods of about a " +
+		"megabyte. Limit their namespace with a quota."},
 	ReasonAnotherOperator: {934, "Remove this operator or the other one. To keep the other operator, delete the " +
 		"namespace of this operator, and install the other again as it was: both have the same ClusterRoles and " +
 		"policies, which this installation may have overwritten. To move to this namespace, remove the hosts first, " +

@@ -81,7 +81,7 @@ func strict(raw []byte, into any) error {
 		return errors.New(Printable(err.Error(), maxChecked))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows its end")
+		return errors.New("unexpected data after the JSON value")
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func refuseRedirect(to *http.Request, via []*http.Request) error {
 }
 
 // errNotInstalled means that the API server has none of our kinds.
-var errNotInstalled = errors.New("the cluster has no WindowsInstances: the operator is not installed")
+var errNotInstalled = errors.New("the cluster does not have the kind WindowsInstance: the operator is not installed")
 
 // snapshot reads the fleet in two lists and two single objects, and names what can't be read. If the instances can't be
 // read, snapshot fails. Exception: with partial, it continues if the API server refused them.

@@ -172,8 +172,11 @@ func (e *editor) readHosts(hosts map[string]string, o addOptions) error {
 					column)
 			}
 		}
-		if _, twice := hosts[address]; twice || address == "" {
-			return fmt.Errorf("%s has the address %q twice, or a line without an address", o.file, address)
+		if address == "" {
+			return fmt.Errorf("%s has a line without an address", o.file)
+		}
+		if _, twice := hosts[address]; twice {
+			return fmt.Errorf("%s has the address %q twice", o.file, address)
 		}
 		hosts[address] = one.entry()
 	}
@@ -394,7 +397,7 @@ applies to this revision only. Nodes that fail are still rolled back.`
 			}
 		}
 		if len(args) == 0 && !all {
-			return errors.New("name hosts, or set --all")
+			return errors.New("specify hosts, or set --all")
 		}
 		return each(args, func(name string) error {
 			instance, err := findInstance(instances, name)

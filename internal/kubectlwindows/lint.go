@@ -96,7 +96,7 @@ func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findin
 	case o.live:
 		templates, failed = p.liveTemplates(args, o.all)
 	case len(files) == 0:
-		return nil, errors.New("name files to check, or set --live")
+		return nil, errors.New("specify files to check, or set --live")
 	default:
 		for _, file := range files {
 			found, unread := p.readFile(file)

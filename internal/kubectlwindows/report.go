@@ -48,14 +48,14 @@ func (r *reader) addReport(ctx context.Context, d *diagnosis.Diagnosis, node str
 	text, err := r.reportText(ctx, node)
 	var found contract.NodeReport
 	if err == nil && json.Unmarshal(text, &found) != nil {
-		err = errors.New("it is not a report")
+		err = errors.New("the answer is not a report")
 	}
 	switch {
 	case err == nil:
 		d.Report(&found, r.now())
 	case apierrors.IsForbidden(err):
 		d.Facts = append(d.Facts, diagnosis.Fact{Name: "report",
-			Value: "not read: you have not the right get on nodes/proxy"})
+			Value: "not read: you lack the right to get nodes/proxy"})
 	case !apierrors.IsNotFound(err):
 		d.Facts = append(d.Facts, diagnosis.Fact{Name: "report", Value: "not read: " + err.Error()})
 	}

@@ -55,7 +55,7 @@ func reports(t *testing.T, at *terminal) {
 	}
 	for name, c := range map[string]struct{ text, want string }{
 		"that never ends":        {strings.Repeat(" ", contract.MaxReport+1) + "{}", "request body too large"},
-		"that is something else": {"\x1b]0;owned\a", "it is not a report"},
+		"that is something else": {"\x1b]0;owned\a", "the answer is not a report"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := at.behind(t, &front{logs: reported(t, c.text)}).expect(t, 0, []string{c.want, "host 10.0.0.1"},
