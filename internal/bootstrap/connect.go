@@ -13,11 +13,12 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// requestTimeout is the time limit of a request to a workload cluster.
+// requestTimeout is the time limit of each request to a workload cluster.
 const requestTimeout = 20 * time.Second
 
-// connect returns a client of a workload cluster. It refuses a kubeconfig that names a file or a program: the client
-// would read or run it in the provider's pod, so a user who may write the Secret could get the pod's token.
+// connect returns a client of a workload cluster. It refuses a kubeconfig that names a file or a program. The client
+// would read the file or run the program in the provider's pod, so a user who can write the Secret could steal the
+// pod's token.
 func connect(ctx context.Context, management client.Client, cluster client.Object) (client.Client, error) {
 	secret, name := &corev1.Secret{}, cluster.GetName()+"-kubeconfig"
 	if err := management.Get(ctx, client.ObjectKey{Namespace: cluster.GetNamespace(), Name: name}, secret); err != nil {
@@ -33,7 +34,7 @@ func connect(ctx context.Context, management client.Client, cluster client.Objec
 			"certificates and the token themselves", cluster.GetNamespace(), name)
 	}
 	config.Timeout = requestTimeout
-	// No discovery is needed, because the kinds are known.
+	// List the kinds here, so that the client needs no requests to discover them.
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(v1alpha1.GroupVersion().WithKind("WindowsInstance"), meta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Secret"), meta.RESTScopeNamespace)

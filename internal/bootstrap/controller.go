@@ -1,8 +1,10 @@
-// Package bootstrap is a bootstrap provider for Cluster API. For each WindowsConfig it creates a WindowsInstance in
-// the workload cluster, and gives the infrastructure provider the command that the host runs at its first boot.
+// Package bootstrap is a bootstrap provider for Cluster API. For each WindowsConfig, it creates a WindowsInstance in
+// the workload cluster. The operator there publishes a command for the host. The provider gives this command to the
+// infrastructure provider, and the host runs it at its first boot.
 //
-// It runs in the management cluster. It reaches every workload cluster with the Secret <cluster>-kubeconfig, even
-// if this is the management cluster itself. It follows the contract v1beta2 of Cluster API for bootstrap providers.
+// The provider runs in the management cluster. It connects to every workload cluster with the kubeconfig in the Secret
+// <cluster>-kubeconfig, even if the workload cluster is the management cluster itself. It implements the contract
+// v1beta2 of Cluster API for bootstrap providers.
 package bootstrap
 
 import (
@@ -38,17 +40,18 @@ import (
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;create
 
 const (
-	// finalizer keeps a WindowsConfig until its WindowsInstance is being deleted.
+	// finalizer keeps a deleted WindowsConfig until the provider has deleted the WindowsInstance.
 	finalizer = contract.Prefix + "bootstrap"
-	// retry is how often the workload cluster is read while a host is expected.
+	// retry is how often the provider reads the workload cluster until the host is a Ready node.
 	retry = 10 * time.Second
-	// refresh is how often the state of a node is copied.
+	// refresh is how often the provider copies the state of a Ready node.
 	refresh = 5 * time.Minute
-	// workers is the number of WindowsConfigs that are reconciled at a time. A worker mostly waits for the network.
+	// workers is the number of WindowsConfigs that are reconciled at the same time. A worker mostly waits for the
+	// network.
 	workers = 10
 )
 
-// Reasons of the conditions. If InstanceReady is False, its reason is usually the reason of the WindowsInstance.
+// Reasons of conditions. If the condition InstanceReady is False, it usually has the reason of the WindowsInstance.
 const (
 	reasonDataCreated      = "DataSecretCreated"
 	reasonWaiting          = "WaitingForCluster"
@@ -61,8 +64,8 @@ const (
 	reasonInstanceReported = "Reported"
 )
 
-// Names of Cluster API. The provider reads only five fields of these objects, so it doesn't import Cluster API's Go
-// module.
+// Names in Cluster API. The provider reads only five fields of Cluster API's objects, so it doesn't import the Go
+// module of Cluster API.
 const (
 	clusterAPIGroup   = "cluster.x-k8s.io"
 	clusterNameLabel  = clusterAPIGroup + "/cluster-name"
@@ -70,19 +73,19 @@ const (
 	clusterSecretType = clusterAPIGroup + "/secret"
 )
 
-// ofKind returns an empty object of Cluster API.
+// ofKind returns an empty object of a kind of Cluster API.
 func ofKind(kind string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(schema.GroupVersionKind{Group: clusterAPIGroup, Version: "v1beta2", Kind: kind})
 	return object
 }
 
-// Reconciler gives Machines their bootstrap data.
+// Reconciler reconciles WindowsConfigs. It gives Machines their bootstrap data.
 type Reconciler struct {
 	client client.Client
-	// connect returns a client of the workload cluster of a Cluster.
+	// connect returns a client of the workload cluster that the object cluster describes.
 	connect func(ctx context.Context, management client.Client, cluster client.Object) (client.Client, error)
-	// namespace of the operator in every workload cluster.
+	// namespace is the operator's namespace in every workload cluster.
 	namespace string
 }
 
@@ -102,7 +105,7 @@ func Setup(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// ofMachine returns the WindowsConfig of a Machine.
+// ofMachine returns the WindowsConfig that the Machine refers to.
 func ofMachine(_ context.Context, object client.Object) []reconcile.Request {
 	machine, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -115,12 +118,12 @@ func ofMachine(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: machine.GetNamespace(), Name: ref["name"]}}}
 }
 
-// ofCluster returns the WindowsConfigs of a Cluster.
+// ofCluster returns all WindowsConfigs of a Cluster.
 func (r *Reconciler) ofCluster(ctx context.Context, cluster client.Object) (requests []reconcile.Request) {
 	list := &bootstrapv1.WindowsConfigList{}
 	if err := r.client.List(ctx, list, client.InNamespace(cluster.GetNamespace()),
 		client.MatchingLabels{clusterNameLabel: cluster.GetName()}); err != nil {
-		return nil // a cached list fails only when the manager stops
+		return nil // a list from the cache fails only when the manager stops
 	}
 	for i := range list.Items {
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
@@ -128,7 +131,7 @@ func (r *Reconciler) ofCluster(ctx context.Context, cluster client.Object) (requ
 	return requests
 }
 
-// Reconcile takes the next step for a WindowsConfig, and saves its status.
+// Reconcile does the next step for a WindowsConfig and saves the status.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	config := &bootstrapv1.WindowsConfig{}
 	if err := r.client.Get(ctx, request.NamespacedName, config); err != nil {
@@ -147,8 +150,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// step takes the next step, and returns the delay until the next reconcile. Before Cluster API has set the label with
-// the name of the Cluster, there is nothing to do.
+// step does the next step for a WindowsConfig and returns the delay until the next reconcile. It does nothing until
+// Cluster API has set the label with the name of the Cluster.
 func (r *Reconciler) step(ctx context.Context, config *bootstrapv1.WindowsConfig) (time.Duration, error) {
 	cluster := ofKind("Cluster")
 	name := client.ObjectKey{Namespace: config.Namespace, Name: config.Labels[clusterNameLabel]}
@@ -165,7 +168,7 @@ func (r *Reconciler) step(ctx context.Context, config *bootstrapv1.WindowsConfig
 	switch isDeleted := !config.DeletionTimestamp.IsZero(); {
 	case isPaused || isClusterPaused:
 		return 0, nil
-	case isDeleted && isGone: // the host is deleted with its cluster
+	case isDeleted && isGone: // the host is deleted together with its cluster
 		return 0, r.release(ctx, config)
 	case isDeleted:
 		return r.leave(ctx, config, cluster)
@@ -180,14 +183,15 @@ func (r *Reconciler) step(ctx context.Context, config *bootstrapv1.WindowsConfig
 	return r.prepare(ctx, config, cluster)
 }
 
-// prepare creates the WindowsInstance, waits for its command, and creates the bootstrap data.
+// prepare creates the WindowsInstance, waits until the operator has published the command for it, and creates the
+// bootstrap data.
 func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsConfig,
 	cluster client.Object) (time.Duration, error) {
 	if !controllerutil.ContainsFinalizer(config, finalizer) {
 		before := config.DeepCopy()
 		controllerutil.AddFinalizer(config, finalizer)
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		return 0, r.client.Patch(ctx, config, patch) // the event of this patch starts the next reconcile
+		return 0, r.client.Patch(ctx, config, patch) // this patch causes an event, which starts the next reconcile
 	}
 	workload, err := r.connect(ctx, r.client, cluster)
 	if err != nil {
@@ -235,8 +239,8 @@ func (r *Reconciler) prepare(ctx context.Context, config *bootstrapv1.WindowsCon
 	return retry, nil
 }
 
-// createData creates the Secret for the infrastructure provider. A repeated call changes nothing. isOwn is false if
-// another object has a Secret of this name.
+// createData creates the Secret with the bootstrap data for the infrastructure provider. If the Secret exists,
+// createData doesn't change it. isOwn reports whether the Secret belongs to this WindowsConfig.
 func (r *Reconciler) createData(ctx context.Context, config *bootstrapv1.WindowsConfig, cluster client.Object,
 	command string) (isOwn bool, err error) {
 	secret := &corev1.Secret{
@@ -257,8 +261,8 @@ func (r *Reconciler) createData(ctx context.Context, config *bootstrapv1.Windows
 	return metav1.IsControlledBy(secret, config), nil
 }
 
-// userData returns the command in the format of the program that runs it at the first boot. If the command fails, the
-// script ends before it writes the sentinel file of Cluster API.
+// userData returns the bootstrap data: a script with the command, in the format of the program that runs the script at
+// the first boot. If the command fails, the script ends and doesn't write the sentinel file of Cluster API.
 func userData(format bootstrapv1.UserDataFormat, command string) string {
 	script := command + `
 New-Item -ItemType Directory -Force -Path C:\run\cluster-api | Out-Null
@@ -273,7 +277,7 @@ Set-Content -LiteralPath C:\run\cluster-api\bootstrap-success.complete -Value su
 	return "#ps1_sysnative\n" + script
 }
 
-// follow copies the state of the WindowsInstance, and sets the provider ID of its Node.
+// follow copies the state of the WindowsInstance to the WindowsConfig, and sets the provider ID of the Node.
 func (r *Reconciler) follow(ctx context.Context, config *bootstrapv1.WindowsConfig,
 	cluster client.Object) (time.Duration, error) {
 	workload, err := r.connect(ctx, r.client, cluster)
@@ -304,8 +308,9 @@ func (r *Reconciler) follow(ctx context.Context, config *bootstrapv1.WindowsConf
 	return retry, err
 }
 
-// identify compares the version of a node with the version that its Machine requests. If the Node has no provider ID,
-// and no cloud provider will set it, identify sets the Machine's provider ID: Cluster API finds Nodes by it.
+// identify compares the version of a node with the version that the Machine requests. It also copies the provider ID
+// from the Machine to the Node, because Cluster API finds Nodes by their provider IDs. It doesn't do this if the Node
+// has a provider ID, or if a cloud provider will set one.
 func (r *Reconciler) identify(ctx context.Context, workload client.Client, config *bootstrapv1.WindowsConfig,
 	name, uid string) (isComplete bool, err error) {
 	machine, err := r.machine(ctx, config)
@@ -332,8 +337,8 @@ func (r *Reconciler) identify(ctx context.Context, workload client.Client, confi
 	return true, nil
 }
 
-// compare reports whether kubelet has the minor version that the Machine requests. The payload of the workload
-// cluster's operator decides the version.
+// compare sets the condition VersionMatches: it is True if kubelet has the minor version that the Machine requests.
+// kubelet's version comes from the payload of the operator in the workload cluster.
 func compare(config *bootstrapv1.WindowsConfig, wanted, reported string) {
 	w, err := version.ParseGeneric(wanted)
 	if err != nil {
@@ -349,10 +354,10 @@ func compare(config *bootstrapv1.WindowsConfig, wanted, reported string) {
 			"payload, or change the version of the Machine", wanted, reported))
 }
 
-// cloudTaint is the taint of a Node until the cloud provider has initialized it.
+// cloudTaint is the taint that a Node has until the cloud provider has initialized the Node.
 const cloudTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// machine returns the Machine that controls a WindowsConfig, or nil.
+// machine returns the Machine that controls a WindowsConfig. It returns nil if there is none.
 func (r *Reconciler) machine(ctx context.Context, config *bootstrapv1.WindowsConfig) (*unstructured.Unstructured,
 	error) {
 	owner := metav1.GetControllerOf(config)
@@ -367,7 +372,8 @@ func (r *Reconciler) machine(ctx context.Context, config *bootstrapv1.WindowsCon
 	return machine, nil
 }
 
-// leave deletes the WindowsInstance without waiting for its host, which is destroyed already.
+// leave deletes the WindowsInstance and removes the finalizer. The host is already destroyed, so leave doesn't wait for
+// it.
 func (r *Reconciler) leave(ctx context.Context, config *bootstrapv1.WindowsConfig,
 	cluster client.Object) (time.Duration, error) {
 	if !controllerutil.ContainsFinalizer(config, finalizer) {
@@ -392,7 +398,7 @@ func (r *Reconciler) leave(ctx context.Context, config *bootstrapv1.WindowsConfi
 	return 0, r.release(ctx, config)
 }
 
-// release removes the finalizer.
+// release removes the finalizer from a WindowsConfig.
 func (r *Reconciler) release(ctx context.Context, config *bootstrapv1.WindowsConfig) error {
 	before := config.DeepCopy()
 	if !controllerutil.RemoveFinalizer(config, finalizer) {
@@ -402,7 +408,7 @@ func (r *Reconciler) release(ctx context.Context, config *bootstrapv1.WindowsCon
 	return client.IgnoreNotFound(r.client.Patch(ctx, config, patch))
 }
 
-// unreachable reports that the workload cluster could not be used.
+// unreachable sets a condition that says that the workload cluster can't be used. The provider then tries again.
 func unreachable(config *bootstrapv1.WindowsConfig, err error) (time.Duration, error) {
 	notReady(config, reasonClusterUnusable, err.Error())
 	return retry, nil

@@ -1,4 +1,4 @@
-// Package diagnosis summarizes the state of the fleet, and explains why a host, a node or a pod is not in its
-// desired state: from symptom to cause to fix. kubectl-windows calls it with objects that it has read. The package
-// is pure: no client, no clock.
+// Package diagnosis summarizes the state of the fleet. It also explains why a host, a node or a pod is not in its
+// desired state: it leads from the symptom to the cause and to the fix. kubectl-windows reads the objects and calls
+// this package with them. The package itself sends no requests and reads no clock.
 package diagnosis

@@ -21,24 +21,24 @@ import (
 type Drain struct {
 	Node     string `json:"node"`
 	Cordoned bool   `json:"cordoned"`
-	// Began is when the host got its slot in the rollout budget. It is absent without a slot.
+	// Began is when the host got its slot in the rollout budget. It is nil if the host has no slot.
 	Began *metav1.Time `json:"began,omitempty"`
-	// Tries counts drains that took too long.
+	// Tries counts the attempts to drain the node that took too long.
 	Tries int32      `json:"tries,omitempty"`
 	Pods  []DrainPod `json:"pods"`
 }
 
-// DrainPod is a pod that must leave a node during its drain.
+// DrainPod is a pod that the drain must evict from the node.
 type DrainPod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Ending is when its grace period ends, if it is being deleted.
+	// Ending is when the pod's grace period ends. It is nil unless the pod is being deleted.
 	Ending *metav1.Time `json:"ending,omitempty"`
-	// Blocked names the disruption budgets that don't allow its eviction now.
+	// Blocked explains which PodDisruptionBudgets don't allow the pod's eviction now. It is empty if none blocks it.
 	Blocked string `json:"blocked,omitempty"`
 }
 
-// DrainOf returns the progress of a node's drain. pods are the pods that the drain must evict.
+// DrainOf returns the progress of a node's drain. The drain must evict all pods in the list pods.
 func DrainOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, pods []corev1.Pod,
 	budgets []policyv1.PodDisruptionBudget) Drain {
 	d := Drain{Node: node.Name, Cordoned: node.Spec.Unschedulable, Pods: drainPods(pods, budgets)}
@@ -51,12 +51,12 @@ func DrainOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, pods []corev
 	return d
 }
 
-// Healthy reports whether no disruption budget holds a pod.
+// Healthy reports whether no PodDisruptionBudget blocks the eviction of a pod.
 func (d *Drain) Healthy() bool {
 	return !slices.ContainsFunc(d.Pods, func(pod DrainPod) bool { return pod.Blocked != "" })
 }
 
-// Print writes the drain for people.
+// Print writes the progress of the drain as text for people.
 func (d *Drain) Print(out io.Writer, style Style) error {
 	p := &paper{Style: style}
 	state := map[bool]string{true: "cordoned", false: "schedulable"}[d.Cordoned]
@@ -84,7 +84,7 @@ func (d *Drain) Print(out io.Writer, style Style) error {
 	return err
 }
 
-// drainPods lists the pods of a drain, with the budgets that block their eviction.
+// drainPods lists the pods that a drain must evict, with the PodDisruptionBudgets that block their eviction.
 func drainPods(pods []corev1.Pod, budgets []policyv1.PodDisruptionBudget) []DrainPod {
 	all := make([]DrainPod, 0, len(pods))
 	for i := range pods {

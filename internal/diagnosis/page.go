@@ -9,21 +9,22 @@ import (
 	"time"
 )
 
-// Page is the state of the fleet as a web page, which loads nothing else.
+// Page is a web page with the state of the fleet. It needs no other files.
 type Page struct {
 	Now time.Time
-	// Status is nil if it couldn't be read.
+	// Status is nil if the status couldn't be read.
 	Status *Status
-	// Clean removes secrets and control characters from texts of hosts and users.
+	// Clean removes secrets and control characters from texts that hosts and users wrote.
 	Clean func(text string) string
-	// Missing and Files are for the index of a bundle: the parts that couldn't be read, and the bundle's files.
+	// Missing lists the parts of a bundle that couldn't be read. Files lists the files of the bundle. Both are for the
+	// index of the bundle.
 	Missing, Files []string
 }
 
 //go:embed page.html
 var pageText string
 
-// Write writes the page. The template escapes all texts.
+// Write writes the page as HTML. The template escapes all texts.
 func (p *Page) Write(out io.Writer) error {
 	lines := paper{Style: Style{Now: p.Now}}
 	return template.Must(template.New("page").Funcs(template.FuncMap{
@@ -31,10 +32,11 @@ func (p *Page) Write(out io.Writer) error {
 	}).Parse(pageText)).Execute(out, p)
 }
 
-// Time formats the time of the page.
+// Time returns the time at which the page was created.
 func (p *Page) Time() string { return p.Now.UTC().Format(time.RFC3339) }
 
-// ByState returns the hosts: first the failing hosts, then the waiting hosts, then the Ready hosts.
+// ByState returns the hosts in the order of their states: first the failing hosts, then the waiting hosts, then the
+// Ready hosts.
 func (s *Status) ByState() []Host {
 	order := []string{stateFailing, stateWaiting, stateReady}
 	return slices.SortedStableFunc(slices.Values(s.Hosts), func(a, b Host) int {

@@ -13,14 +13,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// PodTemplate returns a live pod in lint's format.
+// PodTemplate converts a live pod to the type that lint checks.
 func PodTemplate(pod *corev1.Pod) lint.Template {
 	return lint.Template{Object: lint.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}, Path: "spec",
 		Spec: pod.Spec}
 }
 
-// OfPod explains why a pod does not run. The findings come from lint, which may have asked registries for the pod's
-// images.
+// OfPod explains why a pod does not run. The caller gets the findings from lint.Check. They include problems of the
+// pod's images if lint asked the registries.
 func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Finding, s Snapshot,
 	events []Event) Diagnosis {
 	d := Diagnosis{Facts: []Fact{}, Subject: "pod " + pod.Namespace + "/" + pod.Name,
@@ -29,7 +29,7 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 	if reason, why := policy.MisplacedPod(pod); reason != "" && node >= 0 {
 		d.add(Problem, "placement", reason, "the pod %s, and is on Windows node %s", why, pod.Spec.NodeName)
 	}
-	// The operator first waits for an autoscaler. The plugin's user wants an answer now.
+	// Wait for no autoscaler: the operator does, but the user of the plugin wants an answer now.
 	if reason, why := policy.UnplaceablePod(pod, s.Nodes, s.Now, 0); reason != "" {
 		d.add(Problem, "placement", reason, "%s", why)
 	}
@@ -41,7 +41,7 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 		d.Findings = append(d.Findings, Finding{severity, f.Field, "", f.Rule, f.Message, f.Fix})
 	}
 	d.running(pod)
-	for _, e := range events { // each attempt has its own event, with the same fix
+	for _, e := range events { // each attempt to start has its own event; report each fix once
 		fix := startFix(e.Message)
 		isKnown := slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Fix == fix })
 		if e.Type == corev1.EventTypeWarning && fix != "" && !isKnown {
@@ -70,8 +70,8 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 	return d
 }
 
-// startFix returns the fix for a message of kubelet or the runtime about a container that doesn't start. It is
-// empty for an unknown message. The first row whose text is in the message counts.
+// startFix returns the fix for a message of kubelet or the container runtime about a container that doesn't start. If
+// it doesn't know the message, it returns an empty string. The first row whose text occurs in the message counts.
 func startFix(report string) string {
 	for _, row := range []struct{ text, fix string }{
 		{"non-root policy", "Set securityContext.windowsOptions.runAsUserName to ContainerUser, or remove " +
@@ -93,7 +93,7 @@ func startFix(report string) string {
 	return ""
 }
 
-// running adds what the scheduler and kubelet report.
+// running adds the problems that the scheduler and kubelet report in the pod's status.
 func (d *Diagnosis) running(pod *corev1.Pod) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {

@@ -20,32 +20,32 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Style is the format of printed text.
+// Style says how to print text.
 type Style struct {
 	Now time.Time
-	// Wide shows every host, and all columns.
+	// Wide prints all hosts and all columns.
 	Wide bool
-	// Color is for terminals.
+	// Color prints colors, for terminals.
 	Color bool
-	// Bars shows the progress of each host that joins, is upgraded or reboots.
+	// Bars prints a progress bar for each host that joins, is upgraded or reboots.
 	Bars bool
-	// Width is the number of columns of the terminal. If it is zero, lines aren't wrapped.
+	// Width is the number of columns of the terminal. Zero means that lines aren't wrapped.
 	Width int
 }
 
-// hang is the column where all lines of an entry's text begin.
+// hang is the column where the text of an entry begins, in all its lines.
 const hang = 11
 
-// Limits of one screen.
+// Limits of the output, so that it fits on one screen.
 const (
-	maxHosts  = 20 // rows; -o wide has no limit
+	maxHosts  = 20 // rows; no limit with -o wide
 	maxGroups = 10
 	maxNamed  = 5 // names in a list
 	barWidth  = 30
 )
 
-// Visible replaces characters that control a terminal or change the order of letters, because hosts and users write
-// the printed texts. Line ends and tabs stay.
+// Visible replaces characters that control a terminal or change the direction of text. It is for texts that hosts and
+// users write. Line ends and tabs remain unchanged.
 func Visible(text string) string {
 	obeyed := func(r rune) bool {
 		return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r)
@@ -68,22 +68,22 @@ func Visible(text string) string {
 	return shown.String()
 }
 
-// paper collects the output. It shows control characters in text from the API server, and indents further lines of
-// such text. So the text can't imitate a line of the plugin.
+// paper collects the output. In texts from the API server, it makes control characters visible and indents all lines
+// after the first. So such a text can't imitate a line of the plugin.
 type paper struct {
 	strings.Builder
 	Style
 }
 
-// line prints a line. Lines that are wider than the terminal are broken between words.
+// line prints a text as a line of its own. If the text is wider than the terminal, it is broken between words.
 func (p *paper) line(format string, args ...any) { p.print("", fmt.Sprintf(format, args...)) }
 
-// entry prints a text after a word. The word is empty for a further line.
+// entry prints a word, and a text beside it. If the text continues the previous entry, the word is empty.
 func (p *paper) entry(word, format string, args ...any) {
 	p.print(fmt.Sprintf("%-*s", hang, word), fmt.Sprintf(format, args...))
 }
 
-// mark is like entry, with the word in red or yellow.
+// mark prints an entry whose word is red or yellow. If bad is true, it is red.
 func (p *paper) mark(bad bool, word, format string, args ...any) {
 	word = fmt.Sprintf("%-*s", hang, word)
 	if p.Color {
@@ -100,7 +100,7 @@ func (p *paper) print(word, text string) {
 	p.WriteString(strings.TrimRight(word+indented(text), " ") + "\n")
 }
 
-// indented indents all lines except the first to the column of an entry's text.
+// indented indents all lines except the first, so that they begin in the column hang.
 func indented(text string) string {
 	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", hang))
 }
@@ -112,11 +112,11 @@ func (p *paper) age(t metav1.Time) string {
 	return duration.HumanDuration(p.Now.Sub(t.Time))
 }
 
-// narrowest is the width below which a table's last column isn't wrapped.
+// narrowest is the minimum width of a wrapped column. If the last column is narrower, it isn't wrapped.
 const narrowest = 24
 
-// wrapped breaks the last column between words, so that rows fit the width of the terminal. If a text has several
-// lines, it takes several rows.
+// wrapped breaks the texts in the last column between words, so that the rows fit into the width of the terminal. Each
+// line of a broken text becomes a row.
 func (p *paper) wrapped(headers []string, rows [][]string) [][]string {
 	last, left := len(headers)-1, p.Width
 	for i, h := range headers[:last] {
@@ -145,10 +145,10 @@ func (p *paper) wrapped(headers []string, rows [][]string) [][]string {
 	return all
 }
 
-// readyRow matches a row of a Ready host up to its phase.
+// readyRow matches the beginning of a row whose second column is Ready.
 var readyRow = regexp.MustCompile(`(?m)^(\S+ +)(Ready)( )`)
 
-// table prints rows below their headers. Columns whose header begins with + are for -o wide.
+// table prints headers and the rows below them. Columns whose header begins with + are printed only with Wide.
 func (p *paper) table(headers []string, rows [][]string) error {
 	table := &metav1.Table{}
 	for _, h := range headers {
@@ -175,7 +175,7 @@ func (p *paper) table(headers []string, rows [][]string) error {
 	return err
 }
 
-// Print writes a status for people. Without Wide, it fits on a screen for any number of hosts.
+// Print writes the status as text for people. Without Wide, the text fits on one screen for any number of hosts.
 func (s *Status) Print(out io.Writer, style Style) error {
 	p := &paper{Style: style}
 	s.printOperator(p)
@@ -254,7 +254,8 @@ func (r *Rollout) print(p *paper) {
 	}
 }
 
-// printBars shows the progress of each host: first the hosts that are nearest to completion.
+// printBars prints a progress bar for each host that joins, is upgraded or reboots. The hosts that are nearest to
+// completion come first.
 func (s *Status) printBars(p *paper) {
 	hosts := slices.DeleteFunc(slices.Clone(s.Hosts), func(h Host) bool { return steps(h) == nil })
 	slices.SortStableFunc(hosts, func(a, b Host) int {
@@ -271,7 +272,7 @@ func (s *Status) printBars(p *paper) {
 	}
 }
 
-// doing returns the phase of a host, with its step.
+// doing returns the phase of a host, and its step if it has one.
 func (h *Host) doing() string { return strings.TrimSuffix(string(h.Phase)+"/"+string(h.Step), "/") }
 
 func (s *Status) printGroups(p *paper) {
@@ -298,7 +299,7 @@ func (s *Status) printGroups(p *paper) {
 
 func (s *Status) printHosts(p *paper) error {
 	if len(s.Hosts) == 0 && len(s.Unread) > 0 {
-		return nil // the instances are unknown
+		return nil // it is unknown whether there are hosts
 	}
 	if len(s.Hosts) == 0 {
 		p.line("")
@@ -319,7 +320,8 @@ func (s *Status) printHosts(p *paper) error {
 			cmp.Or(h.NodeReady, "-"), cmp.Or(h.Revision, "-"), cmp.Or(h.Desired, "-"), cmp.Or(h.Node, "-"),
 			h.Address, h.Reason, h.Message})
 	}
-	// The first six columns fit 80 characters. The names of reasons are printed above.
+	// The first six columns fit into 80 characters. The names of the reasons are among the other columns, because the
+	// groups above already show them.
 	if err := p.table([]string{"Host", "Phase", "Code", "Since", "Ready", "Version", "+Desired", "+Node", "+Address",
 		"+Reason", "+Message"}, rows); err != nil {
 		return err
@@ -330,7 +332,7 @@ func (s *Status) printHosts(p *paper) error {
 	return nil
 }
 
-// bar draws the progress as a bar.
+// bar returns a progress bar.
 func bar(done, total int) string {
 	filled := 0
 	if total > 0 {
@@ -339,7 +341,7 @@ func bar(done, total int) string {
 	return "[" + strings.Repeat("#", filled) + strings.Repeat("-", barWidth-filled) + "]"
 }
 
-// named joins the first elements of a list, and adds the number of the others.
+// named lists the first few names, and says how many more there are.
 func named(names []string) string {
 	if len(names) <= maxNamed {
 		return strings.Join(names, ", ")
@@ -347,7 +349,7 @@ func named(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
 }
 
-// short cuts a text to a few lines.
+// short cuts a text so that it takes only a few lines.
 func short(text string) string {
 	const most = 300
 	if runes := []rune(text); len(runes) > most {
@@ -356,7 +358,7 @@ func short(text string) string {
 	return text
 }
 
-// after adds a word before a text, unless the text is empty.
+// after returns the word followed by the text. If the text is empty, it returns an empty string.
 func after(word, text string) string {
 	if text == "" {
 		return ""
@@ -364,7 +366,7 @@ func after(word, text string) string {
 	return word + text
 }
 
-// Print writes a diagnosis for people: symptom, causes, fixes, then other facts.
+// Print writes a diagnosis as text for people: first the symptom, then causes and fixes, then other facts and events.
 func (d *Diagnosis) Print(out io.Writer, style Style) error {
 	p := &paper{Style: style}
 	p.line("%s: %s", d.Subject, d.Symptom)

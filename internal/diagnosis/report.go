@@ -10,10 +10,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// mostOfEach is the maximum number of printed items of one kind, because a node may report any number.
+// mostOfEach is how many items of one kind are printed at most. A node may report any number.
 const mostOfEach = 10
 
-// Report adds the content of the daemon's report.
+// Report adds the content of the daemon's report to the diagnosis.
 func (d *Diagnosis) Report(r *contract.NodeReport, now time.Time) {
 	verified := map[bool]string{true: "verified", false: "not verified"}[r.State.Verified]
 	phase := "not reconciled yet"
@@ -58,7 +58,7 @@ func (d *Diagnosis) reconciled(last *contract.Reconciled) {
 	}
 	for _, text := range first(last.Problems) {
 		reason, detail, _ := strings.Cut(text, ": ")
-		// Use the text of the Node's annotation, so that order drops the duplicate.
+		// Write the same text as for the Node's annotation, so that the method order removes the duplicate.
 		d.add(Problem, "daemon", contract.Reason(reason), "apply-status: %s", detail)
 	}
 	var differences []string
@@ -68,7 +68,7 @@ func (d *Diagnosis) reconciled(last *contract.Reconciled) {
 	d.some("difference", differences)
 }
 
-// some adds notices, and the number of omitted notices.
+// some adds a notice for each of the first few texts, and a notice with the number of omitted texts.
 func (d *Diagnosis) some(about string, all []string) {
 	for _, text := range first(all) {
 		d.add(Notice, about, "", "%s", text)

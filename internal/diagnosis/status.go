@@ -16,13 +16,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Snapshot holds the objects of a cluster at one moment.
+// Snapshot holds the state of a cluster's objects at one moment.
 type Snapshot struct {
 	Now       time.Time
 	Instances []v1alpha1.WindowsInstance
-	// InstancesUnread means that the instances couldn't be read, so it is unknown which ones exist.
+	// InstancesUnread means that the WindowsInstances couldn't be read, so it is unknown whether there are any.
 	InstancesUnread bool
-	// Config is empty if there is none, and Lease is nil if no operator holds it.
+	// Config is empty if there is no WindowsMachineConfig. Lease is the operator's lease. It is nil if the lease
+	// couldn't be read. If the lease doesn't exist, its spec is empty.
 	Config v1alpha1.WindowsMachineConfig
 	Lease  *coordinationv1.Lease
 	// Nodes are the Windows nodes.
@@ -34,10 +35,10 @@ type Snapshot struct {
 // Status is the state of the fleet.
 type Status struct {
 	Operator Operator `json:"operator"`
-	// Prerequisites are the conditions of the settings.
+	// Prerequisites are the conditions of the WindowsMachineConfig.
 	Prerequisites []metav1.Condition      `json:"prerequisites"`
 	Instances     v1alpha1.InstanceCounts `json:"instances"`
-	// NodesNotReady counts Windows nodes.
+	// NodesNotReady is the number of Windows nodes that are not Ready.
 	NodesNotReady    int                        `json:"nodesNotReady"`
 	Rollout          Rollout                    `json:"rollout"`
 	Waiting          []Group                    `json:"waiting"`
@@ -47,22 +48,23 @@ type Status struct {
 	Unread           []string                   `json:"unread,omitempty"`
 }
 
-// Operator is the state of the operator according to its lease.
+// Operator is the state of the operator, according to the operator's lease.
 type Operator struct {
 	Holder  string       `json:"holder,omitempty"`
 	Renewed *metav1.Time `json:"renewed,omitempty"`
-	// Problem is why no operator is running. It is empty if an operator is running, or if this is unknown.
+	// Problem is the reason why no operator is running. It is empty if an operator is running, or if this is unknown.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Rollout is the progress of the desired revision, and its limits.
+// Rollout is the progress of the desired revision's rollout, and the limits of the rollout.
 type Rollout struct {
 	v1alpha1.RolloutStatus `json:",inline"`
-	// MaxUnavailable is the budget.
+	// MaxUnavailable is the rollout budget: a number of nodes or a percentage.
 	MaxUnavailable string `json:"maxUnavailable"`
-	// Closed is why no maintenance window is open. It is empty if a window is open, or without windows.
+	// Closed is the reason why no maintenance window is open. It is empty if a window is open, or if there are no
+	// windows.
 	Closed string `json:"closed,omitempty"`
-	// Slots are the slots in the rollout budget.
+	// Slots are the slots in the rollout budget that are in use.
 	Slots []Slot `json:"slots,omitempty"`
 }
 
@@ -74,22 +76,22 @@ type Slot struct {
 	Since   metav1.Time           `json:"since"`
 }
 
-// Group is the list of hosts that wait or fail for the same reason.
+// Group is a group of hosts that wait or fail for the same reason.
 type Group struct {
 	Code   string `json:"code,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Phase is the phase of hosts that are in progress without a reason.
+	// Phase is the phase of the hosts, if they are in progress and Reason is empty.
 	Phase v1alpha1.Phase `json:"phase,omitempty"`
-	// Failing means that attempts failed.
+	// Failing means that attempts of at least one of the hosts failed.
 	Failing bool `json:"failing,omitempty"`
-	// Since is the start of the longest wait, Message the message of the host that has waited longest.
+	// Since is when the longest wait in the group began. Message is the message of the host that has waited longest.
 	Since   metav1.Time `json:"since"`
 	Message string      `json:"message,omitempty"`
 	Fix     string      `json:"fix,omitempty"`
 	Hosts   []string    `json:"hosts"`
 }
 
-// Host is one instance.
+// Host is the state of one WindowsInstance.
 type Host struct {
 	Name    string         `json:"name"`
 	Address string         `json:"address"`
@@ -99,16 +101,17 @@ type Host struct {
 	Reason  string         `json:"reason,omitempty"`
 	Message string         `json:"message,omitempty"`
 	Fix     string         `json:"fix,omitempty"`
-	// Ready is the condition of the instance.
+	// Ready reports whether the condition Ready of the instance is True.
 	Ready   bool `json:"ready"`
 	Failing bool `json:"failing,omitempty"`
 	Paused  bool `json:"paused,omitempty"`
-	// Since is when Ready changed, when a Ready host reached its step, or when the host was listed.
+	// Since is when the condition Ready last changed. If a Ready host has a step, Since is when the step began. If the
+	// host has no condition Ready, Since is when its instance was created.
 	Since    metav1.Time `json:"since"`
 	Revision string      `json:"revision,omitempty"`
 	Desired  string      `json:"desired,omitempty"`
 	Node     string      `json:"node,omitempty"`
-	// NodeReady is the status of the Node's condition, or Absent.
+	// NodeReady is the status of the condition Ready of the Node. It is Absent if the Node does not exist.
 	NodeReady string `json:"nodeReady,omitempty"`
 }
 
@@ -116,7 +119,7 @@ type Host struct {
 func Summarize(s Snapshot) Status {
 	status := Status{
 		Operator: operator(s.Lease, s.Now), Unread: s.Unread,
-		// empty lists, not null, in JSON
+		// Use empty lists, because nil would be null in JSON.
 		Prerequisites:    append([]metav1.Condition{}, s.Config.Status.Conditions...),
 		Hosts:            make([]Host, 0, len(s.Instances)),
 		RejectedEntries:  s.Config.Status.RejectedEntries,
@@ -142,7 +145,7 @@ func Summarize(s Snapshot) Status {
 			host.NodeReady = cmp.Or(ready[host.Node], "Absent")
 		}
 		status.Hosts = append(status.Hosts, host)
-		policy.Count(&status.Instances, one) // the counts in the status may be outdated
+		policy.Count(&status.Instances, one) // the counts in the WindowsMachineConfig may be outdated
 		if one.Status.HasSlot() {
 			status.Rollout.Slots = append(status.Rollout.Slots, Slot{cmp.Or(host.Node, host.Name), one.Purpose(),
 				host.Step, *one.Status.Slot.Since})
@@ -156,7 +159,7 @@ func Summarize(s Snapshot) Status {
 	return status
 }
 
-// Healthy reports whether nothing fails, nothing waits for a user, and all objects could be read. A payload without
+// Healthy reports whether nothing fails, nothing waits for a user, and all objects could be read. A payload that lacks
 // optional programs is healthy, because some users don't need these programs.
 func (s *Status) Healthy() bool {
 	degraded := slices.ContainsFunc(s.Prerequisites, func(c metav1.Condition) bool {
@@ -166,12 +169,13 @@ func (s *Status) Healthy() bool {
 		s.Instances.Ready == s.Instances.Total && s.Instances.Failing == 0
 }
 
-// isBad reports whether a condition of the settings names a problem.
+// isBad reports whether a condition of the WindowsMachineConfig reports a problem. Degraded is a problem if it is True.
+// All other conditions are a problem if they are not True.
 func isBad(c metav1.Condition) bool {
 	return (c.Status == metav1.ConditionTrue) == (c.Type == v1alpha1.ConditionDegraded)
 }
 
-// HostOf returns the state of one instance, without its Node.
+// HostOf returns the state of one WindowsInstance. It doesn't read the Node.
 func HostOf(i *v1alpha1.WindowsInstance) Host {
 	status := &i.Status
 	host := Host{Name: i.Name, Address: i.Spec.Address, Phase: cmp.Or(status.Phase, v1alpha1.PhasePending),
@@ -198,7 +202,8 @@ const (
 	stateFailing, stateWaiting, stateReady = "Failing", "Waiting", "Ready"
 )
 
-// State returns whether a host is Ready without anything to do, fails, or waits for anything else.
+// State returns the state of a host. Ready means that the host and its Node are Ready, and that nothing is left to do.
+// Failing means that attempts failed. All other hosts are Waiting.
 func (h *Host) State() string {
 	switch {
 	case h.Failing:
@@ -209,8 +214,8 @@ func (h *Host) State() string {
 	return stateWaiting
 }
 
-// steps returns the number of steps that a host has done of its join, upgrade or reboot, and the number of all. It
-// returns nil if the host is doing none of these.
+// steps returns how many steps of its join, upgrade or reboot a host has completed, and how many steps there are. It
+// returns nil if the host does none of these.
 func steps(h Host) []int {
 	all, done := []v1alpha1.Phase{v1alpha1.PhasePending, v1alpha1.PhaseConnecting, v1alpha1.PhasePreflight,
 		v1alpha1.PhasePreparing, v1alpha1.PhaseDelivering, v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting,
@@ -218,7 +223,7 @@ func steps(h Host) []int {
 	if h.Step != "" {
 		in := []v1alpha1.Step{v1alpha1.StepStaging, v1alpha1.StepWaiting, v1alpha1.StepDraining,
 			v1alpha1.StepSwitching, v1alpha1.StepVerifying}
-		if done = slices.Index(in, h.Step); done < 0 { // RollingBack
+		if done = slices.Index(in, h.Step); done < 0 { // the step is RollingBack
 			done = slices.Index(in, v1alpha1.StepSwitching)
 		}
 		return []int{done, len(in)}
@@ -229,7 +234,7 @@ func steps(h Host) []int {
 	return []int{done, len(all)}
 }
 
-// groups groups hosts that wait or fail by reason: first the failing hosts, then the largest groups.
+// groups returns the hosts that wait or fail, grouped by the reason. Failing groups come first, then larger groups.
 func groups(hosts []Host) []Group {
 	type key struct {
 		code, reason string
@@ -269,7 +274,8 @@ func groups(hosts []Host) []Group {
 	return all
 }
 
-// operator reads the lease. If the lease was not renewed within its duration, it has no holder.
+// operator returns the state of the operator according to its lease. If the lease has expired or has no holder, the
+// result says that no operator is running.
 func operator(lease *coordinationv1.Lease, now time.Time) Operator {
 	if lease == nil {
 		return Operator{}
@@ -293,7 +299,8 @@ func operator(lease *coordinationv1.Lease, now time.Time) Operator {
 	return o
 }
 
-// nodeReady returns the condition Ready of a Node. Without this condition, it returns the status Unknown.
+// nodeReady returns the condition Ready of a Node. If the Node has no such condition, nodeReady returns a condition
+// with the status Unknown.
 func nodeReady(node *corev1.Node) corev1.NodeCondition {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {

@@ -16,25 +16,25 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// certificateNotice is the remaining lifetime below which a certificate causes a notice. Daemons renew certificates
-// at 60 to 70 % of 14 days, so four days before the end, the renewal is overdue.
+// certificateNotice is the remaining lifetime of a daemon's certificate below which there is a notice. A daemon renews
+// its certificate after 60 to 70 % of 14 days. So if only four days are left, the renewal is overdue.
 const certificateNotice = 4 * 24 * time.Hour
 
-// Severity is whether a finding is a problem or a notice.
+// Severity says whether a finding is a problem or a notice.
 type Severity string
 
 // Severities.
 const (
-	// Problem keeps the subject from its desired state.
+	// Problem is a finding that keeps the subject from its desired state.
 	Problem Severity = "problem"
-	// Notice is information: the subject waits without a problem, or will soon have a problem.
+	// Notice is a finding for information: the subject waits although nothing failed, or will soon have a problem.
 	Notice Severity = "notice"
 )
 
-// Finding is one cause, with its fix.
+// Finding is one cause of the symptom, with its fix.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	// About is the subject of the finding, such as "daemon".
+	// About is the part of the subject that the finding is about, such as "daemon".
 	About   string `json:"about"`
 	Code    string `json:"code,omitempty"`
 	Reason  string `json:"reason,omitempty"`
@@ -68,7 +68,7 @@ type Diagnosis struct {
 	Unread   []string  `json:"unread,omitempty"`
 }
 
-// Healthy reports whether there is no problem.
+// Healthy reports whether the diagnosis contains no problem.
 func (d *Diagnosis) Healthy() bool {
 	return !slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Severity == Problem })
 }
@@ -87,7 +87,7 @@ func (d *Diagnosis) fact(name, format string, args ...any) {
 	}
 }
 
-// order sorts problems first, and drops duplicates.
+// order puts problems before notices and removes duplicates. It sorts events: the newest first.
 func (d *Diagnosis) order() {
 	once := []Finding{}
 	for _, f := range d.Findings {
@@ -96,13 +96,13 @@ func (d *Diagnosis) order() {
 		}
 	}
 	slices.SortStableFunc(once, func(a, b Finding) int {
-		return cmp.Compare(b.Severity, a.Severity) // alphabetically, problem is after notice
+		return cmp.Compare(b.Severity, a.Severity) // descending, so problem comes before notice
 	})
 	d.Findings = once
 	slices.SortStableFunc(d.Events, func(a, b Event) int { return b.Time.Compare(a.Time.Time) })
 }
 
-// OfHost explains a host from its instance, its Node, or both. The snapshot contains the fleet.
+// OfHost explains the state of a host from its instance, its Node, or both. The one that doesn't exist is nil.
 func OfHost(instance *v1alpha1.WindowsInstance, node *corev1.Node, s Snapshot, events []Event) Diagnosis {
 	d := Diagnosis{Facts: []Fact{}, Unread: s.Unread, Events: events}
 	if o := operator(s.Lease, s.Now); o.Problem != "" {
@@ -126,14 +126,14 @@ func OfHost(instance *v1alpha1.WindowsInstance, node *corev1.Node, s Snapshot, e
 	return d
 }
 
-// isOperators reports whether a Node has a mark of the operator or of its daemon. Other tools also join Windows
-// nodes, and these need no WindowsInstance. When the operator cordons a Node as an orphan, it removes the mark that
-// names the instance.
+// isOperators reports whether the operator or its daemon has marked a Node. Other tools also join Windows nodes, and
+// such nodes need no WindowsInstance. CordonedAnnotation counts as well: when the operator cordons an orphaned Node, it
+// removes the annotation with the name of the instance.
 func isOperators(node *corev1.Node) bool {
 	return policy.IsOurs(node) || node.Annotations[contract.CordonedAnnotation] == "true"
 }
 
-// instance adds findings about a WindowsInstance, and returns the symptom.
+// instance adds findings about a WindowsInstance, and returns the symptom of the host.
 func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
 	host, status := HostOf(i), &i.Status
 	ago := func(t metav1.Time) string { return (&paper{Style: Style{Now: s.Now}}).age(t) }
@@ -167,7 +167,7 @@ func (d *Diagnosis) instance(i *v1alpha1.WindowsInstance, s Snapshot) string {
 	return symptom
 }
 
-// triedAgain returns when the operator tries a failed revision again.
+// triedAgain returns a text that says when the operator tries a failed revision again.
 func triedAgain(revision string, s Snapshot) string {
 	if r := s.Config.Status.Rollout; r.Phase == v1alpha1.RolloutHalted && r.Revision == revision {
 		return "and this one after you resume its rollout: kubectl windows resume --rollout"
@@ -176,7 +176,8 @@ func triedAgain(revision string, s Snapshot) string {
 		"halted."
 }
 
-// conditions adds conditions whose cause differs from the reason of the host.
+// conditions adds a problem for each condition that is False. It skips conditions with the same reason as the host,
+// because the diagnosis already contains that reason.
 func (d *Diagnosis) conditions(i *v1alpha1.WindowsInstance) {
 	for _, c := range i.Status.Conditions {
 		if c.Status != metav1.ConditionFalse || c.Type == v1alpha1.ConditionReady ||
@@ -187,7 +188,7 @@ func (d *Diagnosis) conditions(i *v1alpha1.WindowsInstance) {
 	}
 }
 
-// turn explains why a host waits for its slot in the rollout budget.
+// turn explains why a host waits for its slot in the rollout budget. It adds nothing if the host doesn't wait.
 func (d *Diagnosis) turn(i *v1alpha1.WindowsInstance, s Snapshot) {
 	activity := i.Status.Activity
 	if activity == nil || activity.Step != v1alpha1.StepWaiting {
@@ -239,7 +240,7 @@ func (d *Diagnosis) instanceFacts(i *v1alpha1.WindowsInstance, host Host) {
 	}
 }
 
-// node adds findings about a Node and its daemon's reports, and returns the symptom.
+// node adds findings about a Node and about the annotations of its daemon. It returns the symptom of the Node.
 func (d *Diagnosis) node(n *corev1.Node, now time.Time) string {
 	ago := func(t metav1.Time) string { return (&paper{Style: Style{Now: now}}).age(t) }
 	for _, c := range n.Status.Conditions {
@@ -265,7 +266,7 @@ func (d *Diagnosis) node(n *corev1.Node, now time.Time) string {
 	return fmt.Sprintf("node Ready is %s for %s", ready.Status, ago(ready.LastTransitionTime))
 }
 
-// daemon adds findings from the daemon's annotations of a node.
+// daemon adds findings from the annotations that the daemon sets on its Node.
 func (d *Diagnosis) daemon(n *corev1.Node, now time.Time) {
 	note := n.Annotations
 	for _, key := range []string{contract.ApplyStatusAnnotation, contract.StageStatusAnnotation} {

@@ -15,7 +15,7 @@ const (
 	defaultTimeout  = 10 * time.Minute
 )
 
-// bundleOptions limit the content of a bundle.
+// bundleOptions are the flags of the command bundle. They limit the content of a bundle.
 type bundleOptions struct {
 	file            string
 	nodes           []string
@@ -58,7 +58,7 @@ ends in .partial.`,
 	return command
 }
 
-// bundle writes the archive. Its index names the parts that couldn't be read.
+// bundle writes the archive. The index of the archive lists the parts that couldn't be read.
 func (p *plugin) bundle(ctx context.Context, o bundleOptions) error {
 	if o.logBytes <= 0 || o.logBytes > maxLog {
 		return fmt.Errorf("--log-bytes is %d and must be from 1 to %d", o.logBytes, maxLog)

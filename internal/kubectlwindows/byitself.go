@@ -15,12 +15,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// commandTimeout is how long the operator may take until it has published a command.
+// commandTimeout is how long addByItself waits for the operator to publish the command for a host.
 const commandTimeout = time.Minute
 
-// addByItself creates the WindowsInstance of a host that joins by itself, and prints the command for the host. If the
-// WindowsInstance exists and no host has used its command, the host gets a new command, and the earlier command
-// becomes invalid.
+// addByItself creates the WindowsInstance of a host that joins by itself, and prints the command that the user runs on
+// the host. If the WindowsInstance exists and no host has used its command, addByItself replaces the command, and the
+// earlier command becomes invalid.
 func (e *editor) addByItself(ctx context.Context, name string, lifetime time.Duration) error {
 	instance := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.operator},
 		Spec: v1alpha1.WindowsInstanceSpec{Address: name, ByItself: &v1alpha1.ByItself{
@@ -60,8 +60,9 @@ func (e *editor) addByItself(ctx context.Context, name string, lifetime time.Dur
 	return err
 }
 
-// inviteAgain deletes the command of a host, so that the operator publishes another one. If a host has used the
-// command, its certificate lives as long as the WindowsInstance, so another host needs another WindowsInstance.
+// inviteAgain deletes the command of a WindowsInstance, so that the operator publishes a new command. It refuses this
+// if a host has used the command, because that host's certificate is valid as long as the WindowsInstance exists. A
+// different host then needs a new WindowsInstance.
 func (e *editor) inviteAgain(ctx context.Context, instance *v1alpha1.WindowsInstance, lifetime time.Duration) error {
 	if err := e.Get(ctx, client.ObjectKeyFromObject(instance), instance); err != nil {
 		return fmt.Errorf("reading WindowsInstance %s: %w", instance.Name, err)
@@ -86,7 +87,7 @@ func (e *editor) inviteAgain(ctx context.Context, instance *v1alpha1.WindowsInst
 	}
 	err := e.merge(ctx, instance, map[string]any{"spec": map[string]any{"byItself": map[string]any{
 		"tokenLifetime": lifetime.String()}}}, "host "+instance.Name)
-	if err == nil { // the precondition fails if a host has used the command by now
+	if err == nil { // the precondition fails if a host has used the command meanwhile
 		err = client.IgnoreNotFound(e.Delete(ctx, command,
 			client.Preconditions{ResourceVersion: &command.ResourceVersion}))
 	}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// change holds the options of a command that changes objects.
+// change holds the flags of a command that changes objects.
 type change struct {
 	yes    bool
 	dryRun string
@@ -27,7 +27,8 @@ const (
 	dryRunServer = "server"
 )
 
-// edits completes a command that changes objects with --dry-run, and with --yes if it asks a question.
+// edits adds the flag --dry-run to a command that changes objects, and makes the command call run. If asks is true, the
+// command asks for confirmation, so edits also adds --yes.
 func (p *plugin) edits(command *cobra.Command, asks bool,
 	run func(ctx context.Context, e *editor, args []string) error) *cobra.Command {
 	var ch change
@@ -56,14 +57,15 @@ func (p *plugin) edits(command *cobra.Command, asks bool,
 	return command
 }
 
-// editor changes objects that users may also change by hand, according to a change.
+// editor changes objects on behalf of a command. It changes only objects that users may also change by hand.
 type editor struct {
 	*reader
 	genericiooptions.IOStreams
 	change
 }
 
-// confirm asks the user before a disruptive change.
+// confirm asks the user to confirm a disruptive change. It doesn't ask with --yes or --dry-run. If the user doesn't
+// confirm, confirm returns an error.
 func (e *editor) confirm(question string, subjects []string) error {
 	if e.yes || e.dryRun != dryRunNone {
 		return nil
@@ -76,7 +78,7 @@ func (e *editor) confirm(question string, subjects []string) error {
 	return errors.New("not confirmed: nothing was changed; use --yes to skip the question")
 }
 
-// merge patches an object with a map of changes, in one request.
+// merge applies changes to an object as a merge patch, in one request. subject names the object in error messages.
 func (e *editor) merge(ctx context.Context, object client.Object, changes map[string]any, subject string) error {
 	text, err := json.Marshal(changes)
 	if err != nil || e.dryRun == dryRunClient {
@@ -88,14 +90,14 @@ func (e *editor) merge(ctx context.Context, object client.Object, changes map[st
 	return nil
 }
 
-// done prints the change.
+// done prints that a change was made. With --dry-run, it adds that this was a dry run.
 func (e *editor) done(format string, args ...any) error {
 	suffix := map[string]string{dryRunClient: " (dry run)", dryRunServer: " (server dry run)"}[e.dryRun]
 	_, err := fmt.Fprintf(e.Out, format+suffix+"\n", args...)
 	return err
 }
 
-// each calls a function for each host, and continues after an error.
+// each calls do for each name, also after an error. It returns all errors.
 func each(names []string, do func(name string) error) error {
 	var failed error
 	for _, name := range names {

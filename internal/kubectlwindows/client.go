@@ -28,35 +28,34 @@ import (
 )
 
 const (
-	// maxAnswer is the maximum size of a response of the API server. A list of five thousand Windows nodes with
-	// many images needs half of it.
+	// maxAnswer is the maximum size of a response of the API server in bytes. A list of five thousand Windows nodes
+	// with many images needs half of this size.
 	maxAnswer = 128 << 20
-	// maxListed is the maximum size of a list of objects. maxEvents is the number of events of one object that are
-	// kept.
+	// maxListed is the maximum number of objects in a list. maxEvents is how many events of one object a command keeps.
 	maxListed, maxEvents = 5000, 200
 )
 
-// reader reads objects for commands, with the caller's rights. It makes few requests, and limits the time and the
-// size of each. One reader serves a whole command, for any number of nodes.
+// reader reads objects for commands, with the caller's rights. It sends few requests, and limits the time and the size
+// of each request. A command uses one reader for any number of nodes.
 type reader struct {
 	client.Client
 	clients kubernetes.Interface
-	// web has the caller's credentials.
+	// web sends requests with the caller's credentials.
 	web *http.Client
-	// operator is the operator's namespace, and namespace the caller's.
+	// operator is the operator's namespace. namespace is the namespace that the caller selected.
 	operator, namespace string
 	now                 func() time.Time
-	// credentials are the caller's own. They are never printed.
+	// credentials are the caller's token and password, so that a bundle can remove them. They are never printed.
 	credentials []string
 }
 
-// connect creates the reader of a command, with limits on responses.
+// connect creates the reader of a command. It limits the size of responses.
 func (p *plugin) connect() (*reader, error) {
 	config, err := p.flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	config.QPS = -1 // the API server's own fairness is enough for a few requests
+	config.QPS = -1 // the API server's priority and fairness is enough for a few requests
 	config.WarningHandler = rest.NoWarnings{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return response.Transport(next, maxAnswer) })
 	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
@@ -83,9 +82,9 @@ func (p *plugin) connect() (*reader, error) {
 	return r, nil
 }
 
-// refuseRedirect follows a redirect only if it adds a directory's missing slash. The API server itself sends no
-// redirects, but it passes on the answers of nodes, and client-go would send the caller's credential to the new
-// address.
+// refuseRedirect returns an error for every redirect except a redirect that appends a slash to the path. The API server
+// itself sends no redirects, but it passes on the responses of nodes. client-go would send the caller's credentials to
+// the address in such a response.
 func refuseRedirect(to *http.Request, via []*http.Request) error {
 	directory := *via[0].URL
 	directory.Path += "/"
@@ -95,11 +94,12 @@ func refuseRedirect(to *http.Request, via []*http.Request) error {
 	return fmt.Errorf("refused a redirect to %s", to.URL.Host)
 }
 
-// errNotInstalled means that the API server has none of our kinds.
+// errNotInstalled means that the API server doesn't have the kind WindowsInstance.
 var errNotInstalled = errors.New("the cluster does not have the kind WindowsInstance: the operator is not installed")
 
-// snapshot reads the fleet in two lists and two single objects, and names what can't be read. If the instances can't be
-// read, snapshot fails. Exception: with partial, it continues if the API server refused them.
+// snapshot reads the fleet: two lists and two single objects. It records in the snapshot which objects couldn't be
+// read. If the WindowsInstances can't be read, snapshot fails. Exception: if partial is true and the API server refused
+// to list them, snapshot continues.
 func (r *reader) snapshot(ctx context.Context, partial bool) (diagnosis.Snapshot, error) {
 	s := diagnosis.Snapshot{Now: r.now()}
 	instances, err := r.instances(ctx)
@@ -142,7 +142,7 @@ func (r *reader) instances(ctx context.Context) ([]v1alpha1.WindowsInstance, err
 	return list.Items, nil
 }
 
-// unread adds an object that couldn't be read.
+// unread adds to the list all that an object couldn't be read, unless err is nil.
 func unread(all []string, what string, err error) []string {
 	if err == nil {
 		return all
@@ -150,8 +150,8 @@ func unread(all []string, what string, err error) []string {
 	return append(all, what+" could not be read: "+err.Error())
 }
 
-// events reads the events of an object, and keeps the newest. If the read fails, or if there are more events than the
-// limit, events records this in the snapshot.
+// events returns the newest events of an object. If the events can't be read, or if there are more than maxListed,
+// events records this in the snapshot.
 func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namespace,
 	name string) []diagnosis.Event {
 	about := fields.Set{"involvedObject.kind": kind, "involvedObject.name": name}.AsSelector()
@@ -167,12 +167,12 @@ func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namesp
 		s.Unread = append(s.Unread, fmt.Sprintf(
 			"events of %s %s: only the first %d were read, in the order of their names", kind, name, len(all)))
 	}
-	// The API server returns the oldest events first. Sort the newest first.
+	// The API server sorts by name. Sort by time, the newest first.
 	slices.SortStableFunc(all, func(a, b diagnosis.Event) int { return b.Time.Compare(a.Time.Time) })
 	return all[:min(len(all), maxEvents)]
 }
 
-// eventOf converts an event of an object.
+// eventOf converts an event of Kubernetes. object is the object of the event, as kind/name.
 func eventOf(e *corev1.Event, object string) diagnosis.Event {
 	at := e.LastTimestamp
 	switch {
@@ -184,9 +184,10 @@ func eventOf(e *corev1.Event, object string) diagnosis.Event {
 	return diagnosis.Event{Time: at, Type: e.Type, Reason: e.Reason, Object: object, Message: e.Message, Count: e.Count}
 }
 
-// findInstance finds an instance by its name, its address or its node. It returns nil if there is none. If the name
-// matches several hosts, findInstance returns an error, because the caller may be about to remove a host. For
-// example, two hosts may have the same address, or one host may have the name of another host's node.
+// findInstance finds an instance by its name, its address or its node. It returns nil if no instance matches. If
+// several instances match, findInstance returns an error, because the caller may be about to remove a host. For
+// example, two hosts may have the same address, or the name of one host may be the name of the node of a different
+// host.
 func findInstance(instances []v1alpha1.WindowsInstance, name string) (*v1alpha1.WindowsInstance, error) {
 	var found *v1alpha1.WindowsInstance
 	var meant []string

@@ -20,20 +20,20 @@ import (
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
-// Exit codes.
+// Exit codes. exitUnhealthy means that the command succeeded and found a problem.
 const (
 	exitHealthy   = 0
 	exitError     = 1
 	exitUnhealthy = 2
 )
 
-// completer is the program name that kubectl runs to complete a plugin's arguments.
+// completer is the name under which kubectl runs the plugin to complete its arguments.
 const completer = "kubectl_complete-windows"
 
-// errUnhealthy means that a command succeeded and found a problem.
+// errUnhealthy means that a command succeeded and found a problem. The plugin then exits with exitUnhealthy.
 var errUnhealthy = errors.New("there is a problem")
 
-// plugin holds the options of all commands.
+// plugin holds the options that all commands share.
 type plugin struct {
 	genericiooptions.IOStreams
 	flags *genericclioptions.ConfigFlags
@@ -43,11 +43,12 @@ type plugin struct {
 	now      func() time.Time
 }
 
-// Run executes the arguments and returns the exit code. The first argument is the program.
+// Run runs the plugin with the given arguments and returns the exit code. The first argument is the path of the
+// program.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	root := newCommand(streams, time.Now) //nolint:contextcheck // commands get their context from ExecuteContext
 	arguments := args[1:]
-	name, _, _ := strings.Cut(filepath.Base(args[0]), ".") // .exe
+	name, _, _ := strings.Cut(filepath.Base(args[0]), ".") // without .exe
 	if name == completer {
 		arguments = append([]string{cobra.ShellCompRequestCmd}, arguments...)
 	}
@@ -99,7 +100,7 @@ a host that fails, an error in a manifest, a pod that can't run.`,
 	return root
 }
 
-// outputFlag adds -o to a command that lists.
+// outputFlag adds the flag -o to a command that prints a result.
 func (p *plugin) outputFlag(command *cobra.Command, formats ...string) {
 	command.Flags().StringVarP(&p.output, "output", "o", "", "output format: "+strings.Join(formats, ", "))
 	_ = command.RegisterFlagCompletionFunc("output",

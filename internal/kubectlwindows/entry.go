@@ -115,7 +115,7 @@ func (o *addOptions) addFlags(command *cobra.Command) {
 	}
 }
 
-// entry returns the value of an entry of windows-instances.
+// entry returns the value of a host's entry in the ConfigMap windows-instances.
 func (o *addOptions) entry() string {
 	value := "username=" + o.user
 	if o.port != contract.SSHPort {
@@ -127,7 +127,8 @@ func (o *addOptions) entry() string {
 	return value
 }
 
-// readHosts adds the entries of a file of comma-separated values. The flags are for hosts without a value.
+// readHosts reads hosts from a file of comma-separated values, and adds their entries to the map hosts. If a line of
+// the file lacks a value, readHosts uses the value of the flag.
 func (e *editor) readHosts(hosts map[string]string, o addOptions) error {
 	in := e.In
 	if o.file != "-" {
@@ -183,7 +184,8 @@ func (e *editor) readHosts(hosts map[string]string, o addOptions) error {
 	return nil
 }
 
-// add lists hosts, if the operator would accept all entries. If the list changes concurrently, add tries again.
+// add writes the entries of hosts to windows-instances. If the operator would reject one of these entries, add changes
+// nothing and returns an error. If the ConfigMap changes concurrently, add tries again.
 func (e *editor) add(ctx context.Context, hosts map[string]string, overwrite bool) error {
 	return e.editEntries(ctx, true, func(data map[string]string) (map[string]any, error) {
 		after := maps.Clone(hosts)
@@ -215,12 +217,14 @@ func (e *editor) add(ctx context.Context, hosts map[string]string, overwrite boo
 	})
 }
 
-// manyWriters lets each of dozens of concurrent writers succeed. It ends after some seconds.
+// manyWriters is the backoff after conflicts. With it, dozens of concurrent writers succeed. It gives up after some
+// seconds.
 func manyWriters() wait.Backoff {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 1, Steps: 18}
 }
 
-// editEntries changes entries of windows-instances. change returns a merge patch of their data.
+// editEntries changes the entries of windows-instances. The function change receives the current entries and returns a
+// merge patch for them. If the ConfigMap doesn't exist and create is true, editEntries creates it.
 func (e *editor) editEntries(ctx context.Context, create bool,
 	change func(entries map[string]string) (map[string]any, error)) error {
 	const subject = "ConfigMap " + contract.InstancesConfigMap
@@ -244,7 +248,7 @@ func (e *editor) editEntries(ctx context.Context, create bool,
 		if err != nil {
 			return err
 		}
-		binary := map[string]any{} // a key must not be in both
+		binary := map[string]any{} // a key must not be in both data and binaryData
 		for key := range changes {
 			binary[key] = nil
 		}
@@ -299,7 +303,7 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 	if err != nil {
 		return err
 	}
-	if instance == nil { // the entry is invalid, or the operator has not read it yet
+	if instance == nil { // the host has no instance: its entry is invalid, or the operator has not read the entry yet
 		if err = e.removeEntry(ctx, name); err != nil {
 			return err
 		}
@@ -311,7 +315,8 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 			"%s", name, source.Name,
 			contract.MachineAPINamespace)
 	}
-	// Withdraw first. If this is refused, the removal policy stays unchanged, so that a later removal isn't forced.
+	// Withdraw the host first. If the API server refuses this, the removal policy must stay unchanged. Otherwise a
+	// later removal would be forced.
 	if instance.DeletionTimestamp.IsZero() {
 		if err := e.withdraw(ctx, instance); err != nil {
 			return err
@@ -328,11 +333,11 @@ func (e *editor) remove(ctx context.Context, instances []v1alpha1.WindowsInstanc
 	return e.done("host %s is being removed%s", name, already)
 }
 
-// errNoEntry means that a host is not listed.
+// errNoEntry means that windows-instances has no entry for a host.
 var errNoEntry = errors.New(contract.InstancesConfigMap + " has no entry of that name")
 
-// withdraw removes the entry of an instance, or an instance that a user created. An entry that an earlier call removed
-// is not an error.
+// withdraw removes the instance's entry from windows-instances. If a user created the instance, withdraw deletes the
+// instance itself. If the entry or the instance is already gone, withdraw returns nil.
 func (e *editor) withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if source := instance.Spec.Source; source != nil {
 		if err := e.removeEntry(ctx, source.Name); err != nil && !errors.Is(err, errNoEntry) {
@@ -427,7 +432,7 @@ func (e *editor) pause(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return e.done("host %s %s", name, state)
 }
 
-// resumeRollout lets the rollout of the halted revision continue.
+// resumeRollout lets a halted rollout continue with the same revision.
 func (e *editor) resumeRollout(ctx context.Context) error {
 	config := &v1alpha1.WindowsMachineConfig{}
 	if err := e.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {

@@ -33,24 +33,25 @@ import (
 )
 
 const (
-	// nodesAtOnce is the number of nodes whose logs are read at the same time. nodeTimeout is the time limit of one
-	// node.
+	// nodesAtOnce is the number of nodes whose logs are read at the same time. nodeTimeout is the time limit for the
+	// logs of one node.
 	nodesAtOnce = 8
 	nodeTimeout = time.Minute
-	// tailLines is the number of lines that are read of a container's log: more lines than fit in --log-bytes.
+	// tailLines is how many lines of a container's log are requested. This is more than fits into --log-bytes.
 	tailLines = 20_000
 
-	// partial is the suffix of an incomplete archive: the program was killed.
+	// partial is the suffix of the archive's name until the archive is complete. A program that is killed leaves a file
+	// with this suffix.
 	partial = ".partial"
 )
 
-// Evidence is the tar.gz that `kubectl windows bundle` writes, redacted and bounded. A trial adds its findings. It is
-// safe for concurrent use.
+// Evidence writes the tar.gz archive of `kubectl windows bundle`: without secrets and with a limited size. The
+// acceptance test adds its own findings to the archive. Evidence is safe for concurrent use.
 type Evidence struct {
 	reader   *reader
 	options  bundleOptions
 	redactor redactor
-	// progress receives a line for each node.
+	// progress receives one line of text for each node.
 	progress io.Writer
 	file     *os.File
 	status   *diagnosis.Status
@@ -60,12 +61,12 @@ type Evidence struct {
 	tar   *tar.Writer
 	left  int64
 	files []string
-	// problems name the missing parts and the causes.
+	// problems says which parts are missing, and why.
 	problems []string
 }
 
-// NewEvidence creates the archive, which only the caller can read. The file must not exist yet. flags are the
-// settings for the API server, and operator is the operator's namespace. NewEvidence sends no requests.
+// NewEvidence creates the archive with permissions for its owner only. The file must not exist yet. flags select the
+// API server, operator is the operator's namespace, and file is the path of the archive. NewEvidence sends no requests.
 func NewEvidence(flags *genericclioptions.ConfigFlags, operator, file string, progress io.Writer) (*Evidence, error) {
 	p := &plugin{IOStreams: genericiooptions.IOStreams{ErrOut: progress}, flags: flags, operator: operator,
 		now: time.Now}
@@ -93,7 +94,8 @@ func (p *plugin) evidence(r *reader, o bundleOptions) (*Evidence, error) {
 // Name returns the archive's path.
 func (e *Evidence) Name() string { return e.options.file }
 
-// Add adds a redacted text. Names may contain slashes. The index names texts that don't fit.
+// Add removes secrets from a text and adds the text to the archive. name may contain slashes. If the text doesn't fit,
+// the index says so.
 func (e *Evidence) Add(name string, text []byte) {
 	text = e.redactor.text(text)
 	e.mu.Lock()
@@ -122,7 +124,7 @@ func (e *Evidence) write(name string, text []byte) error {
 	return nil
 }
 
-// lack records a missing part if err is not nil.
+// lack records that a part of the archive is missing, unless err is nil.
 func (e *Evidence) lack(what string, err error) {
 	if err == nil {
 		return
@@ -132,8 +134,8 @@ func (e *Evidence) lack(what string, err error) {
 	e.problems = append(e.problems, what+": "+string(e.redactor.text([]byte(err.Error()))))
 }
 
-// Close writes the index regardless of the size limit, gives the archive its final name, and returns the number of
-// missing parts.
+// Close writes the index, even if the archive has reached its size limit. Then it gives the archive its final name. It
+// returns the number of missing parts.
 func (e *Evidence) Close() (missing int, err error) {
 	slices.Sort(e.files)
 	var text strings.Builder
@@ -152,14 +154,14 @@ func (e *Evidence) Close() (missing int, err error) {
 	return len(e.problems), nil
 }
 
-// Collect adds the objects, logs and reports of a bundle. Call it at most once.
+// Collect adds the objects, logs and reports of a bundle to the archive. Call it at most once.
 func (e *Evidence) Collect(ctx context.Context) {
 	snapshot, err := e.reader.snapshot(ctx, true)
 	e.lack("summary", err)
 	e.fill(ctx, snapshot)
 }
 
-// fill adds all parts, within the time limit of a bundle.
+// fill adds all parts of a bundle, within the bundle's time limit.
 func (e *Evidence) fill(ctx context.Context, snapshot diagnosis.Snapshot) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.timeout)
 	defer cancel()
@@ -173,7 +175,7 @@ func (e *Evidence) fill(ctx context.Context, snapshot diagnosis.Snapshot) {
 	e.lack("collecting ended early", ctx.Err())
 }
 
-// summary adds the status, and the diagnosis of each host.
+// summary adds the status of the fleet and the diagnosis of each host.
 func (e *Evidence) summary(s diagnosis.Snapshot) {
 	style := diagnosis.Style{Now: s.Now, Wide: true}
 	status := diagnosis.Summarize(s)
@@ -193,7 +195,7 @@ func (e *Evidence) summary(s diagnosis.Snapshot) {
 	}
 }
 
-// objects adds objects and events, but no Secrets.
+// objects adds objects and events to the archive, but no Secrets.
 func (e *Evidence) objects(ctx context.Context) {
 	inOperator := client.InNamespace(e.reader.operator)
 	core := schema.GroupVersion{Version: "v1"}
@@ -252,7 +254,8 @@ func operatorLabels() map[string]string {
 	return map[string]string{"app.kubernetes.io/name": contract.OperatorServiceAccount}
 }
 
-// operatorLogs adds the end of the logs of the operator's containers, and of their previous runs.
+// operatorLogs adds the ends of the logs of the operator's containers. If a container was restarted, it also adds the
+// log of the previous run.
 func (e *Evidence) operatorLogs(ctx context.Context) {
 	pods, err := e.reader.clients.CoreV1().Pods(e.reader.operator).List(ctx, metav1.ListOptions{Limit: chunk,
 		LabelSelector: labels.FormatLabels(operatorLabels())})
@@ -271,8 +274,8 @@ func (e *Evidence) operatorLogs(ctx context.Context) {
 	}
 }
 
-// wholeLines removes the first line if the size limit may have cut it, because the rest of a secret might not be
-// recognized.
+// wholeLines removes the first line of a text if the size limit may have cut this line. Otherwise the redactor might
+// not recognize the rest of a secret.
 func (e *Evidence) wholeLines(text []byte) []byte {
 	if int64(len(text)) < e.options.logBytes {
 		return text
@@ -290,7 +293,8 @@ func (e *Evidence) podLog(ctx context.Context, file, pod, container string, prev
 	}
 }
 
-// nodeLogs adds the logs of nodes, several nodes at a time. If a node doesn't answer, only its own part is missing.
+// nodeLogs adds the logs of nodes, several nodes at a time. If a node doesn't answer, only the logs of this node are
+// missing.
 func (e *Evidence) nodeLogs(ctx context.Context, nodes []corev1.Node) {
 	var names []string
 	for i := range nodes {
@@ -325,8 +329,9 @@ func (e *Evidence) nodeLogs(ctx context.Context, nodes []corev1.Node) {
 	_ = group.Wait()
 }
 
-// nodeLog adds the logs of one node. A missing log is not a failure, because the node may not have the service. After
-// any other failure, nodeLog stops, because the other logs would fail in the same way.
+// nodeLog adds the report and the logs of one node, and returns the number of logs. If the node has no log of a
+// service, nodeLog continues, because the node may not run the service. After any other failure, nodeLog stops, because
+// reading the other logs would fail in the same way.
 func (e *Evidence) nodeLog(ctx context.Context, node string) (count int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
@@ -334,7 +339,7 @@ func (e *Evidence) nodeLog(ctx context.Context, node string) (count int, err err
 	switch {
 	case err == nil:
 		e.Add("nodes/"+node+"/report.json", report)
-	case !apierrors.IsNotFound(err): // an older daemon writes no report
+	case !apierrors.IsNotFound(err): // daemons of older releases write no report
 		return 0, err
 	}
 	for _, service := range services() {

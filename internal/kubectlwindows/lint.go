@@ -22,12 +22,14 @@ import (
 )
 
 const (
-	// workloads are the kinds that --live reads. If a controller created an object, the controller is checked instead.
+	// workloads are the kinds that lint --live reads if the user names none. lint skips objects that a controller
+	// created, and checks the controller instead.
 	workloads = "deployments,statefulsets,daemonsets,replicasets,cronjobs,jobs,pods"
 	chunk     = 500
 )
 
-// lintOptions name the objects to check, and what to compare them with.
+// lintOptions are the flags of lint. They say which objects lint checks, and whether it compares them with the cluster
+// and with registries.
 type lintOptions struct {
 	files                        []string
 	live, all, against, registry bool
@@ -69,7 +71,7 @@ The exit code is 2 if there is an error. Warnings are about settings that Window
 	return command
 }
 
-// findings are printed in lint's format.
+// findings is the result of lint.
 type findings []lint.Finding
 
 // Print implements printable.
@@ -85,7 +87,8 @@ func (f findings) Healthy() bool {
 	return !slices.ContainsFunc(f, func(f lint.Finding) bool { return f.Severity == lint.Error })
 }
 
-// lint returns findings. If it could check only some of the objects, it also returns an error.
+// lint returns the findings. If it could check only some of the objects, it returns their findings together with an
+// error.
 func (p *plugin) lint(ctx context.Context, o lintOptions, args []string) (findings, error) {
 	var templates []lint.Template
 	var cluster lint.Cluster
@@ -131,8 +134,8 @@ func (p *plugin) readFile(file string) ([]lint.Template, error) {
 	return lint.Read(file, from)
 }
 
-// liveTemplates reads objects of the cluster. If some objects can't be read, it returns the templates of the other
-// objects and an error.
+// liveTemplates reads the pod templates of objects in the cluster. If some objects can't be read, it returns the
+// templates of the other objects together with an error.
 func (p *plugin) liveTemplates(args []string, all bool) ([]lint.Template, error) {
 	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
@@ -159,7 +162,7 @@ func (p *plugin) liveTemplates(args []string, all bool) ([]lint.Template, error)
 	return templates, nil
 }
 
-// lintCluster reads the facts about a cluster for the rules.
+// lintCluster reads the facts about the cluster that lint's rules need.
 func (r *reader) lintCluster(ctx context.Context) (lint.Cluster, error) {
 	var nodes corev1.NodeList
 	err := r.List(ctx, &nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)})

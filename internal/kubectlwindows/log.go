@@ -28,14 +28,15 @@ import (
 )
 
 const (
-	// maxLog is the maximum size that is read of a log, and shownLog the size that logs shows by default.
+	// maxLog is how many bytes of a log are read at most. shownLog is how many bytes the command logs prints by
+	// default.
 	maxLog   = 64 << 20
 	shownLog = 64 << 10
-	// followEvery is how often logs -f reads.
+	// followEvery is how often logs -f reads the log.
 	followEvery = time.Second
 )
 
-// logOptions choose the lines of a log. Zero values choose all.
+// logOptions select the lines of a log. A zero value selects all lines.
 type logOptions struct {
 	bytes  int64
 	lines  int
@@ -85,13 +86,13 @@ login on the host.`,
 	return command
 }
 
-// daemonName is the short name of the daemon's service for users.
+// daemonName is the short name that users may write for the daemon's service.
 const daemonName = "wicd"
 
-// services lists the services with logs below C:\var\log, the daemon first.
+// services lists the services that have logs below C:\var\log, the daemon first.
 func services() []string { return append([]string{daemonName}, contract.LoggingServices()[1:]...) }
 
-// logFile returns the path of a service's log, below C:\var\log.
+// logFile returns the path of a service's log, relative to C:\var\log.
 func logFile(service string) string {
 	if slices.Contains([]string{"", daemonName, "daemon"}, service) {
 		service = contract.ServiceDaemon
@@ -99,8 +100,8 @@ func logFile(service string) string {
 	return below(contract.LogFile(service))
 }
 
-// logs prints a log. With follow, it continues until the context ends, also during an outage of the node. It reports
-// the error of an outage once.
+// logs prints a log. With -f, it also prints new lines until the context ends. It continues if the node can't be
+// reached, and prints each error once.
 func (p *plugin) logs(ctx context.Context, r *reader, node, file string, o logOptions) error {
 	got, err := r.recent(ctx, node, file, o)
 	if failed := p.writeLog(got.text); err != nil || failed != nil || !o.follow {
@@ -115,13 +116,13 @@ func (p *plugin) logs(ctx context.Context, r *reader, node, file string, o logOp
 		}
 		got, err := r.part(ctx, node, file, fmt.Sprintf("bytes=%d-", next))
 		switch {
-		case err != nil && ctx.Err() != nil: // Ctrl-C
+		case err != nil && ctx.Err() != nil: // the user pressed Ctrl-C
 		case err != nil:
 			if text := diagnosis.Visible(err.Error()); text != reported {
 				reported = text
 				_, _ = fmt.Fprintln(p.ErrOut, "error:", text)
 			}
-		case got.size < next: // a new file, because the log was rotated
+		case got.size < next: // the log was rotated, so this is a new file
 			next = 0
 		default:
 			if err = p.writeLog(got.text[min(max(0, next-got.from), int64(len(got.text))):]); err != nil {
@@ -132,7 +133,8 @@ func (p *plugin) logs(ctx context.Context, r *reader, node, file string, o logOp
 	}
 }
 
-// writeLog prints a part of a log. A terminal would execute the host's control characters.
+// writeLog prints a part of a log. On a terminal, it replaces control characters, because the terminal would execute
+// them.
 func (p *plugin) writeLog(text []byte) error {
 	if printers.IsTerminal(p.Out) {
 		text = []byte(diagnosis.Visible(string(text)))
@@ -141,14 +143,16 @@ func (p *plugin) writeLog(text []byte) error {
 	return err
 }
 
-// part is a part of a log, from an offset. size and changed are those of the file.
+// part is a part of a log file. from is the offset of text in the file. size and changed are the size of the whole file
+// and the time of its last change.
 type part struct {
 	text       []byte
 	from, size int64
 	changed    time.Time
 }
 
-// recent reads the lines that the options choose. It reads more of the log until it has all of them.
+// recent reads the lines that logOptions select. It starts with the end of the log, and reads a longer part until the
+// part contains all these lines.
 func (r *reader) recent(ctx context.Context, node, file string, o logOptions) (part, error) {
 	if o.lines == 0 && o.since == 0 {
 		return r.end(ctx, node, file, o.bytes)
@@ -162,7 +166,7 @@ func (r *reader) recent(ctx context.Context, node, file string, o logOptions) (p
 			return got, err
 		}
 		if got.from > 0 {
-			_, got.text, _ = bytes.Cut(got.text, []byte("\n")) // not a whole line
+			_, got.text, _ = bytes.Cut(got.text, []byte("\n")) // the first line is incomplete
 		}
 		isWhole := got.from == 0 || most == maxLog
 		if o.since > 0 {
@@ -189,9 +193,10 @@ var (
 	rfcTime  = regexp.MustCompile(`^.{0,24}?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))`)
 )
 
-// since returns a log from its first line that is not older than a time, and whether the log has an older line. Lines
-// without a time belong to the line before. klog writes local time without a zone. The file was changed when its last
-// line was written, so the difference of these times is the zone's offset.
+// since returns the text from the first line that is not older than the time begin. begins reports whether the log also
+// has an older line. A line without a time belongs to the line above it. klog writes local times without a time zone. A
+// file's time of change is the time of its last line, so since computes the offset of the time zone from the
+// difference.
 func since(log part, begin time.Time) (text []byte, begins bool, err error) {
 	lines := bytes.SplitAfter(log.text, []byte("\n"))
 	times := make([]time.Time, len(lines))
@@ -224,20 +229,20 @@ func since(log part, begin time.Time) (text []byte, begins bool, err error) {
 	return nil, begins, nil
 }
 
-// end reads the end of a file below C:\var\log of a node.
+// end reads at most most bytes from the end of a file. The file's path is relative to C:\var\log on the node.
 func (r *reader) end(ctx context.Context, node, file string, most int64) (part, error) {
 	if most <= 0 || most > maxLog {
 		return part{}, fmt.Errorf("--tail-bytes is %d and must be from 1 to %d", most, maxLog)
 	}
 	got, err := r.part(ctx, node, file, fmt.Sprintf("bytes=-%d", most))
-	if over := int64(len(got.text)) - most; over > 0 { // a server may ignore the range
+	if over := int64(len(got.text)) - most; over > 0 { // a server may ignore the requested range
 		got.text, got.from = got.text[over:], got.from+over
 	}
 	return got, err
 }
 
-// part reads a range of a file. kubelet serves the files as a web server does. If the range begins behind the end of
-// the file, the part is empty. After a failure, part returns the content so far together with the error.
+// part reads a range of a file. kubelet serves log files like a web server. If the range begins after the end of the
+// file, the part is empty. After a failure, part returns the text that it has read so far and the error.
 func (r *reader) part(ctx context.Context, node, file, span string) (got part, err error) {
 	file = path.Clean("/" + strings.ReplaceAll(file, `\`, "/"))
 	defer func() {
@@ -282,8 +287,8 @@ func (r *reader) part(ctx context.Context, node, file, span string) (got part, e
 	return got, err
 }
 
-// endOf returns the end of a response, which may be longer than requested. After an error, it returns the content so
-// far together with the error.
+// endOf returns at most most bytes from the end of a response. The response may be longer. After an error, it returns
+// the text that it has read so far and the error.
 func endOf(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
 	answer, err := request.Stream(ctx)
 	if err != nil {

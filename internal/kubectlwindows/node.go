@@ -37,7 +37,7 @@ operator drains and reboots the node. It returns the node to service when the no
 	})
 }
 
-// reboot writes the annotation that requests a reboot.
+// reboot sets the annotation on the Node that requests a reboot.
 func (e *editor) reboot(ctx context.Context, name string) error {
 	node, err := e.nodeOf(ctx, name)
 	if err != nil {
@@ -54,7 +54,7 @@ func (e *editor) reboot(ctx context.Context, name string) error {
 	return e.done("reboot of %s requested", node.Name)
 }
 
-// nodeOf finds a Node by its own name, or by its host.
+// nodeOf finds a Node by its name, or by the name or address of its host.
 func (r *reader) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	err := r.Get(ctx, client.ObjectKey{Name: name}, node)
@@ -108,7 +108,7 @@ drained. The exit code is 2 when a budget holds a pod.`,
 	return command
 }
 
-// withoutEnded skips pods that no drain waits for.
+// withoutEnded skips pods that have ended, because a drain doesn't wait for them.
 func withoutEnded(pod corev1.Pod) drain.PodDeleteStatus {
 	if policy.HasEnded(&pod) {
 		return drain.MakePodDeleteStatusSkip()
@@ -142,7 +142,7 @@ func (r *reader) drainStatus(ctx context.Context, name string) (diagnosis.Drain,
 	}
 	instances, err := r.instances(ctx)
 	if err != nil {
-		instances = nil // instances aren't required to find blocked pods
+		instances = nil // blocked pods can be found without instances
 	}
 	instance, err := findInstance(instances, node.Name)
 	if err != nil || instance == nil {

@@ -25,14 +25,14 @@ import (
 )
 
 const (
-	// checksAtOnce is the number of hosts that are checked at the same time. checkEvery is the polling interval.
+	// checksAtOnce is the number of hosts that are checked at the same time. checkEvery is how often results are read.
 	checksAtOnce = 8
 	checkEvery   = 500 * time.Millisecond
-	// removeLimit is the time limit for the deletion of created objects, also after Ctrl-C.
+	// removeLimit is the time limit for deleting the objects that preflight created. Ctrl-C doesn't shorten it.
 	removeLimit = 15 * time.Second
 )
 
-// preflightOptions are the settings of the connection to hosts.
+// preflightOptions are the flags of preflight. They say how the operator connects to the hosts.
 type preflightOptions struct {
 	user, hostKey string
 	port          uint16
@@ -116,10 +116,10 @@ func (all checks) Print(out io.Writer, _ diagnosis.Style) error {
 	return nil
 }
 
-// oneLine returns a text of a host as one line without control characters.
+// oneLine returns a text that a host wrote as one line without control characters.
 func oneLine(text string) string { return strings.ReplaceAll(diagnosis.Visible(text), "\n", " ") }
 
-// preflight checks hosts, several at once. If there is an error, it also returns the results so far.
+// preflight checks several hosts at once. If there is an error, it returns the results so far together with the error.
 func (p *plugin) preflight(ctx context.Context, r *reader, o preflightOptions, addresses []string) (checks, error) {
 	var group errgroup.Group
 	group.SetLimit(checksAtOnce)
@@ -130,14 +130,14 @@ func (p *plugin) preflight(ctx context.Context, r *reader, o preflightOptions, a
 			if found[i] = one; err != nil {
 				failed[i] = fmt.Errorf("checking %s: %w", address, err)
 			}
-			return nil // errors of hosts are separate
+			return nil // the errors of hosts are collected in failed
 		})
 	}
 	_ = group.Wait()
 	return found, errors.Join(failed...)
 }
 
-// check lets the operator check one host, and deletes the instance for it.
+// check creates a WindowsInstance, waits until the operator has checked its host, and deletes the WindowsInstance.
 func (r *reader) check(ctx context.Context, o preflightOptions, address string) (one checked, err error) {
 	one = checked{Address: address, Message: "it was not checked"}
 	if err = ctx.Err(); err != nil {
@@ -147,7 +147,8 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 		ObjectMeta: metav1.ObjectMeta{Name: "preflight-" + rand.String(8), Namespace: r.operator},
 		Spec: v1alpha1.WindowsInstanceSpec{Address: address, Port: int32(o.port), Username: o.user, HostKey: o.hostKey,
 			PreflightOnly: true}}
-	// An API server that does not know the field would drop it, and the host would join.
+	// Use strict validation: an API server that doesn't know the field preflightOnly would drop it, and the host would
+	// join.
 	created := r.Create(ctx, instance, client.FieldValidation(metav1.FieldValidationStrict))
 	if apierrors.ReasonForError(created) != metav1.StatusReasonUnknown { // the API server refused the object
 		return one, fmt.Errorf("creating a WindowsInstance: %w", created)
@@ -159,7 +160,7 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 			err = errors.Join(err, fmt.Errorf("WindowsInstance %s could not be deleted; delete it: %w", instance.Name, left))
 		}
 	}()
-	if created != nil { // the API server may have created the object
+	if created != nil { // the API server may have created the object despite the error
 		return one, fmt.Errorf("creating a WindowsInstance: %w", created)
 	}
 	err = r.awaitCheck(ctx, instance, o.timeout)
@@ -169,8 +170,8 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 		Fits: meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionPreflightPassed)}, err
 }
 
-// awaitCheck reads an instance until the operator has reported a result. A failed read doesn't mean that the host
-// failed, and is repeated. On a time-out, the error names the last failure.
+// awaitCheck reads an instance until the operator has reported the result of the check. If it can't read the instance,
+// it tries again. If the time is over, the error contains the last failure to read.
 func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInstance, timeout time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -181,7 +182,7 @@ func (r *reader) awaitCheck(ctx context.Context, instance *v1alpha1.WindowsInsta
 		switch {
 		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			return false, fmt.Errorf("reading WindowsInstance %s: %w", name, err)
-		case err == nil || ctx.Err() == nil: // the error isn't caused by the time limit
+		case err == nil || ctx.Err() == nil: // the time limit didn't cause the error
 			failed = err
 		}
 		return err == nil && meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPreflightPassed) != nil, nil

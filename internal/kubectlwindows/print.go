@@ -11,15 +11,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// printable is the result of a command.
+// printable is the result of a command that prints something.
 type printable interface {
-	// Print prints it for people.
+	// Print writes the result as text for people.
 	Print(out io.Writer, style diagnosis.Style) error
-	// Healthy reports whether there is no problem.
+	// Healthy reports whether the result contains no problem.
 	Healthy() bool
 }
 
-// print prints the result in the format of -o.
+// print prints the result in the format of the flag -o.
 func (p *plugin) print(found printable) error {
 	switch p.output {
 	case "json":
@@ -34,7 +34,8 @@ func (p *plugin) print(found printable) error {
 	return found.Print(p.Out, p.style())
 }
 
-// show prints the result, which an error may have left incomplete. If there is a problem, the error is errUnhealthy.
+// show prints a result. incomplete is the error that kept the result from being complete, or nil. show returns this
+// error. If there is no error and the result contains a problem, show returns errUnhealthy.
 func (p *plugin) show(found printable, incomplete error) error {
 	err := errors.Join(incomplete, p.print(found))
 	if err == nil && !found.Healthy() {
@@ -51,7 +52,7 @@ func (p *plugin) printJSON(found any) error {
 	return err
 }
 
-// toJSON encodes a result as JSON. Control characters occur only in strings, and toJSON escapes them.
+// toJSON encodes a result as JSON. It escapes control characters, which occur only in strings.
 func toJSON(found any) (string, error) {
 	text, err := json.MarshalIndent(found, "", "  ")
 	if err != nil {
@@ -60,7 +61,8 @@ func toJSON(found any) (string, error) {
 	return diagnosis.Visible(string(text)), nil
 }
 
-// toYAML converts the JSON, because YAML with control characters is invalid.
+// toYAML encodes a result as YAML. It converts the output of toJSON, because control characters would make YAML
+// invalid.
 func toYAML(found any) ([]byte, error) {
 	text, err := toJSON(found)
 	if err != nil {

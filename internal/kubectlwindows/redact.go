@@ -18,11 +18,11 @@ import (
 
 const redacted = "[redacted]"
 
-// redactor removes text that looks like a secret, and the caller's own credentials.
+// redactor removes the caller's own credentials and everything that looks like a secret from a text.
 type redactor struct {
 	patterns []pattern
 	own      *strings.Replacer
-	// base64 matches text that may be base64. colours matches the control sequences of terminals.
+	// base64 matches text that may be base64. colours matches the control sequences that set colors in a terminal.
 	base64, colours *regexp.Regexp
 	// plain converts URL-safe base64 to standard base64.
 	plain *strings.Replacer
@@ -37,12 +37,13 @@ const (
 	beginsKey = `-{4,5} ?BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}`
 	endsKey   = `-{4,5} ?END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}`
 
-	// quote matches a quote of JSON, at any depth of nested JSON, or of a URL. assigns matches the text between a
-	// name and its value.
+	// quote matches a quotation mark in JSON, in JSON that is nested at any depth in JSON, or in a URL. assigns matches
+	// the characters between a name and its value.
 	quote   = `(?:\\*["']|%22|\\+u0022)`
 	assigns = quote + `?[ \t]*(?:=>|[:=]|%3[ad])[ \t]*`
-	// value matches a value with quotes, whose last quote may be cut off, or without quotes. Passwords may contain
-	// commas and brackets, so a value without quotes ends at a blank or a quote, and excludes punctuation at its end.
+	// value matches a value with or without quotation marks. The closing quotation mark may be missing, because the
+	// text may be cut off. A value without quotation marks ends before a blank or a quotation mark, and doesn't include
+	// punctuation at its end. It may contain commas and brackets, because passwords may.
 	value = `(?:"(?:\\.|[^"\\\n])*(?:"|$)|'[^'\n]*(?:'|$)|%22.*?(?:%22|$)|\\+u0022.*?(?:\\+u0022|$)|` +
 		`\\"(?:\\{2,}"|[^"\n])*?(?:[^\\"\n]\\"|$)|\\{2,}"[^"\n]*?(?:\\{2,}"|$)|` +
 		`[^\s,;"'{}\[\]](?:[^\s"]*[^\s,;"'{}\[\]])?)`
@@ -50,16 +51,16 @@ const (
 		`docker(?:configjson|cfg)|(?:api|access|account|private|secret|shared)[-_]?key)`
 )
 
-// newRedactor returns a redactor for private keys, passwords in URLs and before hosts, tokens of many kinds, pull
-// secrets, headers, and assignments to names of secrets.
+// newRedactor returns a redactor for private keys, passwords in URLs and in front of host names, tokens of many kinds,
+// pull secrets, headers, and values of names such as password. own are the caller's credentials.
 func newRedactor(own ...string) redactor {
 	r := redactor{base64: regexp.MustCompile(`[A-Za-z0-9+/_-]{16,}={0,2}`),
 		colours: regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`), plain: strings.NewReplacer("-", "+", "_", "/", "=", "")}
 	for _, p := range [][2]string{
 		{`(?s)` + beginsKey + `.*?(?:` + endsKey + `|\z)`, redacted},
-		{`(?s).*` + endsKey, redacted}, // a log may begin in the middle of a key
+		{`(?s).*` + endsKey, redacted}, // a log may begin in the middle of a private key
 		{`(?s)PuTTY-User-Key-File-.*?(?:Private-MAC:[^\n]*|\z)`, redacted},
-		{`LS0tLS1CRUdJTi[A-Za-z0-9+/=]*`, redacted}, // base64 of the beginning of a key
+		{`LS0tLS1CRUdJTi[A-Za-z0-9+/=]*`, redacted}, // base64 of the beginning of a private key
 		{`://[^\s"'<>]*@`, "://" + redacted + "@"},
 		{`([A-Za-z0-9._%+$-]+):(?:[^\s"'<>/]|/[^\s"'<>/])[^\s"'<>]*@([A-Za-z0-9\[])`, "$1:" + redacted + "@$2"},
 		{`\beyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){2,}`, redacted},
@@ -97,20 +98,21 @@ func newRedactor(own ...string) redactor {
 	return r
 }
 
-// text removes secrets and control characters for terminals from a text.
+// text removes secrets from a text, and replaces control characters.
 func (r redactor) text(text []byte) []byte {
 	return []byte(diagnosis.Visible(string(r.secrets(text, encodings))))
 }
 
-// secrets removes secrets from a text, and from base64 in it, up to the given depth.
+// secrets removes secrets from a text. It also searches base64 in the text. encoded is how many times base64 in base64
+// is decoded.
 func (r redactor) secrets(text []byte, encoded int) []byte {
-	text = bytes.ReplaceAll(text, []byte{0}, nil) // UTF-16, which Windows programs may write
-	text = r.colours.ReplaceAll(text, nil)        // loggers write colours between a name and its value
+	text = bytes.ReplaceAll(text, []byte{0}, nil) // UTF-16 text of Windows programs contains zero bytes
+	text = r.colours.ReplaceAll(text, nil)        // some loggers set a color between a name and its value
 	text = []byte(r.own.Replace(string(text)))
 	if encoded > 0 {
 		text = r.base64.ReplaceAllFunc(text, func(run []byte) []byte { return r.decoded(run, encoded-1) })
 	}
-	// The digest of an image is not a host.
+	// Hide the digests of images. Otherwise a pattern would treat a digest as a host after a password.
 	text = bytes.ReplaceAll(text, []byte(atDigest), []byte{0})
 	for _, p := range r.patterns {
 		text = p.match.ReplaceAll(text, p.with)
@@ -118,13 +120,14 @@ func (r redactor) secrets(text []byte, encoded int) []byte {
 	return bytes.ReplaceAll(text, []byte{0}, []byte(atDigest))
 }
 
-// encodings is the depth of base64 that is searched: in an applied Secret, values are encoded twice.
+// encodings is how many times base64 is decoded. A Secret's values are base64, and may themselves contain base64.
 const encodings = 2
 
-// decoded returns a text that looks like base64, or a redacted text if the decoded text contains a secret.
+// decoded returns the constant redacted if the base64 in run contains a secret. Otherwise it returns run unchanged.
+// encoded is how many more times base64 is decoded.
 func (r redactor) decoded(run []byte, encoded int) []byte {
 	letters := r.plain.Replace(string(run))
-	if len(letters)%4 == 1 { // a log may end within the text
+	if len(letters)%4 == 1 { // a log may end in the middle of the base64
 		letters = letters[:len(letters)-1]
 	}
 	text, err := base64.RawStdEncoding.DecodeString(letters)
@@ -140,12 +143,12 @@ const atDigest = "@sha256:"
 // secretName matches names whose values may be secret.
 var secretName = regexp.MustCompile(`(?i)pass|pwd|secret|token|key$|auth|cred`)
 
-// wellKnown matches annotations whose writers never store secrets there.
+// wellKnown matches the names of annotations that never contain secrets.
 var wellKnown = regexp.MustCompile(`^([a-z0-9-]+\.)*(kubernetes\.io|k8s\.io|openshift\.io|k8s\.ovn\.org|` +
 	`coreos\.com|projectcalico\.org)/`)
 
-// clean removes the fields that readers don't need from an object, and values that may be secret because of their
-// path or their form.
+// clean removes fields that nobody needs from an object. It also removes values that may be secret because of their
+// field or because they look like secrets.
 func (r redactor) clean(object *unstructured.Unstructured) {
 	if object.GetKind() == "ConfigMap" && object.GetName() == contract.InstancesConfigMap {
 		cleanEntries(object)
@@ -154,8 +157,8 @@ func (r redactor) clean(object *unstructured.Unstructured) {
 	r.values(object.Object)
 }
 
-// values removes secrets from texts before the conversion to YAML, because YAML may wrap a line between a name and
-// its value.
+// values removes secrets from all strings below at. This must happen before the conversion to YAML, because YAML may
+// break the line between a name and its value.
 func (r redactor) values(at any) any {
 	switch at := at.(type) {
 	case string:
@@ -172,10 +175,11 @@ func (r redactor) values(at any) any {
 	return at
 }
 
-// cleanEntries keeps only valid entries, because a user may have pasted a password into an invalid one.
+// cleanEntries keeps only the valid entries of windows-instances. A user may have pasted a password into an invalid
+// entry.
 func cleanEntries(list *unstructured.Unstructured) {
 	typed := &corev1.ConfigMap{}
-	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(list.Object, typed) // unreadable content is dropped
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(list.Object, typed) // drops invalid content
 	values := inventory.Values(typed)
 	_, rejected := inventory.Parse(typed)
 	for _, r := range rejected {
@@ -185,7 +189,8 @@ func cleanEntries(list *unstructured.Unstructured) {
 	_ = unstructured.SetNestedStringMap(list.Object, values, "data")
 }
 
-// cleanFields cleans metadata, variables and arguments at any depth of an object.
+// cleanFields removes secrets from the annotations, labels, environment variables and arguments of an object, at any
+// depth.
 func cleanFields(at any) {
 	switch at := at.(type) {
 	case map[string]any:
@@ -207,7 +212,7 @@ func cleanFields(at any) {
 	}
 }
 
-// cleanMetadata keeps well-known annotations, and labels whose names don't look like secrets.
+// cleanMetadata redacts the values of unknown annotations, and of labels whose names look like the name of a secret.
 func cleanMetadata(at map[string]any) {
 	for _, place := range []string{"annotations", "labels"} {
 		values, _ := at[place].(map[string]any)
@@ -221,7 +226,8 @@ func cleanMetadata(at map[string]any) {
 	}
 }
 
-// cleanVariable keeps only the values of proxy variables, because passwords in URLs are removed.
+// cleanVariable redacts the value of an environment variable. Exception: it keeps the values of proxy variables,
+// because the patterns remove the passwords in their URLs.
 func cleanVariable(at map[string]any) {
 	name, isName := at["name"].(string)
 	value, isVariable := at["value"].(string)
@@ -230,7 +236,7 @@ func cleanVariable(at map[string]any) {
 	}
 }
 
-// cleanArguments replaces the argument after a flag whose name looks like a secret.
+// cleanArguments redacts the argument after each flag whose name looks like the name of a secret.
 func cleanArguments(arguments []any) {
 	for i := 1; i < len(arguments); i++ {
 		flag, _ := arguments[i-1].(string)

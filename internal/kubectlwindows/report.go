@@ -16,13 +16,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// reportTimeout is how long the command why waits for a node. The rest of its output doesn't need the node.
+// reportTimeout is how long the command why waits for a node's report. The rest of the command's output doesn't need
+// the node.
 const reportTimeout = 10 * time.Second
 
-// reportFile returns the path of the daemon's report, below C:\var\log.
+// reportFile returns the path of the daemon's report, relative to C:\var\log.
 func reportFile() string { return below(contract.PathReport) }
 
-// below returns a path relative to C:\var\log in the form of URLs.
+// below converts a path to a path relative to C:\var\log, with slashes as in a URL.
 func below(path string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(path, contract.DirLog+`\`), `\`, "/")
 }
@@ -41,7 +42,8 @@ func (r *reader) reportText(ctx context.Context, node string) ([]byte, error) {
 	return text, nil
 }
 
-// addReport adds the report of a node's daemon. Older daemons have no reports.
+// addReport reads the report of a node's daemon and adds its content to a diagnosis. Daemons of older releases write no
+// report.
 func (r *reader) addReport(ctx context.Context, d *diagnosis.Diagnosis, node string) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()

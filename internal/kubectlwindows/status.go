@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// watchEvery is how often --watch reads: two lists and two objects each time.
+// watchEvery is how often --watch reads the status. Each time it reads two lists and two objects.
 const watchEvery = 5 * time.Second
 
 func (p *plugin) statusCommand() *cobra.Command {
@@ -76,8 +76,8 @@ func (r *reader) status(ctx context.Context) (diagnosis.Status, error) {
 	return diagnosis.Summarize(snapshot), nil
 }
 
-// watchStatus prints the status until it is interrupted. On a terminal, it clears the screen each time. Otherwise
-// it prints only changes. It continues during an outage of the API server.
+// watchStatus prints the status again and again until the user interrupts it. On a terminal, it clears the screen each
+// time. Without a terminal, it prints the status only if it changed. It continues if the API server can't be reached.
 func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
 	last := ""
 	err := wait.PollUntilContextCancel(ctx, watchEvery, true, func(ctx context.Context) (bool, error) {
@@ -93,13 +93,13 @@ func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
 		last = screen
 		return false, err
 	})
-	if ctx.Err() == nil { // not ended by Ctrl-C
+	if ctx.Err() == nil { // not because of Ctrl-C
 		return err
 	}
 	return nil
 }
 
-// screen returns the current output of status.
+// screen returns the text that the command status prints now.
 func (p *plugin) screen(ctx context.Context, r *reader) (string, error) {
 	status, err := r.status(ctx)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// awaiting holds the options of a command that waits for the operator after a change.
+// awaiting holds the flags of a command that changes hosts and can wait for the operator.
 type awaiting struct {
 	wait    bool
 	timeout time.Duration
@@ -28,8 +28,9 @@ func (a *awaiting) addFlags(command *cobra.Command, until string) {
 	command.Flags().DurationVar(&a.timeout, "timeout", 30*time.Minute, "how long --wait waits")
 }
 
-// await prints each change of hosts until all hosts are done, or the time is over. The function `is` reports whether a
-// host is done. The function `find` returns a host, or nil if it has no WindowsInstance. A read that fails is repeated.
+// await prints each change of the named hosts until all of them are done or the time limit ends. The function `is`
+// reports whether a host is done. The function `find` returns the WindowsInstance of a name, or nil if there is none.
+// If the API server can't be read, await tries again.
 func (e *editor) await(ctx context.Context, a awaiting, names []string, done string,
 	find func(all []v1alpha1.WindowsInstance, name string) *v1alpha1.WindowsInstance,
 	is func(host *diagnosis.Host) bool) error {
@@ -109,12 +110,12 @@ func (e *editor) awaitReady(ctx context.Context, a awaiting, names ...string) er
 	})
 }
 
-// awaitRemoved waits until the operator has removed hosts. before are the instances before the removal.
+// awaitRemoved waits until the operator has removed the named hosts. before are the instances before their removal.
 func (e *editor) awaitRemoved(ctx context.Context, a awaiting, before []v1alpha1.WindowsInstance,
 	names []string) error {
 	return e.await(ctx, a, names, "removed", func(all []v1alpha1.WindowsInstance,
 		name string) *v1alpha1.WindowsInstance {
-		was, _ := findInstance(before, name) // remove has refused an ambiguous name
+		was, _ := findInstance(before, name) // remove has already refused ambiguous names
 		for i := range all {
 			if was != nil && all[i].UID == was.UID {
 				return &all[i]

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/lint"
 )
 
-// Kinds in the argument of why, as in pod/web.
+// Kinds that the user can put before a name, such as pod/web.
 const (
 	kindHost = "host"
 	kindNode = "node"
@@ -63,7 +63,7 @@ is a problem.`,
 	return command
 }
 
-// subject holds the objects that a name refers to.
+// subject holds the objects with the name that the user asks about.
 type subject struct {
 	instance *v1alpha1.WindowsInstance
 	node     *corev1.Node
@@ -86,7 +86,7 @@ func (r *reader) why(ctx context.Context, argument string, images bool) (diagnos
 	if i := found.instance; i != nil {
 		happened = r.events(ctx, &s, "WindowsInstance", i.Namespace, i.Name)
 	}
-	if found.node != nil { // events about a node may be in several namespaces
+	if found.node != nil { // events of a node may be in several namespaces
 		happened = append(happened, r.events(ctx, &s, "Node", metav1.NamespaceAll, found.node.Name)...)
 	}
 	explained := diagnosis.OfHost(found.instance, found.node, s, happened)
@@ -110,7 +110,7 @@ func (r *reader) whyPod(ctx context.Context, pod *corev1.Pod, s diagnosis.Snapsh
 	return diagnosis.OfPod(pod, classes.Items, findings, s, happened)
 }
 
-// find returns the objects that a name refers to. A host and its node are the same subject.
+// find returns the objects with the name in argument, such as web or pod/web. A host and its node count as one subject.
 func (r *reader) find(ctx context.Context, s *diagnosis.Snapshot, argument string) (subject, error) {
 	kind, name, given := strings.Cut(argument, "/")
 	if !given {
@@ -128,7 +128,7 @@ func (r *reader) find(ctx context.Context, s *diagnosis.Snapshot, argument strin
 	if (kind == "" || kind == kindPod) && err == nil {
 		var forbidden error
 		found.pod, forbidden = r.findPod(ctx, name)
-		if !isHost { // a question about a host needs no right to read pods
+		if !isHost { // a question about a host works without the right to read pods
 			s.Unread = unread(s.Unread, "the pod", forbidden)
 		}
 	}
@@ -162,7 +162,7 @@ func (r *reader) findHost(ctx context.Context, s *diagnosis.Snapshot, kind, name
 	if found.node != nil || nodeName == "" || kind == kindHost {
 		return found, nil
 	}
-	node := &corev1.Node{} // nodes couldn't be listed, or the node has no label for Windows
+	node := &corev1.Node{} // the nodes couldn't be listed, or this node lacks the label for Windows
 	switch err := r.Get(ctx, client.ObjectKey{Name: nodeName}, node); {
 	case err == nil && node.Labels[corev1.LabelOSStable] == string(corev1.Linux):
 		return found, fmt.Errorf("node %s is a Linux node", nodeName)
@@ -174,7 +174,7 @@ func (r *reader) findHost(ctx context.Context, s *diagnosis.Snapshot, kind, name
 	return found, nil
 }
 
-// findPod returns nil if the pod does not exist. An error is not final, because the name may be a host's.
+// findPod returns nil if the pod does not exist. The caller can ignore unread if the name belongs to a host.
 func (r *reader) findPod(ctx context.Context, name string) (pod *corev1.Pod, unread error) {
 	pod = &corev1.Pod{}
 	if unread = r.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: name}, pod); unread != nil {
@@ -183,7 +183,8 @@ func (r *reader) findPod(ctx context.Context, name string) (pod *corev1.Pod, unr
 	return pod, nil
 }
 
-// notFound explains why no object with the given name exists. For example, an invalid entry has no instance.
+// notFound returns an error that explains why there is no object with the given name. For example, the operator may
+// have rejected the entry with this name.
 func notFound(s *diagnosis.Snapshot, argument, name string) error {
 	for _, r := range s.Config.Status.RejectedEntries {
 		if r.Key == name {
@@ -194,7 +195,7 @@ func notFound(s *diagnosis.Snapshot, argument, name string) error {
 	return errors.New(strings.Join(append([]string{"no host, node or pod is named " + argument}, s.Unread...), "; "))
 }
 
-// completeHosts offers the names of hosts and of their nodes.
+// completeHosts returns the names of hosts and nodes for shell completion.
 func (p *plugin) completeHosts(command *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 	r, err := p.connect()
 	if err != nil {

@@ -9,23 +9,26 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 )
 
-// Cluster holds the facts about a cluster for the rules. The zero value is an unknown cluster. Then rules that need
-// these facts don't apply, except the rule for tolerations of the operator's own taint.
+// Cluster holds the facts about a cluster that the rules need. The zero value means that nothing is known about the
+// cluster. Then lint skips the rules that need these facts. Exception: it still checks for a toleration of the
+// operator's own taint.
 type Cluster struct {
-	// Builds are the Windows builds of its nodes, as in the label node.kubernetes.io/windows-build: 10.0.20348.
+	// Builds are the Windows builds of the cluster's nodes, such as 10.0.20348. They come from the label
+	// node.kubernetes.io/windows-build.
 	Builds []string
-	// RuntimeClasses maps the RuntimeClasses for Windows nodes to the build in their node selector, or "".
+	// RuntimeClasses maps the name of each RuntimeClass for Windows nodes to the build in its node selector. The build
+	// is empty if the node selector has none.
 	RuntimeClasses map[string]string
-	// Taints are the common taints of all Windows nodes.
+	// Taints are the taints that all Windows nodes have in common.
 	Taints []corev1.Taint
 }
 
-// windowsTaint returns the operator's taint of every Windows node.
+// windowsTaint returns the taint that the operator sets on every Windows node.
 func windowsTaint() corev1.Taint {
 	return corev1.Taint{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}
 }
 
-// taints returns the taints of Windows nodes. If no such node is known, it returns the usual taint.
+// taints returns the taints of the Windows nodes. If no Windows nodes are known, it returns the operator's taint.
 func (c Cluster) taints() []corev1.Taint {
 	if len(c.Builds) == 0 && len(c.Taints) == 0 {
 		return []corev1.Taint{windowsTaint()}
@@ -36,7 +39,7 @@ func (c Cluster) taints() []corev1.Taint {
 // build2022 is the build of Windows Server 2022.
 const build2022 = 20348
 
-// buildNumber returns 20348 for 10.0.20348.1234. It returns 0 if there is no build number.
+// buildNumber returns the number of a build, such as 20348 for 10.0.20348.1234. It returns 0 if the text isn't a build.
 func buildNumber(version string) int {
 	parts := strings.Split(version, ".")
 	if len(parts) < 3 || parts[0] != "10" {
@@ -49,13 +52,13 @@ func buildNumber(version string) int {
 	return n
 }
 
-// runs reports whether an image for one build starts as a process-isolated container on a node of another build.
-// Before Windows Server 2022, builds must be equal. A later node, up to Server 2025, also runs images of each build
-// from 2022 to its own:
+// runs reports whether a node can run a process-isolated container of an image. Both parameters are build numbers.
+// Before Windows Server 2022, the builds must be equal. A node of Windows Server 2022 or later, up to Server 2025, also
+// runs images of earlier builds back to 2022:
 // https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility.
 func runs(image, node int) bool { return image == node || build2022 <= image && image <= node }
 
-// fits returns the builds of the nodes that can't run any variant of an image.
+// fits returns the builds in nodes that can't run an image of any of the builds in images.
 func fits(images, nodes []int) (unfit []int) {
 	for _, node := range nodes {
 		if !slices.ContainsFunc(images, func(image int) bool { return runs(image, node) }) {
@@ -65,14 +68,14 @@ func fits(images, nodes []int) (unfit []int) {
 	return unfit
 }
 
-// has reports whether a node of the cluster has a build, with or without its revision.
+// has reports whether a node of the cluster has a build. The build may be given without its revision.
 func (c Cluster) has(build string) bool {
 	return slices.ContainsFunc(c.Builds, func(b string) bool {
 		return b == build || buildNumber(b) != 0 && buildNumber(b) == buildNumber(build)
 	})
 }
 
-// ClusterOf reads a cluster from its Windows nodes and its RuntimeClasses.
+// ClusterOf returns the facts about a cluster with these Windows nodes and RuntimeClasses.
 func ClusterOf(nodes []corev1.Node, classes []nodev1.RuntimeClass) Cluster {
 	c := Cluster{RuntimeClasses: map[string]string{}}
 	for i := range nodes {
@@ -80,7 +83,7 @@ func ClusterOf(nodes []corev1.Node, classes []nodev1.RuntimeClass) Cluster {
 			c.Builds = append(c.Builds, build)
 		}
 		taints := slices.DeleteFunc(slices.Clone(nodes[i].Spec.Taints), func(t corev1.Taint) bool {
-			// cordons and similar taints are temporary
+			// Ignore temporary taints, for example of cordoned nodes.
 			return t.Effect == corev1.TaintEffectPreferNoSchedule || strings.HasPrefix(t.Key, "node.kubernetes.io/")
 		})
 		if i == 0 {

@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// containers is the path of the containers of a pod. A template has no ephemeral containers.
+// containers is the path that matches all containers of a pod template. A template has no ephemeral containers.
 const containers = "initContainers[*]|containers[*]"
 
-// visit calls found for each value at a path below an object, such as volumes[*].nfs|iscsi. A step ends in [*] if it
-// stands for each element of a list.
+// visit calls the function found for each value that a path matches below an object. An example of a path is
+// volumes[*].nfs|iscsi. The step volumes[*] matches each element of the list volumes. The step nfs|iscsi matches both
+// fields.
 func visit(object any, path string, found func(at string, value any)) {
 	visitSteps(object, strings.Split(path, "."), "", found)
 }
@@ -36,8 +37,8 @@ func visitSteps(value any, steps []string, at string, found func(at string, valu
 	}
 }
 
-// fields returns a rule about the values at a path. If isBad is nil, every value is bad. In the message, <value> stands
-// for the value.
+// fields returns a rule that checks the values that a path matches. The rule reports each value for which isBad returns
+// true. If isBad is nil, it reports every value. In the message, <value> stands for the value.
 func fields(name string, when func(*pod) bool, severity Severity, path string, isBad func(value any) bool,
 	message, fix string) rule {
 	return rule{name, when, func(p *pod, say report) {
@@ -49,15 +50,16 @@ func fields(name string, when func(*pod) bool, severity Severity, path string, i
 	}}
 }
 
-// defaultMode is the API server's default if a manifest sets no mode.
+// defaultMode is the mode that the API server sets if a manifest sets none.
 const defaultMode = 0o644
 
-// longestUser is the longest user name that Windows takes: 20 characters and a domain before it.
+// longestUser is the maximum length of a user name on Windows: a domain, a backslash and a name of 20 characters.
 const longestUser = 256 + 1 + 20
 
-// fieldRules are the rules about single fields. linux-security lists the fields that a pod must not have with os.name
-// windows, according to the API server's validation of pods. The first row of volume lists the drivers that exist for
-// Linux only. CSI serves the other in-tree drivers, and CSI drivers declare their operating systems themselves.
+// fieldRules returns the rules that check single fields. The rules linux-security check the fields that the API server
+// refuses in a pod with os.name windows. The first rule volume checks for volumes with in-tree drivers that exist for
+// Linux only. There are no rules for other in-tree drivers, because CSI drivers replace them and declare their
+// operating systems themselves.
 func fieldRules() []rule {
 	isTrue := func(value any) bool { return value == true }
 	other := func(than any) func(any) bool { return func(value any) bool { return value != than } }

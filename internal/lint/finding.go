@@ -8,21 +8,22 @@ import (
 	"strings"
 )
 
-// Severity is the effect of a problem.
+// Severity says how serious a finding is.
 type Severity string
 
 const (
-	// Error means that the object is refused, can never be scheduled, or does not start.
+	// Error means that the API server refuses the object, that the scheduler never places its pods, or that its pods
+	// don't start.
 	Error Severity = "error"
-	// Warning means that a field is ignored on Windows, or behaves differently there.
+	// Warning means that Windows ignores a field or treats the field differently.
 	Warning Severity = "warning"
 )
 
-// Object identifies the object of a finding.
+// Object identifies the object with the problem.
 type Object struct {
-	// File is the file of the object. It is empty for a live object.
+	// File is the file with the object. It is empty for a live object.
 	File string `json:"file,omitempty"`
-	// Document counts the documents of the file from 1.
+	// Document is the number of the YAML document in the file, from 1.
 	Document  int    `json:"document,omitempty"`
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -45,15 +46,16 @@ func (o Object) String() string {
 type Finding struct {
 	Object   Object   `json:"object"`
 	Severity Severity `json:"severity"`
-	// Rule is the short name of the rule, which does not change.
+	// Rule is the short name of the rule. It never changes.
 	Rule string `json:"rule"`
-	// Field is the path from the object's root. It is empty if the finding is about the whole object.
+	// Field is the path of the field, from the object's root. It is empty if the finding is about the whole object.
 	Field   string `json:"field,omitempty"`
 	Message string `json:"message"`
 	Fix     string `json:"fix"`
 }
 
-// order sorts findings by object in the order of reading, then errors first, then by field.
+// order sorts findings by file, document and object. The findings of one object are sorted by severity, with errors
+// first, and then by field.
 func order(findings []Finding) []Finding {
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Or(strings.Compare(a.Object.File, b.Object.File), a.Object.Document-b.Object.Document,
@@ -64,7 +66,7 @@ func order(findings []Finding) []Finding {
 	return findings
 }
 
-// Print writes findings for people, grouped by object, and a count at the end.
+// Print writes the findings as text for people, grouped by object. The last line says how many there are.
 func Print(out io.Writer, findings []Finding) error {
 	var text strings.Builder
 	errors, warnings := 0, 0

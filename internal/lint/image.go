@@ -13,23 +13,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Offer holds the platforms of an image.
+// Offer lists the platforms that an image supports.
 type Offer struct {
-	// Systems are the operating systems of its variants.
+	// Systems are the operating systems of the image's variants.
 	Systems []string
-	// Builds are the Windows builds of its variants, such as 20348.
+	// Builds are the Windows builds of the image's variants, such as 20348.
 	Builds []int
 }
 
-// Images returns the platforms of an image's variants. It is called once for each image, by several goroutines.
+// Images finds the platforms that an image supports. Check calls Offer once for each image, from several goroutines.
 type Images interface {
 	Offer(ctx context.Context, image string) (Offer, error)
 }
 
-// atOnce is the number of concurrent requests for images.
+// atOnce is how many images are looked up at the same time.
 const atOnce = 8
 
-// checkImages compares the images of a pod with its nodes.
+// checkImages reports images that don't run on the nodes of their pod, and images that couldn't be inspected.
 func checkImages(p *pod, say report) {
 	p.containers(func(path string, container *corev1.Container) {
 		say := func(severity Severity, message, fix string) {
@@ -45,7 +45,7 @@ func checkImages(p *pod, say report) {
 	})
 }
 
-// answer of a registry for one image.
+// answer is the result of looking up one image.
 type answer struct {
 	offer Offer
 	err   error
@@ -77,7 +77,7 @@ func ask(ctx context.Context, templates []Template, images Images) map[string]an
 	return answers
 }
 
-// judge compares one image with its pod.
+// judge reports a problem if an image has no variant for the pod's operating system or for the builds of its nodes.
 func (p *pod) judge(c *corev1.Container, offer Offer, say func(Severity, string, string)) {
 	windows := slices.Contains(offer.Systems, string(systemWindows))
 	switch {
@@ -91,7 +91,8 @@ func (p *pod) judge(c *corev1.Container, offer Offer, say func(Severity, string,
 	}
 }
 
-// judgeBuilds compares builds. HostProcess containers are not isolated and start on every build.
+// judgeBuilds reports the builds of nodes that can't run the image. Don't call it for HostProcess containers: they are
+// not isolated, so they start on every build.
 func (p *pod) judgeBuilds(offered []int, say func(Severity, string, string)) {
 	nodes := p.builds()
 	unfit := fits(offered, nodes)
@@ -107,7 +108,7 @@ func (p *pod) judgeBuilds(offered []int, say func(Severity, string, string)) {
 		"Use an image for that build, or select nodes by "+corev1.LabelWindowsBuild+".")
 }
 
-// builds returns the builds of the nodes that can run the pod.
+// builds returns the builds of the nodes on which the pod may run, according to its node selector and RuntimeClass.
 func (p *pod) builds() []int {
 	wanted := p.Spec.NodeSelector[corev1.LabelWindowsBuild]
 	if wanted == "" && p.Spec.RuntimeClassName != nil {

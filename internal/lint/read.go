@@ -15,23 +15,24 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// Limits of the input. A manifest is text that people write.
+// Limits of the input. People write manifests, so real manifests are much smaller.
 const (
 	maxDocument  = 3 << 20
 	maxDocuments = 10_000
 	maxDepth     = 60
 )
 
-// Template is one pod template in an object.
+// Template is one pod template that Read or Find found in an object.
 type Template struct {
 	Object Object
-	// Path is the path from the object's root to the pod's spec, such as spec.template.spec.
+	// Path is the path of the pod's spec, from the object's root. An example is spec.template.spec.
 	Path string
 	Spec corev1.PodSpec
 }
 
-// Read finds the pod templates in a manifest with any number of documents, in YAML or JSON. It skips objects
-// without pod templates. If a document can't be read, it stops with an error that names the document.
+// Read returns the pod templates in a manifest. The manifest contains any number of documents in YAML or JSON. Read
+// skips objects that have no pod templates. If it can't read a document, it stops and returns an error with the number
+// of the document.
 func Read(file string, from io.Reader) ([]Template, error) {
 	var all []Template
 	reader := yaml.NewYAMLReader(bufio.NewReader(io.LimitReader(from, maxDocument*16)))
@@ -59,8 +60,8 @@ func Read(file string, from io.Reader) ([]Template, error) {
 	return all, fmt.Errorf("reading %s: more than %d documents", file, maxDocuments)
 }
 
-// Find finds the pod templates in one object: a Pod, a workload of Kubernetes, a List, or an object of any other
-// kind that contains pod templates.
+// Find returns the pod templates in one object. The object may be a Pod, a workload, a List, or of any other kind with
+// pod templates in it.
 func Find(file string, document int, object map[string]any) ([]Template, error) {
 	kind, _ := object["kind"].(string)
 	if items, isList := object["items"].([]any); isList {
@@ -84,13 +85,13 @@ func Find(file string, document int, object map[string]any) ([]Template, error) 
 	return s.found, err
 }
 
-// search collects the templates of one object.
+// search collects the pod templates of one object.
 type search struct {
 	object Object
 	found  []Template
 }
 
-// walk looks for pod specs: objects with a list of containers that each have a name.
+// walk searches a value for specs of pods. A spec of a pod is an object with a list of containers that all have names.
 func (s *search) walk(value any, path string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("nested deeper than %d levels", maxDepth)

@@ -17,19 +17,20 @@ import (
 )
 
 const (
-	// askTimeout bounds the questions about one image.
+	// askTimeout is the time limit for the requests about one image.
 	askTimeout = 30 * time.Second
-	// maxAnswer limits the size of a registry's answer. Manifests have some kilobytes.
+	// maxAnswer is the maximum size of a registry's response. Manifests have a few kilobytes.
 	maxAnswer = 8 << 20
 )
 
-// Registries asks the registries that images are named after, with the credentials of docker login
-// or podman login.
+// Registries is an Images that asks the registry in an image's name. It uses the credentials of docker login or podman
+// login.
 type Registries struct{}
 
 var _ Images = Registries{}
 
-// Offer reads the image's manifest. If the manifest is not a list, Offer also reads the image's configuration.
+// Offer reads the manifest of an image. If the manifest is for a single platform, Offer also reads the configuration of
+// the image, which contains the platform.
 func (Registries) Offer(ctx context.Context, image string) (Offer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -53,7 +54,7 @@ func (Registries) Offer(ctx context.Context, image string) (Offer, error) {
 	return offerOf(platforms), nil
 }
 
-// platformsOf returns the platforms of an index or of a single image.
+// platformsOf returns the platforms in an index, or the platform of a single image.
 func platformsOf(d *remote.Descriptor) ([]*v1.Platform, error) {
 	if !d.MediaType.IsIndex() {
 		image, err := d.Image()
@@ -82,7 +83,7 @@ func platformsOf(d *remote.Descriptor) ([]*v1.Platform, error) {
 func offerOf(platforms []*v1.Platform) Offer {
 	var o Offer
 	for _, p := range platforms {
-		// Build tools add attestations to images. Their operating system is unknown.
+		// Skip attestations, which build tools add to images. They have no operating system.
 		if p.OS == "" || p.OS == "unknown" {
 			continue
 		}

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Check checks templates against the rules, and compares their images with the registries' offers. If images is nil,
-// no registry is asked.
+// Check checks pod templates against the rules. If images is not nil, it also checks whether the images of each
+// template run on the cluster's nodes.
 func Check(ctx context.Context, templates []Template, c Cluster, images Images) []Finding {
 	var answers map[string]answer
 	if images != nil {
@@ -32,19 +32,19 @@ func Check(ctx context.Context, templates []Template, c Cluster, images Images) 
 	return order(all)
 }
 
-// pod is a template with the known facts about its nodes.
+// pod is a pod template with everything that the rules need to know.
 type pod struct {
 	*Template
 	cluster Cluster
 	system  system
-	// fields are the spec as in a manifest.
+	// fields is the pod's spec in the form of a manifest.
 	fields map[string]any
-	// answers maps images to the answers of registries. It is nil without --images.
+	// answers maps the names of images to the answers of their registries. It is nil without --images.
 	answers map[string]answer
 }
 
 func newPod(t *Template, c Cluster) pod {
-	fields, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&t.Spec) // each PodSpec can be converted
+	fields, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&t.Spec) // can't fail for a PodSpec
 	return pod{Template: t, cluster: c, system: systemOf(&t.Spec, c), fields: fields}
 }
 
@@ -55,10 +55,10 @@ func (p *pod) path(field string) string {
 	return p.Path + "." + field
 }
 
-// report is called with each finding. The field is a path below the pod's spec.
+// report is the function that a rule calls for each finding. field is a path below the pod's spec.
 type report func(severity Severity, field, message, fix string)
 
-// rule is one row of the table.
+// rule is one row of the table of rules. It applies to pods for which when returns true.
 type rule struct {
 	name  string
 	when  func(*pod) bool
@@ -68,7 +68,7 @@ type rule struct {
 func onWindows(p *pod) bool { return p.system == systemWindows }
 func unsaid(p *pod) bool    { return p.system == systemUnsaid }
 
-// rules is the table.
+// rules returns the table of rules.
 func rules() []rule {
 	return append(fieldRules(), []rule{
 		{"os-not-set", unsaid, checkUnsaid},
@@ -84,7 +84,8 @@ func rules() []rule {
 	}...)
 }
 
-// containers calls the function each for every container, with its path. A template has no ephemeral containers.
+// containers calls each for every container of the template, with the container's path. A template has no ephemeral
+// containers.
 func (p *pod) containers(each func(path string, c *corev1.Container)) {
 	for i := range p.Spec.InitContainers {
 		each(fmt.Sprintf("initContainers[%d]", i), &p.Spec.InitContainers[i])
@@ -94,8 +95,8 @@ func (p *pod) containers(each func(path string, c *corev1.Container)) {
 	}
 }
 
-// checkUnsaid finds pods that may land on a Windows node and name no system: a DaemonSet that
-// tolerates everything reaches every node.
+// checkUnsaid reports pods that select no operating system but tolerate the taints of Windows nodes. For example, a
+// DaemonSet that tolerates every taint also creates pods on Windows nodes.
 func checkUnsaid(p *pod, say report) {
 	for _, taint := range append(p.cluster.taints(), windowsTaint()) {
 		if !tolerates(&p.Spec, taint) {
@@ -121,7 +122,7 @@ func checkName(p *pod, say report) {
 
 func checkToleration(p *pod, say report) {
 	if p.Spec.RuntimeClassName != nil {
-		// A RuntimeClass adds its own tolerations.
+		// The RuntimeClass may add tolerations.
 		return
 	}
 	for _, taint := range p.cluster.taints() {
@@ -140,7 +141,7 @@ func checkToleration(p *pod, say report) {
 	}
 }
 
-// checkBuild finds pods that require a build which no node has.
+// checkBuild reports pods that require a Windows build that no node has.
 func checkBuild(p *pod, say report) {
 	if len(p.cluster.Builds) == 0 {
 		return
@@ -161,7 +162,8 @@ func checkBuild(p *pod, say report) {
 	}
 }
 
-// checkNonRoot finds containers that kubelet refuses to start: kubelet treats ContainerAdministrator as root.
+// checkNonRoot reports containers that must not run as root but run as ContainerAdministrator. kubelet refuses to start
+// them, because it treats ContainerAdministrator as root.
 func checkNonRoot(p *pod, say report) {
 	p.containers(func(path string, c *corev1.Container) {
 		own, ofPod := windowsOptions(&p.Spec, c)
@@ -190,7 +192,7 @@ func checkHostProcess(p *pod, say report) {
 	}
 }
 
-// checkGMSA finds names of credential specs whose content is missing.
+// checkGMSA reports containers and pods that have the name of a credential spec but not its content.
 func checkGMSA(p *pod, say report) {
 	look := func(at string, value any) {
 		options, _ := value.(map[string]any)
@@ -204,7 +206,7 @@ func checkGMSA(p *pod, say report) {
 	visit(p.fields, containers+".securityContext.windowsOptions", look)
 }
 
-// checkCommands finds commands that start a Linux program in a Windows container.
+// checkCommands reports commands that start a Linux program in a Windows container.
 func checkCommands(p *pod, say report) {
 	for _, path := range []string{".command", ".livenessProbe|readinessProbe|startupProbe.exec.command",
 		".lifecycle.preStop|postStart.exec.command"} {

@@ -10,18 +10,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// system is the operating system that the template of a pod names or implies.
+// system is the operating system that a pod template selects.
 type system string
 
 const (
 	systemWindows system = "windows"
 	systemLinux   system = "linux"
-	// systemUnsaid is for pods that may be placed on nodes of either system.
+	// systemUnsaid means that a pod may run on Linux nodes and on Windows nodes.
 	systemUnsaid system = ""
 )
 
-// systemOf reads spec.os, the node selector, required node affinity and the RuntimeClass, in this
-// order.
+// systemOf returns the operating system that a pod selects. It looks at spec.os, the node selector, the required node
+// affinity and the RuntimeClass, in this order. The first of them that selects an operating system counts.
 func systemOf(spec *corev1.PodSpec, c Cluster) system {
 	if spec.OS != nil && spec.OS.Name != "" {
 		return system(spec.OS.Name)
@@ -45,7 +45,8 @@ func systemOf(spec *corev1.PodSpec, c Cluster) system {
 	return systemUnsaid
 }
 
-// systemOfAffinity returns a system only if every alternative requires the same system.
+// systemOfAffinity returns the operating system that a required node affinity selects. If its alternatives don't all
+// select the same operating system, it returns systemUnsaid.
 func systemOfAffinity(affinity *corev1.Affinity) system {
 	if affinity == nil || affinity.NodeAffinity == nil ||
 		affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -73,7 +74,8 @@ func hostProcess(spec *corev1.PodSpec, c *corev1.Container) bool {
 	return *cmp.Or(own.HostProcess, ofPod.HostProcess, new(bool))
 }
 
-// windowsOptions returns the Windows options of a container and of its pod.
+// windowsOptions returns the Windows options of a container and the Windows options of its pod. Options that aren't set
+// are empty, not nil.
 func windowsOptions(spec *corev1.PodSpec, c *corev1.Container) (own, ofPod *corev1.WindowsSecurityContextOptions) {
 	none := &corev1.WindowsSecurityContextOptions{}
 	return cmp.Or(cmp.Or(c.SecurityContext, &corev1.SecurityContext{}).WindowsOptions, none),
@@ -87,12 +89,12 @@ func (p *pod) allHostProcess() bool {
 	return all
 }
 
-// tolerates reports whether a pod may be placed on a node with the taint of Windows nodes.
+// tolerates reports whether a pod tolerates a taint.
 func tolerates(spec *corev1.PodSpec, taint corev1.Taint) bool {
 	return schedulinghelper.TolerationsTolerateTaint(klog.Background(), spec.Tolerations, &taint, false)
 }
 
-// looksLikeLinux reports whether a command or path is a Linux one.
+// looksLikeLinux reports whether a text looks like a command or a path of Linux.
 func looksLikeLinux(text string) bool {
 	return strings.HasPrefix(text, "/") && !strings.HasPrefix(text, "//") ||
 		slices.Contains([]string{"sh", "bash", "ash", "cat", "ls", "sleep", "test", "true", "nc"}, text)

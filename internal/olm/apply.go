@@ -22,29 +22,31 @@ import (
 )
 
 const (
-	// repeat is how often all objects are applied again. This restores objects that a user deleted or changed, and
-	// gives a new namespace its binding.
+	// repeat is how often the operator applies all objects again. This restores objects that a user deleted or changed.
+	// If a namespace was created meanwhile, it gets its RoleBinding.
 	repeat = 10 * time.Minute
-	// startTimeout is how long the operator waits at its start until everything is applied and the policies are
-	// enforced.
+	// startTimeout is how long the operator tries to apply all objects when it starts. This includes the wait until the
+	// API server enforces the policies.
 	startTimeout = time.Minute
 	retryPeriod  = time.Second
-	// retryLater is the pause after a failure, once the operator runs.
+	// retryLater is the pause after a failure while the operator is running. At its start, the pause is retryPeriod.
 	retryLater  = 10 * time.Second
 	callTimeout = 10 * time.Second
 )
 
-// Installer applies the objects that OLM does not install.
+// Installer applies the objects that OLM can't install.
 type Installer struct {
 	client    client.Client
 	namespace string
 	objects   []*unstructured.Unstructured
-	// mark is a text in the message of the probed policy. Releases with different policies have different marks.
+	// mark is a part of the denial message of the policy probed. It differs between releases that have different
+	// policies.
 	mark string
 }
 
-// New creates an installer for the operator in namespace, which must be the namespace that the bundle suggests: two
-// installations would overwrite each other's rights and policies. c must not read from a cache.
+// New creates an installer for the operator in namespace. The namespace must be the namespace that the bundle suggests:
+// two installations in a cluster would overwrite each other's rights and policies. c must read from the API server and
+// not from a cache.
 func New(c client.Client, namespace string) (*Installer, error) {
 	if namespace != contract.OperatorNamespace {
 		return nil, fmt.Errorf("OLM installed the operator in the namespace %s: the bundle works in %s only, once in "+
@@ -63,7 +65,7 @@ func New(c client.Client, namespace string) (*Installer, error) {
 		if labels == nil {
 			labels = map[string]string{}
 		}
-		// The administrator deletes these objects by this label when the operator is removed.
+		// When an administrator removes the operator, they delete these objects by this label.
 		labels[contract.ManagedByLabel] = contract.OperatorServiceAccount
 		object.SetLabels(labels)
 	}
@@ -74,8 +76,8 @@ func New(c client.Client, namespace string) (*Installer, error) {
 	return &Installer{client: c, namespace: namespace, objects: parts.Operator, mark: mark}, nil
 }
 
-// sign adds a digest of all policies to the messages of the probed policy. A denial then shows whether the API server
-// enforces these policies or the policies of the previous release.
+// sign adds a digest of all policies to the denial message of the policy probed. From a denial, the operator can then
+// see whether the API server enforces these policies or still the policies of the previous release.
 func sign(objects []*unstructured.Unstructured) (mark string, err error) {
 	sum := sha256.New()
 	var last *unstructured.Unstructured
@@ -108,8 +110,8 @@ func sign(objects []*unstructured.Unstructured) (mark string, err error) {
 	return mark, unstructured.SetNestedSlice(last.Object, validations, "spec", "validations")
 }
 
-// Install applies everything. It binds no rights before the API server enforces the policies. It retries for a minute.
-// Then the error names the object that could not be applied, and why.
+// Install applies all objects. It binds no rights before the API server enforces the policies. After a failure, it
+// tries again for a minute. Then it returns an error with the object that couldn't be applied and the reason.
 func (i *Installer) Install(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -124,7 +126,7 @@ func (i *Installer) Install(ctx context.Context) error {
 	return err
 }
 
-// Start applies everything again every few minutes until ctx ends. After a failure, it retries soon.
+// Start applies all objects again every few minutes until ctx ends. After a failure, it tries again sooner.
 func (i *Installer) Start(ctx context.Context) error {
 	for {
 		pause := repeat
@@ -162,13 +164,13 @@ func (i *Installer) apply(ctx context.Context) error {
 			return i.client.Apply(ctx, what, options...)
 		})
 		if apierrors.IsNotFound(err) && object.GetNamespace() != i.namespace {
-			continue // this cluster does not have the namespace
+			continue // this cluster doesn't have the namespace
 		}
 		if meta.IsNoMatchError(err) && (object.GetKind() == mutatingPolicy || object.GetKind() == mutatingBinding) {
-			continue // this API server does not have the kind
+			continue // this API server doesn't have the kind
 		}
 		if object.GetKind() == runtimeClass && (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) {
-			continue // a RuntimeClass of another owner stays: it may have another handler
+			continue // leave the RuntimeClass of a different owner unchanged: its handler may differ
 		}
 		if err != nil {
 			return fmt.Errorf("applying the %s %s: %w", object.GetKind(), object.GetName(), err)
@@ -177,15 +179,15 @@ func (i *Installer) apply(ctx context.Context) error {
 	return nil
 }
 
-// enforced returns an error until the API server enforces these policies. It requests to create a Secret as a dry
-// run, and the last policy must deny this.
+// enforced returns nil if the API server enforces these policies. Otherwise it returns an error. To find out, it tries
+// to create a Secret as a dry run, which the policy probed must deny.
 func (i *Installer) enforced(ctx context.Context) error {
 	probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: i.namespace, Name: "policy-probe"}}
 	err := i.call(ctx, func(ctx context.Context) error { return i.client.Create(ctx, probe, client.DryRunAll) })
 	switch {
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), i.mark): // by a policy, not by a quota
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), i.mark): // a policy refused it, and not a quota
 		return nil
-	case err == nil || strings.Contains(err.Error(), probed): // no policies, or only the previous release's
+	case err == nil || strings.Contains(err.Error(), probed): // no policies, or only those of the previous release
 		return errors.New("the admission policies are not enforced yet")
 	}
 	return fmt.Errorf("finding out whether the admission policies are enforced: %w", err)

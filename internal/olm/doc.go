@@ -1,11 +1,12 @@
-// Package olm splits an installation into the parts that OLM installs and the parts that the operator applies. It
-// also applies the operator's parts.
+// Package olm splits an installation into the objects that OLM installs and the objects that the operator applies
+// itself. It also applies the second group.
 //
-// OLM installs bundles of the format registry+v1. They carry no admission policies or RuntimeClasses, and OLM
-// moves every Role and RoleBinding into the operator's namespace. So Split sorts the objects of an installation. A
-// bundle contains the objects that OLM installs unchanged, with a ClusterRole for each Role in another namespace. The
-// operator applies the rest before it does anything else: first the policies, then RuntimeClasses, then bindings. Its
-// rights to do so are part of the bundle and name every object: see tools/olm.
+// OLM installs bundles of the format registry+v1. Such a bundle can't contain admission policies or RuntimeClasses, and
+// OLM moves every Role and RoleBinding into the operator's namespace. So Split sorts the objects of an installation.
+// The bundle contains the objects that OLM installs unchanged. For each Role in a different namespace, it contains a
+// ClusterRole. The operator applies the other objects before it does anything else: first the policies, then
+// RuntimeClasses, then bindings. The bundle also gives the operator the rights to do so, limited to these objects by
+// name: see tools/olm.
 //
-// It imports the manifests in config, and of our packages only contract.
+// Of this project's packages, olm imports only config, which contains the manifests, and contract.
 package olm

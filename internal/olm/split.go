@@ -24,24 +24,24 @@ const (
 	clusterRoleBinding = "ClusterRoleBinding"
 	policy             = "ValidatingAdmissionPolicy"
 	policyBinding      = "ValidatingAdmissionPolicyBinding"
-	networkPolicy      = "NetworkPolicy" // older releases of OLM refuse a bundle with this kind
+	networkPolicy      = "NetworkPolicy" // older releases of OLM refuse bundles with this kind
 	configMap          = "ConfigMap"
-	mutatingPolicy     = "MutatingAdmissionPolicy" // as of Kubernetes 1.36
+	mutatingPolicy     = "MutatingAdmissionPolicy" // exists since Kubernetes 1.36
 	mutatingBinding    = "MutatingAdmissionPolicyBinding"
 	runtimeClass       = "RuntimeClass"
 )
 
-// Parts are the objects of an installation, sorted by who applies them.
+// Parts are the objects of an installation, sorted by the program that applies them.
 type Parts struct {
-	// Bundle holds the objects that OLM installs unchanged.
+	// Bundle contains the objects that OLM installs unchanged.
 	Bundle []*unstructured.Unstructured
-	// Own holds the Role and the ClusterRole of the operator. OLM binds their rights to the operator's ServiceAccount.
+	// Own contains the operator's own Role and ClusterRole. OLM gives their rights to the operator's ServiceAccount.
 	Own []*unstructured.Unstructured
-	// Operator holds the objects that the operator applies, in this order.
+	// Operator contains the objects that the operator applies, in the order in which it applies them.
 	Operator []*unstructured.Unstructured
 }
 
-// Manifests returns the objects of the manifests in this program, for an operator in namespace.
+// Manifests returns the objects in the embedded manifests, for an operator in namespace.
 func Manifests(namespace string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	err := fs.WalkDir(config.Files, ".", func(path string, entry fs.DirEntry, err error) error {
@@ -69,8 +69,8 @@ func Manifests(namespace string) ([]*unstructured.Unstructured, error) {
 	return objects, err
 }
 
-// Split sorts the objects of an installation for an operator in namespace. It omits the Namespace, because OLM gets
-// one.
+// Split sorts the objects of an installation into parts. The operator runs in namespace. Split omits the Namespace,
+// because users choose or create one for OLM.
 func Split(objects []*unstructured.Unstructured, namespace string) (Parts, error) {
 	p := Parts{}
 	for _, object := range objects {
@@ -85,12 +85,14 @@ func Split(objects []*unstructured.Unstructured, namespace string) (Parts, error
 	return p, nil
 }
 
-// probed is the policy that the operator uses to test whether policies are enforced. The API server sees policies
-// in the order of their writes, so if it enforces the last one, it enforces all.
+// probed is the policy with which the operator tests whether the API server enforces the policies. The operator writes
+// this policy last, and the API server sees policies in the order in which they were written. So if the API server
+// enforces this policy, it enforces all of them.
 const probed = "windows-operator-secret"
 
-// turn orders the objects that the operator applies: it binds no rights before the policies are enforced. The binding
-// of a policy comes before the policy, so that the policy is in force as soon as the API server sees it.
+// turn returns the position of an object in the order in which the operator applies objects. Bindings of rights come
+// last, after the policies. The binding of a policy comes before the policy, so that the policy is in force as soon as
+// the API server sees it.
 func turn(object *unstructured.Unstructured) int {
 	order := []string{networkPolicy, policyBinding, policy, configMap, runtimeClass, mutatingPolicy, mutatingBinding,
 		roleBinding, clusterRoleBinding}
@@ -136,7 +138,7 @@ func (p *Parts) add(object *unstructured.Unstructured, namespace string) error {
 			p.Operator = append(p.Operator, object)
 			return nil
 		case operators:
-			return nil // OLM binds the operator's own roles
+			return nil // OLM creates the bindings of the operator's own roles
 		}
 	case "ServiceAccount":
 		if operators {
@@ -147,7 +149,7 @@ func (p *Parts) add(object *unstructured.Unstructured, namespace string) error {
 	return nil
 }
 
-// bindsNodes reports whether a binding gives rights to a program on Windows nodes.
+// bindsNodes reports whether a binding gives rights to a program that runs on Windows nodes.
 func bindsNodes(object *unstructured.Unstructured) (bool, error) {
 	subjects, _, err := unstructured.NestedSlice(object.Object, "subjects")
 	return slices.ContainsFunc(subjects, func(s any) bool {
@@ -157,9 +159,9 @@ func bindsNodes(object *unstructured.Unstructured) (bool, error) {
 	}), err
 }
 
-// refer lets a binding refer to the ClusterRole that replaces its Role, and gives the binding the same name. A new
-// name is needed because the role of an existing binding can't be changed, and another installation may have left a
-// binding with the old name.
+// refer changes a binding of a Role in a different namespace: the binding now refers to the ClusterRole that replaces
+// the Role, and has the same name as the ClusterRole. It must not keep its name. An earlier installation may have left
+// a binding with that name, and the role of an existing binding can't be changed.
 func refer(binding *unstructured.Unstructured) error {
 	name, _, err := unstructured.NestedString(binding.Object, "roleRef", "name")
 	if err != nil {

@@ -8,24 +8,24 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Blob is content that can be opened any number of times. It has the same fields as the operator's host.Blob, so Go
-// can convert one type to the other. It is a separate type so that the daemon doesn't need the package for
-// connections to hosts.
+// Blob is a blob that can be opened any number of times. Its fields are the same as the fields of host.Blob, so Go can
+// convert one type to the other. It is a separate type so that the daemon doesn't import the package host, which
+// connects to hosts.
 type Blob struct {
 	contract.Blob
-	// Open starts reading from the beginning; the caller closes.
+	// Open returns the content from the beginning. The caller must close it.
 	Open func() (io.ReadCloser, error)
 }
 
-// Dir is a payload directory: the manifest, and blobs named by their digest. It never changes.
+// Dir is a payload directory. It contains the manifest, and blobs that are named by their digests. A Dir never changes.
 type Dir struct {
 	path     string
 	manifest Manifest
 }
 
-// OpenDir reads a payload directory and checks that every blob of the manifest exists with its size. It does not read
-// the blobs. If the directory can't be used, the error is a *contract.Problem PayloadMissing. A payload that lacks
-// parts can be opened: see Manifest.Joinable.
+// OpenDir opens a payload directory. It reads the manifest, and checks that every blob in the manifest exists and has
+// the right size. It does not read the blobs. If the directory can't be used, the error is a *contract.Problem with the
+// reason PayloadMissing. OpenDir also opens a payload that lacks parts: see Manifest.Joinable.
 func OpenDir(path string) (*Dir, error) {
 	text, err := os.ReadFile(filepath.Join(path, ManifestName))
 	if err != nil {
@@ -48,10 +48,10 @@ func OpenDir(path string) (*Dir, error) {
 	return d, nil
 }
 
-// Manifest says what the directory holds. The caller must not change it.
+// Manifest returns the manifest of the directory. The caller must not change it.
 func (d *Dir) Manifest() Manifest { return d.manifest }
 
-// Blob finds a blob by its digest. It returns false if the manifest does not list it.
+// Blob returns the blob with a digest. It returns false if the manifest doesn't list the digest.
 func (d *Dir) Blob(digest string) (Blob, bool) {
 	for _, f := range d.manifest.Files {
 		if f.Digest == digest {
@@ -62,7 +62,7 @@ func (d *Dir) Blob(digest string) (Blob, bool) {
 	return Blob{}, false
 }
 
-// Select returns the blobs with these digests, in this order. If the directory lacks one, the error is a
+// Select returns the wanted blobs, in the same order. If the directory lacks one of them, the error is a
 // *contract.Problem.
 func (d *Dir) Select(wanted []contract.Blob) ([]Blob, error) {
 	blobs := make([]Blob, 0, len(wanted))
@@ -76,5 +76,6 @@ func (d *Dir) Select(wanted []contract.Blob) ([]Blob, error) {
 	return blobs, nil
 }
 
-// BlobPath is the path of a blob in a payload directory. Without a digest, it is the folder of the blobs.
+// BlobPath returns the path of a blob in a payload directory. If digest is empty, it returns the path of the folder
+// with the blobs.
 func BlobPath(dir, digest string) string { return filepath.Join(dir, "sha256", digest) }

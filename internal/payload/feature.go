@@ -6,25 +6,26 @@ import (
 
 // Part is a binary of a complete payload.
 type Part struct {
-	// Name is the file name of the binary, unique without regard to case.
+	// Name is the file name of the binary. It is unique, even if upper and lower case are not distinguished.
 	Name string
-	// Path is its path on a node.
+	// Path is the path of the binary on a node.
 	Path string
-	// Feature is the feature that is off without this part.
+	// Feature is the feature that does not work without this part.
 	Feature Feature
-	// Required means that no host becomes a node without the part.
+	// Required means that no host can become a node without this part.
 	Required bool
-	// Platform is the only infrastructure platform that uses this part. Empty means all platforms.
+	// Platform is the only infrastructure platform that uses this part. If it is empty, all platforms use this part.
 	Platform contract.Platform
-	// Skewed parts must fit the API server's version, so a payload may hold several versions of them.
+	// Skewed means that the version of this part must fit the version of the API server. A payload may contain several
+	// versions of such a part.
 	Skewed bool
 }
 
-// MaxSkew is how many minor versions a kubelet may be older than its API server. It may never be newer.
-// https://kubernetes.io/releases/version-skew-policy/#kubelet
+// MaxSkew is how many minor versions a kubelet may be older than its API server. A kubelet must never be newer:
+// https://kubernetes.io/releases/version-skew-policy/#kubelet.
 const MaxSkew = 3
 
-// Feature is a feature that users notice when it is missing, with its name in summaries and conditions.
+// Feature is something that a node can't do without certain parts. The text appears in summaries and conditions.
 type Feature string
 
 // Features of nodes.
@@ -60,7 +61,7 @@ const (
 	NameECRProvider      = "ecr-credential-provider.exe"
 )
 
-// Parts lists every binary of a complete payload, required parts first. The paths come from package contract.
+// Parts lists all parts of a complete payload, required parts first. The paths come from package contract.
 func Parts() []Part {
 	return []Part{
 		{Name: NameDaemon, Path: contract.PathDaemon, Feature: FeatureNode, Required: true},
@@ -84,13 +85,13 @@ func Parts() []Part {
 	}
 }
 
-// isSkewed reports whether a payload may hold a part of this name several times.
+// isSkewed reports whether a payload may contain several versions of the part with this name.
 func isSkewed(name string) bool {
 	p, _ := PartNamed(name)
 	return p.Skewed
 }
 
-// PartNamed finds a part by its name.
+// PartNamed returns the part with a name. It returns false if there is no such part.
 func PartNamed(name string) (Part, bool) {
 	for _, p := range Parts() {
 		if p.Name == name {

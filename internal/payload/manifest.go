@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// ParseManifest reads and checks a manifest.
+// ParseManifest decodes a manifest and checks it.
 func ParseManifest(text []byte) (m Manifest, err error) {
 	if err = json.Unmarshal(text, &m); err != nil {
 		return Manifest{}, fmt.Errorf("decoding the payload's manifest: %w", err)
@@ -19,7 +19,8 @@ func ParseManifest(text []byte) (m Manifest, err error) {
 	return m, nil
 }
 
-// Named returns the file with this name. If there are several versions, it returns the first.
+// Named returns the file with a name. If the manifest has several versions of the file, Named returns the first. It
+// returns false if there is no such file.
 func (m Manifest) Named(name string) (File, bool) {
 	for _, f := range m.Files {
 		if f.Name == name {
@@ -29,7 +30,8 @@ func (m Manifest) Named(name string) (File, bool) {
 	return File{}, false
 }
 
-// Blobs lists the blobs of the files, each digest once, in the order of the files.
+// Blobs lists the blobs of all files, in the order of the files. If several files have the same digest, Blobs lists it
+// once.
 func (m Manifest) Blobs() []contract.Blob {
 	seen := make(map[string]bool, len(m.Files))
 	blobs := make([]contract.Blob, 0, len(m.Files))
@@ -42,8 +44,8 @@ func (m Manifest) Blobs() []contract.Blob {
 	return blobs
 }
 
-// Joinable returns nil if hosts can become nodes with this payload. Otherwise it returns a *contract.Problem with
-// the missing required parts.
+// Joinable returns nil if hosts can become nodes with this payload. Otherwise, it returns a *contract.Problem that
+// lists the missing required parts.
 func (m Manifest) Joinable() error {
 	var lacking []string
 	for _, p := range Parts() {
@@ -58,8 +60,8 @@ func (m Manifest) Joinable() error {
 		strings.Join(lacking, ", "))
 }
 
-// check returns why a manifest is unusable: a duplicate name or path, an invalid digest, or a path that no node can
-// have. Exception: if a part may have several versions, its name and path may occur several times.
+// check returns nil if the manifest is usable. It returns an error if names or paths occur twice, if a digest is
+// invalid, or if no node can have a path. Exception: the name and the path of a Skewed part may occur several times.
 func (m Manifest) check() error {
 	names, paths, sizes := map[string]bool{}, map[string]bool{}, map[string]int64{}
 	for _, f := range m.Files {
@@ -89,7 +91,8 @@ func (m Manifest) check() error {
 	return nil
 }
 
-// isNodePath reports whether a path is absolute on drive C: and has no relative or drive parts after that.
+// isNodePath reports whether a path is an absolute path on drive C: that contains no relative steps and no second
+// drive.
 func isNodePath(path string) bool {
 	rest, found := strings.CutPrefix(strings.ToLower(path), `c:\`)
 	if !found || rest == "" || strings.ContainsAny(rest, `/:*?"<>|`) {

@@ -12,13 +12,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Pack writes blobs to w as one stream: a tar in zstd, each entry named by its digest. The fast level packs the
-// real payload from 264 to 88 MiB in 1.4 s on one core (measured 2026-11, with a window of 4 MiB), so that the
-// network stays the bottleneck. Incompressible data is stored in raw blocks.
+// Pack writes blobs to w as one stream. The stream is a tar archive in zstd, and the name of each entry is a digest.
+// Pack uses a fast level of compression: it packs the real payload from 264 to 88 MiB in 1.4 s on one core (measured
+// 2026-11, with a window of 4 MiB). So the network remains the bottleneck. zstd stores data that can't be compressed in
+// raw blocks.
 //
-// Hundreds of hosts may receive streams at once. So a stream uses one encoder goroutine and a small window, and needs
-// about a megabyte of memory, regardless of its length. If the content of a blob is shorter or longer than its size,
-// Pack returns an error. The receiver checks digests.
+// Hundreds of hosts may receive streams at the same time. So each stream uses one goroutine for compression and a small
+// window, and needs about a megabyte of memory, regardless of its length. If the content of a blob is shorter or longer
+// than its size, Pack returns an error. Pack doesn't check digests, because the receiver does.
 func Pack(ctx context.Context, w io.Writer, blobs []Blob) error {
 	z, err := zstd.NewWriter(w,
 		zstd.WithEncoderLevel(zstd.SpeedFastest),
@@ -41,8 +42,8 @@ func Pack(ctx context.Context, w io.Writer, blobs []Blob) error {
 	return nil
 }
 
-// windowSize of the compression in bytes. With 4 MiB, a stream of the daemon's program is 1 % shorter, but needs 9
-// MB of memory (measured 2026-11).
+// windowSize is the size of the compression window in bytes. With a window of 4 MiB, a stream with the daemon's program
+// would be 1 % shorter, but would need 9 MB of memory (measured 2026-11).
 const windowSize = 256 << 10
 
 func packOne(ctx context.Context, t *tar.Writer, b Blob) (err error) {

@@ -1,22 +1,24 @@
-// Package payload describes the binaries of a node and their transport: the manifest, the content-addressed
-// directory with the binaries, and the stream with the binaries that a host lacks.
+// Package payload describes the binaries of a node, and how they get to the node. A manifest lists the binaries. A
+// directory contains the manifest and the binaries, which are named by their digests. A stream contains the binaries
+// that a host lacks.
 //
-// The operator packs, and the daemon unpacks. This package makes no connections.
+// The operator packs streams, and the daemon unpacks them. This package opens no connections.
 package payload
 
 import "github.com/windows-nodes/wmco/internal/contract"
 
-// ManifestName is the file in a payload directory that lists the directory's content. Blobs are next to it under
+// ManifestName is the name of the manifest in a payload directory. The blobs are in the same directory, under
 // sha256/<digest>.
 const ManifestName = "payload.json"
 
 // Manifest lists the binaries of one payload.
 type Manifest struct {
-	// Version of the payload, for people. Programs compare digests only.
+	// Version is the version of the payload. It is for people only: programs compare digests.
 	Version string `json:"version"`
-	// Files lists the binaries. A part that must fit the API server occurs once for each version, newest first.
+	// Files lists the binaries. If a part must fit the API server, the list may contain several versions of it, the
+	// newest first.
 	Files []File `json:"files"`
-	// Missing lists the missing binaries, with the features that are off without them.
+	// Missing lists the binaries that the payload lacks, and the features that don't work without them.
 	Missing []Missing `json:"missing,omitempty"`
 }
 
@@ -25,15 +27,15 @@ type File struct {
 	// Name is short and unique, such as kubelet.exe.
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Source is its origin: a module path and version, or "supplied".
+	// Source says where the binary comes from: a module path and a version, or "supplied".
 	Source string `json:"source"`
 	Size   int64  `json:"size"`
 	Digest string `json:"sha256"`
-	// Path on the node.
+	// Path is the path of the binary on a node.
 	Path string `json:"path"`
 }
 
-// Missing is a binary that this payload lacks.
+// Missing is a binary that the payload lacks.
 type Missing struct {
 	Name    string  `json:"name"`
 	Feature Feature `json:"feature"`

@@ -5,13 +5,13 @@ import (
 	"io"
 )
 
-// readerFunc is an io.Reader from a function.
+// readerFunc is a function that implements io.Reader.
 type readerFunc func(p []byte) (int, error)
 
-// Read is io.Reader.
+// Read implements io.Reader.
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// until reads from r as long as ctx lasts.
+// until returns a reader that reads from r until ctx ends. After that, each read fails with the cause.
 func until(ctx context.Context, r io.Reader) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		if ctx.Err() != nil {

@@ -16,42 +16,44 @@ import (
 
 // Sink stores unpacked blobs. The daemon implements it on its store.
 type Sink interface {
-	// Create begins to store a blob under a temporary name. A repeated call starts again.
+	// Create starts to store a blob under a temporary name. If it is called again for the same blob, it starts again.
 	Create(blob contract.Blob) (Pending, error)
 }
 
 // Pending is a blob that is being written. Call Commit or Discard once to end it.
 type Pending interface {
 	io.Writer
-	// Commit makes the blob permanent under its digest. It is called only if size and digest are correct.
+	// Commit stores the blob permanently under its digest. Unpack calls it only if the size and the digest are correct.
 	Commit() error
-	// Discard deletes the blob.
+	// Discard deletes the incomplete blob.
 	Discard() error
 }
 
 // Limits of a stream, to protect its receiver.
 const (
-	// maxUnwanted limits the unrequested bytes that are skipped: an honest sender includes at most the files that
-	// arrived since the request, so a whole payload is plenty.
+	// maxUnwanted is how many bytes of unrequested blobs Unpack skips. An honest sender sends at most the blobs that
+	// the host received after its request. A whole payload is smaller than this limit.
 	maxUnwanted = 1 << 30
-	// maxUnwantedEntries limits the unrequested entries.
+	// maxUnwantedEntries is how many unrequested entries Unpack skips.
 	maxUnwantedEntries = 1 << 10
-	// entryOverhead is the size that tar adds to an entry: header and padding.
+	// entryOverhead is how many bytes tar adds to an entry at most: a header and padding.
 	entryOverhead = 2 << 10
-	// maxWindow is the largest accepted zstd window in bytes, as RFC 8878 recommends. Earlier operators used 4 MiB.
+	// maxWindow is the largest zstd window in bytes that Unpack accepts. RFC 8878 recommends this limit. Operators of
+	// older releases send streams with a window of 4 MiB.
 	maxWindow = 8 << 20
 )
 
-// errTooMuch ends a stream that is far too long.
+// errTooMuch means that the stream is far longer than the requested blobs.
 var errTooMuch = errors.New("the stream contains far more than was requested")
 
-// Unpack reads a stream of Pack and writes the wanted blobs to sink. Names and sizes in the stream are only claims: a
-// stored blob has the size and the digest that the caller wants. Other entries are skipped, within limits. Memory does
-// not depend on the stream.
+// Unpack reads a stream that Pack wrote, and stores the wanted blobs in sink. It doesn't trust the names and sizes in
+// the stream: it stores a blob only if its size and digest match a wanted blob. It skips other entries, within limits.
+// It needs the same amount of memory for every stream.
 //
-// stored and missing together are the wanted blobs, also if there is an error; complete blobs are kept. err is a
-// *contract.Problem PayloadCorrupt if the stream or a blob in it is damaged, and PayloadIncomplete if the stream ends
-// before all blobs arrived. Errors of r, sink and ctx are wrapped. Data after the last wanted blob is not read.
+// stored and missing together are the wanted blobs, even if there is an error. The blobs in stored remain in sink. err
+// is a *contract.Problem with the reason PayloadCorrupt if the stream or a blob in the stream is damaged, and with the
+// reason PayloadIncomplete if the stream ends before all blobs arrived. err wraps errors of r, sink and ctx. Unpack
+// does not read data after the last wanted blob.
 func Unpack(ctx context.Context, r io.Reader, want []contract.Blob, sink Sink) (stored []string,
 	missing []contract.Blob, err error) {
 	u := newUnpacking(want, sink)
@@ -69,15 +71,15 @@ func Unpack(ctx context.Context, r io.Reader, want []contract.Blob, sink Sink) (
 	return stored, missing, err
 }
 
-// unpacking is one run of Unpack.
+// unpacking is the state of one call of Unpack.
 type unpacking struct {
 	sink   Sink
-	order  []contract.Blob // wanted, each digest once
+	order  []contract.Blob // the wanted blobs, without duplicates
 	sizes  map[string]int64
 	stored map[string]bool
-	// broken counts the wanted blobs that came with other content.
+	// broken counts entries with the name of a wanted blob but with different content.
 	broken int
-	// fatal is an error of the sink, the source or the context. The stream didn't cause it.
+	// fatal is an error of the sink, the source or the context, and not of the stream.
 	fatal error
 	buf   []byte
 }
@@ -93,7 +95,7 @@ func newUnpacking(want []contract.Blob, sink Sink) *unpacking {
 	return u
 }
 
-// run unpacks until all wanted blobs are stored, or the stream ends or fails.
+// run stores blobs until all wanted blobs are stored, the stream ends, or an error occurs.
 func (u *unpacking) run(ctx context.Context, r io.Reader) error {
 	z, err := zstd.NewReader(u.source(ctx, r),
 		zstd.WithDecoderConcurrency(1),
@@ -130,7 +132,8 @@ func (u *unpacking) run(ctx context.Context, r io.Reader) error {
 	return nil
 }
 
-// take stores one blob. If its content doesn't match, take discards it and counts it as broken.
+// take stores one blob. If the content of the blob doesn't match its size and digest, take discards the blob and counts
+// it in broken.
 func (u *unpacking) take(r io.Reader, b contract.Blob) error {
 	pending, err := u.sink.Create(b)
 	if err != nil {
@@ -155,16 +158,16 @@ func (u *unpacking) take(r io.Reader, b contract.Blob) error {
 	return nil
 }
 
-// onlyReader hides a WriterTo, so that io.CopyBuffer uses the given buffer.
+// onlyReader hides the method WriteTo of a reader. Otherwise io.CopyBuffer wouldn't use the given buffer.
 type onlyReader struct{ io.Reader }
 
-// stop records an error that the stream didn't cause.
+// stop records and returns an error that the stream didn't cause.
 func (u *unpacking) stop(err error) error {
 	u.fatal = err
 	return err
 }
 
-// source reads the compressed stream and records read errors.
+// source returns a reader of the compressed stream. The reader records errors, and stops when ctx ends.
 func (u *unpacking) source(ctx context.Context, r io.Reader) io.Reader {
 	r = until(ctx, r)
 	return readerFunc(func(p []byte) (int, error) {
@@ -176,7 +179,7 @@ func (u *unpacking) source(ctx context.Context, r io.Reader) io.Reader {
 	})
 }
 
-// bounded ends a stream if it unpacks to far more than the wanted size.
+// bounded returns a reader that fails if the unpacked stream is far longer than the wanted blobs.
 func (u *unpacking) bounded(r io.Reader) io.Reader {
 	left := int64(maxUnwanted) + maxUnwantedEntries*entryOverhead
 	for _, b := range u.order {
@@ -192,7 +195,7 @@ func (u *unpacking) bounded(r io.Reader) io.Reader {
 	})
 }
 
-// writer writes to the sink and records its errors.
+// writer returns a writer that writes to the sink and records errors of the sink.
 func (u *unpacking) writer(w io.Writer) io.Writer {
 	return writerFunc(func(p []byte) (int, error) {
 		n, err := w.Write(p)
@@ -203,13 +206,13 @@ func (u *unpacking) writer(w io.Writer) io.Writer {
 	})
 }
 
-// writerFunc is an io.Writer from a function.
+// writerFunc is a function that implements io.Writer.
 type writerFunc func(p []byte) (int, error)
 
-// Write is io.Writer.
+// Write implements io.Writer.
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// classify returns the problem for a decoding error.
+// classify returns the error to report for an error that occurred while decoding the stream.
 func (u *unpacking) classify(err error) error {
 	switch {
 	case u.fatal != nil:
@@ -221,7 +224,7 @@ func (u *unpacking) classify(err error) error {
 		len(u.stored), len(u.order), err)
 }
 
-// incomplete returns the problem if the stream ended before all wanted blobs arrived.
+// incomplete returns the error to report if the stream ends before all wanted blobs arrived.
 func (u *unpacking) incomplete() error {
 	if u.broken > 0 {
 		return contract.NewProblem(contract.ReasonPayloadCorrupt, "%d of %d blobs arrived with other content", u.broken,

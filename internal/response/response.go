@@ -1,6 +1,6 @@
-// Package response limits the size of HTTP responses. Code that reads the whole response of an API server or a
-// registry uses this package, because a time-out doesn't limit the memory. It never truncates a response silently:
-// reading a larger response fails at the limit, and a response of exactly the limit is read.
+// Package response limits the size of HTTP responses. Code that reads a whole response of an API server or a registry
+// uses this package, because a time limit doesn't limit memory. If a response is larger than the limit, reading it
+// fails. It is never silently truncated. A response of exactly the limit can be read.
 package response
 
 import (
@@ -9,11 +9,11 @@ import (
 	"net/http"
 )
 
-// MaxHeader limits the headers of a response in bytes, for http.Transport.MaxResponseHeaderBytes, whose default is 10
-// MiB. Registries and the operator's servers need less than 8 KiB.
+// MaxHeader is the maximum size of a response's headers in bytes. Use it for http.Transport.MaxResponseHeaderBytes,
+// whose default is 10 MiB. Registries and the operator's servers need less than 8 KiB.
 const MaxHeader = 64 << 10
 
-// Transport limits every response of another transport to a number of bytes.
+// Transport returns a transport that limits the body of each response of next to most bytes.
 func Transport(next http.RoundTripper, most int64) http.RoundTripper { return transport{next, most} }
 
 type transport struct {
@@ -21,10 +21,10 @@ type transport struct {
 	most int64
 }
 
-// WrappedRoundTripper lets client-go find the inner transport, for example to cancel a request.
+// WrappedRoundTripper returns the inner transport. client-go needs it, for example to cancel a request.
 func (t transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// RoundTrip is http.RoundTripper.
+// RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := t.next.RoundTrip(request)
 	if err == nil {
@@ -33,11 +33,11 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// Body fails if more than the given number of bytes are read. It uses http.MaxBytesReader, which is meant for
-// requests but also works for answers.
+// Body returns a body whose reads fail after most bytes. It uses http.MaxBytesReader, which is meant for requests but
+// also works for responses.
 func Body(body io.ReadCloser, most int64) io.ReadCloser { return http.MaxBytesReader(nil, body, most) }
 
-// IsTooLarge reports whether an answer passed its bound.
+// IsTooLarge reports whether err means that a response was larger than its limit.
 func IsTooLarge(err error) bool {
 	var large *http.MaxBytesError
 	return errors.As(err, &large)

@@ -1,10 +1,10 @@
-// Package version holds the version of this build. The operator, the plugin of kubectl, wmco-e2e and the lab use it;
-// the linker sets it.
+// Package version holds the version of this build. The linker sets it. The operator, the kubectl plugin, wmco-e2e and
+// the lab use this package.
 package version
 
-// version is set with -ldflags "-X …/internal/version.version=1.2.3": the linker can set nothing
-// but a variable.
+// version is set with -ldflags "-X …/internal/version.version=1.2.3". It is a variable because the linker can't set
+// constants.
 var version = "0.0.0-dev"
 
-// Version of this build, as semantic versioning writes it.
+// Version returns the version of this build, in the format of semantic versioning.
 func Version() string { return version }

@@ -1,7 +1,8 @@
-// Package assembly writes payload directories: from the parts of a payload, from another directory, or with stand-ins.
+// Package assembly creates payload directories: from parts, from an existing directory, or from stand-ins for the
+// parts.
 //
-// The program that builds a payload, the init container that copies it, and the lab use this package. The operator and
-// the daemon only read payload directories.
+// The program that builds a payload, the init container that copies a payload, and the lab use this package. The
+// operator and the daemon only read payload directories.
 package assembly
 
 import (
@@ -20,15 +21,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Builder fills a payload directory. The directory becomes a payload only with Finish, which writes the manifest last.
+// Builder fills a directory with a payload. The directory is a payload only after Finish, which writes the manifest
+// last.
 type Builder struct {
 	dir   string
 	files []payload.File
 	why   map[string]string
 }
 
-// NewBuilder starts a payload in dir, which may hold an older one: blobs that are the same are
-// kept.
+// NewBuilder starts a payload in the directory dir. If dir contains an older payload, blobs that the new payload also
+// needs remain in dir.
 func NewBuilder(dir string) (*Builder, error) {
 	if err := os.MkdirAll(payload.BlobPath(dir, ""), 0o755); err != nil {
 		return nil, fmt.Errorf("making the payload directory: %w", err)
@@ -36,8 +38,9 @@ func NewBuilder(dir string) (*Builder, error) {
 	return &Builder{dir: dir, why: map[string]string{}}, nil
 }
 
-// Add writes a part's content. name must be in Parts; version and source are as in File. If a part may have several
-// versions, add it once for each, the newest first.
+// Add reads the content of a part and stores it. name must be the name of a part in payload.Parts. version and source
+// are the fields of payload.File. If the payload has several versions of the part, call Add once for each, with the
+// newest version first.
 func (b *Builder) Add(name, version, source string, content io.Reader) (payload.File, error) {
 	part, known := payload.PartNamed(name)
 	if !known {
@@ -58,11 +61,11 @@ func (b *Builder) Add(name, version, source string, content io.Reader) (payload.
 	return f, nil
 }
 
-// Lacks records why a part is not going to be added.
+// Lacks records why the payload lacks a part. The manifest contains this reason.
 func (b *Builder) Lacks(name, reason string) { b.why[name] = reason }
 
-// Finish writes the manifest, with files in the order of Parts, and removes blobs that it does not
-// name.
+// Finish writes the manifest, which lists the files in the order of payload.Parts. Then it deletes the blobs that the
+// manifest doesn't list.
 func (b *Builder) Finish(version string) (payload.Manifest, error) {
 	m := payload.Manifest{Version: version, Files: []payload.File{}, Missing: lacking(b.files, b.why)}
 	for _, p := range payload.Parts() {
@@ -75,7 +78,7 @@ func (b *Builder) Finish(version string) (payload.Manifest, error) {
 	return m, b.finish(m)
 }
 
-// finish writes the manifest, and removes blobs that it does not name.
+// finish writes the manifest, and deletes the blobs that the manifest doesn't list.
 func (b *Builder) finish(m payload.Manifest) error {
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
@@ -94,8 +97,9 @@ func (b *Builder) finish(m payload.Manifest) error {
 	return nil
 }
 
-// Copy copies a payload directory and verifies the digest of each blob. It may run again after an interrupted copy: the
-// manifest is written last. If a blob has different content, the error is a *contract.Problem PayloadCorrupt.
+// Copy copies a payload directory and verifies the digest of each blob. If a copy was interrupted, call Copy again: it
+// writes the manifest last. If the content of a blob doesn't match its digest, the error is a *contract.Problem with
+// the reason PayloadCorrupt.
 func Copy(from, to string) (payload.Manifest, error) {
 	source, err := payload.OpenDir(from)
 	if err != nil {
@@ -123,7 +127,7 @@ func Copy(from, to string) (payload.Manifest, error) {
 	return manifest, b.finish(manifest)
 }
 
-// store writes content under the name of its digest.
+// store writes content to a blob. The name of the blob is its digest.
 func (b *Builder) store(content io.Reader) (contract.Blob, error) {
 	temporary, err := os.CreateTemp(payload.BlobPath(b.dir, ""), ".new-*")
 	if err != nil {
@@ -141,7 +145,7 @@ func (b *Builder) store(content io.Reader) (contract.Blob, error) {
 	return blob, nil
 }
 
-// prune removes blobs that m does not name, and files that an interrupted Builder left.
+// prune deletes blobs that the manifest doesn't list, and temporary files of a Builder that was interrupted.
 func (b *Builder) prune(m payload.Manifest) error {
 	entries, err := os.ReadDir(payload.BlobPath(b.dir, ""))
 	if err != nil {
@@ -156,7 +160,7 @@ func (b *Builder) prune(m payload.Manifest) error {
 	return errors.Join(all...)
 }
 
-// writeFile replaces a file in one step.
+// writeFile replaces a file in one step: readers see either the old content or the new content.
 func writeFile(path string, content io.Reader) error {
 	temporary, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
@@ -172,7 +176,7 @@ func writeFile(path string, content io.Reader) error {
 	return nil
 }
 
-// lacking lists every part that the files don't have, with the reason if it is known.
+// lacking lists the parts of a payload that are not among files. why contains the reasons, if they are known.
 func lacking(files []payload.File, why map[string]string) []payload.Missing {
 	have := payload.Manifest{Files: files}
 	var missing []payload.Missing

@@ -10,13 +10,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// standinNoise is how many bytes of a stand-in do not compress, so that transfers of stand-ins have realistic byte
-// counts.
+// standinNoise is the number of incompressible bytes in a stand-in. With them, transfers of stand-ins have realistic
+// sizes.
 const standinNoise = 3 << 10
 
-// WriteStandins fills dir with a payload of small stand-in programs: complete, a few KiB each, the
-// same bytes for the same name and version. The lab uses it; a simulated machine knows each program
-// by its name. An older payload in dir is replaced.
+// WriteStandins replaces the payload in dir with a complete payload of stand-ins, which are small files instead of
+// programs. Each stand-in has a few KiB. Its content depends only on its name and on version. The lab uses stand-ins,
+// because its simulated machines recognize each program by its name.
 func WriteStandins(dir, version string) (payload.Manifest, error) {
 	b, err := NewBuilder(dir)
 	if err != nil {
@@ -30,12 +30,12 @@ func WriteStandins(dir, version string) (payload.Manifest, error) {
 	return b.Finish(version)
 }
 
-// standin is the content of one stand-in: the magic number of an exe, name and version for people,
-// and noise.
+// standin returns the content of one stand-in: the magic number of an exe file, the name and version as text, and
+// noise.
 func standin(name, version string) io.Reader {
 	head := fmt.Sprintf("MZ\n%s\n%s\nstand-in, not a program\n", name, version)
 	noise := make([]byte, standinNoise)
-	// Read of ChaCha8 never fails.
+	// This Read never fails.
 	_, _ = rand.NewChaCha8(sha256.Sum256([]byte(head))).Read(noise)
 	return io.MultiReader(bytes.NewReader([]byte(head)), bytes.NewReader(noise))
 }
