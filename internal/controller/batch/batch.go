@@ -1,8 +1,8 @@
-// Package batch merges events for controllers that reconcile the whole fleet at once: such a controller reconciles
-// once, a moment after the first of many events.
+// Package batch merges events for controllers that reconcile the whole fleet at once. After the first of many events,
+// such a controller waits a moment, and then reconciles once for all of them.
 //
-// A change to hundreds of nodes causes hundreds of events within seconds. Without batch, such a controller would
-// read the whole fleet for each event.
+// A change to hundreds of nodes causes hundreds of events within seconds. Without batch, such a controller would read
+// the whole fleet after each event.
 package batch
 
 import (
@@ -16,17 +16,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// gatherPeriod is how long events are gathered. A user who reads a status doesn't notice this delay, but it saves
-// the API server many requests.
+// gatherPeriod is how long events are collected before the controller reconciles. A user who reads a status doesn't
+// notice this delay, but it saves the API server many requests.
 const gatherPeriod = time.Second
 
-// Signal wakes one controller. Events that are still queued are merged into one.
+// Signal wakes one controller. It contains at most one event, so events that the controller hasn't received yet are
+// merged.
 type Signal chan event.GenericEvent
 
 // NewSignal returns an empty Signal.
 func NewSignal() Signal { return make(Signal, 1) }
 
-// Send wakes the controller with an event about an object, unless it is about to be woken.
+// Send wakes the controller with an event about an object, unless an earlier event will wake the controller anyway.
 func (s Signal) Send(object client.Object) {
 	select {
 	case s <- event.GenericEvent{Object: object}:
@@ -34,8 +35,8 @@ func (s Signal) Send(object client.Object) {
 	}
 }
 
-// News requests one reconcile for all events within gatherPeriod. look returns the object to reconcile if an event
-// about another object arrives.
+// News requests one reconcile for all events within gatherPeriod. For each event's object, look returns the objects to
+// reconcile.
 func News(look handler.MapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	later := func(ctx context.Context, object client.Object, q queue) {

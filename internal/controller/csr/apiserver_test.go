@@ -74,12 +74,12 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.submit(kubelet, "serving-early", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName,
 		nodeAddress))
 	s.adopt(nodeName, "a")
-	s.signed("serving-early", "WMCOApprove") // the same request waited until the Node was adopted
+	s.signed("serving-early", "WMCOApprove") // this request has waited until the Node was adopted
 
 	s.submit(kubelet, "serving-spoofed", asKubelet(nodeName, certificatesv1.KubeletServingSignerName, nodeName,
 		"172.30.0.1"))
 	s.refused("serving-spoofed", "CSRNameNotOfNode")
-	// Admission keeps kubelets from requesting other names, but not administrators.
+	// The admission plugin forbids that a kubelet requests other names, but an administrator may request them.
 	mallory, err := s.lab.UserConfig("mallory", "system:masters")
 	if err != nil {
 		t.Fatal(err)
@@ -103,8 +103,8 @@ func TestA07_ARealAPIServerGetsTheSameDecisions(t *testing.T) {
 	s.strangersAreLeftAlone()
 }
 
-// While a host joins again, another joining host also has a token, and a local process on the host may read the
-// host's own token. Such a token must get no certificate for another node.
+// While a host joins a second time, another joining host also has a token, and a local process on the host may read the
+// host's own token. With such a token, nobody must get a certificate for a different node.
 func TestA50_ATokenOfOneJoinBuysNoOtherNode(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -130,8 +130,8 @@ func TestA50_ATokenOfOneJoinBuysNoOtherNode(t *testing.T) {
 	}
 }
 
-// With the shipped rights and policies, the operator creates tokens that become invalid when the operator deletes
-// them. It can't create more powerful Secrets.
+// With the shipped rights and policies, the operator can create tokens that become invalid when the operator deletes
+// their Secrets. It can't create more powerful Secrets.
 func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -141,7 +141,7 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 	}
 	tokens := credential.BootstrapToken{Client: operator, Namespace: contract.OperatorNamespace}
 	joining, other := instance("a", nodeName, nodeAddress, ""), instance("b", "win-b", "10.0.0.12", "")
-	s.create(joining, other) // the owner must exist, because otherwise the Secret would be garbage-collected
+	s.create(joining, other) // the owner must exist, or else the Secret is garbage-collected
 	shows := func(token credential.Token) error {
 		host := s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount)
 		host.BearerToken = token.Text
@@ -167,7 +167,7 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.until(func(context.Context) bool { // the API server caches a verified token for ten seconds
+	s.until(func(context.Context) bool { // the API server still accepts a verified token for ten seconds
 		return apierrors.IsUnauthorized(shows(made[0])) && apierrors.IsUnauthorized(shows(made[1]))
 	}, "the end of both tokens")
 	if err = shows(made[2]); err != nil {
@@ -176,15 +176,15 @@ func TestA50_ABootstrapTokenEndsWithItsJoin(t *testing.T) {
 }
 
 const (
-	// storm is the number of older pending requests of other machines. spoofed is the number of requests with the name
-	// of a node that didn't send them.
+	// storm is the number of older pending requests of other machines. spoofed is the number of requests that contain
+	// the name of a node but were sent by someone else.
 	storm   = 1_000
 	spoofed = 200
-	// overtaking is the maximal number of foreign requests between a host's request and its approval.
+	// overtaking is how many foreign requests, at most, may arrive between a host's request and its approval.
 	overtaking = 500
 )
 
-// No matter how many foreign requests are pending or still arrive, the hosts' requests must be approved in time.
+// Even if many foreign requests are pending, or are arriving, the hosts' requests must be approved in time.
 func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -206,8 +206,8 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 			s.decided(daemon, certificatesv1.CertificateApproved, "WICDAutoApproved")
 		}
 	}
-	ours("first") // all earlier requests are in the queue
-	// Each joining host has this identity for a while.
+	ours("first") // when this is approved, all earlier requests are in the queue
+	// Each joining host can use this identity for a while.
 	thief, err := client.New(s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount),
 		client.Options{Scheme: scheme.New(t)})
 	if err != nil {
@@ -231,7 +231,7 @@ func TestA07_AStormOfOthersKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// flood creates requests of one kind, with numbers from 0, while more returns true.
+// flood creates requests that follow the pattern, with numbers from 0, as long as more returns true.
 func (s *stage) flood(by client.Client, pattern *certificatesv1.CertificateSigningRequest, name string,
 	more func(n int) bool) {
 	const at = 8
@@ -255,8 +255,8 @@ func (s *stage) flood(by client.Client, pattern *certificatesv1.CertificateSigni
 	group.Wait()
 }
 
-// overtaken returns the maximal number of requests that arrived between a host's request and its approval. It also
-// returns the number of requests that were not approved.
+// overtaken returns how many foreign requests, at most, arrived between a host's request and its approval (most). It
+// also returns how many foreign requests were not approved (others).
 func (s *stage) overtaken() (most, others int) {
 	s.t.Helper()
 	came, made := map[string]int{}, 0
@@ -277,7 +277,7 @@ func (s *stage) overtaken() (most, others int) {
 	return most, len(came)
 }
 
-// operatorAsked counts the operator's requests to the API server, by verb and resource.
+// operatorAsked counts the requests that the operator sent to the API server, by verb and resource.
 func (s *stage) operatorAsked() map[string]int {
 	s.t.Helper()
 	counts := map[string]int{}
@@ -308,8 +308,8 @@ func newStageWith(t *testing.T, o cluster.Options) *stage {
 	return &stage{t: t, lab: lab, admin: admin}
 }
 
-// This test checks the statement about old certificates in SECURITY.md: in most clusters, Kubernetes itself renews
-// them, even for removed hosts. The operator can't prevent this. Without Kubernetes' own ClusterRoleBinding, no
+// This test checks what SECURITY.md says about old certificates: in most clusters, Kubernetes itself renews them, even
+// for removed hosts, and the operator can't prevent this. If Kubernetes' own ClusterRoleBinding is deleted, no
 // certificate is renewed.
 func TestKubernetesItselfRenewsTheCertificateOfAHostThatWasRemoved(t *testing.T) {
 	t.Parallel()
@@ -355,7 +355,7 @@ func (s *stage) create(objects ...client.Object) {
 	}
 }
 
-// addStrangers creates pending requests of Linux nodes, as in a growing cluster.
+// addStrangers creates pending requests of Linux nodes, as they exist in a growing cluster.
 func (s *stage) addStrangers() {
 	s.t.Helper()
 	for i := range strangers {
@@ -374,7 +374,7 @@ func (s *stage) addInstance(name, node, address string) {
 	}
 }
 
-// join creates a join token for an instance, and returns a client configuration with this token.
+// join creates a bootstrap token for an instance, and returns a client configuration with this token.
 func (s *stage) join(name string) *rest.Config {
 	s.t.Helper()
 	bootstrap := s.account(contract.OperatorNamespace, contract.BootstrapServiceAccount)
@@ -453,7 +453,7 @@ type asking struct {
 	subject pkix.Name
 	names   []string // DNS names and addresses
 	spec    certificatesv1.CertificateSigningRequestSpec
-	about   string // the instance that the operator requests it for
+	about   string // the instance that the operator writes into the request
 }
 
 func asKubelet(node, signer string, names ...string) asking {
@@ -476,7 +476,7 @@ func asDaemon(node, instance string) asking {
 				certificatesv1.UsageClientAuth}}}
 }
 
-// submit creates a key and requests a certificate for it.
+// submit creates a key, requests a certificate for it, and returns the key.
 func (s *stage) submit(as *rest.Config, name string, what asking) (key []byte) {
 	s.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -513,14 +513,14 @@ func (s *stage) submit(as *rest.Config, name string, what asking) (key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// identity returns a client configuration with a signed certificate.
+// identity returns a client configuration that uses a signed certificate.
 func (s *stage) identity(certificate, key []byte) *rest.Config {
 	config := &rest.Config{Host: s.lab.URL, QPS: -1}
 	config.CAData, config.CertData, config.KeyData = s.lab.CAPEM, certificate, key
 	return config
 }
 
-// register simulates kubelet: it creates its Node and reports its address.
+// register simulates a kubelet that creates its Node and reports its address.
 func (s *stage) register(kubelet *rest.Config, name, address string) {
 	s.t.Helper()
 	c, err := client.New(kubelet, client.Options{Scheme: scheme.New(s.t)})
@@ -540,7 +540,7 @@ func (s *stage) register(kubelet *rest.Config, name, address string) {
 	}
 }
 
-// adopt simulates the instance controller.
+// adopt simulates the instance controller when it adopts a Node.
 func (s *stage) adopt(name, instance string) {
 	s.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -551,7 +551,7 @@ func (s *stage) adopt(name, instance string) {
 	}
 }
 
-// signed waits until a request was approved for a reason, and signed.
+// signed waits until a request was approved with this reason, and signed. It returns the certificate.
 func (s *stage) signed(name, reason string) (certificate []byte) {
 	s.t.Helper()
 	csr := s.decided(name, certificatesv1.CertificateApproved, reason)
@@ -579,8 +579,8 @@ func (s *stage) decided(name string, kind certificatesv1.RequestConditionType,
 	return csr
 }
 
-// refused waits until events at the request and at the instance say why the request stays pending, and checks that it
-// stays pending.
+// refused waits until events on the request and on the instance report why the request stays pending. Then it checks
+// that the request stays pending.
 func (s *stage) refused(name, reason string) {
 	s.t.Helper()
 	s.until(func(ctx context.Context) bool {
@@ -612,7 +612,7 @@ func (s *stage) until(done func(ctx context.Context) bool, what string) {
 	}
 }
 
-// strangersAreLeftAlone checks in the audit log that the controller made no requests about other machines.
+// strangersAreLeftAlone checks in the audit log that the controller sent no API requests about other machines.
 func (s *stage) strangersAreLeftAlone() {
 	s.t.Helper()
 	list := &certificatesv1.CertificateSigningRequestList{}

@@ -7,15 +7,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// entryBytes is roughly the memory that an entry of a list or a map takes in addition to its text. Owner references
-// take most: six words and four strings.
+// entryBytes is roughly the memory that an entry of a list or a map needs in addition to its text. Owner references
+// need the most: six words and four strings.
 const entryBytes = 128
 
-// Trim reduces an object for the cache, for cache.ByObject. It protects the operator's memory: every kubelet may
-// create requests as large as etcd allows, and the cache holds the requests of the whole cluster for a day, or longer
-// if they have a finalizer. If a request is too large to be approved, Trim keeps only its identity and its decision.
-// Otherwise Trim keeps all metadata except the managed fields, because an approval writes the cached object and would
-// delete missing metadata.
+// Trim reduces an object before it is stored in the cache: see cache.ByObject. It protects the operator's memory,
+// because every kubelet may create requests as large as etcd allows. The cache stores the requests of the whole cluster
+// for a day, or longer if they have a finalizer. If a request is too large to be approved, Trim keeps only its identity
+// and its decision. Otherwise, Trim keeps all metadata except the managed fields: an approval writes the cached object,
+// and would delete missing metadata.
 func Trim(o any) (any, error) {
 	csr, ok := o.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
@@ -23,7 +23,7 @@ func Trim(o any) (any, error) {
 	}
 	csr.ManagedFields = nil
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
-		csr.Status.Certificate = nil // the operator only needs certificates of daemons
+		csr.Status.Certificate = nil // the operator only needs the certificates of daemons
 	}
 	if memoryOf(csr) > 2*policy.MaxRequestBytes {
 		return bare(csr), nil
@@ -31,7 +31,7 @@ func Trim(o any) (any, error) {
 	return csr, nil
 }
 
-// memoryOf estimates how much memory a request takes.
+// memoryOf estimates how much memory a request needs.
 func memoryOf(csr *certificatesv1.CertificateSigningRequest) int {
 	entries := len(csr.Annotations) + len(csr.Labels) + len(csr.Finalizers) + len(csr.OwnerReferences) +
 		len(csr.Spec.Groups) + len(csr.Spec.Usages) + len(csr.Status.Conditions)
@@ -41,7 +41,8 @@ func memoryOf(csr *certificatesv1.CertificateSigningRequest) int {
 	return csr.Size() + entries*entryBytes
 }
 
-// bare returns a request without the fields that its sender can fill: only its identity, and whether it is decided.
+// bare returns a copy of a request without the fields that its sender can fill. It keeps only the request's identity,
+// and whether the request is decided.
 func bare(csr *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
 	kept := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: csr.Name, UID: csr.UID, ResourceVersion: csr.ResourceVersion,

@@ -61,7 +61,7 @@ func TestA51_ARequestOfAnySizeCostsTheOperatorLittleMemory(t *testing.T) {
 	}
 }
 
-// A request that was decided must not be decided again, no matter what else it contains.
+// A request that is already decided must not be decided again, no matter what else it contains.
 func TestALargeRequestStaysDecided(t *testing.T) {
 	t.Parallel()
 	ended := metav1.Now()
@@ -83,7 +83,7 @@ func TestALargeRequestStaysDecided(t *testing.T) {
 	}
 }
 
-// An approval writes the metadata from the cache, and the API server stores it. So the cache must keep finalizers and
+// An approval writes the metadata in the cached request to the API server. So the cache must keep finalizers and
 // owners.
 func TestAnApprovalTakesNoFinalizerAndNoOwnerAway(t *testing.T) {
 	t.Parallel()

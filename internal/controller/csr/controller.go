@@ -24,7 +24,7 @@ const recheck = time.Minute
 
 // Reconciler decides about pending requests, one at a time.
 type Reconciler struct {
-	// client reads through the cache and writes. live reads from the API server.
+	// client reads through the cache and writes to the API server. live reads from the API server.
 	client  client.Client
 	live    client.Reader
 	events  events.EventRecorder
@@ -34,7 +34,7 @@ type Reconciler struct {
 
 var _ reconcile.Reconciler = (*Reconciler)(nil)
 
-// Reconcile decides about one request. If the request is already decided, a repeated call does nothing.
+// Reconcile decides about one request. If the request is already decided, Reconcile does nothing.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
 	switch err := r.client.Get(ctx, request.NamespacedName, csr); {
@@ -48,7 +48,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 	decision, err := r.decide(ctx, csr, claim)
-	if problem, ok := contract.AsProblem(err); ok { // a problem of the cluster, with its fix
+	if problem, ok := contract.AsProblem(err); ok { // a problem of the cluster that a user can fix
 		logf.FromContext(ctx).V(1).Info("certificate request waits", "reason", problem.Reason, "detail", problem.Detail)
 		return ctrl.Result{RequeueAfter: recheck}, nil
 	}
@@ -62,7 +62,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 	} else if first && decision.Verdict == policy.CSRApprove &&
 		!r.used.claim(policy.CredentialOf(csr), claim.Request.RawSubjectPublicKeyInfo) {
-		return ctrl.Result{RequeueAfter: time.Second}, nil // another key was faster; decide again
+		return ctrl.Result{RequeueAfter: time.Second}, nil // another key was approved first: decide again
 	}
 	if decision.Verdict == policy.CSRRefuse && decision.Reason == policy.CSRKeyOfAnother {
 		r.options.UsedTokens.ids.Add(policy.CredentialOf(csr), true, usedLife)
@@ -70,11 +70,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return r.carryOut(ctx, csr, decision)
 }
 
-// decide asks the policy about the cached objects first. Only a refusal or a denial that a change in the cluster could
-// lift is decided again, with the Node from the API server, because a denial is final. All other decisions cost the API
-// server nothing, so thousands of foreign requests don't delay others. A Node in the cache is good enough for an
-// approval: before the operator creates a token, it reads the Node from the API server, and a token is valid for one
-// key. If the cache lags, its next event wakes a request that waits.
+// decide lets the policy decide from the cached objects first. If this decision is a refusal or a denial that depends
+// on the cluster, decide reads the Node from the API server and lets the policy decide a second time, because a denial
+// is final. All other decisions cost the API server no request, so thousands of foreign requests don't delay other
+// requests. For an approval, a Node from the cache is good enough: the operator reads the Node from the API server
+// before it creates a token, and a token is valid for one key. If the cache lags behind, its next event wakes a waiting
+// request.
 func (r *Reconciler) decide(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	claim policy.CSRClaim) (policy.CSRDecision, error) {
 	in, err := r.gather(ctx, r.client, csr, claim)

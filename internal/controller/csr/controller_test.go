@@ -42,7 +42,7 @@ func newWorld(t *testing.T, objects ...client.Object) world {
 	return newStaleWorld(t, interceptor.Funcs{}, objects, nil)
 }
 
-// newStaleWorld returns a world where some objects in the API server differ from the cache.
+// newStaleWorld returns a world in which the API server has newer versions of some objects than the cache.
 func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Object, newer []client.Object) world {
 	t.Helper()
 	build := func(objects []client.Object) *fake.ClientBuilder {
@@ -83,7 +83,7 @@ func newStaleWorld(t *testing.T, funcs interceptor.Funcs, objects []client.Objec
 	return w
 }
 
-// decide reconciles a request and returns its condition, as "Approved WMCOApprove", or "".
+// decide reconciles a request. It returns the request's condition, such as "Approved WMCOApprove", or "" without one.
 func (w world) decide(t *testing.T, name string) (condition string, result ctrl.Result) {
 	t.Helper()
 	result, err := w.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: name}})
@@ -259,7 +259,8 @@ func TestOnlyARefusalByTheClusterReadsTheNodeFromTheAPIServer(t *testing.T) {
 	}
 }
 
-// A denial is final, so the operator must not deny because of a Node that no longer exists.
+// A denial is final, so the operator must not deny a request because of a Node that was deleted but is still in the
+// cache.
 func TestACachedNodeDeniesNothing(t *testing.T) {
 	t.Parallel()
 	csr := daemonFirst(t, "csr", nodeName, "a")
@@ -299,7 +300,7 @@ func TestAFailureToReadIsNoDecision(t *testing.T) {
 	}
 }
 
-// A problem of the cluster may last. Then a request is retried at constant intervals, not with growing pauses.
+// A problem of the cluster may last long. So the request is retried at constant intervals, not at growing ones.
 func TestAServingRequestWaitsWhileTheClustersAddressesAreNotKnown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, instance("a", nodeName, nodeAddress, v1alpha1.PhaseReady),
@@ -386,7 +387,7 @@ func TestOnlyNewsThatMatterWakeAnything(t *testing.T) {
 	}
 }
 
-// On many clusters, no configuration has the pod networks. There each Node lists its own pod network.
+// On many clusters, no configuration contains the pod networks. In this case, each Node lists the network of its pods.
 func TestA54_AnAddressOfPodsIsNoNodes(t *testing.T) {
 	t.Parallel()
 	const pod = "10.200.3.7"
@@ -455,7 +456,7 @@ func leave(i *v1alpha1.WindowsInstance) {
 	i.DeletionTimestamp, i.Finalizers = &metav1.Time{Time: time.Unix(0, 0)}, []string{contract.InstanceFinalizer}
 }
 
-// sayAddress makes a host report an address of its own.
+// sayAddress returns an edit that makes a host report an address as its own.
 func sayAddress(address string) func(i *v1alpha1.WindowsInstance) {
 	return func(i *v1alpha1.WindowsInstance) { i.Status.Host = &v1alpha1.HostInfo{NodeIP: address} }
 }
@@ -483,7 +484,7 @@ func TestAHostsFirstServingCertificateWaitsForItsName(t *testing.T) {
 	}
 }
 
-// instant returns a time, or nil for 0.
+// instant returns a time, or nil if seconds is 0.
 func instant(seconds int64) *metav1.Time {
 	if seconds == 0 {
 		return nil
@@ -491,7 +492,7 @@ func instant(seconds int64) *metav1.Time {
 	return new(metav1.Unix(seconds, 0))
 }
 
-// Two hosts are listed by DNS names. The kubelet of one host also lists the other host's address.
+// Two hosts are listed by DNS names. The kubelet of one host also reports the other host's address as its own.
 func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
 	t.Parallel()
 	const approved = "Approved WMCOApprove"
@@ -539,8 +540,8 @@ func TestA54_AKubeletKeepsNoOtherFromItsServingCertificate(t *testing.T) {
 	}
 }
 
-// The host joined with an operator that did not record its address yet. A second entry for the same host is refused.
-// It must not block the host's certificate.
+// The host joined while an operator was running that did not record the host's address. A second entry for the same
+// host is refused. This second entry must not block the host's certificate.
 func TestA54_ASecondEntryForAHostKeepsNoCertificateFromIt(t *testing.T) {
 	t.Parallel()
 	own := instance("a", nodeName, "win-a.corp.example", v1alpha1.PhaseReady)

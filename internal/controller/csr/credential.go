@@ -24,17 +24,18 @@ import (
 const (
 	// usedLife is longer than the lifetime of any bootstrap token.
 	usedLife = 2 * time.Hour
-	// usedCount is several times the number of hosts that join within that time.
+	// usedCount is several times the number of hosts that join within usedLife.
 	usedCount = 10000
 )
 
-// used remembers the key, in DER, that each bootstrap token was used for, until the cache shows the approval.
+// used remembers, for each bootstrap token, the key in DER that the token was used for, until the cache shows the
+// approval.
 type used struct {
 	mu   sync.Mutex
 	keys *cache.LRUExpireCache
 }
 
-// claim records that a token is used for a key. It returns false if the token was used for another key.
+// claim records that a token is used for a key. It returns false if the token was already used for a different key.
 func (u *used) claim(id string, key []byte) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -45,22 +46,24 @@ func (u *used) claim(id string, key []byte) bool {
 	return true
 }
 
-// UsedTokens holds the bootstrap tokens that were used for a second key. They get no further certificate, so a host
-// whose kubelet waits for a certificate needs another token. UsedTokens is safe for concurrent use.
+// UsedTokens contains the bootstrap tokens that were used for a second key. The operator approves no more requests with
+// such a token, so a host whose kubelet still waits for a certificate needs a new token. UsedTokens is safe for
+// concurrent use.
 type UsedTokens struct{ ids *cache.LRUExpireCache }
 
 // NewUsedTokens returns an empty UsedTokens.
 func NewUsedTokens() *UsedTokens { return &UsedTokens{cache.NewLRUExpireCache(usedCount)} }
 
-// Has reports whether the token with this id was used for a second key. Tokens are forgotten after they have expired.
+// Has reports whether the token with this id was used for a second key. UsedTokens forgets tokens after they have
+// expired.
 func (s *UsedTokens) Has(id string) bool {
 	_, found := s.ids.Get(id)
 	return found
 }
 
-// gatherCredential adds the owner of the request's bootstrap token, and the keys that the token was used for. The
-// cache is sufficient for both. If the cache does not show the owner of a token yet, the request waits. If the cache
-// does not show an approval yet, the operator still remembers it.
+// gatherCredential adds to the input the owner of the request's bootstrap token, and the keys that the token was
+// already used for. Both come from the cache. If the cache doesn't show the token's owner yet, the request waits. If
+// the cache doesn't show an approval yet, the operator still has the key in memory.
 func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
 	claim policy.CSRClaim) (err error) {
 	id := policy.CredentialOf(in.CSR)
@@ -104,7 +107,7 @@ func (r *Reconciler) gatherCredential(ctx context.Context, in *policy.CSRInput,
 	return nil
 }
 
-// command returns the Secret that the token of a join command is bound to. It returns an empty Secret if there is none.
+// command returns the Secret that the token of a join command is bound to, or an empty Secret if it doesn't exist.
 func (r *Reconciler) command(ctx context.Context, name string) (*corev1.Secret, error) {
 	command := &corev1.Secret{}
 	key := types.NamespacedName{Namespace: r.options.Namespace, Name: name}
@@ -118,7 +121,7 @@ var errFaster = errors.New("a request for the same host was faster")
 
 // bindKey records the key of a host's first request before the request is approved, so that no other key gets a
 // certificate. The record is in the Secret that the command's token is bound to. For a Machine, it is in the status of
-// the instance. If another request was faster, bindKey fails, and the request is decided again.
+// the instance. If another key is already recorded, bindKey fails, and the operator decides about the request again.
 func (r *Reconciler) bindKey(ctx context.Context, claim policy.CSRClaim, of *policy.CSRInstance) error {
 	if of.Machine != nil {
 		instance := &v1alpha1.WindowsInstance{}

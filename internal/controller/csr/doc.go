@@ -1,8 +1,8 @@
-// Package csr decides about the certificate requests of our hosts: it gathers the facts about a request, lets the
+// Package csr decides about the certificate requests of our hosts. It gathers the facts about a request, lets the
 // policy decide, and writes the decision.
 //
-// The operator runs it. It approves or denies requests for nodes of known instances only. It ignores all other
-// requests without asking the API server about them. It never opens a connection to a host.
+// The operator runs it. It approves or denies only requests for nodes and hosts of known instances. It ignores all
+// other requests, without sending a request about them to the API server. It never opens a connection to a host.
 package csr
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator

@@ -26,7 +26,7 @@ const (
 	bootstrapper = "system:serviceaccount:openshift-windows-machine-config-operator:node-bootstrapper"
 )
 
-// requestText returns a request with a new key in PEM.
+// requestText returns a certificate request for a new key, as PEM.
 func requestText(t *testing.T, user, group string, dns []string, addresses ...string) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -17,13 +17,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// gather collects the facts for a decision about a claim. The indexes of the cache return the instances that a
-// claim is about, and other owners of its addresses. The Node is read through reader.
+// gather collects the input of a decision about a claim. It looks up the instances that the claim is about, and other
+// owners of the claim's addresses, in indexes of the cache. It reads the Node through the parameter reader.
 //
 //	request ── claims node ──▶ instances (index, cache) ── none ──▶ nothing is read
 //	                                │ some
 //	                                ▼
-//	                 Node (reader) + who else has its addresses (index, cache)
+//	                 Node (reader) + other owners of its addresses (index, cache)
 func (r *Reconciler) gather(
 	ctx context.Context, reader client.Reader, csr *certificatesv1.CertificateSigningRequest, claim policy.CSRClaim,
 ) (policy.CSRInput, error) {
@@ -58,7 +58,8 @@ func (r *Reconciler) gather(
 	return in, err
 }
 
-// claimed lists the instances that a claim is about. The first request of a Machine's host names the Machine's address.
+// claimed lists the instances that a claim is about. The first request of a Machine's host contains the Machine's
+// address, so claimed finds the Machine's instance by this address.
 func (r *Reconciler) claimed(ctx context.Context, claim policy.CSRClaim) ([]v1alpha1.WindowsInstance, error) {
 	known, err := r.instances(ctx, instancesByClaim, claimKey(claim))
 	if claim.Kind != policy.CSRHost {
@@ -76,7 +77,7 @@ func (r *Reconciler) claimed(ctx context.Context, claim policy.CSRClaim) ([]v1al
 	return known, err
 }
 
-// instances lists the instances that an index of the cache has for a value.
+// instances lists the instances that an index of the cache contains under a key.
 func (r *Reconciler) instances(ctx context.Context, index, value string) ([]v1alpha1.WindowsInstance, error) {
 	list := &v1alpha1.WindowsInstanceList{}
 	err := r.client.List(ctx, list, client.InNamespace(r.options.Namespace), client.MatchingFields{index: value})
@@ -86,7 +87,7 @@ func (r *Reconciler) instances(ctx context.Context, index, value string) ([]v1al
 	return list.Items, nil
 }
 
-// gatherAddresses adds other owners of the names and addresses of a serving request.
+// gatherAddresses adds to the input the other owners of the names and addresses in a request for a serving certificate.
 func (r *Reconciler) gatherAddresses(ctx context.Context, in *policy.CSRInput, claim policy.CSRClaim) (err error) {
 	if in.ServiceNetwork, err = r.options.ServiceNetwork(ctx); err != nil {
 		return fmt.Errorf("reading the service network: %w", err)
@@ -107,8 +108,8 @@ func (r *Reconciler) gatherAddresses(ctx context.Context, in *policy.CSRInput, c
 	return r.gatherPodNetworks(ctx, in, claim)
 }
 
-// gatherNodes adds the other Nodes that have an address of the request. If a Node belongs to a WindowsInstance, its
-// addresses are weaker evidence, because its host reported them.
+// gatherNodes adds to the input the other Nodes that have an address of the request. If such a Node belongs to a
+// WindowsInstance, its addresses are weaker evidence, because its host reported them.
 func (r *Reconciler) gatherNodes(ctx context.Context, in *policy.CSRInput, address, claimed string) error {
 	nodes := &corev1.NodeList{}
 	err := r.client.List(ctx, nodes, client.MatchingFields{nodesByAddress: policy.AddressText(address)})
@@ -131,7 +132,7 @@ func (r *Reconciler) gatherNodes(ctx context.Context, in *policy.CSRInput, addre
 	return nil
 }
 
-// gatherInstances adds another instance that has an address. It also records how the operator knows this address.
+// gatherInstances adds to the input another instance that has an address, and how the operator knows this address.
 func (r *Reconciler) gatherInstances(ctx context.Context, in *policy.CSRInput, name, claimed string) error {
 	address := policy.AddressText(name)
 	instances, err := r.instances(ctx, instancesByAddress, address)
@@ -154,8 +155,8 @@ func (r *Reconciler) gatherInstances(ctx context.Context, in *policy.CSRInput, n
 	return err
 }
 
-// gatherPodNetworks adds addresses that a Node gives its pods. This is weak evidence, because networks may overlap:
-// if the user or the cloud gave such an address to a host, the host may have it.
+// gatherPodNetworks adds to the input the requested addresses that belong to a Node's pods. This is weak evidence,
+// because networks may overlap. If the user or the cloud assigned such an address to a host, the host may have it.
 func (r *Reconciler) gatherPodNetworks(ctx context.Context, in *policy.CSRInput, claim policy.CSRClaim) error {
 	nodes := &corev1.NodeList{}
 	if err := r.client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -163,7 +164,7 @@ func (r *Reconciler) gatherPodNetworks(ctx context.Context, in *policy.CSRInput,
 	}
 	for i := range nodes.Items {
 		for _, text := range nodes.Items[i].Spec.PodCIDRs {
-			prefix, _ := netip.ParsePrefix(text) // the zero Prefix contains no address
+			prefix, _ := netip.ParsePrefix(text) // after an error, prefix is zero and contains no address
 			for _, address := range claim.Addresses() {
 				if prefix.Contains(address) {
 					in.Found[address.String()] = "pods of Node " + nodes.Items[i].Name

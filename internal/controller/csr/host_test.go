@@ -33,8 +33,8 @@ func hostFirst(t *testing.T, name string) *certificatesv1.CertificateSigningRequ
 	return csr
 }
 
-// Kubernetes deletes an approved request after an hour, and a restarted operator has no memory of it. The token of a
-// join command is valid for a day. So the key must be stored with the token.
+// Kubernetes deletes an approved request after an hour, and an operator that restarts forgets it. But the token of a
+// join command is valid for a day. So the key must be stored together with the token.
 func TestA85_TheKeyOfACommandIsRememberedAsLongAsItsToken(t *testing.T) {
 	t.Parallel()
 	host := instance("win-a", "", "win-a", v1alpha1.PhaseConnecting)
@@ -51,7 +51,7 @@ func TestA85_TheKeyOfACommandIsRememberedAsLongAsItsToken(t *testing.T) {
 	if err := w.client.Get(t.Context(), key, command); err != nil || len(command.Data[contract.JoinKeyField]) == 0 {
 		t.Fatalf("the key is not recorded: %v", err)
 	}
-	// Another operator takes over, and the approved request is deleted.
+	// A new operator starts, and the approved request is deleted.
 	command.ResourceVersion = ""
 	w = newWorld(t, host, command, second)
 	if got, _ := w.decide(t, second.Name); got != "Denied CSRKeyOfAnother" {
@@ -59,7 +59,7 @@ func TestA85_TheKeyOfACommandIsRememberedAsLongAsItsToken(t *testing.T) {
 	}
 }
 
-// The first key of a Machine's host is recorded in its instance's status, and is valid as long as the instance
+// The first key of a Machine's host is recorded in the status of its instance, and is valid as long as the instance
 // exists.
 func TestA88_TheFirstKeyOfAMachineWins(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestA88_TheFirstKeyOfAMachineWins(t *testing.T) {
 	if got, _ := w.decide(t, second.Name); got != "Denied CSRKeyOfAnother" {
 		t.Errorf("another key for this Machine: %s", got)
 	}
-	// Two requests are decided at the same time, so neither the cache nor the decision knows the first key.
+	// If two requests are decided at the same time, neither the cache nor the decision contains the first key.
 	claim, _ := policy.ClaimOf(second)
 	was := policy.CSRInstanceOf(host)
 	if err := w.bindKey(t.Context(), claim, &was); err == nil {
@@ -84,7 +84,7 @@ func TestA88_TheFirstKeyOfAMachineWins(t *testing.T) {
 	}
 }
 
-// A host of the user claims the Machine's address, or had it before.
+// Another host, which a user listed, claims the Machine's address or had this address before.
 func TestA88_AnotherHostDoesNotKeepAMachineFromJoining(t *testing.T) {
 	t.Parallel()
 	other := instance("other", "other", "other.example", v1alpha1.PhaseReady)
@@ -98,7 +98,8 @@ func TestA88_AnotherHostDoesNotKeepAMachineFromJoining(t *testing.T) {
 
 const machineAddress = "10.0.0.7"
 
-// newMachineWorld has the instance of a new Machine, whose host has requested no certificate yet, and other objects.
+// newMachineWorld returns a world with the given objects and the instance of a new Machine, whose host has requested no
+// certificate yet.
 func newMachineWorld(t *testing.T, objects ...client.Object) (world, *v1alpha1.WindowsInstance) {
 	t.Helper()
 	host := instance("win-a", "", machineAddress, v1alpha1.PhaseConnecting)
@@ -116,7 +117,7 @@ func newMachineWorld(t *testing.T, objects ...client.Object) (world, *v1alpha1.W
 	return w, host
 }
 
-// machineFirst returns the first request of a Machine's host, and the host's ID.
+// machineFirst returns the first request of a Machine's host, and the host's id.
 func machineFirst(t *testing.T, name, address string) (csr *certificatesv1.CertificateSigningRequest, id string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

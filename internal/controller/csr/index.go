@@ -11,16 +11,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Indexes of the cache. With them, a foreign request costs one look-up, regardless of the number of nodes and
-// instances.
+// Indexes of the cache. With these indexes, a foreign request costs one lookup, no matter how many nodes and instances
+// there are.
 const (
-	// requestsAbout finds pending requests by the node and by each address that they claim.
+	// requestsAbout finds pending requests by the node and by each address that they ask for.
 	requestsAbout = "csr.about"
-	// instancesByClaim finds instances by their node name and the ID of their host, instancesByAddress by addresses.
+	// instancesByClaim finds instances by their node name and by their HostID. instancesByAddress finds instances by
+	// their addresses.
 	instancesByClaim   = "csr.claim"
 	instancesByAddress = "csr.address"
 	// requestsByCredential finds approved first requests of kubelets by the id of their bootstrap token.
-	// instancesByCredential finds the instances whose join received the token.
+	// instancesByCredential finds the instances for whose join the token was created.
 	requestsByCredential  = "csr.credential"
 	instancesByCredential = "csr.credential"
 	// nodesByAddress finds Nodes by the names and addresses in their status.
@@ -33,7 +34,7 @@ type index struct {
 	values client.IndexerFunc
 }
 
-// indexOf creates an index of one kind of object.
+// indexOf creates an index for one type of object.
 func indexOf[T client.Object](object T, field string, values func(T) []string) index {
 	return index{object, field, func(o client.Object) []string {
 		if typed, ok := o.(T); ok {
@@ -70,7 +71,7 @@ func isApproved(csr *certificatesv1.CertificateSigningRequest) bool {
 	})
 }
 
-// claimed lists the node and the addresses that a pending request claims.
+// claimed lists the node and the addresses that a pending request asks for, as keys of requestsAbout.
 func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 	claim, ours := policy.ClaimOf(csr)
 	if !ours {
@@ -79,11 +80,11 @@ func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 	return append(claim.SANs(), claimKey(claim))
 }
 
-// nodeKey distinguishes a node's name from an address in requestsAbout, because no address contains a slash. If a
-// request claims an address with a slash, the only effect is an additional check.
+// nodeKey returns the key of a node in requestsAbout. Because of the slash, it differs from the key of every address. A
+// request could contain an address with a slash, but then the operator only checks the request once more than needed.
 func nodeKey(name string) string { return "node/" + name }
 
-// hostKey is the key of a host that joins by itself, in the same index.
+// hostKey returns the key of a host that joins by itself, in the same index.
 func hostKey(id string) string { return "host/" + id }
 
 func claimKey(claim policy.CSRClaim) string {
@@ -93,9 +94,9 @@ func claimKey(claim policy.CSRClaim) string {
 	return nodeKey(claim.NodeName)
 }
 
-// addressesOfInstance lists the configured addresses of the instance. If its host has a node, it adds the address
-// that the operator used to reach the host, and the addresses that the host reports. Without a node, it ignores the
-// host's report: a host that the operator refused must not block the addresses of other hosts.
+// addressesOfInstance lists the configured addresses of an instance. If the host has a node, it also lists the address
+// where the operator reached the host, and the addresses that the host reports. Without a node, it ignores these: a
+// host that the operator refused must not block the addresses of other hosts.
 func addressesOfInstance(instance *v1alpha1.WindowsInstance) []string {
 	known := policy.CSRInstanceOf(instance)
 	all := append(known.Addresses, known.Reached)

@@ -24,31 +24,32 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// workers is the number of concurrent decisions. A decision needs at most three short API requests. A fleet that joins
-// at once creates three certificate requests for each host. Decisions wait for nothing else.
+// workers is the number of concurrent decisions. A decision needs at most three short API requests, and waits for
+// nothing else. If a whole fleet joins at the same time, each host creates three certificate requests.
 const workers = 8
 
 // Options of the controller. All are required.
 type Options struct {
-	// Namespace of the operator, where the instances are.
+	// Namespace is the namespace of the operator and of the instances.
 	Namespace string
-	// OperatorUser is the user name that the operator submits the daemons' first requests with.
+	// OperatorUser is the user name with which the operator submits the daemons' first requests.
 	OperatorUser string
-	// BootstrapUser is the user name that kubelets request their first certificate with.
+	// BootstrapUser is the user name with which kubelets request their first certificate.
 	BootstrapUser string
 	// ServiceNetwork returns the prefix of the cluster's service addresses. Only serving certificates need it.
 	ServiceNetwork func(ctx context.Context) (netip.Prefix, error)
-	// Reserved returns more addresses that no host has (of the API server and of pods), and names that no host has (of
-	// the API server). If Reserved or ServiceNetwork returns a problem, the request waits.
+	// Reserved returns addresses that no host may have, in addition to service addresses: those of the API server and
+	// of pods. It also returns names that no host may have: those of the API server. If Reserved or ServiceNetwork
+	// returns a problem, the request waits.
 	Reserved func(ctx context.Context) (addresses []netip.Prefix, names []string, err error)
-	// Machine returns the Machine that an instance was created from, or nil if it doesn't exist or has other user
-	// data. Only the first request of a Machine's host needs it.
+	// Machine returns the Machine that an instance was created from, or nil if this Machine doesn't exist or has other
+	// user data. Only the first request of a Machine's host needs it.
 	Machine func(ctx context.Context, source *v1alpha1.Source) (*policy.CSRMachine, error)
-	// UsedTokens collects the bootstrap tokens that get no further certificate.
+	// UsedTokens collects the bootstrap tokens with which no more requests are approved.
 	UsedTokens *UsedTokens
 }
 
-// OperatorUser is the user name of the operator's service account in its namespace.
+// OperatorUser returns the user name of the operator's service account in its namespace.
 func OperatorUser(namespace string) string {
 	return "system:serviceaccount:" + namespace + ":" + contract.OperatorServiceAccount
 }
@@ -81,7 +82,7 @@ func newReconciler(cached client.Client, live client.Reader, recorder events.Eve
 		used: used{keys: cache.NewLRUExpireCache(usedCount)}}
 }
 
-// claiming passes pending requests for a node's identity, and the operator's own requests.
+// claiming selects pending requests for the identity of a node or host, and requests that the operator submitted.
 func claiming(operator string) predicate.Predicate {
 	pending := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		csr, ok := o.(*certificatesv1.CertificateSigningRequest)
@@ -94,10 +95,10 @@ func claiming(operator string) predicate.Predicate {
 	return predicate.And(pending, predicate.Funcs{DeleteFunc: func(event.DeleteEvent) bool { return false }})
 }
 
-// instanceNews passes changes of instances that may change a decision.
+// instanceNews selects changes of instances that may change a decision.
 func instanceNews() predicate.Predicate { return watch.Changed(policy.CSRInstanceOf) }
 
-// nodeNews passes changes of Nodes that may change a decision. It drops heartbeats.
+// nodeNews selects changes of Nodes that may change a decision. It ignores heartbeats.
 func nodeNews() predicate.Predicate {
 	return watch.Changed(func(node *corev1.Node) []any {
 		return []any{node.Annotations[contract.InstanceAnnotation], node.Labels[corev1.LabelOSStable],
@@ -105,7 +106,7 @@ func nodeNews() predicate.Predicate {
 	})
 }
 
-// news returns the pending requests that concern an instance or a Node, by name and addresses.
+// news returns the pending requests that concern an instance or a Node. It finds them by the name and the addresses.
 func (r *Reconciler) news(ctx context.Context, object client.Object) []reconcile.Request {
 	switch o := object.(type) {
 	case *v1alpha1.WindowsInstance:
@@ -121,7 +122,7 @@ func (r *Reconciler) about(ctx context.Context, keys []string) []reconcile.Reque
 	for _, key := range keys {
 		list := &certificatesv1.CertificateSigningRequestList{}
 		if err := r.client.List(ctx, list, client.MatchingFields{requestsAbout: key}); err != nil {
-			return nil // a cached list fails only when the manager stops
+			return nil // listing from the cache fails only when the manager stops
 		}
 		for i := range list.Items {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// earlier is a stale cache of Machines: it shows an earlier version of one Machine.
+// earlier is a stale cache of Machines. It shows an old version of one Machine.
 type earlier struct {
 	client.Reader
 	machine machinev1beta1.Machine
@@ -24,7 +24,7 @@ func (e earlier) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 	return nil
 }
 
-// remade returns the instance of Machine m, after the Machine was created again with another UID.
+// remade returns the instance of Machine m, after the Machine was deleted and created again with a different UID.
 func remade(t *testing.T, was, providerID string) (q *queue, before *machinev1beta1.Machine) {
 	t.Helper()
 	q, before = newQueue(t), &machinev1beta1.Machine{}
@@ -57,7 +57,7 @@ func (q *queue) look(t *testing.T) ctrl.Result {
 	return result
 }
 
-// comesFrom returns the UID of the instance's Machine. It is empty once the instance is deleted.
+// comesFrom returns the UID of the Machine in the instance's spec, or "" after the instance was deleted.
 func (q *queue) comesFrom(t *testing.T) types.UID {
 	t.Helper()
 	i := q.present(t)
@@ -67,7 +67,7 @@ func (q *queue) comesFrom(t *testing.T) types.UID {
 	return i.Spec.Source.UID
 }
 
-// A Machine is restored from a backup, while its host keeps running.
+// A Machine is restored from a backup while its host keeps running.
 func TestANodeStaysWhenItsMachineIsMadeAnewForItsHost(t *testing.T) {
 	t.Parallel()
 	q, _ := remade(t, "aws:///zone/i-1", "aws:///zone/i-1")
@@ -100,7 +100,7 @@ func TestANodeGoesWhenAMachineOfAnotherHostHasItsName(t *testing.T) {
 	}
 }
 
-// A stale cache still shows the previous Machine.
+// A stale cache still shows the Machine that was deleted.
 func TestANodeOfTheNextMachineIsNotTakenForThatOfTheOneBefore(t *testing.T) {
 	t.Parallel()
 	q, before := remade(t, "aws:///zone/i-1", "aws:///zone/i-2")
@@ -118,7 +118,7 @@ func TestANodeOfTheNextMachineIsNotTakenForThatOfTheOneBefore(t *testing.T) {
 	}
 }
 
-// When the Machine was created again, it may lack the label that selects Machines for the cache.
+// A Machine that was created again may lack the label that selects Machines for the cache.
 func TestAHostWhoseMachineWasMadeAnewWithoutTheLabelIsCleaned(t *testing.T) {
 	t.Parallel()
 	q, before := remade(t, "aws:///zone/i-1", "aws:///zone/i-1")

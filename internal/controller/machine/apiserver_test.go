@@ -45,7 +45,7 @@ type stage struct {
 	admin   client.Client
 	changed chan event.GenericEvent
 	view    *View
-	// syncTimeout is the time after which controllers without a first list end. 0 means the default of
+	// syncTimeout is how long controllers wait for their first list before they fail. 0 means the default of
 	// controller-runtime.
 	syncTimeout time.Duration
 }
@@ -226,7 +226,7 @@ func (s *stage) heard(machine, reason, part string) {
 	})
 }
 
-// held lets an instance exist until its host was released, as the instance controller does.
+// held keeps an instance until its host is released, as the instance controller does.
 func (s *stage) held(name string) {
 	s.t.Helper()
 	i := s.until(name, name+" is there", func(*v1alpha1.WindowsInstance) bool { return true })
@@ -246,7 +246,7 @@ func (s *stage) release(name string) {
 	}
 }
 
-// This test runs through the whole life of Machines, with a real API server and the shipped rights.
+// This test follows Machines from their creation to their deletion, with a real API server and the shipped rights.
 func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -294,7 +294,7 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	if origin, err := s.view.Origin(t.Context(), left); err != nil || origin.Exists {
 		t.Errorf("the Machine is %+v, %v", origin, err)
 	}
-	again := s.machine("a", "10.0.0.1") // another Machine with the same name
+	again := s.machine("a", "10.0.0.1") // a new Machine with the same name
 	s.release("a")
 	s.until("a", "the next Machine of the name is an instance",
 		func(i *v1alpha1.WindowsInstance) bool { return i.Spec.Source.UID == again.UID })
@@ -310,8 +310,8 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	if err := s.admin.Delete(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
-	// A host that is destroyed during its cleanup would be cleaned for ever. The Machine lacks the label, so the
-	// cache doesn't contain it, and no event reports its deletion.
+	// A host that is destroyed during its cleanup must not be cleaned forever. The Machine lacks the label, so it isn't
+	// in the cache, and no event reports its deletion.
 	s.until(
 		"a", "its host is given up", func(
 			i *v1alpha1.WindowsInstance) bool {
@@ -322,8 +322,8 @@ func TestA03_MachinesAreFollowedFromWhereverTheyAre(t *testing.T) {
 	s.nothingIsForbidden()
 }
 
-// The rights in the namespace of the Machine API are applied separately. So they may be missing at first, be added
-// later, and be removed again.
+// The operator's rights in the namespace of the Machine API are applied separately. So they may be missing at first, be
+// added later, and be removed again.
 func TestWithoutRightsToReadMachinesTheOperatorGoesOn(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -340,7 +340,7 @@ func TestWithoutRightsToReadMachinesTheOperatorGoesOn(t *testing.T) {
 	s.machine("a", "10.0.0.1")
 	s.until("a", "the Machine is an instance", func(*v1alpha1.WindowsInstance) bool { return true })
 
-	// Existing watches continue without rights, until the API server restarts.
+	// Without rights, existing watches continue until the API server restarts.
 	binding = s.revoke()
 	before := s.forbidden("/machines")
 	if err := errors.Join(s.lab.StopAPIServer(), s.lab.StartAPIServer(t.Context())); err != nil {
@@ -355,8 +355,8 @@ func TestWithoutRightsToReadMachinesTheOperatorGoesOn(t *testing.T) {
 	s.until("b", "the next Machine is an instance", func(*v1alpha1.WindowsInstance) bool { return true })
 }
 
-// revoke removes the operator's rights in the namespace of the Machine API. It returns the binding, which restores
-// the rights.
+// revoke removes the operator's rights in the namespace of the Machine API. It returns the deleted RoleBinding, so that
+// the test can restore the rights.
 func (s *stage) revoke() *rbacv1.RoleBinding {
 	s.t.Helper()
 	list := &rbacv1.RoleBindingList{}
@@ -374,7 +374,7 @@ func (s *stage) revoke() *rbacv1.RoleBinding {
 	return binding
 }
 
-// forbidden counts the operator's refused requests.
+// forbidden counts the operator's requests about this resource that the API server refused.
 func (s *stage) forbidden(what string) (count int) {
 	s.t.Helper()
 	for request, err := range cluster.Requests(s.lab.AuditLog) {

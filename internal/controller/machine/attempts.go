@@ -16,13 +16,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// maxReplacements is the maximum number of replaced Machines of a set until a newer Machine accepts the key. If the
-// template of the hosts contains another key, as on platforms without user data, further replacements would not
+// maxReplacements is how many Machines of a set may be replaced, at most, before a newer Machine of the set accepts the
+// key. If the hosts' template contains another key, as on platforms without user data, more replacements would not
 // help.
 const maxReplacements = 3
 
-// attempts holds the Machines that were replaced because of the current key, by set. The operator keeps them in a
-// ConfigMap. An administrator can delete this ConfigMap to let the operator try again.
+// attempts contains the Machines that were replaced because of the current key, by set. The operator stores them in a
+// ConfigMap. An administrator can delete this ConfigMap, so that the operator replaces Machines again.
 type attempts struct {
 	hash   string
 	all    []dueMachine
@@ -31,16 +31,16 @@ type attempts struct {
 	isPublished bool
 }
 
-// attempt is the entry of a set.
+// attempt is the entry of one set.
 type attempt struct {
 	Hash     string      `json:"publicKeyHash"`
 	Machines []types.UID `json:"machines"`
-	// Newest is the creation time of the newest of these Machines. Like every date of a Machine, it comes from the
-	// API server.
+	// Newest is when the newest of these Machines was created. Like every date of a Machine, it comes from the API
+	// server.
 	Newest metav1.Time `json:"newest"`
 }
 
-// readAttempts reads the ConfigMap from the API server. The parameter `all` holds the existing Machines.
+// readAttempts reads the ConfigMap from the API server. all are the existing Machines that have an instance.
 func (r *Reconciler) readAttempts(ctx context.Context, hash string, all []dueMachine) (*attempts, error) {
 	stored := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: r.options.Namespace, Name: contract.ReplacementsConfigMap},
@@ -52,8 +52,8 @@ func (r *Reconciler) readAttempts(ctx context.Context, hash string, all []dueMac
 	return &attempts{hash: hash, all: all, stored: stored, isPublished: isPublished}, err
 }
 
-// of returns the entry of a set. It is empty if the entry is for another key, or if a Machine that is newer than
-// the replaced ones accepts the key.
+// of returns the entry of a set. The entry is empty if it was recorded for another key, or if a Machine that is newer
+// than the replaced Machines accepts the key.
 func (a *attempts) of(set types.UID) attempt {
 	tried := attempt{}
 	if json.Unmarshal([]byte(a.stored.Data[string(set)]), &tried) != nil || tried.Hash != a.hash ||
@@ -67,8 +67,9 @@ func (a *attempts) of(set types.UID) attempt {
 	return tried
 }
 
-// isIneffective reports whether the maximum number of Machines of a set was replaced. A Machine that still exists was
-// not replaced, so it doesn't count: its deletion was refused, or the operator ended before it deleted the Machine.
+// isIneffective reports whether maxReplacements Machines of a set were replaced. A recorded Machine that still exists
+// was not replaced, so it doesn't count: its deletion was refused, or the operator stopped before it deleted the
+// Machine.
 func (a *attempts) isIneffective(set types.UID) bool {
 	gone := slices.DeleteFunc(a.of(set).Machines, func(uid types.UID) bool {
 		return slices.ContainsFunc(a.all, func(one dueMachine) bool {
@@ -78,7 +79,7 @@ func (a *attempts) isIneffective(set types.UID) bool {
 	return len(gone) >= maxReplacements
 }
 
-// note adds a Machine to the entry of its set before the Machine is deleted. It drops entries of other keys.
+// note adds a Machine to the entry of its set, before the Machine is deleted. It removes entries for other keys.
 func (r *Reconciler) note(ctx context.Context, attempts *attempts, m inventory.Machine) error {
 	tried, wanted := attempts.of(m.Owner.UID), attempts.stored.DeepCopy()
 	if slices.Contains(tried.Machines, m.UID) {

@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// vain creates Machines of the set one after the other. The host of each Machine refuses the key. vain returns the
-// first Machine that is not replaced.
+// vain creates Machines of the set one after another. The host of each Machine refuses the key. vain returns the name
+// of the first Machine that is not replaced.
 func (y *yard) vain(names ...string) string {
 	y.t.Helper()
 	for _, name := range names {
@@ -66,7 +66,7 @@ func TestA19_ASuccessorThatLetsUsInCountsWhateverTheOperatorTakesTheTimeFor(t *t
 			y.machine("good", true)
 			y.reconcile()
 			y.scale(3)
-			if stays := y.vain("x2", "x3", "x4", "x5"); stays != "x5" { // three more
+			if stays := y.vain("x2", "x3", "x4", "x5"); stays != "x5" { // three more Machines are replaced
 				t.Errorf("Machine %q is not replaced, want x5; events %q", stays, y.said)
 			}
 		})

@@ -14,13 +14,15 @@ import (
 type finding struct {
 	machine inventory.Machine
 	problem *contract.Problem
-	// lasts is how long the problem must last until the settings report it. If quiet is false, an event reports the
-	// problem at once. If quiet is true, the event is sent together with the report in the settings.
+	// lasts is how long the problem must last until the status of the settings reports it. If quiet is false, an event
+	// reports the problem at once. If quiet is true, the event is sent when the status of the settings reports the
+	// problem.
 	lasts time.Duration
 	quiet bool
 }
 
-// conditions holds, for each Machine with a finding, the reason and the time when this operator first saw it.
+// conditions contains, for each Machine with a finding, the reason and the time when this operator first saw the
+// finding.
 type conditions struct{ byUID map[types.UID]condition }
 
 type condition struct {
@@ -29,8 +31,9 @@ type condition struct {
 	isReported bool
 }
 
-// update replaces the conditions. It calls report once for each Machine and reason, and returns the problems that
-// have lasted long enough for the settings. again is when the next problem will have lasted that long, or 0 for never.
+// update replaces the conditions. It calls report once for each Machine and reason. It returns the problems that have
+// lasted long enough for the status of the settings (lasting). again is the time until the next problem has lasted that
+// long, or 0 if there is none.
 func (c *conditions) update(findings []finding, now time.Time,
 	report func(finding)) (lasting []*contract.Problem, again time.Duration) {
 	next := map[types.UID]condition{}

@@ -19,8 +19,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// The other write may change the status, which sends no event to this controller. So the controller must retry by
-// itself.
+// The write of another client may change only the status, which triggers no event for this controller. So the
+// controller must retry without an event.
 func TestAChangeOfAnInstanceThatMetAnothersWriteIsMadeLater(t *testing.T) {
 	t.Parallel()
 	machine := func(change func(*machinev1beta1.Machine)) func(*testing.T, client.Client) {
@@ -96,7 +96,7 @@ func TestAChangeOfAnInstanceThatMetAnothersWriteIsMadeLater(t *testing.T) {
 	}
 }
 
-// met returns a client that simulates another client's write just before the first change.
+// met returns a client that simulates a write by another client just before the first change.
 func met(t *testing.T, api client.Client) client.Client {
 	t.Helper()
 	watching, ok := api.(client.WithWatch)
@@ -114,7 +114,7 @@ func met(t *testing.T, api client.Client) client.Client {
 	}})
 }
 
-// present returns the instance of Machine m, or nil once it is deleted.
+// present returns the instance of Machine m, or nil if it is deleted.
 func (q *queue) present(t *testing.T) *v1alpha1.WindowsInstance {
 	t.Helper()
 	i := &v1alpha1.WindowsInstance{}
@@ -144,7 +144,7 @@ func (q *queue) refuse(name string, why error) {
 	}})
 }
 
-// quota returns the error of an exhausted ResourceQuota.
+// quota returns the error that the API server returns if a ResourceQuota is used up.
 func quota() error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "windowsinstances"}, "m", errors.New("exceeded quota"))
 }
@@ -176,7 +176,7 @@ func TestAnInstanceThatCantBeMadeKeepsNoOtherMachineWaiting(t *testing.T) {
 	}
 }
 
-// Administrators of Machines don't read the operator's log, so the Machine must have the problem.
+// Administrators of Machines don't read the operator's log, so the problem must be reported on the Machine.
 func TestAnInstanceThatTheAPIServerRefusesIsAProblemOfItsMachineWhileItLasts(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)

@@ -23,29 +23,29 @@ import (
 )
 
 const (
-	// nameRetry is how often names without an address are looked up again. DNS sends no events.
+	// nameRetry is how often names that have no address in DNS are looked up again, because DNS sends no events.
 	nameRetry = 30 * time.Second
-	// staleRetry is the pause if the cache lags behind the API server. It is also the pause while the host of a
-	// Machine that the cache lacks is being cleaned, because the deletion of such a Machine sends no event.
+	// staleRetry is the pause before a retry if the cache lags behind the API server. It is also the pause while a host
+	// is being cleaned whose Machine isn't in the cache, because the deletion of this Machine sends no event.
 	staleRetry = 5 * time.Second
 )
 
-// errChanged means that an object has changed since the decision about it.
+// errChanged means that an object was changed after the operator decided about it.
 var errChanged = errors.New("the object was modified concurrently")
 
 // Reconciler creates and removes the instances of Machines, and replaces Machines whose hosts refuse the private key.
 type Reconciler struct {
-	// client reads instances through the manager's cache, and writes. machines reads Machines through their own cache.
-	// live reads the API server.
+	// client reads instances through the manager's cache, and writes to the API server. machines reads Machines through
+	// a separate cache. live reads from the API server.
 	client   client.Client
 	machines client.Reader
 	live     client.Reader
 	events   events.EventRecorder
 	options  Options
-	// hasAddress looks up the name of a host.
+	// hasAddress reports whether the name of a host has an address in DNS.
 	hasAddress func(ctx context.Context, name string) bool
-	// missing are the Machines that don't become nodes. restricted are the Machines that should be replaced but are
-	// not.
+	// missing contains the Machines that don't become nodes. restricted contains the Machines that should be replaced
+	// but can't be replaced now.
 	missing, restricted conditions
 }
 
@@ -63,7 +63,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: policy.Soonest(again, after)}, nil
 }
 
-// read returns the Machines and instances as the caches show them.
+// read returns the Machines and instances from the caches.
 func (r *Reconciler) read(ctx context.Context) (v view, err error) {
 	list, instances := &machinev1beta1.MachineList{}, &v1alpha1.WindowsInstanceList{}
 	if err := r.machines.List(ctx, list, client.InNamespace(contract.MachineAPINamespace),
@@ -80,7 +80,8 @@ func (r *Reconciler) read(ctx context.Context) (v view, err error) {
 	return v, nil
 }
 
-// project makes the instances follow the Machines. again is when to reconcile again, or 0 for never.
+// project creates, changes and removes instances according to the Machines. again is the time until the next reconcile,
+// or 0 if none is needed.
 func (r *Reconciler) project(ctx context.Context, v view) (again time.Duration, err error) {
 	if v.platform, err = r.options.Platform(ctx); err != nil {
 		logf.FromContext(ctx).V(1).Info("machines wait for the cluster's platform", "why", err.Error())
@@ -88,7 +89,7 @@ func (r *Reconciler) project(ctx context.Context, v view) (again time.Duration, 
 	v.resolves = r.resolve(ctx, v.machines)
 	p := decide(v)
 	again, err = r.carryOut(ctx, &p)
-	if v.platform != "" { // without the platform, no Machine was read: keep the conditions
+	if v.platform != "" { // without the platform, Machines can't be read: keep the conditions
 		r.options.View.refuse(p.findings)
 		lasting, next := r.missing.update(p.findings, r.options.Now(), r.reporter(eventSetupFailure, "Read"))
 		r.options.Problems.Set("machine", problem.Sum(lasting))
@@ -97,8 +98,8 @@ func (r *Reconciler) project(ctx context.Context, v view) (again time.Duration, 
 	return again, err
 }
 
-// carryOut carries out all parts of the plan that it can, and joins the errors. If the API server refuses an
-// instance, this is an additional finding.
+// carryOut carries out the parts of the plan independently, and joins their errors. If the API server refuses an
+// instance, carryOut adds a finding to the plan.
 func (r *Reconciler) carryOut(ctx context.Context, p *plan) (again time.Duration, err error) {
 	var errs []error
 	done := func(err error) {
@@ -132,7 +133,7 @@ func (r *Reconciler) carryOut(ctx context.Context, p *plan) (again time.Duration
 	return again, errors.Join(errs...)
 }
 
-// create creates the instance of a Machine. Its results are those of problem.OfCreate.
+// create creates the instance of a Machine. Its results are the same as those of problem.OfCreate.
 func (r *Reconciler) create(ctx context.Context, c newcomer) (*contract.Problem, error) {
 	byItself, err := r.options.ByItself(ctx, c.machine.CreatedAt)
 	if err != nil {
@@ -152,8 +153,8 @@ func (r *Reconciler) create(ctx context.Context, c newcomer) (*contract.Problem,
 	return nil, nil
 }
 
-// change writes an instance. If the instance was written since it was read, change returns errChanged, and the caller
-// must retry: the other write may send no event to this controller.
+// change writes an instance. If someone else wrote the instance after it was read, change returns errChanged. The
+// caller must then retry, because this controller may get no event about the other write.
 func (r *Reconciler) change(ctx context.Context, instance, wanted *v1alpha1.WindowsInstance) error {
 	err := r.client.Patch(ctx, wanted, client.MergeFromWithOptions(instance, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) {
@@ -162,8 +163,8 @@ func (r *Reconciler) change(ctx context.Context, instance, wanted *v1alpha1.Wind
 	return wrap("changing instance "+instance.Name, client.IgnoreNotFound(err))
 }
 
-// leave removes an instance if the API server shows that its host is destroyed, or that its Machine lost the label.
-// In the latter case, the host is cleaned.
+// leave removes an instance if the API server shows that its host is destroyed, or that its Machine lost the Windows
+// label. If the Machine lost the label, the host is cleaned.
 func (r *Reconciler) leave(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	machine, isGone, err := r.machineOf(ctx, instance)
 	switch {
@@ -174,11 +175,11 @@ func (r *Reconciler) leave(ctx context.Context, instance *v1alpha1.WindowsInstan
 	case machine.Labels[contract.MachineOSLabel] != contract.OSIDWindows:
 		err = r.deleteInstance(ctx, instance, "machine has lost the label of Windows, instance leaves")
 	}
-	return cmp.Or(err, errChanged) // the cache lags behind, or lacks a Machine whose host is being cleaned
+	return cmp.Or(err, errChanged) // the cache lags, or the host is being cleaned and its Machine isn't cached
 }
 
-// discard removes an instance whose host is destroyed with its Machine. If the user has set Force, it keeps this
-// policy.
+// discard removes an instance whose host is destroyed with its Machine. It sets the removal policy to Discard, unless
+// the user has set the policy Force.
 func (r *Reconciler) discard(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if instance.Spec.RemovalPolicy != v1alpha1.RemovalForce && instance.Spec.RemovalPolicy != v1alpha1.RemovalDiscard {
 		wanted := instance.DeepCopy()

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Event reasons in the contract.
+// Reasons of events. They are part of the contract with users.
 const (
 	eventSetupFailure       = "MachineSetupFailure"
 	eventDeleted            = "MachineDeleted"
@@ -17,8 +17,8 @@ const (
 	eventDeletionRestricted = "MachineDeletionRestricted"
 )
 
-// reporter returns a function that reports findings as events. Events that differ only in their note are counted as
-// one, with the first note. Therefore the action contains the reason of the finding.
+// reporter returns a function that reports findings as events. Kubernetes counts events that differ only in their note
+// as one event, with the first note. Therefore, the action contains the reason of the finding.
 func (r *Reconciler) reporter(event, action string) func(finding) {
 	return func(f finding) {
 		r.events.Eventf(reference(f.machine), nil, corev1.EventTypeWarning, event, action+string(f.problem.Reason),

@@ -31,7 +31,7 @@ func (q *queue) provisioned(name, address string) *machinev1beta1.Machine {
 	return m
 }
 
-// wrong returns the problems for the settings, and whether the settings controller was triggered.
+// wrong returns the problems for the status of the settings, and whether the controller of the settings was woken.
 func (q *queue) wrong() (all []string, woken bool) {
 	for _, p := range q.options.Problems.Problems() {
 		all = append(all, p.Error())
@@ -44,7 +44,7 @@ func (q *queue) wrong() (all []string, woken bool) {
 	return all, woken
 }
 
-// An event is deleted after an hour. After that, the problem must still be known, because the Machine is still no
+// An event is deleted after an hour. After that, the problem must still be reported, because the Machine still is not a
 // node.
 func TestWhyAMachineBecomesNoNodeStaysKnownAfterItsEventExpired(t *testing.T) {
 	t.Parallel()
@@ -108,8 +108,7 @@ func TestOfMachinesThatBecomeNoNodesForOneReasonFewAreNamed(t *testing.T) {
 	}
 }
 
-// booting creates a Machine that has a name but no address yet. vSphere's Machines are like this until VMware Tools
-// run.
+// booting creates a Machine that has a name but no address yet, like vSphere's Machines before VMware Tools run.
 func (q *queue) booting(name string) *machinev1beta1.Machine {
 	q.t.Helper()
 	m := q.provisioned(name, "")
@@ -120,7 +119,7 @@ func (q *queue) booting(name string) *machinev1beta1.Machine {
 	return m
 }
 
-// knows checks the problems for the settings.
+// knows checks that there are exactly these problems for the status of the settings. Each part is a text in a problem.
 func (q *queue) knows(when string, parts ...string) {
 	q.t.Helper()
 	all, _ := q.wrong()
@@ -182,7 +181,7 @@ func TestAnAddressThatTwoMachinesHaveIsAProblemWhenItLasts(t *testing.T) {
 	q.knows("when it has lasted", "W103")
 }
 
-// If the platform is unknown for a while, the problems of Machines must stay known.
+// While the platform is unknown, the problems of Machines must still be reported.
 func TestWhatIsWrongWithMachinesStaysKnownWhileThePlatformIsNot(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "a")

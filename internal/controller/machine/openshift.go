@@ -21,7 +21,8 @@ func AddToScheme(scheme *runtime.Scheme) error { return machinev1beta1.Install(s
 // windows selects the Machines that run Windows.
 func windows() labels.Set { return labels.Set{contract.MachineOSLabel: contract.OSIDWindows} }
 
-// cached configures the cache: Machines that run Windows, without the fields that only clouds read, and MachineSets.
+// cached configures the cache. The cache contains the Machines that run Windows, without the fields that only clouds
+// read, and all MachineSets.
 func cached() map[client.Object]ctrlcache.ByObject {
 	inNamespace := map[string]ctrlcache.Config{contract.MachineAPINamespace: {}}
 	return map[client.Object]ctrlcache.ByObject{
@@ -33,7 +34,7 @@ func cached() map[client.Object]ctrlcache.ByObject {
 
 var _ cache.TransformFunc = slim
 
-// slim drops the fields of a Machine that this package doesn't read.
+// slim removes the fields of a Machine that this package doesn't read.
 func slim(object any) (any, error) {
 	if m, ok := object.(*machinev1beta1.Machine); ok {
 		m.ManagedFields, m.Spec.ProviderSpec, m.Status.Conditions = nil, machinev1beta1.ProviderSpec{}, nil
@@ -42,8 +43,8 @@ func slim(object any) (any, error) {
 	return object, nil
 }
 
-// userDataOf returns the name of the Secret with the user data of a set's Machines. It is empty if the provider
-// spec can't be read. The provider specs of all clouds have this field.
+// userDataOf returns the name of the Secret with the user data of a set's Machines. The provider specs of all clouds
+// contain this name in the same field. The result is empty if the provider spec can't be read.
 func userDataOf(set *machinev1beta1.MachineSet) string {
 	var spec struct {
 		UserDataSecret struct {
@@ -56,7 +57,7 @@ func userDataOf(set *machinev1beta1.MachineSet) string {
 	return spec.UserDataSecret.Name
 }
 
-// fromOpenShift reads a Machine. Every field of it may be absent.
+// fromOpenShift converts a Machine. Every field of the Machine may be absent.
 func fromOpenShift(m *machinev1beta1.Machine) inventory.Machine {
 	machine := inventory.Machine{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, CreatedAt: m.CreationTimestamp.Time,

@@ -77,7 +77,7 @@ func TestAMachineThatFailedHasNoHost(t *testing.T) {
 		exists bool
 	}{
 		"it runs": {machinev1beta1.PhaseRunning, false, true},
-		// It stays until a user deletes it.
+		// A failed Machine exists until a user deletes it.
 		"it failed":                       {machinev1beta1.PhaseFailed, false, false},
 		"it failed, and leaves":           {machinev1beta1.PhaseFailed, true, true},
 		"no controller has reconciled it": {"", false, true},
@@ -95,7 +95,7 @@ func TestAMachineThatFailedHasNoHost(t *testing.T) {
 	}
 }
 
-// The cache of a leader that was suspended has old objects.
+// The cache of a leader that was suspended for a while contains outdated objects.
 func TestOnlyTheInstanceThatWasSeenIsDiscarded(t *testing.T) {
 	t.Parallel()
 	seen := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", UID: "1",

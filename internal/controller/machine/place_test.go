@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/rollout"
 )
 
-// mayGo reports whether another node may get a slot.
+// mayGo reports whether a different node can get a slot now.
 func (y *yard) mayGo(name string) bool {
 	y.t.Helper()
 	i := y.instance(name)
@@ -40,7 +40,7 @@ func (y *yard) mayGo(name string) bool {
 	return has
 }
 
-// immutable is an API server where the list of slots can't be changed.
+// immutable is an API server that refuses changes to the list of slots.
 type immutable struct{ client.Client }
 
 func (c immutable) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
@@ -72,8 +72,7 @@ func TestAListOfPlacesThatCanNotBeWrittenIsToldOfMachines(t *testing.T) {
 	}
 }
 
-// If the API server doesn't answer a deletion, lateDeletion is the longest time until it may still execute the
-// deletion.
+// lateDeletion is how long after an unanswered request the API server may still delete a Machine.
 const lateDeletion = 2 * time.Minute
 
 // unresponsive makes the deletion of m0 time out.
@@ -97,7 +96,7 @@ func TestAMachineKeepsItsPlaceWhileItsDeletionMayArrive(t *testing.T) {
 		t.Error("another node gets a slot, although the Machine may be deleted")
 	}
 	y.restart()
-	y.reconcile() // a new operator does this at once
+	y.reconcile() // a new operator reconciles as soon as it starts
 	y.want("m1", "m2")
 	if y.mayGo("m1") {
 		t.Error("another node gets a slot, although the budget is one")
@@ -141,7 +140,7 @@ func TestAMachineThatIsNotToGoAnyMoreGivesItsPlaceBack(t *testing.T) {
 	}
 }
 
-// The refusal is too old, so the operator asks the host again first.
+// The refusal is too old, so the operator tries the key on the host again first.
 func TestAMachineWhoseHostIsAskedAgainKeepsItsPlaceWhileItsDeletionMayArrive(t *testing.T) {
 	t.Parallel()
 	y := unresponsive(t)
@@ -152,7 +151,7 @@ func TestAMachineWhoseHostIsAskedAgainKeepsItsPlaceWhileItsDeletionMayArrive(t *
 	}
 }
 
-// Without a key, it is unknown which Machines must be replaced. The slot must still be released.
+// Without a key, the operator doesn't know which Machines to replace. Slots of Machines must still be released.
 func TestAPlaceOfAMachineIsGivenBackWithoutAKey(t *testing.T) {
 	t.Parallel()
 	y := unresponsive(t)
@@ -170,8 +169,8 @@ func TestAPlaceOfAMachineIsGivenBackWithoutAKey(t *testing.T) {
 	}
 }
 
-// restored simulates a backup: it deletes the statuses of instances, which a backup does not restore. Their Machines
-// still name their Nodes.
+// restored simulates a restore from a backup, which does not restore statuses: it deletes the statuses of instances.
+// Their Machines still contain the names of the Nodes.
 func (y *yard) restored(names ...string) {
 	y.t.Helper()
 	for _, name := range names {
@@ -191,7 +190,7 @@ func (y *yard) restored(names ...string) {
 	}
 }
 
-// closed sets a maintenance window that begins only days later.
+// closed sets a maintenance window that opens only after some days.
 func (y *yard) closed() {
 	y.t.Helper()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
@@ -200,8 +199,8 @@ func (y *yard) closed() {
 	y.create(config)
 }
 
-// After a restore, only the Machine shows that its host is a node. The node's pods run normally, so a replacement
-// needs a slot.
+// After a restore, only the Machine shows that its host is a node. The node's pods run, so the replacement of this
+// Machine needs a slot.
 func TestA18_AMachineWhoseInstanceLostItsStatusIsReplacedLikeAnyWhoseNodeServes(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -17,19 +17,20 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// leavingTime is how long a Machine may wait for the address of another instance before this counts as a problem. If
-// a host is destroyed, its instance is deleted within seconds, and the cloud may have given its address to the
-// Machine.
+// leavingTime is how long a Machine may wait for an address that another instance still has. After that, the wait
+// counts as a problem. If a host is destroyed, the cloud may give its address to the new Machine at once, and the
+// operator deletes the old instance within seconds.
 const leavingTime = time.Minute
 
-// plan lists the changes that make the instances follow the Machines.
+// plan lists the changes after which the instances match the Machines.
 type plan struct {
 	create []newcomer
 	change []change
-	// leave holds instances whose host is destroyed with its Machine, and instances whose Machine is not in the cache.
+	// leave contains instances whose host is destroyed with its Machine, and instances whose Machine is not in the
+	// cache.
 	leave []*v1alpha1.WindowsInstance
-	// waits holds the reason why a Machine has no instance yet. findings are reasons that an administrator may have to
-	// solve.
+	// waits contains the reasons why Machines have no instance yet, by the Machine's name. findings contains the
+	// problems that an administrator may have to solve.
 	waits    map[string]string
 	findings []finding
 }
@@ -40,10 +41,10 @@ type newcomer struct {
 	spec    v1alpha1.WindowsInstanceSpec
 }
 
-// change is the current and the wanted state of an instance.
+// change is the current and the desired state of an instance.
 type change struct{ instance, wanted *v1alpha1.WindowsInstance }
 
-// view holds all inputs of a plan.
+// view contains all inputs of a plan.
 type view struct {
 	machines  []inventory.Machine
 	instances []v1alpha1.WindowsInstance
@@ -55,18 +56,18 @@ type view struct {
 type decision struct {
 	view
 	plan
-	// named holds the instances, and present the Machines, by name.
+	// named contains the instances and present the Machines, each by name.
 	named   map[string]*v1alpha1.WindowsInstance
 	present map[string]inventory.Machine
-	// readings are the results of reading Machines. readings lacks Machines that are being deleted or ignored. While
-	// the platform is unknown, it is empty.
+	// readings contains the result of reading each Machine, except Machines that are being deleted or ignored. It is
+	// empty while the platform is unknown.
 	readings map[string]inventory.Reading
-	// addresses maps each address to its instance, including instances that get it now.
+	// addresses maps each address to the name of the instance that has it, or that gets it in this plan.
 	addresses map[string]string
 }
 
-// decide compares Machines and instances. It only removes an instance if its Machine is deleted, not if the Machine
-// can't be read. A Machine that has an instance keeps its address, because it may already be a node. The other
+// decide compares Machines and instances. It removes an instance if its Machine is deleted, but not if the Machine
+// can't be read. A Machine that already has an instance keeps its address, because it may already be a node. The other
 // Machines get their addresses in the order of their creation.
 func decide(v view) plan {
 	d := &decision{view: v, plan: plan{waits: map[string]string{}}, named: map[string]*v1alpha1.WindowsInstance{},
@@ -81,7 +82,7 @@ func decide(v view) plan {
 	for i := range v.instances {
 		instance := &v.instances[i]
 		d.named[instance.Name] = instance
-		if !d.moves(instance) && !instance.Spec.PreflightOnly { // an instance that is only checked yields to a Machine
+		if !d.moves(instance) && !instance.Spec.PreflightOnly { // a preflight-only instance reserves no address
 			d.take(instance.Spec.Address, instance.Name)
 		}
 	}
@@ -102,7 +103,7 @@ func decide(v view) plan {
 	return d.plan
 }
 
-// newness returns 0 for a Machine that has an instance, and 1 for others.
+// newness returns 0 for a Machine that has an instance, and 1 for a Machine that has none.
 func (d *decision) newness(m inventory.Machine) int {
 	if i := d.named[m.Name]; i != nil && isOf(i, m) {
 		return 0
@@ -110,7 +111,7 @@ func (d *decision) newness(m inventory.Machine) int {
 	return 1
 }
 
-// moves reports whether the Machine of an instance reports another address. If so, the instance doesn't keep its
+// moves reports whether the Machine of an instance now has a different address. If so, the instance gives up its old
 // address, because two Machines may have swapped their addresses.
 func (d *decision) moves(i *v1alpha1.WindowsInstance) bool {
 	if !ofMachine(i) || !i.DeletionTimestamp.IsZero() {
@@ -126,7 +127,8 @@ func (d *decision) take(address, name string) {
 	}
 }
 
-// removes plans the removal of the instance, unless a removal without a cleanup of the host has already begun.
+// removes plans the removal of an instance. Exception: if a removal without a cleanup of the host has already begun,
+// nothing is planned.
 func (d *decision) removes(instance *v1alpha1.WindowsInstance) {
 	if instance.DeletionTimestamp.IsZero() || instance.Spec.RemovalPolicy == v1alpha1.RemovalClean {
 		d.leave = append(d.leave, instance)
@@ -170,7 +172,8 @@ func pause(i *v1alpha1.WindowsInstance) {
 	i.Spec.Paused = true
 }
 
-// project decides about a Machine that should be a node. wanted is its instance, or nil.
+// project decides about a Machine that should become a node. wanted is the desired state of the Machine's instance, or
+// nil if the Machine has no instance. instance is the existing instance with the Machine's name, or nil.
 func (d *decision) project(m inventory.Machine, instance, wanted *v1alpha1.WindowsInstance) {
 	reading, known := d.readings[m.Name]
 	switch {
@@ -179,7 +182,7 @@ func (d *decision) project(m inventory.Machine, instance, wanted *v1alpha1.Windo
 	case reading.Problem != nil:
 		f := finding{machine: m, problem: reading.Problem}
 		if reading.Problem.Reason == contract.ReasonMachineAddressUnusable {
-			f.lasts = policy.FirstBoot // until VMware Tools run, a Machine of vSphere has only a name
+			f.lasts = policy.FirstBoot // a vSphere Machine has no address, only a name, until VMware Tools run
 			if m.NodeRef != "" {
 				f.lasts = math.MaxInt64 // the Machine is a node already; only DNS fails
 			}
@@ -203,7 +206,7 @@ func (d *decision) reject(m inventory.Machine, reason contract.Reason, lasts tim
 		lasts: lasts})
 }
 
-// assign creates or changes the instance of an entry, unless another instance has its address.
+// assign plans to create or change the instance of a Machine, unless another instance has the address in entry.
 func (d *decision) assign(m inventory.Machine, entry inventory.Entry, wanted *v1alpha1.WindowsInstance) {
 	d.take(entry.Address, entry.Name)
 	holder := d.addresses[strings.ToLower(entry.Address)]
@@ -228,21 +231,22 @@ func ofMachine(instance *v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine
 }
 
-// isOf reports whether an instance was created from exactly this Machine.
+// isOf reports whether an instance was created from exactly this Machine, not from another one with the same name.
 func isOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return ofMachine(instance) && instance.Spec.Source.Name == m.Name && instance.Spec.Source.UID == m.UID
 }
 
-// isHostOf reports whether an instance and the Machine of its name have the same host. This is so if the instance was
-// created from the Machine, or if a user created the Machine again for the host, for example from a backup. The IDs
-// of Azure and Google Cloud end with the Machine's name, so an equal ID doesn't prove that the host is the same.
+// isHostOf reports whether an instance and the Machine of its name belong to the same host. They do if the instance was
+// created from the Machine. They also do if a user created the Machine a second time for the host, for example from a
+// backup: then both have the same provider ID. On Azure and Google Cloud, the provider ID ends with the Machine's name,
+// so there an equal ID doesn't prove that the host is the same.
 func isHostOf(instance *v1alpha1.WindowsInstance, m inventory.Machine) bool {
 	return instance.Spec.Source.UID == m.UID ||
 		m.ProviderID != "" && strings.EqualFold(m.ProviderID, instance.Spec.ProviderID) &&
 			!strings.EqualFold(path.Base(m.ProviderID), m.Name)
 }
 
-// projected returns a spec with all data of the Machine. Other fields stay unchanged.
+// projected returns the spec with all data from the Machine filled in. Other fields are unchanged.
 func projected(spec v1alpha1.WindowsInstanceSpec, entry inventory.Entry) v1alpha1.WindowsInstanceSpec {
 	spec.Address, spec.Port, spec.Username = entry.Address, entry.Port, entry.User
 	spec.Hostname, spec.ProviderID, spec.Addresses = entry.Machine.Hostname, entry.Machine.ProviderID,

@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// running returns a Machine with a host. A higher age means an older Machine.
+// running returns a Machine with a host. The higher age is, the older is the Machine.
 func running(name string, age int, edit func(*inventory.Machine)) inventory.Machine {
 	m := inventory.Machine{
 		Name: name, Namespace: contract.MachineAPINamespace, UID: types.UID("uid-" + name),
@@ -31,7 +31,7 @@ func running(name string, age int, edit func(*inventory.Machine)) inventory.Mach
 	return m
 }
 
-// made returns the instance that the operator creates from the Machine that running returns.
+// made returns the instance that the operator creates from the Machine with this name.
 func made(name string, edit func(*v1alpha1.WindowsInstance)) v1alpha1.WindowsInstance {
 	reading := inventory.ReadMachine(running(name, 0, nil), "aws", nil)
 	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -52,7 +52,7 @@ func at(address string) func(*inventory.Machine) {
 	}
 }
 
-// steps is the summary of a plan: the names of objects.
+// steps summarizes a plan as lists of names.
 type steps struct {
 	Create, Update, Leave, Pause, Resume, Waits []string
 	Rejected                                    map[string]contract.Reason

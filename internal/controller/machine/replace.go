@@ -23,12 +23,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// recheck is how often Machines to replace are checked again without an event, because some become due only after a
-// time.
+// recheck is how often the operator checks the Machines that it should replace, even without an event. Some of them can
+// be replaced only after some time has passed.
 const recheck = 15 * time.Second
 
-// replaceAll deletes Machines whose hosts refuse the current key, so that their sets create others. again is when
-// to check again, or 0 for never.
+// replaceAll deletes Machines whose hosts refuse the current key, so that their sets create replacements. again is the
+// time until the next check, or 0 if none is needed.
 func (r *Reconciler) replaceAll(ctx context.Context, v view) (again time.Duration, err error) {
 	hash, err := r.keyHash(ctx, r.options.Keys)
 	if err != nil {
@@ -38,7 +38,7 @@ func (r *Reconciler) replaceAll(ctx context.Context, v view) (again time.Duratio
 	due, after := r.due(all, hash)
 	attempts := &attempts{}
 	if len(due) > 0 {
-		// If the cache lags behind, Machines that have the right key must not be deleted.
+		// The key in the cache may be outdated. Machines that accept the current key must not be deleted.
 		if present, err := r.keyHash(ctx, r.options.LiveKeys); err != nil || present != hash {
 			return staleRetry, err
 		}
@@ -50,8 +50,8 @@ func (r *Reconciler) replaceAll(ctx context.Context, v view) (again time.Duratio
 	return policy.Soonest(after, again), err
 }
 
-// decideAll asks the rollout about all Machines to replace, and carries out its decisions. again is when to check
-// again, or 0 if there is no Machine to replace and none has a slot.
+// decideAll lets the rollout decide about all Machines to replace, and carries out its decisions. again is the time
+// until the next check. It is 0 if there is no Machine to replace and no Machine has a slot.
 func (r *Reconciler) decideAll(ctx context.Context, due []dueMachine,
 	attempts *attempts) (again time.Duration, err error) {
 	candidates := make([]policy.ReplaceCandidate, len(due))
@@ -82,8 +82,8 @@ func (r *Reconciler) decideAll(ctx context.Context, due []dueMachine,
 	return again, errors.Join(errs...)
 }
 
-// keyHash returns the hash of the current key. Without a usable key, it returns an empty hash, because then no host
-// is known to refuse it.
+// keyHash returns the hash of the current key. If there is no usable key, the hash is empty, because then the operator
+// can't know which hosts refuse the key.
 func (r *Reconciler) keyHash(ctx context.Context, keys credential.Keys) (string, error) {
 	key, err := keys.PrivateKey(ctx)
 	if _, unusable := contract.AsProblem(err); unusable {
@@ -92,15 +92,15 @@ func (r *Reconciler) keyHash(ctx context.Context, keys credential.Keys) (string,
 	return key.Hash, err
 }
 
-// dueMachine is a Machine with its instance, both from the cache. A Machine without a cause is not replaced.
+// dueMachine is a Machine with its instance, both from the cache. If cause is empty, the Machine is not replaced.
 type dueMachine struct {
 	machine  inventory.Machine
 	instance *v1alpha1.WindowsInstance
 	cause    policy.ReplaceCause
 }
 
-// due lists the Machines to replace: first the Machines that never were nodes, then by age. after is the time until
-// the next Machine becomes due, or 0 for never.
+// due returns the Machines to replace. It lists Machines that never were nodes first, and older Machines before newer
+// ones. after is the time until another Machine must be replaced, or 0 if none will.
 func (r *Reconciler) due(all []dueMachine, hash string) (due []dueMachine, after time.Duration) {
 	if hash == "" {
 		return nil, 0
@@ -134,10 +134,10 @@ func joined(v view) (all []dueMachine) {
 	return all
 }
 
-// askAgainAfter is how long the operator waits for a host's answer before it requests the answer again.
+// askAgainAfter is how long the operator waits for the result of a try before it requests another try of the key.
 const askAgainAfter = time.Minute
 
-// ask requests a try of the key on a host. The result starts another reconcile.
+// ask requests that the instance controller try the key on a host. The result of the try triggers the next reconcile.
 func (r *Reconciler) ask(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	now := r.options.Now()
 	requested, err := time.Parse(time.RFC3339, instance.Annotations[contract.TryKeyAnnotation])
@@ -150,8 +150,8 @@ func (r *Reconciler) ask(ctx context.Context, instance *v1alpha1.WindowsInstance
 		client.IgnoreNotFound(r.client.Patch(ctx, wanted, client.MergeFrom(instance))))
 }
 
-// candidate describes a Machine to replace. It uses the Node of the instance. If the instance lost its status and
-// names no Node, it uses the Node of the Machine.
+// candidate describes a Machine to replace. The candidate's Node is the one in the status of the instance. If the
+// status was lost, it is the one that the Machine refers to.
 func (r *Reconciler) candidate(due dueMachine, attempts *attempts) policy.ReplaceCandidate {
 	m := due.machine
 	c := policy.ReplaceCandidate{Name: m.Name, Cause: due.cause, CreatedAt: m.CreatedAt,
@@ -165,9 +165,9 @@ func (r *Reconciler) candidate(due dueMachine, attempts *attempts) policy.Replac
 	return c
 }
 
-// replace deletes a Machine that has a slot, unless the Machine or its instance has changed. If it is certain that
-// the Machine stays, replace releases the slot. If the outcome is unknown, the slot stays, and the deletion is
-// tried again.
+// replace deletes a Machine that has a slot, unless the Machine or its instance has changed since the decision. If the
+// Machine certainly wasn't deleted, replace releases the slot. If the outcome is unknown, the Machine keeps the slot,
+// and the deletion is retried.
 func (r *Reconciler) replace(ctx context.Context, due dueMachine, attempts *attempts) error {
 	err := r.deleteMachine(ctx, due, attempts)
 	if errors.Is(err, errChanged) || isRefused(err) {
@@ -179,15 +179,15 @@ func (r *Reconciler) replace(ctx context.Context, due dueMachine, attempts *atte
 	return err
 }
 
-// isRefused reports that the API server has certainly not executed a write.
+// isRefused reports whether the API server certainly did not execute a write that failed with err.
 func isRefused(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) &&
 		(status.Status().Code < http.StatusInternalServerError || apierrors.IsServiceUnavailable(err))
 }
 
-// deleteMachine reads the Machine and its instance from the API server. If the decision still holds, it deletes
-// exactly this Machine.
+// deleteMachine reads the Machine and its instance from the API server. If the reason to replace the Machine still
+// exists, it deletes this Machine, and no other one with the same name.
 func (r *Reconciler) deleteMachine(ctx context.Context, due dueMachine, attempts *attempts) error {
 	m, instance := &machinev1beta1.Machine{}, &v1alpha1.WindowsInstance{}
 	err := r.live.Get(ctx, client.ObjectKey{Namespace: due.machine.Namespace, Name: due.machine.Name}, m)

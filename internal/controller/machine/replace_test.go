@@ -28,7 +28,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
-// keyIs returns the private key, as another controller would.
+// keyIs returns the private key, as the user currently provides it.
 type keyIs struct {
 	hash string
 	err  error
@@ -38,7 +38,7 @@ func (k *keyIs) PrivateKey(context.Context) (credential.Key, error) {
 	return credential.Key{Hash: k.hash}, k.err
 }
 
-// yard is a cluster with one MachineSet. All its Machines are nodes that accepted key a.
+// yard is a cluster with one MachineSet. All Machines of the set are nodes, and their hosts accepted key a.
 type yard struct {
 	*Reconciler
 	t            *testing.T
@@ -49,9 +49,9 @@ type yard struct {
 	skew   time.Duration
 	said   []string
 	denied error
-	// byCloud means that another client deletes the Machine.
+	// byCloud means that another client deletes the Machine first.
 	byCloud bool
-	// stale has Machines as a stale cache shows them.
+	// stale contains Machines as a stale cache shows them.
 	stale map[string]*machinev1beta1.Machine
 }
 
@@ -60,7 +60,7 @@ func (y *yard) Eventf(regarding, _ runtime.Object, _, reason, _, note string, ar
 	y.said = append(y.said, name+" "+reason+" "+fmt.Sprintf(note, args...))
 }
 
-// lagging reads Machines through the stale cache.
+// lagging reads Machines from the stale cache.
 type lagging struct {
 	client.Reader
 	y *yard
@@ -128,10 +128,10 @@ func (y *yard) restart() {
 	}
 }
 
-// published is for Options.UserData.
+// published implements Options.UserData.
 func published(context.Context, string) (bool, error) { return true, nil }
 
-// Reconcile only replaces Machines.
+// Reconcile only replaces Machines. It doesn't create or remove instances.
 func (y *yard) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	v, err := y.read(ctx)
 	if err != nil {
@@ -150,7 +150,7 @@ func (y *yard) create(objects ...client.Object) {
 	}
 }
 
-// machine creates a Machine of the set, with its instance and, if it has joined, its Node.
+// machine creates a Machine of the set, and its instance. If joined is true, it also creates the Node.
 func (y *yard) machine(name string, joined bool) {
 	y.t.Helper()
 	y.create(&machinev1beta1.Machine{ObjectMeta: metav1.ObjectMeta{
@@ -179,7 +179,7 @@ func (y *yard) machine(name string, joined bool) {
 	})
 }
 
-// refuses simulates a host that has refused the current key so often and for so long that its Machine must be
+// refuses simulates hosts that have refused the current key for so long, and so often, that their Machines must be
 // replaced.
 func (y *yard) refuses(names ...string) {
 	y.t.Helper()
@@ -207,7 +207,7 @@ func (y *yard) reconcile() ctrl.Result {
 	return result
 }
 
-// left returns the names of the remaining Machines.
+// left returns the names of the Machines that still exist.
 func (y *yard) left() (names []string) {
 	y.t.Helper()
 	list := &machinev1beta1.MachineList{}
@@ -249,19 +249,19 @@ func TestA18_MachinesWithAnEarlierKeyAreReplacedOneByOne(t *testing.T) {
 	y.reconcile()
 	y.want("m0", "m1", "m2")
 	y.rotate("b")
-	y.reconcile() // the hosts were not asked yet
+	y.reconcile() // the key was not tried on the hosts yet
 	y.want("m0", "m1", "m2")
 	y.refuses("m0", "m1", "m2")
 	if result := y.reconcile(); result.RequeueAfter != recheck {
 		t.Errorf("reconciled again after %s", result.RequeueAfter)
 	}
 	y.want("m1", "m2")
-	y.restart() // the deleted Machine counts as missing for any operator
+	y.restart() // a new operator must also count the deleted Machine as missing
 	y.reconcile()
 	y.want("m1", "m2")
 	y.gone("m0")
 	y.machine("n0", false)
-	y.reconcile() // its successor is no node yet
+	y.reconcile() // the replacement is not a node yet
 	y.want("m1", "m2", "n0")
 	y.gone("n0")
 	y.machine("n1", true)
@@ -275,7 +275,7 @@ func TestA18_MachinesWithAnEarlierKeyAreReplacedOneByOne(t *testing.T) {
 	}
 	restricted := slices.DeleteFunc(slices.Clone(y.said),
 		func(s string) bool { return !strings.HasPrefix(s, "m2 "+eventDeletionRestricted) })
-	if len(restricted) != 2 || !strings.Contains(restricted[0], "W822") { // once by each operator
+	if len(restricted) != 2 || !strings.Contains(restricted[0], "W822") { // each operator reports it once
 		t.Errorf("the events are %q", restricted)
 	}
 }
@@ -302,7 +302,7 @@ func TestA18_AMachineIsReplacedOnlyAfterItsHostWasAskedAgain(t *testing.T) {
 	y := newYard(t, 2)
 	y.rotate("b")
 	y.refuses("m0")
-	y.clock = y.clock.Add(72 * time.Hour) // the budget was used up until now
+	y.clock = y.clock.Add(72 * time.Hour) // only now, the budget allows the deletion
 	y.reconcile()
 	y.want("m0", "m1")
 	requested := y.instance("m0").Annotations[contract.TryKeyAnnotation]
@@ -342,7 +342,7 @@ func TestA18_AKeyThatComesBackReplacesNobodyWhoHasIt(t *testing.T) {
 	y.reconcile()
 	y.want("m0", "m1", "m2")
 	y.rotate("b")
-	y.live.hash = "a" // the cache does not show yet that the key is back
+	y.live.hash = "a" // the cache does not show yet that the old key is current again
 	y.reconcile()
 	y.want("m0", "m1", "m2")
 }
@@ -370,7 +370,7 @@ func TestA19_MostOfASetRefuseTheKeyAndItHealsOneByOne(t *testing.T) {
 	y.want("m0", "y")
 	y.gone("x")
 	y.machine("n", false)
-	y.reconcile() // the successor is being created
+	y.reconcile() // the host of the replacement is not created yet
 	y.want("m0", "n", "y")
 	y.gone("n")
 	y.machine("n1", true)
@@ -513,7 +513,7 @@ func TestAMachineThatChangedMeanwhileIsNotDeleted(t *testing.T) {
 	y.want("m0", "m1")
 }
 
-// nodeIs simulates a kubelet that has reported for an hour whether it is Ready.
+// nodeIs simulates a kubelet whose Ready condition has had this status for an hour.
 func (y *yard) nodeIs(name string, ready corev1.ConditionStatus) {
 	y.t.Helper()
 	node := &corev1.Node{}
@@ -581,7 +581,7 @@ func TestReplacingInVainEnds(t *testing.T) {
 	if last := y.said[len(y.said)-1]; !strings.Contains(last, "W826") {
 		t.Errorf("the last event is %q", last)
 	}
-	y.rotate("c") // another key is another chance
+	y.rotate("c") // a new key resets the number of replacements
 	y.refuses("x3")
 	y.reconcile()
 	y.want()
@@ -612,17 +612,17 @@ func TestA19_ReplacingInVainEndsThoughTheOperatorIsRestarted(t *testing.T) {
 		Name: contract.ReplacementsConfigMap}}); err != nil {
 		t.Fatal(err)
 	}
-	y.reconcile() // the administrator has repaired the cause
+	y.reconcile() // the administrator has fixed the cause
 	y.want()
 }
 
-// refusal returns a webhook's refusal.
+// refusal returns the error of a webhook that refuses a deletion.
 func refusal() error {
 	return apierrors.NewForbidden(machinev1beta1.Resource("machines"), "x", errors.New("a webhook says no"))
 }
 
-// undeleted records three of six Machines as replaced, but their deletions fail. Three failed replacements are the
-// limit.
+// undeleted lets the operator try to delete three of six Machines. The deletions fail with the error denied. After
+// three failed replacements, the operator replaces no more Machines.
 func undeleted(t *testing.T, denied error) *yard {
 	t.Helper()
 	y := newYard(t, 3)
@@ -630,7 +630,7 @@ func undeleted(t *testing.T, denied error) *yard {
 	four := intstr.FromInt32(4)
 	y.create(&v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
 		Spec: v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxUnavailable: &four}}})
-	y.denied, y.clock = denied, y.clock.Add(time.Minute) // the Machines whose hosts accept the key were created before
+	y.denied, y.clock = denied, y.clock.Add(time.Minute) // Machines whose hosts accept the key are older
 	for n := range maxReplacements {
 		name := fmt.Sprintf("x%d", n)
 		y.machine(name, false)
@@ -659,7 +659,7 @@ func TestADeletionThatDidNotComeAboutIsNoReplacementInVain(t *testing.T) {
 			for n := range maxReplacements {
 				y.gone(fmt.Sprintf("x%d", n))
 			}
-			y.machine("n0", false) // now there are three failed replacements
+			y.machine("n0", false) // now there are three replacements that did not help
 			y.refuses("n0")
 			y.reconcile()
 			y.want("m0", "m1", "m2", "n0")
@@ -673,7 +673,7 @@ func TestADeletionThatDidNotComeAboutIsNoReplacementInVain(t *testing.T) {
 func TestAMachineThatWasNotDeletedAndLetsUsInWasNotReplacedInVain(t *testing.T) {
 	t.Parallel()
 	y := undeleted(t, refusal())
-	for n := range maxReplacements { // a user has authorised the key on their hosts
+	for n := range maxReplacements { // a user authorises the key on their hosts
 		i := y.instance(fmt.Sprintf("x%d", n))
 		i.Status.KeyRefusal, i.Status.PublicKeyHash = nil, y.live.hash
 		if err := y.api.Status().Update(t.Context(), i); err != nil {

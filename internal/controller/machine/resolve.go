@@ -25,8 +25,8 @@ func hasAddress(ctx context.Context, name string) bool {
 	return err == nil && len(found) > 0
 }
 
-// resolve reports which names of Machines without an IPv4 address resolve to one. If a lookup takes too long, its
-// name counts as unresolved.
+// resolve looks up the names of Machines that have no IPv4 address. It reports for each name whether it has an IPv4
+// address in DNS. If a lookup takes too long, its name counts as a name without an address.
 func (r *Reconciler) resolve(ctx context.Context, machines []inventory.Machine) map[string]bool {
 	resolves := map[string]bool{}
 	for _, m := range machines {

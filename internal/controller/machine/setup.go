@@ -14,37 +14,38 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/credential"
 )
 
-// DefaultRefusalTimeout is how long a host that never accepted a key may refuse it before its Machine is replaced.
-// The script in the user data takes some minutes, and sshd may answer before the script is done.
+// DefaultRefusalTimeout is how long a host that has never accepted a key may refuse the current key before its Machine
+// is replaced. The script in the user data runs for some minutes, and sshd may answer before the script authorises the
+// key.
 const DefaultRefusalTimeout = 5 * time.Minute
 
 // Options of the controller. All are required, except where noted.
 type Options struct {
-	// Namespace of the operator, where the instances are.
+	// Namespace is the namespace of the operator and of the instances.
 	Namespace string
 	// Platform returns the cluster's platform. While the platform is unknown, it returns an error.
 	Platform func(ctx context.Context) (contract.Platform, error)
-	// Changed sends an event whenever Platform may have changed.
+	// Changed receives an event whenever the result of Platform may have changed.
 	Changed <-chan event.GenericEvent
-	// View is filled in by the controller. Other controllers may use it earlier.
+	// View reads Machines for other controllers. The controller sets its cache. Others may use View before that.
 	View *View
-	// Rollout decides which Machines may be deleted. Its option Sets must be View.
+	// Rollout decides which Machines may be deleted. View must be its option Sets.
 	Rollout *rollout.Rollout
 	// Problems receives the reasons why Machines don't become nodes.
 	Problems *problem.State
-	// Keys reads the private key through the cache, LiveKeys from the API server.
+	// Keys reads the private key through the cache. LiveKeys reads it from the API server.
 	Keys, LiveKeys credential.Keys
-	// UserData reports whether the user data of new Machines contains the key with a hash.
+	// UserData reports whether the user data of new Machines contains the public key with this hash.
 	UserData func(ctx context.Context, keyHash string) (bool, error)
 	// ByItself reports whether the host of a Machine joins by itself. createdAt is when the Machine was created.
 	ByItself func(ctx context.Context, createdAt time.Time) (bool, error)
-	// RefusalTimeout is how long a host that never accepted a key may refuse it.
+	// RefusalTimeout is how long a host that has never accepted a key may refuse the current key.
 	RefusalTimeout time.Duration
 	// Now is the clock.
 	Now func() time.Time
 }
 
-// Setup adds a runnable to a manager. As soon as the cluster has the Machine API, the runnable starts the controller.
+// Setup adds a runnable to a manager. The runnable starts the controller as soon as the cluster has the Machine API.
 func Setup(mgr ctrl.Manager, options Options) error {
 	if err := mgr.Add(&starter{mgr: mgr, options: options, retry: apiRetry}); err != nil {
 		return fmt.Errorf("setting up the machine controller: %w", err)

@@ -29,14 +29,16 @@ import (
 )
 
 const (
-	// apiRetry is how often the operator checks whether the cluster has the Machine API, and whether it may read it.
+	// apiRetry is how often the operator checks whether the cluster has the Machine API, and whether the operator may
+	// read it.
 	apiRetry = time.Minute
-	// errorRetry is the longest pause after an error. All Machines share one request, so a longer back-off would also
-	// delay Machines that become due in the meantime. The queue's default back-off grows to a quarter of an hour.
+	// errorRetry is the longest pause after an error. The controller reconciles all Machines together, so a longer
+	// pause would also delay Machines that have nothing to do with the error. The default back-off of the queue grows
+	// to a quarter of an hour.
 	errorRetry = 30 * time.Second
 )
 
-// starter waits for the Machine API, and for the rights to read it.
+// starter waits until the cluster has the Machine API and the operator has the rights to read it.
 type starter struct {
 	mgr     ctrl.Manager
 	options Options
@@ -68,8 +70,8 @@ func (s *starter) Start(ctx context.Context) error {
 	}
 }
 
-// missing returns why Machines can't be followed yet, or an empty string. Check this before the controller starts: if
-// the cache of the controller never gets a first list, the whole operator ends.
+// missing returns why the operator can't watch Machines yet, or "" if it can. The controller must not start before
+// that: if its cache never gets a first list, the whole operator exits.
 func (s *starter) missing(ctx context.Context) (string, error) {
 	for _, list := range []client.ObjectList{&machinev1beta1.MachineList{}, &machinev1beta1.MachineSetList{}} {
 		err := s.mgr.GetAPIReader().List(ctx, list, client.InNamespace(contract.MachineAPINamespace), client.Limit(1))
@@ -85,9 +87,9 @@ func (s *starter) missing(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// begin adds the Machines' cache and the controller to the manager, which starts them at once. The manager's own
-// cache can't be used: it is created before the operator knows whether the cluster has Machines, and it would watch
-// Machines in all namespaces.
+// begin adds a cache of Machines and the controller to the manager, which starts them at once. The manager's own cache
+// can't be used for two reasons. It is created before the operator knows whether the cluster has Machines. And it would
+// watch Machines in all namespaces.
 func (s *starter) begin() error {
 	machines, err := cache.New(s.mgr.GetConfig(), cache.Options{
 		HTTPClient: s.mgr.GetHTTPClient(), Scheme: s.mgr.GetScheme(), Mapper: s.mgr.GetRESTMapper(), ByObject: cached(),
@@ -100,7 +102,8 @@ func (s *starter) begin() error {
 	}
 	var reader client.Reader = machines
 	s.options.View.cached.Store(&reader)
-	// All Machines share one request. If two Machines have the same address, one must wait for the other.
+	// All Machines share one request, because Machines depend on each other: if two have the same address, one must
+	// wait.
 	all := watch.One(contract.MachineAPINamespace, "all")
 	look, news := handler.EnqueueRequestsFromMapFunc(all), batch.News(all)
 	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, errorRetry)
@@ -127,12 +130,12 @@ func (s *starter) begin() error {
 	return nil
 }
 
-// instanceNews returns the parts of an instance whose change concerns this controller: the data from the Machine, a
+// instanceNews returns the parts of an instance whose changes trigger this controller: the data from the Machine, a
 // refusal of the key, and the slot.
 func instanceNews(i *v1alpha1.WindowsInstance) []any {
 	return []any{i.Generation, i.DeletionTimestamp, i.Status.PublicKeyHash, i.Status.KeyRefusal, i.Status.Slot,
 		i.Status.NodeName}
 }
 
-// nodeNews returns whether a Node is in service.
+// nodeNews returns the parts of a Node that determine whether it is in service.
 func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Node{*n}, nil, nil, nil) }

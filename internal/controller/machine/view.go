@@ -21,21 +21,23 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// excludeDrain is the annotation of a Machine that exempts its Node from drains.
+// excludeDrain is the annotation of a Machine whose Node the Machine API doesn't drain.
 const excludeDrain = "machine.openshift.io/exclude-node-draining"
 
-// View reads Machines and their sets for other controllers, also before there is a Machine API.
+// View reads Machines and their sets for other controllers. It can be used before the cluster has the Machine API.
 type View struct {
 	live client.Reader
-	// cached is set once the controllers run. absent is set once it is known that there is no Machine API, or no
-	// right to read it. Until one of them is set, the operator follows no Machine, and no Machine counts as missing.
+	// cached is set when the controller is started. absent is set when the operator knows that the cluster has no
+	// Machine API, or that the operator may not read it. Until one of them is set, the operator can't tell which
+	// Machines exist.
 	cached atomic.Pointer[client.Reader]
 	absent atomic.Bool
-	// refused holds the names of Machines that can never join. It is nil until the first plan.
+	// refused contains the names of Machines that can never join. It is nil until the controller made its first plan.
 	refused atomic.Pointer[map[string]bool]
 }
 
-// refuse records the Machines whose name no Windows host can have. All other problems can be corrected.
+// refuse records the Machines with a name that no Windows host can have. These Machines can never join, because all
+// other problems can be corrected, but a Machine's name can't change.
 func (v *View) refuse(findings []finding) {
 	names := map[string]bool{}
 	for _, f := range findings {
@@ -44,10 +46,10 @@ func (v *View) refuse(findings []finding) {
 	v.refused.Store(&names)
 }
 
-// NewView creates a View that reads the API server until the controllers run.
+// NewView creates a View. Until the controller is started, the View reads from the API server.
 func NewView(live client.Reader) *View { return &View{live: live} }
 
-// errUnknown is returned until the operator knows whether there is a Machine API.
+// errUnknown is returned as long as the operator doesn't know whether the cluster has the Machine API.
 var errUnknown = errors.New("it is not known yet whether the cluster has a Machine API")
 
 var (
@@ -55,8 +57,8 @@ var (
 	_ rollout.Sets    = (*View)(nil)
 )
 
-// Origin reads the cache first. If the cache lacks the Machine, Origin reads the API server: the Machine may have lost
-// the label that selects it for the cache.
+// Origin implements journey.Origins. It reads the cache first. If the Machine is not in the cache, Origin reads the API
+// server: the Machine may have lost the label that selects it for the cache.
 func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (journey.Origin, error) {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
@@ -79,8 +81,8 @@ func (v *View) Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (
 	return origin(machine), nil
 }
 
-// origin treats a failed Machine like a missing one: its host is destroyed, or never existed. The Machine stays until a
-// user deletes it.
+// origin converts a Machine. A failed Machine counts as missing, because its host is destroyed or never existed. Such a
+// Machine exists until a user deletes it.
 func origin(machine *machinev1beta1.Machine) journey.Origin {
 	if machine.DeletionTimestamp.IsZero() && ptr.Deref(machine.Status.Phase, "") == machinev1beta1.PhaseFailed {
 		return journey.Origin{}
@@ -89,9 +91,9 @@ func origin(machine *machinev1beta1.Machine) journey.Origin {
 	return journey.Origin{Exists: true, Drains: machine.Status.NodeRef != nil || excluded}
 }
 
-// Sets implements rollout.Sets: it returns the MachineSets whose Machines run Windows. A Machine that the operator
-// ignores isn't missing from its set, because it doesn't become a node. If it already is a node, it counts as a
-// node without a set.
+// Sets implements rollout.Sets. It returns the MachineSets whose Machines run Windows. A Machine that the operator
+// ignores doesn't become a node, so it must not count as missing from its set. Sets therefore reduces the set's
+// replicas. If the ignored Machine already is a node, this node counts as a node without a set.
 func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 	cached := v.cached.Load()
 	switch {
@@ -139,10 +141,10 @@ func (v *View) Sets(ctx context.Context, live bool) ([]policy.Set, error) {
 	return all, nil
 }
 
-// ownerKind is the only kind of owner that creates another Machine for a deleted one.
+// ownerKind is the only kind of owner that creates a replacement for a deleted Machine.
 const ownerKind = "MachineSet"
 
-// setOf converts a MachineSet. Without a number of replicas, it has one Machine.
+// setOf converts a MachineSet. If the number of replicas is not set, it is 1.
 func setOf(set *machinev1beta1.MachineSet, hosts []policy.SetHost) policy.Set {
 	result := policy.Set{UID: set.UID, Name: "MachineSet " + set.Name, Replicas: 1,
 		Leaving: !set.DeletionTimestamp.IsZero(), Hosts: hosts, UserData: userDataOf(set)}

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// An ignored Machine doesn't become a node, so it isn't missing.
+// An ignored Machine doesn't become a node, so it doesn't count as missing from its set.
 func TestMachinesThatTheOperatorIgnoresAreNotMissedInTheirSet(t *testing.T) {
 	t.Parallel()
 	hosts := func(names ...string) (all []policy.SetHost) {

@@ -25,8 +25,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/problem"
 )
 
-// queue is a cluster where Machine m waits for its address. Instances that a user created have this address, and are
-// being removed.
+// queue is a cluster in which Machine m waits for its address, because instances that a user created still have it.
+// These instances are being removed.
 type queue struct {
 	*Reconciler
 	t     *testing.T
@@ -54,8 +54,8 @@ func newQueue(t *testing.T, holders ...string) *queue {
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}},
 	}).WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object,
 		options ...client.CreateOption) error {
-		// An instance of a Machine must have the finalizer from the start, because adding it later costs another
-		// request. No controller removes the finalizer in these tests, so it goes here.
+		// An instance of a Machine must be created with the finalizer, because adding it later costs an additional
+		// request. No controller removes finalizers in these tests, so this function removes it.
 		if i, is := o.(*v1alpha1.WindowsInstance); is && i.Spec.Source != nil {
 			if !slices.Equal(i.Finalizers, []string{contract.InstanceFinalizer}) {
 				t.Errorf("instance %s is created with the finalizers %v", i.Name, i.Finalizers)
@@ -80,7 +80,7 @@ func newQueue(t *testing.T, holders ...string) *queue {
 	return q
 }
 
-// kinds reads without the cache. It has the CRD of Machines unless absent is set.
+// kinds is a reader without a cache. It returns the CRD of Machines unless absent is set.
 type kinds struct {
 	client.Reader
 	absent bool
@@ -96,7 +96,7 @@ func (k *kinds) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 	return nil
 }
 
-// A user who deletes the CRD of Machines has not deleted any host.
+// If a user deletes the CRD of Machines, no host is deleted.
 func TestA80_AnInstanceStaysWhoseMachineVanishesWithItsKind(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t)
@@ -125,7 +125,7 @@ func TestA80_AnInstanceStaysWhoseMachineVanishesWithItsKind(t *testing.T) {
 	}
 }
 
-// Reconcile omits the replacement of Machines.
+// Reconcile does the same as the controller, except for the replacement of Machines.
 func (q *queue) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	v, err := q.read(ctx)
 	if err != nil {
@@ -135,7 +135,7 @@ func (q *queue) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, err
 	return ctrl.Result{RequeueAfter: again}, err
 }
 
-// overSSH is for Options.ByItself.
+// overSSH implements Options.ByItself.
 func overSSH(context.Context, time.Time) (bool, error) { return false, nil }
 
 // restart simulates a new operator process.
@@ -165,7 +165,8 @@ func (q *queue) gone(name string) {
 	}
 }
 
-// after reconciles after some time, and checks the number of events and the time until the next reconcile.
+// after lets some time pass and reconciles. Then it checks the number of events so far and the time until the next
+// reconcile.
 func (q *queue) after(passed time.Duration, logged int, again time.Duration) {
 	q.t.Helper()
 	q.clock = q.clock.Add(passed)

@@ -35,9 +35,9 @@ type Reconciler struct {
 	record    record
 	now       func() time.Time
 
-	// All maps have the names of Nodes as keys. since is when a Node was first seen without an instance.
-	// forced has the Nodes whose instance was just removed by force. discarded has the hosts that were destroyed
-	// with their Machines.
+	// The keys of all maps are names of Nodes. since is when a Node was first seen without an instance. forced contains
+	// the Nodes whose instance was just removed by force. discarded contains the Nodes whose host was destroyed with
+	// its Machine.
 	since, forced, discarded sync.Map
 }
 
@@ -47,7 +47,7 @@ type discarded struct {
 	at       time.Time
 }
 
-// discardedFor is how long such an instance is remembered.
+// discardedFor is how long a discarded instance is remembered.
 const discardedFor = time.Hour
 
 func newReconciler(api client.Client, live client.Reader, recorder events.EventRecorder, namespace string,
@@ -73,7 +73,7 @@ func Setup(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// instances returns a handler that reconciles the Node of an instance.
+// instances returns a handler for events of instances. It reconciles the Node of the instance.
 func (r *Reconciler) instances() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	look := func(q queue, o client.Object) {
@@ -91,7 +91,7 @@ func (r *Reconciler) instances() handler.EventHandler {
 	}
 }
 
-// deleted records the node of an instance whose removal was forced, or whose Machine was deleted.
+// deleted records the Node of a deleted instance if the removal was forced, or if the Machine was deleted.
 func (r *Reconciler) deleted(o client.Object) {
 	instance, ok := o.(*v1alpha1.WindowsInstance)
 	if !ok || instance.Status.NodeName == "" {
@@ -105,7 +105,7 @@ func (r *Reconciler) deleted(o client.Object) {
 	}
 }
 
-// isDiscarded reports whether a host that was destroyed with its Machine registered the Node.
+// isDiscarded reports whether the Node was registered by a host that was destroyed with its Machine.
 func (r *Reconciler) isDiscarded(node *corev1.Node) bool {
 	r.discarded.Range(func(name, d any) bool {
 		if r.now().Sub(d.(discarded).at) > discardedFor {
@@ -119,7 +119,7 @@ func (r *Reconciler) isDiscarded(node *corev1.Node) bool {
 		policy.IsRegisteredAtEnd(node, d.instance.CreationTimestamp.Time, d.at)
 }
 
-// Reconcile checks one Node.
+// Reconcile decides about one Node.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if err := r.note(ctx, request.Name); err != nil {
 		return ctrl.Result{}, err
@@ -140,7 +140,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	case claimed:
 		r.discarded.Delete(node.Name)
 		return ctrl.Result{}, r.keep(ctx, node)
-	case mayBeClaimed: // check again: no event reports that the instance has got another Node
+	case mayBeClaimed: // check again later: no event tells whether the instance gets another Node
 		return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
 	}
 	released, err := r.record.has(ctx, node.Name)
@@ -148,8 +148,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	isOurs, isDiscarded := policy.IsOurs(node), r.isDiscarded(node)
-	// If the certificate of a released host's daemon has expired, only kubelet writes to the Node. Such a Node has
-	// none of our marks.
+	// If the daemon's certificate has expired after the host was released, only kubelet writes to the Node. Such a Node
+	// has none of the daemon's or the operator's annotations.
 	isBack := released && node.Labels[contract.OSIDLabel] == contract.OSIDWindows
 	if !isOurs && !isDiscarded && !isBack || node.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
 		r.since.Delete(node.Name)
@@ -163,7 +163,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if err != nil {
 			return ctrl.Result{}, fmt.Errorf("finding out why node %s has no instance: %w", node.Name, err)
 		}
-		if !stays { // the CRD is gone or new, so a missing instance proves nothing
+		if !stays { // the CRD is deleted or new, so a missing instance proves nothing
 			r.since.Delete(node.Name)
 			return ctrl.Result{RequeueAfter: policy.OrphanGrace}, nil
 		}
@@ -171,7 +171,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: verdict.After}, r.carryOut(ctx, node, verdict)
 }
 
-// note records a node whose instance was removed by force.
+// note records persistently that the instance of a Node was removed by force.
 func (r *Reconciler) note(ctx context.Context, name string) error {
 	if _, forced := r.forced.Load(name); !forced {
 		return nil
@@ -183,19 +183,19 @@ func (r *Reconciler) note(ctx context.Context, name string) error {
 	return nil
 }
 
-// claim is whether a Node belongs to an instance.
+// claim says whether a Node belongs to an instance.
 type claim int
 
 const (
 	unclaimed claim = iota
-	// mayBeClaimed means that an instance without a Node shares an address with this Node, or that the Node names the
-	// instance.
+	// mayBeClaimed means that an instance without a Node shares an address with this Node, or that this Node's
+	// annotation contains the instance.
 	mayBeClaimed
 	claimed
 )
 
-// claimed reports whether this Node belongs to an instance, or may soon. The Node's kubelet may have written the
-// annotation, so the annotation counts only for an instance that has no Node yet.
+// claimed reports whether this Node belongs to an instance, or may soon belong to one. Kubelet may have written the
+// annotation with the instance, so this annotation counts only if the instance has no Node yet.
 func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (claim, error) {
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, instances, client.InNamespace(r.namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -220,7 +220,8 @@ func hasAddress(node *corev1.Node, i *v1alpha1.WindowsInstance) bool {
 	})
 }
 
-// keep undoes all changes of this controller if the host has an instance again. The join removes the cordon.
+// keep undoes the changes of this controller if the Node belongs to an instance again. Exception: it leaves the cordon,
+// which the join removes.
 func (r *Reconciler) keep(ctx context.Context, node *corev1.Node) error {
 	if err := r.record.drop(ctx, node.Name); err != nil {
 		return err
@@ -257,8 +258,8 @@ func (r *Reconciler) carryOut(ctx context.Context, node *corev1.Node, verdict po
 		if releases {
 			node.Annotations[contract.ReleasedAnnotation] = verdict.Release
 		}
-		// The instance no longer exists, and an instance with another name may get the node. Without the annotation,
-		// the node does not count in the rollout budget.
+		// The instance with this name no longer exists, and an instance with another name may get the node. Without the
+		// annotation, the rollout budget does not count the node.
 		delete(node.Annotations, contract.InstanceAnnotation)
 	}); err != nil {
 		return err

@@ -37,11 +37,11 @@ type rig struct {
 	broken map[string]error
 	heard  []string
 	clock  time.Time
-	// kind is the CRD of WindowsInstances, or nil if it does not exist.
+	// kind is the CRD of WindowsInstances, or nil if the CRD does not exist.
 	kind *metav1.ObjectMeta
 }
 
-// kindOf answers GET requests for the CRD.
+// kindOf returns a reader that answers GET requests for the CRD.
 func kindOf(r *rig) client.Reader {
 	return interceptor.NewClient(r.api, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch,
 		key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
@@ -54,8 +54,8 @@ func kindOf(r *rig) client.Reader {
 	}})
 }
 
-// The CRD of instances is deleted, and created again after more than the grace period. In between there can be no
-// instances. So nodes must not count as orphans. After that, each host gets an instance again.
+// The CRD of instances is deleted, and created again after more than the grace period. In between, no instances can
+// exist, so nodes must not count as orphans. After that, each host gets an instance again.
 func TestA80_NoNodeIsAnOrphanForWantOfTheKindOfInstances(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, node())
@@ -120,7 +120,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	return r
 }
 
-// look reconciles the Node, and returns it, or nil if it is deleted.
+// look reconciles the Node. It returns the Node, or nil if the Node is deleted.
 func (r *rig) look(t *testing.T) (*corev1.Node, time.Duration) {
 	t.Helper()
 	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: nodeName}})
@@ -136,7 +136,7 @@ func (r *rig) look(t *testing.T) (*corev1.Node, time.Duration) {
 	return node, result.RequeueAfter
 }
 
-// leave deletes an instance with a removal policy, and tells the controller.
+// leave deletes an instance that has this removal policy, and sends the event to the controller.
 func (r *rig) leave(removal v1alpha1.RemovalPolicy) {
 	i := instance()
 	i.Spec.RemovalPolicy = removal
@@ -149,14 +149,14 @@ func instance() *v1alpha1.WindowsInstance {
 	return i
 }
 
-// another returns the instance of another host. nodeName is empty if the host has no node.
+// another returns the instance of a different host. nodeName is empty if that host has no node.
 func another(nodeName string) *v1alpha1.WindowsInstance {
 	i := instance()
 	i.Name, i.Spec.Address, i.Status.NodeName = "10.0.0.12", "10.0.0.12", nodeName
 	return i
 }
 
-// node returns a Node that kubelet registered, and that has a daemon's report.
+// node returns a Node that kubelet registered, and on which a daemon has reported.
 func node(edit ...func(n *corev1.Node)) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node",
 		Labels: map[string]string{corev1.LabelOSStable: "windows"},
@@ -315,7 +315,7 @@ func TestAHostWhoseRemovalWasForcedIsReleasedWhenItComesBackAndItsNodeGoesWithIt
 	}
 }
 
-// After the daemon's certificate has expired, only kubelet writes the Node. So the Node lacks the daemon's
+// After the daemon's certificate has expired, only kubelet can write to the Node. So the Node lacks the daemon's
 // annotations.
 func TestAHostThatComesBackWithoutItsDaemonIsTakenOutOfService(t *testing.T) {
 	t.Parallel()
@@ -423,7 +423,7 @@ func TestTheNodeOfAHostThatWentWithItsMachineGoesToo(t *testing.T) {
 	}
 }
 
-// A new host may have the name and the address of an earlier host. Its Node must not be deleted.
+// A new host may have the name and the address of an earlier host. The new host's Node must not be deleted.
 func TestANodeThatAnInstanceHasAgainIsNotOneOfAMachineThatWent(t *testing.T) {
 	t.Parallel()
 	i := instance()
@@ -444,18 +444,18 @@ func TestANodeThatAnInstanceHasAgainIsNotOneOfAMachineThatWent(t *testing.T) {
 	}
 }
 
-// plan reconciles the Node for an hour, at the times that the controller requests. It returns the Node.
+// plan reconciles the Node during an hour, at the times that the controller requests. It returns the Node.
 func (r *rig) plan(t *testing.T) *corev1.Node {
 	t.Helper()
 	n, after := r.look(t)
 	for end := r.clock.Add(time.Hour); n != nil && after > 0 && r.clock.Before(end); n, after = r.look(t) {
-		r.clock = r.clock.Add(max(after, time.Minute)) // more often is useless
+		r.clock = r.clock.Add(max(after, time.Minute)) // looking more often is useless
 	}
 	return n
 }
 
-// An instance could get this Node, but gets another one. No event of this Node reports that, so the controller must
-// check again.
+// An instance could get this Node, but gets a different Node. No event about this Node reports this, so the controller
+// must check again.
 func TestANodeThatAnInstanceWasToGetIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -503,8 +503,8 @@ func TestANodeThatAnInstanceWasToGetIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// A released host's kubelet may write the name of an instance that has no Node yet. Once this instance has another
-// Node, the host must be released again.
+// The kubelet of a released host may write the name of an instance that has no Node yet into its Node. Once this
+// instance has a different Node, the host must be released again.
 func TestA54_AReleasedNodeThatNamesAnInstanceIsReleasedAgainOnceThatHasAnother(t *testing.T) {
 	t.Parallel()
 	waiting := another("")
@@ -550,7 +550,7 @@ func TestTheRecordForgetsHostsThatCanNotComeBack(t *testing.T) {
 	}
 }
 
-// A kubelet may write any annotation of its own Node, so it could name an instance in another namespace.
+// A kubelet may write any annotation into its own Node, so it could write the name of an instance in another namespace.
 func TestAnInstanceOfAnotherNamespaceHasNoNode(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, node(func(n *corev1.Node) { n.Annotations[contract.InstanceAnnotation] = "elsewhere/any" }))
@@ -561,7 +561,7 @@ func TestAnInstanceOfAnotherNamespaceHasNoNode(t *testing.T) {
 	}
 }
 
-// The host was released, registers again, and names an instance that has its own Node.
+// The host was released and registers again. Its Node's annotation contains an instance that has a different Node.
 func TestA54_ANodeThatNamesTheInstanceOfAnotherHostIsTakenOutOfService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, another("win-b"), node(func(n *corev1.Node) {
@@ -574,7 +574,7 @@ func TestA54_ANodeThatNamesTheInstanceOfAnotherHostIsTakenOutOfService(t *testin
 	}
 }
 
-// A released host's kubelet reports the address of a host that has its own Node.
+// The kubelet of a released host reports the address of another host, which has its own Node.
 func TestA54_ANodeThatSaysTheAddressOfAnotherHostIsTakenOutOfService(t *testing.T) {
 	t.Parallel()
 	another := instance()
@@ -587,7 +587,7 @@ func TestA54_ANodeThatSaysTheAddressOfAnotherHostIsTakenOutOfService(t *testing.
 	}
 }
 
-// A released host's kubelet reports the address of a listed host that the operator has never reached.
+// The kubelet of a released host reports the address of a listed host that the operator has never reached.
 func TestA54_AReleasedNodeThatSaysAnAddressIsReleasedAgainOnceAnotherHasIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, node())

@@ -1,9 +1,9 @@
-// Package orphan handles Nodes with our daemon that have no WindowsInstance: their hosts were released without
-// being cleaned, and came back.
+// Package orphan handles Nodes on which our daemon runs and that have no WindowsInstance. Their hosts were released
+// without being cleaned, and registered as Nodes again.
 //
 // The operator runs it. It cordons such a Node and reports it. If the removal of the host was forced, it lets the
-// daemon clean the host. If a host registered a Node while its Machine was deleted, it deletes the Node. It ignores
-// every Node that belongs to an instance, or may soon.
+// daemon clean the host. If a host registered a Node while its Machine was being deleted, the package deletes this
+// Node. It ignores every Node that belongs to an instance, or may soon belong to one.
 package orphan
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsinstances,verbs=get;list;watch,namespace=openshift-windows-machine-config-operator

@@ -14,8 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// recordLife is how long a released host is remembered: longer than the lifetime of kubelet's certificate, because
-// kubelet can't register a Node without this certificate.
+// recordLife is how long a released host is remembered. It is longer than the lifetime of kubelet's certificate,
+// because without a valid certificate, kubelet can't register a Node.
 const recordLife = 400 * 24 * time.Hour
 
 // record is the list of nodes whose hosts were released by force.
@@ -48,7 +48,7 @@ func (r record) drop(ctx context.Context, node string) error {
 	return r.change(ctx, func(data map[string]string) { delete(data, node) })
 }
 
-// change writes the list, without expired entries.
+// change edits and writes the list. It also removes expired entries.
 func (r record) change(ctx context.Context, edit func(data map[string]string)) error {
 	list := r.list()
 	_, err := controllerutil.CreateOrUpdate(ctx, r.client, list, func() error {

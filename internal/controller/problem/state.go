@@ -1,7 +1,8 @@
-// Package problem holds the problems that controllers find. Each controller sets its problems, and the controller that
-// writes the status of the WindowsMachineConfig reads them. Events report the same problems, but expire.
+// Package problem stores the problems that controllers find. Each controller sets its problems, and the controller that
+// writes the status of the WindowsMachineConfig reads them. Events report the same problems, but events are deleted
+// after a while.
 //
-// It keeps nothing after the process ends. It classifies only refusals of the API server.
+// The problems are only in memory. The package classifies only one kind of error: refusals of the API server.
 package problem
 
 import (
@@ -20,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/batch"
 )
 
-// State holds the problems, by the name of the controller that found them.
+// State contains the problems, by the name of the controller that found them.
 type State struct {
 	mu       sync.Mutex
 	problems map[string][]*contract.Problem
@@ -42,10 +43,10 @@ func (s *State) Problems() (all []*contract.Problem) {
 	return all
 }
 
-// Changed returns a channel with an event when the problems have changed. It is for one reader.
+// Changed returns a channel that receives an event when the problems have changed. Only one reader may use it.
 func (s *State) Changed() <-chan event.GenericEvent { return s.changed }
 
-// Set replaces the problems of a controller, and returns the problems that the controller didn't have before.
+// Set replaces the problems of a controller. It returns the problems that the controller didn't have before.
 func (s *State) Set(controller string, problems []*contract.Problem) (fresh []*contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,9 +64,9 @@ func (s *State) Set(controller string, problems []*contract.Problem) (fresh []*c
 	return fresh
 }
 
-// OfCreate classifies an error of the creation of an instance. If the API server refuses the instance until a user
-// changes something, that is a problem. If the instance exists, that is neither a problem nor an error: the cache will
-// show it and send an event.
+// OfCreate classifies the error with which the creation of an instance failed. If the API server refuses the instance
+// until a user changes something, OfCreate returns a problem. If the instance already exists, OfCreate returns neither
+// a problem nor an error: the cache will show the instance and send an event.
 func OfCreate(instance string, err error) (*contract.Problem, error) {
 	switch {
 	case apierrors.IsAlreadyExists(err):
@@ -78,10 +79,11 @@ func OfCreate(instance string, err error) (*contract.Problem, error) {
 	return nil, fmt.Errorf("creating instance %s: %w", instance, err)
 }
 
-// named is the maximum number of details in the problem of a reason.
+// named is how many details, at most, Sum includes for each reason.
 const named = 3
 
-// Sum merges problems with the same reason, because hundreds of hosts may have it. The result is sorted by reason.
+// Sum merges the problems with the same reason into one, because hundreds of hosts may have the same problem. The
+// result is sorted by reason.
 func Sum(problems []*contract.Problem) (all []*contract.Problem) {
 	details := map[contract.Reason][]string{}
 	for _, problem := range problems {

@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// If a user deletes the settings, the budget and the windows must stay in effect. Otherwise all hosts would be
-// disrupted at once.
+// If a user deletes the settings, their budget and windows must still apply. Otherwise, all hosts would be disrupted at
+// once.
 func TestA80_BudgetAndWindowsOfSettingsThatAreDeletedStayInForce(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

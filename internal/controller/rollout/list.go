@@ -15,17 +15,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// slotsKey is the key of the list in its ConfigMap.
+// slotsKey is the key of the ConfigMap under which the list is stored.
 const slotsKey = "places"
 
-// list is the list of slots with its ConfigMap. The ConfigMap has no name if it doesn't exist.
+// list is the list of slots and its ConfigMap. If the ConfigMap doesn't exist, object has no name.
 type list struct {
 	object *corev1.ConfigMap
 	slots  []policy.Slot
 }
 
-// read reads the list from the API server. It omits entries that can't be parsed. No used slot is lost, because an
-// instance that uses its slot also records the slot in its status.
+// read reads the list from the API server. It omits entries that can't be parsed. No slot in use is lost by this,
+// because an instance that uses its slot also records the slot in its own status.
 func (r *Rollout) read(ctx context.Context) (list, error) {
 	l := list{object: &corev1.ConfigMap{}}
 	key := types.NamespacedName{Namespace: r.options.Namespace, Name: contract.SlotsConfigMap}
@@ -45,9 +45,9 @@ func (r *Rollout) read(ctx context.Context) (list, error) {
 	return l, nil
 }
 
-// write replaces the list. If the list was written since it was read, write fails.
+// write replaces the list. It fails if someone else has written the list since it was read.
 func (r *Rollout) write(ctx context.Context, read list, slots []policy.Slot) error {
-	r.last = nil // also if the write fails
+	r.last = nil // even if the write fails
 	text, err := json.Marshal(slots)
 	if err != nil {
 		return fmt.Errorf("encoding slots: %w", err)

@@ -12,14 +12,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/rollout"
 )
 
-// reports sets how long the node of a host has been NotReady.
+// reports sets the Ready condition of a node, and since when it has this status.
 func reports(node *corev1.Node, status corev1.ConditionStatus, since time.Time) {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status,
 		LastTransitionTime: metav1.NewTime(since)}}
 }
 
-// A node counts as out of service by the operator's own clock, not by kubelet's time. Such a node need not wait for
-// other nodes.
+// Whether a node counts as out of service depends on the operator's own clock, not on kubelet's clock. A node that is
+// out of service need not wait for other nodes.
 func TestANodeIsOutOfServiceByTheOperatorsClockOnly(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -65,7 +65,7 @@ func TestANodeIsOutOfServiceByTheOperatorsClockOnly(t *testing.T) {
 			if !ask() {
 				t.Error("the node is not out of service when its time is over")
 			}
-			// The node was Ready in the meantime, but the operator did not see this.
+			// The node was Ready for a moment, but the operator did not see this.
 			node := &corev1.Node{}
 			if err := p.Get(t.Context(), client.ObjectKey{Name: "away"}, node); err != nil {
 				t.Fatal(err)

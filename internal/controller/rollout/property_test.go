@@ -26,7 +26,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/clock"
 )
 
-// schedules and steps limit the search for a schedule that exceeds the budget. It takes about two seconds.
+// schedules and steps limit the search for a schedule of events that exceeds the budget. The search takes two seconds.
 const (
 	schedules = 60
 	steps     = 250
@@ -35,39 +35,39 @@ const (
 // host is the real state of one host.
 type host struct {
 	name             string
-	set              string // its MachineSet; empty for a user's host
+	set              string // the name of its MachineSet; empty for a host that a user added
 	node             bool   // it has a Node
 	ready, cordoned  bool
 	version, desired int
 	request          int  // the number of its request for a slot; 0 for none
-	claimed          bool // it has its slot
+	claimed          bool // it uses its slot
 	deleting         bool // its Machine is being deleted
-	key              int  // the key that it accepts
-	writes           int  // the writes of its instance
+	key              int  // the key that the host accepts
+	writes           int  // how often its instance was written
 }
 
-// serves reports whether the observer sees a host in service: pods can run there and keep running. It is written
+// serves reports whether a host is in service: pods can be scheduled there and keep running. It is written
 // independently of the code under test.
 func (h host) serves() bool {
 	return h.node && h.ready && !h.cordoned && h.version == h.desired && !h.claimed && !h.deleting
 }
 
-// disrupted reports whether a host is out of service for another reason than an administrator's cordon, under which
-// pods keep running.
+// disrupted reports whether a host is out of service for any reason except an administrator's cordon. On a cordoned
+// node, pods keep running.
 func (h host) disrupted() bool {
 	h.cordoned = false
 	return !h.serves()
 }
 
-// world is a cluster where anything may happen at any time.
+// world is a cluster in which any event may happen at any time.
 type world struct {
 	hosts  []host
-	sets   map[string]int // replicas
+	sets   map[string]int // the replicas of each MachineSet
 	budget intstr.IntOrString
 	names  int
-	// list is the list of assigned slots; nil if it doesn't exist.
+	// list is the ConfigMap with the list of assigned slots, or nil if the ConfigMap doesn't exist.
 	list *corev1.ConfigMap
-	// isUnset is set while the settings are deleted.
+	// isUnset is true while the settings are deleted.
 	isUnset bool
 	// version is the desired revision, and key is the current key.
 	version, key int
@@ -91,7 +91,8 @@ func (w *world) find(name string) *host {
 	return nil
 }
 
-// lost returns how many hosts should serve but don't, without the host aside, and how many hosts there should be.
+// lost returns how many hosts should be in service but aren't, and how many hosts there should be. The host with the
+// name aside counts as in service.
 func (w *world) lost(aside string) (lost, total int) {
 	serving, there := map[string]int{}, map[string]int{}
 	for _, h := range w.hosts {
@@ -148,7 +149,7 @@ func (w *world) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ..
 		w.list.DeepCopyInto(list)
 		return nil
 	}
-	if secret, ok := o.(*corev1.Secret); ok { // the publisher saves the settings in this form
+	if secret, ok := o.(*corev1.Secret); ok { // the publisher saves the settings in this Secret
 		data, err := facts.Memory(&v1alpha1.WindowsMachineConfig{
 			ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
 			Spec:       v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{MaxUnavailable: &w.budget}}}, nil)
@@ -163,7 +164,7 @@ func (w *world) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ..
 	return nil
 }
 
-// writer writes the list of slots if it is unchanged since it was read.
+// writer writes the list of slots, unless the list has changed since it was read.
 type writer struct {
 	client.Writer
 	c *cluster
@@ -225,7 +226,7 @@ func (h host) asInstance(key int) v1alpha1.WindowsInstance {
 	return i
 }
 
-// cluster is a world with its history, which lagging caches show.
+// cluster is a world with its history. Caches that lag behind show an earlier moment of this history.
 type cluster struct {
 	t       *testing.T
 	r       *rand.Rand
@@ -234,19 +235,19 @@ type cluster struct {
 	rollout *rollout.Rollout
 	clock   time.Time
 	acted   int
-	// requests counts the requests of instances.
+	// requests counts the instances' requests for slots.
 	requests int
 	journal  []string
-	// slow are writes of slots that have not arrived yet, by the host's name. used counts the writes that arrived and
-	// were accepted.
+	// slow contains writes of slots that have not reached the API server yet, by the host's name. used counts the
+	// writes that reached it and were accepted.
 	slow map[string]late
 	used int
-	// set counts changes of the clock, rejoined counts hosts that were joined again, and unset counts events while
+	// set counts changes of the clock. rejoined counts hosts that joined again. unset counts events that happened while
 	// the settings were deleted.
 	set, rejoined, unset int
 }
 
-// cachedReader shows a random moment of the past.
+// cachedReader shows the world at a random earlier moment.
 type cachedReader struct{ c *cluster }
 
 func (r cachedReader) moment() *world {
@@ -263,10 +264,10 @@ func (r cachedReader) List(ctx context.Context, list client.ObjectList, o ...cli
 
 func (r cachedReader) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	options ...client.GetOption) error {
-	return r.c.now.Get(ctx, key, o, options...) // the settings change rarely; see the package
+	return r.c.now.Get(ctx, key, o, options...) // the settings rarely change, so read them without a cache
 }
 
-// Sets returns the MachineSets, as they are now or were before.
+// Sets returns the MachineSets: as they are now if live is true, and otherwise as they were at an earlier moment.
 func (c *cluster) Sets(_ context.Context, live bool) ([]policy.Set, error) {
 	w := &c.now
 	if !live {
@@ -289,7 +290,7 @@ func (c *cluster) note(format string, args ...any) {
 	c.journal = append(c.journal, fmt.Sprintf(format, args...))
 }
 
-// watch checks a host that is about to be disrupted.
+// watch checks, when a host is about to be disrupted, that the budget allows the disruption.
 func (c *cluster) watch(h *host, what string) {
 	c.acted++
 	if !h.node || !h.ready {
@@ -302,7 +303,7 @@ func (c *cluster) watch(h *host, what string) {
 	}
 }
 
-// restart starts a new operator without memory.
+// restart starts a new operator process, which has no memory of the old one.
 func (c *cluster) restart() {
 	again, err := rollout.New(rollout.Options{Cached: cachedReader{c}, Live: &c.now, Writer: writer{c: c}, Sets: c,
 		Namespace: namespace, Now: func() time.Time { return c.clock }})
@@ -312,8 +313,8 @@ func (c *cluster) restart() {
 	c.rollout = again
 }
 
-// update updates a host to the desired revision, as far as the operator allows it. The operator may be killed at any
-// moment.
+// update updates a host to the desired revision, up to the step that the operator allows. The operator may be killed
+// after every step.
 func (c *cluster) update(name string) {
 	h := c.now.find(name)
 	if h.request == 0 {
@@ -321,7 +322,7 @@ func (c *cluster) update(name string) {
 		h.request, h.writes = c.requests, h.writes+1
 	}
 	if c.r.IntN(3) > 0 {
-		_, _ = c.rollout.Reconcile(c.t.Context(), ctrl.Request{}) // two operators may conflict
+		_, _ = c.rollout.Reconcile(c.t.Context(), ctrl.Request{}) // this decision may conflict with another operator's
 	}
 	if c.r.IntN(3) == 0 {
 		return // other hosts come first
@@ -333,17 +334,17 @@ func (c *cluster) update(name string) {
 	has, err := c.rollout.HasSlot(c.t.Context(), &instance)
 	switch died := c.r.IntN(20); {
 	case !has || err != nil:
-		h.writes++ // the status says why the host waits
+		h.writes++ // writing why the host waits
 		return
 	case !h.node:
 		h.request, h.writes = 0, h.writes+1
 		return
-	case died == 0: // before the status shows that the host uses its slot
+	case died == 0: // killed before the status shows that the host uses its slot
 		c.restart()
 		return
 	case died == 1:
 		defer c.restart()
-	case died == 2: // the status is written much later
+	case died == 2: // killed, and the write of the status arrives much later
 		c.slow[name] = late{version: h.writes}
 		c.restart()
 		return
@@ -351,11 +352,12 @@ func (c *cluster) update(name string) {
 	c.claim(h)
 }
 
-// late is a delayed write for one version of an instance. limit is the largest budget during the delay.
+// late is a delayed write. version is the version of the instance that it changes. limit is the largest budget that was
+// set during the delay.
 type late struct{ version, limit int }
 
-// arrive lets a delayed write arrive. It is accepted if its instance is unchanged. Other hosts may be down by then,
-// but the operator itself must not disrupt more hosts than the budget allows.
+// arrive lets delayed writes reach the API server. A write is accepted if its instance is unchanged. By then, other
+// hosts may be down, but the operator itself must not disrupt more hosts than the budget allows.
 func (c *cluster) arrive(now bool) {
 	for name, write := range c.slow {
 		_, total := c.now.lost("")
@@ -384,7 +386,7 @@ func (c *cluster) arrive(now bool) {
 	}
 }
 
-// claim sets in the status that a host uses its slot.
+// claim records in the status that a host uses its slot.
 func (c *cluster) claim(h *host) {
 	if !h.disrupted() {
 		c.watch(h, "updates")
@@ -393,7 +395,7 @@ func (c *cluster) claim(h *host) {
 	c.note("updates %s", h.name)
 }
 
-// replace deletes Machines whose hosts refuse the key, as far as the operator allows it.
+// replace deletes Machines whose hosts refuse the key, as far as the rollout allows it.
 func (c *cluster) replace() {
 	var due []policy.ReplaceCandidate
 	for _, h := range c.now.hosts {
@@ -429,7 +431,7 @@ func (c *cluster) replace() {
 	}
 }
 
-// atLeast checks that a set that loses a serving host keeps as many hosts as the budget requires.
+// atLeast checks that a set that loses a host in service keeps as many hosts in service as the budget requires.
 func (c *cluster) atLeast(gone *host) {
 	if !gone.node || !gone.ready {
 		return
@@ -445,20 +447,20 @@ func (c *cluster) atLeast(gone *host) {
 	}
 }
 
-// happen makes one change that the operator did not request.
+// happen simulates one random event that the operator did not cause.
 func (c *cluster) happen() {
 	w := &c.now
 	h := &w.hosts[c.r.IntN(len(w.hosts))]
 	switch c.r.IntN(15) {
-	case 0: // a host that has a slot goes down
+	case 0: // a host that uses its slot goes down
 		if h.claimed && h.node {
 			h.desired, h.ready = w.version, false
 		}
-	case 1, 2: // … and recovers
+	case 1, 2: // … and recovers at the desired revision
 		if h.claimed && h.desired == w.version {
 			h.version, h.ready, h.claimed, h.request, h.writes = h.desired, true, false, 0, h.writes+1
 		}
-	case 3, 4: // a host that is being deleted is gone
+	case 3, 4: // the host of a deleted Machine is destroyed
 		if h.deleting {
 			c.note("%s is gone", h.name)
 			w.hosts = slices.DeleteFunc(w.hosts, func(o host) bool { return o.name == h.name })
@@ -484,7 +486,7 @@ func (c *cluster) happen() {
 		}
 	case 9:
 		if c.r.IntN(6) == 0 {
-			w.key = 1 - w.key // the key changes back and forth
+			w.key = 1 - w.key // the key changes to the other one
 			c.note("key %d", w.key)
 		}
 	case 10:
@@ -503,7 +505,7 @@ func (c *cluster) happen() {
 			c.clock, c.set = clock.Set(c.clock, by), c.set+1
 			c.note("the clock is set by %s", by)
 		}
-	case 14: // a host that is joined again responds, and returns at its previous revision
+	case 14: // a host that joined again responds, and is back at its previous revision
 		if h.claimed && h.node && !h.ready {
 			h.desired, h.ready, h.claimed, h.request, h.writes = h.version, true, false, 0, h.writes+1
 			c.rejoined++
@@ -525,8 +527,8 @@ func (c *cluster) scale() {
 	}
 }
 
-// makeHosts simulates the MachineSets: hosts that are being deleted don't count, missing hosts are created with the
-// current key, and surplus hosts are deleted.
+// makeHosts simulates the MachineSet controller. It creates missing hosts, which accept the current key, and deletes
+// surplus hosts. Hosts that are being deleted don't count.
 func (c *cluster) makeHosts() {
 	for name, replicas := range c.now.sets {
 		var staying []*host
@@ -551,8 +553,8 @@ func budgets() []intstr.IntOrString {
 		intstr.FromInt(3), intstr.FromString("10%"), intstr.FromString("30%")}
 }
 
-// Events happen in any order, caches lag behind, and operators are killed. The operator must never disrupt a serving
-// host if the budget is already used up, no matter for which reasons other hosts are down.
+// In this test, events happen in any order, caches lag behind, and operators are killed. While the budget is used up,
+// the operator must never disrupt a host in service, no matter why other hosts are down.
 func TestA18_NoScheduleExceedsTheBudget(t *testing.T) {
 	t.Parallel()
 	first := rand.Uint64()

@@ -1,10 +1,11 @@
 // Package rollout decides which host may be disrupted next. Instances request a slot in the rollout budget in their
-// status, and the controller of Machines names the Machines to replace. This package reads the fleet, calls
+// status. The controller of Machines passes in the Machines to replace. This package reads the fleet, calls
 // policy.DecideSlots, and writes the list of slots.
 //
-// All slots are in one ConfigMap. A decision reads the list first, then the fleet from the API server. Then it writes
-// the list with the resource version that it read. If two operators decide at the same time, the API server refuses one
-// write. The reasons why requests wait are only in memory; another operator determines them again.
+// All slots are in one ConfigMap. A decision first reads this list, and then the fleet from the API server. Then it
+// writes the list with the resource version that it read. If two operators decide at the same time, the API server
+// refuses one of the two writes. The reasons why requests wait are only in memory. A new operator determines them
+// again.
 package rollout
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator
@@ -41,57 +42,57 @@ import (
 )
 
 const (
-	// decisionTimeout ends a decision that waits for an API server that does not answer.
+	// decisionTimeout ends a decision if the API server does not answer.
 	decisionTimeout = 30 * time.Second
-	// waitingRetry is how often the controller decides again while a request waits: a window may have opened, or a
-	// node may now count as lost.
+	// waitingRetry is how often the controller decides again while a request waits. In the meantime, a maintenance
+	// window may have opened, or the pods of a node may count as lost.
 	waitingRetry  = time.Minute
 	conflictRetry = time.Second
 	troubleRetry  = 10 * time.Second
-	// news is the number of pending answers to instances. Further answers are dropped; the instances check again
-	// within a minute.
+	// news is how many answers to instances can be pending. More answers are dropped, because the instances check again
+	// within a minute anyway.
 	news = 8192
 )
 
 // Sets returns the sets that replace deleted hosts.
 type Sets interface {
-	// Sets lists the sets, through a cache or, if live is true, from the API server. It returns none while the
-	// cluster has no API for sets.
+	// Sets returns the sets. If live is true, it reads them from the API server, and otherwise from a cache. While the
+	// cluster has no API for sets, it returns none.
 	Sets(ctx context.Context, live bool) ([]policy.Set, error)
 }
 
 // Options of a Rollout. All are required except Sets and Now.
 type Options struct {
-	// Cached reads through the manager's cache, Live from the API server.
+	// Cached reads through the manager's cache. Live reads from the API server.
 	Cached, Live client.Reader
 	// Writer writes the list of slots.
 	Writer client.Writer
 	// Sets may be nil.
 	Sets Sets
-	// Namespace of the operator, where the instances are.
+	// Namespace is the namespace of the operator and of the instances.
 	Namespace string
-	// Now is the clock; time.Now when nil.
+	// Now is the clock. nil means time.Now.
 	Now func() time.Time
 }
 
-// Rollout assigns the slots. It is safe for concurrent use.
+// Rollout assigns the slots in the rollout budget. It is safe for concurrent use.
 type Rollout struct {
 	options Options
 	// Observed records when this operator first saw each Node not Ready.
 	Observed *observed.Log
 	answers  chan event.GenericEvent
 
-	// deciding allows one decision at a time. The field `last` is the list after the last read or write.
+	// deciding allows only one decision at a time. last is the list after the last read or write.
 	deciding sync.Mutex
 	last     *list
 
 	mu       sync.Mutex
 	verdicts map[string]policy.Verdict
-	// trouble is why decisions are impossible, or empty.
+	// trouble is why the controller can't decide, or empty.
 	trouble string
 }
 
-// New checks that all required options are set.
+// New returns a Rollout. It fails if a required option is missing.
 func New(options Options) (*Rollout, error) {
 	if options.Cached == nil || options.Live == nil || options.Writer == nil || options.Namespace == "" {
 		return nil, errors.New("creating the rollout: an option is missing")
@@ -133,11 +134,11 @@ func instanceNews(i *v1alpha1.WindowsInstance) []any {
 // nodeNews returns the parts of a Node that a decision uses.
 func nodeNews(n *corev1.Node) policy.Fleet { return policy.NewFleet([]corev1.Node{*n}, nil, nil, nil) }
 
-// Answers returns a channel with each instance whose verdict has changed.
+// Answers returns a channel that receives each instance whose verdict has changed.
 func (r *Rollout) Answers() <-chan event.GenericEvent { return r.answers }
 
-// Verdict returns the last decision about the request of an instance, or why the controller can't decide. It returns
-// false if there was no decision yet.
+// Verdict returns the last decision about the request of an instance, or the reason why the controller can't decide. It
+// returns false if there was no decision about this instance yet.
 func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,8 +149,9 @@ func (r *Rollout) Verdict(instance *v1alpha1.WindowsInstance) (policy.Verdict, b
 	return verdict, ok
 }
 
-// HasSlot reports whether an instance has the slot that it requests. It reads the API server. If the instance does
-// not use the slot yet, or the list lacks it because the list was deleted, HasSlot decides again.
+// HasSlot reports whether an instance has the slot that it requests, according to the API server. If the instance does
+// not use the slot yet, HasSlot makes a new decision. It also does so if the list doesn't contain the slot because the
+// list was deleted.
 func (r *Rollout) HasSlot(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if instance.Status.HasSlot() {
 		read, err := r.read(ctx)
@@ -172,7 +174,7 @@ func (r *Rollout) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 		r.trouble = fmt.Sprintf("%.500s", err.Error())
 	}
 	r.mu.Unlock()
-	if err != nil { // don't use the queue's back-off, which grows to minutes
+	if err != nil { // the queue's back-off would grow to minutes
 		logf.FromContext(ctx).Error(err, "slots in the rollout budget can't be granted")
 		return ctrl.Result{RequeueAfter: troubleRetry}, nil
 	}
@@ -184,14 +186,14 @@ func (r *Rollout) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, e
 	return ctrl.Result{}, nil
 }
 
-// Replace decides about all Machines to replace, together with the requests of instances. If the decision about a
-// Machine is policy.ActReplace, the Machine has a slot: the caller deletes it, or calls Withdraw.
+// Replace decides about all Machines to replace, together with the requests of instances. If the action for a Machine
+// is policy.ActReplace, the Machine has a slot. The caller must then delete the Machine or call Withdraw.
 func (r *Rollout) Replace(ctx context.Context,
 	machines []policy.ReplaceCandidate) (policy.RolloutDecision, error) {
 	return r.decide(ctx, policy.RolloutState{Machines: machines, IsKnown: true})
 }
 
-// Withdraw releases the slot of a Machine. The caller must be certain that the Machine is not deleted.
+// Withdraw releases the slot of a Machine. Call it only if the Machine certainly was not deleted.
 func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
@@ -203,8 +205,9 @@ func (r *Rollout) Withdraw(ctx context.Context, machine string) error {
 		func(p policy.Slot) bool { return p.Name == policy.MachineName(machine) }))
 }
 
-// decide reads the cache first. It reads the API server if the list would change, if an instance is about to use
-// its slot, or if a Machine must be deleted. given holds facts of the caller that are not part of the fleet.
+// decide makes one decision. It decides from the cache first. If this decision would change the list or delete a
+// Machine, decide reads the API server and decides again. If an instance is about to use its slot, it reads the API
+// server at once. given contains the part of the state that only the caller knows.
 func (r *Rollout) decide(ctx context.Context, given policy.RolloutState) (decision policy.RolloutDecision, err error) {
 	r.deciding.Lock()
 	defer r.deciding.Unlock()
@@ -243,7 +246,7 @@ func (r *Rollout) decide(ctx context.Context, given policy.RolloutState) (decisi
 	}
 }
 
-// unwritten returns the decision after the API server refused its list: it grants no slot.
+// unwritten returns the decision that applies after the API server refused the new list. It grants no slot.
 func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.RolloutDecision {
 	d.Slots = nil
 	for name, verdict := range d.Verdicts {
@@ -260,8 +263,8 @@ func unwritten(d policy.RolloutDecision, problem *contract.Problem) policy.Rollo
 	return d
 }
 
-// answer stores the verdicts. It wakes each instance that now has a slot or waits for another reason than before,
-// except the instance that requested the decision.
+// answer stores the verdicts. It sends each instance that now has a slot, or that waits for a different reason than
+// before, to the channel of Answers. Exception: the instance that requested this decision is not sent.
 func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecision) {
 	r.mu.Lock()
 	before := r.verdicts
@@ -272,7 +275,7 @@ func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecis
 		verdict, asks := decision.Verdicts[string(instances[i].UID)]
 		old, known := before[string(instances[i].UID)]
 		isNews := !known || old.Allowed != verdict.Allowed || !verdict.Allowed && old.Shown() != verdict.Shown() ||
-			verdict.Allowed && state.Uses == "" // the instance may have missed the event before
+			verdict.Allowed && state.Uses == "" // the instance may have missed the earlier event
 		if asks && isNews && !instances[i].Status.HasSlot() && instances[i].UID != state.Uses {
 			select {
 			case r.answers <- event.GenericEvent{Object: &instances[i]}:
@@ -282,8 +285,8 @@ func (r *Rollout) answer(state policy.RolloutState, decision policy.RolloutDecis
 	}
 }
 
-// look reads the fleet. The caller has read the list of slots before. So if another operator assigns a slot in the
-// meantime, the write of this decision fails.
+// look reads the fleet and adds it to the state. The caller must have read the list of slots before: if another
+// operator assigns a slot in the meantime, the write of the list then fails.
 func (r *Rollout) look(ctx context.Context, state policy.RolloutState, live bool) (policy.RolloutState, error) {
 	reader := r.options.Cached
 	if live {

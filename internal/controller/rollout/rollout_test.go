@@ -27,8 +27,8 @@ import (
 
 const namespace = "ns"
 
-// plane is an API server that counts lists and writes of the list of slots. away makes lists fail, and refuses makes
-// writes fail.
+// plane is an API server that counts lists of objects, and writes of the list of slots. If away is set, lists fail. If
+// refuses is set, writes fail.
 type plane struct {
 	client.WithWatch
 	lists, writes atomic.Int32
@@ -65,7 +65,7 @@ func newPlane(t *testing.T, objects ...client.Object) *plane {
 	return p
 }
 
-// asking returns a node in service, and its instance, which requests a slot.
+// asking returns a node in service and its instance, which requests a slot.
 func asking(name string) []client.Object {
 	return []client.Object{
 		&corev1.Node{
@@ -145,7 +145,7 @@ func has(t *testing.T, r *rollout.Rollout, i *v1alpha1.WindowsInstance) bool {
 	return is
 }
 
-// answered returns the names of the triggered instances.
+// answered returns the names of the instances that were sent to the channel of Answers.
 func answered(r *rollout.Rollout) (names []string) {
 	for len(r.Answers()) > 0 {
 		names = append(names, (<-r.Answers()).Object.GetName())
@@ -180,7 +180,7 @@ func TestOneAfterTheOtherHasAPlace(t *testing.T) {
 	}
 }
 
-// While hundreds of nodes wait, the operator must not read all objects from the API server again and again.
+// While hundreds of nodes wait, the operator must not list all objects from the API server over and over.
 func TestADecisionThatChangesNothingSparesTheAPIServer(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)
@@ -199,8 +199,8 @@ func TestADecisionThatChangesNothingSparesTheAPIServer(t *testing.T) {
 	}
 }
 
-// The list of slots and the cache may both be correct, but outdated. So the operator must check the current state
-// before a slot is used.
+// The list of slots and the cache may match but be outdated. So the operator must read the current state from the API
+// server before a slot is used.
 func TestAPlaceIsUsedOnlyAsTheFleetIsNow(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)
@@ -245,7 +245,8 @@ func TestAnOperatorThatFollowsGoesOnWithTheListAndStatuses(t *testing.T) {
 	}
 }
 
-// Before an instance uses its slot, it may request another revision. The rollout of that revision may be halted.
+// Between getting a slot and using it, an instance may request a different revision. The rollout of that revision may
+// be halted.
 func TestAPlaceOfAnEarlierRequestIsNoneForTheNext(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)
@@ -267,7 +268,7 @@ func TestAPlaceOfAnEarlierRequestIsNoneForTheNext(t *testing.T) {
 	}
 }
 
-// Two operators write the list at the same time.
+// Two operators try to write the list at the same time.
 func TestTwoOperatorsGiveNoPlaceTwice(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)
@@ -275,7 +276,7 @@ func TestTwoOperatorsGiveNoPlaceTwice(t *testing.T) {
 	decide(t, first)
 	decide(t, second)
 	p.change(t, "a", func(s *v1alpha1.WindowsInstanceStatus) { s.Slot = nil })
-	decide(t, second) // b has the slot
+	decide(t, second) // b gets the slot
 	if !has(t, second, p.instance(t, "b")) {
 		t.Fatal("the slot is not free")
 	}
@@ -345,7 +346,7 @@ func TestWhatKeepsTheFleetFromBeingReadIsTold(t *testing.T) {
 	}
 }
 
-// A ConfigMap holds at most 1 MiB.
+// A ConfigMap can't be larger than 1 MiB.
 func TestTheListOfAThousandPlacesFitsIntoOneObject(t *testing.T) {
 	t.Parallel()
 	var all []policy.Slot

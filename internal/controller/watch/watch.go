@@ -1,7 +1,7 @@
-// Package watch holds predicates and mappers that several controllers share. They select the events that make a
-// controller reconcile, and the object that it reconciles.
+// Package watch contains predicates and mappers that several controllers share. They select the events after which a
+// controller reconciles, and the object that it reconciles.
 //
-// Controllers use it when they are set up. It never reads an object of the cluster.
+// Controllers use the package when they are set up. The package never reads an object from the cluster.
 package watch
 
 import (
@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Changed selects objects that are created or deleted, and objects whose digest changes. It ignores other changes.
+// Changed selects events about objects that are created or deleted, and about objects whose digest changes.
 func Changed[T client.Object, D any](digest func(T) D) predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, isBefore := e.ObjectOld.(T)
@@ -25,14 +25,14 @@ func Changed[T client.Object, D any](digest func(T) D) predicate.Funcs {
 	}}
 }
 
-// Named selects objects of a namespace by their names. An empty name selects all of them.
+// Named selects the objects in a namespace that have one of the names. An empty name selects all objects in it.
 func Named(namespace string, names ...string) predicate.Funcs {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && (slices.Contains(names, "") || slices.Contains(names, o.GetName()))
 	})
 }
 
-// One requests the same object for every event.
+// One returns a mapper that requests the same object for every event.
 func One(namespace, name string) handler.MapFunc {
 	return func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}}
