@@ -1,16 +1,16 @@
-// Package config answers the question "what is applied to a cluster so that the operator can run there?" It holds the
-// manifests, which kubectl applies: default/ on a real cluster, lab/ in the lab, monitoring/ where the Prometheus
-// operator runs, dashboard/ for Grafana or OpenShift's console, machine-api/ and cluster-api/ where the namespaces of
-// these APIs exist, workload/ where Kubernetes is 1.36 or later, samples/ to start from.
+// Package config contains the manifests of the operator. kubectl applies them: default/ on a real cluster, lab/ in the
+// lab, monitoring/ on clusters with the Prometheus operator, dashboard/ for Grafana or the console of OpenShift,
+// machine-api/ and cluster-api/ on clusters that have the namespaces of these APIs, and workload/ on Kubernetes 1.36 or
+// later. samples/ contains examples to start from.
 //
-// The only code is Files, which package olm imports. The tests apply the manifests to a real API server. Custom
-// resource definitions (crd/) and the operator's rights (rbac/role.yaml) are generated from the markers in the code,
-// by make generate, and never edited.
+// The only code is the variable Files, which package olm imports. The tests apply the manifests to a real API server.
+// `make generate` generates the custom resource definitions (crd/) and the operator's rights (rbac/role.yaml) from
+// markers in the code. Don't edit these files.
 package config
 
-// Rights of the operator's process apart from its controllers: the leader's lease, reviews of clients that scrape its
-// metrics, and the CAs that sign the certificates of daemons. The right to create a lease can't be limited to a name,
-// because a request to create has no name.
+// Rights that the operator needs outside its controllers: to write the leader's lease, to review clients that scrape
+// its metrics, and to read the CAs that sign the certificates of daemons. The right to create a lease can't be limited
+// to one name, because a create request isn't authorized by name.
 //
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create,namespace=openshift-windows-machine-config-operator
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=windows-machine-config-operator-lock,verbs=get;update,namespace=openshift-windows-machine-config-operator

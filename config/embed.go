@@ -2,7 +2,7 @@ package config
 
 import "embed"
 
-// Files are the manifests. If OLM installed the operator, the operator applies the manifests that OLM can't install:
+// Files contains manifests. If OLM installed the operator, the operator itself applies those that OLM can't install:
 // see package olm.
 //
 //go:embed rbac/*.yaml admission/*.yaml cluster-api/*.yaml manager/networkpolicy.yaml

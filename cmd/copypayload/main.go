@@ -1,6 +1,6 @@
-// Command copypayload copies the payload of its image into a directory and verifies it. It is the entrypoint of the
-// payload's image, which runs as an init container of the operator's pod and shares the directory with the operator.
-// The image holds Windows programs and no shell, so it needs a program that copies.
+// Command copypayload copies the payload of its image to a directory and verifies the copy. It is the entrypoint of the
+// payload image, which runs as an init container of the operator's pod. The directory is a volume that the operator's
+// container also mounts. The image contains no shell and only Windows programs, so it needs this program to copy files.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
-// source is where the image has its payload.
+// source is the directory of the payload in the image.
 const source = "/payload"
 
 func main() {

@@ -1,5 +1,5 @@
-// Command kubectl-windows is a kubectl plugin for Windows nodes. It shows the state of hosts and nodes, explains
-// problems, and changes settings for administrators.
+// Command kubectl-windows is a kubectl plugin for administrators of Windows nodes. It shows the state of hosts and
+// nodes, explains problems, and changes settings.
 package main
 
 import (
@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	_ "time/tzdata" // time zones of maintenance windows: Windows has no such files
+	_ "time/tzdata" // for the time zones of maintenance windows: Windows has no files with time zones
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 

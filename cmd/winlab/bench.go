@@ -22,7 +22,7 @@ func newBench() *cobra.Command {
 	return command
 }
 
-// bench is one run of bench join.
+// bench holds the flags of winlab bench join.
 type bench struct {
 	operator, json, cluster string
 	byItself                bool
@@ -62,30 +62,30 @@ Only counts and ratios are meaningful.`,
 // joinFigures is the content of out/bench-join.json.
 type joinFigures struct {
 	Hosts int `json:"hosts"`
-	// Seconds from the listing of hosts until they are Ready: of one host, of many hosts at once, and of many
-	// healthy hosts with one dead and one slow host among them.
+	// Times in seconds from the listing of the hosts until the hosts are Ready: for one host, for many hosts at once,
+	// and for many healthy hosts in a fleet that also contains a dead host and a slow host.
 	OneSeconds    float64 `json:"oneSeconds"`
 	ManySeconds   float64 `json:"manySeconds"`
 	AilingSeconds float64 `json:"ailingSeconds"`
 	ManyToOne     float64 `json:"manyToOne"`
 	AilingToMany  float64 `json:"ailingToMany"`
-	// OperatorMegabytes is the operator's peak of resident memory until all hosts have joined.
+	// OperatorMegabytes is the operator's peak of resident memory until all hosts have joined, in megabytes.
 	OperatorMegabytes float64 `json:"operatorPeakMegabytes,omitempty"`
-	// Processor is the processor time of each program in seconds per join, of many hosts at once. winlab contains all
-	// hosts.
+	// Processor is the processor time per join of each program, in seconds, if many hosts join at once. All hosts run
+	// in the program winlab.
 	Processor map[string]float64 `json:"processorSecondsPerJoin,omitempty"`
-	// PerHost is the maximum of each counter of the hosts' SSH servers.
+	// PerHost contains the counters of the hosts' SSH servers: for each counter, the maximum over all hosts.
 	PerHost sshd.Counters `json:"perHostAtMost"`
-	// Requests are the API requests of one join, by client, verb and resource: all requests until the last host was
-	// Ready, divided by the number of hosts. PerJoin is their sum.
+	// Requests is the number of API requests per join, by client, and by verb and resource. It counts all requests
+	// until the last host was Ready, and divides them by the number of hosts. PerJoin is the sum.
 	PerJoin  float64                       `json:"requestsPerJoin"`
 	Requests map[string]map[string]float64 `json:"requests"`
-	// RestartConnections is the number of SSH connections after a restart of the operator, when all hosts have
-	// joined.
+	// RestartConnections is the number of SSH connections after a restart of the operator. The operator restarts when
+	// all hosts have joined.
 	RestartConnections int64 `json:"restartConnections"`
-	// Proxy is the cost of downloads through the API server's service proxy, with --by-itself.
+	// Proxy is the cost of downloads through the API server's service proxy. It is nil without --by-itself.
 	Proxy *proxyFigures `json:"proxy,omitempty"`
-	// Quiet counts the API requests while nothing changes.
+	// Quiet contains the figures while nothing changes.
 	Quiet quietFigures `json:"quiet"`
 }
 
@@ -150,10 +150,10 @@ func (b *bench) run(ctx context.Context) error {
 	return writeFigures(b.out, b.json, f)
 }
 
-// mostJoins is the maximum of spec.rollout.maxConcurrentJoins in the API.
+// mostJoins is the maximum value of spec.rollout.maxConcurrentJoins that the API server accepts.
 const mostJoins = 1000
 
-// with runs one measurement in a new scene.
+// with starts a new scene, calls measure with the scene, and closes the scene.
 func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 	measure func(*scene.Scene) error) (err error) {
 	s, err := scene.Start(ctx, scene.Options{
@@ -173,10 +173,11 @@ func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 	return measure(s)
 }
 
-// joinTimeout is long enough for a thousand hosts on a busy machine.
+// joinTimeout is enough time for a thousand hosts on a busy machine.
 const joinTimeout = 30 * time.Minute
 
-// join lists all hosts of the scene, or lets them run their commands, and waits until the given ones are Ready.
+// join lists all hosts of the scene. With --by-itself, it runs the commands of the hosts instead. Then it waits until
+// the wanted hosts are Ready, and returns how many seconds this took.
 func (b *bench) join(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) (float64, error) {
 	began := time.Now()
 	bring := listAll
@@ -198,8 +199,9 @@ func listAll(ctx context.Context, s *scene.Scene, _ []*fleet.Host) error {
 	return s.List(ctx, s.Fleet.Hosts...)
 }
 
-// runCommands runs the commands on the wanted hosts. If the fleet has unwanted hosts, the first of them never runs
-// its command. The other ones run it, but runCommands does not wait for them.
+// runCommands runs the command of each wanted host and waits for it. The hosts of the fleet that aren't wanted have
+// faults. The first of them never runs its command. The others run their commands, but runCommands doesn't wait for
+// them.
 func runCommands(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) error {
 	if ailing := s.Fleet.Hosts[:len(s.Fleet.Hosts)-len(wanted)]; len(ailing) > 0 {
 		if _, _, err := s.Invite(ctx, scene.NameOf(ailing[0])); err != nil {
@@ -210,8 +212,9 @@ func runCommands(ctx context.Context, s *scene.Scene, wanted []*fleet.Host) erro
 	return s.Join(ctx, wanted...)
 }
 
-// requestsPerJoin counts the requests of operator, daemons and kubelets since the start of the scene. It ignores
-// leases, which clients renew with or without joins.
+// requestsPerJoin counts the API requests of the operator, the daemons, the kubelets and the hosts' own services since
+// the start of the scene. It doesn't count requests for leases, because clients renew leases whether or not a host
+// joins.
 func requestsPerJoin(s *scene.Scene, hosts int) (sum float64, by map[string]map[string]float64, err error) {
 	by = map[string]map[string]float64{}
 	names := map[who]string{operator: "operator", daemons: "daemons", kubelets: "kubelets", attendants: "hosts"}
@@ -232,7 +235,8 @@ func requestsPerJoin(s *scene.Scene, hosts int) (sum float64, by map[string]map[
 	return sum, by, nil
 }
 
-// restart kills the operator and starts it again. It counts the new SSH connections to the hosts.
+// restart kills the operator and starts it again. It returns how many SSH connections to the hosts are opened in the
+// ten seconds after the restart.
 func restart(ctx context.Context, s *scene.Scene) (connections int64, err error) {
 	before := connectionsOf(s.Fleet.Hosts)
 	if err = s.Operator.Kill(); err != nil {
@@ -270,7 +274,7 @@ func startsOf(hosts []*fleet.Host) (sum int64) {
 	return sum
 }
 
-// atMost returns the maximum of each counter.
+// atMost returns, for each counter, the maximum over all hosts.
 func atMost(hosts []*fleet.Host) (most sshd.Counters) {
 	for _, h := range hosts {
 		c := h.Counters()

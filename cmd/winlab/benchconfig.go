@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// benchConfig is one run of bench config.
+// benchConfig holds the flags of winlab bench config.
 type benchConfig struct {
 	operator, json string
 	hosts          int
@@ -59,20 +59,20 @@ for --quiet before the change.`,
 
 // configFigures is the content of out/bench-config.json.
 type configFigures struct {
-	// MaxUnavailable is the rollout budget.
+	// MaxUnavailable is the rollout budget: a number or a percentage of nodes.
 	MaxUnavailable string      `json:"maxUnavailable"`
 	Runs           []configRun `json:"runs"`
-	// Growth is the number of requests with all hosts divided by the number with half of them, by change. It counts
-	// only the operator and the daemons.
+	// Growth is, for each change, the number of requests with all hosts divided by the number of requests with half of
+	// the hosts. It counts only requests of the operator and the daemons.
 	Growth map[string]float64 `json:"growth,omitempty"`
 }
 
 type configRun struct {
 	Hosts int `json:"hosts"`
-	// JoinSeconds is the time until all hosts were nodes.
+	// JoinSeconds is how long it took until all hosts were nodes.
 	JoinSeconds float64      `json:"joinSeconds"`
 	Quiet       quietFigures `json:"quiet"`
-	// OperatorMegabytes is the operator's peak of resident memory, after all changes.
+	// OperatorMegabytes is the operator's peak of resident memory after all changes, in megabytes.
 	OperatorMegabytes float64         `json:"operatorPeakMegabytes,omitempty"`
 	Changes           []changeFigures `json:"changes"`
 }
@@ -99,7 +99,7 @@ func (b *benchConfig) run(ctx context.Context) error {
 	return writeFigures(b.out, b.json, f)
 }
 
-// measure makes every change in a scene with this number of hosts.
+// measure starts a scene with the given number of hosts, and makes and measures every change there.
 func (b *benchConfig) measure(ctx context.Context, hosts int) (run configRun, err error) {
 	all := intstr.FromString("100%")
 	s, err := scene.Start(ctx, scene.Options{

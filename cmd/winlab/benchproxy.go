@@ -17,24 +17,25 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// proxyFigures are the costs of downloads through the API server's service proxy.
+// proxyFigures is the cost of downloads through the API server's service proxy.
 type proxyFigures struct {
 	Gigabytes float64 `json:"gigabytes"`
 	Seconds   float64 `json:"seconds"`
-	// ProcessorSecondsPerGB is the processor time of the API server. HundredJoins is its processor time in seconds for
-	// 100 joins of 100 MB.
+	// ProcessorSecondsPerGB is the processor time of the API server for each gigabyte, in seconds. HundredJoins is the
+	// processor time of the API server for 100 joins that download 100 MB each, in seconds.
 	ProcessorSecondsPerGB float64 `json:"apiServerProcessorSecondsPerGB"`
 	HundredJoins          float64 `json:"apiServerProcessorSecondsPerHundredJoins"`
 }
 
 const (
-	// proxyService is the Service of the server behind the proxy.
+	// proxyService is the name of the Service that the proxy forwards requests to.
 	proxyService = "bench-payload"
 	downloads    = 10
 	downloadSize = 100e6
 )
 
-// measureProxy downloads as hosts do, over HTTP/1.1 with TLS on both sides of the API server.
+// measureProxy downloads files in the same way as hosts do. It uses HTTP/1.1, and TLS both to the API server and from
+// the API server to the Service.
 func measureProxy(ctx context.Context, s *scene.Scene) (f *proxyFigures, err error) {
 	own, err := fleet.OwnAddress()
 	if err != nil {

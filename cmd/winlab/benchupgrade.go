@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// benchUpgrade is one run of bench upgrade.
+// benchUpgrade holds the flags of winlab bench upgrade.
 type benchUpgrade struct {
 	operator, json string
 	hosts, budget  int
@@ -57,12 +57,13 @@ type upgradeFigures struct {
 	Hosts         int     `json:"hosts"`
 	SettleSeconds float64 `json:"settleSeconds"`
 	JoinSeconds   float64 `json:"joinSeconds"`
-	// Runs are the runs with the budget, and with twice the budget.
+	// Runs contains two upgrades: the first with the rollout budget, the second with twice the budget.
 	Runs []upgradeReport `json:"runs"`
-	// TwiceToOnce is the second run's disrupted seconds divided by the first run's.
+	// TwiceToOnce is DisruptedSeconds of the second upgrade divided by DisruptedSeconds of the first upgrade.
 	TwiceToOnce float64 `json:"twiceToOnce"`
-	// UnavailableSecondsPerNode is the average time that a node was out of service, by run. StagedSecondsPerNode is
-	// the average time that a node fetched its payload while it was in service.
+	// UnavailableSecondsPerNode is how long a node was out of service on average, for each upgrade.
+	// StagedSecondsPerNode is how long a node downloaded the payload on average while it was in service, for each
+	// upgrade.
 	UnavailableSecondsPerNode []float64 `json:"unavailableSecondsPerNode"`
 	StagedSecondsPerNode      []float64 `json:"stagedSecondsPerNode"`
 }
@@ -116,13 +117,14 @@ func (b *benchUpgrade) run(ctx context.Context) (err error) {
 	return errors.Join(wrong...)
 }
 
-// Bounds of TwiceToOnce: a half, plus or minus a quarter of that.
+// TwiceToOnce must be from fewest to most. With twice the budget, an upgrade should take half of the time; 25 % more or
+// less are allowed.
 const (
 	fewest = 0.375
 	most   = 0.625
 )
 
-// add adds the figures of a run.
+// add adds the figures of one upgrade.
 func (f *upgradeFigures) add(report upgradeReport) {
 	unavailable, staged := 0.0, 0.0
 	for _, n := range report.PerNode {

@@ -26,37 +26,38 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// dayTwoChange is a change that an administrator makes to a running cluster.
+// dayTwoChange is a change that an administrator makes while the cluster is in use.
 type dayTwoChange struct {
 	name string
 	make func(ctx context.Context) error
 }
 
-// changeFigures are the figures of one change.
+// changeFigures are the figures of one change of the configuration.
 type changeFigures struct {
 	Name string `json:"name"`
-	// Seconds from the write of the change until a node reports it applied: the median, the 99th percentile and the
-	// maximum of all nodes.
+	// Times in seconds from the change until a node reports that it has applied the change: the median, the 99th
+	// percentile and the maximum over all nodes.
 	P50 float64 `json:"p50Seconds"`
 	P99 float64 `json:"p99Seconds"`
 	Max float64 `json:"maxSeconds"`
 	// SSHConnections is the number of SSH connections that the change caused.
 	SSHConnections int64 `json:"sshConnections"`
-	// Requests is the number of requests of the operator and all daemons. PerNode is this number divided by the
-	// number of nodes.
+	// Requests is the number of requests that the operator and all daemons sent because of the change. PerNode is
+	// Requests divided by the number of nodes.
 	Requests int     `json:"requests"`
 	PerNode  float64 `json:"requestsPerNode"`
 	// Operator and Daemons are the numbers of requests per node, by verb and resource.
 	Operator map[string]float64 `json:"operatorPerNode"`
 	Daemons  map[string]float64 `json:"daemonPerNode"`
-	// Bytes is the size of the manifest and of its confidential part, which each daemon reads.
+	// Bytes is the size of the manifest and its Secret. Each daemon reads both.
 	Bytes int `json:"bytesPerNode"`
-	// Processor is the processor time of each program in milliseconds per node, in addition to its usage while
-	// nothing changes. winlab contains all hosts.
+	// Processor is the processor time per node of each program because of the change, in milliseconds. It doesn't
+	// include the processor time that the program also needs while nothing changes. All hosts run in the program
+	// winlab.
 	Processor map[string]float64 `json:"processorMillisecondsPerNode,omitempty"`
 }
 
-// dayTwoChanges returns the changes to measure, in order.
+// dayTwoChanges returns the changes to measure, in the order in which they are made.
 func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 	c, err := openshift.Client(s.Cluster.Admin())
 	if err != nil {
@@ -107,11 +108,11 @@ func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 	}, nil
 }
 
-// settling is how long a count waits after the last report, because the operator and other clients still send
-// requests then.
+// settling is how long to wait after the last node has reported the change before the requests are counted. The
+// operator and other clients still send requests during this time.
 const settling = 3 * time.Second
 
-// change makes one change and measures it.
+// change makes one change and returns its figures.
 func (b *benchConfig) change(ctx context.Context, s *scene.Scene, watcher *versions, change dayTwoChange,
 	quiet quietFigures) (changeFigures, error) {
 	f := changeFigures{Name: change.name}
@@ -156,12 +157,12 @@ func (b *benchConfig) change(ctx context.Context, s *scene.Scene, watcher *versi
 	return f, err
 }
 
-// noted waits until the operator has recorded the version of every node, and a little longer for the requests that
-// follow.
+// noted waits until the operator has recorded that every node has the version. Then it waits for the time settling, so
+// that all requests are counted.
 func noted(ctx context.Context, s *scene.Scene, version string) error {
 	what := fmt.Sprintf("%d instances to say that they have version %s", len(s.Fleet.Hosts), version)
 	if err := s.Await(ctx, changeTimeout, what, func(ctx context.Context) (bool, string, error) {
-		// polling without a pause would cause most of the API server's load
+		// Poll slowly. Otherwise these requests would cause most of the API server's load.
 		if err := sleep(ctx, time.Second); err != nil {
 			return false, "", err
 		}
@@ -182,7 +183,7 @@ func noted(ctx context.Context, s *scene.Scene, version string) error {
 	return sleep(ctx, settling)
 }
 
-// count counts the requests to the API server since the change.
+// count counts the API requests since the change.
 func (f *changeFigures) count(s *scene.Scene, since time.Time, nodes int) error {
 	by := map[who]map[string]int{operator: {}, daemons: {}}
 	for r, err := range cluster.Requests(s.Cluster.AuditLog) {
@@ -199,7 +200,7 @@ func (f *changeFigures) count(s *scene.Scene, since time.Time, nodes int) error 
 	return nil
 }
 
-// asked returns a request's verb and resource.
+// asked returns the verb and the resource of a request.
 func asked(r cluster.Request) string {
 	if r.Subresource != "" {
 		return r.Verb + " " + r.Resource + "/" + r.Subresource
@@ -215,12 +216,12 @@ func perNode(counts map[string]int, nodes int) map[string]float64 {
 	return all
 }
 
-// percentile returns a percentile of sorted values, which must not be empty.
+// percentile returns a percentile of values, in seconds. values must be sorted and must not be empty.
 func percentile(values []time.Duration, percent int) float64 {
 	return values[(len(values)-1)*percent/100].Seconds()
 }
 
-// published returns the size of the objects that a daemon reads for a version.
+// published returns the size of the ConfigMap and the Secret that a daemon reads for a version, in bytes.
 func published(ctx context.Context, s *scene.Scene, version string) (size int, err error) {
 	key := client.ObjectKey{Namespace: contract.OperatorNamespace, Name: contract.ServicesConfigMapPrefix + version}
 	manifest, secret := &corev1.ConfigMap{}, &corev1.Secret{}

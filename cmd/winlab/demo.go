@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// demo holds the user's options.
+// demo holds the flags of winlab demo.
 type demo struct {
 	operator, payload, json, fail, platform, cluster string
 	hosts, machines                                  int
@@ -69,19 +69,19 @@ report, and exits. The exit code is 0 if every host joined. Otherwise demo print
 	return command
 }
 
-// Kinds of clusters.
+// Kinds of clusters that a demo can simulate.
 const (
 	clusterOpenShift  = "openshift"
 	clusterKubernetes = "kubernetes"
 )
 
-// machineSet is the name of the demo's MachineSet.
+// machineSet is the name of the MachineSet in the demo.
 const machineSet = "windows"
 
-// latency of the network in one direction.
+// latency is the delay of the simulated network in each direction.
 const latency = 2 * time.Millisecond
 
-// lively returns costs that make simulated hosts look real, but faster.
+// lively returns costs of simulated hosts that make a demo look real, but shorter than on a real host.
 func lively() sim.Costs {
 	return sim.Costs{ProcessStart: 200 * time.Millisecond, PowerShellStart: time.Second}
 }
@@ -142,7 +142,7 @@ func (d *demo) run(ctx context.Context, out io.Writer) (err error) {
 	return d.conclude(ctx, s, hosts, conclusion{out: out, began: began, settled: settled})
 }
 
-// bring lists the hosts, or runs the command on each of them.
+// bring starts the join of all hosts: it lists the hosts, or with --by-itself, it runs the command of each host.
 func (d *demo) bring(ctx context.Context, s *scene.Scene) error {
 	if !d.byItself {
 		return s.List(ctx, s.Fleet.Hosts...)
@@ -150,14 +150,14 @@ func (d *demo) bring(ctx context.Context, s *scene.Scene) error {
 	return s.Join(ctx, s.Fleet.Hosts...)
 }
 
-// conclusion is the result of the demo before the report.
+// conclusion holds what the end of a demo needs to write the report.
 type conclusion struct {
 	out     io.Writer
 	began   time.Time
 	settled bool
 }
 
-// conclude removes a host and a Machine, and writes the report.
+// conclude removes a host and a Machine, and writes the report of the demo.
 func (d *demo) conclude(ctx context.Context, s *scene.Scene, hosts *wineHosts, end conclusion) (err error) {
 	report, problems := d.finish(ctx, s, end.out)
 	report.Seconds = time.Since(end.began).Seconds()
@@ -174,7 +174,7 @@ func (d *demo) conclude(ctx context.Context, s *scene.Scene, hosts *wineHosts, e
 	return errors.Join(problems...)
 }
 
-// useWine makes the demo run its hosts in Wine if the user asked for this.
+// useWine prepares Wine and changes options so that the hosts run in Wine. Without --wine, it does nothing.
 func (d *demo) useWine(ctx context.Context, options *scene.Options, faults []fleet.Fault, out io.Writer) (*wineHosts,
 	error) {
 	if !d.wine {
@@ -194,7 +194,8 @@ func (d *demo) useWine(ctx context.Context, options *scene.Options, faults []fle
 	return hosts, err
 }
 
-// watch shows the hosts until all have settled (with --once) or the user presses Ctrl-C.
+// watch shows the hosts until the user presses Ctrl-C. With --once, it ends as soon as all hosts have settled, or at
+// the time limit. settled reports whether all hosts have settled.
 func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settled bool, err error) {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
@@ -202,7 +203,7 @@ func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settl
 	for {
 		rows, err := look(ctx, s)
 		if ctx.Err() != nil {
-			return false, nil // Ctrl-C ends a demo
+			return false, nil // the user pressed Ctrl-C
 		}
 		if err != nil {
 			return false, err
@@ -226,7 +227,7 @@ func (d *demo) watch(ctx context.Context, s *scene.Scene, screen *screen) (settl
 	}
 }
 
-// platformType returns the platform in the user's options.
+// platformType returns the platform that the flags select.
 func (d *demo) platformType() (configv1.PlatformType, error) {
 	if d.cluster != clusterOpenShift && (d.cluster != clusterKubernetes || d.machines > 0 || d.platform != "" ||
 		d.wine) {
@@ -250,7 +251,8 @@ func (d *demo) platformType() (configv1.PlatformType, error) {
 	return "", fmt.Errorf("--platform is %s and must be %s or none", d.platform, strings.Join(cloud.Platforms(), ", "))
 }
 
-// isTerminal reports whether out is a terminal, which can be redrawn.
+// isTerminal reports whether out is a terminal, so that text can be redrawn. If it is, isTerminal returns the number of
+// its columns.
 func isTerminal(out io.Writer) (width int, ok bool) {
 	file, isFile := out.(*os.File)
 	if !isFile || !term.IsTerminal(int(file.Fd())) {

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// demoUpgrade holds the user's options.
+// demoUpgrade holds the flags of winlab demo upgrade.
 type demoUpgrade struct {
 	operator, next, json, changed string
 	hosts, budget, pods           int
@@ -59,7 +59,7 @@ was as it should be.`,
 	return command
 }
 
-// Times of the demo. They are shorter than on a real cluster.
+// Times in the demo. On a real cluster they are longer.
 const (
 	demoSettle   = 2 * time.Second
 	demoPodGrace = 3 * time.Second
@@ -123,7 +123,8 @@ func (d *demoUpgrade) run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// check completes the user's options, and returns the parts that change.
+// check checks the flags and sets defaults. It returns the new versions of the parts of the payload that the upgrade
+// changes.
 func (d *demoUpgrade) check() (map[string]string, error) {
 	if d.hosts < 2 || d.budget < 1 || d.pods < 0 {
 		return nil, errors.New("--hosts must be at least 2, and --max-unavailable at least 1")
@@ -151,10 +152,11 @@ func (d *demoUpgrade) populate(ctx context.Context, s *scene.Scene, out io.Write
 		MaxUnavailable: max(1, d.pods/4)})
 }
 
-// nextOperator is the version of the next build.
+// nextOperator is the version of the operator after the upgrade.
 const nextOperator = "0.2.0"
 
-// upgradeSettings lets all hosts join at once, and sets the number of nodes that may be unavailable.
+// upgradeSettings returns settings that let up to 20 hosts join at once. budget is the number of nodes that may be
+// unavailable at once.
 func upgradeSettings(budget, hosts int, settle time.Duration) *v1alpha1.WindowsMachineConfigSpec {
 	unavailable := intstr.FromInt(budget)
 	return &v1alpha1.WindowsMachineConfigSpec{Rollout: v1alpha1.RolloutSpec{

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// writeFigures prints figures. If path is set, it also writes them to this file.
+// writeFigures writes figures as JSON to out. If path is not empty, it also writes them to the file path.
 func writeFigures(out io.Writer, path string, figures any) error {
 	content, err := encoded(figures)
 	if err != nil {
@@ -20,7 +20,7 @@ func writeFigures(out io.Writer, path string, figures any) error {
 	return writeFile(path, content)
 }
 
-// writeJSON writes a report to a file.
+// writeJSON writes a report as JSON to a file.
 func writeJSON(path string, report any) error {
 	content, err := encoded(report)
 	if err != nil {

@@ -78,11 +78,12 @@ run on this machine: they listen on addresses of 127.0.0.0/8.`,
 	flags.StringVar(&reach, "reach", "", "with --wine, servers of this machine that the hosts must reach, as "+
 		"127.0.0.1:6443, separated by commas: the API server, and the operator's payload server")
 	flags.DurationVar(&latency, "latency", 2*time.Millisecond, "one-way delay of the network")
-	_ = command.MarkFlagRequired("key") // the flag exists
+	_ = command.MarkFlagRequired("key") // can't fail, because the flag exists
 	return command
 }
 
-// wineComputer parses the addresses that hosts must reach, and prepares to run hosts in Wine.
+// wineComputer prepares Wine for count hosts, and returns a function that starts a host. reach lists the addresses that
+// the hosts must be able to connect to.
 func wineComputer(ctx context.Context, count int, reach string,
 	progress io.Writer) (func(context.Context, string, netip.Addr) (fleet.Computer, error), error) {
 	var targets []netip.AddrPort

@@ -1,5 +1,5 @@
-// Command winlab is the lab: a local control plane, simulated Windows hosts and the real operator,
-// for demos, benchmarks and trying things out.
+// Command winlab runs the lab: a local control plane, simulated Windows hosts and the real operator. It is for demos,
+// benchmarks and experiments.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	logf.SetLogger(logr.Discard()) // for the lab's own clients; the operator has its own log
+	logf.SetLogger(logr.Discard()) // silences the clients in winlab; the operator writes its own log
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := newCommand().ExecuteContext(ctx); err != nil {

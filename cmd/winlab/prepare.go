@@ -42,7 +42,7 @@ first time takes some more minutes.`,
 	return command
 }
 
-// prepareTests builds programs that only tests run and that take minutes to build.
+// prepareTests builds programs that only the tests need. Building them takes minutes.
 func prepareTests(ctx context.Context, progress io.Writer) error {
 	options := cluster.BuildOptions{Progress: progress}
 	_, err := cluster.BuildScheduler(ctx, options)

@@ -2,7 +2,8 @@ package main
 
 import "time"
 
-// spentSince returns the processor time of each program since the times in used.
+// spentSince returns the processor time that each program has used since an earlier call of processorTimes. used is the
+// result of that call.
 func spentSince(used map[string]time.Duration) (map[string]time.Duration, error) {
 	now, err := processorTimes()
 	for program := range now {

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// tick is the unit of processor time in /proc (proc_pid_stat(5)). The kernel calls it USER_HZ. It is 100 on all
-// systems that Go supports.
+// tick is the unit of the processor times in /proc. The kernel calls it USER_HZ (see proc_pid_stat(5)). It is 1/100 s
+// on all Linux systems that Go supports.
 const tick = time.Second / 100
 
-// processorTimes returns the processor time of this process and of its descendants, by program name. It is only
-// known on Linux.
+// processorTimes returns the processor time of this process and of its descendants, by the names of their programs. It
+// works on Linux only.
 func processorTimes() (map[string]time.Duration, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -47,7 +47,7 @@ func processorTimes() (map[string]time.Duration, error) {
 	return times, nil
 }
 
-// peakOf returns a process's peak of resident memory in MB (a million bytes). It is only known on Linux.
+// peakOf returns the peak of a process's resident memory in megabytes (a million bytes). It works on Linux only.
 func peakOf(process int) (megabytes float64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process))
 	if err != nil {
@@ -62,15 +62,15 @@ func peakOf(process int) (megabytes float64, err error) {
 	return 0, fmt.Errorf("process %d has no peak of memory", process)
 }
 
-// processor is the processor time of one process.
+// processor holds the processor time of one process.
 type processor struct {
 	id, parent int
 	name       string
 	used       time.Duration
 }
 
-// parseStat parses a line of /proc/<id>/stat: id (name) state parent … utime stime …. The times are the 14th and
-// 15th fields. A name may contain any character.
+// parseStat parses the content of /proc/<id>/stat: id (name) state parent … utime stime …. The times are the 14th and
+// the 15th field. The name may contain any character.
 func parseStat(line string) (p processor, ok bool) {
 	id, rest, opened := strings.Cut(line, " (")
 	end := strings.LastIndex(rest, ") ")

@@ -11,24 +11,26 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// quietFigures are the figures while nothing changes.
+// quietFigures are the figures of a period in which nothing changes.
 type quietFigures struct {
 	Seconds float64 `json:"seconds"`
-	// OperatorWrites doesn't include writes of the leader's lease. OperatorLeaseWrites counts them.
+	// OperatorWrites is the number of the operator's write requests, except writes of the leader's lease.
+	// OperatorLeaseWrites is the number of writes of the leader's lease.
 	OperatorWrites      int `json:"operatorWrites"`
 	OperatorLeaseWrites int `json:"operatorLeaseWrites"`
-	// DaemonRequests are all requests of all daemons. A watch that ends and starts again counts as one request.
+	// DaemonRequests is the number of all requests of all daemons. If a watch ends and the daemon starts it again, this
+	// counts as one request.
 	DaemonRequests int `json:"daemonRequests"`
 	DaemonWrites   int `json:"daemonWrites"`
-	// NodeLeaseWrites counts the kubelets' writes of leases.
+	// NodeLeaseWrites is the number of leases that kubelets wrote.
 	NodeLeaseWrites int `json:"nodeLeaseWrites"`
-	// ProcessStarts on all hosts.
+	// ProcessStarts is the number of processes that started on all hosts.
 	ProcessStarts int64 `json:"processStarts"`
-	// Processor is each program's share of a processor. winlab contains all hosts.
+	// Processor is how many processors each program used on average. All hosts run in the program winlab.
 	Processor map[string]float64 `json:"processors,omitempty"`
 }
 
-// listen counts for the time d.
+// listen waits for the time d, and returns the figures of this period.
 func listen(ctx context.Context, s *scene.Scene, d time.Duration) (q quietFigures, err error) {
 	starts, began := startsOf(s.Fleet.Hosts), time.Now()
 	used, err := processorTimes()
@@ -58,7 +60,7 @@ func listen(ctx context.Context, s *scene.Scene, d time.Duration) (q quietFigure
 	return q, nil
 }
 
-// count counts a request for its client.
+// count adds a request to the figures of its client.
 func (q *quietFigures) count(r cluster.Request) {
 	lease := r.Resource == "leases"
 	switch whose(r) {
@@ -81,7 +83,7 @@ func (q *quietFigures) count(r cluster.Request) {
 	}
 }
 
-// who identifies a client of the API server.
+// who is a kind of client of the API server.
 type who int
 
 const (
@@ -89,7 +91,7 @@ const (
 	operator
 	daemons
 	kubelets
-	attendants // the services of hosts that joined by themselves
+	attendants // the services of hosts that join by themselves
 )
 
 func whose(r cluster.Request) who {

@@ -24,10 +24,10 @@ type report struct {
 	Instances []instanceReport `json:"instances"`
 	Machines  []machineReport  `json:"machines,omitempty"`
 	Removed   *removalReport   `json:"removed,omitempty"`
-	// RemovedMachine is the Machine that its MachineSet deleted.
+	// RemovedMachine is the Machine that the demo removed by scaling down its MachineSet.
 	RemovedMachine *removalReport `json:"removedMachine,omitempty"`
 	Seconds        float64        `json:"seconds"`
-	// Wine describes which programs were real, if the hosts ran in Wine.
+	// Wine says which programs were real. It is nil unless the hosts ran in Wine.
 	Wine *wineReport `json:"wine,omitempty"`
 }
 
@@ -37,16 +37,16 @@ type instanceReport struct {
 	Source  string `json:"source"`
 	Phase   string `json:"phase"`
 	Node    string `json:"node"`
-	// Code, Reason and Message are why the host didn't become a node.
+	// Code, Reason and Message say why the host didn't become a node.
 	Code         string             `json:"code,omitempty"`
 	Reason       string             `json:"reason,omitempty"`
 	Message      string             `json:"message,omitempty"`
 	PhaseSeconds map[string]float64 `json:"phaseSeconds"`
-	// SSH are the counters of the host's SSH server until the host had settled.
+	// SSH contains the counters of the host's SSH server at the end of the demo, before hosts are removed.
 	SSH sshd.Counters `json:"ssh"`
 }
 
-// machineReport is a Machine from its cloud's view.
+// machineReport is the state of a Machine of the simulated cloud.
 type machineReport struct {
 	Name       string `json:"name"`
 	Phase      string `json:"phase"`
@@ -61,7 +61,8 @@ type removalReport struct {
 	Seconds float64  `json:"seconds"`
 }
 
-// finish reports on each host, and removes a listed host and a Machine that became nodes.
+// finish reports on each host. It also removes one listed host and one Machine that became nodes, and reports on their
+// removal.
 func (d *demo) finish(ctx context.Context, s *scene.Scene, out io.Writer) (report, []error) {
 	var problems []error
 	result := report{}
@@ -108,7 +109,8 @@ func reportOnMachine(m *machinev1beta1.Machine) machineReport {
 	return entry
 }
 
-// reportOn returns the report of a host. If the host didn't become a node, the error is the reason.
+// reportOn returns the report of a host. If the host didn't become a node, reportOn also returns an error with the
+// reason.
 func reportOn(r row) (instanceReport, error) {
 	entry := instanceReport{Name: r.name, Source: r.source(), PhaseSeconds: map[string]float64{}}
 	if r.host != nil {
@@ -134,10 +136,11 @@ func reportOn(r row) (instanceReport, error) {
 	return entry, fmt.Errorf("host %s did not get there: %s", entry.Name, entry.Message)
 }
 
-// removalTimeout includes the minute that a host which joined by itself waits before it removes its service.
+// removalTimeout is the time limit for the removal of a host. It includes the minute after which a host that joined by
+// itself removes its service.
 const removalTimeout = 2 * time.Minute
 
-// remove removes a host and checks that it is in its original state.
+// remove removes a host from the cluster and checks that nothing remains on the host.
 func remove(ctx context.Context, s *scene.Scene, leaver *fleet.Host, out io.Writer) (removalReport, error) {
 	began := time.Now()
 	result := removalReport{Name: scene.NameOf(leaver)}
@@ -152,7 +155,7 @@ func remove(ctx context.Context, s *scene.Scene, leaver *fleet.Host, out io.Writ
 				return false, err
 			}
 			result.Left = scene.Left(leaver)
-			// A host that joined by itself removes its service a minute after its instance is gone.
+			// A host that joined by itself removes its service one minute after its instance was deleted.
 			return leaver.Server != nil || len(result.Left) == 0, nil
 		})
 	if err != nil && len(result.Left) == 0 {

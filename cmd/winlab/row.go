@@ -12,16 +12,17 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// row is one host at one moment.
+// row is the state of one host.
 type row struct {
-	// name of the instance: see scene.NameOf. It is the name of the Machine if there is one.
+	// name is the name of the host's instance: see scene.NameOf. For a host of a Machine, it is the name of the
+	// Machine.
 	name     string
-	machine  *machinev1beta1.Machine   // nil for an initial host
+	machine  *machinev1beta1.Machine   // nil if the host has no Machine
 	host     *fleet.Host               // nil until the Machine has a host
-	instance *v1alpha1.WindowsInstance // nil until it is created
+	instance *v1alpha1.WindowsInstance // nil until the instance is created
 }
 
-// look reads initial hosts and Machines.
+// look reads the state of all hosts: the hosts that the scene started with, and the hosts of Machines.
 func look(ctx context.Context, s *scene.Scene) ([]row, error) {
 	rows := []row{}
 	for _, h := range s.Fleet.Hosts {
@@ -49,7 +50,7 @@ func look(ctx context.Context, s *scene.Scene) ([]row, error) {
 	return rows, nil
 }
 
-// phase returns the phase of the instance. Without an instance, it returns the Machine's phase.
+// phase returns the phase of the instance. If there is no instance yet, it returns the phase of the Machine.
 func (r row) phase() string {
 	switch {
 	case r.instance != nil:
@@ -60,7 +61,7 @@ func (r row) phase() string {
 	return "-"
 }
 
-// source returns whether the host was listed, joins by itself, or belongs to a Machine.
+// source returns how the host was added: by a Machine, by itself, or by an entry in the ConfigMap.
 func (r row) source() string {
 	switch {
 	case r.machine != nil:
@@ -71,13 +72,14 @@ func (r row) source() string {
 	return string(v1alpha1.SourceConfigMap)
 }
 
-// got reports whether the host is in its final state: Ready, and Running for its Machine.
+// got reports whether the host has joined: its instance is Ready. If the host belongs to a Machine, the Machine must
+// also be Running.
 func (r row) got() bool {
 	ready := r.instance != nil && r.instance.Status.Phase == v1alpha1.PhaseReady
 	return ready && (r.machine == nil || ptr.Deref(r.machine.Status.Phase, "") == machinev1beta1.PhaseRunning)
 }
 
-// allSettled reports whether each host is in its final state, or failed at least twice for the same reason.
+// allSettled reports whether each host has joined or has failed at least twice.
 func allSettled(rows []row) bool {
 	const enough = 2
 	for _, r := range rows {

@@ -13,13 +13,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// screen shows hosts. On a terminal, it redraws a table. Otherwise it prints a line for each change.
+// screen shows the state of hosts. On a terminal, it redraws a table. Without a terminal, it prints a line for each
+// change.
 type screen struct {
 	out      io.Writer
 	width    int
 	terminal bool
-	lines    int               // of the table that is on the terminal
-	said     map[string]string // without a terminal: the last line of each host
+	lines    int               // number of lines of the table on the terminal
+	said     map[string]string // without a terminal: the last line about each host
 	began    time.Time
 }
 
@@ -48,7 +49,7 @@ func (s *screen) show(rows []row) {
 	}
 }
 
-// draw shows the table.
+// draw shows the hosts as a table on a terminal.
 func (s *screen) draw(rows []row) {
 	wide := len("NODE")
 	for _, r := range rows {
@@ -77,7 +78,7 @@ func (s *screen) draw(rows []row) {
 	s.paint(lines)
 }
 
-// paint replaces the last lines.
+// paint replaces the lines that it has written before.
 func (s *screen) paint(lines []string) {
 	var page strings.Builder
 	if s.lines > 0 {
@@ -91,13 +92,13 @@ func (s *screen) paint(lines []string) {
 	fmt.Fprint(s.out, page.String())
 }
 
-// waits reports whether a host waits or failed.
+// waits reports whether an instance gives a reason why its host waits or failed.
 func waits(i *v1alpha1.WindowsInstance) bool {
 	reason := diagnosis.HostOf(i).Reason
 	return reason != "" && reason != string(contract.ReasonInProgress)
 }
 
-// problemOf returns why a host waits or failed.
+// problemOf returns the reason why a host waits or failed.
 func problemOf(i *v1alpha1.WindowsInstance) string {
 	host := diagnosis.HostOf(i)
 	text := fmt.Sprintf("%s %s: %s", host.Code, host.Reason, host.Message)
@@ -108,7 +109,7 @@ func problemOf(i *v1alpha1.WindowsInstance) string {
 	return text
 }
 
-// durations returns the phases and their durations.
+// durations returns a text with the phases of a host and their durations.
 func durations(i *v1alpha1.WindowsInstance) string {
 	words := []string{}
 	for _, p := range i.Status.Phases {
@@ -117,7 +118,7 @@ func durations(i *v1alpha1.WindowsInstance) string {
 	return strings.Join(words, ", ")
 }
 
-// seconds returns the duration of a phase so far.
+// seconds returns the duration of a phase in seconds. If the phase hasn't ended, this is the time until now.
 func seconds(p v1alpha1.PhaseTime) float64 {
 	if p.Milliseconds != nil {
 		return float64(*p.Milliseconds) / 1000
@@ -132,7 +133,7 @@ func total(i *v1alpha1.WindowsInstance) (sum float64) {
 	return sum
 }
 
-// clip shortens a line so that it doesn't wrap. A wrapped line would break the redraw.
+// clip shortens a line to the width of the terminal. If a line wrapped, the next redraw would start in the wrong place.
 func clip(line string, width int) string {
 	if utf8.RuneCountInString(line) <= width {
 		return line

@@ -13,11 +13,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/soak"
 )
 
-// soakRun holds the user's options.
+// soakRun holds the flags of winlab soak.
 type soakRun struct {
 	json string
-	// away is the maximum time that hosts and the API server are down, and the maximum delay of a disruption in its
-	// round. 0 means realistic times.
+	// away limits two times: how long a host or the API server is down, and how late a disruption may start in its
+	// round. If it is 0, realistic times are used.
 	away    time.Duration
 	options soak.Options
 }

@@ -18,21 +18,22 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// upgrade is an upgrade of a fleet from one build of the product to another, with an observer.
+// upgrade is an upgrade of a fleet to the next build of the product. An observer watches it.
 type upgrade struct {
 	scene *scene.Scene
-	// operator is the next build. If it is empty, the operator stays the same and only the payload changes.
+	// operator is the program of the next operator. If it is empty, only the payload changes.
 	operator string
-	// from is the directory of the current payload. to is the directory for the next payload, which is created. If
-	// they are empty, they are the directory of the scene's payload and a directory next to it.
+	// from is the directory of the current payload. If it is empty, the upgrade uses the payload of the scene. to is
+	// the directory in which the next payload is created. If it is empty, the next payload is created in the directory
+	// of the scene.
 	from, to string
-	// changed maps the names of the changed parts of the payload to their versions.
+	// changed lists the parts of the payload that change: it maps the name of a part to its new version.
 	changed map[string]string
 	// budget is the number of nodes that may be unavailable at once.
 	budget int
-	// timeout for the whole upgrade.
+	// timeout is the time limit of the whole upgrade.
 	timeout time.Duration
-	// show is called regularly. May be nil.
+	// show is called regularly to show the progress. It may be nil.
 	show func(o *scene.Observer, instances []v1alpha1.WindowsInstance, rollout v1alpha1.RolloutStatus)
 }
 
@@ -42,36 +43,37 @@ type upgradeReport struct {
 	To             string `json:"to"`
 	Nodes          int    `json:"nodes"`
 	MaxUnavailable int    `json:"maxUnavailable"`
-	// MostUnavailable is the maximum number of nodes that were cordoned or not Ready at once because of the
-	// upgrade. MostNodes are these nodes. MostOfAll also counts nodes that were unavailable for another reason, for
-	// example because the machine is overloaded.
+	// MostUnavailable is how many nodes at most were cordoned or not Ready at the same time because of the upgrade.
+	// MostNodes are these nodes. MostOfAll also counts nodes that were unavailable for a different reason, for example
+	// because the machine that runs the lab is overloaded.
 	MostUnavailable int      `json:"mostUnavailable"`
 	MostNodes       []string `json:"mostNodes"`
 	MostOfAll       int      `json:"mostOfAll"`
-	// Seconds from the start of the next build until every node had its version and was in service.
+	// Seconds is how long it took from the start of the next build until every node had the new version and was in
+	// service.
 	Seconds float64 `json:"seconds"`
-	// DisruptedSeconds is the time from the first node's disruption until the last node was back in service.
+	// DisruptedSeconds is how long it took from the first disruption of a node until all nodes were in service again.
 	DisruptedSeconds float64 `json:"disruptedSeconds"`
-	// SSHConnections is the number of SSH connections to all hosts during the upgrade.
+	// SSHConnections is how many SSH connections to hosts were opened during the upgrade.
 	SSHConnections int64 `json:"sshConnections"`
-	// ChangedBytes is the size of the new parts of the payload. A node must not receive other parts.
+	// ChangedBytes is the size of the parts that are new in the next payload. A node must receive only these parts.
 	ChangedBytes int64 `json:"changedBytes"`
 	ChangedParts int   `json:"changedParts"`
 	Parts        int   `json:"parts"`
-	// Maximum times of a node.
+	// Maximum times over all nodes, in seconds.
 	MaxUnavailableSeconds float64 `json:"maxUnavailableSeconds"`
 	MaxStagedSeconds      float64 `json:"maxStagedSeconds"`
-	// PodsEnded is the number of pods that ended, including evicted pods.
+	// PodsEnded is how many pods ended during the upgrade. Evicted pods count as well.
 	PodsEnded int           `json:"podsEnded"`
 	PerNode   []nodeUpgrade `json:"perNode"`
-	// Wrong lists events that must not happen.
+	// Wrong describes events that must not happen during an upgrade.
 	Wrong []string `json:"wrong"`
 }
 
-// nodeUpgrade is one node's part of the upgrade.
+// nodeUpgrade is the upgrade of one node.
 type nodeUpgrade struct {
 	Node string `json:"node"`
-	// Order is the position of the node in the sequence of disruptions, from 1.
+	// Order is the position of the node in the order of disruptions. The first node has the position 1.
 	Order              int     `json:"order"`
 	StagedBytes        int64   `json:"stagedBytes"`
 	StagedSeconds      float64 `json:"stagedSeconds"`
@@ -80,7 +82,7 @@ type nodeUpgrade struct {
 	Version            string  `json:"version"`
 }
 
-// run upgrades the fleet and observes it. If it returns an error, the report covers the part before the error.
+// run upgrades the fleet and observes the upgrade. If it returns an error, the report describes the upgrade until then.
 func (u *upgrade) run(ctx context.Context) (report upgradeReport, err error) {
 	s := u.scene
 	report = upgradeReport{Nodes: len(s.Fleet.Hosts), MaxUnavailable: u.budget}
@@ -116,7 +118,8 @@ func (u *upgrade) run(ctx context.Context) (report upgradeReport, err error) {
 	return report, errors.Join(err, read)
 }
 
-// compare fills in the differences between two payloads.
+// compare sets the fields that describe the differences between two payloads. from and to are the directories of the
+// payloads.
 func (r *upgradeReport) compare(from, to string) error {
 	old, err := payload.OpenDir(from)
 	if err != nil {
@@ -136,7 +139,7 @@ func (r *upgradeReport) compare(from, to string) error {
 	return nil
 }
 
-// rollout reads the desired version and the progress of the rollout.
+// rollout reads the WindowsMachineConfig, whose status contains the desired revision and the progress of the rollout.
 func rollout(ctx context.Context, s *scene.Scene) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config); err != nil {
@@ -145,8 +148,8 @@ func rollout(ctx context.Context, s *scene.Scene) (*v1alpha1.WindowsMachineConfi
 	return config, nil
 }
 
-// await waits until every node has a new version and is in service, and the operator reports that the rollout is
-// complete.
+// await waits until every node has the new version and is in service, and until the operator reports that the rollout
+// is complete. before is the desired version before the upgrade.
 func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before string) error {
 	return u.scene.Await(ctx, u.timeout, "all nodes to be upgraded",
 		func(ctx context.Context) (bool, string, error) {
@@ -182,7 +185,7 @@ func (u *upgrade) await(ctx context.Context, observer *scene.Observer, before st
 		})
 }
 
-// fill copies the observer's results.
+// fill copies the results of the observer to the report.
 func (r *upgradeReport) fill(observer *scene.Observer) {
 	r.MostNodes = observer.Most()
 	r.MostUnavailable, r.PodsEnded, r.Wrong = len(r.MostNodes), observer.Ended(),
@@ -200,7 +203,7 @@ func (r *upgradeReport) fill(observer *scene.Observer) {
 	}
 }
 
-// judge returns an error if the upgrade broke a rule.
+// judge returns an error if the upgrade broke a rule. For example, too many nodes were unavailable at once.
 func (r *upgradeReport) judge() error {
 	var all []error
 	if r.MostUnavailable > r.MaxUnavailable {
@@ -224,7 +227,7 @@ func (r *upgradeReport) judge() error {
 	return errors.Join(all...)
 }
 
-// connections returns the number of SSH connections to each host.
+// connections returns the number of SSH connections to each host so far.
 func connections(s *scene.Scene) map[string]int64 {
 	all := map[string]int64{}
 	for _, h := range s.Fleet.Hosts {
@@ -240,7 +243,7 @@ func connectionsSince(s *scene.Scene, before map[string]int64) (sum int64) {
 	return sum
 }
 
-// changedParts parses a list of parts and gives each part the next version.
+// changedParts parses a comma-separated list of parts. It maps each part to its next version.
 func changedParts(text string) (map[string]string, error) {
 	all := map[string]string{}
 	for _, name := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {

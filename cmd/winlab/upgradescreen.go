@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// showUpgrade shows the steps of nodes. On a terminal, it redraws a table. Otherwise it prints a line for each
-// change.
+// showUpgrade shows the progress of an upgrade for each node. On a terminal, it redraws a table. Without a terminal, it
+// prints a line for each change.
 func (s *screen) showUpgrade(o *scene.Observer, instances []v1alpha1.WindowsInstance, rollout v1alpha1.RolloutStatus) {
 	steps := map[string]string{}
 	for i := range instances {
@@ -42,7 +42,7 @@ func (s *screen) showUpgrade(o *scene.Observer, instances []v1alpha1.WindowsInst
 	s.paint(lines)
 }
 
-// upgradeState describes a node in a few words.
+// upgradeState describes the state of a node in a few words.
 func upgradeState(n scene.Observed, step string) string {
 	text := "serves"
 	switch {
@@ -59,7 +59,7 @@ func upgradeState(n scene.Observed, step string) string {
 	return text + " at " + n.Version
 }
 
-// say prints a line if it differs from the last line about the same subject.
+// say prints a line about a subject, unless the previous line about this subject was the same.
 func (s *screen) say(about, text string) {
 	if s.said[about] == text {
 		return

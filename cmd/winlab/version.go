@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// versions tracks the version of each node, and the time when it was first seen.
+// versions tracks the version of each node and when the node reported it.
 type versions struct {
 	stop func()
 
@@ -26,13 +26,14 @@ type versions struct {
 	changed chan struct{}
 }
 
-// held is the version of a node, and the time when it was first seen.
+// held is the version of a node. since is when the version was seen for the first time.
 type held struct {
 	version string
 	since   time.Time
 }
 
-// watchVersions starts the watch, and returns when it has seen every node once. stop ends the watch.
+// watchVersions starts to watch the versions of nodes. It returns when it has seen every node once. Call stop to end
+// the watch.
 func watchVersions(ctx context.Context, s *scene.Scene) (*versions, error) {
 	clients, err := kubernetes.NewForConfig(s.Cluster.Admin())
 	if err != nil {
@@ -76,7 +77,7 @@ func (v *versions) saw(node *corev1.Node) {
 	v.of[node.Name] = held{version: version, since: time.Now()}
 	select {
 	case v.changed <- struct{}{}:
-	default: // a signal is already pending
+	default: // the receiver has yet to read an earlier signal
 	}
 }
 
@@ -86,10 +87,12 @@ func (v *versions) all() map[string]held {
 	return maps.Clone(v.of)
 }
 
-// changeTimeout is much longer than a change takes, because the machine may be busy.
+// changeTimeout is the time limit for one change. A change takes much less time, but the machine may be busy.
 const changeTimeout = 10 * time.Minute
 
-// follow waits until all nodes have the same new version. It returns how long each node took since began.
+// follow waits until all nodes have a new version that is the same for all of them. before contains the versions before
+// the change. follow returns the new version, and for each node how long it took from began until the node had this
+// version.
 func (v *versions) follow(ctx context.Context, before map[string]held, began time.Time) (took []time.Duration,
 	version string, err error) {
 	deadline := time.NewTimer(changeTimeout)
@@ -108,7 +111,7 @@ func (v *versions) follow(ctx context.Context, before map[string]held, began tim
 	}
 }
 
-// arrived returns the times of all nodes if they have the same new version. Otherwise it returns nil.
+// arrived returns the new version and the times if all nodes have the same new version. Otherwise, it returns nil.
 func arrived(now, before map[string]held, began time.Time) (took []time.Duration, version string) {
 	for name, h := range now {
 		if version == "" {

@@ -88,10 +88,10 @@ from and to, into the user's cache directory. The first time takes some minutes;
 	}
 }
 
-// exitError is the exit code of a program. winlab exits with the same code.
+// exitError is an error with the exit code of a program that winlab ran. winlab exits with the same code.
 type exitError struct{ code int }
 
 func (e exitError) Error() string { return fmt.Sprintf("the program ended with exit code %d", e.code) }
 
-// ExitCode returns winlab's exit code.
+// ExitCode returns the code with which winlab exits.
 func (e exitError) ExitCode() int { return e.code }

@@ -21,7 +21,7 @@ type wineHosts struct {
 	parts    []wine.Part
 }
 
-// newWineHosts prepares Wine for a number of hosts. With withPayload, it also builds the programs for the hosts.
+// newWineHosts prepares Wine for count hosts. If withPayload is true, it also builds the payload for the hosts.
 func newWineHosts(ctx context.Context, count int, withPayload bool, progress io.Writer) (_ *wineHosts, err error) {
 	template, err := wine.Prepare(ctx, wine.Options{Progress: progress})
 	if err != nil {
@@ -47,7 +47,7 @@ func newWineHosts(ctx context.Context, count int, withPayload bool, progress io.
 
 func (w *wineHosts) close() error { return os.RemoveAll(w.payload) }
 
-// use runs a scene's hosts in Wine.
+// use changes the options of a scene so that its hosts run in Wine.
 func (w *wineHosts) use(options *scene.Options) {
 	options.Payload, options.Complete = w.payload, false
 	options.Computer = func(ctx context.Context, hostname string, address netip.Addr,
@@ -56,7 +56,8 @@ func (w *wineHosts) use(options *scene.Options) {
 	}
 }
 
-// computer returns a function that creates a host. The host can reach the given servers of this machine.
+// computer returns a function that starts a host in Wine. The host can connect to the servers in reach, which run on
+// this machine.
 func (w *wineHosts) computer(reach []netip.AddrPort) func(ctx context.Context, hostname string,
 	address netip.Addr) (fleet.Computer, error) {
 	return func(ctx context.Context, hostname string, address netip.Addr) (fleet.Computer, error) {
@@ -64,14 +65,15 @@ func (w *wineHosts) computer(reach []netip.AddrPort) func(ctx context.Context, h
 	}
 }
 
-// wineReport is the part of the demo's report about the programs in Wine.
+// wineReport is the part of the demo's report that says which programs were real and which were replaced.
 type wineReport struct {
 	Version string `json:"version"`
-	// Binaries lists the programs of the payload, and which of them were replaced.
+	// Binaries lists the programs of the payload, and says which of them were replaced.
 	Binaries []wine.Part `json:"binaries"`
 	// Played lists other parts of Windows that were replaced.
 	Played []string `json:"played"`
-	// Boots is the number of boots of all hosts. FailedBoots is the number of boots that failed and were repeated.
+	// Boots is how many times hosts booted. FailedBoots is how many of these boots failed, so that the lab repeated
+	// them.
 	Boots       int `json:"boots"`
 	FailedBoots int `json:"failedBoots"`
 }

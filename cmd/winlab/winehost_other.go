@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// wineHosts is only supported on Linux.
+// wineHosts is empty, because Wine hosts run on Linux only.
 type wineHosts struct{}
 
 func newWineHosts(context.Context, int, bool, io.Writer) (*wineHosts, error) {
@@ -28,7 +28,7 @@ func (*wineHosts) computer([]netip.AddrPort) func(ctx context.Context, hostname 
 	return nil
 }
 
-// wineReport is empty on systems without Wine.
+// wineReport is empty, because Wine hosts run on Linux only.
 type wineReport struct{}
 
 func (*wineHosts) report(context.Context, []*fleet.Host) (*wineReport, error) { return nil, nil }

@@ -1,5 +1,5 @@
-// Command wmco-e2e tests the acceptance list on a user's cluster. For each row it reports whether the test passed or
-// failed, or why the row can't be tested there.
+// Command wmco-e2e tests a user's cluster against the acceptance criteria. For each criterion it reports that the test
+// passed, that it failed, or why the criterion can't be tested on this cluster.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The second signal also ends the cleanup.
+	// After the first signal, the program cleans up. A second signal ends the program at once.
 	context.AfterFunc(ctx, stop)
 	code := acceptance.Main(ctx, os.Args,
 		genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr})

@@ -45,11 +45,11 @@ cluster. The provider reaches a workload cluster with the Secret <cluster>-kubec
 	flags.StringVar(&o.operatorNamespace, "operator-namespace", contract.OperatorNamespace,
 		"namespace of the operator in the workload clusters")
 	flags.StringVar(&o.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")
-	flags.AddGoFlagSet(flag.CommandLine) // controller-runtime's --kubeconfig
+	flags.AddGoFlagSet(flag.CommandLine) // the flag --kubeconfig of controller-runtime
 	return command
 }
 
-// provide runs the bootstrap provider until ctx ends.
+// provide runs the bootstrap provider for Cluster API until ctx ends.
 func provide(ctx context.Context, o providerOptions) error {
 	log := textlogger.NewLogger(textlogger.NewConfig())
 	ctrl.SetLogger(log)
@@ -67,7 +67,8 @@ func provide(ctx context.Context, o providerOptions) error {
 		Metrics:        metricsserver.Options{BindAddress: "0"},
 		LeaderElection: true, LeaderElectionID: "windows-bootstrap-provider", LeaderElectionNamespace: o.namespace,
 		LeaderElectionReleaseOnCancel: true,
-		// The provider may read any Secret by its name, and list none. The fields of Cluster API's objects are cached.
+		// Read Secrets from the API server and not through the cache: the provider has the right to get a Secret by its
+		// name, but not to list Secrets. Cache the objects of Cluster API, even though they are unstructured.
 		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true,
 			DisableFor: []client.Object{&corev1.Secret{}}}}})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/version"
 )
 
-// options are the operator's flags and environment.
+// options holds the flags of the operator and its environment.
 type options struct {
 	debug            bool
 	metrics          string
@@ -88,11 +88,11 @@ SERVICES_LOG_FLUSH_INTERVAL. If a flag is not set, the operator reads it from an
 		"how long a Machine's host that never accepted the private key may refuse it before the Machine is replaced")
 	flags.DurationVar(&o.daemonTimeout, "daemon-timeout", journey.DefaultDaemonTimeout,
 		"how long a daemon may be unresponsive, while kubelet is healthy, before its host is joined again over SSH")
-	flags.AddGoFlagSet(flag.CommandLine) // controller-runtime's --kubeconfig
+	flags.AddGoFlagSet(flag.CommandLine) // the flag --kubeconfig of controller-runtime
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			// scripts of users read this line
+			// Don't change this line: scripts of users parse it.
 			_, err := fmt.Fprintf(command.OutOrStdout(),
 				"windows-machine-config-operator version: %q, go version: %q\n",
 				version.Version(), runtime.Version())
@@ -119,7 +119,7 @@ func uninstallCommand(environment func(name string) (string, bool)) *cobra.Comma
 	return command
 }
 
-// fromEnvironment sets flags from the environment, unless the command line sets them.
+// fromEnvironment sets each flag that has an environment variable. Flags on the command line take precedence.
 func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var all []error
 	flags.VisitAll(func(f *pflag.Flag) {

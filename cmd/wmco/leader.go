@@ -11,17 +11,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Times of the leader's lease, as OpenShift recommends. If the API server is away for a minute, the leader stays the
-// leader. The lease is written twice a minute.
+// Times of the leader's lease. OpenShift recommends these times. With them, the operator remains the leader if the API
+// server can't be reached for a minute, and writes the lease about twice a minute.
 const (
 	leaseDuration = 137 * time.Second
 	renewDeadline = 107 * time.Second
 	retryPeriod   = 26 * time.Second
 )
 
-// leaderLock creates the lock for the leader's lease. The holder's name is the pod's name, because a pod never runs
-// two operators. So if a container is killed and started again in its pod, it continues at once instead of waiting
-// until its own lease expires.
+// leaderLock returns the lock for leader election. It is nil without leader election. The name of the pod identifies
+// the leader, because a pod never runs two operators. So if the container is killed and starts again in the same pod,
+// the operator continues at once and doesn't wait until its own lease expires.
 func leaderLock(restConfig *rest.Config, o options) (resourcelock.Interface, error) {
 	if !o.leaderElects {
 		return nil, nil

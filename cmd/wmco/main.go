@@ -1,11 +1,11 @@
-// Command wmco is the Windows Machine Config Operator: it turns Windows Server machines into nodes
-// of the cluster that it runs in.
+// Command wmco is the Windows Machine Config Operator. It turns hosts with Windows Server into nodes of the cluster
+// that it runs in.
 package main
 
 import (
 	"fmt"
 	"os"
-	_ "time/tzdata" // time zones of maintenance windows: the image has no such files
+	_ "time/tzdata" // for the time zones of maintenance windows: the image has no files with time zones
 
 	ctrl "sigs.k8s.io/controller-runtime"
 )

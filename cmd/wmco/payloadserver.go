@@ -22,18 +22,19 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// Variables with this pod's addresses for nodes. The operator's Deployment sets two of them: all addresses of the
-// pod, and the pod's address of the family that the cluster prefers. If the Service windows-payload is older than the
-// pod, kubelet sets the address of the Service. The operator needs no rights to read these variables.
+// Environment variables with addresses at which nodes can reach this pod. The operator's Deployment sets podAddresses
+// to all addresses of the pod, and podAddress to the address of the IP family that the cluster prefers. kubelet sets
+// serviceAddress to the address of the Service windows-payload, if the Service is older than the pod. The operator
+// needs no rights to read these variables.
 const (
 	podAddresses   = "POD_IPS"
 	podAddress     = "POD_IP"
 	serviceAddress = "WINDOWS_PAYLOAD_SERVICE_HOST"
 )
 
-// addPayloadServer lets daemons fetch the payload from this process. Only the leader serves it, because only the
-// leader publishes the server's address and certificate. With two servers, daemons could get the address of one
-// server and the certificate of the other.
+// addPayloadServer adds a server to the manager from which daemons fetch the payload. The server runs in the leader
+// only, because only the leader publishes its address and its certificate. If two operators ran a server, daemons could
+// get the address of one server and the certificate of the other.
 func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 	blobs payloadserver.Blobs) (publish.PayloadSource, error) {
 	if o.payloadBind == "0" {
@@ -53,7 +54,7 @@ func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 			"flag", "--payload-advertise", "environment", []string{podAddresses, podAddress, serviceAddress})
 		return publish.PayloadSource{}, nil
 	}
-	// Every cluster publishes the CAs of its clients' certificates here, so that servers can verify clients:
+	// Every cluster publishes the CAs of its client certificates in this ConfigMap, so that servers can verify clients:
 	// https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/.
 	clientCAs, err := dynamiccertificates.NewDynamicCAFromConfigMapController("payload", metav1.NamespaceSystem,
 		"extension-apiserver-authentication", "client-ca-file", clients)
@@ -93,7 +94,7 @@ func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 	return source, nil
 }
 
-// place is an address of the payload server for daemons.
+// place is an address at which daemons can reach the payload server.
 type place struct {
 	host string
 	port uint16
@@ -101,8 +102,9 @@ type place struct {
 
 func (p place) String() string { return net.JoinHostPort(p.host, strconv.Itoa(int(p.port))) }
 
-// advertised returns the addresses in the order that daemons try them: the flag's addresses, or else this pod's
-// addresses and then the Service's.
+// advertised returns the addresses of the payload server, in the order in which daemons try them. These are the
+// addresses in the flag --payload-advertise. If the flag is empty, they are the addresses of this pod, followed by the
+// address of the Service.
 func advertised(o options, port uint16) (all []place, err error) {
 	texts := strings.FieldsFunc(o.payloadAdvertise, func(r rune) bool { return r == ',' || r == ' ' })
 	if len(texts) == 0 {
@@ -117,7 +119,7 @@ func advertised(o options, port uint16) (all []place, err error) {
 			}
 			at := place{host: ip.String(), port: port}
 			if name == serviceAddress {
-				at.port = contract.PayloadServerPort // the Service's port, whatever port the server listens on
+				at.port = contract.PayloadServerPort // regardless of the port that the server listens on
 			}
 			all = append(all, at)
 		}
@@ -132,8 +134,8 @@ func advertised(o options, port uint16) (all []place, err error) {
 	return slices.Compact(all), nil
 }
 
-// nodesFamily returns the first IPv4 address of a list, because every Windows node has IPv4. If there is none, it
-// returns the first address.
+// nodesFamily returns the first IPv4 address in a comma-separated list, because every Windows node has an IPv4 address.
+// If the list contains only IPv6 addresses, it returns the first of them.
 func nodesFamily(list string) (first netip.Addr, err error) {
 	for text := range strings.SplitSeq(list, ",") {
 		ip, err := netip.ParseAddr(text)
@@ -147,7 +149,8 @@ func nodesFamily(list string) (first netip.Addr, err error) {
 	return first, nil
 }
 
-// parsePlace parses host, host:port, an IPv6 address, or an IPv6 address in brackets with a port.
+// parsePlace parses an address. The address is a host name, a host name with a port, an IP address, or an IP address
+// with a port. If the address has no port, parsePlace uses the parameter port.
 func parsePlace(text string, port uint16) (place, error) {
 	if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		return place{host: ip.String(), port: port}, nil

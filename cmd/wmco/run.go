@@ -70,8 +70,9 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("finding the cluster: %w", err)
 	}
-	// A change for hundreds of nodes causes as many writes at once. The number of workers limits concurrent requests,
-	// and the API server protects itself with priority and fairness.
+	// Don't limit the rate of requests. If something changes for hundreds of nodes, the operator must write hundreds of
+	// objects at once. The number of workers limits concurrent requests, and the API server protects itself with
+	// priority and fairness.
 	restConfig.QPS = -1
 	shipped, err := payload.OpenDir(o.payload)
 	if err != nil {
@@ -122,7 +123,8 @@ func run(ctx context.Context, o options) error {
 	return mgr.Start(ctx)
 }
 
-// installRest applies the objects that OLM doesn't install, before other parts need them.
+// installRest applies the objects that OLM can't install. It returns when all of them are applied, because other parts
+// of the operator need them.
 func installRest(ctx context.Context, restConfig *rest.Config, namespace string) (*olm.Installer, error) {
 	c, err := client.New(restConfig, client.Options{})
 	if err != nil {
@@ -135,10 +137,10 @@ func installRest(ctx context.Context, restConfig *rest.Config, namespace string)
 	return installer, installer.Install(ctx)
 }
 
-// discoveryTimeout is the maximum time until an API server lists the groups of CRDs.
+// discoveryTimeout is how long the operator waits until an API server that has just started lists the groups of CRDs.
 const discoveryTimeout = time.Minute
 
-// recognise detects the kind of the cluster. It waits for an API server that has just started.
+// recognise finds out whether the cluster is OpenShift. If the API server has just started, it tries again for a while.
 func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (openShift bool, err error) {
 	groups, err := discovery.NewDiscoveryClientForConfig(restConfig)
 	if err != nil {
@@ -155,8 +157,8 @@ func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (o
 	return openShift, err
 }
 
-// untilReady repeats try every second, for at most discoveryTimeout, until it succeeds or its error is final. It logs
-// each new error at once, because waiting may not help, for example if a token is invalid.
+// untilReady calls try every second until try succeeds, its error is final, or discoveryTimeout is over. It logs each
+// new error at once, because the wait may be in vain, for example if a token is invalid.
 func untilReady(ctx context.Context, log logr.Logger, what string,
 	try func(ctx context.Context) (final bool, err error)) (err error) {
 	logged := ""
@@ -175,7 +177,7 @@ func untilReady(ctx context.Context, log logr.Logger, what string,
 	return cmp.Or(err, waited)
 }
 
-// newReader creates the reader of facts for this kind of cluster.
+// newReader returns the source of facts about the cluster. OpenShift and other clusters have different sources.
 func newReader(mgr ctrl.Manager, o options, clients kubernetes.Interface, openShift bool) (cluster.Source, error) {
 	options := cluster.Options{
 		Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Version: clients.Discovery(),
@@ -189,7 +191,7 @@ func newReader(mgr ctrl.Manager, o options, clients kubernetes.Interface, openSh
 	return cluster.NewPlain(options)
 }
 
-// newManager creates a manager whose cache contains only objects that the operator may read.
+// newManager creates a manager. Its cache contains only objects that the operator has the right to read.
 func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), cluster.AddToScheme(scheme),
@@ -232,7 +234,7 @@ func newManager(restConfig *rest.Config, o options, openShift bool) (ctrl.Manage
 	return mgr, nil
 }
 
-// addControllers adds all controllers.
+// addControllers adds all controllers and the payload server to the manager.
 func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, facts cluster.Source,
 	shipped *payload.Dir, logging blueprint.Logging) error {
 	payloadAddresses, err := addPayloadServer(mgr, o, clients, shipped)
@@ -267,7 +269,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 		return err
 	}
 	problems := problem.NewState()
-	usedTokens := csr.NewUsedTokens() // one controller writes it, another reads it
+	usedTokens := csr.NewUsedTokens() // one controller writes it, a different one reads it
 	contact := userdata.FirstContact{Cached: mgr.GetClient(), Live: mgr.GetAPIReader(), Namespace: o.namespace,
 		Platform: desired.Platform}
 	journeys := journey.Options{
@@ -306,7 +308,7 @@ func addControllers(mgr ctrl.Manager, o options, clients kubernetes.Interface, f
 	)
 }
 
-// publicKey returns the public part of the private key.
+// publicKey returns a function that reads the private key and returns its public key.
 func publicKey(keys credential.SecretKey) func(ctx context.Context) (userdata.PublicKey, error) {
 	return func(ctx context.Context) (userdata.PublicKey, error) {
 		private, err := keys.PrivateKey(ctx)
@@ -318,7 +320,7 @@ func publicKey(keys credential.SecretKey) func(ctx context.Context) (userdata.Pu
 	}
 }
 
-// logStart logs the version of this build and the missing parts of its payload.
+// logStart logs the version of this build, and the parts that its payload lacks.
 func logStart(log logr.Logger, directory *payload.Dir, openShift bool) {
 	manifest := directory.Manifest()
 	log.Info("starting", "version", version.Version(), "payload", manifest.Version, "files", len(manifest.Files),

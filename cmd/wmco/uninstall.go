@@ -17,19 +17,21 @@ import (
 )
 
 const (
-	// uninstallTimeout is the maximum time of the check.
+	// uninstallTimeout is the time limit of the check.
 	uninstallTimeout = time.Minute
-	// uninstallNamed is the maximum number of instances in the message.
+	// uninstallNamed is how many instances the message names at most.
 	uninstallNamed = 10
 )
 
-// uninstallOptions are the options of uninstall-check: a kubeconfig (kubectl's if it is empty), the operator's
-// namespace, and advice to print if the check fails.
+// uninstallOptions are the flags of uninstall-check. kubeconfig is the path of a kubeconfig. If it is empty, the check
+// uses the same kubeconfig as kubectl. namespace is the operator's namespace. advice is a text to print if the check
+// fails.
 type uninstallOptions struct {
 	kubeconfig, namespace, advice string
 }
 
-// uninstallCheck prints which cluster it checks, and fails if the operator must not be removed from it.
+// uninstallCheck prints which cluster it checks. It returns an error if the operator must not be removed from this
+// cluster yet.
 func uninstallCheck(ctx context.Context, out io.Writer, o uninstallOptions) error {
 	at, err := kubectlsCluster(o.kubeconfig)
 	if err != nil {
@@ -50,8 +52,8 @@ func uninstallCheck(ctx context.Context, out io.Writer, o uninstallOptions) erro
 	return err
 }
 
-// kubectlsCluster returns the cluster that kubectl would change: the cluster in the kubeconfig, or this pod's cluster
-// if there is no kubeconfig. Don't use controller-runtime's rules, because they prefer the pod's cluster to
+// kubectlsCluster returns the cluster that kubectl would use: the cluster in the kubeconfig, or this pod's cluster if
+// there is no kubeconfig. Don't use config.GetConfig of controller-runtime, because it prefers this pod's cluster to
 // ~/.kube/config.
 func kubectlsCluster(kubeconfig string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -64,8 +66,8 @@ func kubectlsCluster(kubeconfig string) (*rest.Config, error) {
 	return at, nil
 }
 
-// checkUninstall fails while there are WindowsInstances in the namespace, and names them. Only the operator removes
-// its services from the hosts, and its finalizers from the WindowsInstances.
+// checkUninstall returns an error with the names of the WindowsInstances, if the namespace still contains any. Without
+// the operator, nothing would remove its services from the hosts, or its finalizers from the WindowsInstances.
 func checkUninstall(ctx context.Context, c client.Reader, namespace string, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, uninstallTimeout)
 	defer cancel()
