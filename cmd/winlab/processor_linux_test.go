@@ -25,7 +25,7 @@ func TestProcessorTimesAreThoseOfProcAndOfThisProcess(t *testing.T) {
 		}
 	}
 	before := own(t)
-	for began := usage(t); usage(t)-began < 200*time.Millisecond; { // until this much processor time is used
+	for began := usage(t); usage(t)-began < 200*time.Millisecond; { // use this much processor time
 	}
 	if used := own(t) - before; used < 20*time.Millisecond || used > 10*time.Second {
 		t.Errorf("the process used %v", used)
@@ -47,7 +47,7 @@ func TestThePeakOfMemoryIsWhatTheProcessHasHad(t *testing.T) {
 	}
 }
 
-// usage returns the processor time of this process according to the kernel.
+// usage returns the processor time of this process as reported by getrusage(2).
 func usage(t *testing.T) time.Duration {
 	t.Helper()
 	var u unix.Rusage

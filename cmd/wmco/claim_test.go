@@ -16,8 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// The operator waits for an API server that has just started. If the API server refuses the operator's token, the
-// log reports this after the first attempt and not only when the wait ends.
+// The operator waits for an API server that has just started. But if the API server refuses the operator's token, the
+// operator must log this after the first attempt and not only when it stops waiting.
 func TestAnInvalidTokenOfTheOperatorIsLoggedAtOnce(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

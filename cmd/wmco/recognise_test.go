@@ -18,9 +18,9 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// An API server that has just started lists the groups of CRDs as stale, or not at all, but already serves their
-// objects or will within seconds. If the operator mistook OpenShift for a plain cluster, it would ignore OpenShift's
-// settings until its next start.
+// An API server that has just started lists the groups of CRDs as stale or not at all. It serves their objects already,
+// or will serve them within seconds. If the operator took OpenShift for a different kind of cluster, it would ignore
+// OpenShift's settings until it restarts.
 func TestA60_OpenShiftIsRecognisedWhileDiscoveryIsStale(t *testing.T) {
 	t.Parallel()
 	own, config, machines := v1alpha1.Group, configv1.GroupName, "machine.openshift.io"
@@ -59,11 +59,12 @@ func TestA60_OpenShiftIsRecognisedWhileDiscoveryIsStale(t *testing.T) {
 	}
 }
 
-// late is the number of discovery requests that the API server answers before it is ready. An operator that decides
-// after two requests decides too early.
+// late is the number of discovery requests after which the API server becomes ready. An operator that decides after so
+// few requests decides too early.
 const late = 2
 
-// starting is an API server of OpenShift that is still starting. It is ready after some requests, or never.
+// starting is an API server of OpenShift that is still starting. It becomes ready after more than late requests. If
+// forever is set, it never becomes ready.
 type starting struct {
 	groups, stale    []string
 	objects, forever bool

@@ -54,19 +54,19 @@ func TestA65_TheOperatorIsNotRemovedWhileHostsAreJoined(t *testing.T) {
 	}
 }
 
-// inPod runs a program with the files that each pod has at fixed paths.
+// inPod is a script that creates the files that every pod has at fixed paths, and then runs a program.
 const inPod = `mount -t tmpfs none /var/run
 mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
 echo token >/var/run/secrets/kubernetes.io/serviceaccount/token
 exec "$0" "$@"`
 
-// `make undeploy` may run in a pod with a kubeconfig for another cluster. kubectl then deletes from the cluster in
-// the kubeconfig. So the check must ask this cluster, name it, and report that it has no CRDs. The test is skipped if
-// it can't mount files.
+// `make undeploy` may run in a pod with a kubeconfig for a different cluster. kubectl then deletes from the cluster in
+// the kubeconfig. So the check must connect to that cluster, print its address, and report that it has no CRDs. The
+// test is skipped if it can't mount files.
 func TestA65_TheClusterIsAskedFromWhichKubectlDeletes(t *testing.T) {
 	t.Parallel()
 	const again = "WMCO_TEST_ARGUMENTS"
-	if args := os.Getenv(again); args != "" { // clientcmd reads HOME when a program starts
+	if args := os.Getenv(again); args != "" { // a child process, because clientcmd reads HOME at its start
 		command := newCommand()
 		command.SetArgs(strings.Fields(args))
 		if err := command.ExecuteContext(t.Context()); err != nil {

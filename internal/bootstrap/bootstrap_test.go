@@ -53,7 +53,8 @@ func config() *bootstrapv1.WindowsConfig {
 		Labels: map[string]string{clusterNameLabel: "c"}}}
 }
 
-// kubeconfig returns a kubeconfig Secret of Cluster API for a user.
+// kubeconfig returns the Secret in which Cluster API stores the kubeconfig of a cluster. user is the content of the
+// field user.
 func kubeconfig(user string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: "c-kubeconfig"},
 		Data: map[string][]byte{"value": []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c",
@@ -61,8 +62,8 @@ func kubeconfig(user string) *corev1.Secret {
 		"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":` + user + `}]}`)}}
 }
 
-// A client that may write the Secret must not be able to make the provider run a program, or send a file of its pod
-// to another server.
+// A user who can write the Secret must not be able to make the provider run a program, or send a file of the provider's
+// pod to a server.
 func TestA87_AKubeconfigThatNamesAFileOrAProgramIsRefused(t *testing.T) {
 	t.Parallel()
 	pem := base64.StdEncoding.EncodeToString([]byte("-----BEGIN CERTIFICATE-----\n"))
@@ -98,7 +99,8 @@ func TestA87_TheCommandIsWrappedForTheProgramThatRunsIt(t *testing.T) {
 	}
 }
 
-// reconcile returns the condition Ready after one reconcile, or nil, and the WindowsConfig, or nil.
+// reconcile reconciles the WindowsConfig m. It returns the condition ConfigReady and the WindowsConfig. Both are nil if
+// the WindowsConfig does not exist afterwards.
 func (r *Reconciler) reconcile(t *testing.T) (*metav1.Condition, *bootstrapv1.WindowsConfig) {
 	t.Helper()
 	key := client.ObjectKey{Namespace: space, Name: "m"}
@@ -112,7 +114,7 @@ func (r *Reconciler) reconcile(t *testing.T) (*metav1.Condition, *bootstrapv1.Wi
 	return meta.FindStatusCondition(c.Status.Conditions, bootstrapv1.ConditionConfigReady), c
 }
 
-// The Secret of an earlier Machine with the same name has an invalid command.
+// If an earlier Machine had the same name, its Secret contains a command that is no longer valid.
 func TestA87_ASecretOfAnotherObjectIsNotBootstrapData(t *testing.T) {
 	t.Parallel()
 	earlier := config()
@@ -185,7 +187,7 @@ func TestA87_TheVersionOfKubeletIsComparedWithTheMachine(t *testing.T) {
 	}
 }
 
-// withWorkload returns a Reconciler whose workload cluster has the objects, and a client of that cluster.
+// withWorkload returns a Reconciler whose workload cluster contains the objects, and a client of this workload cluster.
 func withWorkload(t *testing.T, own *bootstrapv1.WindowsConfig, objects ...client.Object) (*Reconciler, client.Client) {
 	t.Helper()
 	workload := reconciler(t, objects...).client
@@ -201,7 +203,7 @@ func withWorkload(t *testing.T, own *bootstrapv1.WindowsConfig, objects ...clien
 	return r, workload
 }
 
-// instanceOf returns the WindowsInstance m that the provider created for the WindowsConfig with a UID.
+// instanceOf returns the WindowsInstance m that the provider created for the WindowsConfig with the UID uid.
 func instanceOf(uid string) *v1alpha1.WindowsInstance {
 	return &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "operator", Name: "m", UID: "i",
 		Finalizers:  []string{"test/keep"},
@@ -242,7 +244,7 @@ func TestA87_ACommandBecomesTheBootstrapDataOfItsOwnHost(t *testing.T) {
 	}
 }
 
-// A cloud provider ignores a Node that has a provider ID, and would leave its taint.
+// If a Node has a provider ID, a cloud provider ignores the Node and doesn't remove its taint.
 func TestA87_TheProviderIDIsSetUnlessACloudProviderSetsIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

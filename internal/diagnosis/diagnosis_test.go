@@ -41,7 +41,7 @@ func now() time.Time { return time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC) }
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
 
-// golden compares text with a file in testdata.
+// golden compares a text with the file name in testdata.
 func golden(t *testing.T, name string, have string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".txt")
@@ -59,7 +59,7 @@ func golden(t *testing.T, name string, have string) {
 	}
 }
 
-// ready returns a host that is a node.
+// ready returns a host that is Ready, and its Node. n is the number of the host.
 func ready(n int) (v1alpha1.WindowsInstance, corev1.Node) {
 	name := fmt.Sprintf("win-%03d", n)
 	instance := v1alpha1.WindowsInstance{
@@ -83,7 +83,7 @@ func ready(n int) (v1alpha1.WindowsInstance, corev1.Node) {
 	return instance, node
 }
 
-// waits sets a host to wait or fail for a reason.
+// waits changes an instance so that its host waits or fails for a reason.
 func waits(i *v1alpha1.WindowsInstance, phase v1alpha1.Phase, reason contract.Reason, failures int32, message string) {
 	i.Status.Phase, i.Status.Failures = phase, failures
 	i.Status.NodeName, i.Status.Revision, i.Status.DesiredRevision = "", "", ""
@@ -92,7 +92,7 @@ func waits(i *v1alpha1.WindowsInstance, phase v1alpha1.Phase, reason contract.Re
 	says(i, reason, message)
 }
 
-// says sets why a host waits or fails, as the operator writes it.
+// says sets the condition that says why a host waits or fails.
 func says(i *v1alpha1.WindowsInstance, reason contract.Reason, message string) {
 	meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
 		Status: metav1.ConditionTrue, Reason: string(reason), Message: contract.NewProblem(reason, "%s", message).Explain()})
@@ -103,8 +103,8 @@ func lease(seen time.Duration) *coordinationv1.Lease {
 		LeaseDurationSeconds: new(int32(137)), RenewTime: &metav1.MicroTime{Time: now().Add(-seen)}}}
 }
 
-// fleet returns a cluster with so many hosts. Eight hosts are refused, one is being updated, one waits for its turn,
-// one is NotReady, and the others are healthy.
+// fleet returns a cluster with the given number of hosts. Eight hosts refuse the key, one is being upgraded, one waits
+// for its slot, the Node of one is not Ready, and the other hosts are healthy.
 func fleet(hosts int) diagnosis.Snapshot {
 	s := diagnosis.Snapshot{Now: now(), Lease: lease(20 * time.Second)}
 	for n := range hosts {
@@ -166,13 +166,13 @@ func TestA75_TheStatusOf500HostsFitsOnAScreen(t *testing.T) {
 	}
 }
 
-// If a terminal breaks long lines itself, it breaks words, and continues lines in the first column.
+// If the terminal broke long lines, it would break them inside words, and continue them in the first column.
 func TestA75_TextIsFoldedWhereATerminalEnds(t *testing.T) {
 	t.Parallel()
 	s := fleet(500)
 	says(&s.Instances[0], contract.ReasonKeyRefused, s.Instances[0].Name+" does not accept the key "+
 		strings.Repeat("x", 100)+" FORGED     by a host")
-	s.Instances[8].Name = "win-worker-zone-1" // this host is draining, which is the longest phase
+	s.Instances[8].Name = "win-worker-zone-1" // this host drains its node, so its phase has the longest name
 	status, d := diagnosis.Summarize(s), diagnosis.OfHost(&s.Instances[0], nil, s, nil)
 	var whole, folded bytes.Buffer
 	wide, narrow := diagnosis.Style{Now: now()}, diagnosis.Style{Now: now(), Width: 80}
@@ -200,7 +200,7 @@ func TestA75_AFleetWithoutAnythingToDoIsHealthy(t *testing.T) {
 	}
 }
 
-// A user who needs no CSI storage builds the operator without csi-proxy.
+// A user who needs no CSI storage may build the operator without csi-proxy.
 func TestA75_AFleetIsHealthyWithoutAProgramThatTheOperatorWasBuiltWithout(t *testing.T) {
 	t.Parallel()
 	instance, node := ready(20)
@@ -215,7 +215,7 @@ func TestA75_AFleetIsHealthyWithoutAProgramThatTheOperatorWasBuiltWithout(t *tes
 	}
 }
 
-// Programs that read the output of -o json must find lists, even if they are empty.
+// Programs that parse the output of -o json must find empty lists in it, and not null.
 func TestA75_TheStatusOfAnEmptyFleetHasListsInJSON(t *testing.T) {
 	t.Parallel()
 	text, err := json.Marshal(diagnosis.Summarize(diagnosis.Snapshot{Now: now()}))
@@ -270,7 +270,7 @@ func TestA75_WhyLeadsFromTheSymptomToTheFix(t *testing.T) {
 	}
 }
 
-// A user who trusts the diagnosis deletes the Node, as the fix says. So it must be correct.
+// A user who trusts the diagnosis deletes the Node, because the fix says so. So the diagnosis must be correct.
 func TestA75_ANodeIsAnOrphanOnlyWhereItIsTheOperatorsAndInstancesWereRead(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -297,8 +297,8 @@ func TestA75_ANodeIsAnOrphanOnlyWhereItIsTheOperatorsAndInstancesWereRead(t *tes
 	}
 }
 
-// The node is back at its previous revision. The operator, not the node's daemon, decides when the failed revision is
-// tried again.
+// The node was rolled back to its previous revision. The operator decides when the failed revision is tried again, and
+// not the node's daemon.
 func TestA75_WhenARevisionThatFailedIsTriedAgainIsSaid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -387,7 +387,7 @@ func TestA75_WhyHasAFixForWhatKubeletAndTheRuntimeReport(t *testing.T) {
 			if len(found) != 1 || !strings.Contains(found[0].Fix, c.fix) || c.fix == "" && found[0].Fix != "" {
 				t.Errorf("of a container: %+v", found)
 			}
-			// Only events report the failure of a sandbox, or of a pull that is retried.
+			// If the pod's sandbox fails, or if a pull is tried again, only events report the failure.
 			found = diagnosis.OfPod(&corev1.Pod{}, nil, nil, fleet(12), []diagnosis.Event{{Type: "Warning", Reason: "Failed",
 				Message: c.reason + ": " + c.message}, {Type: "Warning", Reason: "Failed", Message: "again: " + c.reason +
 				": " + c.message}, {Type: "Normal", Reason: "Pulled", Message: c.message}}).Findings

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// web returns the page of a cluster.
+// web returns the page with the state of a cluster.
 func web(t *testing.T, s diagnosis.Snapshot) string {
 	t.Helper()
 	status := diagnosis.Summarize(s)
@@ -51,7 +51,8 @@ func TestA75_ThePageOfTheFleetHasReasonsAndFixes(t *testing.T) {
 	}
 }
 
-// TestA75_ThePageOfTheFleetFitsABrowser opens the page in a browser, with the width of a screen and of a phone.
+// TestA75_ThePageOfTheFleetFitsABrowser opens the page in a browser, once in a window as wide as a screen, and once in
+// a window as wide as a phone.
 func TestA75_ThePageOfTheFleetFitsABrowser(t *testing.T) {
 	t.Parallel()
 	browser := ""
@@ -66,7 +67,7 @@ func TestA75_ThePageOfTheFleetFitsABrowser(t *testing.T) {
 	s := fleet(500)
 	says(&s.Instances[0], contract.ReasonKeyRefused, strings.Repeat("without-a-blank-", 40))
 	dir := t.TempDir()
-	// The page has no script. The test adds one that reports the size of the rendered page.
+	// The page contains no script. The test adds a script that reports the size of the rendered page.
 	text := web(t, s) + `<script>document.title = [innerWidth, document.documentElement.scrollWidth,
 document.querySelectorAll("tr").length, getComputedStyle(document.querySelector(".more")).display,
 getComputedStyle(document.querySelector(".Ready")).color].join(" ")</script>`
@@ -86,11 +87,11 @@ getComputedStyle(document.querySelector(".Ready")).color].join(" ")</script>`
 		if found == nil {
 			t.Fatalf("the browser did not render the page: %.500s", out)
 		}
-		// The width is measured without the vertical scroll bar.
+		// The second number is the width of the page without the vertical scroll bar.
 		if wide, err := strconv.Atoi(found[2]); err != nil || found[1] != fmt.Sprint(width) || wide > width {
 			t.Errorf("the page is %s wide in a window of %s, want %d", found[2], found[1], width)
 		}
-		// The expected rows are: one for each host, three for reasons, and two for headers.
+		// Expect one row for each host, three rows for reasons, and two rows for headers.
 		if found[3] != "505" || found[4] != more || found[5] != "rgb(26, 127, 55)" {
 			t.Errorf("at %d: %s rows, further columns %s, Ready is %s", width, found[3], found[4], found[5])
 		}

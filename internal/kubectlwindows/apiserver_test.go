@@ -28,19 +28,20 @@ import (
 	"github.com/windows-nodes/wmco/lab/plane"
 )
 
-// terminal is the terminal of a user who types commands.
+// terminal runs commands as a user would at a terminal.
 type terminal struct {
 	client.Client
 	lab        *cluster.Cluster
 	kubeconfig string
 }
 
-// start starts a control plane with our CRDs and three hosts: a Ready node, a refused host, and a Machine's host.
+// start starts a control plane with the CRDs of the operator. It has three hosts: a host whose Node is Ready, a host
+// that refuses the key, and the host of a Machine.
 func start(t *testing.T) *terminal {
 	t.Helper()
 	plane.SkipIfShort(t)
 	lab, err := cluster.Start(t.Context(), cluster.Options{Progress: os.Stderr, Audit: true,
-		NodeMonitorGrace: time.Hour}) // no kubelet updates the Nodes
+		NodeMonitorGrace: time.Hour}) // the Nodes have no kubelet that updates them
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func instance(name string, source *v1alpha1.Source, status v1alpha1.WindowsInsta
 		Status: status}
 }
 
-// create creates objects together with their status, which other clients normally write.
+// create creates objects and sets their status, which normally other clients set.
 func (at *terminal) create(t *testing.T, objects ...client.Object) {
 	t.Helper()
 	for _, object := range objects {
@@ -137,7 +138,7 @@ func (at *terminal) create(t *testing.T, objects ...client.Object) {
 	}
 }
 
-// run runs a command, and returns its exit code and output.
+// run runs a command and returns its exit code and its output. input is its standard input.
 func (at *terminal) run(ctx context.Context, input string, args ...string) (code int, out, errOut string) {
 	var stdout, stderr bytes.Buffer
 	code = kubectlwindows.Run(ctx, append([]string{"kubectl-windows", "--kubeconfig", at.kubeconfig}, args...),
@@ -145,7 +146,7 @@ func (at *terminal) run(ctx context.Context, input string, args ...string) (code
 	return code, stdout.String(), stderr.String()
 }
 
-// as returns the terminal of a user without rights.
+// as returns a terminal for a user. The user has only the rights that are bound to user and groups.
 func (at *terminal) as(t *testing.T, user string, groups ...string) *terminal {
 	t.Helper()
 	config, err := at.lab.UserConfig(user, groups...)
@@ -169,7 +170,7 @@ func (at *terminal) with(t *testing.T, config *rest.Config) *terminal {
 	return &other
 }
 
-// expect runs a command, and checks its exit code and some texts in its output.
+// expect runs a command, and checks that it returns the exit code and that its output contains the texts.
 func (at *terminal) expect(t *testing.T, code int, texts []string, args ...string) string {
 	t.Helper()
 	have, out, errOut := at.run(t.Context(), "", args...)
@@ -184,7 +185,7 @@ func (at *terminal) expect(t *testing.T, code int, texts []string, args ...strin
 	return out
 }
 
-// wrongNamespace runs status with a namespace without an operator. The output must have this namespace and the
+// wrongNamespace runs status for a namespace without an operator. The output must name this namespace and the
 // operator's namespace.
 func wrongNamespace(t *testing.T, at *terminal) {
 	t.Helper()
@@ -207,7 +208,7 @@ func TestA75_ThePluginAtAnAPIServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { test(t, at) })
 	}
-	// Commands that change hosts run after commands that only read.
+	// Run commands that only read before commands that change hosts.
 	t.Run("rights", func(t *testing.T) { rightsOfThePage(t, at) })
 	t.Run("bundle", func(t *testing.T) { bundleCommand(t, at) })
 	t.Run("bundles that lack something", func(t *testing.T) { partialBundles(t, at) })
@@ -261,7 +262,7 @@ func whyCommand(t *testing.T, at *terminal) {
 	at.expect(t, 1, []string{"none of host, node, pod"}, "why", "service/web")
 }
 
-// manyEvents checks that the newest events are shown, although the API server returns the oldest first.
+// manyEvents checks that the newest events are shown. The API server returns the oldest events first.
 func manyEvents(t *testing.T, at *terminal) {
 	t.Helper()
 	many := instance("many", nil, v1alpha1.WindowsInstanceStatus{})

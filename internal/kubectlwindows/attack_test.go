@@ -24,7 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// fewRights runs commands as a user who may only read pods in one namespace.
+// fewRights runs commands for a user who only has the right to read pods in one namespace.
 func fewRights(t *testing.T, at *terminal) {
 	t.Helper()
 	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "developer"}}
@@ -74,7 +74,7 @@ func TestA75_AnArchiveThatIsNotWholeHasAnotherName(t *testing.T) {
 	}
 }
 
-// twice has two hosts with one address. A command must not pick one of them.
+// twice tests two hosts with the same address. A command must not pick one of them.
 func twice(t *testing.T, at *terminal) {
 	t.Helper()
 	hosts := []client.Object{instance("host-a", nil, v1alpha1.WindowsInstanceStatus{}),
@@ -87,7 +87,7 @@ func twice(t *testing.T, at *terminal) {
 		{"reboot", "10.0.0.9", "--yes"}} {
 		at.expect(t, 1, []string{"10.0.0.9 is the address of host host-a, and the address of host host-b"}, args...)
 	}
-	// One host has the name of another host's node.
+	// The name of one host is the name of the node of a different host.
 	at.create(t, instance("win-1", nil, v1alpha1.WindowsInstanceStatus{}))
 	at.expect(t, 1, []string{"win-1 is the node of host 10.0.0.1, and the name of host win-1"}, "remove", "win-1", "--yes")
 	hosts = append(hosts, instance("win-1", nil, v1alpha1.WindowsInstanceStatus{}))
@@ -99,7 +99,7 @@ func twice(t *testing.T, at *terminal) {
 	}
 }
 
-// withoutAnOperator is a cluster without the operator's CRDs.
+// withoutAnOperator tests a cluster that doesn't have the operator's CRDs.
 func withoutAnOperator(t *testing.T, at *terminal) {
 	t.Helper()
 	bare := at.behind(t, &front{hidden: "/apis/" + v1alpha1.GroupVersion().Group})
@@ -112,10 +112,10 @@ func withoutAnOperator(t *testing.T, at *terminal) {
 	bare.expect(t, 0, []string{"0 errors"}, "lint", "--live", "-n", "kube-system", "deployments")
 }
 
-// addsAtOnce adds hosts in many concurrent commands, while another client changes entries. No entry is lost.
+// addsAtOnce adds many hosts at the same time, each with its own command. All hosts must be listed afterwards.
 func addsAtOnce(t *testing.T, at *terminal) {
 	t.Helper()
-	const many = 15 // each conflict means that another writer succeeded, so there are fewer conflicts than tries
+	const many = 15 // each conflict means that another command succeeded, so a command has at most 14 conflicts
 	before := entries(t, at)
 	var group errgroup.Group
 	for i := range many {
@@ -135,7 +135,7 @@ func addsAtOnce(t *testing.T, at *terminal) {
 	}
 }
 
-// slowly is an API server that answers discovery requests only.
+// slowly tests an API server that never answers requests for WindowsInstances.
 func slowly(t *testing.T, at *terminal) {
 	t.Helper()
 	slow := at.behind(t, &front{before: func(r *http.Request) {
@@ -146,7 +146,7 @@ func slowly(t *testing.T, at *terminal) {
 	slow.expect(t, 1, []string{"listing WindowsInstances", "timeout=300ms"}, "status", "--request-timeout=300ms")
 }
 
-// fleetOf500 checks how many requests each command makes in a large cluster.
+// fleetOf500 checks how many requests each command sends in a cluster with 500 hosts.
 func fleetOf500(t *testing.T, at *terminal) {
 	t.Helper()
 	const hosts = 500
@@ -171,15 +171,15 @@ func fleetOf500(t *testing.T, at *terminal) {
 		if code == 1 || !json.Valid([]byte(out)) {
 			t.Errorf("%s: %d %s", name, code, errOut)
 		}
-		// The requests are: discovery of two groups, two lists and two objects. For one host, also the pod with its
-		// name and two lists of events.
+		// The requests are discovery of two groups, two lists and two objects. For one host there are three more: the
+		// pod with the host's name, and two lists of events.
 		if most := int32(12); f.requests.Load() > most {
 			t.Errorf("%s: %d requests, want at most %d", name, f.requests.Load(), most)
 		}
 	}
 }
 
-// hostileFormats simulates a host that writes control characters for terminals, and text that is invalid in YAML.
+// hostileFormats simulates a host that writes control characters of terminals and text that is invalid in YAML.
 func hostileFormats(t *testing.T, at *terminal) {
 	t.Helper()
 	const hostile = "\u009b2J \u202egnp.exe \x7f"

@@ -28,7 +28,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// planted returns texts with secrets, in the forms in which users leave them.
+// planted returns secrets in the forms in which users leave them in objects and logs.
 func planted() map[string]string {
 	return map[string]string{
 		"a Secret's data":                "planted-in-a-secret",
@@ -75,24 +75,25 @@ func planted() map[string]string {
 	}
 }
 
-// front is a proxy in front of the API server.
+// front is a proxy in front of the API server that can simulate failures.
 type front struct {
-	// logs is a folder with the logs of win-1, which are served as kubelet would serve them.
+	// logs is a folder with the logs of win-1. The proxy serves them in the same way as kubelet.
 	logs string
 	// onLog is called before a log is served.
 	onLog func(*http.Request)
-	// hidden is a path for which the API server returns "not found".
+	// hidden is the prefix of paths for which the proxy returns "not found".
 	hidden string
 	// before is called before each request.
 	before func(*http.Request)
-	// refuse reports which requests are refused.
+	// refuse reports whether the proxy refuses a request as forbidden.
 	refuse func(*http.Request) bool
-	// fail reports for which requests no API server can be reached.
+	// fail reports whether the proxy answers a request as if no API server could be reached.
 	fail     func(*http.Request) bool
 	requests atomic.Int32
 }
 
-// behind returns the terminal of a user behind a proxy, with an administrator's rights.
+// behind returns a terminal whose commands send their requests to the proxy f. The proxy sends them to the API server
+// as an administrator.
 func (at *terminal) behind(t *testing.T, f *front) *terminal {
 	t.Helper()
 	target, err := url.Parse(at.lab.Admin().Host)
@@ -135,7 +136,7 @@ func (at *terminal) behind(t *testing.T, f *front) *terminal {
 	return at.with(t, &rest.Config{Host: server.URL, BearerToken: planted()["the caller's own secret"]})
 }
 
-// annotated returns metadata with secrets, which every object may have.
+// annotated returns metadata that contains secrets. Every object in a cluster may have such metadata.
 func annotated(name string) metav1.ObjectMeta {
 	secrets := planted()
 	return metav1.ObjectMeta{Name: name, Namespace: contract.OperatorNamespace, Annotations: map[string]string{
@@ -153,7 +154,7 @@ func annotated(name string) metav1.ObjectMeta {
 		"app.kubernetes.io/name": contract.OperatorServiceAccount}}
 }
 
-// plant creates one object of each kind that a bundle has, with secrets in it.
+// plant creates one object of each kind that a bundle contains. Each object contains secrets.
 func plant(t *testing.T, at *terminal) (logs string) {
 	t.Helper()
 	secrets := planted()
@@ -176,7 +177,7 @@ func plant(t *testing.T, at *terminal) (logs string) {
 	listed.BinaryData["10.0.0.78"] = []byte("\xff\xfe" + secrets["an entry that is wrong"])
 	listed.Annotations = annotated("").Annotations
 	var folded strings.Builder
-	for i := range 40 { // so that a secret is at the end of a line
+	for i := range 40 { // so that one of the secrets is where YAML breaks the line
 		folded.WriteString(strings.Repeat("x", i) + " password: " + secrets["a value that YAML folds"] + " ")
 	}
 	line := instance("told", nil, v1alpha1.WindowsInstanceStatus{Phase: v1alpha1.PhaseConnecting, Failures: 1,
@@ -264,7 +265,7 @@ func plantLogs(t *testing.T) string {
 	return logs
 }
 
-// unpack reads an archive.
+// unpack returns the files in an archive.
 func unpack(t *testing.T, file string) map[string]string {
 	t.Helper()
 	from, err := os.Open(file)
@@ -352,7 +353,7 @@ func bundleCommand(t *testing.T, at *terminal) {
 	}
 }
 
-// partialBundles checks that a bundle is written even if some parts can't be read.
+// partialBundles checks that bundle writes an archive even if some parts can't be read.
 func partialBundles(t *testing.T, at *terminal) {
 	t.Helper()
 	interrupted, interrupt := context.WithCancel(t.Context())
@@ -395,7 +396,8 @@ func partialBundles(t *testing.T, at *terminal) {
 		filepath.Join(t.TempDir(), "none"))
 }
 
-// hangingNode simulates a kubelet that accepts a request for a log and never answers, or stops in the middle.
+// hangingNode simulates a kubelet that accepts requests for logs and doesn't answer them. Either it answers none, or it
+// answers only the request for the report.
 func hangingNode(t *testing.T, at *terminal) {
 	t.Helper()
 	const limit = "10s" // even a busy API server answers within this time

@@ -22,7 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
-// waiting returns the WindowsInstance of a host that has not run its join command, and the command's Secret.
+// waiting returns the WindowsInstance of a host that has not used its command yet, and the Secret with the command.
 func waiting() (*v1alpha1.WindowsInstance, *corev1.Secret) {
 	return &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "win-8", UID: "uid"},
 			Spec: v1alpha1.WindowsInstanceSpec{Address: "win-8", ByItself: &v1alpha1.ByItself{}}},
@@ -38,7 +38,7 @@ func TestA85_AHostThatHasNotJoinedGetsAnotherCommand(t *testing.T) {
 		var out bytes.Buffer
 		e := &editor{reader: &reader{Client: c, operator: "ns"}, IOStreams: genericiooptions.IOStreams{Out: &out,
 			ErrOut: &bytes.Buffer{}}, change: change{dryRun: dryRunNone}}
-		go func() { // this simulates the operator
+		go func() { // simulates the operator
 			key := client.ObjectKeyFromObject(command)
 			for !apierrors.IsNotFound(c.Get(context.Background(), key, &corev1.Secret{})) {
 				time.Sleep(time.Second)
@@ -57,8 +57,8 @@ func TestA85_AHostThatHasNotJoinedGetsAnotherCommand(t *testing.T) {
 	})
 }
 
-// A host keeps its certificate as long as its WindowsInstance exists. So a second command for the same
-// WindowsInstance could let a second host join under its name.
+// A host's certificate is valid as long as its WindowsInstance exists. So with a second command for the same
+// WindowsInstance, a second host could join under the name of the first host.
 func TestA85_ACommandThatWasUsedIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	for name, alter := range map[string]func(*v1alpha1.WindowsInstance, *corev1.Secret){
@@ -94,7 +94,7 @@ func TestA85_ACommandThatIsUsedMeanwhileIsNotReplaced(t *testing.T) {
 		WithInterceptorFuncs(interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object,
 			options ...client.DeleteOption) error {
 			used := command.DeepCopy()
-			used.ResourceVersion, used.Data[contract.JoinKeyField] = "", []byte("digest") // the operator
+			used.ResourceVersion, used.Data[contract.JoinKeyField] = "", []byte("digest") // as the operator does
 			return errors.Join(c.Update(ctx, used), c.Delete(ctx, o, options...))
 		}}).Build()
 	e := &editor{reader: &reader{Client: c, operator: "ns"}, change: change{dryRun: dryRunNone}}

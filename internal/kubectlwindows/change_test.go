@@ -49,7 +49,7 @@ spec:
 		t.Fatal(err)
 	}
 	alone := *at
-	alone.kubeconfig = filepath.Join(t.TempDir(), "absent") // a check of files needs no cluster
+	alone.kubeconfig = filepath.Join(t.TempDir(), "absent") // lint needs no cluster to check files
 	if out := alone.expect(t, 2, []string{"/bin/sh is a Linux program"}, "lint", file); strings.Contains(out, "26100") {
 		t.Errorf("builds were checked without a cluster:\n%s", out)
 	}
@@ -100,8 +100,8 @@ func drainCommand(t *testing.T, at *terminal) {
 	at.expect(t, 1, []string{"no node is named"}, "drain-status", "nobody")
 }
 
-// refusedRemoval tests a user who may change hosts but not remove them. If a forced removal is refused, a later
-// removal must not be forced.
+// refusedRemoval tests a user who may change hosts but not remove them. The API server refuses this user's forced
+// removal. A later removal must then not be forced.
 func refusedRemoval(t *testing.T, at *terminal) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: "changes-only", Namespace: contract.OperatorNamespace}
@@ -170,7 +170,7 @@ func rebootCommand(t *testing.T, at *terminal) {
 	}
 }
 
-// entries returns the entries of windows-instances.
+// entries returns the entries in windows-instances.
 func entries(t *testing.T, at *terminal) map[string]string {
 	t.Helper()
 	return get[corev1.ConfigMap](t, at, contract.OperatorNamespace, contract.InstancesConfigMap).Data
@@ -205,7 +205,7 @@ func addCommand(t *testing.T, at *terminal) {
 	waiting(t, at)
 }
 
-// addFile adds the hosts of a file: all of them, or none.
+// addFile adds hosts from files. If one host in a file is invalid, none of its hosts may be added.
 func addFile(t *testing.T, at *terminal) {
 	t.Helper()
 	before := entries(t, at)
@@ -237,7 +237,7 @@ func addFile(t *testing.T, at *terminal) {
 	at.expect(t, 1, []string{"unknown command"}, "add", "10.9.0.1", "-f", "hosts.csv")
 }
 
-// waiting lets add and remove wait for the operator, which the test simulates.
+// waiting tests that add and remove wait for the operator. The test simulates the operator.
 func waiting(t *testing.T, at *terminal) {
 	t.Helper()
 	at.expect(t, 1, []string{"not Ready within 1s: 10.9.0.3", "the operator has not begun"}, "add", "10.9.0.3",
@@ -308,8 +308,8 @@ func removeCommand(t *testing.T, at *terminal) {
 		t.Errorf("an entry in UTF-16 is still listed: %v", list)
 	}
 
-	// The entry of this host was removed earlier, but the operator is not running and has not started the removal. In
-	// the meantime, the host was destroyed.
+	// The entry of this host was removed while the operator wasn't running, so the operator hasn't removed the host.
+	// Meanwhile the host was destroyed.
 	at.create(t, instance("10.0.0.8", &v1alpha1.Source{Kind: v1alpha1.SourceConfigMap, Name: "10.0.0.8"},
 		v1alpha1.WindowsInstanceStatus{}))
 	at.expect(t, 0, []string{"host 10.0.0.8 is being removed"}, "remove", "10.0.0.8", "--force", "--yes")
@@ -327,7 +327,7 @@ func removeCommand(t *testing.T, at *terminal) {
 	}
 }
 
-// get reads an object.
+// get reads an object from the API server.
 func get[T any, P interface {
 	*T
 	client.Object
@@ -340,7 +340,7 @@ func get[T any, P interface {
 	return object
 }
 
-// TestA75_LogsOfANodeAreItsEnd reads the end of logs from a folder that is served as kubelet would serve it.
+// TestA75_LogsOfANodeAreItsEnd reads the ends of logs. It serves them from a folder in the same way as kubelet.
 func TestA75_LogsOfANodeAreItsEnd(t *testing.T) {
 	t.Parallel()
 	logs := t.TempDir()
@@ -397,7 +397,8 @@ func TestA75_LogsOfANodeAreItsEnd(t *testing.T) {
 	followedLog(t, at, filepath.Join(logs, "kubelet", "kubelet.log"))
 }
 
-// recentLines reads the last lines of a klog file from a host in another time zone, and of lines with a time zone.
+// recentLines reads the last lines of two logs. The first is in the format of klog, from a host in a different time
+// zone. The lines of the second contain a time zone.
 func recentLines(t *testing.T, at *terminal, file string) {
 	t.Helper()
 	east := time.FixedZone("east", 19800)
@@ -441,7 +442,7 @@ func recentLines(t *testing.T, at *terminal, file string) {
 	at.expect(t, 1, []string{"above zero"}, "logs", "win-1", "--tail", "-1")
 }
 
-// followedLog appends to a log, and then rotates it.
+// followedLog follows a log while the test appends to it and rotates it.
 func followedLog(t *testing.T, at *terminal, file string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte("one\ntwo\n"), 0o600); err != nil {
@@ -483,7 +484,7 @@ func followedLog(t *testing.T, at *terminal, file string) {
 			next(strings.TrimSuffix(line, "\n"))
 		}
 	}
-	// The log is missing for some reads.
+	// The log doesn't exist for a while.
 	if err := os.Rename(file, file+".away"); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/diagnosis"
 )
 
-// endless returns events without end.
+// endless is a client that returns a part of an endless list of events.
 type endless struct {
 	client.Client
 	asked int
@@ -29,7 +29,7 @@ func (e *endless) List(_ context.Context, list client.ObjectList, options ...cli
 	return nil
 }
 
-// overloaded refuses requests for WindowsInstances because it is overloaded.
+// overloaded is a client of an API server that refuses requests for WindowsInstances because it is overloaded.
 type overloaded struct{ client.Client }
 
 func (overloaded) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -45,7 +45,7 @@ func (overloaded) Get(context.Context, client.ObjectKey, client.Object, ...clien
 	return apierrors.NewTooManyRequests("busy", 1)
 }
 
-// WindowsInstances can't be read, so the report must not call a node an orphan.
+// If WindowsInstances can't be read, the diagnosis must not call a node an orphan.
 func TestWhereInstancesAreRefusedNoNodeIsAnOrphan(t *testing.T) {
 	t.Parallel()
 	s, err := (&reader{Client: overloaded{}, now: time.Now}).snapshot(t.Context(), true)
@@ -59,7 +59,8 @@ func TestWhereInstancesAreRefusedNoNodeIsAnOrphan(t *testing.T) {
 	}
 }
 
-// A daemon may create as many events as the API server allows. The report must end, and say that events are missing.
+// A daemon may create as many events as the API server allows. The command must end even so, and report that it didn't
+// read all events.
 func TestEventsWithoutEndAreCutAndThatIsSaid(t *testing.T) {
 	t.Parallel()
 	var s diagnosis.Snapshot

@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// checksOf returns the existing instances that only check hosts.
+// checksOf returns the WindowsInstances that only check a host.
 func checksOf(ctx context.Context, t *testing.T, at *terminal) (all []v1alpha1.WindowsInstance) {
 	t.Helper()
 	var list v1alpha1.WindowsInstanceList
@@ -31,7 +31,7 @@ func checksOf(ctx context.Context, t *testing.T, at *terminal) (all []v1alpha1.W
 	return all
 }
 
-// answer simulates the operator: it writes a result for each host.
+// answer simulates the operator. It writes a result for each host to check.
 func answer(ctx context.Context, t *testing.T, at *terminal) {
 	t.Helper()
 	ticker := time.NewTicker(50 * time.Millisecond)
@@ -66,8 +66,8 @@ func answer(ctx context.Context, t *testing.T, at *terminal) {
 	}
 }
 
-// failingReads simulates a load balancer that sometimes reaches no API server. A failed read must not count as a
-// result for a host.
+// failingReads simulates a load balancer that sometimes can't reach an API server. A read that fails must not count as
+// the result of a check.
 func failingReads(t *testing.T, at *terminal) {
 	t.Helper()
 	var reads atomic.Int32
@@ -121,14 +121,15 @@ func preflightCommand(t *testing.T, at *terminal) {
 	at.expect(t, 1, []string{"spec.address"}, "preflight", "not an address", "--username", "u")
 	at.expect(t, 1, []string{`"username" not set`}, "preflight", "10.9.0.3")
 
-	// The user presses Ctrl-C while the command waits.
+	// Simulate a user who presses Ctrl-C while the command waits.
 	interrupted, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	var created atomic.Bool
 	waits := at.behind(t, &front{before: func(r *http.Request) {
 		if r.Method == http.MethodPost {
 			created.Store(true)
-			// If an old API server dropped an unknown field, the host would join instead of being checked.
+			// An old API server may not know the field for a check. If the server dropped this field, the host would
+			// join.
 			if got := r.URL.Query().Get("fieldValidation"); got != metav1.FieldValidationStrict {
 				t.Errorf("the validation of unknown fields is %q", got)
 			}
@@ -143,7 +144,7 @@ func preflightCommand(t *testing.T, at *terminal) {
 	}
 	none("after Ctrl-C")
 
-	// If the command can't delete an instance, it must name it.
+	// If the command can't delete an instance, it must print the name of the instance.
 	var stuck atomic.Bool
 	stuck.Store(true)
 	keeps := at.behind(t, &front{refuse: func(r *http.Request) bool { return r.Method == http.MethodDelete && stuck.Load() }})

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// In each text, the word planted belongs to a secret and must be removed. The word kept must stay.
+// In each text, the word planted is a part of a secret, so it must be removed. The word kept must remain.
 func TestSecretsInAnyShapeAreRedacted(t *testing.T) {
 	t.Parallel()
 	encoded := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 	config := encoded(`{"auths":{"quay.io":{"auth":"cGxhbnRlZDpwbGFudGVk"}}}`)
 	for name, test := range map[string]struct {
 		text string
-		// also is another text that must be removed.
+		// also is a text that must be removed as well.
 		also string
 	}{
 		"JSON":                             {`{"token":"planted","kept":"kept"}`, ""},
@@ -91,7 +91,7 @@ func TestSecretsInAnyShapeAreRedacted(t *testing.T) {
 	}
 }
 
-// Text that helps to find a fault must stay.
+// Text that helps to find the cause of a problem must remain.
 func TestWhatIsNoSecretIsNotRedacted(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{

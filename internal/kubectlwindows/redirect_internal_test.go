@@ -15,8 +15,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// An attacker on a node can send any answer to a request for kubelet's logs. The API server passes it on, even a
-// redirect. The plugin must not follow it with the user's credential.
+// An attacker on a node can answer requests for kubelet's logs with a redirect. The API server passes the redirect on.
+// The plugin must not send the user's credentials to the new address.
 func TestA53_ANodeThatRedirectsIsSentNoCredential(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -27,7 +27,7 @@ func TestA53_ANodeThatRedirectsIsSentNoCredential(t *testing.T) {
 	defer elsewhere.Close()
 	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case strings.HasSuffix(r.URL.Path, "/proxy/logs/kubelet"): // kubelet's own server answers this for a directory
+		case strings.HasSuffix(r.URL.Path, "/proxy/logs/kubelet"): // kubelet's redirect for a directory
 			w.Header().Set("Location", "kubelet/")
 			w.WriteHeader(http.StatusMovedPermanently)
 			return

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// reported returns a folder of logs that has the report of a node's daemon.
+// reported returns a folder of logs with the report of a node's daemon. text is the content of the report.
 func reported(t *testing.T, text string) string {
 	t.Helper()
 	logs := t.TempDir()
@@ -26,7 +26,7 @@ func reported(t *testing.T, text string) string {
 	return logs
 }
 
-// reports checks that why shows the report of a node's daemon.
+// reports checks that the command why shows the report of a node's daemon.
 func reports(t *testing.T, at *terminal) {
 	t.Helper()
 	hostile := "\x1b]0;owned\a\x1b[2J\u202e\nHOST forged"
@@ -69,8 +69,8 @@ func reports(t *testing.T, at *terminal) {
 	if strings.Contains(none, "report") {
 		t.Errorf("without a report of an older daemon:\n%s", none)
 	}
-	// If a node never answers, only its own part is missing, and the command takes no longer than the timeout of a
-	// request.
+	// If a node never answers, the command prints everything except the node's report. It takes no longer than the time
+	// limit of a request.
 	slow := at.behind(t, &front{logs: t.TempDir(), onLog: func(r *http.Request) { <-r.Context().Done() }})
 	slow.expect(t, 0, []string{"host 10.0.0.1", "not read: reading the report of node win-1"}, "why", "node/win-1",
 		"--request-timeout=300ms")

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rightsOfThePage gives a user the role in the documentation. All commands that only read must work with it, and no
-// command that changes something.
+// rightsOfThePage gives a user the role in the documentation. With this role, all commands that only read must work,
+// and all commands that change something must fail.
 func rightsOfThePage(t *testing.T, at *terminal) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/plugin.md")

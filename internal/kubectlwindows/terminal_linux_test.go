@@ -14,10 +14,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/kubectlwindows"
 )
 
-// aloneVariable makes a test of this program print to a pipe without a reader.
+// aloneVariable is an environment variable. If it is set, the test TestA75_APipeThatIsClosedEndsItSilently runs a
+// command of the plugin and nothing else.
 const aloneVariable = "KUBECTL_WINDOWS_TEST_ALONE"
 
-// A reader that only reads the first line, such as head -1, ends the program. This is not an error.
+// A reader such as head -1 closes the pipe after the first line. The plugin must then end without an error message.
 func TestA75_APipeThatIsClosedEndsItSilently(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(aloneVariable) != "" {
@@ -47,7 +48,7 @@ func TestA75_APipeThatIsClosedEndsItSilently(t *testing.T) {
 	}
 }
 
-// openTerminal returns a terminal, and a file from which the test reads what the terminal shows.
+// openTerminal opens a terminal. The test reads from screen what a program writes to terminal.
 func openTerminal(t *testing.T) (screen, terminal *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/kubectlwindows"
 )
 
-// hostileLog prints a log with control characters that a host wrote. On a terminal they must be removed. In a file
-// the log must be complete.
+// hostileLog prints a log in which a host wrote control characters. On a terminal they must be replaced. In a file they
+// must remain.
 func hostileLog(t *testing.T, at *terminal) {
 	t.Helper()
 	const written = "\x1b]0;owned\a\x1b[2Jlog of the daemon"
@@ -35,7 +35,7 @@ func hostileLog(t *testing.T, at *terminal) {
 	if err := terminal.Close(); err != nil {
 		t.Fatal(err)
 	}
-	shown, _ := io.ReadAll(screen) // the read ends with an error because the terminal is closed
+	shown, _ := io.ReadAll(screen) // returns an error because the terminal is closed
 	if code != 0 || !strings.Contains(string(shown), "log of the daemon") || strings.ContainsAny(string(shown), "\x1b\a") {
 		t.Errorf("%d: the terminal shows %q", code, shown)
 	}

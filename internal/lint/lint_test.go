@@ -30,7 +30,7 @@ func mixed() lint.Cluster {
 	}
 }
 
-// catalog answers as a registry does.
+// catalog is a registry that knows the images in the map.
 type catalog map[string]lint.Offer
 
 func (c catalog) Offer(_ context.Context, image string) (lint.Offer, error) {
@@ -51,7 +51,7 @@ func images() catalog {
 	}
 }
 
-// ofImages returns the findings about images.
+// ofImages checks the templates and returns the findings about images.
 func ofImages(t *testing.T, templates []lint.Template, c lint.Cluster, images lint.Images) []lint.Finding {
 	t.Helper()
 	return slices.DeleteFunc(lint.Check(t.Context(), templates, c, images), func(f lint.Finding) bool {
@@ -59,8 +59,7 @@ func ofImages(t *testing.T, templates []lint.Template, c lint.Cluster, images li
 	})
 }
 
-// TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy compares the findings for each manifest in testdata with its golden
-// file.
+// TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy compares the findings of each manifest in testdata with a golden file.
 func TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy(t *testing.T) {
 	t.Parallel()
 	manifests, err := filepath.Glob("testdata/*.yaml")
@@ -100,7 +99,7 @@ func TestA74_LintSaysWhatWillNotRunOnWindowsAndWhy(t *testing.T) {
 	}
 }
 
-// The taint of Windows nodes is the same on every cluster, so it is checked without a cluster.
+// All clusters have the same taint on Windows nodes. So lint can check for a toleration without a cluster.
 func TestA74_WithoutAClusterTheTaintOfWindowsNodesIsKnown(t *testing.T) {
 	t.Parallel()
 	const toleration = "lacks the taint os=Windows:NoSchedule"
@@ -214,8 +213,8 @@ func TestA74_AHundredDocumentsAreRead(t *testing.T) {
 	}
 }
 
-// This is containerd's rule for the choice of an image variant (containerd/platforms,
-// checkWindowsHostAndContainerCompat).
+// These cases come from containerd, which chooses the variant of an image by this rule
+// (checkWindowsHostAndContainerCompat in containerd/platforms).
 func TestA74_ANodeRunsImagesBackToTheReleaseBefore(t *testing.T) {
 	t.Parallel()
 	const text = "kind: Pod\nmetadata: {name: a}\nspec: {os: {name: windows}, containers: [{name: c, image: app}]}\n"
@@ -241,8 +240,8 @@ func TestA74_ANodeRunsImagesBackToTheReleaseBefore(t *testing.T) {
 	}
 }
 
-// TestA74_AnAnswerHoldsForEachUseOfItsImage uses an image twice, with many other images in between, so that the
-// registry has answered before the second use.
+// TestA74_AnAnswerHoldsForEachUseOfItsImage uses one image in the first and in the last of many pods. When lint reaches
+// the last pod, the registry has already answered. The answer must count for both pods.
 func TestA74_AnAnswerHoldsForEachUseOfItsImage(t *testing.T) {
 	t.Parallel()
 	offers := images()

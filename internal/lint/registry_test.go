@@ -75,7 +75,7 @@ func TestA74_TheRegistryIsAskedForWhichBuildsAnImageIs(t *testing.T) {
 	}
 }
 
-// TestA74_ARegistryThatDoesNotAnswerIsAWarning: if the registry does not answer, nothing is known about the image.
+// If the registry doesn't answer, nothing is known about the image. So this is a warning and not an error.
 func TestA74_ARegistryThatDoesNotAnswerIsAWarning(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
@@ -92,7 +92,7 @@ func TestA74_ARegistryThatDoesNotAnswerIsAWarning(t *testing.T) {
 	}
 }
 
-// A truncated answer could have another meaning than the complete answer.
+// A truncated response could have a different meaning than the whole response.
 func TestA74_AnAnswerOfARegistryThatIsTooLongIsNotCutInSilence(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -22,14 +22,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/olm"
 )
 
-// api records which objects are applied, and which with force. refuses has errors by the kind of an object. enforces
-// says whether the policies are enforced.
+// api simulates an API server. applied lists the kinds of the objects that were applied, and forced the kinds that were
+// applied with force. enforces reports whether the API server enforces the policies. message is the denial message of
+// the probed policy. refuses returns the error for an object that is applied, or nil.
 type api struct {
 	applied  []string
 	forced   []string
 	enforces func() bool
 	message  string
-	// otherwise is the answer to the probe while the policies are not enforced.
+	// otherwise is the API server's answer to the probe while it doesn't enforce the policies.
 	otherwise error
 	refuses   func(kind, namespace string) error
 }

@@ -70,7 +70,7 @@ func TestA66_DaemonsGetRightsAfterThePoliciesOnly(t *testing.T) {
 func TestA66_EachBindingRefersToARoleThatIsThere(t *testing.T) {
 	t.Parallel()
 	parts := split(t, contract.OperatorNamespace)
-	// No manifest contains these roles: the operator creates the Role, and the API server creates the ClusterRole.
+	// These roles are in no manifest, because the operator creates the Role and the API server creates the ClusterRole.
 	roles := map[string]bool{"Role/" + contract.ServicesReaderRole: true, "ClusterRole/system:node-bootstrapper": true}
 	for _, object := range parts.Bundle {
 		roles[object.GetKind()+"/"+object.GetName()] = true
@@ -100,7 +100,8 @@ func TestA66_AnotherNamespaceIsInEveryObject(t *testing.T) {
 	}
 }
 
-// OLM does not know the objects that the operator applied. docs/olm.md lists the commands that delete them.
+// OLM doesn't know the objects that the operator applied, so it doesn't delete them. docs/olm.md must list commands
+// that delete them.
 func TestA66_WhatTheOperatorAppliesIsDeletedWithIt(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/olm.md")

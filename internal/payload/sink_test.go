@@ -12,7 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// memorySink keeps blobs in memory, checks the rules of Sink, and can be told to fail.
+// memorySink is a Sink that keeps blobs in memory. It checks that its caller follows the rules of Sink. Tests can make
+// its methods fail.
 type memorySink struct {
 	kept      map[string][]byte
 	open      int
@@ -76,11 +77,11 @@ func (p *memoryPending) end() error {
 	return nil
 }
 
-// assertConsistent fails the test if a blob is still open, or if stored and missing together are not the wanted
-// blobs.
+// assertConsistent fails the test if a blob was neither committed nor discarded, or if stored and missing together are
+// not the wanted blobs.
 func (s *memorySink) assertConsistent(t *testing.T, want []contract.Blob, stored []string, missing []contract.Blob) {
 	t.Helper()
-	// A failed Commit also ends its blob.
+	// A Commit that fails counts as committed.
 	if s.open != 0 {
 		t.Errorf("%d blobs were neither committed nor discarded", s.open)
 	}
@@ -106,7 +107,7 @@ func digestOf(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// blobOf returns a blob with this content.
+// blobOf returns a blob with the given content.
 func blobOf(content []byte) Blob {
 	return Blob{
 		Blob: contract.Blob{Digest: digestOf(content), Size: int64(len(content))},
@@ -114,7 +115,7 @@ func blobOf(content []byte) Blob {
 	}
 }
 
-// wanted returns the blobs without their content.
+// wanted returns the digests and sizes of blobs.
 func wanted(blobs []Blob) []contract.Blob {
 	bare := make([]contract.Blob, 0, len(blobs))
 	for _, b := range blobs {

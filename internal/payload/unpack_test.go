@@ -17,7 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// samples returns blobs that compress well, don't compress, are empty, or are larger than any buffer.
+// samples returns blobs that differ in how they are packed: one compresses well, one doesn't compress, one is empty,
+// and one is larger than all buffers.
 func samples() []Blob {
 	noise := make([]byte, 300<<10)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
@@ -38,7 +39,7 @@ func packed(tb testing.TB, blobs []Blob) []byte {
 	return stream.Bytes()
 }
 
-// crafted builds a stream by hand, as a hostile sender would.
+// crafted returns a stream with the tar entries that the function build writes, as a hostile sender could.
 func crafted(tb testing.TB, build func(w *tar.Writer)) []byte {
 	tb.Helper()
 	var stream bytes.Buffer
@@ -48,7 +49,7 @@ func crafted(tb testing.TB, build func(w *tar.Writer)) []byte {
 	}
 	w := tar.NewWriter(z)
 	build(w)
-	// The tar archive is left without its end, possibly with an entry that is longer than its data.
+	// Don't close the tar archive: its end is missing, and its last entry may be shorter than its header says.
 	if err = z.Close(); err != nil {
 		tb.Fatal(err)
 	}
@@ -123,8 +124,8 @@ func TestUnpack(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// Reading one byte at a time would take long. Half reads, and data together with EOF, find the usual
-			// mistakes.
+			// A reader that returns one byte at a time would take too long. A reader that returns half of each read,
+			// and a reader that returns data together with EOF, find the usual mistakes.
 			for _, reader := range []io.Reader{bytes.NewReader(c.stream), iotest.HalfReader(bytes.NewReader(c.stream)),
 				iotest.DataErrReader(bytes.NewReader(c.stream))} {
 				sink := newMemorySink()
@@ -179,7 +180,7 @@ func flood(tb testing.TB, w *tar.Writer) {
 	}
 }
 
-// A small stream that unpacks to gigabytes of zeros must end early, without much memory.
+// A small stream may unpack to gigabytes of zeros. Unpack must stop early and must not need much memory.
 func TestUnpackIsBoundedInWorkAndMemory(t *testing.T) {
 	first := blobOf([]byte("MZ small"))
 	bomb := crafted(t, func(w *tar.Writer) {
@@ -251,7 +252,7 @@ func TestUnpackStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// Failed blobs are sent again, in a second stream that has only these.
+// The sender sends the missing blobs again in a second stream.
 func TestUnpackResumesWithWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	blobs, sink := samples(), newMemorySink()
@@ -303,7 +304,7 @@ func TestPackStopsWithItsContextAndItsWriter(t *testing.T) {
 	}
 }
 
-// FuzzUnpack unpacks random bytes. Only wanted content may be stored, no blob may stay open, and there must be no
+// FuzzUnpack unpacks random bytes. Unpack must store only wanted blobs, must commit or discard every blob, and must not
 // panic.
 func FuzzUnpack(f *testing.F) {
 	blobs := []Blob{blobOf([]byte("MZ small")), blobOf(nil), blobOf(bytes.Repeat([]byte("ab"), 3000))}
@@ -320,7 +321,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(plain.Bytes(), true)
 	f.Fuzz(func(t *testing.T, stream []byte, compress bool) {
 		if compress {
-			// The bytes are compressed, because random bytes rarely reach the tar layer through zstd.
+			// Compress the bytes. Without compression, random bytes rarely get through zstd to tar.
 			stream = zstdOf(t, stream)
 		}
 		sink := newMemorySink()
@@ -335,8 +336,8 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// Hundreds of hosts may get their streams at the same time. This test can't be parallel, because it counts all
-// allocations of the process.
+// Hundreds of hosts may receive streams at the same time. This test counts all allocations of the process, so it can't
+// run in parallel with other tests.
 func TestAStreamNeedsLittleMemoryHoweverLongItIs(t *testing.T) { //nolint:paralleltest // see above
 	noise := make([]byte, 16<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)

@@ -182,8 +182,8 @@ func place(t *testing.T, path, content string) {
 	}
 }
 
-// The operator's init container copies the payload this way. If the pod's sandbox is created again, the copy is
-// repeated.
+// The init container of the operator's pod copies the payload with this function. If the pod's sandbox is created
+// again, the init container copies the payload again.
 func TestA61_ACopyIsTheSamePayloadAlsoAfterAnInterruptedOne(t *testing.T) {
 	t.Parallel()
 	dir, want := standins(t)
