@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Programs of the pod networks that package contract does not name.
+// Paths of CNI plugins that have no constant in package contract.
 const (
 	pathWinOverlay = contract.DirCNI + `\win-overlay.exe`
 	pathHostLocal  = contract.DirCNI + `\host-local.exe`
@@ -44,7 +44,8 @@ func onNetwork(network, path string) bool {
 	return true
 }
 
-// binaries are the files of a payload, keyed by their paths in lower case.
+// binaries finds the files of a payload, regardless of upper and lower case. byPath has the files by path in lower
+// case. reasons has the explanations why programs are missing, by the program's name in lower case.
 type binaries struct {
 	byPath  map[string]payload.File
 	all     []payload.File
@@ -70,7 +71,8 @@ func (b binaries) has(path string) bool {
 	return ok
 }
 
-// missing returns the paths that the payload lacks, each with the payload's explanation if there is one.
+// missing returns the names of those programs that the payload lacks. If the payload explains why a program is missing,
+// the name is followed by the explanation.
 func (b binaries) missing(paths ...string) (names []string) {
 	for _, path := range paths {
 		if b.has(path) {
@@ -86,8 +88,8 @@ func (b binaries) missing(paths ...string) (names []string) {
 	return names
 }
 
-// without returns true if binaries of a feature are missing. The returned part then reports that the feature is off,
-// and why.
+// without reports whether the payload lacks programs that a feature needs. If it does, the returned part says that the
+// feature is off, and why.
 func (b binaries) without(feature payload.Feature, paths ...string) (part, bool) {
 	missing := b.missing(paths...)
 	if len(missing) == 0 {
@@ -96,9 +98,9 @@ func (b binaries) without(feature payload.Feature, paths ...string) (part, bool)
 	return part{off: []Off{{Feature: feature, Reason: "the payload lacks " + strings.Join(missing, ", ")}}}, true
 }
 
-// files returns the binaries as managed files, without those for other platforms. Each file lists the
-// services that restart when it changes. CNI plugins, the shim and the credential provider list none, because
-// every use starts them. The daemon lists none, because it replaces itself.
+// files returns the binaries that this platform needs as managed files. Each file lists the services that restart when
+// the file changes. CNI plugins, containerd's shim and the credential provider list no services, because each use
+// starts a new process of them. The daemon's file lists no service, because the daemon replaces itself.
 func (b binaries) files(platform contract.Platform, services []contract.Service) []contract.File {
 	out := make([]contract.File, 0, len(b.all))
 	for _, f := range b.all {
@@ -111,7 +113,7 @@ func (b binaries) files(platform contract.Platform, services []contract.Service)
 	return out
 }
 
-// users returns the services whose command starts a program, sorted.
+// users returns the sorted names of the services whose command starts the program at this path.
 func users(path string, services []contract.Service) (names []string) {
 	for _, s := range services {
 		if slices.ContainsFunc(strings.Fields(s.Command),

@@ -22,7 +22,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// certificate returns text that looks like PEM. This package checks no more than that.
+// certificate returns text that looks like a certificate in PEM. Render doesn't check more in the bundles where tests
+// use it.
 func certificate(name string) string {
 	return "-----BEGIN CERTIFICATE-----\n" + name + "\n-----END CERTIFICATE-----\n"
 }

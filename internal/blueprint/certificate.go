@@ -17,12 +17,12 @@ const (
 	certificateBegin = "-----BEGIN " + certificateBlock + "-----"
 )
 
-// certificates returns the CAs of a bundle in PEM: normalised, without comments or duplicates, sorted. It reports
-// skipped certificates in at most one problem per bundle, because a bundle has about 150 certificates.
+// certificates returns the CAs of a bundle in PEM: normalised, without comments or duplicates, sorted. It reports all
+// flaws of a bundle in one problem, because a bundle may have 150 certificates.
 //
-// Expired certificates are kept: they do no harm, and Linux nodes keep them as well. If the content depended on the
-// clock, a new revision would appear without a change. A certificate that is neither a CA nor self-signed can't be a
-// trust anchor, so it is skipped.
+// Expired certificates are kept: they do no harm, and Linux nodes keep them as well. Besides, if the content depended
+// on the clock, a new revision would appear although nobody changed anything. A certificate that is neither a CA nor
+// self-signed can't be a trust anchor, so it is skipped.
 func certificates(b Bundle, now time.Time) (all []string, rejected []*contract.Problem) {
 	var flaws []string
 	complain := func(n int, format string, args ...any) {
@@ -65,7 +65,7 @@ func certificates(b Bundle, now time.Time) (all []string, rejected []*contract.P
 	}
 }
 
-// named is how many flaws of one kind a message lists.
+// named is the maximum number of flaws in one message.
 const named = 3
 
 func some(flaws []string) string {
@@ -75,10 +75,10 @@ func some(flaws []string) string {
 	return fmt.Sprintf("%s; and %d more", strings.Join(flaws[:named], "; "), len(flaws)-named)
 }
 
-// shown is the maximum length of foreign text in a message, in bytes.
+// shown is the maximum length, in bytes, of a user's text that a message repeats.
 const shown = 80
 
-// shorten cuts foreign text for a message.
+// shorten cuts a user's text, and escapes special characters, so that a message can repeat the text.
 func shorten(text string) string {
 	if len(text) > shown {
 		text = text[:shown] + "…"

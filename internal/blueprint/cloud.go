@@ -9,14 +9,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// pathCredentialProviderConfig tells kubelet how to get image pull credentials from the cloud.
+// pathCredentialProviderConfig is the file that tells kubelet how to get image pull credentials from the cloud.
 const pathCredentialProviderConfig = contract.DirK + `\credential-provider-config.yaml`
 
-// varCloudNodeKubeconfig is the variable for contract.FactCloudNodeKubeconfig.
+// varCloudNodeKubeconfig is the variable that the daemon replaces with contract.FactCloudNodeKubeconfig.
 const varCloudNodeKubeconfig = "CLOUD_NODE_KUBECONFIG"
 
-// cloudNode runs Azure's cloud-node-manager, which initialises the Node. On OpenShift, the cloud controller leaves
-// this to a program on the node. The program has its own identity, because the daemon's identity lacks the rights.
+// cloudNode renders the service of Azure's cloud-node-manager, which initialises the Node. On OpenShift, the cloud
+// controller doesn't initialise Azure's Nodes itself. The program has its own identity, because the daemon's identity
+// lacks the necessary rights.
 func cloudNode(in Input, bin binaries) (part, error) {
 	if in.Facts.Platform != contract.PlatformAzure {
 		return part{}, nil
@@ -35,14 +36,15 @@ func cloudNode(in Input, bin binaries) (part, error) {
 	}}}, nil
 }
 
-// usesCredentialProvider reports whether kubelet gets image pull credentials from the cloud. It does so on AWS, if
-// Linux workers do the same and the payload has the program.
+// usesCredentialProvider reports whether kubelet gets image pull credentials from the cloud. This is the case on AWS,
+// if Linux workers do the same and the payload has the credential provider.
 func usesCredentialProvider(in Input, bin binaries) bool {
 	return in.Facts.Platform == contract.PlatformAWS && in.Facts.CredentialProviders != nil &&
 		bin.has(contract.PathECRProvider)
 }
 
-// credentialProvider renders the Linux workers' configuration with the names of the Windows programs.
+// credentialProvider renders the configuration of kubelet's credential providers. It copies the Linux workers'
+// configuration, and replaces the names of programs with their names on Windows.
 func credentialProvider(in Input, bin binaries) (part, error) {
 	if in.Facts.Platform != contract.PlatformAWS {
 		return part{}, nil

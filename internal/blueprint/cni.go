@@ -23,14 +23,14 @@ func overlayOf(network string) (service string, programs []string) {
 	return contract.ServiceHybridOverlay, []string{contract.PathHybridOverlay}
 }
 
-// hnsNetwork returns the name of the pod network's HNS network.
+// hnsNetwork returns the name that the pod network has in the Host Networking Service (HNS).
 func hnsNetwork(in Input) string {
 	return contract.Manifest{PodNetwork: in.Facts.podNetwork()}.HNSNetwork()
 }
 
-// cni connects pods to the overlay network, if there is one. containerd notices a new file by itself, so no
-// service restarts. The file is a configuration of the CNI plugin win-overlay, with version 2 policies of the host
-// compute network.
+// cni renders the configuration of the CNI plugin win-overlay, which connects pods to the overlay network. If the
+// payload lacks the programs of the overlay network, cni renders nothing. containerd notices a changed file by itself,
+// so no service needs a restart. The policies follow version 2 of the host compute network's schema.
 // https://learn.microsoft.com/windows-server/networking/technologies/hcn/hcn-json-document-schemas
 func cni(in Input, bin binaries) (part, error) {
 	if _, programs := overlayOf(in.Facts.NetworkType); len(bin.missing(programs...)) > 0 {
@@ -40,7 +40,7 @@ func cni(in Input, bin binaries) (part, error) {
 		return off, nil
 	}
 	services := in.Facts.ServiceNetwork.Masked().String()
-	// Traffic within the cluster keeps the pod's address.
+	// Traffic to these networks keeps the pod's address as its source address.
 	within := []string{services}
 	if in.Facts.NetworkType == NetworkFlannel {
 		within = append(within, in.Facts.Flannel.Network.Masked().String())

@@ -8,9 +8,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// confidential renders everything that depends on settings and not on programs: the secret part, the public
-// environment, log limits and kubelet's fragment. It stores the log limits and the fragment in the input. rejected
-// lists the settings that can't be used.
+// confidential renders everything that depends on settings and not on programs. secret is the confidential part of the
+// manifest, public has the environment variables that are not confidential, and rejected lists the settings that can't
+// be used. confidential stores the log limits and kubelet's fragment in the input.
 func confidential(in *Input, bin binaries) (secret contract.Confidential, public map[string]string,
 	rejected []*contract.Problem, err error) {
 	before := in.Previous.Confidential
@@ -40,7 +40,8 @@ func confidential(in *Input, bin binaries) (secret contract.Confidential, public
 	return secret, public, rejected, nil
 }
 
-// acceptedFragment returns the user's fragment or, while it is refused, the last accepted fragment.
+// acceptedFragment returns the user's fragment of kubelet's configuration. If that fragment is refused, it returns the
+// last accepted fragment, and a problem.
 func acceptedFragment(in Input, bin binaries) (fragment, []*contract.Problem, error) {
 	base, err := kubeletConfig(in, bin)
 	if err != nil {
@@ -55,12 +56,13 @@ func acceptedFragment(in Input, bin binaries) (fragment, []*contract.Problem, er
 	if refused == nil {
 		return f, nil, nil
 	}
-	// Drop a fragment that this kubelet no longer accepts: the defaults are safe.
+	// If this kubelet doesn't accept the last accepted fragment either, use no fragment: the defaults are safe.
 	f, _ = parseFragment(in.AcceptedKubelet, base, kubelet)
 	return f, []*contract.Problem{refused}, nil
 }
 
-// pullSecret returns the cluster's pull secret or, while it is invalid, the previous pull secret.
+// pullSecret returns the cluster's pull secret. If the pull secret is invalid, it returns the previous one, and a
+// problem.
 func pullSecret(f Facts, before contract.Confidential) ([]byte, []*contract.Problem) {
 	raw := f.PullSecret
 	if len(raw) == 0 {
@@ -82,8 +84,8 @@ func pullSecret(f Facts, before contract.Confidential) ([]byte, []*contract.Prob
 	return bytes.Clone(raw), nil
 }
 
-// registrySources returns the cluster's registry rules. Nodes may always pull the pause image, even if the
-// rules forbid it, because every pod needs it. Linux nodes may pull the release's images in the same way.
+// registrySources returns the cluster's registry rules. Nodes may always pull the pause image, even if the rules forbid
+// it, because every pod needs it. In the same way, Linux nodes may always pull the images of the OpenShift release.
 func registrySources(raw contract.RegistrySources) (*contract.RegistrySources, []*contract.Problem) {
 	checked, rejected := mirror.CheckSources(raw)
 	if checked != nil && (checked.Restricted || len(checked.Blocked) > 0) {

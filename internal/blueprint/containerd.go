@@ -25,7 +25,8 @@ const (
 	streamIdleTimeout  = "4h"
 )
 
-// containerd renders the container runtime. It starts before the Node exists.
+// containerd renders the service and the configuration of containerd, the container runtime. The service starts before
+// the Node exists.
 func containerd(in Input, _ binaries) (part, error) {
 	config, err := containerdConfig(cniDirs(in.Facts.NetworkType))
 	if err != nil {
@@ -38,7 +39,7 @@ func containerd(in Input, _ binaries) (part, error) {
 				"--log-file="+contract.LogFile(contract.ServiceContainerd), "--run-service",
 				"--log-level="+level(in.Spec.Logging.Debug)),
 			Bootstrap: true, Priority: 0, Disruptive: true,
-			// As a service, containerd writes to its own log file or nowhere, and can't limit the file.
+			// As a service, containerd can log only to a file, and doesn't limit the size of the file.
 			Log: in.Logging.log(contract.LogFile(contract.ServiceContainerd), false),
 		}},
 		files: []contract.File{{Path: contract.PathContainerdConfig, Content: config,
@@ -53,8 +54,9 @@ type table = map[string]any
 // and settings of containerd 2.1 and later.
 func containerdConfig(plugins, config string) (string, error) {
 	runtime := table{
-		// The annotations and the option are containerd's defaults. containerd drops its defaults if the
-		// configuration names the runtime. ScrubLogs keeps containers' environment variables out of the shim's log.
+		// The annotations and the option are containerd's defaults. containerd doesn't use these defaults if its
+		// configuration has a table for the runtime. ScrubLogs keeps containers' environment variables out of the
+		// shim's log.
 		"runtime_type": runtimeType, "container_annotations": []string{"io.microsoft.container.*"},
 		"options": table{"ScrubLogs": true},
 	}
@@ -70,8 +72,8 @@ func containerdConfig(plugins, config string) (string, error) {
 				"image_pull_progress_timeout": pullTimeout,
 				"pinned_images":               table{"sandbox": pauseImage},
 				"registry":                    table{"config_path": contract.DirRegistries},
-				// The transfer service pulls each variant of an image that the host can run: on Server 2025 also the
-				// variants for 2022. A local pull takes only the newest variant.
+				// containerd's transfer service would pull each variant of an image that the host can run: on Server
+				// 2025, also the variants for Server 2022. A local pull downloads only the newest variant.
 				"use_local_image_pull": true,
 			},
 			"io.containerd.cri.v1.runtime": table{

@@ -221,7 +221,7 @@ func TestAProxyReachesNodesWithItsPasswordAside(t *testing.T) {
 			if again := render(t, in); again.Revision != desired.Revision {
 				t.Error("the same settings have two revisions")
 			}
-			// If a setting is invalid, its previous value stays.
+			// Now make the setting invalid: nodes must keep its previous value.
 			in.Facts.Proxy = good
 			in.Previous = render(t, in)
 			in.Facts.Proxy = blueprint.Proxy{HTTP: "junk", HTTPS: "junk", None: "a\nb"}
@@ -362,7 +362,7 @@ func TestTheSameSettingsHaveTheSameVersionInEveryOrderAndAfterEveryRestart(t *te
 		if err := first.Confidential.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		// After a restart, only the published objects remain.
+		// After a restart, the operator knows only the published objects.
 		data, _, err := first.Confidential.Encode()
 		if err != nil {
 			t.Fatal(err)

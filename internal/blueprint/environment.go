@@ -18,7 +18,7 @@ const (
 	variableNoProxy    = "NO_PROXY"
 )
 
-// proxyVariables are managed on every node: without a proxy they must be unset.
+// proxyVariables returns the variables that the daemon manages on every node. Without a proxy, it must unset them.
 func proxyVariables() []string {
 	return []string{variableHTTPProxy, variableHTTPSProxy, variableNoProxy}
 }
@@ -38,9 +38,10 @@ func (p Proxy) variables() map[string]string {
 	return all
 }
 
-// environment splits the nodes' variables into public variables and variables with a password. An invalid variable
-// keeps its previous value. Without a proxy, NO_PROXY is ignored: it has no effect, and a change of it would restart
-// every service.
+// environment splits the proxy variables into public variables and variables with a password (secret). If the new value
+// of a variable is invalid, environment keeps the previous value, and adds a problem to rejected. Without a proxy,
+// environment omits NO_PROXY: the variable has no effect then, but each change of its value would restart every
+// service.
 func environment(p Proxy, before Desired) (public, secret map[string]string, rejected []*contract.Problem) {
 	variables := p.variables()
 	had := contract.Environment(before.Manifest, before.Confidential)
@@ -69,8 +70,8 @@ func environment(p Proxy, before Desired) (public, secret map[string]string, rej
 // maxVariable is the maximum length of an environment variable on Windows, in characters.
 const maxVariable = 32767
 
-// flaw returns why a variable can't be set, without its value, or "". Windows programs accept the same values
-// as Linux programs: a URL with a host.
+// flaw says why a variable can't have this value. If the value is valid, it returns "". The text doesn't repeat the
+// value, which may contain a password. Windows programs accept the same proxies as Linux programs: a URL with a host.
 func flaw(name, value string) string {
 	switch {
 	case !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl):
@@ -94,7 +95,7 @@ func flaw(name, value string) string {
 	return ""
 }
 
-// hasCredentials reports whether an address has a password. In doubt it returns true.
+// hasCredentials reports whether an address has a password. If it can't parse the address, it returns true.
 func hasCredentials(address string) bool {
 	u, err := url.Parse(address)
 	return err != nil || u.User != nil || strings.Contains(address, "@")

@@ -9,17 +9,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// collectors returns the exporter's collectors whose metrics dashboards and recording rules use, and textfile for the
-// daemon's own metrics.
+// collectors returns the collectors of windows_exporter that are on. Dashboards and recording rules use the metrics of
+// these collectors. Exception: the collector textfile serves the daemon's own metrics.
 func collectors() []string {
 	return []string{"cpu", "logical_disk", "net", "os", "service", "system", "container", "memory", "cpu_info",
 		"textfile"}
 }
 
-// exporter serves the node's metrics over TLS with kubelet's serving certificate, so that each node has its own key
-// and a certificate for its own names and addresses. The exporter reads the certificate file for each connection, but
-// doesn't start without the file. kubelet writes the file only after the Node has addresses and the certificate
-// request is approved.
+// exporter renders the service of windows_exporter, which serves the node's metrics over TLS. It uses kubelet's serving
+// certificate, so that each node has its own key, and a certificate for its own names and addresses. The exporter reads
+// the certificate file for each connection, but doesn't start without the file. kubelet writes the file only after the
+// Node has addresses and the certificate request is approved.
 func exporter(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeatureMetrics, contract.PathWindowsExporter); ok {
 		return off, nil

@@ -21,7 +21,7 @@ import (
 
 // Supported networks of Windows nodes.
 const (
-	// NetworkOVNKubernetes has a hybrid overlay. The operator connects nodes to it.
+	// NetworkOVNKubernetes is OVN-Kubernetes with a hybrid overlay. The operator connects nodes to the hybrid overlay.
 	NetworkOVNKubernetes = "OVNKubernetes"
 	// NetworkExternal means that the user provides CNI plugins and kube-proxy, for example with host-process
 	// pods. The operator installs neither.
@@ -35,27 +35,27 @@ const CloudProviderExternal = "external"
 
 // Network is the part of the cluster's network configuration that nodes need.
 type Network struct {
-	// NetworkType is NetworkOVNKubernetes, NetworkExternal or NetworkFlannel. No other network supports
-	// Windows nodes.
+	// NetworkType is NetworkOVNKubernetes, NetworkExternal or NetworkFlannel. The operator supports no other network.
 	NetworkType string
 	// ServiceNetwork is the IPv4 prefix of cluster IPs.
 	ServiceNetwork netip.Prefix
 	// ServiceNetworks are all prefixes of cluster IPs, including those that Windows nodes don't use.
 	ServiceNetworks []netip.Prefix
-	// DNS is the address of the cluster's DNS service, if it is known. Otherwise ClusterDNS derives it.
+	// DNS is the address of the cluster's DNS service. If DNS is unset, ClusterDNS derives the address from
+	// ServiceNetwork.
 	DNS netip.Addr
-	// Domain is the cluster's DNS domain, if it is known. Otherwise ClusterDomain returns the default.
+	// Domain is the cluster's DNS domain. If Domain is empty, ClusterDomain returns the default.
 	Domain string
 	// PodNetworks are the prefixes of pod addresses.
 	PodNetworks []netip.Prefix
-	// Servers are known addresses of API servers, of ingress and of their load balancers, in addition to the
-	// API server's URL.
+	// Servers are the known addresses of API servers, of ingress and of their load balancers. An address in the API
+	// server's URL may be missing here.
 	Servers []netip.Addr
-	// HybridOverlay reports whether the network plugin has a hybrid overlay. VXLANPort is its port, or 0 for
-	// the default.
+	// HybridOverlay reports whether the network plugin has a hybrid overlay. VXLANPort is the overlay's port, or 0 for
+	// the default port.
 	HybridOverlay bool
 	VXLANPort     uint16
-	// Flannel is flannel's configuration on NetworkFlannel.
+	// Flannel is flannel's configuration if NetworkType is NetworkFlannel.
 	Flannel Flannel
 }
 
@@ -67,7 +67,8 @@ type Flannel struct {
 	VNI uint16
 }
 
-// podNetwork returns the name of the pods' HNS network if it isn't the default.
+// podNetwork returns the name that the pod network has in the Host Networking Service (HNS). For the default name, it
+// returns an empty string.
 func (n Network) podNetwork() string {
 	if n.NetworkType == NetworkFlannel {
 		return fmt.Sprintf("flannel.%d", n.Flannel.VNI)
@@ -84,16 +85,16 @@ type Facts struct {
 	// KubernetesVersion is the version that the API server reports, such as v1.36.3.
 	KubernetesVersion string
 	Network
-	// KubeletCA verifies the API server when it calls kubelets; BootstrapCA verifies the API server
-	// itself. Both are PEM bundles.
+	// KubeletCA verifies the client certificate of an API server that connects to kubelet. BootstrapCA verifies the
+	// serving certificate of the API server. Both are PEM bundles.
 	KubeletCA   string
 	BootstrapCA string
 	// CloudProvider is the --cloud-provider of Linux workers: CloudProviderExternal, or empty. The operator ignores
 	// their --cloud-config, whose file may hold credentials. The file only configured cloud providers inside kubelet.
 	// Kubernetes 1.31 removed these providers, and 1.34 removed the flag.
 	CloudProvider string
-	// CredentialProviders configure how Linux workers' kubelets get image pull credentials from the cloud, or
-	// nil.
+	// CredentialProviders is the configuration with which Linux workers' kubelets get image pull credentials from the
+	// cloud, or nil if they don't.
 	CredentialProviders *kubeletconfigv1.CredentialProviderConfig
 	// Proxy is the cluster-wide proxy of Linux nodes, if any.
 	Proxy Proxy
@@ -109,17 +110,17 @@ type Facts struct {
 	Registries contract.RegistrySources
 	// PullSecret is the cluster's .dockerconfigjson, or nil if the cluster never had one.
 	PullSecret []byte
-	// Rejected are facts that exist but are invalid. Lacks are missing facts. Both keep hosts from joining. Nodes that
-	// have joined still follow the published revision, because it doesn't need these facts. Troubles don't keep hosts
-	// from joining.
+	// Rejected lists problems with facts that exist but can't be used. Nodes don't get these facts. Lacks lists missing
+	// facts that hosts need to join. Until these facts are known, no host can join. Nodes that have joined don't need
+	// them, so the nodes still get changes. Troubles lists problems that prevent neither joins nor changes.
 	Rejected, Lacks, Troubles []*contract.Problem
 }
 
 // MayJoin joins the problems that keep hosts from joining, or returns nil.
 func (f Facts) MayJoin() error { return contract.JoinProblems(f.Lacks) }
 
-// Unknown joins the reasons why the reserved names and addresses are unknown: missing facts in Lacks, or invalid
-// facts. It returns nil if these names and addresses are known.
+// Unknown returns an error if missing facts make the results of ReservedNames and Reserved incomplete. The error joins
+// a problem for each missing fact.
 func (f Facts) Unknown() error {
 	unknown := slices.DeleteFunc(slices.Clone(f.Lacks), func(p *contract.Problem) bool {
 		return p.Reason != contract.ReasonClusterFactsIncomplete
@@ -138,19 +139,19 @@ type Bundle struct {
 	// PEM is the bundle's text.
 	PEM []byte
 	// Injected reports that the cluster injects the default trust of Linux nodes into the bundle: about 150
-	// certificates. Now and then, some of them expire. Users can't remove them.
+	// certificates. Render doesn't report expired certificates of such a bundle, because users can't remove them.
 	Injected bool
-	// Pending reports that the bundle is referenced but its text is missing. Until it appears, nodes keep the
-	// certificates that they trust already.
+	// Pending reports that a setting refers to the bundle, but the bundle's text is missing. While the text is missing,
+	// nodes keep the certificates that they already trust.
 	Pending bool
 }
 
-// Proxy is the nodes' HTTP proxy. Empty fields are not set on nodes.
+// Proxy is the nodes' HTTP proxy. If a field is empty, its environment variable is not set on nodes.
 type Proxy struct {
 	HTTP, HTTPS, None string
 }
 
-// Func returns a function that returns the proxy for a URL, or nil if the URL is reached directly.
+// Func returns a function that returns the proxy for requests to a URL, or nil for requests without a proxy.
 func (p Proxy) Func() func(*url.URL) (*url.URL, error) {
 	return (&httpproxy.Config{HTTPProxy: p.HTTP, HTTPSProxy: p.HTTPS, NoProxy: p.None}).ProxyFunc()
 }
@@ -158,8 +159,8 @@ func (p Proxy) Func() func(*url.URL) (*url.URL, error) {
 // clusterDNSHost is the DNS service's host number in the service network, by OpenShift's convention.
 const clusterDNSHost = 10
 
-// ClusterDNS is the address of the cluster's DNS service. If it is unknown, ClusterDNS returns the tenth host
-// of the service network.
+// ClusterDNS returns the address of the cluster's DNS service. If the facts don't contain the address, ClusterDNS
+// returns the tenth address after the start of the service network.
 func (f Facts) ClusterDNS() netip.Addr {
 	if f.DNS.IsValid() {
 		return f.DNS
@@ -174,7 +175,7 @@ func (f Facts) ClusterDNS() netip.Addr {
 // defaultDomain is the domain of OpenShift, and the default of other clusters.
 const defaultDomain = "cluster.local"
 
-// ClusterDomain is the DNS domain of the cluster's Services and pods.
+// ClusterDomain returns the DNS domain of the cluster's Services and pods.
 func (n Network) ClusterDomain() string { return cmp.Or(n.Domain, defaultDomain) }
 
 // CheckDomain returns an error if a cluster's DNS domain is invalid. The error doesn't repeat the domain.
@@ -185,7 +186,7 @@ func CheckDomain(domain string) error {
 	return nil
 }
 
-// maxAPIServer is the maximum length in the WindowsMachineConfig.
+// maxAPIServer is the maximum length of the URL, in bytes. The WindowsMachineConfig's schema has the same limit.
 const maxAPIServer = 512
 
 // CanonicalAPIServer checks and normalises the URL of an API server: https, the host in lower case, an
@@ -219,7 +220,7 @@ func CanonicalAPIServer(raw string) (string, error) {
 	return "https://" + net.JoinHostPort(host, u.Port()), nil
 }
 
-// ReservedNames are the names of the API server. No host may use them.
+// ReservedNames returns the names of the API server, which no host may use.
 func (f Facts) ReservedNames() []string {
 	server, err := url.Parse(f.APIServer)
 	if err != nil || server.Hostname() == "" {

@@ -13,25 +13,25 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// featureGateFiles has a file for each minor version of Kubernetes whose kubelet may be shipped.
-// featuregate/gates.go writes them. The file for 1.37 comes from an upstream list that has no defaults and no
-// dependencies.
+// featureGateFiles has a file for each minor version of kubelet whose feature gates users may set. featuregate/gates.go
+// writes them. The file for 1.37 comes from an upstream list that has no defaults and no dependencies.
 //
 //go:embed featuregate/*.txt
 var featureGateFiles embed.FS
 
 // featureGate is a feature gate of kubelet.
 type featureGate struct {
-	// locked is the only permitted value, or empty if both are permitted.
+	// locked is the gate's only permitted value: "true" or "false". If it is empty, both values are permitted.
 	locked string
 	// isOff reports that the gate is off by default.
 	isOff bool
-	// needs are the gates that must be on if this gate is on.
+	// needs lists the gates that must be on while this gate is on.
 	needs []string
 }
 
-// gateFlaws lists the gates that would keep kubelet from starting: unknown gates, gates locked to the other value, and
-// gates that are off although other gates need them.
+// gateFlaws describes each wanted gate that is not allowed. Only the operator may set some gates. With the other gates
+// that gateFlaws describes, kubelet would not start: it doesn't know the gate, the gate is locked to the opposite
+// value, or the gate is off although a gate that is on needs it.
 func gateFlaws(wanted map[string]bool, kubelet payload.File) (words []string) {
 	if len(wanted) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func gateFlaws(wanted map[string]bool, kubelet payload.File) (words []string) {
 	return needFlaws(wanted, known, kubelet)
 }
 
-// needFlaws lists the gates that are off although gates that are on need them.
+// needFlaws describes each gate that is off although a gate that is on needs it.
 func needFlaws(wanted map[string]bool, known map[string]featureGate, kubelet payload.File) (words []string) {
 	without := map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
@@ -84,7 +84,8 @@ func isOff(name string, wanted map[string]bool, known map[string]featureGate) bo
 	return known[name].isOff
 }
 
-// gatedFlaws lists fields that would keep kubelet from starting because their gate is off.
+// gatedFlaws describes the fields that must not be set because their gate is off. kubelet would not start with these
+// fields.
 func gatedFlaws(c kubeletconfigv1beta1.KubeletConfiguration, kubelet payload.File) []string {
 	const gate = "KubeletCrashLoopBackOffMax"
 	// Before 1.35 the gate was off by default. Users can't set the gates of such a kubelet.

@@ -5,15 +5,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Variables of flanneld's command. NODE_NAME is also the name of an environment variable.
+// Variables in flanneld's command. For the Node's name, the command uses the variable OWN_NODE instead of NODE_NAME,
+// because it also contains NODE_NAME as the name of an environment variable.
 const (
 	varOwnNode           = "OWN_NODE"
 	varFlannelKubeconfig = "FLANNEL_KUBECONFIG"
 )
 
-// flannel joins the host to flannel's network. flanneld reads its Node's subnet only at its start. So the service
-// starts when the Node has a subnet, and restarts when the subnet changes. flanneld is not a Windows service, and it
-// reads its Node's name from its environment only, so the service wrapper runs it.
+// flannel renders the service of flanneld, which joins the host to flannel's network. flanneld reads the Node's subnet
+// only when it starts. So the service starts when the Node has a subnet, and restarts when the subnet changes. flanneld
+// can't run as a Windows service, and reads the Node's name only from an environment variable. So the service wrapper
+// runs flanneld.
 func flannel(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeaturePodNetwork, contract.PathFlannel, contract.PathServiceWrapper); ok {
 		return off, nil
@@ -34,8 +36,8 @@ func flannel(in Input, bin binaries) (part, error) {
 		"--net-config-path=" + contract.PathFlannelConfig,
 		"--subnet-file=" + contract.PathFlannelSubnet,
 		"--iface=" + varNodeIP,
-		// The condition NetworkUnavailable is for clouds with routes for pods. Without it, flanneld's
-		// identity needs the right to write its own annotations only.
+		// Only clouds that create routes for pods need the condition NetworkUnavailable. If flanneld doesn't set this
+		// condition, its identity needs only the right to write its own Node's annotations.
 		"--set-node-network-unavailable=false",
 	}
 	if in.Spec.Logging.Debug {

@@ -31,13 +31,13 @@ func (f fragment) raw() []byte {
 	}
 	out, err := json.Marshal(f.object)
 	if err != nil {
-		return nil // it came from JSON
+		return nil // can't happen: the object was decoded from JSON
 	}
 	return out
 }
 
-// over merges the fragment into a configuration: objects field by field, other values as a whole. An empty
-// fragment leaves the text unchanged.
+// over merges the fragment into the JSON of a configuration, and returns the result. It merges objects field by field,
+// and replaces other values. If the fragment is empty, it returns the configuration unchanged.
 func (f fragment) over(config string) (string, error) {
 	if len(f.object) == 0 {
 		return config, nil
@@ -63,8 +63,9 @@ func merged(base, over map[string]any) map[string]any {
 	return all
 }
 
-// parseFragment parses a fragment strictly. If nodes would not work with the fragment merged into base, it
-// refuses the whole fragment. kubelet is the version that will read it.
+// parseFragment parses a fragment strictly. It merges the fragment into the configuration in base. If nodes would not
+// work with the result, it refuses the whole fragment, and returns a problem. kubelet is the program that will read the
+// configuration.
 func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *contract.Problem) {
 	refuse := func(words ...string) (fragment, *contract.Problem) {
 		return fragment{}, contract.NewProblem(contract.ReasonKubeletConfigRefused, "spec.kubelet.config: %s",
@@ -111,9 +112,9 @@ func parseFragment(raw []byte, base string, kubelet payload.File) (fragment, *co
 	return f, nil
 }
 
-// typeFlaws lists the values whose type kubelet can't read, with the expected type.
+// typeFlaws describes the values that have the wrong type, with the type that kubelet expects.
 func typeFlaws(path string, value any, wanted reflect.Type) (words []string) {
-	text, _ := json.Marshal(value) // it came from JSON
+	text, _ := json.Marshal(value) // can't fail: the value was decoded from JSON
 	if json.Unmarshal(text, reflect.New(wanted).Interface()) == nil {
 		return nil
 	}
@@ -150,7 +151,7 @@ func typeOf(object reflect.Type, key string) reflect.Type {
 	return nil
 }
 
-// shortened joins JSON parser errors and cuts them, because they may repeat the input.
+// shortened joins the errors of a JSON parser, and shortens the text, because the errors may repeat the input.
 func shortened(errs ...error) string {
 	text := strings.ReplaceAll(errors.Join(errs...).Error(), "\n", "; ")
 	if len(text) > 5*shown {
@@ -170,7 +171,7 @@ func kindFlaws(object map[string]any) (words []string) {
 	return words
 }
 
-// fieldFlaws lists fields that users may not set, and nulls, which have no effect.
+// fieldFlaws describes the fields that users may not set, and the fields that contain null, because null has no effect.
 func fieldFlaws(object map[string]any) (words []string) {
 	rules := kubeletFields()
 	for _, field := range slices.Sorted(maps.Keys(object)) {

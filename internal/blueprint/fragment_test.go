@@ -329,7 +329,7 @@ func FuzzFragment(f *testing.F) {
 			config.EvictionHard["memory.available"] == "" {
 			t.Fatalf("%q changed a field that nodes depend on: %+v", raw, config)
 		}
-		// If the accepted fragment is used again, the result must be the same.
+		// If the accepted fragment is rendered as the user's fragment, the result must be the same.
 		in.Spec.Kubelet.Config = fragment(string(desired.KubeletFragment))
 		if again := render(t, in); again.Revision != desired.Revision || len(again.Rejected) > 0 {
 			t.Fatalf("%q gives revision %s, and the second time %s: %v",

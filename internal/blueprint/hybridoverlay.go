@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// hybridOverlay joins the host to the hybrid overlay network. The network, and the host facts about it,
-// appear once the program runs.
+// hybridOverlay renders the service that joins the host to the hybrid overlay network. The HNS network, and the host
+// facts that the daemon reads from it, exist only once this service runs.
 func hybridOverlay(in Input, bin binaries) (part, error) {
 	if off, ok := bin.without(payload.FeaturePodNetwork, contract.PathHybridOverlay); ok {
 		return off, nil
@@ -42,9 +42,9 @@ func hybridOverlay(in Input, bin binaries) (part, error) {
 	}}}, nil
 }
 
-// overlayLog returns the log limits as the program's flags, in megabytes and days. For the program, 0 means no limit.
-// Exception: a size of 0 means 100 megabytes, so overlayLog passes a very large size instead. The program writes to
-// its own files or nowhere.
+// overlayLog returns the log limits as the program's flags, in megabytes and days. In the number and the age of files,
+// 0 means no limit to the program. But a size of 0 means 100 megabytes, so overlayLog passes a very large size instead.
+// The program can log only to its own files.
 func overlayLog(l Logging) []string {
 	const mega, day = 1 << 20, 24 * time.Hour
 	size := (l.FileSize.Value() + mega - 1) / mega

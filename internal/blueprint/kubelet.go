@@ -20,7 +20,8 @@ const (
 	kubeAPIBurst = 100
 )
 
-// kubelet makes the host a Node. It starts before the Node exists.
+// kubelet renders the service and the configuration of kubelet, which registers the host as a Node. The service starts
+// before the Node exists.
 func kubelet(in Input, bin binaries) (part, error) {
 	config, err := kubeletConfig(in, bin)
 	if err == nil {
@@ -112,15 +113,15 @@ func kubeletConfig(in Input, bin binaries) (string, error) {
 	return compactJSON(config, func(value any) bool { return value == "0s" || value == "0" || value == 0.0 })
 }
 
-// evictionHard repeats kubelet's default for memory on Windows, because any threshold that is set disables
-// all defaults.
+// evictionHard returns the eviction thresholds. It repeats kubelet's default for memory on Windows, because kubelet
+// ignores all its defaults if any threshold is set.
 func evictionHard() map[string]string {
 	return map[string]string{"memory.available": "500Mi", "nodefs.available": "10%", "imagefs.available": "15%"}
 }
 
-// compactJSON writes a configuration object with sorted keys. It omits nulls, empty objects and the values that drop
-// selects. Our types write every field, also unset fields that an older kubelet or kube-proxy doesn't know, so unset
-// fields must be removed.
+// compactJSON writes a configuration object with sorted keys. It omits nulls, empty objects, and the values for which
+// drop returns true. JSON encoding writes every field of a configuration's type, including unset fields that an older
+// kubelet or kube-proxy doesn't know, so compactJSON must remove unset fields.
 func compactJSON(object any, drop func(value any) bool) (string, error) {
 	raw, err := json.Marshal(object)
 	if err != nil {

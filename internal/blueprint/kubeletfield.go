@@ -2,7 +2,7 @@ package blueprint
 
 import "strings"
 
-// Why a user may not set a field of kubelet's configuration.
+// Reasons why users may not set a field of kubelet's configuration.
 const (
 	fieldOurs     = "is the operator's: a node depends on it"
 	fieldLinux    = "has no meaning on Windows"

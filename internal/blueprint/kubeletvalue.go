@@ -16,17 +16,18 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Limits for values that kubelet accepts but that would break the node.
+// Limits of values: kubelet accepts larger values, but the node would not work with them.
 const (
-	// maxLease keeps kubelet's renewal interval, a quarter of the lease, below 40 s, because a node counts as lost
-	// after that time.
+	// maxLease is the maximum duration of a node's lease, in seconds. kubelet renews the lease after a quarter of this
+	// duration. That is at most 30 s, and a node counts as lost only after 40 s without a renewal.
 	maxLease = 120
-	// maxPodsOfSubnet is the number of addresses in a /23, the default subnet of a Windows node.
+	// maxPodsOfSubnet is the maximum number of pods on a node. The default subnet of a Windows node is a /23, which has
+	// 512 addresses. The limit is rounded down, because some of these addresses are not available to pods.
 	maxPodsOfSubnet = 500
 )
 
-// valueFlaws lists the values, among the fields that users may set, that would keep kubelet from starting or the node
-// from working. https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
+// valueFlaws describes values with which kubelet would not start, or the node would not work. It checks only fields
+// that users may set. https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 func valueFlaws(c kubeletconfigv1beta1.KubeletConfiguration) (words []string) {
 	v := &values{}
 	v.numbers(c)
@@ -47,7 +48,7 @@ func valueFlaws(c kubeletconfigv1beta1.KubeletConfiguration) (words []string) {
 	return v.words
 }
 
-// values collects the flaws.
+// values collects the descriptions of wrong values.
 type values struct{ words []string }
 
 func (v *values) complain(format string, args ...any) {
@@ -74,7 +75,7 @@ func (v *values) numbers(c kubeletconfigv1beta1.KubeletConfiguration) {
 	v.within("eventRecordQPS", c.EventRecordQPS, 0, anyNumber)
 	v.within("eventBurst", &c.EventBurst, 0, anyNumber)
 	v.within("nodeStatusMaxImages", c.NodeStatusMaxImages, -1, anyNumber)
-	if c.NodeLeaseDurationSeconds != 0 { // 0 is kubelet's default
+	if c.NodeLeaseDurationSeconds != 0 { // 0 means kubelet's default
 		v.within("nodeLeaseDurationSeconds", &c.NodeLeaseDurationSeconds, 4, maxLease)
 	}
 }

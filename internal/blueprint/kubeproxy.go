@@ -10,8 +10,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// kubeProxy makes Services reachable from the node. Its service waits for its configuration, which needs the
-// Node's subnet and the address of an endpoint on the overlay network.
+// kubeProxy renders the service of kube-proxy, which makes Services reachable from the node. The service starts only
+// when the daemon can write kube-proxy's configuration, which contains the Node's subnet and the address of an endpoint
+// on the overlay network.
 func kubeProxy(in Input, bin binaries) (part, error) {
 	overlay, programs := overlayOf(in.Facts.NetworkType)
 	if off, ok := bin.without(payload.FeatureServiceNetwork, append(programs, contract.PathKubeProxy)...); ok {
@@ -57,7 +58,7 @@ func kubeProxyConfig(in Input, bin binaries) (string, error) {
 	return compactJSON(config, isZero)
 }
 
-// isZero reports whether a JSON value is the same to kube-proxy as an absent one.
+// isZero reports whether kube-proxy treats a JSON value in the same way as a missing value.
 func isZero(value any) bool {
 	return value == "" || value == "0s" || value == "0" || value == 0.0 || value == false
 }

@@ -20,8 +20,8 @@ const (
 	variableLogFlush = "SERVICES_LOG_FLUSH_INTERVAL"
 )
 
-// Default limits of logs. A chatty kubelet writes about 50 MiB a day, so a service keeps about a week and
-// stays below 600 MiB.
+// Default limits of logs. A kubelet that logs much writes about 50 MiB a day. With these limits, the logs of such a
+// service cover about a week, and take less than 600 MiB.
 const (
 	defaultLogSize  = "100Mi"
 	defaultLogAge   = 7 * 24 * time.Hour
@@ -31,12 +31,12 @@ const (
 // Logging configures log rotation. A zero value disables the feature: no rotation, no deletion of old files,
 // no forced flush.
 type Logging struct {
-	// FileSize is the maximum size of a log in bytes; then it rotates. FileAge is how long rotated logs are kept,
-	// and Files is how many are kept.
+	// FileSize is the size in bytes at which a log is rotated. FileAge is the maximum age of rotated logs, and Files is
+	// their maximum number.
 	FileSize resource.Quantity
 	FileAge  time.Duration
 	Files    int
-	// FlushInterval is how often a log is flushed to disk.
+	// FlushInterval is the time between two flushes of a log to disk.
 	FlushInterval time.Duration
 }
 
@@ -45,7 +45,8 @@ func DefaultLogging() Logging {
 	return Logging{FileSize: resource.MustParse(defaultLogSize), FileAge: defaultLogAge, Files: defaultLogFiles}
 }
 
-// with applies a user's settings. Unset fields keep their values. Invalid settings are returned as problems.
+// with returns the log configuration with a user's settings applied. For each unset or invalid setting, the value in l
+// stays. with returns a problem for each invalid setting.
 func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) {
 	var rejected []*contract.Problem
 	complain := func(field, format string, args ...any) {
@@ -84,8 +85,8 @@ func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) 
 // maxLogSize is the largest useful size limit of a log.
 const maxLogSize = 1 << 40
 
-// log returns the limits of a service's log. rotates is true if the service rotates the log itself. Otherwise the
-// daemon rotates it.
+// log returns the limits of a service's log. rotates must be true if the service rotates the log itself. If rotates is
+// false, the daemon rotates the log.
 func (l Logging) log(file string, rotates bool) *contract.Log {
 	return &contract.Log{Path: file, Rotates: rotates, MaxSize: l.FileSize.Value(),
 		MaxAgeSeconds: int64(l.FileAge / time.Second), MaxFiles: l.Files}
@@ -96,8 +97,8 @@ func (l Logging) daemon(debug bool) *contract.DaemonSettings {
 	return &contract.DaemonSettings{Debug: debug, Log: l.log("", false)}
 }
 
-// LoggingFromEnvironment reads the settings. lookup is os.LookupEnv or a substitute. For an invalid value it
-// uses the default, and the error names the value.
+// LoggingFromEnvironment reads the log settings in the operator's environment. lookup is os.LookupEnv or a substitute.
+// In place of an invalid value, it uses the default, and returns an error that contains the invalid value.
 func LoggingFromEnvironment(lookup func(string) (string, bool)) (Logging, error) {
 	logging := DefaultLogging()
 	var all []error
@@ -126,10 +127,10 @@ func LoggingFromEnvironment(lookup func(string) (string, bool)) (Logging, error)
 	return logging, errors.Join(all...)
 }
 
-// Runner returns the log of a service that can't write a log file itself, and the beginning of its command, which
-// runs the service under kube-log-runner. kube-log-runner writes the file, and the daemon rotates it. Don't let
-// kube-log-runner rotate the file: on Windows, it can't rename a file that someone reads, and after that failure it
-// writes nothing more.
+// Runner is for a service that can't write a log file itself, and so runs under kube-log-runner. Runner returns the
+// service's log, and the first words of its command. kube-log-runner writes the log file, and the daemon rotates it.
+// Don't let kube-log-runner rotate the file: on Windows, it can't rename a file that another program reads, and after
+// this failure it stops logging.
 func (l Logging) Runner(service string) (*contract.Log, []string) {
 	file := contract.LogFile(service)
 	words := []string{contract.PathKubeLogRunner, "-log-file=" + file}
@@ -139,7 +140,7 @@ func (l Logging) Runner(service string) (*contract.Log, []string) {
 	return l.log(file, false), words
 }
 
-// verbosity returns klog's level.
+// verbosity returns the value of klog's flag -v.
 func verbosity(debug bool) string {
 	if debug {
 		return "4"
@@ -147,7 +148,7 @@ func verbosity(debug bool) string {
 	return "2"
 }
 
-// level returns the log level's name in other programs.
+// level returns the log level for programs that don't use klog.
 func level(debug bool) string {
 	if debug {
 		return "debug"

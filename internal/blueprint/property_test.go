@@ -16,7 +16,7 @@ import (
 // seeds is the number of random inputs for each property.
 const seeds = 100
 
-// random returns the facts of a cluster that Windows nodes can join. Each optional part exists at random.
+// random returns the facts of a cluster that Windows nodes can join. It includes each optional part at random.
 func random(r *rand.Rand) blueprint.Input {
 	in := input()
 	platforms := []contract.Platform{"none", "vsphere", "nutanix", "aws", "azure", "gcp", "openstack"}
@@ -50,8 +50,8 @@ func random(r *rand.Rand) blueprint.Input {
 	return in
 }
 
-// wellFormed returns an error if no daemon could apply the manifest. For example, bootstrap services run before a
-// Node or a network exists.
+// wellFormed returns an error if no daemon could apply the manifest. For example, bootstrap services must not need a
+// Node or a network, because neither exists when they start.
 func wellFormed(m contract.Manifest) error {
 	var all []error
 	place := map[string]int{}

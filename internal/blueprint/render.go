@@ -19,17 +19,17 @@ type Input struct {
 	Payload payload.Manifest
 	Spec    v1alpha1.WindowsMachineConfigSpec
 	Logging Logging
-	// OperatorVersion is the first part of the desired revision.
+	// OperatorVersion is the first part of the desired revision's name.
 	OperatorVersion string
-	// Salt of the confidential part: contract.SaltSize random bytes that stay the same across revisions.
+	// Salt is the salt of the confidential part: contract.SaltSize random bytes that are the same in all revisions.
 	Salt []byte
-	// Previous is the last published state, or the zero value. If a fact exists but is invalid, nodes keep
-	// the value of Previous.
+	// Previous is the last published state, or the zero value. If a fact exists but is invalid, nodes keep the value in
+	// Previous.
 	Previous Desired
 	// AcceptedKubelet is the last accepted fragment of kubelet's configuration, or nil. It applies while the
 	// fragment in Spec is refused.
 	AcceptedKubelet []byte
-	// Now is the time for messages about certificates. No content depends on it.
+	// Now is the current time. Only messages about expired certificates depend on it, and no content for nodes.
 	Now time.Time
 
 	// Render sets fragment before it renders the programs.
@@ -43,12 +43,13 @@ type Desired struct {
 	Manifest contract.Manifest
 	// Confidential is the secret part of the manifest.
 	Confidential contract.Confidential
-	// Content holds the manifest and the confidential part in the format that nodes read. Only Render sets it. The
+	// Content contains the manifest and the confidential part in the format that nodes read. Only Render sets it. The
 	// golden files omit it.
 	Content contract.Latest `json:"-"`
 	// KubeletVersion is the version that nodes will report.
 	KubeletVersion string
-	// KubeletFragment is the user's part of kubelet's configuration that is in force, normalised, or nil.
+	// KubeletFragment is the user's part of kubelet's configuration that is in force, in normalised form, or nil if
+	// there is none.
 	KubeletFragment []byte
 	// Off lists the features that nodes lack, sorted.
 	Off []Off
@@ -68,7 +69,7 @@ type Off struct {
 	Reason  string
 }
 
-// part is what one program adds to a manifest.
+// part contains what one program adds to a manifest.
 type part struct {
 	services []contract.Service
 	files    []contract.File
@@ -162,7 +163,7 @@ func check(bin binaries, skew *contract.Problem) error {
 	return errors.Join(all...)
 }
 
-// required are the binaries that every node needs.
+// required returns the paths of the binaries that every node needs.
 func required() []string {
 	return []string{contract.PathKubelet, contract.PathKubeLogRunner, contract.PathContainerd,
 		contract.PathContainerdShim, contract.PathDaemon}
@@ -196,8 +197,8 @@ func sortedProblems(problems []*contract.Problem) []*contract.Problem {
 	return slices.CompactFunc(problems, func(a, b *contract.Problem) bool { return *a == *b })
 }
 
-// command joins the words of a command line. No word contains a space or a quote: all words are constants,
-// variables or checked facts.
+// command joins the words of a command line. It doesn't quote the words, because no word contains a space or a quote:
+// all words are constants, variables or checked facts.
 func command(words ...string) string { return strings.Join(words, " ") }
 
 // rendering adds the path of the rendered file to an error.

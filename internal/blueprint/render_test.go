@@ -412,9 +412,9 @@ func TestCanonicalAPIServer(t *testing.T) {
 	}
 }
 
-// At its size limit, klog opens its file again, and no longer appends. If the daemon then truncated the file, it
-// would become a sparse file. So only the daemon limits logs. Azure's node manager, kubelet and kube-proxy write only
-// to standard error.
+// When a log reaches klog's size limit, klog opens the file again, and no longer appends to it. If the daemon then
+// truncated the file, the file would become sparse. So only the daemon limits logs. Azure's node manager, kubelet and
+// kube-proxy write only to standard error.
 func TestA38_EachServiceHasALogThatIsListed(t *testing.T) {
 	t.Parallel()
 	in := input()

@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Drains reports whether pods must leave a node before it changes from one manifest to another. They must leave if a
-// program that they depend on changes, or the configuration of such a program. A change of the environment (for
+// Drains reports whether a node must be drained before it changes from one manifest to another. A drain is necessary if
+// a program that pods depend on changes, or if such a program's configuration changes. A change of the environment (for
 // example, a proxy) or of log limits restarts programs while the containers keep running.
 func Drains(from, to contract.Manifest) bool {
 	to.EnvironmentVars, to.ConfidentialEnvironment = from.EnvironmentVars, from.ConfidentialEnvironment
@@ -32,8 +32,9 @@ func quiet(m contract.Manifest) contract.Manifest {
 	return m
 }
 
-// Restarts returns the sorted names of the services that a node must restart or stop, in a way that pods notice, to
-// change from one manifest to another. Such a change needs a slot in the rollout budget.
+// Restarts returns the sorted names of the disruptive services that a node must restart or stop to change from one
+// manifest to another. Pods notice a restart of a disruptive service, so such a change needs a slot in the rollout
+// budget.
 func Restarts(from, to contract.Manifest) (names []string) {
 	before, after := disruptive(from), disruptive(to)
 	for name, s := range before {
@@ -87,7 +88,7 @@ func disruptive(m contract.Manifest) map[string]contract.Service {
 	return all
 }
 
-// environmentDiffers reports whether processes get another environment, public or secret.
+// environmentDiffers reports whether the public or the secret environment variables differ between two manifests.
 func environmentDiffers(from, to contract.Manifest) bool {
 	return from.ConfidentialEnvironment != to.ConfidentialEnvironment ||
 		!maps.Equal(from.EnvironmentVars, to.EnvironmentVars)

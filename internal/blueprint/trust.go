@@ -9,8 +9,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// trust renders the CA bundles that nodes need before they can verify the API server. kubelet reloads its
-// client CA when the file changes.
+// trust renders the CA bundles with which nodes verify the API server. BootstrapCA verifies the API server that a node
+// connects to. KubeletCA verifies an API server that connects to kubelet. No service restarts after a change of
+// KubeletCA, because kubelet reloads the file.
 func trust(in Input, _ binaries) (part, error) {
 	return part{files: []contract.File{{Path: contract.PathBootstrapCA, Content: in.Facts.BootstrapCA},
 		{Path: contract.PathKubeletCA, Content: in.Facts.KubeletCA}}}, nil
@@ -29,14 +30,13 @@ func (p part) verifying() (names []string) {
 	return names
 }
 
-// trustBundles returns the certificates that nodes trust in addition to Windows' own: every certificate once, sorted,
-// regardless of the order of bundles. Every registry's CA goes into the root store as well, because containerd knows
-// only Windows' root store when it pulls without a mirror.
+// trustBundles returns the certificates that nodes trust in addition to Windows' own certificates. Each certificate
+// appears once, and their order doesn't depend on the order of bundles. Every registry's CA is added to Windows' root
+// store as well, because containerd uses only this store when it pulls without a mirror.
 //
-// If a referenced bundle is missing or has no valid certificate, certificates of the previous revision stay. If it is
-// the bundle of a registry, only the previous certificates of that registry stay. If it is any other bundle, all
-// previous certificates and registries stay, because a revision doesn't record which certificates came from such a
-// bundle.
+// If a bundle is missing or has no valid certificate, nodes keep certificates of the previous revision. For the bundle
+// of a registry, they keep the previous certificates of that registry. For any other bundle, they keep all previous
+// certificates and registries, because a revision doesn't record which certificates came from such a bundle.
 func trustBundles(f Facts, before contract.Confidential, now time.Time) (root []string, registries map[string]string,
 	rejected []*contract.Problem) {
 	found := map[string]bool{}

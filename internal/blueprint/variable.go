@@ -2,8 +2,8 @@ package blueprint
 
 import "github.com/windows-nodes/wmco/internal/contract"
 
-// Names of variables in commands and files. The daemon replaces them as plain text, so no name may be part of
-// another name or of rendered text.
+// Names of variables in commands and files. The daemon searches for the names as plain text, and replaces them. So no
+// name may be part of another name, or of text that must not be replaced.
 const (
 	varNodeName     = "NODE_NAME"
 	varNodeSubnet   = "NODE_SUBNET"
@@ -14,13 +14,13 @@ const (
 	varManagementIP = "MANAGEMENT_IP"
 )
 
-// nodeName is the name of the Node.
+// nodeName returns the variable for the name of the Node.
 func nodeName() contract.NodeVariable {
 	return contract.NodeVariable{Name: varNodeName, JSONPath: "{.metadata.name}"}
 }
 
-// nodeSubnet is the node's subnet of the pod network. On a hybrid overlay, the network plugin assigns it.
-// Otherwise kube-controller-manager does.
+// nodeSubnet returns the variable for the node's subnet of the pod network. On a hybrid overlay, the network plugin
+// assigns the subnet. On flannel's network, kube-controller-manager assigns it.
 func nodeSubnet(in Input) contract.NodeVariable {
 	if in.Facts.NetworkType == NetworkFlannel {
 		return contract.NodeVariable{Name: varNodeSubnet, JSONPath: "{.spec.podCIDR}"}
@@ -29,7 +29,7 @@ func nodeSubnet(in Input) contract.NodeVariable {
 		JSONPath: `{.metadata.annotations.k8s\.ovn\.org/hybrid-overlay-node-subnet}`}
 }
 
-// fact is a value that the daemon determines on its host.
+// fact returns the variable for a value that the daemon determines on its host.
 func fact(name string, f contract.Fact) contract.HostVariable {
 	return contract.HostVariable{Name: name, Fact: f}
 }

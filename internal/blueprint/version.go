@@ -11,9 +11,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Fitting reduces a payload to one version of each part that must match the API server. For kubelet, this is the
-// newest version that fits. For each other part, it is kubelet's version, or else the newest version that fits. If no
-// kubelet fits, it returns a problem with ReasonVersionUnsupported and the unchanged payload.
+// Fitting returns a payload with only one version of each part whose version must fit the API server's version. For
+// kubelet, Fitting keeps the newest version that fits. For every other part, it keeps the version that equals
+// kubelet's, or else the newest version that fits. If no kubelet fits, Fitting returns the unchanged payload, and a
+// problem with ReasonVersionUnsupported.
 func Fitting(server string, manifest payload.Manifest) (payload.Manifest, *contract.Problem) {
 	kubelets := versionsOf(manifest, payload.NameKubelet)
 	if len(kubelets) == 0 {
@@ -50,8 +51,8 @@ func Fitting(server string, manifest payload.Manifest) (payload.Manifest, *contr
 	return manifest, nil
 }
 
-// beside returns the version of a part that runs next to kubelet: kubelet's version, else the newest version that
-// fits, else a file with an unknown version.
+// beside returns the file of a part that runs together with kubelet. It prefers a file with kubelet's version, then the
+// newest version that fits the API server, then a file with an unknown version.
 func beside(server *version.Version, kubelet payload.File, all []payload.File) (*payload.File, []string) {
 	unread := -1
 	for i, f := range all {
@@ -69,7 +70,8 @@ func beside(server *version.Version, kubelet payload.File, all []payload.File) (
 	return found, why
 }
 
-// newest returns the newest version that fits an API server, or explains for each version why it doesn't fit.
+// newest returns the newest version that fits an API server, or nil. why explains for each version that doesn't fit why
+// it doesn't.
 func newest(server *version.Version, all []payload.File) (found *payload.File, why []string) {
 	var best *version.Version
 	for i, f := range all {
@@ -112,8 +114,9 @@ func older(file payload.File, major, minor uint) bool {
 	return v.Major() < major || v.Major() == major && v.Minor() < minor
 }
 
-// gates maps each feature gate to the minor version of Kubernetes in which it became generally available, or to 0.
-// Later versions remove the gate, and refuse to start if it is set, so the gate is omitted for them.
+// gates maps each feature gate to the minor version of Kubernetes in which the gate became generally available, or to 0
+// if it did not yet. A gate is set only for older versions. A later version removes the gate, and then a program that
+// is started with the gate fails.
 type gates map[string]uint
 
 func (g gates) of(file payload.File) map[string]bool {
@@ -126,8 +129,8 @@ func (g gates) of(file payload.File) map[string]bool {
 	return named
 }
 
-// revisionName builds the revision from the operator's version and a manifest's digest. The result must be a
-// valid part of a ConfigMap's name.
+// revisionName returns the name of a revision: the operator's version and the beginning of the manifest's digest. The
+// result must be a valid part of a ConfigMap's name.
 func revisionName(operator, digest string) string {
 	legal := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
@@ -145,7 +148,7 @@ func revisionName(operator, digest string) string {
 	return legal[:min(len(legal), maxOperatorVersion)] + "-" + digest[:versionDigits]
 }
 
-// Maximum lengths in a revision's name. Ten hex digits distinguish 2^40 manifests.
+// Maximum lengths of the two parts of a revision's name. Ten hex digits distinguish 2^40 manifests.
 const (
 	maxOperatorVersion = 100
 	versionDigits      = 10

@@ -22,20 +22,21 @@ import (
 )
 
 const (
-	// kubernetesService is the Service of the API servers, which list themselves in its EndpointSlice.
+	// kubernetesService is the name of the API servers' Service. Its EndpointSlice contains the addresses of all API
+	// servers.
 	kubernetesService = "kubernetes"
 	nameServers       = "the EndpointSlice " + metav1.NamespaceDefault + "/" + kubernetesService
-	// versionTime is the time limit of a request for a version.
+	// versionTime is the time limit of a request for the version of one API server.
 	versionTime = 5 * time.Second
-	// maxServers is more than any cluster has.
+	// maxServers limits how many API servers are asked for their version. No cluster has so many.
 	maxServers = 20
 	// lookupTime is the time limit of a DNS lookup of the API server's name.
 	lookupTime = 2 * time.Second
 )
 
-// At returns a function that creates a Versioner for one API server at its own address, with the credentials of a
-// configuration. The Versioner verifies the certificate for the name of the Service, which the certificates of all API
-// servers have.
+// At returns a function that creates a Versioner for the API server at an address. The Versioner uses the credentials
+// in config. It expects a certificate for the name of the Service kubernetes, because the certificates of all API
+// servers contain this name.
 func At(config *rest.Config) func(address string) (Versioner, error) {
 	return func(address string) (Versioner, error) {
 		one := rest.CopyConfig(config)
@@ -45,9 +46,10 @@ func At(config *rest.Config) func(address string) (Versioner, error) {
 	}
 }
 
-// serverVersion reads the version of the oldest API server, because a kubelet must not be newer than any API
-// server. During an upgrade of the control plane, their versions differ, and the operator may be connected to any
-// of them. An API server that can't be reached at its own address does not count.
+// serverVersion sets facts.KubernetesVersion to the version of the oldest API server, because a kubelet must not be
+// newer than any API server. During an upgrade of the control plane, the versions of the API servers differ, and the
+// operator may be connected to any API server. serverVersion ignores API servers that it can't reach at their own
+// addresses.
 func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) error {
 	info, err := r.Version.ServerVersion()
 	if err != nil {
@@ -67,8 +69,8 @@ func (r *common) serverVersion(ctx context.Context, facts *blueprint.Facts) erro
 	return nil
 }
 
-// servers reserves the addresses of the API servers. If there are several API servers, it returns their addresses with
-// ports.
+// servers reserves the addresses of the API servers (see reserve). If there are several API servers, it returns their
+// addresses with ports. If there is only one, it returns nil.
 func (r *common) servers(ctx context.Context, facts *blueprint.Facts) (addresses []string, err error) {
 	type part struct{ Reserved, Addresses []string }
 	key := keyIn(metav1.NamespaceDefault, kubernetesService)
@@ -92,8 +94,8 @@ func (r *common) servers(ctx context.Context, facts *blueprint.Facts) (addresses
 	return known.Addresses, nil
 }
 
-// reserve adds addresses that no host may have. It skips loopback addresses, which a lab uses, because every host has
-// them.
+// reserve adds addresses to facts.Servers, so that no host may use them. It skips loopback addresses, because every
+// host has them. In a lab, the API server may have a loopback address.
 func reserve(facts *blueprint.Facts, addresses ...string) {
 	for _, text := range addresses {
 		if address, err := netip.ParseAddr(text); err == nil && !address.IsLoopback() {
@@ -102,14 +104,14 @@ func reserve(facts *blueprint.Facts, addresses ...string) {
 	}
 }
 
-// resolution is an answer of DNS.
+// resolution is the DNS answer for one host name.
 type resolution struct {
 	host      string
 	addresses []string
 }
 
-// resolve reserves the addresses that the operator's DNS returns for the API server's name, such as a load
-// balancer's. While DNS does not answer, its last answer stays in force.
+// resolve reserves the addresses that the operator's DNS returns for the API server's name, such as a load balancer's.
+// If the lookup fails, resolve reserves the addresses in the last answer for the same name.
 func (r *common) resolve(ctx context.Context, facts *blueprint.Facts) {
 	server, err := url.Parse(facts.APIServer)
 	if err != nil || r.Lookup == nil {
@@ -129,7 +131,8 @@ func (r *common) resolve(ctx context.Context, facts *blueprint.Facts) {
 	}
 }
 
-// versionsAt asks all API servers at once, and returns the versions of the servers that answer.
+// versionsAt requests the versions of all API servers at the same time. In the result, the version of an API server
+// that doesn't answer is empty.
 func (r *common) versionsAt(ctx context.Context, addresses []string) []string {
 	versions := make([]string, len(addresses))
 	var asking sync.WaitGroup
@@ -152,7 +155,7 @@ func (r *common) versionsAt(ctx context.Context, addresses []string) []string {
 	return versions
 }
 
-// older reports whether a version can be parsed and is older than the other.
+// older reports whether version a is older than version b. If it can't parse one of them, it returns false.
 func older(a, b string) bool {
 	parsed, err := version.ParseGeneric(a)
 	if err != nil {

@@ -128,7 +128,8 @@ func TestA61_AnAPIServerIsAskedAtItsOwnAddressUnderTheServicesName(t *testing.T)
 	}
 }
 
-// If the API server's URL has a name, its addresses may be private addresses, which a kubelet could list as its own.
+// If the API server's URL contains a name, the name may resolve to private addresses. A kubelet could then report these
+// addresses as its own.
 func TestA54_AddressesOfTheAPIServerAndIngressAreReservedWhereItsURLHasAName(t *testing.T) {
 	t.Parallel()
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"},

@@ -17,10 +17,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// singleton is the name of OpenShift's configuration objects.
+// singleton is the name of OpenShift's cluster-wide configuration objects. There is one object of each kind.
 const singleton = "cluster"
 
-// Names of objects in error texts.
+// Names of objects in error messages.
 const (
 	nameInfrastructure  = "the Infrastructure cluster"
 	nameNetwork         = "the Network cluster of config.openshift.io"
@@ -59,8 +59,8 @@ func platform(object *configv1.Infrastructure) contract.Platform {
 	return contract.Platform(strings.ToLower(string(name)))
 }
 
-// virtualIPs returns all addresses in the status of a platform. On every platform, they belong to the API server,
-// ingress or DNS.
+// virtualIPs returns all IP addresses in the status.platformStatus of the Infrastructure. On every platform, these are
+// addresses of the API server, of ingress or of DNS.
 func virtualIPs(object *configv1.Infrastructure) (all []string) {
 	if object.Status.PlatformStatus == nil {
 		return nil
@@ -123,7 +123,8 @@ func readNetwork(object *configv1.Network) (known blueprint.Network, err error) 
 	return known, errors.Join(all...)
 }
 
-// classE rejects networks in 240.0.0.0/4, because Windows routes nothing to or from them.
+// classE returns a problem if a network overlaps 240.0.0.0/4, because Windows routes no packets to or from such
+// addresses. In the message, the text in what names the setting.
 func classE(what string, networks []string) error {
 	reserved := netip.PrefixFrom(netip.AddrFrom4([4]byte{240}), 4)
 	for _, text := range networks {
@@ -135,10 +136,11 @@ func classE(what string, networks []string) error {
 	return nil
 }
 
-// minServiceBits leaves room for the tenth host.
+// minServiceBits is the prefix length of the smallest usable network of Services: by convention, its tenth address
+// belongs to the cluster's DNS.
 const minServiceBits = 28
 
-// serviceNetwork returns the first prefix that Windows nodes can use: they need IPv4.
+// serviceNetwork returns the first IPv4 prefix that is large enough for Windows nodes, and whether there is one.
 func serviceNetwork(prefixes []string) (netip.Prefix, bool) {
 	for _, text := range prefixes {
 		if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Addr().Is4() &&
@@ -149,7 +151,7 @@ func serviceNetwork(prefixes []string) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// legal returns the prefixes that can be parsed.
+// legal parses prefixes, and skips invalid prefixes.
 func legal(prefixes []string) (all []netip.Prefix) {
 	for _, text := range prefixes {
 		if prefix, err := netip.ParsePrefix(text); err == nil {

@@ -79,7 +79,8 @@ func dayTwo() []client.Object {
 	}
 }
 
-// read reads the facts of a valid cluster with additional objects. change may change or omit objects.
+// read reads the facts of a valid cluster with additional objects. change may change an object, or omit the object by
+// returning false.
 func read(t *testing.T, more []client.Object, change func(client.Object) bool) blueprint.Facts {
 	t.Helper()
 	all := slices.Concat(objects(t, clustertest.Options{}), more)

@@ -1,19 +1,19 @@
 // Package cluster reads the facts about a cluster that its Windows nodes need: it reads them with a client, checks
 // them, and fills in blueprint.Facts.
 //
-// The publisher uses it through Source. Reader reads OpenShift's objects. Plain reads the objects of any other cluster,
-// and its rights are in config/kubernetes/rights. The package treats all content as hostile until it is parsed. If an
-// object is missing or wrong, the error contains *contract.Problem values, all of them at once. Each names the object
-// and the fix. Settings that an administrator may change at any time, such as mirrors and CA bundles, are passed on
-// unchanged: blueprint decides which parts can be applied. If an object is absent or can't be read, the last read value
-// stays in force: see last. The package also returns the settings in force: see Settings. It writes nothing, and
-// decides nothing about nodes.
+// The publisher uses the package through Source. Reader reads OpenShift's objects. Plain reads the objects of any other
+// cluster. The rights of Plain are in config/kubernetes/rights. The package treats all content as hostile until it has
+// parsed the content. If objects are missing or wrong, the error contains a *contract.Problem for each of them, with
+// the object's name and the fix. The package doesn't check settings that an administrator may change at any time, such
+// as mirrors and CA bundles: blueprint decides which parts of them can be applied. If an object is missing or can't be
+// read, the value that was read last stays in force: see last. The package also returns the settings in force: see
+// Settings. It writes no objects, and makes no decisions about nodes.
 //
-// Reader's rights are below. Objects that are watched through the manager's cache, each by its name (see Inputs), need
-// list and watch. The other objects are read live when something changed, and every ten minutes: the bootstrap Secret
-// for safety, rendered MachineConfigs because of their size, and ServiceCIDRs because not every cluster has them.
-// ConfigMaps in openshift-config can't be listed here, because administrators choose their names. Every identity may
-// request the server's version.
+// The rights of Reader are below. The manager's cache watches the objects of Inputs, which needs list and watch. The
+// operator reads other objects directly from the API server, after a change of an input and every ten minutes: the
+// bootstrap Secret for safety, rendered MachineConfigs because of their size, and ServiceCIDRs because not every
+// cluster has them. The rights cover all ConfigMaps in openshift-config, because administrators choose the names of
+// their ConfigMaps. To request the server's version, no identity needs a right.
 package cluster
 
 // +kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures;networks;proxies;images,resourceNames=cluster,verbs=list;watch

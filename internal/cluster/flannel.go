@@ -24,21 +24,24 @@ const (
 	nameFlannel      = "the ConfigMap " + flannelNamespace + "/" + flannelConfigMap
 )
 
-// maxFlannel is the maximum size of the configuration. flannel's own has about 100 bytes.
+// maxFlannel is the maximum size in bytes of flannel's configuration. The configuration in flannel's own manifests has
+// about 100 bytes.
 const maxFlannel = 16 << 10
 
-// Values that flanneld accepts on Windows, and flannel's defaults on Linux nodes. The VNI has 16 bits here.
+// minVNI, maxVNI and vxlanPort are the values that Windows nodes can use. The operator supports VNIs of at most 16
+// bits. linuxVNI and linuxPort are flannel's defaults on Linux nodes.
 // https://github.com/flannel-io/flannel/blob/v0.28.10/pkg/backend/vxlan/vxlan_windows.go
 const (
 	minVNI, maxVNI, linuxVNI = 4096, 65535, 1
 	vxlanPort, linuxPort     = 4789, 8472
 )
 
-// maxFlannelBits is the prefix length of the smallest network that flannel accepts: it has a subnet for each of four
+// maxFlannelBits is the prefix length of the smallest network that flannel accepts. Such a network has subnets for four
 // nodes. https://github.com/flannel-io/flannel/blob/v0.28.10/pkg/subnet/config.go
 const maxFlannelBits = 28
 
-// flannelNet is the part of net-conf.json that decides whether Windows nodes can take part.
+// flannelNet is the part of flannel's net-conf.json that the operator checks, because Windows nodes don't support every
+// configuration.
 type flannelNet struct {
 	Network     string
 	IPv6Network string
@@ -53,7 +56,7 @@ type flannelBackend struct {
 	GBP, DirectRouting bool
 }
 
-// flannel reads flannel's configuration if the network is flannel.
+// flannel reads and checks flannel's configuration if the pod network is flannel.
 func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	if !p.isFlannel(spec.Network.Type, facts) {
 		return nil
@@ -70,7 +73,7 @@ func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigS
 		}
 		return flannel, nil
 	})
-	if problem, ok := contract.AsProblem(err); ok { // hosts wait for flannel, regardless of why it can't be read
+	if problem, ok := contract.AsProblem(err); ok { // report each problem under the same reason
 		return notFlannel("%s", problem.Detail)
 	}
 	if err != nil {
@@ -103,8 +106,8 @@ func (p *Plain) flannel(ctx context.Context, spec v1alpha1.WindowsMachineConfigS
 	return p.services(ctx, facts)
 }
 
-// isFlannel reports whether the network is flannel. If the setting is removed, flannel stays in use. Otherwise nodes
-// would lose flanneld and kube-proxy: all nodes would be drained, and none would become Ready again.
+// isFlannel reports whether the pod network is flannel. If a user removes the setting, flannel stays in use. Otherwise
+// nodes would lose flanneld and kube-proxy: all nodes would be drained, and none would become Ready again.
 func (p *Plain) isFlannel(setting v1alpha1.NetworkType, facts *blueprint.Facts) bool {
 	p.memory.mu.Lock()
 	defer p.memory.mu.Unlock()
@@ -121,7 +124,7 @@ func (p *Plain) isFlannel(setting v1alpha1.NetworkType, facts *blueprint.Facts) 
 	return setting == v1alpha1.NetworkFlannel
 }
 
-// noFlannel returns the problem that flannel's configuration can't be read.
+// noFlannel converts the error of reading flannel's configuration to a problem if an administrator can fix it.
 func noFlannel(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -134,7 +137,8 @@ func noFlannel(err error) error {
 	return fmt.Errorf("reading %s: %w", nameFlannel, err)
 }
 
-// parseFlannel reads net-conf.json as flanneld does, and returns a problem for settings that Windows does not support.
+// parseFlannel parses net-conf.json with the same defaults as flanneld. It returns a problem if the text is invalid, or
+// if it contains settings that Windows nodes don't support.
 func parseFlannel(text string) (blueprint.Flannel, *contract.Problem) {
 	conf := flannelNet{EnableIPv4: true, Backend: flannelBackend{VNI: linuxVNI, Port: linuxPort}}
 	if text == "" || len(text) > maxFlannel || json.Unmarshal([]byte(text), &conf) != nil {
@@ -163,7 +167,8 @@ func parseFlannel(text string) (blueprint.Flannel, *contract.Problem) {
 	return blueprint.Flannel{Network: network.Masked(), VNI: uint16(conf.Backend.VNI)}, nil
 }
 
-// violation describes the settings of the backend that Windows does not support.
+// violation describes the first setting of the backend that Windows nodes don't support. If they support all settings,
+// it returns an empty string.
 func (b flannelBackend) violation() string {
 	switch {
 	case !strings.EqualFold(b.Type, "vxlan"):

@@ -25,7 +25,8 @@ func onFlannel() v1alpha1.WindowsMachineConfigSpec {
 	return v1alpha1.WindowsMachineConfigSpec{Network: v1alpha1.NetworkSpec{Type: v1alpha1.NetworkFlannel}}
 }
 
-// withFlannel returns the objects of a cluster with this configuration of flannel, or without one if it is empty.
+// withFlannel returns the objects of a cluster with flannel's configuration in conf, and kubeadm's podSubnet in pods.
+// If conf is empty, flannel's ConfigMap is missing.
 func withFlannel(t *testing.T, conf, pods string) []client.Object {
 	t.Helper()
 	all, _, _ := plainObjects(t)
@@ -61,8 +62,9 @@ func TestA60_FlannelsConfigurationIsReadWhereItIsTheNetwork(t *testing.T) {
 	}
 }
 
-// If a user deletes the WindowsMachineConfig, it is created again with defaults. If a user applies one without the
-// field, the type is also unset. In both cases nodes must keep flanneld and kube-proxy.
+// If a user deletes the WindowsMachineConfig, it is created again with defaults, so the network type is unset. If a
+// user applies a WindowsMachineConfig without the field, the type is unset as well. In both cases nodes must keep
+// flanneld and kube-proxy.
 func TestA60_ANetworkThatNothingSaysAnyMoreIsStillTheOneThatNodesHave(t *testing.T) {
 	t.Parallel()
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(withFlannel(t, goodFlannel, "10.244.0.0/16")...).Build()
@@ -163,7 +165,8 @@ func TestA60_ThatTheRightsForFlannelAreMissingSaysWhichManifestsHaveThem(t *test
 	}
 }
 
-// On clusters of kubeadm, kubelets may not read EndpointSlices, and kube-proxy uses kubelet's identity.
+// On clusters that kubeadm created, kubelets aren't allowed to read EndpointSlices. On Windows nodes, kube-proxy uses
+// kubelet's identity.
 func TestA60_ThatKubeProxyMayNotReadEndpointsIsSaidWhereTheOperatorRunsIt(t *testing.T) {
 	t.Parallel()
 	c := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(withFlannel(t, goodFlannel, "")...).Build()

@@ -22,8 +22,8 @@ func expanding() string {
 	return text
 }
 
-// These objects may have any content. If they contradict each other, hosts must get none of it, and a condition must
-// have the object's name and the fix.
+// Users can write any content to these objects. If the objects contradict each other, hosts must not get any of the
+// content, and a condition must contain the object's name and the fix.
 func TestA60_FactsThatContradictThemselvesAreProblemsWithTheFix(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
@@ -140,7 +140,7 @@ func TestA60_FactsThatContradictThemselvesAreProblemsWithTheFix(t *testing.T) {
 	}
 }
 
-// change puts other data into the ConfigMaps with these names, and other prefixes into the ServiceCIDR. If services
+// change replaces the content of the ConfigMaps that are keys of data, and the prefixes of the ServiceCIDR. If services
 // is empty, the ServiceCIDR is missing, as on an older API server.
 func change(o client.Object, data map[string]string, services []string) bool {
 	switch object := o.(type) {
@@ -159,7 +159,8 @@ func change(o client.Object, data map[string]string, services []string) bool {
 	return true
 }
 
-// Missing values in kubeadm's configuration are no problem: networks with their own prefixes have no podSubnet.
+// Missing values in kubeadm's configuration are no problem. For example, podSubnet is missing if the pod network's
+// plugin has its own prefixes.
 func TestA60_AClusterConfigurationWithoutAPodSubnetIsNoProblem(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

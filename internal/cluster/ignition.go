@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// maxFile bounds a file of an Ignition configuration after decompression.
+// maxFile is the maximum size in bytes of a decompressed file in an Ignition configuration.
 const maxFile = 4 << 20
 
-// ignition is the part of an Ignition configuration that contains facts,
+// ignition is the part of an Ignition configuration that the operator reads,
 // https://coreos.github.io/ignition/configuration-v3_4/.
 type ignition struct {
 	Storage struct{ Files []ignitionFile }
@@ -31,8 +31,8 @@ type ignitionUnit struct {
 	Dropins        []struct{ Name, Contents string }
 }
 
-// execStart returns the command of a systemd unit: the last ExecStart= of its sections [Service]. Drop-ins follow the
-// unit in the order of their names, as in systemd.
+// execStart returns the command of a systemd unit: the last ExecStart= in its [Service] sections. Like systemd, it
+// reads the unit first, and then the unit's drop-ins in the order of their names.
 // https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines
 func (c ignition) execStart(name string) (command string, err error) {
 	i := slices.IndexFunc(c.Systemd.Units, func(u ignitionUnit) bool { return u.Name == name && u.Contents != "" })
@@ -71,7 +71,8 @@ func (c ignition) execStart(name string) (command string, err error) {
 	return command, nil
 }
 
-// file returns the content of a file, and whether the file exists. It rejects a file that Ignition would download.
+// file returns the content of the file with this path, and whether the configuration has such a file. If the
+// configuration contains only a URL from which Ignition would download the file, it returns an error.
 func (c ignition) file(path string) ([]byte, bool, error) {
 	i := slices.IndexFunc(c.Storage.Files, func(f ignitionFile) bool { return f.Path == path })
 	if i < 0 {
@@ -97,7 +98,7 @@ func (c ignition) file(path string) ([]byte, bool, error) {
 	return data, true, nil
 }
 
-// dataURL decodes a URL of RFC 2397.
+// dataURL decodes a data URL (RFC 2397).
 func dataURL(source string) ([]byte, error) {
 	rest, isData := strings.CutPrefix(source, "data:")
 	media, data, found := strings.Cut(rest, ",")

@@ -20,8 +20,8 @@ import (
 // Inputs implements Source.
 func (r *Reader) Inputs() []Input { return Inputs(r.Namespace) }
 
-// Inputs returns the inputs of a Reader for an operator in this namespace. The rendered MachineConfig is not an
-// input: if its content changes, its name changes as well, and with it the pool, which contains the name.
+// Inputs returns the inputs of a Reader for an operator in this namespace. The rendered MachineConfig is not an input:
+// if its content changes, its name changes as well. The MachineConfigPool, which is an input, contains this name.
 func Inputs(namespace string) []Input {
 	in := func(namespace, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name}
@@ -48,8 +48,8 @@ func Inputs(namespace string) []Input {
 	}
 }
 
-// bundleContent returns the content of a ConfigMap in the operator's namespace that may hold CAs. It ignores the
-// list of hosts, and the operator's own ConfigMaps.
+// bundleContent is the Content function for ConfigMaps in the operator's namespace, which may contain CAs. For the list
+// of hosts, and for ConfigMaps that the operator itself writes, it returns an empty string.
 func bundleContent(object client.Object) string {
 	switch name := object.GetName(); {
 	case strings.HasPrefix(name, contract.ServicesConfigMapPrefix), name == contract.InstancesConfigMap,
@@ -60,7 +60,7 @@ func bundleContent(object client.Object) string {
 	return fields("metadata.labels", "data", "binaryData")(object)
 }
 
-// fields returns the Content function of an Input for the paths of an object's fields.
+// fields returns a Content function for an Input. The function returns the values of the fields with these paths.
 func fields(paths ...string) func(client.Object) string {
 	return func(object client.Object) string {
 		all, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)

@@ -34,14 +34,14 @@ type Discovery interface {
 
 var _ Discovery = (*discovery.DiscoveryClient)(nil)
 
-// readGroups are the groups of CRDs whose kinds the operator looks for at its start.
+// readGroups returns the API groups, defined by CRDs, whose kinds the operator looks up when it starts.
 func readGroups() []string {
 	return []string{v1alpha1.Group, configv1.GroupName, operatorv1.GroupName, machineconfigurationv1.GroupName,
 		machinev1beta1.GroupName}
 }
 
-// KindReader returns a client for the object that exists only on OpenShift. It uses a fixed path, so that it also
-// works with an API server that serves the kind but doesn't list it yet.
+// KindReader returns a client that reads the Infrastructure object, which exists only on OpenShift. The client doesn't
+// use discovery. So it also works while an API server serves the kind but doesn't list it yet.
 func KindReader(config *rest.Config) (client.Reader, error) {
 	scheme := runtime.NewScheme()
 	if err := configv1.Install(scheme); err != nil {
@@ -56,9 +56,9 @@ func KindReader(config *rest.Config) (client.Reader, error) {
 	return c, nil
 }
 
-// IsOpenShift reports whether the cluster is OpenShift: OpenShift has an Infrastructure object from its installation
-// on. A CRD in OpenShift's group proves nothing, because users copy such CRDs to other clusters. While an API server
-// starts, the answer is unknown, and IsOpenShift returns an error.
+// IsOpenShift reports whether the cluster is OpenShift. On OpenShift, an Infrastructure object exists from the
+// installation on. A CRD in OpenShift's group proves nothing, because users copy such CRDs to other clusters. While an
+// API server starts, its answers don't show whether the cluster is OpenShift, so IsOpenShift returns an error.
 func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (bool, error) {
 	groups, _, failed, err := server.GroupsAndMaybeResources()
 	if err != nil {
@@ -67,14 +67,14 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 	offers := func(name string) bool {
 		return slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == name })
 	}
-	// An API server that has just started may not list the groups of CRDs yet. The operator's own groups always
-	// exist.
+	// An API server that has just started may not list the groups of CRDs yet. The operator's own group always exists,
+	// so if it is missing, the list is incomplete.
 	if !offers(v1alpha1.Group) {
 		return false, fmt.Errorf("listing the API groups of the cluster: %s is not among them; apply the operator's "+
 			"CRDs", v1alpha1.Group)
 	}
-	// If discovery is stale, the operator couldn't watch the objects of that group. This matters on every kind of
-	// cluster.
+	// If discovery of a group is stale, the operator can't watch the group's objects. This matters on OpenShift and on
+	// other clusters.
 	if stale := staleOf(failed); len(stale) > 0 {
 		return false, fmt.Errorf("listing the API groups of the cluster: the API server doesn't know the resources "+
 			"of %s yet; wait until the API server has started, or read its log: "+
@@ -86,7 +86,8 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
 		return false, nil
 	case apierrors.IsForbidden(err) && !offers(configv1.GroupName):
-		// The cluster lacks the group, so its administrator may have omitted the rights for the group.
+		// The cluster doesn't have OpenShift's API group, so its administrator may have omitted the operator's rights
+		// for this group.
 		return false, nil
 	case apierrors.IsForbidden(err):
 		return false, fmt.Errorf("reading %s to find out whether this is OpenShift; apply the operator's manifests "+
@@ -99,7 +100,7 @@ func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (
 
 var errStale = errors.New("discovery is stale")
 
-// staleOf lists the groups of readGroups whose resources are unknown.
+// staleOf lists the group versions, in the groups of readGroups, whose resources are unknown.
 func staleOf(failed map[schema.GroupVersion]error) (stale []string) {
 	groups := readGroups()
 	for version := range failed {
@@ -111,9 +112,9 @@ func staleOf(failed map[schema.GroupVersion]error) (stale []string) {
 	return stale
 }
 
-// Served reports whether the cluster has a kind. The first call of RESTMapping uses the list of all groups. If the
-// group is stale, it is missing in this list, and the call fails. The second call asks for the group's version
-// itself.
+// Served reports whether the API server has a kind. The first call of RESTMapping uses the list of all groups. If
+// discovery of the kind's group is stale, the group is missing in this list, and the call fails. Then the second call
+// requests this version of the group from the API server.
 func Served(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
 	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if failed := (*apiutil.ErrResourceDiscoveryFailed)(nil); errors.As(err, &failed) {

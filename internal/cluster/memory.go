@@ -20,26 +20,26 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Fields of the Secret contract.MemorySecret.
+// Keys in the data of the Secret contract.MemorySecret.
 const (
 	memorySettings = "settings"
 	memoryFacts    = "facts"
 )
 
-// maxMemory is the size in bytes of the Secret's content: the settings, and the facts that still fit. If a part of
-// the facts doesn't fit, the operator keeps this part only in memory.
+// maxMemory is the maximum size in bytes of the Secret's content: the settings, and as many parts of the facts as fit.
+// If a part of the facts doesn't fit, the operator keeps this part only in memory.
 const maxMemory = 768 << 10
 
-// memory has the last good value of each part of the facts. A restarted operator starts with the values that the
-// publisher wrote into the Secret contract.MemorySecret.
+// memory contains the last valid value of each part of the facts. After a restart, the operator loads the values that
+// the publisher has written to the Secret contract.MemorySecret.
 type memory struct {
 	mu sync.Mutex
-	// parts is nil until it was loaded.
+	// parts maps the name of each part to its value. It is nil until load has read the Secret.
 	parts map[string]json.RawMessage
 }
 
-// load reads the Secret once. If the Secret may not be read or can't be parsed, load treats it as empty, because it
-// only matters while an object is absent.
+// load reads the Secret once. If the operator isn't allowed to read the Secret, or can't parse it, load treats the
+// Secret as empty: the remembered values matter only while an object of the cluster is missing.
 func (m *memory) load(ctx context.Context, reader client.Reader, namespace string) error {
 	if m.parts != nil {
 		return nil
@@ -56,7 +56,7 @@ func (m *memory) load(ctx context.Context, reader client.Reader, namespace strin
 	return nil
 }
 
-// memorySecret reads the Secret; it is empty if there is none.
+// memorySecret reads the Secret contract.MemorySecret. If the Secret doesn't exist, the result is empty.
 func memorySecret(ctx context.Context, reader client.Reader, namespace string) (secret corev1.Secret, err error) {
 	err = reader.Get(ctx, keyIn(namespace, contract.MemorySecret), &secret)
 	if client.IgnoreNotFound(err) != nil {
@@ -65,10 +65,11 @@ func memorySecret(ctx context.Context, reader client.Reader, namespace string) (
 	return secret, nil
 }
 
-// last reads a part of the facts. If its object is absent, may not be read or can't be parsed, the last value that was
-// read stays in force, and a trouble names the object. If nothing was read yet, last returns the results of read
-// unchanged. It also returns other errors, such as time-outs, and problems with facts that Windows nodes can't follow.
-// T must survive encoding as JSON. read sets the whole value.
+// last calls read for a part of the facts, and remembers the value under the name in part. If the object of this part
+// is missing, unreadable or invalid, last returns the remembered value instead, and adds a problem with the object's
+// name to facts.Troubles. In three cases last returns the results of read: if no value is remembered, if the error is
+// temporary, such as a time-out, and if Windows nodes can't use the value. Values of type T must survive encoding as
+// JSON. read must return a complete value.
 func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part string,
 	read func() (T, error)) (value T, err error) {
 	c.memory.mu.Lock()
@@ -99,7 +100,7 @@ func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part st
 	return before, nil
 }
 
-// origin is the location of one object, and its name in messages.
+// origin says where to read one object, and what to call the object in messages.
 type origin struct {
 	reader client.Reader
 	key    client.ObjectKey
@@ -110,7 +111,7 @@ func named(reader client.Reader, name, text string) origin {
 	return origin{reader, client.ObjectKey{Name: name}, text}
 }
 
-// lastOf calls last for a part of the facts that comes from one object.
+// lastOf calls last for a part of the facts that comes from one object. parse extracts the part from the object.
 func lastOf[T, O any, P interface {
 	*O
 	client.Object
@@ -124,10 +125,12 @@ func lastOf[T, O any, P interface {
 	})
 }
 
-// isRefusal reports whether an object was read, but Windows nodes can't use its content.
+// isRefusal reports whether the problem is that Windows nodes can't use an object's content. Other problems mean that
+// the object couldn't be read.
 func isRefusal(p *contract.Problem) bool { return p.Reason != contract.ReasonClusterFactsIncomplete }
 
-// absentError is the problem of an object that does not exist. Some objects may be absent from the start.
+// absentError is the problem that an object does not exist. It has its own type, because a cluster may lack some
+// objects.
 type absentError struct{ *contract.Problem }
 
 func (e absentError) Unwrap() error { return e.Problem }
@@ -136,7 +139,7 @@ func absent(format string, args ...any) error { return absentError{incomplete(fo
 
 func isAbsent(err error) bool { return errors.As(err, new(absentError)) }
 
-// orNone accepts that an object is absent if it was never there.
+// orNone drops the error of last if the object doesn't exist and was never read.
 func orNone[T any](value T, err error) (T, error) {
 	if isAbsent(err) {
 		return value, nil
@@ -144,8 +147,8 @@ func orNone[T any](value T, err error) (T, error) {
 	return value, err
 }
 
-// orWait is like orNone. But if the object exists and could never be read, orWait adds the problem to the missing
-// facts: hosts wait, and nodes that have joined follow their settings.
+// orWait does the same as orNone. In addition, if the object exists but was never read successfully, orWait moves the
+// problem to facts.Lacks. Then no host can join, but nodes that have joined still get changes of other facts.
 func orWait[T any](facts *blueprint.Facts, value T, err error) (T, error) {
 	if problem, ok := contract.AsProblem(err); ok && !isAbsent(err) {
 		facts.Lacks = append(facts.Lacks, problem)
@@ -154,8 +157,8 @@ func orWait[T any](facts *blueprint.Facts, value T, err error) (T, error) {
 	return orNone(value, err)
 }
 
-// Settings returns the WindowsMachineConfig. While the object is absent, it returns Remembered, which has no
-// resourceVersion.
+// Settings returns the WindowsMachineConfig. While the object doesn't exist, Settings returns the result of Remembered,
+// which has no resourceVersion.
 func Settings(ctx context.Context, reader client.Reader, namespace string) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	err := reader.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, config)
@@ -168,9 +171,9 @@ func Settings(ctx context.Context, reader client.Reader, namespace string) (*v1a
 	return config, nil
 }
 
-// Remembered returns the last spec of the WindowsMachineConfig that was in force, with its published revision and
-// the accepted configuration of kubelet. If there never was a WindowsMachineConfig, the result has no name, and all
-// fields have their defaults.
+// Remembered returns the WindowsMachineConfig that was last in force: its spec, its published revision and the accepted
+// configuration of kubelet. If there has never been a WindowsMachineConfig, the result has no name, and all its fields
+// are unset.
 func Remembered(ctx context.Context, reader client.Reader, namespace string) (*v1alpha1.WindowsMachineConfig, error) {
 	config := &v1alpha1.WindowsMachineConfig{}
 	secret, err := memorySecret(ctx, reader, namespace)
@@ -182,8 +185,9 @@ func Remembered(ctx context.Context, reader client.Reader, namespace string) (*v
 	return config, err
 }
 
-// Memory returns the data of the Secret contract.MemorySecret for the settings in force. A WindowsMachineConfig
-// without a name never existed, and is not remembered.
+// Memory returns the data for the Secret contract.MemorySecret: the settings in force and the parts of the facts. It
+// omits parts that don't fit into the Secret. If config has no name, there has never been a WindowsMachineConfig, and
+// Memory omits the settings.
 func Memory(config *v1alpha1.WindowsMachineConfig, facts map[string]json.RawMessage) (map[string][]byte, error) {
 	data := map[string][]byte{}
 	if config.Name != "" {

@@ -37,10 +37,11 @@ import (
 // target is an object or a list that facts are read from.
 type target struct{ kind, name string }
 
-// fault changes or fails a read. It gets the object or list as the server would answer it.
+// fault changes the result of a read, or makes the read fail. does gets the object or list that the server would
+// return.
 type fault struct {
 	does func(o any) error
-	// retried means that the read is retried, and that nothing changes until then.
+	// retried means that the operator retries after this fault, and that nothing changes until then.
 	retried bool
 }
 
@@ -171,7 +172,8 @@ func faults(at target) map[string]fault {
 	return all
 }
 
-// nodesHave returns the facts that nodes get. They keep published certificates and credentials.
+// nodesHave returns the facts that nodes get: if new certificates or credentials are missing, nodes keep the published
+// certificates and credentials.
 func nodesHave(t *testing.T, facts blueprint.Facts, shipped payload.Manifest, published blueprint.Desired) blueprint.Facts {
 	t.Helper()
 	desired, err := blueprint.Render(blueprint.Input{Facts: facts, Payload: shipped, OperatorVersion: "0.1.0",
@@ -307,7 +309,8 @@ func TestA80_NoObjectThatIsAbsentOrUnreadableChangesTheFacts(t *testing.T) {
 	}
 }
 
-// expectNamed checks that a problem names the object. Bad CAs and credentials are named when the state is rendered.
+// expectNamed checks that a problem contains the object's name. For bad CAs and credentials, only rendering reports the
+// problem.
 func expectNamed(t *testing.T, hint string, at target, what string, facts blueprint.Facts) {
 	t.Helper()
 	names := []string{at.name}

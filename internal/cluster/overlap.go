@@ -13,7 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// consistent compares facts of different objects. Call it when all of them are read.
+// consistent checks whether facts from different objects contradict each other. Call it after all other facts have been
+// read.
 func (p *Plain) consistent(_ context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	var all []error
 	for _, pods := range facts.PodNetworks {
@@ -37,7 +38,8 @@ func (p *Plain) consistent(_ context.Context, spec v1alpha1.WindowsMachineConfig
 	return errors.Join(all...)
 }
 
-// internal returns why hosts can't use the API server's address, or an empty string.
+// internal says what makes the API server's address unreachable for hosts, for example that it is an address of pods.
+// If hosts can use the address, it returns an empty string.
 func internal(facts *blueprint.Facts) string {
 	server, err := url.Parse(facts.APIServer)
 	if err != nil || facts.APIServer == "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// Plain reads the facts of a cluster without OpenShift, such as a kubeadm cluster. The WindowsMachineConfig
-// contains the facts that no object of such a cluster has.
+// Plain reads the facts of a cluster without OpenShift, such as a kubeadm cluster. The facts that no object of such a
+// cluster contains come from the WindowsMachineConfig.
 type Plain struct {
 	common
 }
@@ -57,7 +57,8 @@ func (p *Plain) clusterVersion(ctx context.Context, _ v1alpha1.WindowsMachineCon
 	return p.serverVersion(ctx, facts)
 }
 
-// bootstrapper reports a missing fact if no host can join. Nodes that have joined don't need this fact.
+// bootstrapper adds a problem to facts.Lacks if hosts don't have the rights to join. Nodes that have joined don't need
+// these rights.
 func (p *Plain) bootstrapper(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	err := p.granted(ctx, facts)
 	if problem, ok := contract.AsProblem(err); ok {

@@ -105,7 +105,7 @@ func TestA60_FactsOfAKubeadmClusterComeFromItsOwnObjects(t *testing.T) {
 	}
 }
 
-// If the pod networks could be missing for a moment, all nodes would go to another revision and back.
+// If the pod networks could be missing for a moment, all nodes would change to another revision and back.
 func TestA60_PodNetworksThatCantBeReadJustNowAreNotGone(t *testing.T) {
 	t.Parallel()
 	all, _, _ := plainObjects(t)
@@ -257,8 +257,9 @@ func TestA62_SettingsSayWhatNoObjectOfAPlainClusterDoes(t *testing.T) {
 	}
 }
 
-// If a policy sets a proxy for every pod, the operator has it as well. If that proxy blocks the API server, requests
-// through it would disconnect every node.
+// If a policy sets a proxy for every pod, the operator's pod has this proxy as well, and nodes get the operator's
+// proxy. If the proxy blocks requests to the API server and nodes sent such requests through the proxy, every node
+// would be disconnected.
 func TestA62_WhatIsWithinTheClusterIsNotReachedThroughTheOperatorsOwnProxyEither(t *testing.T) {
 	t.Parallel()
 	all, _, _ := plainObjects(t)
@@ -536,7 +537,7 @@ func TestA60_NodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T)
 		!slices.Equal(facts.ServiceNetworks, before.ServiceNetworks) {
 		t.Errorf("services %v, hosts wait for %v, troubles %v, %v", facts.ServiceNetworks, facts.Lacks, facts.Troubles, err)
 	}
-	// A new operator reads the service network from kubeadm's configuration, as the API server did.
+	// A restarted operator has no remembered value, and reads the service network from kubeadm's configuration.
 	facts, err = newReader("").Facts(t.Context(), v1alpha1.WindowsMachineConfigSpec{})
 	if err != nil || facts.ServiceNetwork.String() != "10.97.0.0/16" || !says(facts.Lacks) {
 		t.Errorf("services %v, hosts wait for %v, %v", facts.ServiceNetwork, facts.Lacks, err)
@@ -545,7 +546,7 @@ func TestA60_NodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T)
 	if !onlyProblems(err) || !says(cluster.Problems(err)) {
 		t.Errorf("without any prefix: %v", err)
 	}
-	// With a proxy, NO_PROXY would have the service networks, so they must be known.
+	// With a proxy, NO_PROXY contains the service networks, so they must be known.
 	_, err = newReader("").Facts(t.Context(),
 		v1alpha1.WindowsMachineConfigSpec{Proxy: v1alpha1.ProxySpec{HTTPProxy: "http://proxy:3128"}})
 	if !onlyProblems(err) || !says(cluster.Problems(err)) {

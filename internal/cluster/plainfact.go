@@ -34,14 +34,15 @@ const (
 	nameDNS            = "the Service with label k8s-app=kube-dns in kube-system"
 )
 
-// maxKubeadm is the maximum size of the configuration. kubeadm's own has about 2 KiB.
+// maxKubeadm is the maximum size in bytes of kubeadm's ClusterConfiguration. kubeadm itself writes about 2 KiB.
 const maxKubeadm = 64 << 10
 
 func keyIn(namespace, name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: namespace, Name: name}
 }
 
-// apiServer uses the setting, or else the URL that kubeadm published for nodes that join.
+// apiServer reads the URL of the API server from the settings, or else from the ConfigMap that kubeadm publishes for
+// nodes that join.
 func (p *Plain) apiServer(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec,
 	facts *blueprint.Facts) (err error) {
 	const orSet = "; or set spec.apiServer of the WindowsMachineConfig to the URL where hosts reach the API server"
@@ -76,7 +77,7 @@ func (p *Plain) apiServer(ctx context.Context, spec v1alpha1.WindowsMachineConfi
 	return err
 }
 
-// serverCA reads the CA that verifies the API server. Every namespace has it.
+// serverCA reads the CA that verifies the API server, from a ConfigMap that every namespace has.
 func (p *Plain) serverCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpec,
 	facts *blueprint.Facts) (err error) {
 	name := "the ConfigMap " + p.Namespace + "/kube-root-ca.crt"
@@ -101,7 +102,7 @@ func (p *Plain) clientCA(ctx context.Context, _ v1alpha1.WindowsMachineConfigSpe
 	return err
 }
 
-// kubeadmNetworks is the needed part of kubeadm's configuration.
+// kubeadmNetworks is the part of kubeadm's ClusterConfiguration that the operator reads.
 type kubeadmNetworks struct {
 	Networking struct {
 		ServiceSubnet string `json:"serviceSubnet"`
@@ -110,8 +111,8 @@ type kubeadmNetworks struct {
 	} `json:"networking"`
 }
 
-// networks reads the prefixes of services. If kubeadm's configuration has them, it also reads the prefixes of pods
-// and the DNS domain.
+// networks reads the prefixes of Services. It also reads the prefixes of pods and the DNS domain, if kubeadm's
+// configuration contains them.
 func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, facts *blueprint.Facts) error {
 	key := keyIn(metav1.NamespaceSystem, "kubeadm-config")
 	kubeadm, err := orNone(lastOf(ctx, &p.common, facts, origin{p.Live, key, nameKubeadm}, parseKubeadm))
@@ -148,9 +149,9 @@ func (p *Plain) networks(ctx context.Context, spec v1alpha1.WindowsMachineConfig
 	return errors.Join(classE(where, prefixes), classE(nameKubeadm+": podSubnet", split(kubeadm.Networking.PodSubnet)))
 }
 
-// readDomain uses the DNS domain in the settings, or else the domain in kubeadm's configuration. If the domain
-// changed, all nodes would be drained, and new pods would find no Service by its short name. So if kubeadm's
-// configuration no longer contains a domain, the last one stays in force.
+// readDomain uses the DNS domain in the settings, or else the domain in kubeadm's configuration. If the domain changed,
+// all nodes would be drained, and new pods would find no Service by its short name. So if kubeadm's configuration no
+// longer contains a domain, the last known domain stays in force.
 func (p *Plain) readDomain(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec, kubeadm kubeadmNetworks,
 	facts *blueprint.Facts) (err error) {
 	if facts.Domain = spec.Network.ClusterDomain; facts.Domain != "" {
@@ -172,8 +173,8 @@ func (p *Plain) readDomain(ctx context.Context, spec v1alpha1.WindowsMachineConf
 	return err
 }
 
-// ownServices returns the prefixes of services in the API server's configuration. An older API server doesn't
-// publish them.
+// ownServices returns the prefixes of Services in the API server's own configuration, which the API server publishes as
+// the ServiceCIDR kubernetes. Before Kubernetes 1.33, it doesn't publish them.
 func (p *Plain) ownServices(ctx context.Context, facts *blueprint.Facts) ([]string, error) {
 	own, err := lastOf(ctx, &p.common, facts, named(p.Live, kubernetesService, nameServiceCIDR),
 		func(object *networkingv1.ServiceCIDR) ([]string, error) {
@@ -208,7 +209,8 @@ func split(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// kubeDNS is the name and the label of the cluster's DNS Service, for any DNS server.
+// kubeDNS is the name of the cluster's DNS Service, and the value of its label k8s-app. They don't depend on the DNS
+// server.
 const kubeDNS = "kube-dns"
 
 // dns reads the address of the DNS Service, because no convention determines this address.
@@ -276,12 +278,12 @@ func (p *Plain) plainProxy(set v1alpha1.ProxySpec, facts blueprint.Facts) bluepr
 // Inputs implements Source.
 func (p *Plain) Inputs() []Input { return PlainInputs(p.Namespace) }
 
-// PlainInputs returns the inputs of a Plain for an operator in this namespace. Objects in other namespaces hardly
-// ever change, and are read every ten minutes.
+// PlainInputs returns the inputs of a Plain for an operator in this namespace. Objects in other namespaces are not
+// inputs: they hardly ever change, and the operator reads them every ten minutes.
 func PlainInputs(namespace string) []Input {
 	return []Input{
 		{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}, bundleContent},
-		// don't compare the whole content, because the namespace also has Secrets without facts
+		// Compare only the key of a pull secret, because the namespace also has Secrets without facts.
 		{&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}, func(o client.Object) string {
 			if secret, ok := o.(*corev1.Secret); ok {
 				return string(secret.Data[corev1.DockerConfigJsonKey])

@@ -22,9 +22,9 @@ const (
 	namePullSecret = "the Secret " + contract.PullSecret + " in " + contract.ConfigNamespace
 )
 
-// clusterProxy reads the proxy from the field that OpenShift's machine config operator reads for Linux nodes: the
-// status. The cluster network operator adds to it all destinations that must never use a proxy. The proxy's CAs are
-// installed with and without a proxy, as on Linux nodes.
+// clusterProxy reads the proxy from the status of the Proxy object, as OpenShift's machine config operator does for
+// Linux nodes. The cluster network operator adds to the status all destinations that must never be reached through a
+// proxy. As on Linux nodes, the CAs in spec.trustedCA are installed even if no proxy is set.
 func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error {
 	type part struct {
 		Proxy     blueprint.Proxy
@@ -63,9 +63,10 @@ func (r *Reader) clusterProxy(ctx context.Context, facts *blueprint.Facts) error
 	return nil
 }
 
-// injectedCA reads the bundle that the cluster injects into the operator's ConfigMap. Injection takes a moment. The
-// operator remembers only that the bundle existed: while a bundle is pending, blueprint keeps the published
-// certificates.
+// injectedCA adds the CA bundle that OpenShift injects into the operator's ConfigMap. Because OpenShift fills a new
+// ConfigMap only after a moment, the bundle may be missing at first. A missing bundle is pending: blueprint keeps the
+// published certificates. So the operator doesn't need to remember the bundle's content, but only that the bundle
+// existed.
 func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
 	const name = "the ConfigMap " + contract.TrustedCAConfigMap
 	var object corev1.ConfigMap
@@ -86,8 +87,8 @@ func (r *Reader) injectedCA(ctx context.Context, facts *blueprint.Facts) error {
 }
 
 // image reads the registries that nodes may pull from, and the CAs of registries. It skips search registries, because
-// containerd receives full names only. A key of the CAs is <host>, or <host>..<port> because a ConfigMap's keys have no
-// colon.
+// containerd receives full names only. In the ConfigMap with the CAs, each key is the <host> of a registry, or
+// <host>..<port>, because the keys of a ConfigMap can't contain colons.
 func (r *Reader) image(ctx context.Context, facts *blueprint.Facts) error {
 	type part struct {
 		Registries contract.RegistrySources
@@ -124,7 +125,7 @@ func registry(key string) string {
 	return strings.ToLower(key)
 }
 
-// additionalCA reads the CAs that an administrator names for Windows nodes.
+// additionalCA adds the CAs in the ConfigMap with this name, which administrators set for Windows nodes only.
 func (r *common) additionalCA(ctx context.Context, facts *blueprint.Facts, name string) error {
 	if name == "" {
 		return nil
@@ -141,15 +142,15 @@ func (r *common) additionalCA(ctx context.Context, facts *blueprint.Facts, name 
 	return nil
 }
 
-// bundles adds the bundles under some keys of a ConfigMap.
+// bundles adds the CA bundles under these keys of a ConfigMap to facts.Trust.
 func bundles(facts *blueprint.Facts, keys []string, data map[string][]byte, name string) {
 	for _, key := range keys {
 		facts.Trust = append(facts.Trust, under(facts, key, data, name))
 	}
 }
 
-// under returns the bundle under one key of a ConfigMap. If the key has no text, the bundle is pending, and under adds
-// a problem.
+// under returns the bundle under one key of a ConfigMap. If there is no text under the key, the bundle is pending, and
+// under adds a problem to facts.Rejected.
 func under(facts *blueprint.Facts, key string, data map[string][]byte, name string) blueprint.Bundle {
 	pem := data[key]
 	if blank(pem) {
@@ -161,15 +162,17 @@ func under(facts *blueprint.Facts, key string, data map[string][]byte, name stri
 
 func blank(pem []byte) bool { return len(bytes.TrimSpace(pem)) == 0 }
 
-// missing adds a pending bundle, and a problem with the reason why the bundle is missing.
+// missing adds a pending bundle to facts.Trust, and a problem to facts.Rejected. The problem contains the setting
+// (who), the ConfigMap that it refers to (what), and the reason why the bundle is missing (why).
 func missing(facts *blueprint.Facts, what, who, why string) {
 	facts.Rejected = append(facts.Rejected,
 		contract.NewProblem(contract.ReasonTrustSourceMissing, "%s names %s, which %s", who, what, why))
 	facts.Trust = append(facts.Trust, blueprint.Bundle{Source: what, Pending: true})
 }
 
-// configMap reads a ConfigMap that an administrator names, as bytes by key. If it is absent or may not be read, the
-// result is nil and a bundle is pending, so that blueprint keeps the published certificates.
+// configMap reads a ConfigMap that an administrator chose. It returns the value of each key. If the ConfigMap doesn't
+// exist, or the operator isn't allowed to read it, configMap returns nil and adds a pending bundle, so that blueprint
+// keeps the published certificates.
 func (r *common) configMap(ctx context.Context, facts *blueprint.Facts, namespace, name, who string) (map[string][]byte,
 	error) {
 	var object corev1.ConfigMap

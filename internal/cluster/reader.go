@@ -32,24 +32,24 @@ type Versioner interface {
 	ServerVersion() (*version.Info, error)
 }
 
-// Options of a Reader.
+// Options are the options of a Reader or a Plain.
 type Options struct {
-	// Cached reads the objects of Inputs, for example through a manager's client.
+	// Cached reads the objects that Inputs returns, for example through a manager's client.
 	Cached client.Reader
-	// Live reads Secrets and rendered MachineConfigs, which are not cached: Secrets for safety, the others because
-	// they are large.
+	// Live reads objects that should not be cached, for example the bootstrap Secret, for safety, and rendered
+	// MachineConfigs, because they are large.
 	Live client.Reader
-	// Version asks for the version of the API server.
+	// Version returns the version of the API server that the operator is connected to.
 	Version Versioner
-	// At returns a Versioner for a single API server, at its own address. If At is nil, only Version is asked.
+	// At returns a Versioner for the API server at an address. If At is nil, the operator uses only Version.
 	At func(address string) (Versioner, error)
 	// Lookup resolves a name by DNS, as net.Resolver's LookupHost does. If Lookup is nil, no name is resolved.
 	Lookup func(ctx context.Context, host string) (addresses []string, err error)
-	// Namespace of the operator.
+	// Namespace is the operator's namespace.
 	Namespace string
-	// Access reviews the rights of other users.
+	// Access lets the operator ask for the rights of other users.
 	Access authorizationv1client.SubjectAccessReviewInterface
-	// Proxy is the proxy in the operator's own environment, for a cluster without a Proxy object.
+	// Proxy is the proxy in the operator's own environment. Nodes use it if the cluster configures no proxy.
 	Proxy blueprint.Proxy
 }
 
@@ -57,7 +57,7 @@ type Options struct {
 type common struct {
 	Options
 	memory *memory
-	// resolved is the last answer of DNS.
+	// resolved is the last successful DNS lookup.
 	resolved *resolution
 }
 
@@ -66,7 +66,7 @@ type Reader struct{ common }
 
 var _ Source = (*Reader)(nil)
 
-// NewReader returns a Reader. All readers in the options are required.
+// NewReader returns a Reader. All options except At, Lookup and Proxy are required.
 func NewReader(o Options) (*Reader, error) {
 	c, err := newCommon(o)
 	if err != nil {
@@ -111,7 +111,8 @@ func (r *Reader) Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSp
 	return facts, nil
 }
 
-// bootstrapper reports that no host can join. Nodes that have joined still follow their settings.
+// bootstrapper adds a problem to facts.Troubles if hosts don't have the rights to join. Nodes that have joined don't
+// need these rights.
 func (r *Reader) bootstrapper(ctx context.Context, facts *blueprint.Facts) error {
 	err := r.granted(ctx, facts)
 	if problem, ok := contract.AsProblem(err); ok {
@@ -120,8 +121,8 @@ func (r *Reader) bootstrapper(ctx context.Context, facts *blueprint.Facts) error
 	return err
 }
 
-// services checks the rights of kube-proxy, which has kubelet's identity on Windows nodes. The Node authorizer lets it
-// read Services, but not EndpointSlices.
+// services adds a problem to facts.Troubles if kube-proxy isn't allowed to list EndpointSlices. On Windows nodes,
+// kube-proxy uses kubelet's identity. The Node authorizer lets this identity read Services, but not EndpointSlices.
 func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 	const nodes = "system:nodes"
 	allowed, err := r.allowed(ctx, facts, authorizationv1.SubjectAccessReviewSpec{
@@ -136,8 +137,8 @@ func (r *common) services(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// granted checks the rights that a kubelet needs before it is a node, so that hosts don't start joins that would
-// fail.
+// granted returns a problem if hosts aren't allowed to create certificate requests. A kubelet creates such a request
+// before its host is a node. Without the right, each join would fail.
 func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	const accounts = "system:serviceaccounts"
 	spec := authorizationv1.SubjectAccessReviewSpec{
@@ -154,8 +155,8 @@ func (r *common) granted(ctx context.Context, facts *blueprint.Facts) error {
 	return err
 }
 
-// allowed asks the API server whether a user has a right. If the operator may not ask, allowed adds a trouble and
-// returns true, so that nothing waits for a right that is probably granted.
+// allowed asks the API server whether a user has a right. If the operator isn't allowed to ask, allowed adds a problem
+// to facts.Troubles and returns true, because the user probably has the right.
 func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	answer, err := r.Access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
@@ -171,9 +172,10 @@ func (r *common) allowed(ctx context.Context, facts *blueprint.Facts,
 	return answer.Status.Allowed, nil
 }
 
-// serviceCIDRs reads the prefixes of all ServiceCIDRs. An older API server has no such kind. The prefixes decide
-// which addresses hosts may have, and which destinations nodes reach without a proxy. If the operator may not read
-// the prefixes and has never read them, hosts wait. Nodes that have joined wait only if there is a proxy.
+// serviceCIDRs adds the prefixes of all ServiceCIDRs to facts.ServiceNetworks. API servers before Kubernetes 1.33 don't
+// have this kind. The prefixes decide which addresses hosts may have, and which destinations nodes reach without a
+// proxy. If the operator isn't allowed to read the prefixes and has never read them, hosts can't join. On a cluster
+// without OpenShift that has a proxy, nodes that have joined get no changes either.
 func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error {
 	var list networkingv1.ServiceCIDRList
 	const name = "ServiceCIDRs"
@@ -193,10 +195,10 @@ func (r *common) serviceCIDRs(ctx context.Context, facts *blueprint.Facts) error
 	return err
 }
 
-// maxServiceCIDRs is more than any cluster has.
+// maxServiceCIDRs limits how many ServiceCIDRs are read. No cluster has so many.
 const maxServiceCIDRs = 500
 
-// get reads one object. If an administrator can fix the error, it is a problem that names the object.
+// get reads one object. If an administrator can fix the error, the error is a problem that contains the object's name.
 func get(ctx context.Context, reader client.Reader, object client.Object, key client.ObjectKey, name string) error {
 	err := reader.Get(ctx, key, object)
 	switch {

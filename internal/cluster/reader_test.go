@@ -60,7 +60,7 @@ func objects(t *testing.T, o clustertest.Options) []client.Object {
 	return all
 }
 
-// access answers access reviews.
+// access returns a client for access reviews. allows decides each review.
 func access(t *testing.T, allows func(authorizationv1.SubjectAccessReviewSpec) bool,
 ) authorizationv1client.SubjectAccessReviewInterface {
 	t.Helper()

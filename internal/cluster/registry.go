@@ -19,15 +19,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// pullSecret reads the cluster's credentials. If the Secret lacks its key, the pull secret is invalid.
+// pullSecret reads the cluster's pull secret.
 func (r *Reader) pullSecret(ctx context.Context, facts *blueprint.Facts) (err error) {
 	key := keyIn(contract.ConfigNamespace, contract.PullSecret)
 	facts.PullSecret, err = orNone(lastOf(ctx, &r.common, facts, origin{r.Cached, key, namePullSecret}, credentials))
 	return err
 }
 
-// credentials returns the credentials of a pull secret. If the Secret has none, credentials returns a blank text:
-// blueprint rejects it, and keeps the published credentials.
+// credentials returns the credentials in a pull secret. If the Secret contains no credentials, the function returns a
+// space. blueprint rejects the space as invalid, and keeps the published credentials.
 func credentials(object *corev1.Secret) ([]byte, error) {
 	if text := object.Data[corev1.DockerConfigJsonKey]; len(text) > 0 {
 		return text, nil
@@ -35,7 +35,8 @@ func credentials(object *corev1.Secret) ([]byte, error) {
 	return []byte(" "), nil
 }
 
-// mirrors reads all objects of one kind of mirror sets.
+// mirrors adds the mirror sets in all objects of one kind to facts.Mirrors. entries returns the mirror sets of one
+// object.
 func (r *Reader) mirrors(ctx context.Context, facts *blueprint.Facts, kind string, list client.ObjectList,
 	entries func(client.Object) []mirror.Set) error {
 	known, err := orNone(last(ctx, &r.common, facts, kind, func() (sets []mirror.Set, err error) {
@@ -68,8 +69,8 @@ func (r *Reader) digestMirrors(ctx context.Context, facts *blueprint.Facts) erro
 		})
 }
 
-// contentSourcePolicies reads ImageContentSourcePolicies, the predecessors of ImageDigestMirrorSets. Linux nodes follow
-// both.
+// contentSourcePolicies reads ImageContentSourcePolicies, the predecessors of ImageDigestMirrorSets. Linux nodes use
+// both kinds.
 func (r *Reader) contentSourcePolicies(ctx context.Context, facts *blueprint.Facts) error {
 	return r.mirrors(ctx, facts, "ImageContentSourcePolicy", &operatorv1alpha1.ImageContentSourcePolicyList{},
 		func(o client.Object) (sets []mirror.Set) {
@@ -93,7 +94,7 @@ func (r *Reader) tagMirrors(ctx context.Context, facts *blueprint.Facts) error {
 		})
 }
 
-// listed reads all objects of a kind that a cluster may lack.
+// listed lists the objects of a kind. If the cluster doesn't have the kind, the error is an absentError.
 func listed(ctx context.Context, reader client.Reader, list client.ObjectList, name string,
 	options ...client.ListOption) error {
 	err := reader.List(ctx, list, options...)

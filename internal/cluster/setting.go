@@ -5,8 +5,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// settingsNotHere rejects fields of the WindowsMachineConfig that an object of OpenShift already sets. Exception:
-// naming the network of the cluster is allowed.
+// settingsNotHere returns a problem for each field of the WindowsMachineConfig that has no effect because OpenShift has
+// an object for this setting. Exception: spec.network.type may contain the type of OpenShift's network.
 func settingsNotHere(spec v1alpha1.WindowsMachineConfigSpec) (problems []*contract.Problem) {
 	for _, s := range []struct {
 		set           bool

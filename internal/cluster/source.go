@@ -11,30 +11,30 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Source returns the facts of one kind of cluster.
+// Source reads the facts of a cluster. Each kind of cluster has its own implementation.
 type Source interface {
-	// Facts reads all facts. spec contains the names of objects that administrators choose. The error of Facts joins
-	// all errors. An error that an administrator can fix is a *contract.Problem (see Problems). After other errors,
-	// the caller retries. A repeated call reads again.
+	// Facts reads all facts, each time it is called. spec contains the names of objects that administrators choose. The
+	// returned error joins the errors of all facts. Each error that an administrator can fix is a *contract.Problem
+	// (see Problems). After other errors, the caller retries.
 	Facts(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) (blueprint.Facts, error)
 	// Inputs returns the objects whose changes may change the facts. The result is always the same.
 	Inputs() []Input
-	// Remember returns each part of the facts as it was last read, encoded as JSON. Before the first call of Facts,
-	// these are the parts that an earlier process remembered.
+	// Remember returns the last valid value of each part of the facts, encoded as JSON. Before the first call of Facts,
+	// these are the values that an earlier process wrote to the Secret contract.MemorySecret.
 	Remember(ctx context.Context) (map[string]json.RawMessage, error)
 }
 
 // Input is one object that facts are read from, or all objects of a kind.
 type Input struct {
-	// Object has the type, and the namespace if the kind is namespaced. It has the name, or no name if the input is
-	// all objects of the kind.
+	// Object has the type of the input, and a namespace if its kind is namespaced. If Object has no name, the input is
+	// all objects of this kind.
 	Object client.Object
-	// Content returns the part of such an object that contains facts. Two objects with equal content have equal
-	// facts. It is empty for an object without facts.
+	// Content returns the part of an input's object that contains facts. Two objects with equal content contain equal
+	// facts. If an object contains no facts, its content is an empty string.
 	Content func(object client.Object) string
 }
 
-// Problems returns the problems in an error of Facts or of blueprint.Render, in their order. err may be nil.
+// Problems returns the problems in an error that Facts or blueprint.Render returned, in the same order. err may be nil.
 func Problems(err error) (all []*contract.Problem) {
 	switch e := err.(type) { //nolint:errorlint // the tree is walked by hand, because errors.As finds only the first
 	case nil:

@@ -16,15 +16,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Objects that hold certificates.
+// Objects that contain CA certificates, and their names in messages.
 const (
 	controllerConfig     = "machine-config-controller"
 	nameControllerConfig = "the ControllerConfig machine-config-controller"
 	nameBootstrapToken   = "the Secret node-bootstrapper-token in openshift-machine-config-operator"
 )
 
-// maxBundle keeps two bundles and everything else well below the size limit of a ConfigMap, 1 MiB. Real bundles have
-// about 10 KiB.
+// maxBundle is the maximum size of a bundle in bytes. A ConfigMap with two such bundles and all other content stays
+// well below the limit of 1 MiB. Real bundles have about 10 KiB.
 const maxBundle = 256 << 10
 
 // kubeletCA reads the CA of the client certificate that the API server uses for kubelets. The field's name contains
@@ -39,7 +39,8 @@ func (r *Reader) kubeletCA(ctx context.Context, facts *blueprint.Facts) (err err
 	return err
 }
 
-// bootstrapCA reads the CA of the API server, which Linux nodes have as well. It ignores the token in the same Secret.
+// bootstrapCA reads the CA that verifies the API server. Linux nodes use the same CA. bootstrapCA ignores the token in
+// the same Secret.
 func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) (err error) {
 	key := keyIn(contract.MachineConfigNamespace, contract.BootstrapTokenSecret)
 	facts.BootstrapCA, err = lastOf(ctx, &r.common, facts, origin{r.Live, key, nameBootstrapToken},
@@ -50,7 +51,8 @@ func (r *Reader) bootstrapCA(ctx context.Context, facts *blueprint.Facts) (err e
 	return err
 }
 
-// bundleOf calls bundle for a field of an object. Its error names the object and the field, and contains a fix.
+// bundleOf calls bundle for a field of an object. If bundle fails, the error contains the object's name, the field and
+// the fix.
 func bundleOf(raw []byte, name, field, fix string) (string, error) {
 	ca, err := bundle(raw)
 	if err != nil {
@@ -59,9 +61,9 @@ func bundleOf(raw []byte, name, field, fix string) (string, error) {
 	return ca, nil
 }
 
-// bundle returns the certificates of a PEM bundle in one form: each once, in a fixed order, without comments. So
-// bundles with equal certificates are equal. It skips certificates that don't parse, because kubelet rejects a file
-// with such a certificate.
+// bundle normalises a PEM bundle: it drops comments and duplicates, and sorts the certificates. So the results for two
+// bundles with the same certificates are equal. It skips certificates that can't be parsed, because kubelet rejects a
+// file with such a certificate.
 func bundle(raw []byte) (string, error) {
 	if len(raw) > maxBundle {
 		return "", errors.New("the bundle is larger than 256 KiB")

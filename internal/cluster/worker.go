@@ -28,14 +28,14 @@ const (
 	maxCredentialConfig = 64 << 10
 )
 
-// worker reads how Linux workers start their kubelet, from the MachineConfig that they run.
+// worker reads how Linux workers start kubelet. It reads the rendered MachineConfig that the workers use.
 func (r *Reader) worker(ctx context.Context, facts *blueprint.Facts) error {
 	known, err := last(ctx, &r.common, facts, nameWorkerPool, func() (worker, error) { return r.readWorker(ctx) })
 	facts.CloudProvider, facts.CredentialProviders = known.CloudProvider, known.CredentialProviders
 	return err
 }
 
-// worker has the settings that Windows nodes share with Linux workers.
+// worker contains the settings that Windows nodes share with Linux workers.
 type worker struct {
 	CloudProvider       string
 	CredentialProviders *kubeletconfigv1.CredentialProviderConfig
@@ -70,8 +70,8 @@ func (r *Reader) readWorker(ctx context.Context) (known worker, err error) {
 	return known, errors.Join(all...)
 }
 
-// renderedName returns the name of the configuration that all workers run. A new pool doesn't run a configuration yet:
-// for such a pool, renderedName returns the configuration that its workers will get.
+// renderedName returns the name of the MachineConfig that all workers of the pool use. If the workers of a new pool
+// don't use one yet, renderedName returns the name of the MachineConfig that they will get.
 func renderedName(pool *machineconfigurationv1.MachineConfigPool) string {
 	if name := pool.Status.Configuration.Name; name != "" {
 		return name
@@ -79,7 +79,8 @@ func renderedName(pool *machineconfigurationv1.MachineConfigPool) string {
 	return pool.Spec.Configuration.Name
 }
 
-// cloudProvider returns the last value of kubelet's flag, as --flag=value or --flag value.
+// cloudProvider returns the value of kubelet's flag --cloud-provider. It accepts --flag=value and --flag value. If the
+// flag is repeated, its last value counts.
 func cloudProvider(config ignition) (value string, err error) {
 	command, err := config.execStart(kubeletUnit)
 	if err != nil {

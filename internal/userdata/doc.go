@@ -1,7 +1,8 @@
-// Package userdata renders the script of the secret windows-user-data, which makes a new machine accept the key at its
-// first boot.
+// Package userdata renders the script in the Secret windows-user-data. A new machine runs this script at its first
+// boot. The script then lets the operator log in with its SSH key, or joins the machine without SSH.
 //
-// The controller of the same name publishes it. The script is PowerShell, because clouds run PowerShell there. It is
-// the only PowerShell in this module. It comes from one template, and every value in it is parsed and formatted again
-// here. The package is pure: it reads no cluster and creates no keys.
+// The controller with the same name publishes the Secret. The script is PowerShell, because clouds run user data with
+// PowerShell. It is the only PowerShell in this module. It comes from one template. The package parses every value for
+// the template and formats it again, so that no text from outside gets into the script. The package is pure: it reads
+// no cluster and creates no keys.
 package userdata

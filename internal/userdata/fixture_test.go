@@ -21,8 +21,7 @@ func ecdsaKey(tb testing.TB) []byte {
 	return marshal(tb, key)
 }
 
-// rsaLine returns a public key with this number of bits, as a line of authorized_keys. Its private key does not
-// exist.
+// rsaLine returns a public key with this number of bits, as a line of authorized_keys. There is no private key for it.
 func rsaLine(tb testing.TB, bits uint) string {
 	tb.Helper()
 	modulus := new(big.Int).Lsh(big.NewInt(1), bits-1)

@@ -14,20 +14,22 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Join has the values for the command with which a host joins by itself. The command contains them as JSON.
+// Join contains the values for the command with which a host joins by itself, without SSH. The command contains them as
+// JSON.
 type Join struct {
-	// Program is the daemon's program, and URL where the host downloads it.
+	// Program is the program that the host downloads from URL and runs: the daemon.
 	Program contract.Blob `json:"program"`
 	URL     string        `json:"url"`
-	// Attendance is passed to the program.
+	// Attendance is passed to this program.
 	Attendance contract.Attendance `json:"attendance"`
 }
 
 //go:embed join.ps1
 var joinScript string
 
-// JoinCommand returns the command for Windows PowerShell 5.1. It needs no .NET method, so it also runs in
-// ConstrainedLanguage mode. The token is not in the command line of curl, which other users can read.
+// JoinCommand returns the command with which a host joins by itself, for Windows PowerShell 5.1. The command calls no
+// .NET methods, so it also runs in ConstrainedLanguage mode. It doesn't pass the token to curl on the command line,
+// because other users can read command lines.
 func JoinCommand(in Join) (string, error) {
 	content, err := json.Marshal(in)
 	if err != nil {
@@ -39,8 +41,8 @@ func JoinCommand(in Join) (string, error) {
 	}
 	connect := ""
 	if _, err := netip.ParseAddr(where.Hostname()); err == nil {
-		// Until 2025, curl.exe of Windows looks in a certificate only for names, and never for addresses (curl
-		// pull request 15421). Every API server's certificate has this name.
+		// The curl.exe in Windows until 2025 compares a host only with the names in a certificate, and not with its
+		// addresses (curl pull request 15421). So connect by the name apiServerName.
 		port := cmp.Or(where.Port(), "443")
 		connect = fmt.Sprintf("--connect-to '%s:%s:%s:%s' ", apiServerName, port, where.Hostname(), port)
 		where.Host = apiServerName + ":" + port
@@ -58,10 +60,11 @@ func JoinCommand(in Join) (string, error) {
 	return text.String(), nil
 }
 
-// apiServerName is a name that the certificate of an API server has (kubeadm and OpenShift).
+// apiServerName is a name that is in every API server's certificate, on OpenShift and on clusters that kubeadm created.
 const apiServerName = "kubernetes.default.svc"
 
-// quoted returns JSON for a text in single quotes. PowerShell knows single quotes outside of ASCII as well.
+// quoted escapes JSON so that it can stand within single quotes in PowerShell. It escapes all characters outside of
+// ASCII, because PowerShell also accepts some of them as single quotes.
 func quoted(text string) string {
 	var out strings.Builder
 	for _, r := range text {

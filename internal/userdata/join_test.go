@@ -40,7 +40,7 @@ func TestA85_TheCommandIsQuotedAndVerifiesAnAddress(t *testing.T) {
 	}
 }
 
-// Without a key, the user data has a join command, and nothing that lets a user log in.
+// Without an SSH key, the user data contains a join command, and nothing that lets a user log in.
 func TestA88_UserDataWithoutAKeyJoinsAndOpensNoDoor(t *testing.T) {
 	t.Parallel()
 	for _, platform := range []contract.Platform{contract.PlatformAWS, contract.PlatformAzure, contract.PlatformGCP,

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// canonicalLine parses a line of authorized_keys, and returns only its type and base64. Both are safe within single
-// quotes.
+// canonicalLine parses a line of authorized_keys, and returns only the key's type and base64. Both are safe within
+// single quotes.
 func canonicalLine(line string) (string, error) {
 	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err != nil || comment != "" || len(options) > 0 || len(bytes.TrimSpace(rest)) > 0 {
@@ -19,9 +19,9 @@ func canonicalLine(line string) (string, error) {
 	return lineOf(key), nil
 }
 
-// HostKeyLine is the public part of the shared host key, "<type> <base64>". It accepts only an unencrypted Ed25519
-// key in OpenSSH's PEM. sshd on Windows has one file for each kind of key, and the files of the other kinds have the
-// machine's own keys.
+// HostKeyLine returns the public part of the shared host key as "<type> <base64>". It accepts only an unencrypted
+// Ed25519 private key in OpenSSH's PEM. On Windows, sshd reads one key of each type from its own file. The shared key
+// replaces only the Ed25519 key. The keys of the other types are the machine's own.
 func HostKeyLine(pem []byte) (string, error) {
 	raw, err := ssh.ParseRawPrivateKey(pem)
 	if err != nil {

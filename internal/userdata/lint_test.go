@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// The linter knows only the part of PowerShell that the template may use. Anything else is an error. The linter is no
-// PowerShell parser; test/powershell has one.
+// The linter knows only the part of PowerShell that the template may use. It reports anything else as an error. It
+// doesn't parse PowerShell. The tests in test/powershell use PowerShell's own parser.
 
 // kind is the kind of a token.
 type kind string
@@ -41,7 +41,8 @@ func commands() []string {
 		Invoke-Step New-Folder Set-PrivateFile Set-Rule Write-Log`)
 }
 
-// called returns the variables that may follow the call operator, because they have a program or a block.
+// called returns the variables that may follow the call operator &, because their values are a program or a script
+// block.
 func called() []string { return []string{"Step", "keygen", "launch"} }
 
 func keywords() []string {
@@ -105,7 +106,7 @@ func scan(script string) (tokens []token, complaints []string) {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
 
-// quoted returns the text in single quotes at the beginning of rest. In such a text, two single quotes stand for one.
+// quoted returns the text in single quotes with which rest begins. In such a text, two single quotes stand for one.
 func quoted(rest string) string {
 	for at := 1; at < len(rest); at++ {
 		if rest[at] != '\'' {
@@ -153,7 +154,8 @@ func balance(tokens []token) (complaints []string) {
 	return complaints
 }
 
-// commandsOf checks each word in the position of a command, and words with a hyphen in other positions.
+// commandsOf returns an error for each word in the position of a command that is not an allowed command. It also checks
+// words with a hyphen in other positions.
 func commandsOf(tokens []token) (complaints []string) {
 	for i, t := range tokens {
 		before := token{kind: newline}
@@ -181,7 +183,8 @@ func key(tokens []token, i int) bool {
 	return i+1 < len(tokens) && tokens[i+1].value == "="
 }
 
-// variablesOf finds variables without an assignment. Under StrictMode, such a variable ends the script.
+// variablesOf finds variables to which the script assigns no value. Under StrictMode, reading such a variable ends the
+// script.
 func variablesOf(tokens []token) (complaints []string) {
 	known := strings.Fields("$_ $true $false $LASTEXITCODE $env:SystemRoot $env:ProgramData $env:ProgramFiles " +
 		"$ErrorActionPreference $ProgressPreference")
@@ -203,7 +206,7 @@ func variablesOf(tokens []token) (complaints []string) {
 	return complaints
 }
 
-// unwrapped removes the same wrapping that a cloud's agent removes.
+// unwrapped removes the tags around the script that a cloud's agent removes.
 func unwrapped(script string) string {
 	script = strings.TrimPrefix(script, "<powershell>\n")
 	return strings.TrimSuffix(script, "</powershell>\n<persist>true</persist>\n")

@@ -10,25 +10,27 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Input is what the script depends on.
+// Input contains everything that the script depends on.
 type Input struct {
-	// Platform determines how the cloud receives the script. An unknown platform is rendered like
+	// Platform determines the format of the user data. For an unknown platform, it is the same as for
 	// contract.PlatformNone.
 	Platform contract.Platform
-	// Join is the command with which a host joins by itself: see JoinCommand. If it is set, there is no SSH server.
+	// Join is the command with which a host joins by itself: see JoinCommand. If Join is set, the script installs no
+	// SSH server.
 	Join string
-	// PublicKey is the line of authorized_keys, "<type> <base64>", of the key that may log in.
+	// PublicKey is the SSH key that may log in, as a line of authorized_keys: "<type> <base64>".
 	PublicKey string
-	// HostKey is the shared SSH host key for the first contact: an Ed25519 key in OpenSSH's PEM. It is omitted if it is
-	// empty, or if CarriesHostKey is false for the platform.
+	// HostKey is the shared SSH host key for the first contact: an Ed25519 key in OpenSSH's PEM. The script contains no
+	// host key if HostKey is empty, or if CarriesHostKey returns false for the platform.
 	HostKey []byte
 }
 
-// MaxSize is how many bytes of user data the strictest cloud accepts: EC2, before it is encoded.
+// MaxSize is the maximum size of user data in bytes, before it is encoded as base64. Of all supported clouds, EC2 has
+// the lowest limit.
 const MaxSize = 16 << 10
 
-// CarriesHostKey reports whether the machines of a platform always run the script, and so show its host key. On vSphere
-// and Nutanix, that depends on the image.
+// CarriesHostKey reports whether all machines of a platform run the script, so that they have the shared host key. On
+// vSphere and Nutanix, the image decides whether a machine runs the script.
 func CarriesHostKey(platform contract.Platform) bool {
 	switch platform {
 	case contract.PlatformAWS, contract.PlatformAzure, contract.PlatformGCP:
@@ -38,12 +40,12 @@ func CarriesHostKey(platform contract.Platform) bool {
 	}
 }
 
-// ec2Launch is the agent that runs user data on EC2 and keeps the routes to its metadata service.
+// ec2Launch is a version of the agent that runs user data on EC2, and maintains the routes to EC2's metadata service.
 type ec2Launch struct{ Version, URL, SHA256 string }
 
-// pinned is the first EC2Launch whose task add-routes works as needed here. Amazon's images have had a later version
-// since 2025, so only old or custom images download it. The digest comes from the Windows Package Manager's manifest of
-// Amazon.EC2Launch 2.0.2107.0 (2026-09).
+// pinned returns the first version of EC2Launch whose task add-routes works as the script needs. Amazon's images have
+// had a later version since 2025, so only machines with old or custom images download this version. The digest comes
+// from the Windows Package Manager's manifest of Amazon.EC2Launch 2.0.2107.0 (2026-09).
 func pinned() ec2Launch {
 	return ec2Launch{
 		Version: "2.0.2107",
@@ -55,8 +57,8 @@ func pinned() ec2Launch {
 //go:embed template.ps1
 var script string
 
-// Render makes the user data. The same input gives the same text. It fails on keys that break
-// the rules of Input, and on user data that is too large for a cloud.
+// Render returns the user data. For the same input, it always returns the same text. It returns an error if a key
+// doesn't have the format that Input describes, or if the user data is larger than MaxSize.
 func Render(in Input) (_ string, err error) {
 	values := struct {
 		Join, PublicKey, HostKey, HostKeyLine string
@@ -89,8 +91,8 @@ func Render(in Input) (_ string, err error) {
 	return wrapped, nil
 }
 
-// wrap converts the script to the format of the platform's agent. On Azure, the Machine API copies the user data to
-// a PowerShell file and runs it, so the tags must be comments there. Google's agent accepts unchanged scripts.
+// wrap converts the script to the format of the platform's agent. On Azure, the Machine API copies the user data to a
+// PowerShell file and runs the file, so the tags must be comments. Google's agent accepts unchanged scripts.
 func wrap(platform contract.Platform, text string) string {
 	switch platform {
 	case contract.PlatformGCP:

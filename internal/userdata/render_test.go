@@ -26,7 +26,8 @@ var platforms = []contract.Platform{
 	contract.PlatformNutanix, contract.PlatformNone,
 }
 
-// hostKey returns the same shared host key every time. Its PEM differs, because OpenSSH's format has a random part.
+// hostKey returns the same shared host key each time. But its PEM text differs, because OpenSSH's format has a random
+// part.
 func hostKey(tb testing.TB) []byte {
 	tb.Helper()
 	return marshal(tb, ed25519.NewKeyFromSeed([]byte(strings.Repeat("k", ed25519.SeedSize))))
@@ -161,7 +162,7 @@ func TestKeysThatAreNotWhatTheyShouldBeAreRefused(t *testing.T) {
 	}
 }
 
-// Users' scripts expect the key on its own line.
+// Users have scripts that expect the key on its own line.
 func TestThePublicKeyStandsOnALineOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for _, platform := range platforms {
@@ -182,7 +183,8 @@ func TestALongKeyStillFits(t *testing.T) {
 	}
 }
 
-// No script may have passwords, plain HTTP, the metadata service, a transcript, or encoded commands.
+// No script may contain passwords, URLs with plain HTTP, requests to the metadata service, a transcript, or encoded
+// commands.
 func TestNoPasswordNoSecretNoMetadataServiceIsInAnyScript(t *testing.T) {
 	t.Parallel()
 	for _, platform := range platforms {
@@ -197,8 +199,8 @@ func TestNoPasswordNoSecretNoMetadataServiceIsInAnyScript(t *testing.T) {
 	}
 }
 
-// FuzzRender uses any text as a public key. The text must be refused, or only its type and base64 may be in the
-// script.
+// FuzzRender uses arbitrary text as the public key. Render must refuse the text, or use only a key's type and base64
+// from the text in the script.
 func FuzzRender(f *testing.F) {
 	for _, seed := range []string{publicKey, publicKey + "\r\n", " " + publicKey, publicKey + " '", "'; exit; '",
 		"ssh-rsa AAAA", "ssh-ed25519 ''", "@cert-authority " + publicKey} {

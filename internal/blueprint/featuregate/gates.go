@@ -1,7 +1,8 @@
 //go:build ignore
 
-// Command gates writes the feature gates of the kubelet of a minor version of Kubernetes: their defaults, and which
-// other gates each gate needs. Run it in the module that pins that version, because it imports kubelet's packages:
+// Command gates prints the feature gates of one minor version of kubelet: each gate's default, and the gates that it
+// needs. Run the command in the module that requires this version of Kubernetes, because the command imports kubelet's
+// packages:
 //
 //	gates=$PWD/internal/blueprint/featuregate
 //	go -C payload/kubernetes/1.36 run $gates/gates.go >$gates/1.36.txt
@@ -27,7 +28,7 @@ func main() {
 		log.Fatal("this program does not know its modules")
 	}
 	gate := utilfeature.DefaultMutableFeatureGate
-	for _, add := range []func() error{ // what kubelet adds by itself
+	for _, add := range []func() error{ // kubelet itself adds these gates
 		func() error { return logsapi.AddFeatureGates(gate) },
 		func() error { return metricsfeatures.AddFeatureGates(gate) },
 	} {
@@ -50,7 +51,8 @@ func main() {
 		for _, need := range gate.Dependencies()[name] {
 			line += " " + string(need)
 		}
-		// Omit AllAlpha and AllBeta, so that they count as unknown: they switch whole groups of gates.
+		// Omit AllAlpha and AllBeta, which switch whole groups of gates. The operator then refuses them as unknown
+		// gates.
 		if name != "AllAlpha" && name != "AllBeta" {
 			lines = append(lines, line+"\n")
 		}
