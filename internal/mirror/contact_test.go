@@ -7,7 +7,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// TestNeverHoldsForEachSpelling checks hosts as registries write them in redirects and challenges.
+// TestNeverHoldsForEachSpelling checks Never with the spellings of hosts that registries use in redirects and
+// challenges.
 func TestNeverHoldsForEachSpelling(t *testing.T) {
 	t.Parallel()
 	rules := rulesOf(t, "tag quay.io m.io never", "tag docker.io m.io never", "tag 10.1.2.3:5000 m.io never",

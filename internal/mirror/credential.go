@@ -9,8 +9,8 @@ import (
 	"unicode"
 )
 
-// Credential authenticates at a registry: a user with a password, or an identity or registry token. Its text forms
-// contain no secret.
+// Credential authenticates at a registry: with a user name and password, or with an identity or registry token.
+// Formatted as text, a Credential shows no secret.
 type Credential struct {
 	Username string `json:"-"`
 	Password string `json:"-"`
@@ -26,12 +26,12 @@ const hidden = "[hidden]"
 // Format hides the secret from fmt, for every verb.
 func (Credential) Format(state fmt.State, _ rune) { _, _ = state.Write([]byte(hidden)) }
 
-// String hides the secret from loggers that ask for it.
+// String hides the secret from loggers that call String.
 func (Credential) String() string { return hidden }
 
-// parseCredential parses an entry of the pull secret. As in docker and kubelet, auth, which is user:password in base64,
-// takes precedence over the two fields. An entry without any of them is an empty credential. Errors repeat nothing of
-// the content.
+// parseCredential parses an entry of the pull secret. As in docker and kubelet, the field auth (user:password in
+// base64) takes precedence over the fields username and password. An entry without any of these fields is an empty
+// credential. An error contains nothing of the entry.
 func parseCredential(entry json.RawMessage) (Credential, error) {
 	var fields struct {
 		Auth          string `json:"auth"`
@@ -63,7 +63,8 @@ func parseCredential(entry json.RawMessage) (Credential, error) {
 	return credential, nil
 }
 
-// decodeAuth accepts base64 with and without padding. docker sometimes appends NUL to the password.
+// decodeAuth decodes user:password from base64, with or without padding. It removes the NUL bytes that docker sometimes
+// appends to the password.
 func decodeAuth(auth string) (user, password string, ok bool) {
 	text, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(auth), "="))
 	if err != nil {

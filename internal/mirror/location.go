@@ -15,20 +15,21 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// dockerHub is the name of Docker Hub in image names; dockerHubAddress is its address.
+// dockerHub is the name of Docker Hub in image names. dockerHubAddress is the address of its registry.
 const (
 	dockerHub        = "docker.io"
 	dockerHubAddress = "registry-1.docker.io"
 	dockerHubLibrary = "library/"
 )
 
-// Location is a registry, a namespace, a repository or a domain. Each has one form, so == compares locations. Parse a
-// text once, and pass the Location.
+// Location is a registry, a namespace, a repository or a domain. Each location has exactly one form, so Locations can
+// be compared with ==. Parse a text once, and then pass the Location instead of the text.
 type Location struct {
-	// Host is the registry in the form of image names and credentials, as canonical returns it. For a domain, Host is
-	// the part after the asterisk and dot.
+	// Host is the registry as in image names and credentials, in the form that canonical returns. For the domain
+	// *.example.com, Host is example.com.
 	Host string
-	// Path is a namespace or a repository without leading and trailing slash, or empty.
+	// Path is a namespace or a repository, without leading and trailing slashes. It is empty for a registry or a
+	// domain.
 	Path     string
 	wildcard bool
 }
@@ -45,7 +46,7 @@ func (l Location) String() string {
 	return text
 }
 
-// Address returns the host and port of the registry. For Docker Hub, the address differs from its name.
+// Address returns the host and port of the registry. Docker Hub's address differs from its name.
 func (l Location) Address() string {
 	if l.Host == dockerHub {
 		return dockerHubAddress
@@ -56,13 +57,13 @@ func (l Location) Address() string {
 // registry returns the location without its path.
 func (l Location) registry() Location { return Location{Host: l.Host} }
 
-// withoutPort returns the registry at its default port.
+// withoutPort returns the location's registry without its port and path.
 func (l Location) withoutPort() Location {
 	name, _ := l.split()
 	return Location{Host: name}
 }
 
-// split returns the name and the port. An IPv6 address has brackets. The port may be empty.
+// split splits Host into the name and the port. An IPv6 address keeps its brackets. port is empty if Host has no port.
 func (l Location) split() (name, port string) {
 	colon := strings.LastIndexByte(l.Host, ':')
 	if colon < 0 || strings.HasSuffix(l.Host, "]") {
@@ -71,14 +72,15 @@ func (l Location) split() (name, port string) {
 	return l.Host[:colon], l.Host[colon+1:]
 }
 
-// IsLoopback reports whether the registry is on this machine.
+// IsLoopback reports whether the registry has a loopback address.
 func (l Location) IsLoopback() bool {
 	name, _ := SplitHost(l.Host)
 	address, _ := netip.ParseAddr(name)
 	return name == "localhost" || address.IsLoopback()
 }
 
-// contains reports whether l contains other and every name below other. other must not be a domain.
+// contains reports whether other equals l or lies below l. If l is a domain, it reports whether other's host lies below
+// that domain. other must not be a domain.
 func (l Location) contains(other Location) bool {
 	if l.wildcard {
 		name, _ := other.split()
@@ -88,8 +90,9 @@ func (l Location) contains(other Location) bool {
 	return ok && l.Host == other.Host
 }
 
-// At returns a repository at a host in any spelling, as in addresses, without checking it. If repository is empty, At
-// returns the registry. On Docker Hub, a name without a slash belongs to library/.
+// At returns the location of a repository at a host. The host may be spelled in any way that works in an address. At
+// doesn't check its arguments. If repository is empty, At returns the registry. For a repository of Docker Hub without
+// a slash, At adds library/.
 func At(host, repository string) Location {
 	l := Location{Host: canonical(host), Path: repository}
 	if l.Host == dockerHub && repository != "" && !strings.Contains(repository, "/") {
@@ -98,14 +101,15 @@ func At(host, repository string) Location {
 	return l
 }
 
-// ParseRepository returns the repository of an image name, from the registry in that name and the path at the registry.
+// ParseRepository returns the location of a repository. host is the registry in the image name, and path is the
+// repository's name at that registry. If either is invalid, ParseRepository returns an error.
 func ParseRepository(host, path string) (Location, error) {
 	return At(host, path), cmp.Or(checkHost(strings.ToLower(host)), checkRepository(path))
 }
 
-// SplitHost returns the name and the port of a host, as in addresses, in the form for comparisons. The name is in lower
-// case and in its DNS form, without a final dot and without brackets, and an IP address is in its shortest form. The
-// port is a number, or empty.
+// SplitHost splits a host, as in addresses, into its name and port, and converts both to a form that can be compared.
+// The name is in lower case and in its DNS form, without a final dot and without brackets. An IP address is in its
+// shortest form. The port is a number without leading zeros, or empty.
 func SplitHost(host string) (name, port string) {
 	u := url.URL{Host: host}
 	name, port = u.Hostname(), u.Port()
@@ -122,13 +126,13 @@ func SplitHost(host string) (name, port string) {
 	return name, port
 }
 
-// defaultPort is a registry's port if its name has none. A name with this port means the same registry as the name
-// without it. So a user can't bypass a rule against contacting a registry by adding the port.
+// defaultPort is the port of a registry whose name has no port. A name with this port means the same registry as the
+// name without it. Otherwise a user could add the port to bypass a rule that forbids to contact the registry.
 const defaultPort = "443"
 
-// canonical returns the unique name of a registry: the form of SplitHost without the default port. An IPv6 address has
-// brackets. If an image name can't begin with the name alone, canonical adds the port. For addresses of Docker Hub, it
-// returns the name that image names contain.
+// canonical returns the unique name of a registry: the form of SplitHost without the default port, and with brackets
+// around an IPv6 address. If containerd would not take the name alone for a registry, canonical adds the port. For an
+// address of Docker Hub, it returns docker.io.
 func canonical(host string) string {
 	name, port := SplitHost(host)
 	needsPort := name != "localhost" && !strings.ContainsAny(name, ".:")
@@ -146,8 +150,8 @@ func canonical(host string) string {
 	return name
 }
 
-// below returns the part of path after prefix, without the slash between them, if prefix ends at the end of a component
-// of path.
+// below reports whether path equals prefix, or begins with prefix and a slash. Then it also returns the part of path
+// after the slash. If prefix is empty, it returns path and true.
 func below(path, prefix string) (string, bool) {
 	if prefix == "" || path == prefix {
 		return strings.TrimPrefix(path, prefix), true
@@ -155,7 +159,7 @@ func below(path, prefix string) (string, bool) {
 	return strings.CutPrefix(path, prefix+"/")
 }
 
-// parseSource parses a source: a location, or *.domain.
+// parseSource parses the source of a rule: a location, or *.domain.
 func parseSource(text string) (Location, error) {
 	domain, wildcard := strings.CutPrefix(text, "*.")
 	if !wildcard {
@@ -191,12 +195,12 @@ func parseLocation(text string) (Location, error) {
 	return l, checkRepository(path)
 }
 
-// longestLocation is the limit of a host name and a repository name together: 253 and 255
-// characters, a port and two separators.
+// longestLocation is the maximum length of a location: 253 characters of a host name, 5 of a port, 255 of a repository
+// name, and two separators.
 const longestLocation = 253 + 1 + 5 + 1 + 255
 
-// checkHost checks host[:port] in lower case. An image name must be able to begin with the host. Otherwise containerd
-// would read the host as a part of a repository on Docker Hub.
+// checkHost checks host[:port] in lower case. It refuses a host that containerd would not take for a registry: at the
+// beginning of an image name, containerd would read such a host as a part of a repository on Docker Hub.
 func checkHost(host string) error {
 	if err := checkForm(host); err != nil {
 		return err
@@ -233,7 +237,7 @@ func checkForm(text string) error {
 	return nil
 }
 
-// checkRepository checks a repository's name, or a namespace.
+// checkRepository checks the name of a repository or a namespace.
 func checkRepository(path string) error {
 	_, err := reference.WithName("registry.invalid/" + path)
 	if err == nil {

@@ -11,13 +11,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Merge checks the entries of users. It merges all entries with the same source and the same kind of pull into one
+// Merge checks the entries of users, and merges all entries with the same source and the same kind of pull into one
 // rule, as documented for ImageDigestMirrorSet and as on Linux nodes:
-//   - each entry's mirrors keep their order; if entries contradict each other, the order is always the same;
+//   - each entry's mirrors keep their order; if the orders of several entries contradict each other, Merge still always
+//     returns the same order;
 //   - if one entry forbids to contact the source, the source is not contacted, for either kind of pull;
-//   - an entry without a mirror, or with the source itself as its only mirror, is ignored, and so is its policy.
+//   - an entry is ignored, including its policy, if it has no mirror or if its only mirror is the source itself.
 //
-// Rules and rejected parts are sorted: the order of the sets does not matter.
+// Merge returns the rules, and a problem for each rejected part of an entry. Both are sorted, so the order of the sets
+// does not matter.
 func Merge(sets []Set) ([]contract.MirrorRule, []*contract.Problem) {
 	var problems []*contract.Problem
 	lists := map[key][][]string{}
@@ -49,8 +51,9 @@ type key struct {
 	kind   contract.PullKind
 }
 
-// join returns the mirrors of all entries about one source, in order. The source is among them only if an entry lists
-// it before a mirror. This is how a user requests that the source is not tried last.
+// join returns the mirrors of all entries for one source, in order. If an entry lists the source before a mirror, the
+// user wants the source to be tried before that mirror. Only then the result contains the source. Otherwise the source
+// is tried last anyway.
 func join(source string, lists [][]string) []string {
 	if slices.ContainsFunc(lists, func(list []string) bool { return slices.Contains(list, source) }) {
 		for i, list := range lists {
@@ -66,7 +69,8 @@ func join(source string, lists [][]string) []string {
 	return mirrors
 }
 
-// check returns the rule of a set without its invalid parts. It returns nil if the set has no effect.
+// check returns the rule of a set without its invalid parts, and a problem for each invalid part. The rule is nil if
+// the set has no effect.
 func check(set Set) (*contract.MirrorRule, []*contract.Problem) {
 	var complaints []*contract.Problem
 	complain := func(mirror, format string, args ...any) {
@@ -105,7 +109,7 @@ func check(set Set) (*contract.MirrorRule, []*contract.Problem) {
 	return nil, complaints
 }
 
-// parseMirror parses a mirror's location. It refuses the address of the resolver itself.
+// parseMirror parses the location of a mirror. It refuses the address of the node's own resolver.
 func parseMirror(text string) (Location, error) {
 	mirror, err := parseLocation(text)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// digests returns sets of one object each, with digest mirrors of one source.
+// digests returns one set for each list. Each set comes from a different object and has digest mirrors of the same
+// source.
 func digests(source string, lists ...[]string) []mirror.Set {
 	var sets []mirror.Set
 	for i, list := range lists {

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// order merges lists of mirrors and keeps the order of each list as far as the lists don't contradict each other:
-// if a comes before b in one list, a comes before b in the result. The result doesn't depend on the order of the
-// lists, and is the same as on Linux nodes. A name is ready when all its predecessors are done. Names are added in
-// the order that they become ready, and alphabetically if several become ready at the same time. If the lists
-// contradict each other, the first remaining name in alphabetical order is next.
+// order merges lists of mirrors. If a comes before b in one list and no list contradicts this, a comes before b in the
+// result. The result doesn't depend on the order of the lists, and is the same as on Linux nodes. A name is ready as
+// soon as all names that directly precede it in a list have been added. order adds names in the sequence in which they
+// become ready. If several names become ready at the same time, it adds them alphabetically. If no name is ready
+// because the lists contradict each other, it adds the first remaining name in alphabetical order.
 func order(lists [][]string) []string {
-	after := map[string]map[string]bool{} // name → its direct successors in any list
-	before := map[string]int{}            // name → how many distinct names must come first
+	after := map[string]map[string]bool{} // name → the names that directly follow it in any list
+	before := map[string]int{}            // name → how many names directly before it are missing in the result
 	for _, list := range lists {
 		for i, name := range list {
 			if after[name] == nil {

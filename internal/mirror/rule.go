@@ -7,26 +7,26 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Rules decide for each image where it is pulled from. The zero value has no rules: every image comes from its source.
-// Rules are immutable.
+// Rules decide from which registries each image is pulled. The zero value has no rules, so every image comes from its
+// source. Rules are immutable.
 type Rules struct {
 	entries map[Location]entry // by source
-	// The cluster's settings about registries, apart from mirrors.
+	// These are the cluster's settings about registries, except mirrors.
 	blocked, allowed, always, insecure []Location
 	restricted                         bool
 }
 
-// entry holds the rules of one source. As on Linux, pulls by digest and pulls by tag share one entry. So a source that
-// has only digest mirrors still hides the tag mirrors of its namespace or registry, and NeverContactSource applies to
-// both kinds of pulls.
+// entry is the rule for one source. As on Linux, pulls by digest and pulls by tag share one entry. This has two
+// effects. If a repository has an entry with digest mirrors only, then for tags, too, the entry of its namespace or
+// registry doesn't apply. And NeverContactSource applies to both kinds of pulls.
 type entry struct {
 	source  Location
 	mirrors map[contract.PullKind][]Location
 	never   bool
 }
 
-// NewRules returns the rules for the result of Merge. Its error is a *contract.Problem with ReasonManifestInvalid. Then
-// no rule applies.
+// NewRules returns the rules for a result of Merge. If a rule is invalid, NewRules returns no rules and a
+// *contract.Problem with ReasonManifestInvalid.
 func NewRules(rules []contract.MirrorRule) (Rules, error) {
 	all := Rules{entries: make(map[Location]entry, len(rules))}
 	for _, rule := range rules {
@@ -59,9 +59,9 @@ func NewRules(rules []contract.MirrorRule) (Rules, error) {
 	return all, nil
 }
 
-// Sources lists the repositories to pull an image from, in order, without duplicates. The list is empty if the source
-// must not be contacted and no mirror serves this kind of pull, or if the cluster refuses the image. If an image name
-// contains a digest, the kind is by digest, even if the name also contains a tag.
+// Sources lists the repositories to pull an image from, in order, without duplicates. The list is empty if the cluster
+// refuses the image, or if no mirror exists for this kind of pull and the source must not be contacted. If an image
+// name contains both a tag and a digest, kind must be PullByDigest.
 func (r Rules) Sources(image Location, kind contract.PullKind) (all []Location) {
 	if r.Refused(image) != "" {
 		return nil
@@ -81,8 +81,8 @@ func (r Rules) Sources(image Location, kind contract.PullKind) (all []Location) 
 	return distinct
 }
 
-// find returns the entry of the most specific source that contains the name: the longest path first, then the host,
-// then the longest domain.
+// find returns the entry of the most specific source that contains the name. It looks first for the longest path on the
+// name's host, then for the host itself, and then for the longest domain.
 func (r Rules) find(name Location) entry {
 	if found, ok := r.findPath(name); ok {
 		return found
@@ -90,7 +90,8 @@ func (r Rules) find(name Location) entry {
 	return r.findDomain(name)
 }
 
-// findPath finds the longest path on one host.
+// findPath returns the entry for name. If name has no entry, findPath returns the entry for the nearest namespace above
+// name, or for its host. It ignores entries for domains.
 func (r Rules) findPath(name Location) (entry, bool) {
 	for {
 		if found, ok := r.entries[name]; ok || name.Path == "" {
@@ -100,7 +101,8 @@ func (r Rules) findPath(name Location) (entry, bool) {
 	}
 }
 
-// findDomain finds the wildcard with the longest domain that contains the host.
+// findDomain returns the entry for the longest domain that contains the name's host. If there is none, it returns an
+// empty entry.
 func (r Rules) findDomain(name Location) entry {
 	domain, _ := name.split()
 	for ok := true; ok; {
@@ -113,9 +115,10 @@ func (r Rules) findDomain(name Location) entry {
 	return entry{}
 }
 
-// rewrite inserts the mirror in place of the part of the image's name that matches the source. It returns false if the
-// result is not a valid image name. A wildcard matches a host without its port, so the port stays. The port can only be
-// appended to a mirror that is a host without a port.
+// rewrite returns the location of an image at a mirror: it replaces the part of the image's name that matches the
+// source by the mirror. It returns false if the result is not a valid image name. A source *.domain matches a host with
+// any port, and the result keeps the port of the image. So if the image's name has a port, the mirror must be a host
+// without a port and a path.
 func (e entry) rewrite(image, mirror Location) (Location, bool) {
 	host := mirror.Host
 	if _, port := image.split(); e.source.wildcard && port != "" {
@@ -129,14 +132,14 @@ func (e entry) rewrite(image, mirror Location) (Location, bool) {
 	return At(host, path), path != "" && len(path) <= 255
 }
 
-// Never reports whether a registry or repository must not be contacted, as a source or as a mirror.
+// Never reports whether a registry or repository must not be contacted, neither as a source nor as a mirror.
 func (r Rules) Never(name Location) bool {
 	return r.forbids(name) || r.blocks(name) && !covers(r.always, name)
 }
 
-// forbids reports whether NeverContactSource applies to a name. The most specific source decides, as for mirrors. As
-// on Linux nodes, a rule for a registry without a port applies to all ports of the registry that aren't a source
-// themselves.
+// forbids reports whether NeverContactSource applies to a name. The most specific source decides, as for mirrors. As on
+// Linux nodes, a rule for a registry without a port applies to every port of the registry. Exception: a registry with a
+// port that has a rule of its own.
 func (r Rules) forbids(name Location) bool {
 	found, ok := r.findPath(name)
 	if !ok {
@@ -148,8 +151,9 @@ func (r Rules) forbids(name Location) bool {
 	return found.never
 }
 
-// MayLead reports whether a registry may redirect a pull to a location. If the location's host is below
-// the registry's host, rules about a whole domain don't apply, because rules don't name registries' content networks.
+// MayLead reports whether the registry from may redirect a pull to the location to. Usually, rules don't list the hosts
+// from which a registry serves content. So rules about a whole domain don't apply if the host of to is below the host
+// of from.
 func (r Rules) MayLead(from, to Location) bool {
 	if to.Host == from.Host {
 		return to.Path == "" || !r.Never(to)

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// covers reports whether an element of a list contains a name.
+// covers reports whether one of the locations in list contains name.
 func covers(list []Location, name Location) bool {
 	return slices.ContainsFunc(list, func(scope Location) bool { return scope.contains(name) })
 }
@@ -39,8 +39,8 @@ func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
 	return restricted, nil
 }
 
-// Refused returns why the cluster refuses an image, regardless of its mirrors, or an empty string. The text contains no
-// secret.
+// Refused returns the reason for which the cluster's settings refuse an image, or an empty string if they allow it. The
+// image's mirrors don't matter. The reason contains no secret.
 func (r Rules) Refused(name Location) string {
 	switch {
 	case covers(r.always, name):
@@ -53,8 +53,8 @@ func (r Rules) Refused(name Location) string {
 	return ""
 }
 
-// blocks reports whether the cluster blocks a name. As on Linux nodes, a registry without a port is blocked at each of
-// its ports, except for names with their own source.
+// blocks reports whether the cluster blocks a name. As on Linux nodes, if a registry without a port is blocked, it is
+// blocked at each port. Exception: a name for which the rules have an entry with its port.
 func (r Rules) blocks(name Location) bool {
 	if covers(r.blocked, name) {
 		return true
@@ -63,7 +63,7 @@ func (r Rules) blocks(name Location) bool {
 	return !own && covers(r.blocked, name.withoutPort())
 }
 
-// Insecure reports whether a repository may present any certificate, or speak http without TLS.
+// Insecure reports whether a repository may present any certificate, or use http without TLS.
 func (r Rules) Insecure(name Location) bool { return covers(r.insecure, name) }
 
 // withoutReference removes the tag and the digest from an image name. The port of a registry stays.
@@ -75,11 +75,12 @@ func withoutReference(text string) string {
 	return text
 }
 
-// SourcesObject names, in messages, the object with the settings about registries.
+// SourcesObject names, in messages, the object that contains the cluster's settings about registries.
 const SourcesObject = "Image/cluster"
 
-// CheckSources checks the settings of an administrator about registries and returns the valid ones, sorted; nil if they
-// have no effect. An invalid entry of the allowed registries allows nothing.
+// CheckSources checks an administrator's settings about registries. It returns the valid settings, sorted, and a
+// problem for each invalid entry. The settings are nil if they have no effect. An invalid entry in allowedRegistries
+// allows no registry.
 func CheckSources(raw contract.RegistrySources) (*contract.RegistrySources, []*contract.Problem) {
 	var problems []*contract.Problem
 	reject := func(source, why string) { problems = append(problems, rejected(SourcesObject, source, "", why)) }

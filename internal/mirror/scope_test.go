@@ -83,8 +83,8 @@ func TestIllegalScopesAreNoRules(t *testing.T) {
 	}
 }
 
-// TestABlockedRegistryIsBlockedAtEachPort: like on Linux nodes, a blocked registry is blocked at each port. A blocked
-// namespace is blocked only at its own port.
+// TestABlockedRegistryIsBlockedAtEachPort checks that a blocked registry is blocked at each port, as on Linux nodes,
+// and a blocked namespace only at its own port.
 func TestABlockedRegistryIsBlockedAtEachPort(t *testing.T) {
 	t.Parallel()
 	rules := restrict(t, contract.RegistrySources{Blocked: []string{"quay.io", "ghcr.io/bad", "m.io:5000"}},
@@ -125,7 +125,7 @@ func TestRefusedAndInsecure(t *testing.T) {
 		"mcr.microsoft.com/oss/kubernetes/pause:3.9": "mcr.microsoft.com/oss/kubernetes/pause",
 		"mcr.microsoft.com/windows/servercore":       "",
 		"quay.io/lab/x":                              "quay.io/lab/x",
-		// This is another source. The mirrors of quay.io don't apply to it.
+		// quay.io/lab is a source of its own, so the mirrors of quay.io don't apply to it.
 	} {
 		reference, kind, err := parse(image)
 		if err != nil {

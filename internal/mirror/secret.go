@@ -12,11 +12,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// PullSecret holds the cluster's credentials for registries. The zero value has none. It is immutable, and its text
-// forms contain no secret.
+// PullSecret contains the cluster's credentials for registries. The zero value has no credentials. A PullSecret is
+// immutable. Formatted as text, it shows no secret.
 type PullSecret struct {
 	exact map[Location]Credential
-	// globs have an asterisk in their host. The most specific comes first.
+	// globs are the credentials whose key has an asterisk in its host. The most specific key comes first.
 	globs    []glob
 	unusable []string
 }
@@ -32,8 +32,8 @@ type glob struct {
 func (PullSecret) Format(state fmt.State, _ rune) { _, _ = state.Write([]byte(hidden)) }
 
 // ParsePullSecret parses a .dockerconfigjson: {"auths": {"<host>[/<path>]": {"auth": …}}}. Keys may have a scheme, and
-// end in /v1/ or /v2/, as docker writes them. An unusable entry doesn't affect the others, see Unusable. The error is a
-// *contract.Problem with ReasonPullSecretInvalid and repeats nothing of the content.
+// may end in /v1/ or /v2/, as docker writes them. An unusable entry doesn't affect the other entries, see Unusable. The
+// error is a *contract.Problem with ReasonPullSecretInvalid. It contains nothing of data.
 func ParsePullSecret(data []byte) (PullSecret, error) {
 	var file *struct {
 		Auths       map[string]json.RawMessage `json:"auths"`
@@ -59,7 +59,7 @@ func ParsePullSecret(data []byte) (PullSecret, error) {
 			}
 		}
 	}
-	for _, text := range slices.Sorted(maps.Keys(file.CredHelpers)) { // nodes don't have these programs
+	for _, text := range slices.Sorted(maps.Keys(file.CredHelpers)) { // nodes don't have these helper programs
 		secret.refuse(text)
 	}
 	slices.SortStableFunc(secret.globs, func(a, b glob) int {
@@ -73,7 +73,7 @@ func (s *PullSecret) refuse(key string) {
 	s.unusable = append(s.unusable, quote(key[strings.LastIndexByte(key, '@')+1:]))
 }
 
-// parseKey parses a key of the pull secret.
+// parseKey parses a key of the pull secret. ok is false if the key is invalid.
 func parseKey(text string) (key Location, ok bool) {
 	name := strings.TrimSpace(text)
 	_, rest, hasScheme := strings.Cut(name, "://")
@@ -102,9 +102,9 @@ func parseKey(text string) (key Location, ok bool) {
 	return Location{Host: canonical(host), Path: repository}, true
 }
 
-// For returns the credential for a repository. The most specific key that contains the repository wins. Keys with
-// asterisks count only if no other key matches. false means that the registry gets no credential, for example because
-// the entry is empty.
+// For returns the credential for a repository. If several keys contain the repository, the most specific key wins. Keys
+// with asterisks count only if no other key matches. If For returns false, the registry gets no credential, for example
+// because the matching entry is empty.
 func (s PullSecret) For(repository Location) (Credential, bool) {
 	for name := repository; ; name.Path = name.Path[:max(strings.LastIndexByte(name.Path, '/'), 0)] {
 		if credential, ok := s.exact[name]; ok {
@@ -124,11 +124,11 @@ func (s PullSecret) For(repository Location) (Credential, bool) {
 
 // matches reports whether a host matches a pattern. An asterisk matches no dot. The ports must be equal.
 func matches(pattern, host string) bool {
-	parts := strings.NewReplacer(".", "/") // path.Match splits at slashes
+	parts := strings.NewReplacer(".", "/") // path.Match lets an asterisk match anything except a slash
 	ok, err := path.Match(parts.Replace(pattern), parts.Replace(host))
 	return ok && err == nil
 }
 
-// Unusable lists the keys of unusable entries, each quoted and shortened: invalid entries, and entries that name a
-// credential helper.
+// Unusable lists the keys of unusable entries, each quoted and shortened. An entry is unusable if it is invalid, or if
+// it names a credential helper.
 func (s PullSecret) Unusable() []string { return slices.Clone(s.unusable) }

@@ -6,7 +6,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Policy decides whether the source itself may be contacted. The values are the same as in mirrorSourcePolicy.
+// Policy decides whether a pull may contact the source itself. The values are the same as in mirrorSourcePolicy.
 type Policy string
 
 // Policies. An empty Policy means AllowContactingSource.
@@ -21,16 +21,16 @@ type Set struct {
 	// Object names the object of this entry, for messages: ImageDigestMirrorSet/<name>.
 	Object string
 	Kind   contract.PullKind
-	// Source is host[:port][/namespace…[/repository]] or *.domain; each mirror
+	// Source is host[:port][/namespace…[/repository]] or *.domain. Each of the Mirrors is
 	// host[:port][/namespace…[/repository]].
 	Source  string
 	Mirrors []string
 	Policy  Policy
 }
 
-// rejected returns the problem of an invalid part of an object. The other parts apply. If mirror is empty, the source
-// or the whole entry is rejected. The text why contains no secret, and repeats the user's text only quoted and
-// shortened.
+// rejected returns the problem for an invalid part of an entry. The valid parts of the entry still apply. If mirror is
+// empty, the source or the whole entry is invalid. The parameter why is the reason. It must not contain a secret, and
+// may repeat text of the user only if quote has shortened it.
 func rejected(object, source, mirror, why string) *contract.Problem {
 	what := "source " + quote(source)
 	if mirror != "" {
@@ -39,10 +39,11 @@ func rejected(object, source, mirror, why string) *contract.Problem {
 	return contract.NewProblem(contract.ReasonMirrorRejected, "%s: %s: %s", shorten(object), what, why)
 }
 
-// quote formats text from the cluster for messages: without control characters, and shortened.
+// quote formats text from the cluster for messages: in quotes, without control characters, and shortened.
 func quote(text string) string { return fmt.Sprintf("%q", shorten(text)) }
 
-// shown is how many bytes of the cluster's text a message repeats. A registry's host name has at most 253.
+// shown is the maximum number of bytes of the cluster's text that a message repeats. A registry's host name has at most
+// 253.
 const shown = 280
 
 func shorten(text string) string {

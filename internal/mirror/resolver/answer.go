@@ -13,7 +13,7 @@ import (
 // refuse answers with an error in the format of the distribution API. The message must contain only text that is known
 // to be harmless.
 func refuse(w http.ResponseWriter, status int, code transport.ErrorCode, message string) {
-	// This value can always be encoded.
+	// Marshal can't fail for these types.
 	content, _ := json.Marshal(map[string]any{"errors": []transport.Diagnostic{{Code: code, Message: message}}})
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -35,9 +35,10 @@ func refuseTarget(w http.ResponseWriter, err error) {
 	}
 }
 
-// refuseNowhere answers when every source was skipped. It answers 404 only if all sources do, and 403 only if each
-// source denies the image or lacks it. If a source answered with a status that asks for a retry, refuseNowhere passes
-// this status on, and containerd retries. containerd doesn't retry 502.
+// refuseNowhere answers when every source was skipped, or when there was no source to try. It answers 404 only if every
+// source answered 404, and 403 only if every source denied the image or answered 404. If a source answered with a
+// status after which a client should retry, refuseNowhere answers with this status. Otherwise it answers 502, after
+// which containerd doesn't retry.
 func refuseNowhere(w http.ResponseWriter, p *pull, r Report) {
 	missing, denied := true, true
 	for _, a := range r.Attempts {

@@ -20,27 +20,27 @@ type question struct {
 	pull   *pull
 	at     mirror.Location
 	method string
-	offset int64 // of the first byte
+	offset int64 // offset of the first requested byte
 }
 
-// reply is a successful answer whose first byte has arrived.
+// reply is a successful answer of a source. At least its first byte has arrived.
 type reply struct {
-	method string // of the request that was answered
+	method string // method of the request that was answered
 	status int
 	header http.Header
-	length int64 // of the body, or -1
-	offset int64 // of the body's first byte in the content
-	size   int64 // of the content, or -1
+	length int64 // length of the body, or -1 if unknown
+	offset int64 // offset of the body's first byte in the content
+	size   int64 // size of the whole content, or -1 if unknown
 	body   *body
 }
 
 func (r *reply) close() { _ = r.body.Close() }
 
-// hops bounds redirects. A registry redirects once, and its content network once or twice more.
+// hops is the maximum number of redirects. A registry redirects once, and its content network once or twice more.
 const hops = 5
 
-// ask sends the question and waits for the first byte of the answer, at most for limit. Its error is a fault, or the
-// context's error if the context has ended.
+// ask sends the question and waits for the first byte of the answer, at most for limit. If ctx has ended, the error is
+// ctx's error. All other errors are of type *fault.
 func (q question) ask(ctx context.Context, limit time.Duration) (*reply, error) {
 	limited, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(limit, func() { cancel(errSlow) })
@@ -66,8 +66,8 @@ func (q question) ask(ctx context.Context, limit time.Duration) (*reply, error) 
 	return nil, f
 }
 
-// send sends the request with the stored proof for the source, and once more with a new proof if the source requires
-// one.
+// send sends the request with the stored proof for the source. If the source requires a new proof, send gets one and
+// sends the request again.
 func (q question) send(ctx context.Context) (*reply, error) {
 	proof := q.remembered()
 	for isNew := false; ; {
@@ -88,10 +88,11 @@ func (q question) send(ctx context.Context) (*reply, error) {
 			}
 			isNew = true
 		case status == http.StatusForbidden && own && proof != "" && !isNew:
-			discard(response) // Some registries refuse an expired token like this, and then require a new one.
+			// Some registries answer 403 to an expired token. Without a token, they answer 401 and require a new one.
+			discard(response)
 			proof = ""
 		case status == http.StatusMethodNotAllowed && q.method == http.MethodHead:
-			discard(response) // Some registries support no HEAD. A GET returns the same header.
+			discard(response) // Some registries don't support HEAD. GET returns the same header.
 			q.method = http.MethodGet
 		default:
 			discard(response)
@@ -123,7 +124,7 @@ func replyOf(response *http.Response, method string) (*reply, error) {
 	return r, nil
 }
 
-// headLength returns the length in the answer to a HEAD, or -1.
+// headLength returns the content's length from the answer to a HEAD request, or -1 if it is missing or invalid.
 func headLength(h http.Header) int64 {
 	n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64)
 	if err != nil || n < 0 {
@@ -132,9 +133,9 @@ func headLength(h http.Header) int64 {
 	return n
 }
 
-// sendFollowing sends a request and follows its redirects. It sends the Authorization header only to addresses with the
-// original scheme, host and port. The result `own` reports whether the response comes from such an address, because
-// only then its challenge may be followed.
+// sendFollowing sends a request and follows redirects. It sends the Authorization header only to addresses with the
+// original scheme, host and port. The result own reports whether the response comes from such an address. If it
+// doesn't, the caller must ignore an authentication challenge in the response.
 func (q question) sendFollowing(ctx context.Context, authorization string) (response *http.Response, own bool,
 	err error) {
 	address := url.URL{Scheme: "https", Host: q.at.Address(), Path: q.pull.target.path(q.at.Path)}
@@ -154,7 +155,7 @@ func (q question) sendFollowing(ctx context.Context, authorization string) (resp
 	origin := ""
 	client := http.Client{Transport: q.pull.state.way(q.at)}
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
-		from := next.Response.Request.URL // Over http, if an insecure registry has no TLS.
+		from := next.Response.Request.URL // The scheme is http if an insecure registry has no TLS.
 		if len(via) == 1 {
 			origin = authority(from.Scheme, from.Host)
 		}
@@ -194,7 +195,8 @@ func (q question) forbids(address *url.URL) bool {
 	return to.Host == q.pull.forbidden || !q.pull.state.Rules.MayLead(q.at, to)
 }
 
-// redirected returns the target of a redirect, without user info.
+// redirected returns the address that a redirect leads to, without user info. It refuses a redirect from https to
+// another scheme.
 func redirected(from *url.URL, location string) (*url.URL, error) {
 	to, err := from.Parse(location)
 	switch {
@@ -207,33 +209,35 @@ func redirected(from *url.URL, location string) (*url.URL, error) {
 	return to, nil
 }
 
-// discard releases a connection for reuse, if little remains to read.
+// discard closes the body of a response. If little of the body remains, discard reads the rest first, so that the
+// connection can be reused.
 func discard(response *http.Response) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 16<<10))
 	_ = response.Body.Close()
 }
 
-// body is the body of an answer. Each leastRead bytes must arrive within stall. Otherwise a trickling body would
-// never end. Time doesn't count while the client isn't reading.
+// body is the body of an answer. Reading fails if leastRead bytes don't arrive within stall. Otherwise a body that
+// trickles would never end. The time between two reads, when the client is busy, doesn't count.
 type body struct {
 	io.ReadCloser
 	ahead *bufio.Reader // reads ahead from ReadCloser
 	timer *time.Timer
 	stall time.Duration
-	// spent and got are the reading time and the bytes since the last complete leastRead.
+	// spent is the time spent reading, and got the number of bytes read, since the last leastRead bytes were complete.
 	spent  time.Duration
 	got    int
 	cause  func() error
 	cancel context.CancelCauseFunc
 }
 
-// leastRead results in a minimum throughput of about 2 KiB/s with the default stall.
+// leastRead bytes must arrive within stall. With the default stall, the minimum throughput is about 2 KiB/s.
 const leastRead = 64 << 10
 
-// firstRead is the maximum content of a TLS record.
+// firstRead is the size of the buffer that reads ahead: the maximum content of a TLS record.
 const firstRead = 16 << 10
 
-// prime waits for the first byte until timer cancels ctx. From then on, stall bounds each read.
+// prime waits for the first byte of the body. The caller has started timer, which cancels ctx when the time is over.
+// After the first byte, stall limits the time of the reads.
 func (b *body) prime(ctx context.Context, timer *time.Timer, stall time.Duration,
 	cancel context.CancelCauseFunc) error {
 	b.timer, b.stall, b.cancel = timer, stall, cancel
@@ -274,11 +278,11 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// rangeFrom returns the value of a Range header for everything from an offset on.
+// rangeFrom returns the value of a Range header for all bytes from offset on.
 func rangeFrom(offset int64) string { return fmt.Sprintf("bytes=%d-", offset) }
 
-// parseRange parses a Range header in the form of rangeFrom. containerd requests no other ranges, and HTTP allows a
-// server to answer them with the whole content.
+// parseRange parses a Range header in the form of rangeFrom. For any other header, ranged is false: containerd requests
+// no other ranges, and HTTP allows a server to answer them with the whole content.
 func parseRange(header string) (offset int64, ranged bool) {
 	_, err := fmt.Sscanf(header, "bytes=%d-", &offset)
 	if err != nil || offset < 0 || rangeFrom(offset) != header {
@@ -287,12 +291,13 @@ func parseRange(header string) (offset int64, ranged bool) {
 	return offset, true
 }
 
-// contentRange returns the value of a Content-Range header for everything from an offset on.
+// contentRange returns the value of a Content-Range header for all bytes from offset on. size is the size of the whole
+// content.
 func contentRange(offset, size int64) string {
 	return fmt.Sprintf("bytes %d-%d/%d", offset, size-1, size)
 }
 
-// parseContentRange parses a Content-Range header in the form of contentRange.
+// parseContentRange parses a Content-Range header in the form of contentRange. For any other header, ok is false.
 func parseContentRange(header string) (offset, size int64, ok bool) {
 	var last int64
 	_, err := fmt.Sscanf(header, "bytes %d-%d/%d", &offset, &last, &size)

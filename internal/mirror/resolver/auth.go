@@ -17,28 +17,29 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// grant identifies a proof, which is an Authorization header: the repository and the credential. If a source requires
-// a proof, the answer of the source names the kind of proof. The resolver then creates or fetches the proof, and
-// stores it for later requests.
+// grant is the key of a stored proof: the repository and the credential that the proof is for. A proof is the value of
+// an Authorization header. If a source requires a proof, its answer names the kind of proof. The resolver then creates
+// or fetches the proof, and stores it for later requests.
 type grant struct {
 	at         mirror.Location
 	credential mirror.Credential
 }
 
 const (
-	// proofLife is the maximum time that a proof is stored. The lifetime of a token doesn't matter: if a source refuses a
-	// stored proof, the resolver gets a new one.
+	// proofLife is the maximum time that a proof is stored. The resolver doesn't need to know the lifetime of a token:
+	// if a source refuses a stored proof, the resolver gets a new proof.
 	proofLife = time.Hour
-	// proofsKept bounds the number of stored proofs, one for each repository at each host.
+	// proofsKept is the maximum number of stored proofs. There is one proof for each repository at each host.
 	proofsKept = 1024
-	// maxToken bounds the length of a stored token. A longer token, which many servers would refuse as a header, is
-	// requested again for each use.
+	// maxToken is the maximum length of a stored token. Many servers would refuse a longer token as a header. The
+	// resolver doesn't store a longer token, and requests it again for each use.
 	maxToken = 8 << 10
 )
 
 func (q question) grant() grant { return grant{q.at, q.pull.credential(q.at)} }
 
-// remembered returns the header that a source accepted before, or an empty string.
+// remembered returns the Authorization header to try first: the registry token of the credential, or the header that
+// the source accepted before. If there is neither, it returns an empty string.
 func (q question) remembered() string {
 	g := q.grant()
 	if token := g.credential.RegistryToken; token != "" {
@@ -48,7 +49,8 @@ func (q question) remembered() string {
 	return header
 }
 
-// prove returns the header that a source requires after it refused a request.
+// prove returns the Authorization header that a source requires. refused is the answer in which the source requires it.
+// If the resolver has no suitable credential, prove returns a fault.
 func (q question) prove(ctx context.Context, refused *http.Response) (string, error) {
 	s, g := q.pull.state, q.grant()
 	c := g.credential
@@ -66,8 +68,8 @@ func (q question) prove(ctx context.Context, refused *http.Response) (string, er
 	return "", refusal(refused.StatusCode)
 }
 
-// challengeOf parses the challenge of a refusal. The library does this only as part of a ping, so challengeOf passes
-// the refusal as the answer to a ping.
+// challengeOf parses the authentication challenge in a source's refusal. The library parses a challenge only as part of
+// a ping, so challengeOf passes the refusal to the library as the answer to a ping.
 func challengeOf(ctx context.Context, refused *http.Response) (*transport.Challenge, error) {
 	somewhere, err := name.NewRegistry("registry.invalid")
 	if err != nil {
@@ -83,7 +85,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// token fetches a token for one repository.
+// token fetches a token for one repository, and returns and stores an Authorization header with it.
 func (s *state) token(ctx context.Context, g grant, challenge *transport.Challenge) (string, error) {
 	server, err := s.tokenServer(g.at, challenge)
 	if err != nil {
@@ -92,7 +94,7 @@ func (s *state) token(ctx context.Context, g grant, challenge *transport.Challen
 	token, err := transport.Exchange(ctx, server, authenticator(g.credential), settled{s.way(g.at)},
 		[]string{pullScope(g.at.Path)}, challenge)
 	if err != nil {
-		f := faultOf(ctx, err) // without the text of the answer, which must not get into a log
+		f := faultOf(ctx, err) // the answer's text must not get into a log, so faultOf omits it
 		return "", faultf(f.reason, "token server: %s", f.detail)
 	}
 	header := "Bearer " + cmp.Or(token.AccessToken, token.Token)
@@ -102,10 +104,10 @@ func (s *state) token(ctx context.Context, g grant, challenge *transport.Challen
 	return header, nil
 }
 
-// tokenServer returns the host that a challenge names. Behind firewalls, registries and their token servers have
-// private addresses. The library accepts a host with a private address only if this host is the registry, so
-// tokenServer passes the host as the registry. tokenServer refuses addresses of services on the node and in its cloud,
-// because no token server is there.
+// tokenServer returns the address of the token server that a challenge names. Behind firewalls, registries and their
+// token servers have private addresses, but the library accepts a private address only for the registry itself. So
+// tokenServer returns the token server in the form of a registry. It refuses addresses of services on the node and in
+// the node's cloud, because no token server has such an address.
 func (s *state) tokenServer(at mirror.Location, challenge *transport.Challenge) (name.Registry, error) {
 	realm, err := url.Parse(challenge.Parameters["realm"])
 	if err != nil || realm.Host == "" {
@@ -137,8 +139,8 @@ func authenticator(c mirror.Credential) authn.Authenticator {
 		IdentityToken: c.IdentityToken})
 }
 
-// settled refuses redirects of a token server. Otherwise the redirect's target would receive the credential in the body
-// or the header.
+// settled is a transport for requests to token servers. It refuses redirects. Otherwise the target of a redirect would
+// receive the credential, which is in the body or in a header.
 type settled struct{ transport http.RoundTripper }
 
 func (s settled) RoundTrip(request *http.Request) (*http.Response, error) {

@@ -66,10 +66,10 @@ func (g *giantBlob) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// BenchmarkLayer transfers 1 GiB from a registry on loopback to a client. The client hashes and writes it like
-// containerd, or only reads it. Direct transfers and transfers through the resolver alternate, so that other load
-// affects both. Registry, resolver and client share the processors. A ratio is the throughput through the resolver
-// divided by the direct throughput of the same round.
+// BenchmarkLayer transfers 1 GiB from a registry on loopback to a client. The client hashes and writes the bytes like
+// containerd, or only reads them. Direct transfers and transfers through the resolver alternate, so that the load of
+// other programs affects both. Registry, resolver and client share the processors. A ratio is the throughput through
+// the resolver divided by the direct throughput of the same round.
 func BenchmarkLayer(b *testing.B) {
 	blob := newGiant()
 	for _, scheme := range []string{"https", "http"} {
@@ -147,8 +147,8 @@ type round struct{ direct, through cost }
 // later returns by how many milliseconds the resolver delayed the first byte.
 func (r round) later() float64 { return (r.through.first - r.direct.first).Seconds() * 1000 }
 
-// byTurns fetches once on each way to open the connections, and then as often as the benchmark demands. The way that
-// comes first alternates.
+// byTurns first fetches once on each way, to open the connections. Then it fetches as often as the benchmark demands.
+// The way that comes first changes from round to round.
 func byTurns(b *testing.B, direct, through way, fetch func(way) cost) []round {
 	b.Helper()
 	fetch(direct)
@@ -178,7 +178,8 @@ func spread(all []round, of func(round) float64) extent {
 	return extent{values[0], values[len(values)/2], values[len(values)-1]}
 }
 
-// open requests the way's bytes. When it returns, the buffer has the first of them.
+// open requests the bytes of a way, and returns when the first of them are in buffer. n is their number, and first is
+// the time until they arrived.
 func (w way) open(b *testing.B, buffer []byte) (body io.ReadCloser, n int, first time.Duration) {
 	b.Helper()
 	request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, w.address, nil)
@@ -232,7 +233,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// sinkOf returns the writer for a client's bytes.
+// sinkOf returns the writer to which a kind of client writes its bytes.
 func sinkOf(b *testing.B, client string) (io.Writer, func()) {
 	b.Helper()
 	if client == "reads" {
@@ -271,8 +272,8 @@ func watchMemory() (stop func(), peak *atomic.Uint64) {
 	return func() { close(done); <-ended }, peak
 }
 
-// BenchmarkFirstByte measures the resolver's delay of the first byte: of a manifest and a blob that are checked
-// before they are passed on, and of a layer that is passed on at once.
+// BenchmarkFirstByte measures how much the resolver delays the first byte. The resolver checks a manifest or a small
+// blob completely before it passes them on. It passes a layer on at once.
 func BenchmarkFirstByte(b *testing.B) {
 	for _, answer := range []struct {
 		name string

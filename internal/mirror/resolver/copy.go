@@ -14,25 +14,27 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// layer is a blob, or the rest of one, that is copied from a source to containerd. A whole blob is hashed, and
-// containerd gets its last bytes only if the digest matches. If a source fails, another one continues at the same byte.
+// layer copies a blob, or the end of a blob, from a source to containerd. If it copies a whole blob, it computes the
+// digest, and sends the last bytes only if the digest matches. If a source fails, layer continues at the same byte of
+// another source.
 type layer struct {
 	*pull
 	source   *reply
 	at       mirror.Location
-	position int64             // of the next byte
-	size     int64             // of the blob; -1 if unknown until the source ends
-	sum      godigest.Verifier // of a whole blob
+	position int64             // position of the next byte to send
+	size     int64             // size of the blob; -1 until it is known
+	sum      godigest.Verifier // checks the digest of a whole blob; nil for a part
 }
 
-// maxSmall is the maximum size of a small blob. It is checked before any byte is sent, so wrong bytes only cost another
-// attempt.
+// maxSmall is the maximum size of a small blob. A small blob is checked before any of its bytes are sent. So if its
+// bytes are wrong, the resolver can still try another source.
 const maxSmall = 1 << 20
 
-// bufferSize is so large that the cost per buffer is negligible.
+// bufferSize is large enough that the overhead of each read and write is negligible.
 const bufferSize = 512 << 10
 
-// copyLayer finds a source and copies from it. It calls found when the search for a source has ended.
+// copyLayer searches for a source and copies the layer from it to containerd. When the search has ended, with or
+// without success, copyLayer calls found.
 func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func()) error {
 	l := &layer{pull: p, position: p.offset, size: -1}
 	err := l.open(ctx)
@@ -57,7 +59,7 @@ func (p *pull) copyLayer(ctx context.Context, w http.ResponseWriter, found func(
 	return nil
 }
 
-// open requests the bytes from the position on.
+// open searches for a source that has the bytes from position on, and sets it as the layer's source.
 func (l *layer) open(ctx context.Context) error {
 	source, at, err := l.ask(ctx, l.position, func(_ context.Context, _ mirror.Location, r *reply) error {
 		return l.take(r)
@@ -69,7 +71,8 @@ func (l *layer) open(ctx context.Context) error {
 	return nil
 }
 
-// take accepts an answer that contains the next bytes, and skips earlier bytes.
+// take accepts an answer of a source if it contains the bytes from position on. It skips earlier bytes in the answer.
+// If it refuses the answer, it returns a fault. It checks a small blob completely.
 func (l *layer) take(r *reply) error {
 	size := l.size
 	if size < 0 {
@@ -99,7 +102,8 @@ func (l *layer) take(r *reply) error {
 	return nil
 }
 
-// contradiction returns why an answer can't continue a blob of this size. nil means that it can.
+// contradiction returns a fault if an answer can't continue a blob of this size, and otherwise nil. size is -1 if it is
+// unknown.
 func (l *layer) contradiction(r *reply, size int64) error {
 	switch {
 	case r.size >= 0 && r.size != size:
@@ -137,8 +141,8 @@ func (p *pull) writeLayerHeader(w http.ResponseWriter, status int, length int64)
 	p.begun = true
 }
 
-// copy sends bytes to the client until the end. It returns how many it sent, and errBroken, errUnread or the context's
-// error if the answer isn't complete.
+// copy sends bytes to the client until the layer is complete. It returns the number of bytes that it has sent. If the
+// layer isn't complete, the error is errBroken, errUnread or the context's error.
 func (l *layer) copy(ctx context.Context, w http.ResponseWriter) (sent int64, err error) {
 	buffer := l.resolver.buffers.Get().(*[bufferSize]byte)
 	defer l.resolver.buffers.Put(buffer)
@@ -168,7 +172,7 @@ func (l *layer) copy(ctx context.Context, w http.ResponseWriter) (sent int64, er
 	return sent, nil
 }
 
-// read fills the buffer. For the very first bytes it returns without waiting for more.
+// read fills the buffer from the source. Exception: the first read returns as soon as some bytes have arrived.
 func (l *layer) read(buffer []byte) (int, error) {
 	if l.size >= 0 {
 		buffer = buffer[:min(int64(len(buffer)), l.size-l.position)]
@@ -183,7 +187,8 @@ func (l *layer) read(buffer []byte) (int, error) {
 	return n, err
 }
 
-// resume continues with another source, or with the same one if there is no other.
+// resume continues the layer from another source, after the current source has failed. The parameter why is the current
+// source's error. If there is no other source, resume may try the same source again.
 func (l *layer) resume(ctx context.Context, why error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -201,12 +206,13 @@ func (l *layer) resume(ctx context.Context, why error) error {
 	return err
 }
 
-// clientStall is how long containerd may leave bytes unread. containerd writes them to a disk, which can be busy.
+// clientStall is the maximum time until containerd has read the bytes of one write. containerd writes the bytes to a
+// disk, which can be busy.
 const clientStall = 5 * time.Minute
 
-// write sends bytes to the client within clientStall. Otherwise it returns errUnread.
+// write sends bytes to the client. It returns errUnread if this fails or takes longer than clientStall.
 func write(w http.ResponseWriter, content []byte) error {
-	// Ignore the error: the writer of a test supports no deadline.
+	// Ignore the error: in tests, the ResponseWriter doesn't support deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(clientStall))
 	if _, err := w.Write(content); err != nil {
 		return errUnread

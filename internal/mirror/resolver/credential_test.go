@@ -42,7 +42,7 @@ func wantsBasic(user string) func(w http.ResponseWriter, r *http.Request) bool {
 // requests.
 type tokens struct {
 	user    string // the user that gets a token; empty: every user
-	refresh string // the identity token that gets one
+	refresh string // the identity token that is exchanged for a token
 	uses    int    // how often a token can be used; 0: no limit
 	forbids bool   // a used token is refused with 403
 
@@ -321,8 +321,8 @@ func TestA22_ARedirectToAnyRegistryThatMustNotBeContactedIsRefused(t *testing.T)
 	}
 }
 
-// A mirror names its token server, and where to ask how to authenticate. Both must not be a registry that a rule
-// forbids, even if the rule is about another image.
+// A mirror names its token server, and may redirect the request whose answer tells how to authenticate. Neither may
+// lead to a registry that a rule forbids, even if the rule is about another image.
 func TestA22_AMirrorSendsNobodyToASourceThatMustNeverBeContacted(t *testing.T) {
 	t.Parallel()
 	m := newImage(1, 1000)
@@ -361,8 +361,8 @@ func TestA22_AMirrorSendsNobodyToASourceThatMustNeverBeContacted(t *testing.T) {
 	}
 }
 
-// TestATokenServerDoesNotRedirect checks that a redirect with 307 does not pass an identity token on, which is sent
-// in the body.
+// TestATokenServerDoesNotRedirect checks that a redirect with 307 does not pass on an identity token in the request's
+// body.
 func TestATokenServerDoesNotRedirect(t *testing.T) {
 	t.Parallel()
 	thief, u := newUpstream(t), newUpstream(t, newImage(1, 10))
@@ -494,7 +494,7 @@ func TestCertificatesAreChecked(t *testing.T) {
 	if a := pull(c); !a.isRight(m.layer) {
 		t.Fatal(a)
 	}
-	// The certificate must have the registry's name.
+	// The certificate must be for the registry's name.
 	_, port, _ := strings.Cut(u.host, ":")
 	c = config(t, source+" digest localhost:"+port+"/m never")
 	c.Roots = trusted
@@ -567,7 +567,7 @@ func TestAProxyThatIsDownIsNamed(t *testing.T) {
 	}
 }
 
-// tunnel connects a CONNECT request with an address.
+// tunnel answers a CONNECT request, and connects its client to an address.
 func tunnel(t *testing.T, w http.ResponseWriter, to string) {
 	t.Helper()
 	w.WriteHeader(http.StatusOK)

@@ -3,15 +3,15 @@
 // cluster's rules name, in their order.
 //
 // hosts.toml can only configure a whole registry host. The cluster's rules are about repositories, digests and tags,
-// and need the cluster's pull secret. So hosts.toml sends containerd here, and containerd passes the registry that the
-// user named as ?ns=. A request takes four steps:
+// and need the cluster's pull secret. So hosts.toml sends containerd to the resolver. In the parameter ns of the
+// address, containerd passes the registry in the image name. A request takes four steps:
 //
 //	target ──► sources ──► attempt ──► copy
 //	what is    who has it,  one request bytes, hashed, to containerd;
 //	asked for  in order     to a source another source continues at the same byte
 //
-// Each step has a file of the same name, but sources is in source.go. pull.go runs the steps. For manifests and for
-// HEAD, whole.go replaces copy.go. The daemon is the only user. The package never pushes, never listens beyond
+// Each step is in the file with its name, and the step sources is in source.go. pull.go runs the steps. For manifests
+// and for HEAD, whole.go replaces copy.go. The daemon is the only user. The package never pushes, never listens beyond
 // loopback, never answers without the node's token, never lets wrong bytes look complete, never sends a credential to a
-// host that it is not for, and keeps nothing on disk.
+// host for which it is not meant, and keeps nothing on disk.
 package resolver

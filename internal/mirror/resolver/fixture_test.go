@@ -74,7 +74,7 @@ func noise(seed uint64, size int) []byte {
 	return content
 }
 
-// upstream is a simulated registry. All of them have the certificate of httptest.
+// upstream is a simulated registry. All upstreams have the same certificate, which httptest provides.
 type upstream struct {
 	*httptest.Server
 	host string
@@ -83,9 +83,9 @@ type upstream struct {
 	blobs     map[string][]byte
 	manifests map[string][]byte
 	tags      map[string]string
-	fault     func(w http.ResponseWriter, r *http.Request) bool // returns true if it has answered
+	fault     func(w http.ResponseWriter, r *http.Request) bool // returns true if it has answered the request
 	requests  []*http.Request
-	// Returns false if it has refused the request and answered.
+	// auth returns false if it has refused the request and answered it.
 	auth func(w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -188,7 +188,7 @@ func typeOf(content []byte) string {
 	return m.MediaType
 }
 
-// rig is a running resolver, and a client that makes the requests of containerd.
+// rig is a running resolver with a client that sends requests like containerd.
 type rig struct {
 	*resolver.Resolver
 	url     string

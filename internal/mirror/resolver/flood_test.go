@@ -45,7 +45,7 @@ func TestA55_WhoHasNoTokenHoldsNoConnectionToTheResolver(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		if n%2 == 0 {
-			// This client sends nothing, so the resolver closes the connection after the time limit of a request.
+			// This client sends nothing. So the resolver closes the connection after the time limit for a request.
 			continue
 		}
 		ask := asks[n/2%len(asks)]
@@ -97,8 +97,8 @@ func TestAPullMayTakeLongerThanItsRequest(t *testing.T) {
 		return true
 	})
 	g := newRig(t, options, config(t, source+" digest "+u.host+"/m never"))
-	// A busy machine may need longer to connect and send the first request. On an open connection, the time starts
-	// with the request.
+	// A busy machine may need longer than the limit to connect and send the first request. On an open connection, the
+	// time limit starts with the next request.
 	eventually(t, func() bool {
 		return g.ask(t, http.MethodGet, source, "a/manifests/"+digestOf(m.index)).isRight(m.index)
 	})

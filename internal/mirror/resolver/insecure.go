@@ -10,18 +10,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// insecureTransport sends requests to one registry that the cluster calls insecure. It accepts any certificate. If the
-// registry can't be reached by TLS, it uses plain http, as Linux nodes do. Other hosts, such as targets of redirects,
-// get the usual checks.
+// insecureTransport sends requests to one registry that the cluster calls insecure. It accepts any certificate of this
+// registry. If a request with TLS fails, it uses plain http, as Linux nodes do. For other hosts, such as the targets of
+// redirects, it checks certificates as usual.
 type insecureTransport struct {
 	*transports
-	host string // as in addresses, in lower case
+	host string // host and port of the registry as in addresses, in lower case
 }
 
-// bareLife is how long the transport remembers that a registry speaks no TLS.
+// bareLife is how long the transport remembers that a registry doesn't use TLS.
 const bareLife = 10 * time.Minute
 
-// way returns the transport to a source.
+// way returns the transport for requests to a source.
 func (s *state) way(at mirror.Location) http.RoundTripper {
 	if s.Rules.Insecure(at) {
 		return insecureTransport{s.transport, strings.ToLower(at.Address())}
@@ -29,8 +29,8 @@ func (s *state) way(at mirror.Location) http.RoundTripper {
 	return s.transport
 }
 
-// RoundTrip implements http.RoundTripper. It may send a request twice. A request with a body goes only to the
-// registry's own token server, and its body can be read again.
+// RoundTrip implements http.RoundTripper. It may send a request twice: with TLS and without. Only requests to the
+// registry's own token server have a body, and RoundTrip can read such a body twice.
 func (l insecureTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if strings.ToLower(request.URL.Host) != l.host {
 		return l.transports.RoundTrip(request)
@@ -64,18 +64,18 @@ func (l insecureTransport) RoundTrip(request *http.Request) (*http.Response, err
 	return response, nil
 }
 
-// lax accepts any certificate of a registry. It checks only the certificate of a proxy, because a proxy receives a
+// lax accepts any certificate of a registry. But it checks the certificate of a proxy, because the proxy receives a
 // password.
 type lax struct{ direct, proxied *http.Transport }
 
-// newLax returns a lax transport. Apart from the checks of certificates, it behaves like strict.
+// newLax returns a lax transport. Except for the checks of certificates, the transport behaves like strict.
 func newLax(strict *http.Transport) *lax {
 	t := &lax{direct: strict.Clone(), proxied: strict.Clone()}
 	t.direct.Proxy = nil
 	proxy := strict.TLSClientConfig.Clone()
 	proxy.NextProtos = nil // net/http speaks HTTP/1.1 to proxies
 	// net/http uses DialTLSContext only for the connection to the proxy, and TLSClientConfig for the registry behind
-	// it.
+	// the proxy.
 	t.proxied.DialTLSContext = (&tls.Dialer{NetDialer: &net.Dialer{Timeout: 2 * strict.TLSHandshakeTimeout},
 		Config: proxy}).DialContext
 	t.direct.TLSClientConfig.InsecureSkipVerify = true // only for registries that the administrator calls insecure

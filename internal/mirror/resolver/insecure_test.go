@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// restricted returns rules that also have the cluster's settings for registries.
+// restricted returns a configuration whose rules also have the cluster's settings for registries.
 func restricted(tb testing.TB, s contract.RegistrySources, rules ...string) resolver.Config {
 	tb.Helper()
 	c := config(tb, rules...)

@@ -6,8 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 )
 
-// memory returns the most recently used values for a limited time, up to a maximum number. An expired value stays in
-// memory until it is asked for or newer values displace it. It is safe for concurrent use.
+// memory stores a limited number of values, each for a limited time. If there is no room for a new value, memory drops
+// the value that was used least recently. An expired value is freed when it is requested or when newer values need its
+// room. memory is safe for concurrent use.
 type memory[K comparable, V any] struct {
 	cache *cache.LRUExpireCache
 }
@@ -23,7 +24,7 @@ func (m *memory[K, V]) get(key K) (V, bool) {
 	return found, ok
 }
 
-// put stores value for a time and replaces an earlier one.
+// put stores value under key for the time life, and replaces an earlier value.
 func (m *memory[K, V]) put(key K, value V, life time.Duration) { m.cache.Add(key, value, life) }
 
 // forget deletes key.

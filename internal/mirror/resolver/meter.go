@@ -17,10 +17,11 @@ type Metrics struct {
 	known map[string]bool // the registries that have their own label
 }
 
-// maxKnown bounds the number of labels. A cluster has tens of registries, but the image of a pod may name any.
+// maxKnown is the maximum number of registries that have their own label. A cluster has tens of registries, but the
+// image of a pod may name any registry.
 const maxKnown = 256
 
-// others is the label of all registries beyond the maximum. No registry can have this name.
+// others is the label of all registries beyond maxKnown. No registry can have this name.
 const others = "(others)"
 
 // NewMetrics returns metrics that begin at 0.

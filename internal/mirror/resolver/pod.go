@@ -16,9 +16,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// containerd sends a pod's own credentials (its imagePullSecrets, or credentials from a credential provider of the
-// cloud) only if a registry asks for them. So if a source denies an image, the resolver asks for credentials like a
-// registry with a token server, and acts as this server:
+// podAccess is what a handle stands for: a repository, and a pod's own credential for it. containerd sends a pod's own
+// credentials (its imagePullSecrets, or credentials from a credential provider of the cloud) only if a registry asks
+// for them. So if a source denies an image, the resolver asks containerd for a token, like a registry with a token
+// server. The resolver is also this token server, and its tokens are the handles:
 //
 //	containerd ─► manifest, with the node's token          ◄─ 401, Bearer realm="http://…/token"
 //	containerd ─► /token, with the node's token and the    ◄─ a handle for that repository
@@ -26,7 +27,7 @@ import (
 //	containerd ─► manifest, layers …, with the handle
 //
 // The credential of a handle is sent only to the source, and stored only in memory. If the pod has no credentials,
-// containerd gets a handle without credentials, and the next answer is final.
+// containerd gets a handle without credentials. If the source denies the image again, the pull fails.
 type podAccess struct {
 	image      mirror.Location
 	credential mirror.Credential
@@ -35,17 +36,19 @@ type podAccess struct {
 const (
 	podTokenPath = "/token"
 	podPrefix    = "pod-"
-	// podRoom is enough for all pulls with credentials that run on a node at the same time.
+	// podRoom is the maximum number of stored handles. It is enough for all pulls with credentials that run on a node
+	// at the same time.
 	podRoom = 1024
-	// podLife is how long containerd uses a handle. The resolver keeps it twice as long, for pulls that run at the end
-	// of that time.
+	// podLife is how long containerd uses a handle. The resolver stores a handle twice as long, because a pull may
+	// still be running at the end of that time.
 	podLife = time.Hour
-	// maxForm exceeds the size of any cloud's password.
+	// maxForm is the maximum size of a request for a handle. It is more than the password of any cloud needs.
 	maxForm = 64 << 10
 )
 
-// authenticate reports whether a request has the node's token. Otherwise it returns the request's handle. The
-// comparison takes the same time for every token, because it compares complete digests.
+// authenticate reports whether a request has the node's token. If it doesn't, authenticate returns the handle in the
+// request, or an empty string. It compares digests, not the tokens themselves, so that the time of the comparison
+// reveals nothing about the node's token.
 func (r *Resolver) authenticate(request *http.Request) (trusted bool, handle string) {
 	values := request.Header[mirror.TokenHeader]
 	if len(values) != 1 {
@@ -61,7 +64,8 @@ func (r *Resolver) authenticate(request *http.Request) (trusted bool, handle str
 	return false, ""
 }
 
-// access returns the credentials of a handle, or nil if the handle is unknown or belongs to another repository.
+// access returns the repository and the credential of a handle. It returns nil if the handle is unknown or belongs to
+// another repository than the target.
 func (r *Resolver) access(handle string, t target) *podAccess {
 	found, ok := r.pods.get(handle)
 	if !ok || found.image != t.image {
@@ -70,7 +74,8 @@ func (r *Resolver) access(handle string, t target) *podAccess {
 	return &found
 }
 
-// challengePod asks for the pod's credentials. wrong describes the error of a received handle.
+// challengePod asks containerd for the pod's own credentials. wrong is the error code for a handle that was refused, or
+// empty if the request had no handle.
 func challengePod(w http.ResponseWriter, request *http.Request, t target, wrong string) {
 	realm := url.URL{Scheme: "http", Host: request.Host, Path: podTokenPath}
 	challenge := "Bearer realm=" + strconv.Quote(realm.String()) + ",service=" + strconv.Quote(t.image.Host) +
@@ -85,8 +90,8 @@ func challengePod(w http.ResponseWriter, request *http.Request, t target, wrong 
 // pullScope returns the scope that token servers use for pulls from a repository.
 func pullScope(repository string) string { return "repository:" + repository + ":pull" }
 
-// issue returns a handle for the pod's credentials. containerd posts the credentials as in OAuth. If the pod has none,
-// containerd sends a GET.
+// issue returns a handle for the pod's credentials. containerd sends these credentials in a POST request, as in OAuth.
+// If the pod has no credentials, containerd sends a GET request.
 func (r *Resolver) issue(w http.ResponseWriter, request *http.Request) {
 	request.Body = http.MaxBytesReader(w, request.Body, maxForm)
 	if err := request.ParseForm(); err != nil {
@@ -114,8 +119,8 @@ func (r *Resolver) issue(w http.ResponseWriter, request *http.Request) {
 		"expires_in": int(podLife / time.Second)})
 }
 
-// credential returns the credential for a registry. For the source, this is the pod's own credential, if the pod has
-// one. Otherwise it is the entry of the cluster's pull secret.
+// credential returns the credential for a registry: for the source, the pod's own credential if the pod has one. In all
+// other cases, it returns the credential in the cluster's pull secret, which may be empty.
 func (p *pull) credential(at mirror.Location) mirror.Credential {
 	if at == p.target.image && p.pod != nil && p.pod.credential != (mirror.Credential{}) {
 		return p.pod.credential

@@ -11,7 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// handle sends a pod's user for a repository with this Authorization header, and returns the answer.
+// handle requests a handle for a repository, with a pod's user and password and with this Authorization header. It
+// returns the status and the handle.
 func (g *rig) handle(t *testing.T, authorization, repository, user, password string) (status int, handle string) {
 	t.Helper()
 	form := url.Values{"grant_type": {"password"}, "service": {source}, "username": {user}, "password": {password},

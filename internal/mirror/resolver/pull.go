@@ -20,25 +20,25 @@ type pull struct {
 	target   target
 	method   string
 	accept   []string
-	// ranged reports that containerd continues a layer at offset, which may be 0.
+	// ranged reports that containerd requests only the bytes of a layer from offset on. offset may be 0.
 	ranged bool
 	offset int64
 	// forbidden is a host, as in mirror.Location, that no redirect may lead to. If forbidden is empty, only the rules
 	// restrict redirects.
 	forbidden string
-	// pod has the pod's own credentials; nil if containerd was not asked for them.
+	// pod has the pod's own credentials. It is nil if the request has no handle, see podAccess.
 	pod *podAccess
 	// sources are the registries that may have the target, in the order of the attempts.
 	sources []mirror.Location
-	// deadline is the latest time for a source to answer.
+	// deadline is the time by which a source must have answered.
 	deadline time.Time
 	// attempts are the skipped sources, in order.
 	attempts []Attempt
-	// passing is the last status of a source that asks for a retry, or 0.
+	// passing is the last status of a source after which a client should retry, or 0.
 	passing int
 	// served is the registry that delivered the bytes.
 	served mirror.Location
-	// begun reports that containerd has received the header of the answer.
+	// begun reports that the header of the answer was sent to containerd.
 	begun bool
 }
 
@@ -51,18 +51,18 @@ func (r *Resolver) newPull(s *state, t target, request *http.Request, pod *podAc
 		p.offset, p.ranged = parseRange(request.Header.Get("Range"))
 	}
 	p.sources = r.sourcesOf(s.Rules, t, p.method)
-	isThere := func(at mirror.Location) bool { return at.Host == t.image.Host } // the rules allow such a host
+	isThere := func(at mirror.Location) bool { return at.Host == t.image.Host } // the rules allow the host
 	if s.Rules.Never(t.image) && !slices.ContainsFunc(p.sources, isThere) {
 		p.forbidden = t.image.Host
 	}
 	return p
 }
 
-// maxAccept bounds how many of the client's Accept headers are forwarded.
+// maxAccept is the maximum number of the client's Accept headers that the resolver forwards.
 const maxAccept = 32
 
-// isLayer reports whether the answer may be large. Other answers are small: they are read and checked
-// as a whole.
+// isLayer reports whether the answer may be large. Other answers are small, so the resolver reads and checks the whole
+// answer before it sends any of it.
 func (p *pull) isLayer() bool { return p.target.endpoint == blobs && p.method != http.MethodHead }
 
 // run answers a request. A nil error means that containerd has a complete answer.
@@ -76,7 +76,7 @@ func (p *pull) run(ctx context.Context, w http.ResponseWriter) error {
 		}
 		return p.giveWhole(ctx, w, one)
 	}
-	if p.ranged { // containerd wants to know where the range begins
+	if p.ranged { // the header must say where the range begins, so it can't be sent early
 		return p.copyLayer(ctx, w, func() {})
 	}
 	p.deadline = time.Now().Add(o.LastFirstByte)
@@ -88,12 +88,13 @@ func (p *pull) run(ctx context.Context, w http.ResponseWriter) error {
 	defer timer.Stop()
 	return p.copyLayer(ctx, w, func() {
 		if !timer.Stop() {
-			early() // waits until the running call returns
+			early() // if early is already running, this call waits until it returns
 		}
 	})
 }
 
-// ask tries one source after the other, until check accepts an answer. The error is errNowhere or the context's error.
+// ask tries one source after the other, until check accepts the answer of a source. If no source is left, the error is
+// errNowhere. If ctx has ended, the error is ctx's error.
 func (p *pull) ask(ctx context.Context, offset int64,
 	check func(context.Context, mirror.Location, *reply) error) (*reply, mirror.Location, error) {
 	for {
@@ -103,7 +104,7 @@ func (p *pull) ask(ctx context.Context, offset int64,
 			return nil, at, errNowhere
 		}
 		limited, cancel := ctx, context.CancelFunc(func() {})
-		if !p.isLayer() { // All of the answer must be there in time.
+		if !p.isLayer() { // The whole answer must arrive in time.
 			limited, cancel = context.WithTimeoutCause(ctx, limit, errSlow)
 		}
 		answer, err := p.question(p.method, at, offset).ask(limited, limit)
@@ -129,9 +130,9 @@ func (p *pull) ask(ctx context.Context, offset int64,
 	}
 }
 
-// question returns the request to a source. If the client asks only for the digest of a tag, question asks a mirror
-// for the whole manifest, because otherwise nothing proves that the digest matches. A HEAD is enough for the source
-// itself: it is trusted, and it may limit how often manifests are fetched.
+// question returns the request to a source. If the client requests the digest of a tag with HEAD, question requests the
+// whole manifest from a mirror, because only the manifest proves that the digest is right. Exception: the source itself
+// gets a HEAD, because it is trusted, and because it may limit how often manifests are fetched.
 func (p *pull) question(method string, at mirror.Location, offset int64) question {
 	if method == http.MethodHead && p.target.tag != "" && at != p.target.image {
 		method = http.MethodGet
@@ -150,7 +151,8 @@ var (
 	errUnread = errors.New("the client accepts no more bytes")
 )
 
-// end reports the skipped sources and the error, and ends an incomplete answer.
+// end reports the skipped sources and logs the result. If no source was found, it sends the error to the client. If an
+// answer has begun but isn't complete, it breaks the connection.
 func (p *pull) end(w http.ResponseWriter, request *http.Request, err error) {
 	ctx := request.Context()
 	log := logr.FromContextOrDiscard(ctx).WithName("resolver").WithValues("image", p.target.name())

@@ -83,7 +83,8 @@ func stall(u *upstream, n int) faultFunc {
 	}
 }
 
-// onceOnly injects a fault once, because on a busy machine the other source may also stall.
+// onceOnly injects a fault into the first request only, and answers all later requests with 404. On a busy machine, the
+// other source may also stall, and then the resolver asks this source again.
 func onceOnly(fault faultFunc) faultFunc {
 	var was atomic.Bool
 	return func(w http.ResponseWriter, r *http.Request) bool {
@@ -222,8 +223,8 @@ func TestAMirrorThatFailsIsPassedOver(t *testing.T) {
 			{"large blob", "blobs/" + digestOf(large.layer), large.layer, "digest", false},
 		} {
 			if what.manifest && f.blobOnly || name == "gives another page" && what.name == "large blob" {
-				// Only its size shows that a wrong page is not the blob. The size is known only after the manifest was
-				// read.
+				// Only its size shows that a wrong page is not a large blob. Until the manifest was read, the size is
+				// unknown.
 				continue
 			}
 			t.Run(name+": "+what.name, func(t *testing.T) {

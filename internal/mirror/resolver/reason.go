@@ -17,32 +17,32 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// Reason is one word for why a source was skipped. Counters use it as a label, and messages contain it.
+// Reason says in one word why a source was skipped. Counters use it as a label, and messages contain it.
 type Reason string
 
 // Reasons to skip a source.
 const (
 	ReasonUnknownHost Reason = "UnknownHost" // the name does not resolve
-	ReasonUnreachable Reason = "Unreachable" // refused, no route, broken off before an answer
+	ReasonUnreachable Reason = "Unreachable" // connection refused, no route, or broken off before an answer
 	// The certificate is not signed by a trusted CA, has expired, or is for another name.
 	ReasonUntrusted       Reason = "Untrusted"
 	ReasonSlow            Reason = "Slow"            // no first byte in time
-	ReasonDenied          Reason = "Denied"          // 401 or 403, of the registry or of its token server
+	ReasonDenied          Reason = "Denied"          // 401 or 403, from the registry or its token server
 	ReasonNotFound        Reason = "NotFound"        // 404
 	ReasonTooManyRequests Reason = "TooManyRequests" // 429
-	ReasonFailing         Reason = "Failing"         // another status than the expected one
-	ReasonWrongContent    Reason = "WrongContent"    // the content differs from the digest, the size or the range
-	ReasonBrokenOff       Reason = "BrokenOff"       // died, or got too slow, after the first bytes
-	// It redirects to plain http, or to a registry that must never be contacted.
+	ReasonFailing         Reason = "Failing"         // any other unexpected status
+	ReasonWrongContent    Reason = "WrongContent"    // the content doesn't match the digest, the size or the range
+	ReasonBrokenOff       Reason = "BrokenOff"       // the connection broke or got too slow after the first bytes
+	// The registry redirects to plain http, or to a registry that must never be contacted.
 	ReasonForbidden Reason = "Forbidden"
 )
 
-// fault is why one attempt failed. Its text comes from this package only, because texts of clients and servers can
+// fault is the error of one attempt. It contains only text of this package. Error texts of HTTP clients and servers can
 // contain signed addresses or tokens.
 type fault struct {
 	reason Reason
 	detail string
-	// passing is the status of a source that may answer soon; 0 otherwise.
+	// passing is the status if the source may succeed soon, so that a client should retry. Otherwise it is 0.
 	passing int
 }
 
@@ -57,7 +57,7 @@ func faultf(reason Reason, format string, arguments ...any) *fault {
 	return &fault{reason: reason, detail: fmt.Sprintf(format, arguments...)}
 }
 
-// refusal returns the fault of an unsuccessful status. It uses no text of the answer.
+// refusal returns the fault for an unsuccessful status. It contains no text of the answer.
 func refusal(status int) *fault {
 	f := faultf(ReasonFailing, "status %d", status)
 	switch status {
@@ -77,8 +77,8 @@ func refusal(status int) *fault {
 // errSlow is the cause of a context that ends because a source is too slow.
 var errSlow = errors.New("no byte in time")
 
-// faultOf returns the fault for an error of the HTTP client. ctx is the attempt's context. An error on the way to the
-// proxy isn't a fault of the registry.
+// faultOf returns the fault for an error of the HTTP client. ctx is the attempt's context. If the connection to the
+// proxy failed, the fault blames the proxy, not the registry.
 func faultOf(ctx context.Context, err error) *fault {
 	var (
 		own    *fault
@@ -88,7 +88,7 @@ func faultOf(ctx context.Context, err error) *fault {
 	switch {
 	case errors.As(err, &own):
 		return own
-	case errors.As(err, &way) && way.Op == "proxyconnect": // net/http's word
+	case errors.As(err, &way) && way.Op == "proxyconnect": // net/http uses this Op for its connection to a proxy
 		return faultf(ReasonUnreachable, "the proxy: %s", faultOf(ctx, way.Err).detail)
 	case errors.Is(context.Cause(ctx), errSlow):
 		return faultf(ReasonSlow, "no answer in time")
@@ -98,13 +98,14 @@ func faultOf(ctx context.Context, err error) *fault {
 	if f := distrust(err); f != nil {
 		return f
 	}
-	if strings.Contains(err.Error(), "server response headers exceeded") { // net/http has no type for it
+	if strings.Contains(err.Error(), "server response headers exceeded") { // net/http has no type for this error
 		return faultf(ReasonFailing, "its answer has more than %d KiB of headers", response.MaxHeader>>10)
 	}
 	return silence(err)
 }
 
-// distrust returns the fault of a certificate, or nil.
+// distrust returns a fault if err means that the certificate is invalid or that the server has no TLS. Otherwise it
+// returns nil.
 func distrust(err error) *fault {
 	var (
 		unknown x509.UnknownAuthorityError
@@ -122,14 +123,14 @@ func distrust(err error) *fault {
 		return faultf(ReasonUntrusted, "certificate has expired or is not yet valid")
 	case errors.As(err, &cert), errors.As(err, &invalid):
 		return faultf(ReasonUntrusted, "certificate is not valid")
-	// net/http has no type for it
+	// net/http has no type for the error of a server that answers without TLS, so compare its text.
 	case errors.As(err, &record), strings.HasSuffix(err.Error(), "server gave HTTP response to HTTPS client"):
 		return faultf(ReasonUntrusted, "it does not speak TLS")
 	}
 	return nil
 }
 
-// silence returns the fault of a host that gave no answer, or no valid HTTP response.
+// silence returns the fault of a host that didn't answer, or whose answer isn't valid HTTP.
 func silence(err error) *fault {
 	var (
 		dns       *net.DNSError

@@ -26,7 +26,7 @@ type Report struct {
 	Served string
 	// Attempts are the skipped registries in the order of the attempts; empty if there was no registry to try.
 	Attempts []Attempt
-	// Refused is why the cluster refuses the image, or empty.
+	// Refused is the reason for which the cluster refuses the image. It is empty if the cluster allows the image.
 	Refused string
 }
 
@@ -36,8 +36,8 @@ func (r Report) IsFailure() bool { return r.Served == "" }
 const (
 	// maxMessage is the maximum length of an event's message in bytes, see config/admission/event.yaml.
 	maxMessage = 1024
-	// attemptsEnd is a length in bytes. If the next attempt would make the message longer than this, the message gives
-	// only the number of the remaining attempts.
+	// attemptsEnd is a length in bytes. A message lists attempts until the next one would make it longer than this.
+	// After that, it gives only the number of the remaining attempts.
 	attemptsEnd = 900
 )
 

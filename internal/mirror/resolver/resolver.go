@@ -21,27 +21,30 @@ import (
 
 // Options are the settings that don't change while the daemon runs. A duration of 0 means the default.
 type Options struct {
-	// Token is the token that a request must contain in mirror.TokenHeader, see mirror.Authorization. It must have at
+	// Token must be in mirror.TokenHeader of each request of containerd, see mirror.Authorization. It must have at
 	// least 16 characters.
 	Token string
-	// Connect bounds a connection, and its TLS handshake, separately. Default 5 s: enough for the first SYN and two
-	// retries.
+	// Connect is the maximum time to open a connection. The same limit applies separately to the TLS handshake. Default
+	// 5 s: enough for the first SYN and two retries.
 	Connect time.Duration
-	// FirstByte bounds the first byte of a source (including authentication and redirects), and a whole manifest, as
-	// long as there is another source. Default 15 s.
+	// FirstByte is the maximum time until the first byte of a source arrives, including authentication and redirects.
+	// For a manifest, it is the maximum time until the whole manifest has arrived. It doesn't apply to the last source
+	// that remains. Default 15 s.
 	FirstByte time.Duration
-	// Header bounds the time of all sources together for a manifest, or for the first byte of a part of a layer. It
-	// must be less than containerd's timeout for a header (30 s, fixed). For a whole layer, the resolver sends the
-	// header after this time, and the bytes when they arrive. Default 25 s.
+	// Header is the maximum time that all sources together may take for a manifest, or for the first byte of a part of
+	// a layer. It must be less than containerd's timeout for a header (30 s, fixed). If a request for a whole layer
+	// takes longer, the resolver sends the header after this time, and the bytes when they arrive. Default 25 s.
 	Header time.Duration
-	// LastFirstByte bounds the time of all sources together for the first byte of a layer. It leaves time for a mirror
-	// that must first fetch the layer. Default 2 min.
+	// LastFirstByte is the maximum time that all sources together may take for the first byte of a whole layer, or to
+	// continue a layer after its source has failed. It is long enough for a mirror that must first fetch the layer.
+	// Default 2 min.
 	LastFirstByte time.Duration
-	// Stall bounds the time of any later 64 KiB. Default 30 s.
+	// Stall is the maximum time for each 64 KiB after the first byte. Default 30 s.
 	Stall time.Duration
-	// Request bounds the time to receive a request with its body. Default 10 s.
+	// Request is the maximum time to receive a request with its body from a client. Default 10 s.
 	Request time.Duration
-	// OnReport receives each request that skipped registries. It must return at once. Optional.
+	// OnReport is called after each request for which registries were skipped, or that failed. It must return at once.
+	// Optional.
 	OnReport func(Report)
 	// Metrics counts the requests. Default: new metrics.
 	Metrics *Metrics
@@ -63,10 +66,10 @@ func (o Options) defaults() Options {
 	return o
 }
 
-// Resolver is the node's registry of images. It is safe for concurrent use.
+// Resolver is the node's own registry of images. It is safe for concurrent use.
 type Resolver struct {
 	options Options
-	token   [sha256.Size]byte // digest of the header with the token
+	token   [sha256.Size]byte // digest of the TokenHeader that a request must have
 	pods    *memory[string, podAccess]
 	kinds   *memory[mirror.Location, contract.PullKind] // the kind of the latest pull of each repository
 	buffers sync.Pool
@@ -75,10 +78,10 @@ type Resolver struct {
 
 var _ http.Handler = (*Resolver)(nil)
 
-// minToken is a length that can't be guessed: 16 characters of base64 are 96 bits.
+// minToken is the minimum length of a token that can't be guessed: 16 characters of base64 are 96 bits.
 const minToken = 16
 
-// New returns a resolver. It answers 503 until the first Update.
+// New returns a resolver. Until the first call of Update, the resolver answers 503.
 func New(o Options) (*Resolver, error) {
 	if len(o.Token) < minToken {
 		return nil, fmt.Errorf("creating the resolver: the token has fewer than %d characters", minToken)
@@ -92,9 +95,9 @@ func New(o Options) (*Resolver, error) {
 	}, nil
 }
 
-// Update replaces the whole configuration atomically. Running requests keep their configuration. The stored tokens
-// and troubles of hosts are lost with the old configuration. A second call with the same configuration has no other
-// effect.
+// Update replaces the whole configuration atomically. Running requests continue with the configuration that they began
+// with. Each call of Update discards the stored proofs, and the record of hosts in trouble, even if the configuration
+// is the same.
 func (r *Resolver) Update(c Config) { r.current.Store(newState(r.options, c)) }
 
 // Serve answers requests on a listener until ctx ends. The listener's address must be a loopback address. After ctx
@@ -107,7 +110,7 @@ func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	server := &http.Server{
 		Handler: r,
-		// net/http lifts this limit when the request is complete, so an answer may take longer.
+		// This limit ends when the request is complete, so the answer may take longer.
 		ReadTimeout:    r.options.Request,
 		IdleTimeout:    2 * time.Minute,
 		MaxHeaderBytes: 32 << 10,
@@ -129,8 +132,8 @@ func (r *Resolver) Serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// grace bounds running requests when the daemon stops: enough for a manifest. containerd resumes a layer where it
-// stopped.
+// grace is how long running requests may continue when the daemon stops. This is enough for a manifest. If a layer
+// takes longer, containerd later continues it where it stopped.
 const grace = 2 * time.Second
 
 func (r *Resolver) shutdown(ctx context.Context, server *http.Server) {
@@ -146,7 +149,7 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
 	trusted, handle := r.authenticate(request)
 	if !trusted {
-		w.Header().Set("Connection", "close") // any local process can connect, and must not keep the connection
+		w.Header().Set("Connection", "close") // any local process can connect, so don't let it keep the connection
 	}
 	if !trusted && handle == "" {
 		refuse(w, http.StatusForbidden, transport.DeniedErrorCode, "access denied")
@@ -184,7 +187,7 @@ func (r *Resolver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		refuse(w, http.StatusServiceUnavailable, transport.UnavailableErrorCode, "the mirror rules are not known yet")
 		return
 	}
-	// The write limit is for one answer only. Lift it for the connection's next request.
+	// Remove the write deadline of this answer. Otherwise it would also apply to the connection's next answer.
 	defer func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) }()
 	p := r.newPull(current, t, request, pod)
 	p.end(w, request, p.run(request.Context(), w))

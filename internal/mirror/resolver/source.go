@@ -11,9 +11,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// sourcesOf lists the sources of a target. After the first request of a pull, containerd requests by digest, even for a
-// tag. So the latest pull of a repository decides whether its digests come from mirrors for tags or for digests. After
-// a restart of the daemon there is no latest pull, and sourcesOf lists both kinds of mirrors.
+// sourcesOf lists the sources of a target. After the first request of a pull, containerd requests everything by digest,
+// even if the user pulls by tag. So for a request by digest, the kind of the repository's latest pull decides whether
+// the mirrors for tags or for digests are used. After a restart of the daemon, this kind is unknown, and sourcesOf
+// lists both kinds of mirrors.
 func (r *Resolver) sourcesOf(rules mirror.Rules, t target, method string) []mirror.Location {
 	of := func(kind contract.PullKind) []mirror.Location { return rules.Sources(t.image, kind) }
 	switch kind, known := r.kinds.get(t.image); {
@@ -41,7 +42,7 @@ func (t target) begins(method string) bool {
 	return t.endpoint == manifests && method == http.MethodHead
 }
 
-// began stores the kind of a pull that a source answered.
+// began stores the kind of a pull, if this request starts the pull. It is called after a source has answered.
 func (r *Resolver) began(t target, method string) {
 	switch {
 	case t.tag != "":
@@ -56,20 +57,22 @@ const (
 	kindLife  = 6 * time.Hour
 )
 
-// How long trouble is stored. deadLife is long enough that the layers of an image don't each wait for a dead host.
-// wrongLife is shorter than kubelet's longest pause between two pulls (five minutes), so that kubelet's next pull tries
-// a repaired mirror.
+// deadLife and wrongLife are how long the resolver remembers that a source is in trouble. deadLife is long enough that
+// not every layer of an image waits for a dead host. wrongLife is shorter than kubelet's longest pause between two
+// pulls (five minutes), so that kubelet's next pull tries a repaired mirror.
 const (
 	deadLife  = time.Minute
 	wrongLife = 4 * time.Minute
-	// troublesKept bounds the number of stored troubles. A cluster has tens of hosts, but containerd may name any.
+	// troublesKept is the maximum number of remembered troubles. A cluster has tens of hosts, but the image of a pod
+	// may name any host.
 	troublesKept = 256
-	// maxBrokenOff bounds how often one source may break off in one request.
+	// maxBrokenOff is how often a source that breaks off is tried again during one request.
 	maxBrokenOff = 8
 )
 
-// troubled stores a fault that would also affect the next request: a host that doesn't answer, or a repository with
-// wrong bytes. Other faults concern only one image.
+// troubled remembers a fault that would probably affect other requests, too: that a host doesn't answer, or that a
+// repository has wrong bytes. All other faults concern one image only. They also show that the host answers, so
+// troubled then forgets an earlier trouble of the host.
 func (s *state) troubled(at mirror.Location, f *fault) {
 	host := mirror.At(at.Host, "")
 	switch f.reason {
@@ -82,7 +85,8 @@ func (s *state) troubled(at mirror.Location, f *fault) {
 	}
 }
 
-// trouble returns why a source is tried after the others for a while.
+// trouble returns the remembered fault of a source or its host, and false if there is none. A source in trouble is
+// tried after the other sources.
 func (s *state) trouble(at mirror.Location) (Reason, bool) {
 	if found, ok := s.troubles.get(at); ok {
 		return found, true
@@ -92,7 +96,8 @@ func (s *state) trouble(at mirror.Location) (Reason, bool) {
 
 var errNowhere = errors.New("no source has it")
 
-// next returns the next source. A source in trouble moves to the end of the queue, once per request.
+// next returns the next source to try, and false if no source is left. It moves a source in trouble to the end of the
+// queue, once per request.
 func (p *pull) next() (at mirror.Location, ok bool) {
 	for len(p.sources) > 0 {
 		at, p.sources = p.sources[0], p.sources[1:]
@@ -106,7 +111,7 @@ func (p *pull) next() (at mirror.Location, ok bool) {
 	return at, false
 }
 
-// setbacks counts how often a source was skipped, for a reason or for any.
+// setbacks counts how often this request has skipped a source for a reason. If reason is empty, all reasons count.
 func (p *pull) setbacks(at mirror.Location, reason Reason) (n int) {
 	for _, a := range p.attempts {
 		if a.Source == at.String() && (reason == "" || a.Reason == reason) {
@@ -116,8 +121,8 @@ func (p *pull) setbacks(at mirror.Location, reason Reason) (n int) {
 	return n
 }
 
-// limit divides the remaining time among the remaining sources. As long as there is another source, the limit is at
-// most FirstByte.
+// limit returns the maximum time for the next source. It divides the remaining time equally among the remaining
+// sources. As long as another source remains, the result is at most FirstByte.
 func (p *pull) limit() time.Duration {
 	left := time.Until(p.deadline)
 	if others := len(p.sources); others > 0 {
@@ -126,7 +131,7 @@ func (p *pull) limit() time.Duration {
 	return left
 }
 
-// failed records why a source was skipped, and decides whether to try it again.
+// failed records the fault of a source, and decides whether this request tries the source again.
 func (p *pull) failed(at mirror.Location, f *fault) {
 	if n := p.setbacks(at, f.reason); f.reason == ReasonSlow && n == 0 && len(p.sources) > 0 ||
 		f.reason == ReasonBrokenOff && n < maxBrokenOff {

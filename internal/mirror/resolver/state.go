@@ -8,13 +8,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// Config holds the cluster's settings of pulls. It must not change after Update.
+// Config has the cluster's settings for pulls. After the call of Update, it must not change.
 type Config struct {
 	// Rules decide which registries a pull tries, their order, and the registries that a pull never contacts.
 	Rules mirror.Rules
-	// PullSecret holds the registries' credentials.
+	// PullSecret has the credentials for the registries.
 	PullSecret mirror.PullSecret
-	// Roots are the CAs that are trusted for every registry: the node's root store. nil means the system's own.
+	// Roots are the CAs that are trusted for every registry: the node's root store. If Roots is nil, Go's default roots
+	// apply.
 	Roots *x509.CertPool
 	// RegistryTrust are CAs for single registries, in addition to Roots: host or host:port → PEM bundle. Content that
 	// is not a certificate is ignored.
@@ -23,7 +24,8 @@ type Config struct {
 	Proxy func(*http.Request) (*url.URL, error)
 }
 
-// state is one Config in use. A request keeps its first state.
+// state is one Config in use, with the proofs and troubles that the resolver has remembered under it. A request uses
+// the same state until it ends.
 type state struct {
 	Config
 	transport *transports

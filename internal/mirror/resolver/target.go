@@ -1,7 +1,7 @@
 package resolver
 
 import (
-	_ "crypto/sha512" // so that its digests can be checked
+	_ "crypto/sha512" // so that SHA-512 digests can be checked
 	"errors"
 	"net/url"
 	"regexp"
@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// endpoint is a part of the distribution API.
+// endpoint is a group of requests of the distribution API.
 type endpoint string
 
 const (
@@ -22,12 +22,12 @@ const (
 	blobs     endpoint = "blobs"
 )
 
-// target is the requested object.
+// target is the object that a request asks for.
 type target struct {
 	endpoint endpoint
-	image    mirror.Location // the repository that the user named
-	tag      string          // empty if asked by digest
-	digest   godigest.Digest // empty if asked by tag
+	image    mirror.Location // the repository in the image name
+	tag      string          // empty if requested by digest
+	digest   godigest.Digest // empty if requested by tag
 }
 
 // name returns the image as a user would write it.
@@ -38,7 +38,8 @@ func (t target) name() string {
 	return t.image.String() + "@" + t.digest.String()
 }
 
-// path returns the path of the target at a source with another repository name.
+// path returns the path of the target in an address of a source. repository is the name of the repository at that
+// source.
 func (t target) path(repository string) string {
 	reference := t.tag
 	if reference == "" {
@@ -47,7 +48,7 @@ func (t target) path(repository string) string {
 	return "/v2/" + repository + "/" + string(t.endpoint) + "/" + reference
 }
 
-// Reasons to refuse a request. The client receives these texts, so they repeat nothing of its request.
+// Errors of invalid requests. The client receives these texts, so they contain nothing of its request.
 var (
 	errUnknownPath = errors.New("only manifests and blobs are served here")
 	errNoNamespace = errors.New("the registry is missing: exactly one ns is needed")
@@ -84,7 +85,7 @@ func parseTarget(u *url.URL) (target, error) {
 // pathForm is <repository>/<manifests|blobs>/<reference>. A repository may itself be called "blobs".
 var pathForm = regexp.MustCompile(`^(.+)/(manifests|blobs)/([^/]+)$`)
 
-// parsePath parses a path below /v2/. The image has no host yet.
+// parsePath parses a path below /v2/. It doesn't set the host of the image.
 func parsePath(path string) (target, error) {
 	parts := pathForm.FindStringSubmatch(path)
 	if parts == nil {

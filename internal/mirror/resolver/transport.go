@@ -13,13 +13,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// transports send all requests of the resolver, including redirected ones and requests to token servers: over https,
+// transports sends all requests of the resolver, including redirected ones and requests to token servers: over https,
 // with checked certificates, through the cluster's proxy.
 type transports struct {
 	common  *http.Transport
 	special map[string]*http.Transport // by host and port: registries with additional CAs
 	lax     *lax                       // for insecure registries
-	bare    *memory[string, bool]      // by host[:port]: insecure registries that speak no TLS
+	bare    *memory[string, bool]      // by host[:port]: insecure registries without TLS
 }
 
 func newTransports(o Options, c Config) *transports {
@@ -72,7 +72,7 @@ func (r *transports) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.common.RoundTrip(request)
 }
 
-// authority is host:port in one form, with the default port of the scheme.
+// authority returns a unique form of host:port. If host has no port, it adds the default port of the scheme.
 func authority(scheme, host string) string {
 	name, port := mirror.SplitHost(host)
 	if port == "" {

@@ -18,20 +18,20 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror"
 )
 
-// maxManifest exceeds containerd's limit (4 × 1048 × 1048 bytes).
+// maxManifest is the maximum size of a manifest. It is more than containerd's own limit (4 × 1048 × 1048 bytes).
 const maxManifest = 4<<20 + 256<<10
 
 const octets = "application/octet-stream"
 
-// whole is a manifest, or the answer to a HEAD. It is checked before any of it is sent to containerd.
+// whole is a manifest, or the answer to a HEAD request. It is checked before any part of it is sent to containerd.
 type whole struct {
 	mediaType string
 	digest    godigest.Digest
 	size      int64
-	content   []byte // nil for a HEAD
+	content   []byte // nil for a HEAD request
 }
 
-// findWhole asks the sources for a manifest, or for the answer to a HEAD.
+// findWhole asks the sources for a manifest, or for the answer to a HEAD request.
 func (p *pull) findWhole(ctx context.Context) (one whole, err error) {
 	answer, at, err := p.ask(ctx, 0, func(ctx context.Context, at mirror.Location,
 		r *reply) error {
@@ -80,12 +80,13 @@ func (p *pull) giveWhole(ctx context.Context, w http.ResponseWriter, one whole) 
 	return write(w, one.content)
 }
 
-// isComplete reports whether an answer to a HEAD has all values that containerd needs.
+// isComplete reports whether the answer to a HEAD request has all values that containerd needs.
 func (o whole) isComplete() bool {
 	return o.mediaType == octets || o.digest != "" && o.mediaType != "" && o.size > 0 && o.size <= maxManifest
 }
 
-// headed accepts an answer to a HEAD, unless it contradicts the digest.
+// headed returns the values in a source's answer to a HEAD request. It returns a fault if the answer contradicts the
+// requested digest, or if it has no size of a blob.
 func (p *pull) headed(r *reply) (whole, error) {
 	named := r.header.Get("Docker-Content-Digest")
 	d, err := godigest.Parse(named)
@@ -106,7 +107,8 @@ func (p *pull) headed(r *reply) (whole, error) {
 	return one, nil
 }
 
-// read reads a manifest and checks it. For a tag, it uses the digest that the source names, if the content matches.
+// read reads a manifest and checks its digest. If a tag was requested, read checks the digest in the source's header.
+// If the header has no digest, read computes it.
 func (p *pull) read(r *reply) (whole, error) {
 	content, err := readWhole(r, maxManifest)
 	if err != nil {
@@ -131,10 +133,10 @@ func (p *pull) read(r *reply) (whole, error) {
 	return one, nil
 }
 
-// matches reports whether content has a digest.
+// matches reports whether content has the digest d.
 func matches(d godigest.Digest, content []byte) bool { return d.Algorithm().FromBytes(content) == d }
 
-// readWhole reads a body of a bounded size to its end.
+// readWhole reads the body of an answer to its end. If the body is longer than limit, readWhole returns a fault.
 func readWhole(r *reply, limit int64) ([]byte, error) {
 	content := &bytes.Buffer{}
 	if r.length <= limit {
@@ -170,7 +172,8 @@ type manifestFields struct {
 	Manifests []json.RawMessage `json:"manifests"`
 }
 
-// declared returns the media type according to a manifest's own content.
+// declared returns the media type that a manifest declares, or that follows from its fields. It returns an empty string
+// if content is not a manifest.
 func declared(content []byte) string {
 	var fields manifestFields
 	if json.Unmarshal(content, &fields) != nil {
@@ -192,7 +195,7 @@ func declared(content []byte) string {
 func elsewhere(content []byte) (hosts []string) {
 	var fields manifestFields
 	if json.Unmarshal(content, &fields) != nil {
-		return nil // containerd reports it
+		return nil // containerd reports an invalid manifest
 	}
 	for _, layer := range fields.Layers {
 		for _, text := range layer.URLs {
