@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// reservation is the port that reserves an address among all labs of this computer: the process that listens on it
-// owns the address. It is above the ports that systems choose for connections.
+// reservation is the port with which a lab reserves an address on this computer. The process that listens on this port
+// owns the address. The port is above the ports that operating systems choose for outgoing connections.
 const reservation = 65001
 
-// Pool is a pool of the addresses in 127.<second>.0.0/16, 254 of each /24. Several labs may run on one computer,
-// and each host needs its own ports, so only one host at a time gets an address.
+// Pool gives out the addresses in 127.<second>.0.0/16, 254 in each /24. Each host needs an address of its own, because
+// all hosts use the same ports. Several labs may run on one computer, so addresses are reserved among all labs.
 type Pool struct {
 	second byte
 
@@ -24,10 +24,10 @@ type Pool struct {
 	next uint16
 }
 
-// NewPool returns a pool that begins at 127.<second>.0.1.
+// NewPool returns a pool whose first address is 127.<second>.0.1.
 func NewPool(second byte) *Pool { return &Pool{second: second} }
 
-// Take reserves the next free address, until Release.
+// Take reserves the next free address until the lease is released.
 func (p *Pool) Take(ctx context.Context) (*Lease, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,7 @@ func (p *Pool) Take(ctx context.Context) (*Lease, error) {
 	return nil, fmt.Errorf("every address of 127.%d.0.0/16 is taken", p.second)
 }
 
-// Lease is a reserved address. It ends at the latest with the process.
+// Lease is a reserved address. The reservation ends with Release, or when the process ends.
 type Lease struct {
 	Address netip.Addr
 	hold    net.Listener
@@ -55,8 +55,9 @@ type Lease struct {
 // Release frees the address.
 func (l *Lease) Release() error { return l.hold.Close() }
 
-// TakeOwn reserves this computer's address in its network, if no other lab has it. The API server doesn't call
-// kubelets at loopback addresses, and Endpoints can't contain them.
+// TakeOwn reserves the address of this computer in its network. It fails if a different lab has reserved this address.
+// Hosts at loopback addresses are not enough: the API server doesn't connect to kubelets there, and Endpoints can't
+// contain such addresses.
 func TakeOwn(ctx context.Context) (*Lease, error) {
 	address, err := OwnAddress()
 	if err != nil {

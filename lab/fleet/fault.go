@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// Fault is a reason why a host can't become a node.
+// Fault is a defect because of which a host can't become a node.
 type Fault string
 
 // Faults.
@@ -42,7 +42,7 @@ func reasons() map[Fault]contract.Reason {
 // Reason returns the reason that the operator should report for a host with this fault.
 func (f Fault) Reason() contract.Reason { return reasons()[f] }
 
-// ParseFaults parses a comma-separated list.
+// ParseFaults parses a comma-separated list of faults.
 func ParseFaults(list string) ([]Fault, error) {
 	var faults []Fault
 	for name := range strings.SplitSeq(list, ",") {
@@ -67,8 +67,8 @@ func FaultNames() []string {
 	return names
 }
 
-// OfMachines reports whether only a simulated machine can have this fault. The SSH server implements the other faults,
-// so any host with an SSH server can have them.
+// OfMachines reports whether only a simulated machine can have this fault. All other faults are faults of the SSH
+// server, so any host with an SSH server can have them.
 func (f Fault) OfMachines() bool {
 	switch f {
 	case FaultBuild, FaultDisk, FaultClock, FaultPort, FaultHostname:
@@ -81,8 +81,8 @@ func (f Fault) OfMachines() bool {
 // OfServers reports whether a host needs an SSH server to have this fault.
 func (f Fault) OfServers() bool { return f != FaultNone && !f.OfMachines() }
 
-// Break gives a host a fault, if the host can have it. FaultHostKey only changes its Entry. FaultHostname must be
-// set when the machine is created.
+// Break gives a host a fault. If the host can't have this fault, Break does nothing. FaultHostKey changes only the
+// result of Entry. FaultHostname has no effect here: it must be set when the machine is created.
 func (h *Host) Break(fault Fault) {
 	if h.Machine == nil && fault.OfMachines() || h.Server == nil && fault.OfServers() {
 		return
@@ -106,7 +106,7 @@ func (h *Host) Break(fault Fault) {
 	}
 }
 
-// Mend removes the fault.
+// Mend removes the fault of a host.
 func (h *Host) Mend() {
 	switch h.Fault {
 	case FaultBuild:
@@ -125,5 +125,5 @@ func (h *Host) Mend() {
 	h.Fault = FaultNone
 }
 
-// nodeName returns the node name for a host name.
+// nodeName returns the name of the Node of a host with this host name.
 func nodeName(hostname string) string { return strings.ToLower(hostname) }

@@ -16,36 +16,38 @@ import (
 
 // Options configure the hosts of a fleet.
 type Options struct {
-	// Count of hosts.
+	// Count is the number of hosts.
 	Count int
 	// AuthorizedKey is the public key that the hosts accept.
 	AuthorizedKey ssh.PublicKey
-	// Programs are the functions that run instead of exes on a host, by lower-case base name.
+	// Programs are the functions that a host runs instead of its exes. The keys are the base names of the exes in lower
+	// case.
 	Programs map[string]sim.Program
-	// Costs are the durations of operations on a host. Latency is in one direction.
+	// Costs are the durations of operations on a host. Latency is the delay of the network in each direction.
 	Costs     sim.Costs
 	Latency   time.Duration
 	Bandwidth int64
-	// Faults are the faults of the first hosts, in order.
+	// Faults are the faults of the hosts: the first host gets the first fault, and so on. The other hosts have no
+	// fault.
 	Faults []Fault
-	// Computer creates a computer that replaces the simulated machine, with the given host name and address. May be
-	// nil.
+	// Computer creates a computer with the given host name and address. The host then uses this computer instead of a
+	// simulated machine. Computer may be nil.
 	Computer func(ctx context.Context, hostname string, address netip.Addr) (Computer, error)
-	// Edit changes the options of host i, from 0, before the host is created. May be nil.
+	// Edit changes the options of a machine before it is created. i is the number of the host, from 0. Edit may be nil.
 	Edit func(i int, options *sim.Options)
-	// Finish changes the options of a host at the end, when its address is known. May be nil.
+	// Finish changes the options of a host just before it is created, when its address is known. Finish may be nil.
 	Finish func(options *HostOptions)
-	// Log receives messages of machines, at V(1).
+	// Log receives the messages of the machines at verbosity 1.
 	Log logr.Logger
 }
 
-// Fleet is the list of initial hosts.
+// Fleet contains the hosts that a scene starts with.
 type Fleet struct{ Hosts []*Host }
 
-// second byte of the addresses of initial hosts.
+// second is the second byte of the hosts' addresses.
 const second = 32
 
-// Start starts all hosts, on addresses from 127.32.0.1. They run until Close, or until ctx ends.
+// Start starts all hosts, at addresses from 127.32.0.1. The hosts run until Close is called or ctx ends.
 func Start(ctx context.Context, options Options) (*Fleet, error) {
 	f, pool := &Fleet{}, NewPool(second)
 	for i := range options.Count {
@@ -82,7 +84,8 @@ func start(ctx context.Context, options Options, i int, pool *Pool) (*Host, erro
 	return host, nil
 }
 
-// boot creates the computer if the options have one, adds the authorized key, and boots the host.
+// boot starts a host. If the options have a function Computer, boot first creates a computer with it and adds the
+// authorized key there.
 func boot(ctx context.Context, options Options, host HostOptions) (_ *Host, err error) {
 	if options.Computer == nil {
 		return Boot(ctx, host)
@@ -96,7 +99,7 @@ func boot(ctx context.Context, options Options, host HostOptions) (_ *Host, err 
 	return Boot(ctx, host)
 }
 
-// host returns the options of host i, from 0.
+// host returns the options of a host. i is the number of the host, from 0.
 func (o Options) host(i int, lease *Lease) HostOptions {
 	machine := sim.Options{
 		Address: lease.Address, Hostname: fmt.Sprintf("WIN-%03d", i+1), Programs: o.Programs, Costs: o.Costs,
@@ -108,7 +111,7 @@ func (o Options) host(i int, lease *Lease) HostOptions {
 		fault = o.Faults[i]
 	}
 	if fault == FaultHostname {
-		machine.Hostname = fmt.Sprintf("WIN_%03d", i+1) // legal in NetBIOS, illegal in DNS
+		machine.Hostname = fmt.Sprintf("WIN_%03d", i+1) // valid in NetBIOS, invalid in DNS
 	}
 	if o.Edit != nil {
 		o.Edit(i, &machine)

@@ -13,54 +13,54 @@ import (
 
 // HostOptions are the options of one host.
 type HostOptions struct {
-	// Name of the host's Node. By default it is the host name in lower case.
+	// Name is the name of the host's Node. By default it is the host name in lower case.
 	Name string
-	// Machine are the options of the simulated machine. The SSH server listens at its Address.
+	// Machine contains the options of the simulated machine. The SSH server listens at the address in Machine.
 	Machine sim.Options
-	// Computer replaces the simulated machine. Then only address and host name of Machine are used. It is closed
-	// with the host. May be nil.
+	// Computer replaces the simulated machine if it is not nil. Then only the address and the host name in Machine are
+	// used. Host.Close also closes the computer.
 	Computer Computer
-	// Lease of that address. It is released with the host. May be nil.
+	// Lease is the lease of the address in Machine, or nil. Host.Close also releases the lease.
 	Lease *Lease
-	// Port of the SSH server. 0 chooses a free port, which stays the same.
+	// Port is the port of the SSH server. If it is 0, the server chooses a free port and keeps it.
 	Port uint16
-	// NoSSH leaves out the SSH server: the host joins by itself. See RunJoinCommand.
+	// NoSSH starts the host without an SSH server, because it joins by itself: see RunJoinCommand.
 	NoSSH bool
-	// Settings are the initial settings of the SSH server. If HostKey is nil, a key is created.
+	// Settings are the initial settings of the SSH server. If HostKey is nil, the server creates a key.
 	Settings sshd.Settings
 	// Fault is the initial fault of the host.
 	Fault Fault
 }
 
-// Computer is an alternative to a simulated machine, such as Wine.
+// Computer is a computer that a host uses instead of a simulated machine, for example Wine.
 type Computer interface {
 	sshd.Machine
-	// User returns the administrator's name.
+	// User returns the name of the administrator.
 	User() string
 	// Snapshot returns the state of the computer: see sim.Snapshot.
 	Snapshot(ctx context.Context) (sim.Snapshot, error)
-	// Close switches the computer off permanently. A repeated call does nothing.
+	// Close switches the computer off permanently. It may be called more than once.
 	Close() error
 }
 
-// Host is one host.
+// Host is a running host.
 type Host struct {
-	// Name is the host's node name.
+	// Name is the name of the host's Node.
 	Name string
 	// Machine is the simulated machine. It is nil if the host has a Computer.
 	Machine  *sim.Machine
 	Computer Computer
-	// Server is its SSH server, nil for a host without one.
+	// Server is the SSH server of the host. It is nil if the host has none.
 	Server *sshd.Server
 	Fault  Fault
-	// Before is the snapshot of the new machine.
+	// Before is the snapshot of the machine when it was new.
 	Before sim.Snapshot
 
 	lease *Lease
 }
 
-// Boot creates a host and switches it on. It runs until Close, or until ctx ends. If there is an error, Boot closes
-// the computer, and the caller keeps the lease.
+// Boot creates a host and switches it on. The host runs until Close is called or ctx ends. If Boot fails, it closes the
+// computer, but the caller must release the lease.
 func Boot(ctx context.Context, options HostOptions) (_ *Host, err error) {
 	host := &Host{Name: options.Name, Computer: options.Computer}
 	if host.Name == "" {
@@ -104,7 +104,7 @@ func (h *Host) User() string {
 	return h.Machine.User()
 }
 
-// Close switches the host off permanently. A repeated call does nothing.
+// Close switches the host off permanently. It may be called more than once.
 func (h *Host) Close() error {
 	h.closeServer()
 	err := h.closeMachine()
@@ -128,7 +128,7 @@ func (h *Host) closeMachine() error {
 	return h.Machine.Close()
 }
 
-// Address is where the host's SSH server listens. Without an SSH server, the port is 0.
+// Address returns the address and the port of the host's SSH server. If the host has no SSH server, the port is 0.
 func (h *Host) Address() netip.AddrPort {
 	if h.Server == nil {
 		return netip.AddrPortFrom(h.Machine.Address(), 0)
@@ -136,7 +136,7 @@ func (h *Host) Address() netip.AddrPort {
 	return h.Server.Address()
 }
 
-// Counters returns the counters of the host's SSH server. Without an SSH server, the counters are 0.
+// Counters returns the counters of the host's SSH server. If the host has no SSH server, all counters are 0.
 func (h *Host) Counters() sshd.Counters {
 	if h.Server == nil {
 		return sshd.Counters{}
@@ -144,7 +144,7 @@ func (h *Host) Counters() sshd.Counters {
 	return h.Server.Counters()
 }
 
-// Entry returns the host's key and value in the ConfigMap windows-instances.
+// Entry returns the key and the value of the host's entry in the ConfigMap windows-instances.
 func (h *Host) Entry() (key, value string) {
 	value = fmt.Sprintf("username=%s,port=%d", h.User(), h.Address().Port())
 	if h.Fault == FaultHostKey {
@@ -153,5 +153,5 @@ func (h *Host) Entry() (key, value string) {
 	return h.Address().Addr().String(), value
 }
 
-// otherHostKey is a key that no host has.
+// otherHostKey is an SSH host key that no host has.
 const otherHostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"

@@ -19,18 +19,19 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// settings is the quoted JSON in the command for a host that joins by itself.
+// settings matches the quoted JSON in the command that a host runs to join by itself.
 var settings = regexp.MustCompile(`'(\{"program".*\})'`)
 
-// IsJoinCommand reports whether a script contains the command for a host that joins by itself.
+// IsJoinCommand reports whether a script contains the command that a host runs to join by itself.
 func IsJoinCommand(script string) bool { return settings.MatchString(script) }
 
-// PowerShell stands in for Windows PowerShell on a host, for the command of a host that joins by itself.
+// PowerShell simulates Windows PowerShell on a host. It can only run the command for a host that joins by itself.
 type PowerShell struct {
 	Files winos.Files
 	// Home is the home directory of the administrator.
 	Home string
-	// Run runs a program with arguments in Home, and returns its exit code. out receives all its output.
+	// Run runs a program in Home and returns its exit code. The program writes its standard output and its standard
+	// error to out.
 	Run func(ctx context.Context, program string, arguments []string, in io.Reader, out io.Writer) (code int, err error)
 }
 
@@ -43,8 +44,8 @@ func RunJoinCommand(ctx context.Context, m *sim.Machine, command string) (output
 	return PowerShell{Files: m.Host().Files, Home: m.Home(), Run: run}.Join(ctx, command)
 }
 
-// Join simulates the command with which a host joins without SSH. It downloads the daemon's program unless the host
-// has it, checks it, and runs it. output is what the administrator sees.
+// Join simulates the command with which a host joins without SSH. If the host doesn't have the daemon's program yet,
+// Join downloads it. Then it verifies the program and runs it. output is the text that an administrator would see.
 func (p PowerShell) Join(ctx context.Context, command string) (output string, err error) {
 	found := settings.FindStringSubmatch(command)
 	if found == nil {

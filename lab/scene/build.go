@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// BuildOperator compiles the operator with another version number into dir and returns its path. If it was compiled
-// before, only the linker runs.
+// BuildOperator compiles the operator with the given version into dir and returns the path of the program. If only the
+// version has changed since an earlier build, Go only links the program again.
 func BuildOperator(ctx context.Context, dir, version string) (string, error) {
 	root, err := cluster.ModuleRoot()
 	if err != nil {
@@ -28,8 +28,8 @@ func BuildOperator(ctx context.Context, dir, version string) (string, error) {
 	return path, nil
 }
 
-// Upgrade stops the operator and starts another build of it, like its Deployment. An empty path keeps that part
-// unchanged.
+// Upgrade stops the operator and starts the next build, as its Deployment would. If operator or payload is empty, this
+// part doesn't change.
 func (s *Scene) Upgrade(ctx context.Context, operator, payload string) error {
 	if err := s.Operator.Stop(); err != nil {
 		return err
@@ -45,5 +45,5 @@ func (s *Scene) Upgrade(ctx context.Context, operator, payload string) error {
 	return s.Operator.Start(ctx)
 }
 
-// PayloadDir is the initial payload of the scene.
+// PayloadDir returns the directory of the payload with which the scene started.
 func (s *Scene) PayloadDir() string { return s.payload }

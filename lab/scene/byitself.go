@@ -20,8 +20,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// holdPayloadServer reserves the address where the operator serves the payload. The API server's service proxy doesn't
-// forward to loopback addresses, so hosts that join by themselves need an address in this computer's network.
+// holdPayloadServer reserves the address at which the operator serves the payload. Hosts that join by themselves
+// connect through the API server's service proxy, which doesn't forward to loopback addresses. So the address must be
+// in this computer's network.
 func (s *Scene) holdPayloadServer(ctx context.Context) (address string, err error) {
 	address, err = s.holdPort(ctx)
 	if err != nil || !s.options.ByItself {
@@ -39,7 +40,8 @@ func (s *Scene) holdPayloadServer(ctx context.Context) (address string, err erro
 }
 
 // Offer creates a Service in the operator's namespace for a server on this computer, so that the API server's service
-// proxy reaches it. The proxy forwards requests only to the address of a pod, so the server gets a pod.
+// proxy can reach the server. The proxy forwards requests only to addresses of pods, so Offer also creates a Pod with
+// the address of the server.
 func (s *Scene) Offer(ctx context.Context, name, server string) error {
 	at, err := netip.ParseAddrPort(server)
 	if err != nil {
@@ -72,18 +74,19 @@ func (s *Scene) Offer(ctx context.Context, name, server string) error {
 	return nil
 }
 
-// withdrawPayload deletes the endpoints, which a baseline doesn't contain.
+// withdrawPayload deletes the endpoints that Offer created, because the initial state of a control plane has no
+// endpoints.
 func (s *Scene) withdrawPayload() error {
 	endpoints := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{ //nolint:staticcheck // see Offer
 		Namespace: s.options.Namespace, Name: contract.PayloadService}}
 	return client.IgnoreNotFound(s.Client.Delete(context.Background(), endpoints))
 }
 
-// commandTimeout is how long the operator may take until it has published a command.
+// commandTimeout is how long Invite waits for the operator to publish a command.
 const commandTimeout = time.Minute
 
-// Join invites simulated hosts that join by themselves, and runs the command on each of them. It returns when the
-// daemons' programs run there. A failed command fails with the output that an administrator sees.
+// Join invites simulated hosts and runs on each of them the command with which it joins by itself. Join returns when
+// the daemons are running. If a command fails, the error contains the text that an administrator would see.
 func (s *Scene) Join(ctx context.Context, hosts ...*fleet.Host) error {
 	var group errgroup.Group
 	for _, host := range hosts {
@@ -102,7 +105,8 @@ func (s *Scene) Join(ctx context.Context, hosts ...*fleet.Host) error {
 	return group.Wait()
 }
 
-// Remove deletes a host from the list, or deletes the WindowsInstance of a host that joined by itself.
+// Remove removes a host from windows-instances. If the host joined by itself, Remove deletes its WindowsInstance
+// instead.
 func (s *Scene) Remove(ctx context.Context, leaver *fleet.Host) error {
 	if leaver.Server == nil {
 		return s.Client.Delete(ctx, &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{
@@ -112,7 +116,8 @@ func (s *Scene) Remove(ctx context.Context, leaver *fleet.Host) error {
 	return s.List(ctx, stay...)
 }
 
-// Invite creates the WindowsInstance of a host that joins by itself, and returns the command for the host.
+// Invite creates the WindowsInstance of a host that joins by itself. It returns the WindowsInstance and the command to
+// run on the host.
 func (s *Scene) Invite(ctx context.Context, name string) (instance *v1alpha1.WindowsInstance, command string,
 	err error) {
 	instance = &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace, Name: name},

@@ -19,7 +19,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// newCloud creates the cloud of the platform. Its hosts have the same programs as the other hosts.
+// newCloud creates the cloud of the scene's platform. The hosts that the cloud creates have the same programs as the
+// hosts of the fleet.
 func (s *Scene) newCloud() (err error) {
 	options := s.options.Cloud
 	options.Config, options.Platform, options.TemplateKey = s.Cluster.Admin(), s.options.Platform, s.Key.Public
@@ -32,7 +33,7 @@ func (s *Scene) newCloud() (err error) {
 	return nil
 }
 
-// place makes an initial host an instance on the platform of the scene, without a Machine.
+// place turns a host of the fleet into an instance on the scene's platform that has no Machine.
 func (s *Scene) place(host *fleet.HostOptions) {
 	host.NoSSH = s.options.ByItself
 	host.Name = cloud.NodeName(s.options.Platform, host.Machine.Hostname, host.Machine.Address)
@@ -40,8 +41,8 @@ func (s *Scene) place(host *fleet.HostOptions) {
 		cloud.ProviderID(s.options.Platform, host.Name))
 }
 
-// NewMachineSet creates a MachineSet for the platform of the scene. Machines that are created before the user data
-// exists fail, so NewMachineSet waits for the user data first.
+// NewMachineSet creates a MachineSet for the platform of the scene. It waits for the user data first, because Machines
+// that are created before the user data exists fail.
 func (s *Scene) NewMachineSet(ctx context.Context, name string, replicas int32) (*machinev1beta1.MachineSet, error) {
 	if err := s.WaitUserData(ctx, time.Minute); err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func (s *Scene) NewMachineSet(ctx context.Context, name string, replicas int32) 
 	return set, nil
 }
 
-// WaitUserData waits until the operator has published the user data secret of Machines.
+// WaitUserData waits until the operator has created the user data secret for Machines.
 func (s *Scene) WaitUserData(ctx context.Context, timeout time.Duration) error {
 	return s.Await(ctx, timeout, "the secret with the user data", func(ctx context.Context) (bool, string, error) {
 		secret := &corev1.Secret{}
@@ -74,8 +75,8 @@ func (s *Scene) Machines(ctx context.Context, set string) ([]machinev1beta1.Mach
 	return list.Items, nil
 }
 
-// Scale changes the number of Machines of a set by a difference. The given Machine is deleted first. If it is nil, the
-// set chooses.
+// Scale adds difference to the number of replicas of a MachineSet. If first is not nil, the MachineSet deletes this
+// Machine before other Machines.
 func (s *Scene) Scale(ctx context.Context, first *machinev1beta1.Machine, set string, difference int32) error {
 	if first != nil {
 		patch := client.MergeFrom(first.DeepCopy())

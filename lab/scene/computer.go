@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// useComputers makes the fleet create its hosts with Options.Computer. Programs on these hosts must be able to connect
-// to the API server and the payload server.
+// useComputers makes the fleet create its hosts with Options.Computer. It also passes the addresses of the API server
+// and of the payload server, because programs on these hosts must be able to connect to them.
 func (s *Scene) useComputers(options *fleet.Options) error {
 	if s.options.Computer == nil {
 		return nil

@@ -12,18 +12,18 @@ import (
 	"syscall"
 )
 
-// Nonroot is the user and group of the operator's process if root runs the scene. Only root can choose the user. Images
-// without a list of users use this number for nonroot.
+// Nonroot is the ID of the user and of the group that run the operator if root runs the scene. Other users can't start
+// a process as a different user. Images that have no list of users also use this number for the user nonroot.
 const Nonroot = 65532
 
-// confinement restricts the process of the operator like its container does: it doesn't run as root, and its working
-// directory, home directory and directory for temporary files are not writable.
+// confinement restricts the operator's process like a container: the process isn't root, and it can't write to its
+// working directory, its home directory and its directory for temporary files.
 type confinement struct {
-	// user is the user of the process. If 0, the process runs as the user of the scene.
+	// user is the ID of the user that runs the process. If it is 0, the process runs as the user that runs the scene.
 	user uint32
-	// sealed is the read-only directory.
+	// sealed is a directory that the process can't write to.
 	sealed string
-	// dir is the directory of the scene. The process can traverse it but not list it.
+	// dir is the directory of the scene. The process can open files in it by their names, but can't list it.
 	dir  string
 	lent int
 }
@@ -45,7 +45,8 @@ func newConfinement(dir string) (*confinement, error) {
 	return c, nil
 }
 
-// changesUser reports whether this process can start others as Nonroot. root in its own user namespace can't.
+// changesUser reports whether this process can start a process as Nonroot. root can't do this in a user namespace that
+// has only the user root.
 func changesUser() bool {
 	nothing, err := exec.LookPath("true")
 	if err != nil {
@@ -56,7 +57,7 @@ func changesUser() bool {
 	return probe.Run() == nil
 }
 
-// apply confines a command that hasn't started yet.
+// apply restricts a command. The command must not have started yet.
 func (c *confinement) apply(cmd *exec.Cmd) {
 	cmd.Dir = c.sealed
 	cmd.Env = append(cmd.Env, "HOME="+c.sealed, "TMPDIR="+c.sealed)
@@ -65,7 +66,7 @@ func (c *confinement) apply(cmd *exec.Cmd) {
 	}
 }
 
-// secret writes a file that only the process and the user of the scene can read.
+// secret writes a file that only the operator's process and the user of the scene can read.
 func (c *confinement) secret(path string, content []byte) error {
 	if err := os.WriteFile(path, content, 0o600); err != nil || c.user == 0 {
 		return err
@@ -73,10 +74,10 @@ func (c *confinement) secret(path string, content []byte) error {
 	return errors.Join(os.Chown(path, 0, int(c.user)), os.Chmod(path, 0o640))
 }
 
-// lend returns a path where the process can read the file at path: the same path, or a copy if the process can't access
-// it.
+// lend makes a file or a directory readable for the operator's process, and returns its path. If the process can't read
+// path, lend returns the path of a copy.
 func (c *confinement) lend(path string) (string, error) {
-	path, err := filepath.Abs(path) // the process has another working directory
+	path, err := filepath.Abs(path) // the process has a different working directory
 	if err != nil {
 		return "", fmt.Errorf("finding %s for the operator: %w", path, err)
 	}
@@ -92,8 +93,8 @@ func (c *confinement) lend(path string) (string, error) {
 }
 
 func duplicate(from, to string) error {
-	// A process that is forked during the copy would inherit the open file, and then the copy can't be executed
-	// (ETXTBSY).
+	// If another goroutine forks during the copy, the child process inherits the open file. The copy then can't be
+	// executed (ETXTBSY).
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	info, err := os.Stat(from)
@@ -109,7 +110,7 @@ func duplicate(from, to string) error {
 		return err
 	}
 	return filepath.WalkDir(to, func(path string, _ fs.DirEntry, err error) error {
-		return errors.Join(err, os.Chmod(path, 0o755)) // directories and programs need the x bits
+		return errors.Join(err, os.Chmod(path, 0o755)) // directories and programs need the permission to execute
 	})
 }
 

@@ -4,5 +4,5 @@ package scene
 
 import "os/exec"
 
-// become does nothing. On this platform, the operator runs as the user of the scene, which should not be root.
+// become does nothing. On this platform, the operator runs as the user of the scene. Don't run the scene as root.
 func become(*exec.Cmd, uint32) {}

@@ -18,9 +18,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// RolloutIdle reports whether the given number of nodes is updated to the current settings, according to the operator's
-// status. It requires that the operator has observed the current generation. If a problem prevents the operator from
-// publishing new settings, it returns false.
+// RolloutIdle reports whether all of the given number of nodes have the current settings, according to the operator's
+// status. It returns false if the operator has not observed the current generation, or if a problem keeps the operator
+// from publishing new settings.
 func RolloutIdle(config *v1alpha1.WindowsMachineConfig, nodes int) bool {
 	status := config.Status.Rollout
 	seen := !slices.ContainsFunc(config.Status.Conditions, func(c metav1.Condition) bool {
@@ -31,9 +31,10 @@ func RolloutIdle(config *v1alpha1.WindowsMachineConfig, nodes int) bool {
 		int(status.Updated) == nodes
 }
 
-// Unsettled returns the reasons why the given number of listed hosts hasn't converged. A converged host is a Ready node
-// in service at the desired revision, and its instance doesn't fail and holds no slot of the rollout budget. In
-// addition, no rollout is in progress, and no certificate request is pending, except requests that are given up.
+// Unsettled returns the reasons why the scene hasn't converged. It is empty if these conditions hold: the number of
+// hosts is right, each host is a Ready node in service at the desired revision, no instance fails or holds a slot in
+// the rollout budget, no rollout is in progress, and no certificate request is pending. Exception: requests that
+// kubelet gave up may be pending.
 func (s *Scene) Unsettled(ctx context.Context, hosts int) ([]string, error) {
 	now := state{namespace: s.options.Namespace, config: &v1alpha1.WindowsMachineConfig{}, places: &corev1.ConfigMap{}}
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: contract.MachineConfigObject}, now.config); err != nil {
@@ -55,18 +56,18 @@ func (s *Scene) Unsettled(ctx context.Context, hosts int) ([]string, error) {
 	return now.unsettled(hosts), nil
 }
 
-// state is the input of unsettled.
+// state contains the objects that unsettled checks.
 type state struct {
-	namespace string // the operator's
+	namespace string // the operator's namespace
 	config    *v1alpha1.WindowsMachineConfig
 	instances v1alpha1.WindowsInstanceList
 	nodes     corev1.NodeList
 	requests  certificatesv1.CertificateSigningRequestList
-	// places is the list of the granted slots of the rollout budget.
+	// places is the ConfigMap that lists which hosts hold slots in the rollout budget.
 	places *corev1.ConfigMap
 }
 
-// unsettled returns the reasons why a state isn't final.
+// unsettled returns the reasons why a state is not the final state.
 func (s state) unsettled(hosts int) (behind []string) {
 	if len(s.instances.Items) != hosts || len(s.nodes.Items) != hosts {
 		behind = append(behind, fmt.Sprintf("%d instances and %d nodes of %d hosts", len(s.instances.Items),
@@ -101,9 +102,10 @@ func (s state) unsettled(hosts int) (behind []string) {
 	return behind
 }
 
-// isGivenUp reports whether a pending request is obsolete: a kubelet sent it for its first certificate, and the join
-// that issued its token is over. For example, the answer was lost, and kubelet sent another request with a new key. The
-// operator never denies such a request, because other approvers may decide about it.
+// isGivenUp reports whether kubelet has given up a pending request for its first certificate, because the token of the
+// request belongs to a join that has ended. For example, kubelet didn't get the response to its request, and sent a
+// second request with a new key. The operator never denies the first request, because other approvers may still approve
+// it.
 func (s state) isGivenUp(request *certificatesv1.CertificateSigningRequest) bool {
 	token := policy.CredentialOf(request)
 	if token == "" || !policy.IsFirstKubeletRequest(request, contract.BootstrapUser(s.namespace)) {
@@ -114,8 +116,8 @@ func (s state) isGivenUp(request *certificatesv1.CertificateSigningRequest) bool
 	})
 }
 
-// pending describes a request with the data that identify the host and the attempt. The name and the requester are the
-// same for all joining hosts.
+// pending describes a pending request. The description includes the node and the credential, because the name of the
+// requester is the same for all hosts that join.
 func pending(request *certificatesv1.CertificateSigningRequest) string {
 	line := fmt.Sprintf("certificate request %s of %s is pending since %s", request.Name, request.Spec.Username,
 		request.CreationTimestamp.UTC().Format(time.TimeOnly))
@@ -128,7 +130,7 @@ func pending(request *certificatesv1.CertificateSigningRequest) string {
 	return line
 }
 
-// unsettledInstance returns what an instance waits for, or why it fails.
+// unsettledInstance returns the reasons why an instance waits or fails.
 func unsettledInstance(i *v1alpha1.WindowsInstance) (behind []string) {
 	status := i.Status
 	if status.Phase != v1alpha1.PhaseReady || status.Reason() != string(contract.ReasonNodeReady) {
@@ -146,7 +148,8 @@ func unsettledInstance(i *v1alpha1.WindowsInstance) (behind []string) {
 	return behind
 }
 
-// unsettledNode returns the reasons why a node isn't in service at a revision. A missing node is also a reason.
+// unsettledNode returns the reasons why a node isn't in service at the desired revision. If the node doesn't exist,
+// this is also a reason.
 func unsettledNode(n *corev1.Node, desired string) (behind []string) {
 	if n == nil {
 		return []string{"has no node"}
@@ -173,7 +176,7 @@ func unsettledNode(n *corev1.Node, desired string) (behind []string) {
 	return behind
 }
 
-// heldPlaces returns the slots that instances hold.
+// heldPlaces returns a reason for each slot in the rollout budget that an instance holds.
 func (s state) heldPlaces() (held []string) {
 	var given []struct {
 		Name string `json:"name"`

@@ -1,5 +1,3 @@
-// Package scene runs the complete system: a control plane that looks like OpenShift, simulated Windows hosts, and the
-// real operator as a separate process with the RBAC rights of the manifests.
-//
-// The demo, the end-to-end tests and the benchmark start scenes. Product code never imports it.
+// Package scene runs the complete system: a control plane, simulated Windows hosts, and the real operator. The control
+// plane looks like OpenShift. The operator is a separate process that has only the RBAC rights in the manifests.
 package scene

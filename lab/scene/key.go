@@ -11,7 +11,7 @@ import (
 
 // Key is an SSH key pair.
 type Key struct {
-	// PEM is the private key in OpenSSH format.
+	// PEM is the private key in the format of OpenSSH.
 	PEM    []byte
 	Public ssh.PublicKey
 }

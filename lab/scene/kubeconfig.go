@@ -6,8 +6,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// lookHere makes the operator's namespace the default of the kubeconfig, so that `kubectl get wininst` without a
-// namespace shows the hosts.
+// lookHere sets the namespace of the kubeconfig to the operator's namespace. Then `kubectl get wininst` shows the hosts
+// without the flag --namespace.
 func (s *Scene) lookHere() error {
 	config, err := clientcmd.LoadFromFile(s.Cluster.Kubeconfig)
 	if err != nil {

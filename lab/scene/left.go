@@ -10,9 +10,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// Left lists the differences between the current state of a host and its state at creation, with three exceptions.
-// Logs stay on purpose. The external network doesn't belong to the operator. If the host joined by itself, the program
-// that removes its service is still in use, so the next boot deletes it.
+// Left lists the differences between the current state of a host and its state when it was new. It ignores three
+// differences: logs, because the operator leaves them on purpose; the external network, because it doesn't belong to
+// the operator; and, if the host joined by itself, the program that removes the host's service. This program is still
+// in use, so Windows deletes it at the next boot.
 func Left(host *fleet.Host) []string {
 	now, err := host.Snapshot(context.Background())
 	if err != nil {

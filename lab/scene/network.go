@@ -16,14 +16,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// externalNetwork is the name of the HNS network that isn't managed by the operator.
+// externalNetwork is the name of the HNS network that other software than the operator manages.
 const externalNetwork = "Calico"
 
-// externalDir contains the files of the external network on a host.
+// externalDir is the directory with the files of the external network on a host.
 const externalDir = `C:\etc`
 
-// bringNetwork simulates an external network, like the pods of Calico on each node: for each Node, it writes a CNI
-// configuration on the host and creates the network of the host. It runs until ctx ends.
+// bringNetwork simulates the pods of an external network such as Calico. For each Node, it writes a CNI configuration
+// to the host and creates the HNS network there. It runs until ctx ends.
 func (s *Scene) bringNetwork(ctx context.Context) error {
 	brought := map[string]bool{}
 	_ = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
@@ -41,7 +41,7 @@ func (s *Scene) bringNetwork(ctx context.Context) error {
 	return nil
 }
 
-// bringTo creates the network of a host.
+// bringTo creates the external network on the host of a Node.
 func (s *Scene) bringTo(node string) error {
 	for i, host := range s.Fleet.Hosts {
 		if host.Name == node && host.Machine != nil {

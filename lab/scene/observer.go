@@ -23,9 +23,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Observer watches Nodes and Pods and records what it sees: how many nodes were unavailable at once, the order of
-// their disruptions, and whether pods were treated correctly. It sees every change in order, and doesn't depend on
-// the operator or the daemons.
+// Observer watches Nodes and Pods and records how an upgrade affects them: how many nodes were unavailable at the same
+// time, in which order nodes were disrupted, and whether pods were evicted correctly. It sees every change in the order
+// of the changes. It runs independently of the operator and the daemons.
 type Observer struct {
 	stop  context.CancelFunc
 	ended []chan error
@@ -39,41 +39,43 @@ type Observer struct {
 	any   []string
 	wrong []string
 	order int
-	// first and last are the times when the first node became unavailable and when the last node returned.
+	// first is when a node was disrupted for the first time. last is when the last disruption of a node ended.
 	first, last time.Time
 }
 
-// Observed is one node. All times are the times when the observer received the event.
+// Observed is the state of one node. All times are the times at which the observer received the changes.
 type Observed struct {
 	Node string
-	// Version is the version that the daemon reports, and Desired the version that the operator requests.
+	// Version is the version that the daemon reports. Desired is the version that the operator requests.
 	Version, Desired string
-	// Staged is the version of the payload on the host, and StagedBytes the number of transferred bytes.
+	// Staged is the version of the payload that is on the host. StagedBytes is how many bytes of payload the host has
+	// downloaded.
 	Staged      string
 	StagedBytes int64
-	// StagedSeconds is how long the node stayed in service during the transfer of its payload.
+	// StagedSeconds is how long the transfer of the payload took while the node was in service.
 	StagedSeconds float64
-	// Serves means Ready and not cordoned. Ready and Cordoned are also recorded separately.
+	// Serves means that the node is in service: Ready is true and Cordoned is false.
 	Serves, Ready, Cordoned bool
-	// Away means that the node doesn't serve because of the operator, according to the Node: it holds a slot, has the
-	// operator's cordon, or its version isn't the desired one. On an overloaded machine, nodes also become NotReady for
-	// other reasons.
+	// Away means that the operator disrupts the node, according to the Node: the node holds a slot in the rollout
+	// budget, the operator has cordoned it, or its version is not the desired version. A node can also be out of
+	// service for a different reason, for example because the computer that runs the lab is overloaded.
 	Away bool
-	// UnavailableSeconds is how long the node didn't serve, and Absences is how often it was away.
+	// UnavailableSeconds is how long the node was out of service. Absences is how often the operator disrupted it.
 	UnavailableSeconds float64
 	Absences           int
-	// Order is the position of the node in the order of first absences, starting at 1. If the node was never away,
-	// it is 0.
+	// Order is the position of the node in the order in which nodes were disrupted, from 1. It is 0 if the node was
+	// never disrupted.
 	Order int
 	// Unstaged means that the node was cordoned before its payload was complete.
 	Unstaged bool
-	// Annotations are the current annotations.
+	// Annotations are the current annotations of the Node.
 	Annotations map[string]string
 
 	stageBegan, absentSince time.Time
 }
 
-// Observe starts an observer. It returns when the observer has read all existing objects. Stop ends it.
+// Observe starts an observer. It returns when the observer has read all existing objects. Call Stop to end the
+// observer.
 func (s *Scene) Observe(ctx context.Context) (*Observer, error) {
 	clients, err := kubernetes.NewForConfig(s.Cluster.Admin())
 	if err != nil {
@@ -113,7 +115,8 @@ func (s *Scene) Observe(ctx context.Context) (*Observer, error) {
 	return o, nil
 }
 
-// follow processes all changes after a resource version. If the watch is interrupted, it continues at the same version.
+// follow processes all changes after the resource version from. If the watch is interrupted, follow continues without
+// missing a change.
 func (o *Observer) follow(ctx context.Context, from string, open cache.WatchFuncWithContext) error {
 	changes, err := toolswatch.NewRetryWatcherWithContext(ctx, from, &cache.ListWatch{WatchFuncWithContext: open})
 	if err != nil {
@@ -137,7 +140,7 @@ func (o *Observer) follow(ctx context.Context, from string, open cache.WatchFunc
 	return nil
 }
 
-// Stop ends the observation. If it returns an error, the observer missed events, so its results are incomplete.
+// Stop ends the observer. If the observer missed changes, its results are incomplete, and Stop returns an error.
 func (o *Observer) Stop() error {
 	o.stop()
 	var all []error
@@ -164,30 +167,30 @@ func (o *Observer) Nodes() []Observed {
 	return all
 }
 
-// Most returns the nodes that were away at the moment when the largest number of nodes was away.
+// Most returns the nodes that the operator disrupted at the moment when it disrupted most nodes at the same time.
 func (o *Observer) Most() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.most)
 }
 
-// MostOfAll returns the nodes that didn't serve, for any reason, at the moment when the largest number of nodes didn't
-// serve.
+// MostOfAll returns the nodes that were out of service at the moment when most nodes were out of service. The reason
+// doesn't matter.
 func (o *Observer) MostOfAll() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.any)
 }
 
-// Span is the time between the first node that was away and the return of the last node.
+// Span returns the time from the first disruption of a node until the last disruption ended.
 func (o *Observer) Span() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.last.Sub(o.first)
 }
 
-// Wrong returns the violations: a node that was cordoned before its payload was complete, a pod with less than its
-// grace period, and a pod that was still on a node when the node started to change.
+// Wrong describes the events that must not happen: a node was cordoned before its payload was complete, a pod got less
+// time than its grace period, or a pod was still on a node when the node started to change.
 func (o *Observer) Wrong() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -198,7 +201,7 @@ func (o *Observer) Wrong() []string {
 	return all
 }
 
-// Ended counts the pods that ended.
+// Ended returns the number of pods that ended.
 func (o *Observer) Ended() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -251,7 +254,7 @@ func (o *Observer) sawNode(object *corev1.Node, now time.Time) {
 	o.sawService(before, n, now)
 }
 
-// sawService updates the statistics after a change of one node.
+// sawService updates the statistics after a change of a node. before is the state of the node before the change.
 func (o *Observer) sawService(before Observed, n *Observed, now time.Time) {
 	if before.Serves && !n.Serves {
 		n.absentSince = now
@@ -275,7 +278,7 @@ func (o *Observer) sawService(before Observed, n *Observed, now time.Time) {
 	o.any = longer(o.any, o.which(func(n *Observed) bool { return !n.Serves }))
 }
 
-// which returns the names of the nodes that match kind.
+// which returns the names of the nodes for which the function kind returns true.
 func (o *Observer) which(kind func(n *Observed) bool) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		if kind(o.nodes[name]) {
@@ -292,7 +295,7 @@ func longer(a, b []string) []string {
 	return a
 }
 
-// ours reports whether the operator is the reason that a node doesn't serve.
+// ours reports whether the operator disrupts a node.
 func ours(node *corev1.Node, n *Observed) bool {
 	_, turn := node.Labels[contract.UpgradingLabel]
 	_, cordon := node.Annotations[contract.CordonedAnnotation]
@@ -314,15 +317,17 @@ func (o *Observer) sawStaging(before Observed, n *Observed, now time.Time) {
 	}
 }
 
-// left is a pod that was on a cordoned node when the node started to change. Nodes and pods are watched separately, so
-// the pod may have ended earlier. Only the deletion event shows this.
+// left is a pod that, according to the observer, was still on a cordoned node when the node started to change. Nodes
+// and pods are watched separately, so the pod may already have ended at that time. The observer can decide this when it
+// receives the deletion of the pod.
 type left struct {
 	pod, what string
-	// revision is the resource version of the change of the node.
+	// revision is the resource version of the Node after the change.
 	revision uint64
 }
 
-// lookForPods is called when a cordoned node starts to change. Its pods must have ended before.
+// lookForPods is called when a cordoned node starts to change. It records the pods that are still on the node, because
+// they should have ended before.
 func (o *Observer) lookForPods(n *Observed, revision string) {
 	for key, pod := range o.pods {
 		if owner := metav1.GetControllerOf(pod); pod.Spec.NodeName == n.Node && owner != nil &&
@@ -333,13 +338,14 @@ func (o *Observer) lookForPods(n *Observed, revision string) {
 	}
 }
 
-// number parses a resource version. Here, resource versions are etcd revisions, which count all changes of the cluster.
+// number parses a resource version. In the lab, resource versions are revisions of etcd, so the revisions of different
+// objects can be compared.
 func number(revision string) uint64 {
 	n, _ := strconv.ParseUint(revision, 10, 64)
 	return n
 }
 
-// endedAt evaluates the entries in left when a pod has ended.
+// endedAt is called when a pod has ended. It decides whether the entries for the pod in left are violations.
 func (o *Observer) endedAt(key, revision string) {
 	o.left = slices.DeleteFunc(o.left, func(l left) bool {
 		if l.pod != key {

@@ -21,25 +21,26 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// operatorToken is the lifetime of the operator's credential. No lab runs longer.
+// operatorToken is the lifetime of the operator's token. No lab runs longer than this.
 const operatorToken = 24 * time.Hour
 
-// The lab sets these flags and ignores their values in the Deployment.
+// Flags that the lab sets itself. It ignores their values in the Deployment.
 const (
 	flagPayload = "--payload-dir"
 	flagMetrics = "--metrics-bind-address"
 	flagHealth  = "--health-probe-bind-address"
 )
 
-// Operator runs the operator's binary as a process with the service account of the manifests.
+// Operator runs the operator's program as a process. The process has the rights of the service account in the
+// manifests.
 type Operator struct {
-	// Log is the file with the output of all runs.
+	// Log is the path of the file with the output of all runs.
 	Log string
-	// Health is the address of its probes.
+	// Health is the address of the operator's probes.
 	Health string
-	// Metrics is the address of its metrics. If Options.Metrics isn't set, it is empty.
+	// Metrics is the address of the operator's metrics. It is empty unless Options.Metrics is set.
 	Metrics string
-	// PayloadServer is the address where nodes fetch the payload. It is the same in all runs.
+	// PayloadServer is the address at which nodes fetch the payload. It doesn't change when the operator restarts.
 	PayloadServer string
 
 	confinement *confinement
@@ -47,12 +48,13 @@ type Operator struct {
 	payload     string
 	args        []string
 	env         []string
-	// condition is the name of the OperatorCondition, and bundled are the flags. OLM sets both.
+	// condition is the name of the OperatorCondition. bundled are the operator's flags in the bundle. Both are empty
+	// without OLM.
 	condition string
 	bundled   []string
 	cmd       *exec.Cmd
 	ended     chan error
-	// Starts counts the runs.
+	// Starts counts how many times the operator started.
 	Starts atomic.Int32
 }
 
@@ -136,7 +138,7 @@ func (o *Operator) Start(ctx context.Context) error {
 	return nil
 }
 
-// Launch starts the operator without waiting.
+// Launch starts the operator and doesn't wait until it is healthy.
 func (o *Operator) Launch(ctx context.Context) error {
 	output, err := os.OpenFile(o.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -166,16 +168,16 @@ func (o *Operator) Launch(ctx context.Context) error {
 	return nil
 }
 
-// SetPayload sets the payload directory of the next run.
+// SetPayload sets the directory of the payload for the next start of the operator.
 func (o *Operator) SetPayload(dir string) { o.payload = dir }
 
-// SetBinary sets the binary of the next run.
+// SetBinary sets the path of the program for the next start of the operator.
 func (o *Operator) SetBinary(path string) (err error) {
 	o.binary, err = o.confinement.lend(path)
 	return err
 }
 
-// PID returns the PID of its process. If it isn't running, the PID is 0.
+// PID returns the process ID of the operator. It returns 0 if the operator isn't running.
 func (o *Operator) PID() int {
 	if o.cmd == nil {
 		return 0
@@ -183,13 +185,14 @@ func (o *Operator) PID() int {
 	return o.cmd.Process.Pid
 }
 
-// Ended receives the result of a process that ended without Stop or Kill.
+// Ended returns a channel. The channel receives an error if the process ends and neither Stop nor Kill ended it.
 func (o *Operator) Ended() <-chan error { return o.ended }
 
 // Kill ends the process like kill -9.
 func (o *Operator) Kill() error { return o.end(syscall.SIGKILL) }
 
-// Stop ends the process like Kubernetes, and kills it after its grace period. It is idempotent.
+// Stop ends the process in the way that Kubernetes ends a container: it sends SIGTERM, and kills the process after the
+// grace period. It may be called more than once.
 func (o *Operator) Stop() error { return o.end(syscall.SIGTERM) }
 
 // grace is the terminationGracePeriodSeconds of the Deployment.
@@ -200,7 +203,7 @@ func (o *Operator) end(signal syscall.Signal) error {
 		return nil
 	}
 	if runtime.GOOS == "windows" {
-		signal = syscall.SIGKILL // on Windows, Go can send no other signal
+		signal = syscall.SIGKILL // on Windows, Go can't send other signals
 	}
 	if err := o.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("ending the operator: %w", err)
@@ -221,7 +224,7 @@ func (o *Operator) end(signal syscall.Signal) error {
 	return fmt.Errorf("the operator did not end within %s of signal %s", grace, strconv.Itoa(int(signal)))
 }
 
-// Tail returns the end of the operator's log.
+// Tail returns the last bytes of the operator's log.
 func (o *Operator) Tail(bytes int) string {
 	content, err := os.ReadFile(o.Log)
 	if err != nil {

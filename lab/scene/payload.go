@@ -16,15 +16,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload/assembly"
 )
 
-// payloadVersion is the version of the stand-ins.
+// payloadVersion is the version of the stand-ins in the initial payload.
 const payloadVersion = "v1.36.3"
 
-// WritePayload fills dir with a payload of small stand-ins, without the named parts.
+// WritePayload fills dir with a payload of stand-ins, which are small files. It omits the parts in without.
 func WritePayload(dir string, without ...string) error {
 	return assemble(dir, payloadVersion, nil, without)
 }
 
-// CompletePayload fills dir with the payload at path, and with stand-ins for its missing parts.
+// CompletePayload fills dir with the parts of the payload at path, and with stand-ins for the parts that this payload
+// lacks.
 func CompletePayload(dir, path string) error {
 	given, err := payload.OpenDir(path)
 	if err != nil {
@@ -33,7 +34,8 @@ func CompletePayload(dir, path string) error {
 	return assemble(dir, given.Manifest().Version, given, nil)
 }
 
-// assemble takes each part from the given payload if it contains the part, and otherwise from the stand-ins.
+// assemble fills dir with a payload. It takes each part from the payload given. If given doesn't contain the part,
+// assemble creates a stand-in.
 func assemble(dir, version string, given *payload.Dir, without []string) (err error) {
 	temporary, err := os.MkdirTemp("", "wmco-payload-")
 	if err != nil {
@@ -99,17 +101,20 @@ func addFile(builder *assembly.Builder, f payload.File, source *payload.Dir) err
 
 // Change describes the differences between two payloads.
 type Change struct {
-	// Versions are the new versions of parts, by name. Each part gets a stand-in of that version.
+	// Versions maps the names of parts to their new versions. Each of these parts gets a new stand-in.
 	Versions map[string]string
-	// Beside holds additional versions of parts. Only some parts may occur several times in a payload.
+	// Beside maps the names of parts to versions that the payload contains in addition. A payload may contain several
+	// versions of some parts only.
 	Beside map[string][]string
-	// Stuck parts run and do nothing. Failing parts exit immediately. Both must also be in Versions.
+	// Stuck are parts that run but do nothing. Failing are parts that exit immediately. These parts must also be in
+	// Versions.
 	Stuck, Failing []string
-	// Programs are files with the content of parts that are real programs. They must also be in Versions.
+	// Programs maps the names of parts to files with their content, for parts that are real programs. These parts must
+	// also be in Versions.
 	Programs map[string]string
 }
 
-// ChangePayload fills dir with a changed copy of the payload at from.
+// ChangePayload fills dir with a copy of the payload at from, and applies the change to the copy.
 func ChangePayload(dir, from string, change Change) error {
 	given, err := payload.OpenDir(from)
 	if err != nil {
@@ -164,8 +169,8 @@ func (c Change) content(name, version string) (io.Reader, error) {
 	return bytes.NewReader(content), nil
 }
 
-// standin returns the content of a changed part: the header that programs.go evaluates, and random bytes, so that the
-// sizes of transfers are realistic.
+// standin returns the content of a changed part. It begins with the lines that programs.go reads. Random bytes follow,
+// so that transfers have realistic sizes.
 func (c Change) standin(name, version string) io.Reader {
 	mark := "stand-in, not a program"
 	switch {
@@ -176,7 +181,7 @@ func (c Change) standin(name, version string) io.Reader {
 	}
 	head := fmt.Sprintf("MZ\n%s\n%s\n%s\n", name, version, mark)
 	noise := make([]byte, changedNoise)
-	_, _ = rand.NewChaCha8(sha256.Sum256([]byte(head))).Read(noise) // never fails
+	_, _ = rand.NewChaCha8(sha256.Sum256([]byte(head))).Read(noise) // this Read never fails
 	return io.MultiReader(strings.NewReader(head), bytes.NewReader(noise))
 }
 

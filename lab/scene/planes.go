@@ -11,12 +11,13 @@ import (
 	"github.com/windows-nodes/wmco/lab/cluster"
 )
 
-// Planes is a pool of control planes with the operator's manifests that scenes use one after the other. Between two
-// scenes, the state after the installation is restored and verified.
+// Planes is a pool of control planes. Scenes use these control planes one after the other, because starting a control
+// plane takes long. After each scene, the pool restores the state that a control plane has after the installation, and
+// verifies this state.
 type Planes struct {
 	mu   sync.Mutex
 	free []*plane
-	// made counts control planes. taken counts scenes.
+	// made is the number of control planes that were started. taken is the number of scenes that used one.
 	made, taken int
 }
 
@@ -26,7 +27,7 @@ type plane struct {
 	kind     kind
 }
 
-// kind contains the properties of a control plane that can't be changed and restored.
+// kind contains the properties that a control plane keeps for its whole life. Restoring it doesn't change them.
 type kind struct{ kubernetes, flannel bool }
 
 func kindOf(o Options) kind { return kind{kubernetes: o.Kubernetes, flannel: o.flannel()} }
@@ -37,7 +38,7 @@ func (p *Planes) lends(o Options) bool {
 		o.Namespace == contract.OperatorNamespace
 }
 
-// take returns a free control plane of the kind that the options need, or nil.
+// take returns a free control plane for a scene with these options. It returns nil if there is none.
 func (p *Planes) take(o Options) *plane {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,8 +53,8 @@ func (p *Planes) take(o Options) *plane {
 	return one
 }
 
-// give returns a control plane to the pool after restoring it. If the control plane can't be restored, give stops it
-// and returns an error: the test left objects that can't be removed.
+// give restores a control plane and returns it to the pool. If it can't be restored, give stops the control plane and
+// returns an error. The error means that the test left objects that can't be deleted.
 func (p *Planes) give(ctx context.Context, one *plane) error {
 	err := one.cluster.StopScheduler()
 	if err == nil {
@@ -80,7 +81,7 @@ func (p *Planes) Close() error {
 	return errors.Join(all...)
 }
 
-// String returns how many control planes served how many scenes.
+// String says how many control planes were started and how many scenes used them.
 func (p *Planes) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

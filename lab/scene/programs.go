@@ -16,8 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/program"
 )
 
-// Programs returns the programs of a simulated host: stand-ins for third-party programs, and the real code of the
-// daemon.
+// Programs returns the programs of a simulated host: the real code of the daemon, and stand-ins for all other programs.
 func Programs(version string) map[string]sim.Program {
 	programs := program.Standins(program.Options{})
 	for name, run := range programs {
@@ -27,17 +26,17 @@ func Programs(version string) map[string]sim.Program {
 	return programs
 }
 
-// The fourth line of an exe can contain a mark.
+// Marks that the fourth line of a stand-in's exe may contain.
 const (
 	markStuck   = "stand-in that runs and does nothing"
 	markFailing = "stand-in that ends at once"
 )
 
-// headSize is the number of bytes that are read from the start of an exe.
+// headSize is how many bytes at the start of an exe are read.
 const headSize = 256
 
-// marked makes a stand-in behave according to the mark in its exe. A build whose kubelet hangs is therefore a different
-// file, as in production.
+// marked makes a stand-in behave according to the mark in its exe. So a kubelet that hangs is a different file than a
+// kubelet that works, as in production.
 func marked(run sim.Program) sim.Program {
 	return func(ctx context.Context, p *sim.Process) int {
 		switch head := headOf(p.Host.Files, p.Args[0]); {
@@ -54,7 +53,8 @@ func marked(run sim.Program) sim.Program {
 	}
 }
 
-// versionOf returns the version in the third line of an exe.
+// versionOf returns the version in the third line of an exe. If the exe isn't a stand-in, it returns the text
+// otherwise.
 func versionOf(head, otherwise string) string {
 	if lines := strings.SplitN(head, "\n", 4); len(lines) == 4 && lines[0] == "MZ" {
 		return lines[2]
@@ -62,22 +62,23 @@ func versionOf(head, otherwise string) string {
 	return otherwise
 }
 
-// headOf returns the start of an exe, or an empty string.
+// headOf returns the first bytes of an exe. If the file can't be opened, it returns an empty string.
 func headOf(files winos.Files, path string) string {
 	f, err := files.Open(path)
 	if err != nil {
 		return ""
 	}
 	head := make([]byte, headSize)
-	n, _ := io.ReadFull(f, head) // most files are longer
+	n, _ := io.ReadFull(f, head) // an error only means that the file is shorter
 	if err = f.Close(); err != nil {
 		return ""
 	}
 	return string(head[:n])
 }
 
-// daemon runs the command tree of the daemon as a program of a simulated machine. All versions run the same code, which
-// reports the version in its exe. A stuck or failing version fails only as a service, after it has counted its start.
+// daemon returns a program that runs the commands of the daemon on a simulated machine. All versions of the daemon run
+// the same code, but each reports the version in its exe. If the exe has the mark for a stuck or failing daemon, only
+// the daemon's service fails, and only after it has counted its start.
 func daemon(otherwise string) sim.Program {
 	whole := command(otherwise)
 	return func(ctx context.Context, p *sim.Process) int {
@@ -101,7 +102,7 @@ func daemon(otherwise string) sim.Program {
 			return nil
 		})
 		if ctx.Err() != nil {
-			return 0 // stopped
+			return 0 // the service was stopped
 		}
 		return 1
 	}

@@ -33,67 +33,70 @@ import (
 
 // Options configure a scene.
 type Options struct {
-	// Operator is the path of the operator's binary. Required.
+	// Operator is the path of the operator's program. It is required.
 	Operator string
-	// Payload is a payload directory. If empty, the scene creates one from small stand-ins.
+	// Payload is a directory with a payload. If it is empty, the scene creates a payload of stand-ins.
 	Payload string
-	// Complete adds stand-ins for the parts that Payload lacks, such as parts that can't be built from Go modules.
-	// Without them, no node becomes Ready.
+	// Complete adds stand-ins for parts that Payload lacks. Some parts can't be built from Go modules, and without them
+	// no node becomes Ready.
 	Complete bool
-	// Kubernetes creates a cluster as configured by kubeadm, without OpenShift. Platform and OLM must be empty then. If
-	// the Settings select flannel, its network is flannel, otherwise an external network.
+	// Kubernetes creates a cluster like a cluster of kubeadm instead of OpenShift. Platform and OLM must be empty then.
+	// The pod network is flannel if Settings select flannel. Otherwise it is an external network.
 	Kubernetes bool
-	// Namespace of the operator; contract.OperatorNamespace if empty.
+	// Namespace is the namespace of the operator. By default it is contract.OperatorNamespace.
 	Namespace string
-	// Platform of the cluster; None if empty. Every other platform has a cloud that creates hosts for Machines.
+	// Platform is the platform of the cluster. By default it is None. All other platforms have a cloud that creates a
+	// host for each Machine.
 	Platform configv1.PlatformType
-	// Cloud configures the cloud. The scene sets Config, Platform, TemplateKey and Programs.
+	// Cloud contains the options of the cloud. The scene sets its fields Config, Platform, TemplateKey and Programs.
 	Cloud cloud.Options
-	// Hosts are the initial simulated hosts. The scene sets AuthorizedKey and Programs.
+	// Hosts contains the options of the hosts that the scene starts with. The scene sets its fields AuthorizedKey and
+	// Programs.
 	Hosts fleet.Options
-	// Computer creates the machine of a host, instead of a simulated machine. Programs on it must be able to connect to
-	// the addresses in reach, which are servers on this machine. May be nil.
+	// Computer creates a computer that a host uses instead of a simulated machine. reach lists servers on this computer
+	// that programs on the host must be able to connect to. Computer may be nil.
 	Computer func(ctx context.Context, hostname string, address netip.Addr, reach []netip.AddrPort) (fleet.Computer,
 		error)
-	// Settings is the initial spec of the WindowsMachineConfig. If nil, the scene creates no WindowsMachineConfig.
+	// Settings is the initial spec of the WindowsMachineConfig. If it is nil, the scene creates no
+	// WindowsMachineConfig.
 	Settings *v1alpha1.WindowsMachineConfigSpec
-	// NoKey omits the secret with the private key.
+	// NoKey starts the scene without the secret that contains the private key.
 	NoKey bool
-	// ByItself makes the initial hosts join by themselves: they have no SSH server, and the cluster has no private key.
-	// See Join.
+	// ByItself starts hosts that join by themselves: see Scene.Join. They have no SSH server, and the cluster has no
+	// private key.
 	ByItself bool
-	// Audit writes the API server's audit log.
+	// Audit makes the API server write an audit log.
 	Audit bool
-	// Planes is a pool of control planes that the scene can borrow from, and returns to in Close. If nil, each scene
-	// starts its own control plane.
+	// Planes is a pool of control planes. The scene takes a control plane from the pool, and Close returns it. If
+	// Planes is nil, the scene starts its own control plane.
 	Planes *Planes
-	// Keep keeps the directory of the scene, with all logs, at Close.
+	// Keep makes Close keep the directory of the scene with all logs.
 	Keep bool
-	// Progress receives a line for each step. Nil discards them.
+	// Progress receives a line of text for each step. It may be nil.
 	Progress io.Writer
-	// AnyKubectl is passed to cluster.BuildOptions.
+	// AnyKubectl is the field of cluster.BuildOptions.
 	AnyKubectl bool
 	// Debug makes the operator log in detail.
 	Debug bool
-	// Metrics makes the operator serve its metrics. See Operator.Metrics.
+	// Metrics makes the operator serve its metrics, at Operator.Metrics.
 	Metrics bool
-	// OLM is the name of the OperatorCondition. The operator uses it to tell OLM whether an upgrade is safe. If the
-	// name is empty, there is no OLM.
+	// OLM is the name of the OperatorCondition with which the operator tells OLM whether an upgrade is safe. It is
+	// empty without OLM.
 	OLM string
-	// Bundle installs this bundle by the rules of OLM, instead of config/lab. OLM must be empty then.
+	// Bundle is a bundle that the scene installs in the way OLM does, instead of config/lab. OLM must be empty then.
 	Bundle string
-	// SigningDuration is the maximum lifetime of the certificates of hosts. See cluster.Options.
+	// SigningDuration is the maximum lifetime of the hosts' certificates: see cluster.Options.
 	SigningDuration time.Duration
-	// Scheduler starts kube-scheduler, so that pods are assigned to nodes.
+	// Scheduler starts kube-scheduler, which assigns pods to nodes.
 	Scheduler bool
 	// Arguments are additional arguments for the operator.
 	Arguments []string
-	// Front is a proxy between the operator and the API server: it receives the config of the operator and returns the
-	// config to use. Nil for none.
+	// Front creates a proxy between the operator and the API server. It receives the configuration for connections to
+	// the API server, and returns the configuration that the operator uses. It may be nil.
 	Front func(*rest.Config) *rest.Config
 }
 
-// flannel reports whether the pod network is flannel.
+// flannel reports whether the pod network of the scene is flannel.
 func (o Options) flannel() bool {
 	return o.Kubernetes && o.Settings != nil && o.Settings.Network.Type == v1alpha1.NetworkFlannel
 }
@@ -102,35 +105,36 @@ func (o Options) flannel() bool {
 type Scene struct {
 	Cluster *cluster.Cluster
 	Fleet   *fleet.Fleet
-	// Cloud is nil on the platform None.
+	// Cloud is the cloud. It is nil on the platform None.
 	Cloud *cloud.Cloud
-	// Client has all rights.
+	// Client is a client with all rights.
 	Client client.Client
-	// Dir contains the log and kubeconfig of the operator, the payload, and the data of the control plane.
+	// Dir is the directory of the scene. It contains the operator's log and kubeconfig, the payload, and the data of
+	// the control plane.
 	Dir      string
 	Operator *Operator
 	Key      *Key
 
 	options Options
-	// payloadServer is the address where the operator serves the payload. It is chosen before the hosts are created,
-	// because they must be able to connect to it.
+	// payloadServer is the address at which the operator serves the payload. The scene chooses it before it creates the
+	// hosts, because the hosts must be able to connect to it.
 	payloadServer string
-	// bundled are the operator flags from the bundle.
+	// bundled are the operator's flags in the bundle.
 	bundled []string
-	// payload is the initial payload directory of the operator.
+	// payload is the directory of the payload with which the operator starts first.
 	payload string
-	// lent is the control plane if it is from Options.Planes. began is the time when the scene got it.
+	// lent is the control plane that the scene took from Options.Planes, or nil. began is when the scene took it.
 	lent    *plane
 	began   time.Time
 	cancel  context.CancelFunc
 	running []chan error
-	// ports are the ports that the operator listens on. They stay the same over its restarts.
+	// ports are the ports at which the operator listens. They don't change when the operator restarts.
 	ports  []port.Port
 	remove func() error
 }
 
 // Start starts the control plane, creates the objects of OpenShift, installs the operator's manifests, and starts the
-// hosts and the operator. It doesn't list hosts: see List.
+// hosts and the operator. It doesn't add the hosts to windows-instances: see List.
 func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 	if options.Progress == nil {
 		options.Progress = io.Discard
@@ -174,7 +178,7 @@ func Start(ctx context.Context, options Options) (_ *Scene, err error) {
 	return s, s.Operator.Start(ctx)
 }
 
-// startCluster starts a control plane and installs everything, or takes a control plane from the pool.
+// startCluster takes a control plane from the pool. If it can't, it starts a control plane and installs everything.
 func (s *Scene) startCluster(ctx context.Context) error {
 	lends := s.options.Planes.lends(s.options)
 	if lends {
@@ -209,7 +213,7 @@ func (s *Scene) startCluster(ctx context.Context) error {
 	return s.Cluster.StartScheduler(ctx, s.options.Progress)
 }
 
-// newCluster starts a control plane and installs everything that the options request.
+// newCluster starts a control plane and installs everything that the options require.
 func (s *Scene) newCluster(ctx context.Context) (err error) {
 	s.say("starting the control plane")
 	podNetwork := ""
@@ -248,12 +252,13 @@ func (s *Scene) newCluster(ctx context.Context) (err error) {
 	return nil
 }
 
-// claim returns the properties that the cluster presents as OpenShift.
+// claim returns the options with which the control plane looks like OpenShift.
 func (s *Scene) claim() openshift.Options {
 	return openshift.Options{APIServer: s.Cluster.URL, CA: s.Cluster.CAPEM, Platform: s.options.Platform}
 }
 
-// Requests iterates over the requests that the API server received since the scene began. Options.Audit must be set.
+// Requests iterates over the requests that the API server has received since the scene began. It requires
+// Options.Audit.
 func (s *Scene) Requests() iter.Seq2[cluster.Request, error] {
 	return func(yield func(cluster.Request, error) bool) {
 		for r, err := range cluster.Requests(s.Cluster.AuditLog) {
@@ -264,8 +269,8 @@ func (s *Scene) Requests() iter.Seq2[cluster.Request, error] {
 	}
 }
 
-// planeDir is the data directory of the control plane. It is in the directory of the scene, unless other scenes can use
-// the control plane later.
+// planeDir returns the directory for the data of the control plane. It is inside the directory of the scene, unless
+// other scenes may use the control plane later.
 func (s *Scene) planeDir() string {
 	if s.options.Planes.lends(s.options) {
 		return ""
@@ -331,14 +336,14 @@ func (s *Scene) startHosts(ctx context.Context) (err error) {
 	return s.PutKey(ctx, s.Key)
 }
 
-// run runs a background function until s.cancel.
+// run runs a function in the background. Close waits for it.
 func (s *Scene) run(what func() error) {
 	ended := make(chan error, 1)
 	s.running = append(s.running, ended)
 	go func() { ended <- what() }()
 }
 
-// payloadDir returns the payload directory for the operator.
+// payloadDir returns the directory of the payload for the operator. If the options have none, payloadDir creates one.
 func (s *Scene) payloadDir() (string, error) {
 	dir := filepath.Join(s.Dir, "payload")
 	switch {
@@ -381,7 +386,7 @@ func (s *Scene) Close() error {
 	return errors.Join(append(all, s.remove())...)
 }
 
-// holdPort reserves an address of this machine for the operator.
+// holdPort reserves an address and a port on this computer for the operator.
 func (s *Scene) holdPort(ctx context.Context) (address string, err error) {
 	p, err := port.Hold(ctx)
 	if err != nil {
@@ -391,7 +396,7 @@ func (s *Scene) holdPort(ctx context.Context) (address string, err error) {
 	return p.Address(), nil
 }
 
-// PutKey writes the secret with the private key.
+// PutKey creates or updates the secret with the private key.
 func (s *Scene) PutKey(ctx context.Context, key *Key) error {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace, Name: contract.PrivateKeySecret},
@@ -407,7 +412,7 @@ func (s *Scene) PutKey(ctx context.Context, key *Key) error {
 	return nil
 }
 
-// List writes exactly these hosts to windows-instances.
+// List writes the hosts to the ConfigMap windows-instances. It removes all other hosts from it.
 func (s *Scene) List(ctx context.Context, hosts ...*fleet.Host) error {
 	data := map[string]string{}
 	for _, h := range hosts {
@@ -417,7 +422,7 @@ func (s *Scene) List(ctx context.Context, hosts ...*fleet.Host) error {
 	return s.ListRaw(ctx, data)
 }
 
-// ListRaw writes windows-instances with the given data.
+// ListRaw replaces the content of the ConfigMap windows-instances.
 func (s *Scene) ListRaw(ctx context.Context, data map[string]string) error {
 	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace,
 		Name: contract.InstancesConfigMap}, Data: data}
@@ -431,12 +436,12 @@ func (s *Scene) ListRaw(ctx context.Context, data map[string]string) error {
 	return nil
 }
 
-// Instance reads the instance of a host.
+// Instance reads the WindowsInstance of a host.
 func (s *Scene) Instance(ctx context.Context, host *fleet.Host) (*v1alpha1.WindowsInstance, error) {
 	return s.InstanceNamed(ctx, NameOf(host))
 }
 
-// InstanceNamed reads an instance by its name: see NameOf, or the name of a Machine.
+// InstanceNamed reads a WindowsInstance by its name. The name is the result of NameOf, or the name of a Machine.
 func (s *Scene) InstanceNamed(ctx context.Context, name string) (*v1alpha1.WindowsInstance, error) {
 	instance := &v1alpha1.WindowsInstance{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: s.options.Namespace, Name: name},
@@ -446,8 +451,8 @@ func (s *Scene) InstanceNamed(ctx context.Context, name string) (*v1alpha1.Windo
 	return instance, nil
 }
 
-// NameOf returns the name of the instance of a host: the address of a listed host, or the name of a host that joins by
-// itself.
+// NameOf returns the name of a host's WindowsInstance. For a host in windows-instances, it is the host's address. For a
+// host that joins by itself, it is the name of the host.
 func NameOf(host *fleet.Host) string {
 	if host.Server == nil {
 		return host.Name

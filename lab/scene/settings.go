@@ -17,9 +17,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Configure writes the WindowsMachineConfig. It retries because the API server doesn't serve a newly installed CRD
-// immediately. If the API server takes too long, Configure also prints the goroutines of its handlers: the API server
-// once didn't answer for a minute.
+// Configure creates or updates the WindowsMachineConfig. It tries again after errors, because the API server doesn't
+// serve a CRD immediately after its installation. If this takes too long, Configure also prints the goroutines of the
+// API server's handlers, because the API server once didn't answer for a minute.
 func (s *Scene) Configure(ctx context.Context, spec v1alpha1.WindowsMachineConfigSpec) error {
 	late := time.AfterFunc(20*time.Second, func() { s.showBlocked(ctx) })
 	defer late.Stop()

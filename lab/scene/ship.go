@@ -14,10 +14,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/openshift"
 )
 
-// ship applies the manifests in config/lab like an administrator. config/lab is the complete installation, with two
-// exceptions: it has no Deployment, because the operator runs as a process, and no monitoring objects, because their
-// CRDs aren't installed. kubectl kustomize builds it, as for a real cluster. Another namespace replaces the namespace
-// in the manifests, as in docs/kubernetes.md.
+// ship applies the manifests in config/lab, which `kubectl kustomize` builds as for a real cluster. config/lab is the
+// complete installation with two exceptions. It has no Deployment, because the operator runs as a process. It has no
+// monitoring objects, because the lab doesn't install their CRDs. If the scene has a different namespace, ship replaces
+// the namespace in the manifests as docs/kubernetes.md describes.
 func (s *Scene) ship(ctx context.Context) error {
 	dir := filepath.Join("config", "lab")
 	if s.options.Kubernetes {
@@ -33,8 +33,8 @@ func (s *Scene) ship(ctx context.Context) error {
 	return s.Apply(ctx, filepath.Join("config", "kubernetes", "flannel"))
 }
 
-// InstallBundle installs a bundle by the rules of OLM. The next start of the operator uses the flags of the bundle,
-// except flags that the lab sets.
+// InstallBundle installs a bundle in the way OLM does. At its next start, the operator gets the flags in the bundle.
+// Exception: the lab sets some flags itself.
 func (s *Scene) InstallBundle(ctx context.Context, dir string) error {
 	s.say("installing OLM's bundle")
 	name, container, err := openshift.InstallBundle(ctx, s.Cluster.Admin(), dir)
@@ -54,7 +54,7 @@ func (s *Scene) InstallBundle(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Apply applies a directory of the repository that contains a kustomization, like `kubectl apply --server-side -k`.
+// Apply applies a directory of the repository with a kustomization, like `kubectl apply --server-side -k`.
 func (s *Scene) Apply(ctx context.Context, dir string) error {
 	root, err := cluster.ModuleRoot()
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// pace is the lab's polling interval for its own API server.
+// pace is how often the lab polls its API server.
 const pace = 100 * time.Millisecond
 
-// Await polls until a condition holds. what describes the condition. If the timeout expires, the error contains the
-// last state that holds returned.
+// Await calls holds until it returns true. what describes the condition for the error message. If the timeout ends
+// first, the error also contains the last state that holds returned.
 func (s *Scene) Await(ctx context.Context, timeout time.Duration, what string,
 	holds func(ctx context.Context) (bool, string, error)) error {
 	return await(ctx, pace, timeout, what, holds)
@@ -42,7 +42,7 @@ func await(ctx context.Context, pace, timeout time.Duration, what string,
 	return nil
 }
 
-// WaitReady waits until hosts are Ready nodes.
+// WaitReady waits until the hosts are Ready nodes.
 func (s *Scene) WaitReady(ctx context.Context, timeout time.Duration, hosts ...*fleet.Host) error {
 	names := make([]string, len(hosts))
 	for i, h := range hosts {
@@ -51,11 +51,11 @@ func (s *Scene) WaitReady(ctx context.Context, timeout time.Duration, hosts ...*
 	return s.WaitInstances(ctx, timeout, names...)
 }
 
-// forOne is added to the polling interval for each instance in the list. Listing hundreds of instances at full pace
-// would dominate the load of the API server.
+// forOne is added to the polling interval for each instance in the list. Without this, listing hundreds of instances
+// would cause most of the API server's load.
 const forOne = 3 * time.Millisecond
 
-// WaitInstances waits until the instances with these names are Ready nodes.
+// WaitInstances waits until the hosts of the instances with these names are Ready nodes.
 func (s *Scene) WaitInstances(ctx context.Context, timeout time.Duration, names ...string) error {
 	each := time.Duration(len(names)) * forOne
 	return await(ctx, pace+each, timeout, fmt.Sprintf("%d hosts to be Ready", len(names)),
@@ -83,7 +83,7 @@ func (s *Scene) WaitInstances(ctx context.Context, timeout time.Duration, names 
 		})
 }
 
-// WaitGone waits until the instances and Nodes of these hosts are deleted.
+// WaitGone waits until the WindowsInstances and Nodes of the hosts are deleted.
 func (s *Scene) WaitGone(ctx context.Context, timeout time.Duration, hosts ...*fleet.Host) error {
 	return s.Await(ctx, timeout, fmt.Sprintf("%d hosts to be gone", len(hosts)),
 		func(ctx context.Context) (bool, string, error) {

@@ -15,17 +15,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Workload is a Deployment of Windows pods with a disruption budget.
+// Workload is a Deployment of Windows pods with a PodDisruptionBudget.
 type Workload struct {
 	Name     string
 	Replicas int32
-	// Grace is the grace period of each pod, in whole seconds.
+	// Grace is the grace period of each pod. It must be a whole number of seconds.
 	Grace time.Duration
-	// MaxUnavailable is the value in the disruption budget. If 0, no pod can be evicted.
+	// MaxUnavailable is the field of the PodDisruptionBudget. If it is 0, no pod can be evicted.
 	MaxUnavailable int
 }
 
-// Run creates a workload in the namespace default, and waits until all its pods are running. It requires
+// Run creates a workload in the namespace default and waits until all of its pods are running. It requires
 // Options.Scheduler.
 func (s *Scene) Run(ctx context.Context, timeout time.Duration, w Workload) error {
 	labels := map[string]string{"app": w.Name}
