@@ -1,7 +1,7 @@
-// Package inventory converts the entries of the windows-instances ConfigMap, and Machines of any API, to
-// descriptions of instances.
+// Package inventory converts entries of the ConfigMap windows-instances, and Machines of any API, to descriptions of
+// instances.
 //
-// The source controllers use it. It is pure: no client, no name resolution, no clock.
+// The controllers for both sources use it. It has no side effects: no client, no name resolution, no clock.
 package inventory
 
 import (
@@ -20,29 +20,29 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Entry is a host that the user listed, or a Machine's host.
+// Entry is a host that a user listed, or the host of a Machine.
 type Entry struct {
-	// Name is the WindowsInstance's name: the address in lower case, or the Machine's name.
+	// Name is the name of the WindowsInstance: the address in lower case, or the Machine's name.
 	Name    string
 	Address string
 	User    string
 	// Port is the SSH port. HostKey is the expected host key ("<type> <base64>"), or empty.
 	Port    int32
 	HostKey string
-	// Machine holds data that only Machines have. It is nil for an entry of the list.
+	// Machine contains the data that only Machines have. It is nil for a host that a user listed.
 	Machine *MachineEntry
 }
 
 // Rejected is an invalid entry.
 type Rejected struct {
-	// Key is the key as the user wrote it. Name is the name of the instance that the key stands for. This instance
-	// stays unchanged, because a typing error does not mean that the user wants to remove the node. Name is empty if
-	// the key can't name an instance.
+	// Key is the key in the ConfigMap, as the user wrote it. Name is the name of the instance that belongs to the key,
+	// or empty if no instance can have this name. This instance is not removed, because a typing error does not mean
+	// that the user wants to remove the node.
 	Key, Name string
 	Problem   *contract.Problem
 }
 
-// Settings of an entry's value.
+// The settings in the value of an entry.
 const (
 	settingUser    = "username"
 	settingPort    = "port"
@@ -55,20 +55,23 @@ const (
 
 var (
 	label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	// hostKey matches a key in a line of known_hosts, of ssh-keyscan, or of a .pub file. A host may be before it,
-	// and a comment after it. The first bytes of each key are the length of a name, so its base64 begins with AAAA.
+	// hostKey matches a key in a line of known_hosts, in a line of ssh-keyscan, or in a .pub file. The line may contain
+	// a host before the key and a comment after it. The base64 text of each key begins with AAAA, because the key
+	// begins with the length of a name.
 	hostKey    = regexp.MustCompile(`(?:^|\s)([a-z0-9@.-]+)\s+(AAAA[A-Za-z0-9+/]+=*)(?:\s|$)`)
 	allNumeric = regexp.MustCompile(`^[0-9.]+$`)
-	// comma matches a comma between settings. A comma only separates settings if another setting follows, because
-	// hosts before a key, and comments, may also contain commas.
+	// comma matches a comma that separates settings. A setting must follow it, because hosts before a key, and comments
+	// after it, may also contain commas.
 	comma = regexp.MustCompile(`,[,\s]*([A-Za-z]+\s*=|$)`)
-	// misspelled matches names of settings that a message may repeat. Other names may be part of a password.
+	// misspelled matches unknown names of settings that a message may contain. Any other name may be part of a
+	// password.
 	misspelled = regexp.MustCompile(`(?i)^(user|user[ _-]?name|name|login|password|(ssh)?[ _-]?port|(host)?[ _-]?key)$`)
 )
 
-// Parse reads the windows-instances ConfigMap: address → "username=<name>", optionally followed by further settings
-// on separate lines or after commas (port=2222, hostKey=ssh-ed25519 AAAA…). White space around settings is ignored.
-// An invalid entry is rejected with its reason and doesn't affect the others. Both results are sorted by key.
+// Parse parses the ConfigMap windows-instances. Each key is an address. Each value is "username=<name>", optionally
+// followed by more settings on separate lines or after commas (port=2222, hostKey=ssh-ed25519 AAAA…). White space
+// around settings is ignored. An invalid entry is rejected with a reason, and doesn't affect other entries. Both
+// results are sorted by key.
 func Parse(list *corev1.ConfigMap) (entries []Entry, rejected []Rejected) {
 	values := Values(list)
 	owners := map[string]string{}
@@ -89,8 +92,8 @@ func Parse(list *corev1.ConfigMap) (entries []Entry, rejected []Rejected) {
 	return entries, rejected
 }
 
-// Values returns all entries of the windows-instances ConfigMap by key. kubectl stores a file that is not UTF-8 in
-// binaryData. Values returns it like any other entry.
+// Values returns all entries of the ConfigMap windows-instances, by key. It includes entries in binaryData, where
+// kubectl stores files that are not UTF-8.
 func Values(list *corev1.ConfigMap) map[string]string {
 	values := map[string]string{}
 	for key, value := range list.BinaryData {
@@ -110,7 +113,7 @@ func parse(key, value string) (Entry, *contract.Problem) {
 	if !utf8.ValidString(value) || strings.Contains(value, "\x00") {
 		return entry, contract.NewProblem(contract.ReasonEntryNotUTF8, "the value of %q is not UTF-8", key)
 	}
-	value = strings.TrimPrefix(value, "\ufeff") // the byte order mark that Windows PowerShell writes
+	value = strings.TrimPrefix(value, "\ufeff") // Windows PowerShell writes this byte order mark
 	for setting := range strings.SplitSeq(comma.ReplaceAllString(value, "\n$1"), "\n") {
 		setting = strings.TrimSpace(setting)
 		if setting == "" {
@@ -126,7 +129,7 @@ func parse(key, value string) (Entry, *contract.Problem) {
 	return entry, nil
 }
 
-// set parses one name=value. Problems never repeat the value, because a user may have pasted a password there.
+// set parses one setting of the form name=value. Problems never contain the value, because it may be a password.
 func (e *Entry) set(key, setting string) *contract.Problem {
 	name, value, found := strings.Cut(setting, "=")
 	if !found {
@@ -168,8 +171,8 @@ func (e *Entry) set(key, setting string) *contract.Problem {
 	return nil
 }
 
-// invalidUser returns why a text is not a user name of Windows, according to Windows' list of forbidden characters.
-// A backslash or @ separates the domain.
+// invalidUser returns why a text can't be a Windows user name, or "". Windows forbids some characters in user names. A
+// backslash or @ is allowed, because it separates the domain.
 func invalidUser(user string) string {
 	switch i := strings.IndexAny(user, `"/[]:;|=,+*?<>`); {
 	case strings.TrimSpace(user) == "":
@@ -184,8 +187,8 @@ func invalidUser(user string) string {
 	return ""
 }
 
-// validAddress reports whether an address is an IPv4 address or a DNS name. 300.1.2.3 is neither, but resolvers
-// would treat it as a name.
+// validAddress reports whether an address is an IPv4 address or a DNS name. For example, 300.1.2.3 is neither of them,
+// but resolvers would treat it as a name.
 func validAddress(address string) bool {
 	if len(address) > maxAddress {
 		return false

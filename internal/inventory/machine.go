@@ -15,7 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Machine is a host that a cloud created, for any API, reduced to the fields that the operator reads.
+// Machine contains the fields of a Machine that the operator reads. It is independent of the API that the Machine is
+// from.
 type Machine struct {
 	Name, Namespace string
 	UID             types.UID
@@ -24,13 +25,15 @@ type Machine struct {
 	Addresses       []corev1.NodeAddress
 	// ProviderID and NodeRef are empty until they are known.
 	ProviderID, NodeRef string
-	// Owner creates another Machine if this one is deleted. It is nil for a Machine that a user created.
+	// Owner is the set that creates a replacement if this Machine is deleted. It is nil for a Machine that a user
+	// created.
 	Owner *Owner
-	// Deleting: the Machine is being deleted. Ignored: the user wants the operator to ignore it. ManagedBy names
-	// another API that manages the Machine. Then this object is a copy of that API's Machine.
+	// Deleting: the Machine is being deleted. Ignored: the user wants the operator to ignore the Machine. ManagedBy is
+	// the other API that manages the Machine, or empty. If it is set, this object is only a copy of the Machine in that
+	// API.
 	Deleting, Ignored bool
 	ManagedBy         string
-	// Port is the unparsed annotation contract.SSHPortAnnotation. It is empty without the annotation.
+	// Port is the value of the annotation contract.SSHPortAnnotation, not parsed. It is empty without this annotation.
 	Port string
 }
 
@@ -43,24 +46,25 @@ type Owner struct {
 // MachinePhase is the phase of a Machine.
 type MachinePhase string
 
-// Relevant phases of a Machine. In every other phase, there is no host to reach yet.
+// Phases in which a Machine has a host. In every other phase, the operator can't reach a host yet.
 const (
 	// MachineProvisioned: the host exists. MachineRunning: it is also a node.
 	MachineProvisioned MachinePhase = "Provisioned"
 	MachineRunning     MachinePhase = "Running"
 )
 
-// MachineEntry is the part of an entry that only a Machine has.
+// MachineEntry is the part of an Entry that only the host of a Machine has.
 type MachineEntry struct {
 	UID        types.UID
 	ProviderID string
-	// Hostname is the host name to set. It is empty if the host keeps its own name.
+	// Hostname is the name that the host must get. It is empty if the host keeps its own name.
 	Hostname string
-	// Addresses are all names and addresses of the host, each once, in the Machine's order.
+	// Addresses are all names and addresses of the host, without duplicates, in the order in which the Machine lists
+	// them.
 	Addresses []string
 }
 
-// Reading is the result of reading a Machine. Exactly one field is set: an entry, a reason to wait, or a problem.
+// Reading is the result of ReadMachine. Exactly one field is set: an entry, a reason to wait, or a problem.
 type Reading struct {
 	Entry   *Entry
 	Wait    string
@@ -69,18 +73,18 @@ type Reading struct {
 
 const (
 	userAdministrator = "Administrator"
-	// userAzure is the account on Azure's images for the user that provisions them.
+	// userAzure is the name of the administrator's account on hosts that Azure creates.
 	userAzure = "capi"
 
-	// maxNetBIOS is the maximum length of a Windows computer's name whose DNS and NetBIOS forms are equal.
+	// maxNetBIOS is the maximum length of a Windows computer's name if its NetBIOS name must equal its DNS name.
 	maxNetBIOS = 15
 )
 
-// onlyDigits matches names that Windows doesn't accept for a computer.
+// onlyDigits matches names that Windows refuses as a computer's name.
 var onlyDigits = regexp.MustCompile(`^[0-9]+$`)
 
-// ReadMachine returns the entry of a Machine on a platform. resolves has the names of NamesToResolve that have an IPv4
-// address. The caller first checks whether the Machine is being deleted or ignored.
+// ReadMachine returns the entry for a Machine on a platform. resolves says which names in NamesToResolve have an IPv4
+// address. The caller must check before whether the Machine is being deleted or ignored.
 func ReadMachine(m Machine, platform contract.Platform, resolves map[string]bool) Reading {
 	if m.Phase != MachineProvisioned && m.Phase != MachineRunning {
 		return Reading{
@@ -113,8 +117,8 @@ func ReadMachine(m Machine, platform contract.Platform, resolves map[string]bool
 	}}
 }
 
-// NamesToResolve lists the names of a Machine that may resolve to an IPv4 address, best first. It is empty if the
-// Machine has an IPv4 address.
+// NamesToResolve lists the names of a Machine that may have an IPv4 address in DNS. The best name comes first. If the
+// Machine has an internal IPv4 address, the list is empty.
 func NamesToResolve(m Machine) []string {
 	var names []string
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeInternalDNS, corev1.NodeHostName} {
@@ -133,7 +137,8 @@ func NamesToResolve(m Machine) []string {
 	return names
 }
 
-// addressOf returns the address for SSH: the internal IPv4 address, or else the first name that resolves to one.
+// addressOf returns the address for SSH: the internal IPv4 address. If there is none, it returns the first name that
+// has an IPv4 address in DNS, or "".
 func addressOf(m Machine, resolves map[string]bool) string {
 	for _, a := range m.Addresses {
 		if a.Type == corev1.NodeInternalIP && isIPv4(a.Address) {
@@ -153,8 +158,8 @@ func isIPv4(text string) bool {
 	return err == nil && ip.Is4() && validAddress(text)
 }
 
-// allAddresses lists the names and addresses that a certificate of the host may hold. It omits invalid ones, and
-// the excess over the API's limit.
+// allAddresses lists the names and addresses that a certificate of the host may contain. It omits invalid ones. If
+// there are more than the API allows, it omits the last ones.
 func allAddresses(m Machine) []string {
 	const limit = 32
 	var all []string
@@ -188,8 +193,9 @@ func portOf(m Machine) (int32, *contract.Problem) {
 	return int32(port), nil
 }
 
-// hostnameOf returns the host name to set. On platforms that create hosts as copies of one template, all with the
-// same name, it is the Machine's name. On other platforms, hosts have their own names.
+// hostnameOf returns the name that a host must get. On some platforms, all hosts are copies of one template and have
+// the same name. There, the host gets the Machine's name. On other platforms, hosts keep their own names, so the result
+// is "".
 func hostnameOf(m Machine, platform contract.Platform) (string, *contract.Problem) {
 	if platform != contract.PlatformVSphere && platform != contract.PlatformNutanix {
 		return "", nil

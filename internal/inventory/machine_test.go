@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// machine returns a Machine on AWS as the cloud reports it once its host exists.
+// machine returns a Machine on AWS, as the cloud reports it after its host was created.
 func machine(change func(*inventory.Machine)) inventory.Machine {
 	m := inventory.Machine{
 		Name: "win-abc12", Namespace: contract.MachineAPINamespace, UID: "uid", CreatedAt: time.Unix(1, 0),
@@ -63,7 +63,7 @@ func TestAMachineThatIsNotReadyWaitsAndOneThatIsWrongSaysWhy(t *testing.T) {
 		change   func(*inventory.Machine)
 		platform contract.Platform
 		resolves map[string]bool
-		// Exactly one of these is set: address is the address of the entry, wait is a part of the reason to wait, and
+		// Exactly one of these is set. address is the address in the entry. wait is a part of the reason to wait.
 		// reason is the reason of the problem.
 		address, wait string
 		reason        contract.Reason

@@ -1,7 +1,7 @@
-// Package observed records how long this operator itself has seen a state of an object. An object may also have a
-// date for the state, but the date may be wrong. The rollout and the journeys of hosts use this package before they
-// act on a state that lasts too long. It writes nothing to the cluster, so another operator starts with an empty
-// record. It never reads or changes an object.
+// Package observed records how long this operator itself has seen a state of an object. The object may contain a date
+// for the state as well, but this date may be wrong. The rollout and the journeys of hosts use the package before they
+// act on a state that has lasted too long. The records are only in memory, so a new operator starts without any. The
+// package never reads or changes an object in the cluster.
 package observed
 
 import (
@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// takeover is how long a new leader trusts the dates in objects. If it first sees a state during this time, the
-	// state may have begun earlier, at its date. If it first sees a state after this time, the state began at that
-	// moment, regardless of its date.
+	// takeover is how long a new leader trusts the dates in objects. If the leader first sees a state during this time,
+	// the state began at its date, because the leader may have missed its start. If the leader first sees a state after
+	// this time, the state began when the leader saw it, whatever its date is.
 	takeover = 2 * time.Minute
-	// kept is how long an unused record is kept. Callers that wait ask at least every hour.
+	// kept is how long a record is kept after a caller last asked for it. Callers that wait ask at least once an hour.
 	kept = 2 * time.Hour
 )
 
@@ -30,7 +30,7 @@ const (
 type Log struct {
 	now func() time.Time
 	mu  sync.Mutex
-	// leads is when this operator began to lead.
+	// leads is when this operator became the leader.
 	leads  time.Time
 	sights map[key]sight
 }
@@ -40,7 +40,7 @@ type key struct {
 	name, what string
 }
 
-// sight is one state of one object. The date only serves to distinguish this state from the next one.
+// sight is one state of one object. Its field dated only serves to distinguish this state from the next one.
 type sight struct {
 	dated, asked time.Time
 	since        policy.Since
@@ -49,8 +49,8 @@ type sight struct {
 // New returns a Log with the given clock.
 func New(now func() time.Time) *Log { return &Log{now: now, sights: map[key]sight{}} }
 
-// Lead records that this operator leads from now on. States that were seen earlier count as seen now, because the
-// operator did not act on them before.
+// Lead records that this operator becomes the leader now. States that it saw before count as first seen now, because it
+// did not act on them before.
 func (l *Log) Lead() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,14 +61,14 @@ func (l *Log) Lead() {
 	}
 }
 
-// Since returns the start of an object's state, for a state whose date the object contains. If the date changes, a new
-// state begins.
+// Since returns the start of a state that the object contains a date for. If the date differs from the last call, a new
+// state has begun. what distinguishes several states of an object.
 func (l *Log) Since(object metav1.Object, what string, dated time.Time) policy.Since {
 	return l.look(key{object.GetUID(), object.GetName(), what}, dated, true)
 }
 
-// While returns when this operator first saw that an object has a state. The result is zero while the object doesn't
-// have the state.
+// While returns when this operator first saw that an object is in a state. isSo says whether the object is in the state
+// now. If it isn't, the result is zero.
 func (l *Log) While(object metav1.Object, what string, isSo bool) policy.Since {
 	since := l.look(key{object.GetUID(), object.GetName(), what}, time.Time{}, isSo)
 	since.Began = since.Seen
@@ -98,9 +98,10 @@ func (l *Log) look(id key, dated time.Time, isSo bool) policy.Since {
 	return one.since
 }
 
-// NotReady returns the start of the time in which a Node is not Ready, or zero if the Node is Ready or nil. Kubelet
-// dates its reports by the clock of its host, which may be wrong. So a report counts from the moment when this operator
-// saw it. If kubelet reports nothing, the cluster's node lifecycle controller writes Unknown.
+// NotReady returns since when a Node has not been Ready. It returns zero if the Node is Ready or nil. If kubelet
+// reports that the Node isn't Ready, its date comes from the clock of its host, which may be wrong. So the result is
+// when this operator saw the report. If kubelet reports nothing, the cluster's node lifecycle controller writes the
+// status Unknown, and its date is used.
 func (l *Log) NotReady(node *corev1.Node) policy.Since {
 	if node == nil {
 		return policy.Since{}

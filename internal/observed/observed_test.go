@@ -25,9 +25,9 @@ func TestA82_SinceWhenANodeIsNotReadyGoesByClocksThatAreTrusted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		status corev1.ConditionStatus
-		says   time.Duration // how long ago it became NotReady, according to the Node
+		says   time.Duration // how long ago the node became NotReady, according to the Node
 		leads  time.Duration // how long this operator has been the leader
-		want   time.Duration // how long ago the operator assumes
+		want   time.Duration // how long ago, according to the result
 		ready  bool
 	}{
 		"kubelet reports":                     {status: corev1.ConditionFalse, says: time.Hour},
@@ -78,7 +78,7 @@ func TestA82_AClockThatIsSetMakesNothingLate(t *testing.T) {
 	}
 }
 
-// After a restore of etcd, the Node may show the same time again.
+// After a restore of etcd, the Node may contain the same date a second time.
 func TestA82_ANodeThatWasReadyMeanwhileIsSeenAnew(t *testing.T) {
 	t.Parallel()
 	now := began
@@ -94,7 +94,7 @@ func TestA82_ANodeThatWasReadyMeanwhileIsSeenAnew(t *testing.T) {
 	}
 }
 
-// No event reports Nodes that are gone, so unused records must be deleted.
+// No event reports that a Node was deleted, so records must be deleted if nobody asks for them.
 func TestASightThatNobodyAsksAboutIsForgotten(t *testing.T) {
 	t.Parallel()
 	now := began

@@ -1,8 +1,9 @@
-// Package pods reads pods in bounded memory and without a cache.
+// Package pods reads pods with limited memory and without a cache.
 //
-// A user who may create pods can create any number of pods of 1.5 MB each, and assign them to a node without a
-// scheduler. Drains and the check of workloads read pods with this package: one bounded response at a time, in
-// smaller and smaller pages, and for a limited time. The package stores no pods and changes nothing.
+// Every user who may create pods can create any number of pods of 1.5 MB each, and can assign them to a node without a
+// scheduler. Therefore, drains and the check of workloads read pods with this package. It reads one response of limited
+// size at a time, requests smaller and smaller pages if responses are too large, and stops after some time. It stores
+// no pods and changes nothing.
 package pods
 
 import (
@@ -22,18 +23,21 @@ import (
 )
 
 const (
-	// MaxBytes is the maximum size of a response: some thousand usual pods, or five pods of the maximum size.
+	// MaxBytes is the maximum size of a response. It is enough for some thousand typical pods, or for five of the
+	// largest.
 	MaxBytes = 8 << 20
-	// PassLimit is the maximum time to list pods. The API server abandons a list after five minutes.
+	// PassLimit is how long one pass over all selected pods may take. The API server abandons a list after five
+	// minutes.
 	PassLimit = 30 * time.Second
-	// callTimeout is the maximum time of one list request.
+	// callTimeout is how long one list request may take.
 	callTimeout = 30 * time.Second
-	// Page is the page size for lists of all pods of the cluster. The API server can't return all of them at once.
+	// Page is the number of pods in a page if all pods of the cluster are listed, because these are too many for one
+	// response.
 	Page = 500
 )
 
-// NewClient creates a client with bounded responses. It reads protobuf, like client-go's clients by default. In
-// JSON, a single pod with many escaped characters would exceed MaxBytes and could never be read.
+// NewClient returns a client whose responses are limited to MaxBytes. It uses protobuf. In JSON, a single pod with many
+// escaped characters would exceed MaxBytes, so that it could never be read.
 func NewClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return response.Transport(next, MaxBytes) })
@@ -47,22 +51,22 @@ func NewClient(config *rest.Config) (kubernetes.Interface, error) {
 // Query selects the pods to read, and how to read them.
 type Query struct {
 	Fields fields.Selector
-	// Page is the number of pods in the first list. 0 means all pods. If the API server has an index for the
-	// selection, as for the pods of a node, one list of all pods is the cheapest request.
+	// Page is the number of pods in a page. 0 means one list with all pods. This is the cheapest request if the API
+	// server has an index for the selection, as it has for the pods on a node.
 	Page int64
-	// Cached lets the API server respond from memory, which may be slightly outdated. It only applies if all pods
-	// are read at once.
+	// Cached lets the API server respond from its cache, which may be slightly outdated. It only has an effect if all
+	// pods are read in one list.
 	Cached bool
 	// Now is the clock.
 	Now func() time.Time
 }
 
-// OfNode selects the pods of a node.
+// OfNode selects the pods on a node.
 func OfNode(name string) fields.Selector { return fields.OneTermEqualSelector("spec.nodeName", name) }
 
-// Each passes the selected pods to visit, one list at a time. If a list is too large, it uses smaller and smaller
-// pages. If PassLimit is over, or if the API server abandons the list, Each ends and returns false. If visit keeps a
-// string of a pod, it must copy the string: a substring keeps the whole response in memory.
+// Each calls visit with each selected pod, and reads one list at a time. If a list is too large, Each reads smaller
+// pages. If PassLimit is over, or if the API server abandons the list, Each stops and returns false. If visit keeps a
+// string from a pod, it must copy the string, because a substring keeps the whole response in memory.
 func Each(ctx context.Context, api kubernetes.Interface, query Query,
 	visit func(pod *corev1.Pod) error) (all bool, err error) {
 	began := query.Now()
@@ -74,7 +78,7 @@ func Each(ctx context.Context, api kubernetes.Interface, query Query,
 	for {
 		list, err := page(ctx, api, options)
 		if limit, more := smaller[options.Limit]; more && response.IsTooLarge(err) {
-			// The API server returns no pages from memory.
+			// Read from etcd, because the API server returns no pages from its cache.
 			options.Limit, options.ResourceVersion, began = limit, "", query.Now()
 			continue
 		}
@@ -100,7 +104,7 @@ func Each(ctx context.Context, api kubernetes.Interface, query Query,
 	}
 }
 
-// page reads one list.
+// page reads one page of pods.
 func page(ctx context.Context, api kubernetes.Interface, options metav1.ListOptions) (*corev1.PodList, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

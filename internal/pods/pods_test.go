@@ -37,7 +37,7 @@ func (w *watcher) look(t *testing.T, api kubernetes.Interface, query pods.Query)
 
 type watcher struct{ seen int }
 
-// etcd stores objects of up to 1.5 MiB. In JSON, each of these characters needs six bytes.
+// etcd stores objects of up to 1.5 MiB. In JSON, each of the characters in this pod needs six bytes.
 func TestA55_APodOfCharactersThatAreEscapedIsRead(t *testing.T) {
 	t.Parallel()
 	s := podstest.New(t, 2, 0)
@@ -48,7 +48,7 @@ func TestA55_APodOfCharactersThatAreEscapedIsRead(t *testing.T) {
 	}
 }
 
-// If the API server answers from its watch cache, it returns all objects, whatever limit is requested.
+// If the API server responds from its watch cache, it returns all objects, no matter which limit is requested.
 func TestPagesAreNotRequestedFromTheAPIServersMemory(t *testing.T) {
 	t.Parallel()
 	s := podstest.New(t, 12, 1<<20)
@@ -65,7 +65,7 @@ func TestPagesAreNotRequestedFromTheAPIServersMemory(t *testing.T) {
 	}
 }
 
-// If the work for a pod is slow, the pass also ends, but not before the first pod of a page.
+// Even if visiting a pod is slow, the pass ends in time, but not before the first pod of a page was visited.
 func TestAPassEndsInTheMiddleOfAPage(t *testing.T) {
 	t.Parallel()
 	s := podstest.New(t, 10, 1)

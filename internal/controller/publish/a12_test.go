@@ -66,8 +66,8 @@ func itExists(t *testing.T, p *plane, desired blueprint.Desired) {
 	}
 }
 
-// aForeignOneIsReplaced puts other content under the same name. The operator may restore its own content first, so
-// several tries may be needed.
+// aForeignOneIsReplaced creates an object with the name of a revision and other content. The operator may restore the
+// revision faster than the test creates this object, so the test may need several tries.
 func aForeignOneIsReplaced(t *testing.T, p *plane, desired blueprint.Desired) {
 	t.Helper()
 	yes := true
@@ -192,11 +192,11 @@ func daemonsMayReadIt(t *testing.T, p *plane, desired blueprint.Desired) {
 	}
 }
 
-// restingPolls is the number of polls in a row that must find no new request: about half a second.
+// restingPolls is how many polls in a row must find no new request: they take about half a second.
 const restingPolls = 25
 
-// aStatusUpdateDoesNothing makes changes that are irrelevant, and one that is relevant. Only after the relevant
-// change, the operator may read the facts. Each read of the facts reads the bootstrap Secret.
+// aStatusUpdateDoesNothing makes some irrelevant changes, and then a relevant one. The operator must read the facts
+// only after the relevant change. Each time the operator reads the facts, it reads the bootstrap Secret.
 func aStatusUpdateDoesNothing(t *testing.T, p *plane) {
 	t.Helper()
 	looks := func() int {
@@ -275,7 +275,7 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 	}
 	eventually(t, "waiting for both to be readable", reads(first.ConfigMapName(), second.ConfigMapName()))
 
-	// The first revision is desired again. No node used the second one, so it is deleted.
+	// The first revision becomes current again. No node uses the second revision, so it is deleted.
 	config.Spec.Logging.Debug = false
 	if err := p.admin.Update(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -286,8 +286,8 @@ func aStaleOneIsRemoved(t *testing.T, p *plane, first blueprint.Desired) {
 	gone(second)
 	eventually(t, "waiting for the role to follow", reads(first.ConfigMapName()))
 
-	// The second revision is desired again. Only the node uses the first one. It must stay until the node has left
-	// it, no matter how long ago it was current.
+	// The second revision becomes current again. Only the node uses the first revision, so the first revision must be
+	// kept until the node has left it, no matter how long ago it was current.
 	config.Spec.Logging.Debug = true
 	if err := p.admin.Update(t.Context(), config); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func (serverVersion) ServerVersion() (*version.Info, error) {
 	return &version.Info{GitVersion: "v1.36.3"}, nil
 }
 
-// kubeadmObjects returns the objects of a cluster of kubeadm, and the objects that the settings name.
+// kubeadmObjects returns the objects of a cluster that kubeadm created, and the objects that the settings refer to.
 func kubeadmObjects(t *testing.T) []client.Object {
 	t.Helper()
 	ca, err := clustertest.Certificate("ca")
@@ -107,7 +107,7 @@ func TestA80_NoObjectThatIsAbsentPublishesAnotherRevision(t *testing.T) {
 	}
 }
 
-// If no revision can be published, the rollout already follows the new settings.
+// The rollout must use new settings even if no revision can be published with them.
 func TestA80_SettingsAreRememberedAlsoWhileNoRevisionCanBePublished(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}

@@ -19,10 +19,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// CacheByObject returns the cache settings for the watched objects: inputs, and all ConfigMaps and Secrets in the
-// operator's namespace. With these settings, the operator needs no right to list other objects. The caller adds them
-// to its own settings. The caller's own settings must not contain ConfigMaps or Secrets, because a manager has one
-// cache for each type.
+// CacheByObject returns the manager's cache settings for the objects that this package watches: the inputs, and all
+// ConfigMaps and Secrets in the operator's namespace. With these settings, the operator needs no right to list other
+// objects. The caller adds the result to its own settings. These must not contain ConfigMaps or Secrets, because a
+// manager has only one cache for each type.
 func CacheByObject(namespace string, inputs []cluster.Input) map[client.Object]cache.ByObject {
 	configMaps, secrets := cache.ByObject{Namespaces: map[string]cache.Config{}},
 		cache.ByObject{Namespaces: map[string]cache.Config{}}
@@ -54,8 +54,9 @@ func named(name string) fields.Selector {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 }
 
-// NewCache creates a manager's cache that tolerates kinds that the cluster lacks. An ordinary cache would end the
-// operator at its start, without naming the kind. Use it for the manager's option NewCache.
+// NewCache creates a cache for a manager: set it as the manager's option NewCache. If the cluster lacks a kind of
+// object, this cache ignores the kind. With controller-runtime's default cache, the operator would exit at its start,
+// without reporting which kind is missing.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	served := maps.Clone(options.ByObject)
 	for object := range options.ByObject {

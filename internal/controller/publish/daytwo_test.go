@@ -20,10 +20,11 @@ import (
 	"github.com/windows-nodes/wmco/test/clustertest"
 )
 
-// injected is the number of CAs that the cluster itself adds, if it has a proxy or CAs for a proxy.
+// injected is how many CAs the cluster itself adds if it has a proxy, or CAs for a proxy.
 const injected = 2
 
-// Each step is a change by an administrator. The test then checks what is published. The steps share one API server.
+// In each step, an administrator changes the cluster, and the test checks what is published. All steps share one API
+// server.
 func TestDayTwoIsFollowedByWatches(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, true)
@@ -41,7 +42,7 @@ func TestDayTwoIsFollowedByWatches(t *testing.T) {
 	for _, step := range []struct {
 		name string
 		do   func(t *testing.T, p *plane)
-		// holds reports whether the setting is in force.
+		// holds reports whether the desired state contains the changed setting.
 		holds func(d blueprint.Desired) bool
 	}{
 		{"A22 a mirror is made", func(t *testing.T, p *plane) {

@@ -1,9 +1,10 @@
 // Package publish renders the desired state of nodes from the facts of the cluster, and publishes it as the ConfigMap
-// windows-services-<revision>. The confidential part goes into the Secret of the same name. It deletes revisions that
-// are no longer used.
+// windows-services-<revision>. The Secret with the same name contains the confidential part. The package deletes
+// revisions that are no longer used.
 //
 // The operator runs it. The journeys of internal/instance and the controller of the settings read the result from
-// Source. It never writes to a Node, so it never changes a node's revision. One controller writes all these objects:
+// Source. The package never writes to a Node, so it never changes a node's revision. One controller writes all these
+// objects:
 //
 //	ensure  facts, settings  → Secret and ConfigMap of the current revision, Secrets windows-services-latest and
 //	                           windows-services-memory, ConfigMaps windows-payload-source and trusted-ca, Role
@@ -11,11 +12,11 @@
 //	sweep   Nodes, instances → ConfigMaps and Secrets of other revisions: deleted when nothing has used them for a
 //	                           grace period, which is checked at least every ten minutes
 //
-// The name of a revision contains the digest of its content, so its objects never change. New content gets new objects,
-// which are published before any Node names them.
+// The name of a revision contains the digest of its content, so the content of a revision's objects never changes. New
+// content is published in new objects, before the name of the new revision is written to any Node.
 //
-// The rights to Secrets can't be limited to names. First, the names of revisions are not known in advance. Second, the
-// operator can only grant daemons a right that it has itself.
+// The rights to Secrets can't be limited to names, for two reasons. The names of revisions are not known in advance.
+// And the operator can only grant daemons a right that the operator itself has.
 package publish
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;delete,namespace=openshift-windows-machine-config-operator

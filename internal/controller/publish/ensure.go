@@ -15,18 +15,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// change is how ensure changes an object that differs.
+// change says how ensure changes an object that differs from the desired one.
 type change bool
 
 const (
 	// inPlace means that ensure updates the object.
 	inPlace change = true
-	// anew means that ensure deletes the object and creates it again. Use it for immutable objects.
+	// anew means that ensure deletes the object and creates a new one. Use it for immutable objects.
 	anew change = false
 )
 
-// ensure creates an object of the operator's namespace, or updates it if it differs from the result of fill. fill
-// receives the existing object, or a new one.
+// ensure creates an object in the operator's namespace if it doesn't exist. fill sets the desired content on the
+// existing object, or on a new one. If this changes the existing object, ensure updates or replaces it.
 func ensure[T any, P interface {
 	*T
 	client.Object
@@ -73,7 +73,7 @@ func ensure[T any, P interface {
 	return nil
 }
 
-// remove deletes a ConfigMap that the operator created and nodes no longer need.
+// remove deletes a ConfigMap that the operator created and that nodes no longer need.
 func (p *publisher) remove(ctx context.Context, name string) error {
 	c := &corev1.ConfigMap{}
 	err := p.client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, c)
@@ -92,13 +92,13 @@ func (p *publisher) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// exactly makes a deletion fail if the object changed since it was read.
+// exactly returns a precondition with which a deletion fails if the object was changed after it was read.
 func exactly(o client.Object) client.Preconditions {
 	uid, version := o.GetUID(), o.GetResourceVersion()
 	return client.Preconditions{UID: &uid, ResourceVersion: &version}
 }
 
-// markOurs sets the label that marks the operator's objects.
+// markOurs sets the label that marks objects that this operator created.
 func markOurs(object *metav1.ObjectMeta) {
 	metav1.SetMetaDataLabel(object, contract.ManagedByLabel, contract.OperatorServiceAccount)
 }

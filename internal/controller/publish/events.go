@@ -6,13 +6,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Reasons of events, all about the ConfigMap or Secret of a revision.
+// Reasons of events. All events are about the ConfigMap or the Secret of a revision.
 const (
 	// reasonPublished: an object of a revision was created.
 	reasonPublished = "ServicesPublished"
 	// reasonReplaced: the object's content didn't match its name.
 	reasonReplaced = "ServicesReplaced"
-	// reasonRetired: a revision was removed.
+	// reasonRetired: an object of an unused or forged revision was deleted.
 	reasonRetired = "ServicesRetired"
 )
 

@@ -29,7 +29,7 @@ import (
 
 const pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
-// factsStub is a cluster.Source whose answers a test can set.
+// factsStub is a cluster.Source that returns the facts and errors that a test sets.
 type factsStub struct {
 	mu    sync.Mutex
 	facts blueprint.Facts
@@ -61,7 +61,7 @@ func goodFacts() blueprint.Facts {
 	}
 }
 
-// smallPayload returns only the files that every node needs.
+// smallPayload returns a payload with only the files that every node needs.
 func smallPayload() payload.Manifest {
 	var m payload.Manifest
 	for _, path := range []string{
@@ -83,7 +83,7 @@ type world struct {
 	clock     *time.Time
 	publisher *publisher
 	events    *events.FakeRecorder
-	// refused has errors for creations and updates, by the object's name.
+	// refused contains errors for the creation and the update of objects, by the object's name.
 	refused map[string]error
 }
 
@@ -149,7 +149,7 @@ func (w *world) publish(t *testing.T) ctrl.Result {
 	return result
 }
 
-// sweep deletes unused revisions, and returns when to do this again.
+// sweep deletes unused revisions. It returns the time until the next sweep.
 func (w *world) sweep(t *testing.T) time.Duration {
 	t.Helper()
 	next, err := w.publisher.sweep(t.Context())
@@ -159,7 +159,7 @@ func (w *world) sweep(t *testing.T) time.Duration {
 	return next
 }
 
-// current returns the source's current revision, which must exist.
+// current returns the current revision of the source. The test fails if there is none.
 func (w *world) current(t *testing.T) blueprint.Desired {
 	t.Helper()
 	desired, _, err := w.publisher.source.Current(t.Context())

@@ -50,7 +50,7 @@ func newOperator(t *testing.T) *operator {
 	return o
 }
 
-// restart simulates a new operator, which knows only what was published before.
+// restart simulates a new operator process, which only knows what the old one published.
 func (o *operator) restart(t *testing.T) {
 	t.Helper()
 	api, ok := o.client.(client.WithWatch)
@@ -78,7 +78,7 @@ func (o *operator) restart(t *testing.T) {
 	o.publisher.Facts, o.publisher.source = reader, &Source{}
 }
 
-// rotate gives the cluster another CA for kubelets, and publishes.
+// rotate changes the CA for kubelets to a different one, and publishes.
 func (o *operator) rotate(t *testing.T) {
 	t.Helper()
 	config := &machineconfigurationv1.ControllerConfig{}
@@ -102,8 +102,8 @@ func (o *operator) rotate(t *testing.T) {
 	}
 }
 
-// Once the old CA expires, kubelets would refuse the API server. So the new CA must reach them, even if another
-// bundle is invalid.
+// After the old CA has expired, kubelets would refuse the API server. So kubelets must get the new CA in time, even if
+// an unrelated CA bundle is invalid.
 func TestA21_AKubeletCAIsRotatedBesideABundleThatIsJunk(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
@@ -126,7 +126,7 @@ func TestA21_AKubeletCAIsRotatedBesideABundleThatIsJunk(t *testing.T) {
 	}
 }
 
-// serverCA returns the API server's CA for hosts and nodes.
+// serverCA returns the API server's CA, which hosts and nodes get.
 func (o *operator) serverCA(t *testing.T) string {
 	t.Helper()
 	desired, facts, err := o.publisher.source.Current(t.Context())
@@ -184,7 +184,7 @@ func TestNodesAreToldWhatChangesWhileTheAPIServersCACantBeRead(t *testing.T) {
 	}
 }
 
-// A user who upgrades by hand may forget the new rights. An upgrade restarts the operator.
+// A user who upgrades the operator by hand may forget to apply the new rights. An upgrade restarts the operator.
 func TestNodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
@@ -203,7 +203,7 @@ func TestNodesAreToldWhatChangesWhileNobodyMayReadServiceCIDRs(t *testing.T) {
 		Namespace: contract.OperatorNamespace, Name: contract.MemorySecret}}); err != nil {
 		t.Fatal(err)
 	}
-	o.restart(t) // as after an upgrade from a release that saved nothing
+	o.restart(t) // as after an upgrade from a release that remembered nothing
 	o.rotate(t)
 	problems := o.publisher.source.Problems()
 	if len(problems) != 1 || !strings.Contains(problems[0].Detail, "ServiceCIDRs may not be read") {

@@ -17,7 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// obstacles returns faults that prevent a pass from succeeding. Each has its message. next is the next revision.
+// obstacles returns faults because of which a pass fails, by the expected message. next is the name of the next
+// revision.
 func obstacles() map[string]struct {
 	put  func(t *testing.T, w *world, next string)
 	says string
@@ -47,13 +48,13 @@ func obstacles() map[string]struct {
 	}
 }
 
-// pass reconciles, and returns the result and the error.
+// pass reconciles once. It returns the result and the error.
 func (w *world) pass(t *testing.T) (ctrl.Result, error) {
 	t.Helper()
 	return w.publisher.Reconcile(t.Context(), request())
 }
 
-// nextRevision returns the name of the revision for the current facts.
+// nextRevision returns the name of the revision that the current facts lead to.
 func (w *world) nextRevision(t *testing.T) string {
 	t.Helper()
 	desired, err := w.publisher.render(t.Context(), &v1alpha1.WindowsMachineConfig{}, w.facts.facts)
@@ -129,7 +130,7 @@ func TestWhatKeepsTheFirstRevisionFromBeingPublishedKeepsHostsFromJoining(t *tes
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.publish(t) // the previous operator left its salt
+			w.publish(t) // the previous operator has published a salt
 			w.publisher.source = &Source{}
 			w.facts.answer(func(s *factsStub) { s.facts.KubeletCA = pem + pem })
 			w.publisher.PayloadSource = PayloadSource{URLs: []string{"https://10.0.0.1:9183"}, CA: []byte(pem)}
@@ -158,7 +159,7 @@ func TestWhatKeepsTheFirstRevisionFromBeingPublishedKeepsHostsFromJoining(t *tes
 	}
 }
 
-// While a deleted revision can't be restored, problems that prevent joins must be reported as well.
+// While a deleted revision can't be restored, the problems because of which hosts can't join must be reported as well.
 func TestWhatCantBeRestoredIsToldBesideTheProblems(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -213,9 +214,9 @@ func TestARefusalThatSaysSomethingElseEachTimeIsToldOnceAMinute(t *testing.T) {
 	}
 	changed := w.publisher.source.Changed()
 	told := 0
-	for n := range 10 { // ten minutes
+	for n := range 10 { // one pass a minute
 		w.refused[name] = apierrors.NewForbidden(corev1.Resource("configmaps"), "x", fmt.Errorf("%d are used", n))
-		_, _ = w.pass(t) // returns an error until the waiting time is over
+		_, _ = w.pass(t) // fails until lateAfter is over
 		if len(changed) > 0 {
 			<-changed
 			told++
@@ -231,7 +232,7 @@ func TestARefusalThatSaysSomethingElseEachTimeIsToldOnceAMinute(t *testing.T) {
 	}
 }
 
-// helpers returns the objects besides the revisions, each with the fault that refuses it.
+// helpers returns the objects that are not part of a revision, each with a fault that makes writes of it fail.
 func helpers() map[string]func(w *world) {
 	refused := func(w *world, name string) {
 		w.refused[name] = apierrors.NewForbidden(corev1.Resource("configmaps"), name, errors.New("a policy says no"))
@@ -249,15 +250,15 @@ func helpers() map[string]func(w *world) {
 	}
 }
 
-// The facts decide about serving certificates of all nodes, and a new revision brings new CAs. So a helper object
-// that can't be written must delay neither.
+// Serving certificates of all nodes depend on the facts, and a new revision may contain new CAs. So if a helper object
+// can't be written, this must not delay the facts or the revision.
 func TestAHelperThatCantBeWrittenKeepsNeitherFactsNorRevisionsBack(t *testing.T) {
 	t.Parallel()
 	for name, refuse := range helpers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.publish(t) // the previous operator left its salt
+			w.publish(t) // the previous operator has published a salt
 			w.facts.answer(func(s *factsStub) { s.facts.KubeletCA = pem + pem })
 			next := w.nextRevision(t)
 			w.publisher.source = &Source{}

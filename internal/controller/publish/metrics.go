@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// meters are the metrics of these controllers.
+// meters are the metrics of this controller.
 type meters struct {
 	published *prometheus.CounterVec
 	retired   prometheus.Counter

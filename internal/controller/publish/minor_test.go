@@ -32,8 +32,8 @@ func TestA61_AControlPlaneThatGoesUpAMinorTakesItsNodesAlong(t *testing.T) {
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
 	p.create(t, config)
 	looks := 0
-	// becomes changes the API server's version and triggers the operator by a drain timeout, which is no part of a
-	// revision.
+	// becomes changes the version that the API server reports. Then it changes a drain timeout, which is not part of a
+	// revision, to trigger the operator.
 	becomes := func(version string) {
 		server.Store(&version)
 		looks++

@@ -12,17 +12,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// PayloadSource is where daemons fetch blobs while their nodes are in service.
+// PayloadSource is where daemons download blobs of the payload while their nodes are in service.
 type PayloadSource struct {
-	// URLs of payload servers, without a path. If there are none, daemons can't fetch anything.
+	// URLs are the URLs of the payload servers, without a path. If there are none, daemons can't download anything.
 	URLs []string
-	// CA holds the servers' certificates as PEM.
+	// CA is the certificates of the servers, as PEM.
 	CA []byte
 }
 
-// keepPayloadSource maintains the ConfigMap with the addresses of payload servers for daemons. The ConfigMap is not
-// part of a revision, because the payload server gets a new certificate at each start of the operator. A daemon that
-// doesn't trust the server's certificate reads this ConfigMap again.
+// keepPayloadSource maintains the ConfigMap with the addresses of the payload servers, which daemons read. The
+// ConfigMap is not part of a revision, because the payload server gets a new certificate whenever the operator starts.
+// If a daemon doesn't trust the server's certificate, the daemon reads this ConfigMap again.
 func (p *publisher) keepPayloadSource(ctx context.Context) error {
 	if len(p.PayloadSource.URLs) == 0 {
 		return p.remove(ctx, contract.PayloadSourceConfigMap)
@@ -35,9 +35,9 @@ func (p *publisher) keepPayloadSource(ctx context.Context) error {
 	})
 }
 
-// keepTrustedCA maintains the ConfigMap that the cluster fills with the CAs of its proxy. Only the cluster writes its
-// data. The ConfigMap exists before the cluster has a proxy. Otherwise nodes would get a first revision with the proxy
-// and without its CAs.
+// keepTrustedCA maintains the ConfigMap into which the cluster writes the CAs of its proxy. The operator doesn't write
+// its data. The ConfigMap must exist before the cluster has a proxy. Otherwise, nodes would first get a revision with
+// the proxy but without its CAs.
 func (p *publisher) keepTrustedCA(ctx context.Context, injects bool) error {
 	if !injects {
 		return nil
@@ -50,8 +50,8 @@ func (p *publisher) keepTrustedCA(ctx context.Context, injects bool) error {
 	})
 }
 
-// keepRevision maintains the objects of a revision in this order: Secret, ConfigMap, Role. So when a Node names the
-// revision, its daemon finds the objects and may read them.
+// keepRevision maintains the objects of a revision in this order: Secret, ConfigMap, Role. So when the revision is
+// written to a Node, its daemon can already read all objects.
 func (p *publisher) keepRevision(ctx context.Context, content contract.Latest) error {
 	name, immutable := contract.ServicesConfigMapPrefix+content.Revision, true
 	if err := ensure(ctx, p, name, anew, func(s *corev1.Secret) {
@@ -69,9 +69,9 @@ func (p *publisher) keepRevision(ctx context.Context, content contract.Latest) e
 	return p.keepRole(ctx, name)
 }
 
-// keepRole lets daemons read the published manifests and their Secrets by name, and no other ConfigMap or Secret. The
-// operator may grant this because it has the same rights in its namespace. An admission policy keeps the operator from
-// granting more.
+// keepRole allows daemons to read the published manifests and their Secrets by name, and no other ConfigMaps or
+// Secrets. The operator may grant these rights because it has them itself in its namespace. An admission policy
+// prevents the operator from granting more.
 func (p *publisher) keepRole(ctx context.Context, current string) error {
 	configMaps, secrets := []string{current}, []string{current}
 	all, err := revisions(ctx, p.client, p.Namespace)
@@ -91,8 +91,8 @@ func (p *publisher) keepRole(ctx context.Context, current string) error {
 		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource},
 			ResourceNames: slices.Compact(names), Verbs: verbs}
 	}
-	// Daemons need no watch on a named revision, because it is published before a Node names it. They watch only the
-	// latest revision.
+	// Daemons need no watch on a named revision, because it is published before it is written to a Node. They only
+	// watch the Secret of the latest revision.
 	rules := []rbacv1.PolicyRule{rule("configmaps", configMaps, "list"), rule("secrets", secrets, "list"),
 		rule("secrets", []string{contract.LatestSecret}, "list", "watch")}
 	if len(p.PayloadSource.URLs) > 0 {
@@ -104,8 +104,8 @@ func (p *publisher) keepRole(ctx context.Context, current string) error {
 	})
 }
 
-// keepLatest maintains the Secret that daemons watch to receive the current revision. It is optional: if the Secret
-// lacks data, daemons read the data themselves.
+// keepLatest maintains the Secret with the current revision, which daemons watch. The Secret is only an optimisation:
+// if it lacks data, daemons read the objects of the revision.
 func (p *publisher) keepLatest(ctx context.Context, content contract.Latest) error {
 	data, err := content.Data()
 	if err != nil {

@@ -40,19 +40,19 @@ import (
 
 const operatorUser = "system:serviceaccount:" + contract.OperatorNamespace + ":" + contract.OperatorServiceAccount
 
-// plane is a real API server that looks like OpenShift. The two controllers run with the rights in their packages'
-// markers.
+// plane is a real API server with the objects of OpenShift. The controllers run with the rights that the markers in
+// their packages request.
 type plane struct {
 	lab    *labcluster.Cluster
 	admin  client.Client
 	source *publish.Source
-	// payload is the operator's payload, and version is the version that the API server reports. If nil, standIn and
-	// the real version are used.
+	// payload is the operator's payload, or nil for standIn. version returns the version that the API server reports,
+	// or nil for the real version.
 	payload *payload.Manifest
 	version cluster.Versioner
 }
 
-// startPlane starts everything except the controllers. Without OpenShift, it is a plain cluster.
+// startPlane starts everything except the controllers. If withOpenShift is false, the cluster has no OpenShift objects.
 func startPlane(t *testing.T, withOpenShift bool) *plane {
 	t.Helper()
 	lab := labplane.Start(t, labcluster.Options{Audit: true})
@@ -102,7 +102,7 @@ func (p *plane) create(t *testing.T, o client.Object) {
 	}
 }
 
-// rights returns the roles from the markers in some files, bound to the operator.
+// rights returns the roles that the markers in some files request, and their bindings to the operator.
 func rights(t *testing.T, paths ...string) (objects []client.Object) {
 	t.Helper()
 	rules := map[string][]rbacv1.PolicyRule{}
@@ -146,7 +146,7 @@ func rights(t *testing.T, paths ...string) (objects []client.Object) {
 	return objects
 }
 
-// standIn returns a payload with everything that every node needs.
+// standIn returns a payload with all files that every node needs.
 func standIn() payload.Manifest {
 	var m payload.Manifest
 	for i, path := range []string{
@@ -161,7 +161,7 @@ func standIn() payload.Manifest {
 	return m
 }
 
-// run starts the controllers as the operator, until the end of the test.
+// run starts the controllers with the operator's account. They run until the test ends.
 func (p *plane) run(t *testing.T, grace time.Duration) {
 	t.Helper()
 	config, _, err := p.lab.ServiceAccountConfig(t.Context(), contract.OperatorNamespace,
@@ -169,7 +169,8 @@ func (p *plane) run(t *testing.T, grace time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The reader must exist before the manager, because it knows what to cache. It gets its clients from the manager.
+	// The reader of facts must exist before the manager, because the manager needs its list of objects to cache. The
+	// reader gets its clients from the manager later.
 	byObject := publish.CacheByObject(contract.OperatorNamespace, cluster.Inputs(contract.OperatorNamespace))
 	byObject[&v1alpha1.WindowsMachineConfig{}] = cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, contract.MachineConfigObject)}
 	byObject[&v1alpha1.WindowsInstance{}] = cache.ByObject{Namespaces: map[string]cache.Config{contract.OperatorNamespace: {}}}
@@ -215,7 +216,7 @@ func (p *plane) run(t *testing.T, grace time.Duration) {
 	})
 }
 
-// eventually polls until ask returns true, for half a minute at most.
+// eventually polls until ask returns true. It fails the test after half a minute.
 func eventually(t *testing.T, what string, ask func(ctx context.Context) (bool, error)) {
 	t.Helper()
 	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true, ask); err != nil {
@@ -223,7 +224,7 @@ func eventually(t *testing.T, what string, ask func(ctx context.Context) (bool, 
 	}
 }
 
-// current waits for a revision other than the given one.
+// current waits until the current revision is not the given one, and returns it.
 func (p *plane) current(t *testing.T, not string) (desired blueprint.Desired) {
 	t.Helper()
 	eventually(t, "waiting for a published version", func(ctx context.Context) (bool, error) {
@@ -248,7 +249,7 @@ func (p *plane) manifest(ctx context.Context, t *testing.T, name string) *corev1
 	return c
 }
 
-// restored waits until the ConfigMap of a revision was replaced by another object with the correct content.
+// restored waits until a new object with the correct content has replaced the ConfigMap of a revision.
 func (p *plane) restored(t *testing.T, desired blueprint.Desired, before *corev1.ConfigMap) (c *corev1.ConfigMap) {
 	t.Helper()
 	eventually(t, "waiting for the manifest to be restored", func(ctx context.Context) (bool, error) {

@@ -278,7 +278,7 @@ func (w *world) latest(t *testing.T) *corev1.Secret {
 	return s
 }
 
-// Daemons watch this Secret. It is updated, not replaced, because a finalizer of another client could block its
+// Daemons watch this Secret. The operator must update it in place, because another client's finalizer could block its
 // deletion.
 func TestTheLatestRevisionIsUpdatedInPlace(t *testing.T) {
 	t.Parallel()
@@ -300,7 +300,7 @@ func TestTheLatestRevisionIsUpdatedInPlace(t *testing.T) {
 	}
 }
 
-// troubles returns the problems that don't prevent joins.
+// troubles returns the problems that don't prevent hosts from joining.
 func (w *world) troubles(t *testing.T) []*contract.Problem {
 	t.Helper()
 	_, facts, err := w.publisher.source.Current(t.Context())

@@ -20,15 +20,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// How often facts without a watch (the bootstrap secret, the server's version) are read again: normally, and while a
-// problem waits for a fix.
+// How often the operator reads the facts that it doesn't watch, such as the bootstrap secret and the server's version:
+// resync applies normally, and recheck while the user must fix a problem.
 const (
 	resync  = 10 * time.Minute
 	recheck = 20 * time.Second
 )
 
-// lateAfter is how long a failure may last before it is reported, and then how often the operator tries again. A
-// foreign finalizer, or trouble of the API server, often ends by itself.
+// lateAfter is how long publishing may fail before the operator reports the failure. After that, it is also how often
+// the operator retries. Failures because of another client's finalizer, or because of the API server, often end by
+// themselves.
 const lateAfter = time.Minute
 
 // publisher maintains the objects that nodes read.
@@ -38,16 +39,16 @@ type publisher struct {
 	source *Source
 	tell   recorder
 	meters *meters
-	// failing is the start of the time in which every pass has failed, or zero. unused is when a revision became
-	// unused, by the name of its objects. Only one worker uses these fields.
+	// failing is since when every pass has failed, or zero after a successful pass. unused is since when each revision
+	// has been unused, by the name of its objects. Only one worker uses these fields.
 	failing time.Time
 	unused  map[string]time.Time
 }
 
 var _ reconcile.Reconciler = (*publisher)(nil)
 
-// Reconcile renders and publishes, informs the source, and deletes unused revisions. A repeated call writes nothing
-// unless something changed.
+// Reconcile renders and publishes the desired state, updates the source, and deletes unused revisions. If nothing has
+// changed since the last call, it writes nothing.
 func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	again, err := p.pass(ctx)
 	late := p.late(err)
@@ -63,7 +64,8 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	return ctrl.Result{RequeueAfter: policy.Soonest(again, next)}, nil
 }
 
-// late returns the error of a pass as a problem if all passes have failed for lateAfter.
+// late returns the error of the current pass as a problem if every pass in the last lateAfter has failed. Otherwise, it
+// returns nil.
 func (p *publisher) late(err error) *contract.Problem {
 	if err == nil {
 		p.failing = time.Time{}
@@ -78,10 +80,10 @@ func (p *publisher) late(err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonRevisionNotPublished, "%v", err)
 }
 
-// pass publishes once. It returns when to publish again, or an error that is retried with a backoff. If an object
-// that doesn't belong to the revision can't be written, the revision is still published. Without the payload's
-// source, the operator sends the payload over SSH. Without the CAs of the proxy, hosts wait. Without the Secret of
-// the latest revision, daemons read the revision by name.
+// pass publishes once. It returns the time until the next pass, or an error, after which the caller retries with a
+// backoff. If an object that is not part of the revision can't be written, the revision is still published. Without the
+// payload's source, the operator sends the payload over SSH. Without the CAs of the proxy, hosts can't join yet.
+// Without the Secret of the latest revision, daemons read the revision by name.
 func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	// Write the payload's source first, because nodes that have joined may need it even if facts are missing.
 	unwritten := p.keepPayloadSource(ctx)
@@ -89,7 +91,7 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	if err != nil {
 		return 0, errors.Join(unwritten, err)
 	}
-	// Other controllers follow the settings even while no revision can be published.
+	// Remember the settings even if no revision can be published, because other controllers use them.
 	unwritten = errors.Join(unwritten, p.rememberSettings(ctx, config))
 	var desired blueprint.Desired
 	facts, err := p.Facts.Facts(ctx, config.Spec)
@@ -110,11 +112,11 @@ func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	return again, errors.Join(unwritten, err)
 }
 
-// publish publishes a revision, and informs the source.
+// publish publishes a revision, and updates the source.
 func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachineConfig, facts blueprint.Facts,
 	desired blueprint.Desired) (again time.Duration, err error) {
 	if err = p.keepRevision(ctx, desired.Content); err != nil {
-		return 0, err // hosts join at the revision that was published before
+		return 0, err // hosts still join at the revision that was published before
 	}
 	unwritten := p.keepLatest(ctx, desired.Content)
 	before, _, published := p.source.Published()
@@ -141,8 +143,8 @@ func (p *publisher) publish(ctx context.Context, config *v1alpha1.WindowsMachine
 	return again, errors.Join(unwritten, p.remember(ctx, last))
 }
 
-// rememberSettings stores the spec of an existing WindowsMachineConfig, together with the remembered parts of its
-// status.
+// rememberSettings stores the spec of the WindowsMachineConfig if the object exists. It doesn't change the parts of the
+// status that are already stored.
 func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.WindowsMachineConfig) error {
 	if config.ResourceVersion == "" {
 		return nil
@@ -155,8 +157,8 @@ func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.Windo
 	return p.remember(ctx, last)
 }
 
-// remember writes the Secret with the last good settings and facts. If an object is absent after a restart, the
-// operator uses its values in this Secret.
+// remember writes the Secret with the last good settings and facts. If an object of these doesn't exist when the
+// operator starts, the operator uses the values in this Secret.
 func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineConfig) error {
 	parts, err := p.Facts.Remember(ctx)
 	if err != nil {
@@ -166,19 +168,19 @@ func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineC
 	if err != nil {
 		return err
 	}
-	// The Secret is updated in place: while the WindowsMachineConfig is absent, other controllers read the settings
-	// here.
+	// The Secret is updated in place, because it must always exist: while the WindowsMachineConfig doesn't exist, other
+	// controllers read the settings from this Secret.
 	return ensure(ctx, p, contract.MemorySecret, inPlace, func(s *corev1.Secret) { fillSecret(s, data) })
 }
 
-// isUnread reports whether hosts wait for a fact, or whether optional facts could not be read.
+// isUnread reports whether hosts can't join because a fact is missing, or whether optional facts could not be read.
 func isUnread(facts blueprint.Facts) bool {
 	return len(facts.Lacks) > 0 || slices.ContainsFunc(facts.Troubles, func(p *contract.Problem) bool {
 		return p.Reason == contract.ReasonClusterFactsIncomplete
 	})
 }
 
-// render renders the desired state from the facts, the settings and the last published revision.
+// render renders the desired state from the facts, the settings and the revision that was published last.
 func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineConfig,
 	facts blueprint.Facts) (blueprint.Desired, error) {
 	previous, err := p.previous(ctx, config)
@@ -191,7 +193,8 @@ func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineC
 	})
 }
 
-// If nothing can be rendered, wait maintains the last published revision, because nodes that have joined keep it.
+// wait is called if nothing can be rendered. It maintains the revision that was published last, because nodes that have
+// joined still use it.
 func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) error {
 	for _, problem := range problems {
 		logf.FromContext(ctx).V(1).Info("hosts can't join", "reason", problem.Reason, "detail", problem.Detail)

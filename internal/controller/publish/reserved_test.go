@@ -9,14 +9,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// lacking returns a source whose facts are incomplete for a reason.
+// lacking returns a source whose facts are incomplete for this reason.
 func lacking(reason contract.Reason) *Source {
 	facts := known()
 	facts.Lacks = []*contract.Problem{contract.NewProblem(reason, "x")}
 	return reading(facts)
 }
 
-// reading returns a source that has read these facts, and has published nothing.
+// reading returns a source that has read these facts but published nothing.
 func reading(facts blueprint.Facts) *Source {
 	s := &Source{}
 	s.update(func(s *state) { s.read = &facts })
@@ -29,8 +29,8 @@ func known() blueprint.Facts {
 		Network: blueprint.Network{ServiceNetwork: network, ServiceNetworks: []netip.Prefix{network}}}
 }
 
-// While hosts can't join, the serving certificates of existing nodes must still be renewed. Exception: the operator
-// doesn't know which addresses are reserved.
+// Even if hosts can't join, the serving certificates of existing nodes must be renewed. Exception: while the operator
+// doesn't know which addresses are reserved, no serving certificate is approved.
 func TestOnlyAFactThatIsNotKnownHoldsServingCertificates(t *testing.T) {
 	t.Parallel()
 	for reason, holds := range map[contract.Reason]bool{
@@ -42,7 +42,7 @@ func TestOnlyAFactThatIsNotKnownHoldsServingCertificates(t *testing.T) {
 	}
 }
 
-// An address must not count as free only because the reserved addresses were not read.
+// If the reserved addresses could not be read, no address may count as free.
 func TestAddressesThatWereNotReadHoldServingCertificates(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*blueprint.Facts){
@@ -70,7 +70,7 @@ func TestAddressesThatWereNotReadHoldServingCertificates(t *testing.T) {
 	}
 }
 
-// An upgrade does not change the cluster's platform.
+// The platform of a cluster never changes, so it is known even while hosts can't join.
 func TestThePlatformIsKnownWhileHostsCanNotJoin(t *testing.T) {
 	t.Parallel()
 	known, err := lacking(contract.ReasonVersionUnsupported).Platform(t.Context())

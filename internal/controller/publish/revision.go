@@ -18,27 +18,27 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// revision holds the objects with the name of one revision. Each may be nil.
+// revision is the objects with the name of one revision. Each of them may be nil.
 type revision struct {
 	manifest *corev1.ConfigMap
 	secret   *corev1.Secret
 }
 
-// isGenuine reports whether the manifest exists and its content matches its name. The data is compared without parsing
-// it: a newer release may have fields that this release doesn't know.
+// isGenuine reports whether the manifest exists and its content matches its name. It compares the data without parsing
+// it, because a newer release may have written fields that this release doesn't know.
 func (r revision) isGenuine() bool {
 	return r.manifest != nil && len(r.manifest.BinaryData) == 0 &&
 		contract.IsRevisionOfData(r.manifest.Name, r.manifest.Data)
 }
 
-// isComplete reports whether the manifest is genuine and the Secret holds the confidential part that the manifest
-// names by its digest.
+// isComplete reports whether the manifest is genuine, and the Secret contains the confidential part whose digest is in
+// the manifest.
 func (r revision) isComplete() bool {
 	data, ok := unpacked(r.secret)
 	return ok && r.isGenuine() && contract.Digest(data) == r.manifest.Data[contract.KeyConfidential]
 }
 
-// unpacked is the content of a Secret that holds nothing else.
+// unpacked returns the confidential part in a Secret. It returns false if the Secret contains anything else.
 func unpacked(s *corev1.Secret) ([]byte, bool) {
 	if s == nil || len(s.Data) != 1 {
 		return nil, false
@@ -47,14 +47,14 @@ func unpacked(s *corev1.Secret) ([]byte, bool) {
 	return data, err == nil
 }
 
-// isRevisionName reports whether a text may be the name of a revision. The existing operator of OpenShift named its
-// ConfigMaps by its version.
+// isRevisionName reports whether a text may be the name of a revision's objects. Because of the digest at the end, the
+// names of ConfigMaps of OpenShift's existing operator don't match: they end with that operator's version.
 func isRevisionName(name string) bool {
 	return strings.HasPrefix(name, contract.ServicesConfigMapPrefix) &&
 		regexp.MustCompile(`-[0-9a-f]{10}$`).MatchString(name)
 }
 
-// revisions returns the objects of all revisions, by the objects' names.
+// revisions returns the objects of all revisions, by the name of the objects.
 func revisions(ctx context.Context, reader client.Reader, namespace string) (map[string]revision, error) {
 	configMaps, secrets := &corev1.ConfigMapList{}, &corev1.SecretList{}
 	if err := reader.List(ctx, configMaps, client.InNamespace(namespace)); err != nil {
@@ -77,14 +77,15 @@ func revisions(ctx context.Context, reader client.Reader, namespace string) (map
 	return all, nil
 }
 
-// previous returns the revision that was published last, by this process or by an earlier one. It always has a salt.
-// The earlier salt is used if there is one, so that the same content has the same revision after a restart.
+// previous returns the revision that was published last, by this process or by an earlier one. The result always has a
+// salt. If the earlier revision had a salt, it is this one, so that the same content has the same revision after a
+// restart.
 func (p *publisher) previous(ctx context.Context, config *v1alpha1.WindowsMachineConfig) (blueprint.Desired, error) {
 	if last, _, ok := p.source.Published(); ok {
 		return last, nil
 	}
 	status := config.Status
-	if status.DesiredRevision == "" { // the object is absent, or was created again
+	if status.DesiredRevision == "" { // the object doesn't exist, or was created again
 		remembered, err := cluster.Remembered(ctx, p.client, p.Namespace)
 		if err != nil {
 			return blueprint.Desired{}, err
@@ -107,8 +108,8 @@ func (p *publisher) previous(ctx context.Context, config *v1alpha1.WindowsMachin
 	return left, nil
 }
 
-// left returns the named revision that an earlier process published. If that revision doesn't exist, left returns the
-// newest one. The result doesn't list features that are off or settings that were rejected.
+// left returns the revision with this name, which an earlier process published. If it doesn't exist, left returns the
+// newest revision. The lists of features that are off and of rejected settings are empty in the result.
 func (p *publisher) left(ctx context.Context, name string) (found blueprint.Desired, err error) {
 	all, err := revisions(ctx, p.client, p.Namespace)
 	if err != nil {
@@ -131,7 +132,7 @@ func (p *publisher) left(ctx context.Context, name string) (found blueprint.Desi
 		}
 		manifest, err := contract.ManifestFromConfigMap(r.manifest.Data)
 		if err != nil {
-			continue // it belongs to a newer release
+			continue // a newer release published it
 		}
 		secret, err := contract.ParseConfidential(r.secret.Data[contract.ConfidentialField], manifest)
 		if err == nil {

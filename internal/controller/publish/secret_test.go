@@ -179,14 +179,14 @@ func TestAnotherOperatorRendersTheSameVersion(t *testing.T) {
 			t.Errorf("with the status of revision %s, the operator renders %s", version, before.Revision)
 		}
 	}
-	// While no operator was running, invalid data was written. It must not replace the published data.
+	// While no operator was running, invalid data was written to the cluster. It must not replace the published data.
 	w.pulls("junk")
 	restart(v1alpha1.WindowsMachineConfigStatus{})
 	w.publish(t)
 	if got := w.current(t); len(got.Confidential.PullSecret) == 0 || len(got.Rejected) != 1 {
 		t.Errorf("the pull secret is %q, rejected %v", got.Confidential.PullSecret, got.Rejected)
 	}
-	// Without a Secret there is a new salt, and so a new revision.
+	// Without the Secret, the operator creates a new salt, and this leads to a new revision.
 	for _, s := range w.inside(t) {
 		if err := w.client.Delete(t.Context(), &s); err != nil {
 			t.Fatal(err)
@@ -277,7 +277,8 @@ func TestTheClusterCanInjectTheProxysCAs(t *testing.T) {
 	}
 }
 
-// The other write may not concern nodes, so it sends no event. The operator must retry by itself.
+// The write of another client may not concern nodes, so that it triggers no event. The operator must retry without an
+// event.
 func TestTheAddressesOfThePayloadGoThoughAnotherWroteThemMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

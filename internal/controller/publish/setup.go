@@ -26,36 +26,36 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// DefaultGrace is how long a revision stays after the last node left it. It covers a host that joins with that
-// revision and has no Node yet.
+// DefaultGrace is how long a revision is kept after the last node stopped using it. During this time, a host may still
+// be joining with the revision, before it has a Node.
 const DefaultGrace = time.Hour
 
-// reconcileTimeout ends a reconciliation that waits for an API server or a cache that does not answer.
+// reconcileTimeout ends a reconcile if the API server or the cache does not answer.
 const reconcileTimeout = time.Minute
 
-// Options of the controllers.
+// Options configures the controller.
 type Options struct {
-	// Namespace of the operator, where manifests are published.
+	// Namespace is the operator's namespace, in which revisions are published.
 	Namespace string
 	// Facts returns the facts of the cluster.
 	Facts cluster.Source
 	// Payload lists the programs that this operator ships.
 	Payload payload.Manifest
-	// PayloadSource is the address from which daemons fetch the payload. It is zero if there is none.
+	// PayloadSource is where daemons download the payload. It is zero if they can't download it.
 	PayloadSource PayloadSource
 	// Logging configures the rotation of services' logs.
 	Logging blueprint.Logging
-	// OperatorVersion is the first part of every revision.
+	// OperatorVersion is the operator's version. The name of every revision begins with it.
 	OperatorVersion string
-	// Grace is how long a revision stays after the last node left it.
+	// Grace is how long a revision is kept after the last node stopped using it.
 	Grace time.Duration
 	// Now is the clock.
 	Now func() time.Time
-	// Registry for metrics.
+	// Registry is where the controller registers its metrics.
 	Registry prometheus.Registerer
 }
 
-// Setup adds the controller to a manager, and returns the Source that the controller fills.
+// Setup adds the controller to a manager. It returns the Source that the controller updates.
 func Setup(mgr ctrl.Manager, options Options) (*Source, error) {
 	meters, err := newMeters(options.Registry)
 	if err != nil {
@@ -82,7 +82,7 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 			watch.Named(p.Namespace, contract.PayloadSourceConfigMap)))).
 		Watches(&corev1.Secret{}, enqueue, builder.WithPredicates(published(p.Namespace))).
 		Watches(&rbacv1.Role{}, enqueue, builder.WithPredicates(watch.Named(p.Namespace, contract.ServicesReaderRole))).
-		// At the start, one pass reports what is missing in an empty cluster.
+		// At the start, reconcile once even if the cluster is empty, to report what is missing.
 		WatchesRawSource(source.Channel(first, enqueue))
 	for _, input := range p.Facts.Inputs() {
 		served, err := isServed(mgr.GetRESTMapper(), mgr.GetScheme(), input.Object)
@@ -90,8 +90,8 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 			return err
 		}
 		if !served {
-			// A watch on a missing kind would end the operator. The facts name the missing kind as a problem, and
-			// are read again periodically.
+			// If the operator watched a missing kind, the operator would exit. The facts report the missing kind as a
+			// problem, and are read again periodically.
 			mgr.GetLogger().Info("cluster lacks a kind of object that facts are read from", "type",
 				fmt.Sprintf("%T", input.Object))
 			continue
@@ -101,8 +101,8 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 	return b.Complete(p)
 }
 
-// contentChanged passes events of an input if an object appears or disappears, or if the content that the operator
-// reads changes. It drops other status updates.
+// contentChanged selects events about an input that appears or disappears, and events about an input whose content, as
+// far as the operator reads it, changes. It ignores other updates, such as those of the status.
 func contentChanged(input cluster.Input) predicate.Predicate {
 	matters := func(o client.Object) bool { return input.Content(o) != "" }
 	return predicate.And(watch.Named(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{
@@ -112,7 +112,7 @@ func contentChanged(input cluster.Input) predicate.Predicate {
 	})
 }
 
-// published passes ConfigMaps and Secrets whose names belong to a revision.
+// published selects ConfigMaps and Secrets whose name has the prefix of revisions.
 func published(namespace string) predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && strings.HasPrefix(o.GetName(), contract.ServicesConfigMapPrefix)

@@ -17,29 +17,30 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/batch"
 )
 
-// Source returns the published desired state from memory.
+// Source returns the published desired state, and related facts and problems, from memory.
 type Source struct {
 	mu          sync.RWMutex
 	state       state
 	subscribers []batch.Signal
 }
 
-// state is the result of the publisher.
+// state is the result of the publisher's last passes.
 type state struct {
-	// desired is the published desired state, rendered from facts and from a generation of the WindowsMachineConfig.
+	// published reports that a desired state is published. If so, desired is that state. It was rendered from facts and
+	// from this generation of the WindowsMachineConfig.
 	published  bool
 	desired    blueprint.Desired
 	facts      blueprint.Facts
 	generation int64
-	// problems are the reasons why no other state can be rendered now.
+	// problems are the reasons why no newer desired state can be rendered now.
 	problems []*contract.Problem
-	// late is a failure that has kept the published state outdated for too long, or nil.
+	// late is a failure because of which the published state has been outdated for too long, or nil.
 	late *contract.Problem
-	// read holds the last facts, which may not be published yet. It is nil if no facts have been read.
+	// read is the facts that were read last. They may not be published yet. It is nil if no facts have been read.
 	read *blueprint.Facts
 }
 
-// update changes the state. It notifies the subscribers if the result of Current, Problems or Published changes.
+// update changes the state. If this changes the result of Current, Problems or Published, update notifies subscribers.
 func (s *Source) update(change func(*state)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,9 +60,9 @@ func (s *Source) update(change func(*state)) {
 	}
 }
 
-// Current returns the desired state whose manifest is published and may be read by the daemons, with the facts that
-// it was rendered from. If there is no such state, or if the facts no longer allow one, the error joins the
-// problems. The caller must not change the result.
+// Current returns the desired state whose manifest is published and readable for daemons, and the facts that the state
+// was rendered from. If there is no such state, or if the current facts don't allow a desired state, Current returns an
+// error that joins all problems. The caller must not change the result.
 func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -75,7 +76,7 @@ func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, e
 	return s.state.desired, facts, nil
 }
 
-// missing joins the problems that prevent a desired state.
+// missing returns an error that joins the problems because of which there is no desired state.
 func (s *Source) missing() error {
 	if all := s.blocking(); len(all) > 0 {
 		return contract.JoinProblems(all)
@@ -83,8 +84,8 @@ func (s *Source) missing() error {
 	return contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
 }
 
-// blocking returns the problems that prevent publishing. A late failure doesn't block while a revision is published:
-// hosts join at that revision.
+// blocking returns the problems because of which hosts can't join. A late failure is not one of them if a revision is
+// published and nothing else is wrong, because then hosts join at that revision.
 func (s *Source) blocking() []*contract.Problem {
 	if s.state.late == nil || s.state.published && len(s.state.problems) == 0 {
 		return slices.Clone(s.state.problems)
@@ -92,8 +93,8 @@ func (s *Source) blocking() []*contract.Problem {
 	return append(slices.Clone(s.state.problems), s.state.late)
 }
 
-// Problems returns the problems that keep hosts from joining and that concern the cluster, its network, its
-// revision or the payload.
+// Problems returns the problems because of which no host can join: problems of the cluster, its network, the revision
+// or the payload.
 func (s *Source) Problems() []*contract.Problem {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -104,8 +105,8 @@ func (s *Source) Problems() []*contract.Problem {
 }
 
 // Changed returns a channel for one controller. Call it before the manager starts. Whenever the result of Current,
-// Problems or Published changes, the channel gets an event about the WindowsMachineConfig. Events that are still queued
-// are merged into one.
+// Problems or Published changes, the channel receives an event about the WindowsMachineConfig. If the controller hasn't
+// received the last event yet, no other event is added.
 func (s *Source) Changed() <-chan event.GenericEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,17 +115,17 @@ func (s *Source) Changed() <-chan event.GenericEvent {
 	return changed
 }
 
-// Published returns the last published state, even if there are problems now, and the generation of the
-// WindowsMachineConfig that it was rendered from. The caller must not change the result.
+// Published returns the desired state that was published last, even if there are problems now, and the generation of
+// the WindowsMachineConfig that the state was rendered from. The caller must not change the result.
 func (s *Source) Published() (desired blueprint.Desired, generation int64, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.state.desired, s.state.generation, s.state.published
 }
 
-// readFacts returns the last facts of the cluster, even if they are not published or if problems keep hosts from
-// joining. If no facts have been read yet, the error is the problem that keeps hosts from joining, or it says that no
-// facts have been read yet. The caller must not change the result.
+// readFacts returns the facts that were read last. Hosts may be unable to join with these facts, or the facts may not
+// be published yet. If no facts have been read, readFacts returns an error: the problem because of which hosts can't
+// join, or that no facts have been read yet. The caller must not change the result.
 func (s *Source) readFacts() (blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -138,21 +139,21 @@ func (s *Source) readFacts() (blueprint.Facts, error) {
 }
 
 // Reserved returns the addresses and names that no host may have: the names and addresses of the API server, and the
-// networks of pods and services. While some are unknown, it returns none and an error. Other problems that keep hosts
-// from joining don't matter here, because existing nodes need serving certificates.
+// networks of pods and services. If not all of them are known, it returns none of them, and an error. It ignores other
+// problems because of which hosts can't join, because existing nodes still need serving certificates.
 func (s *Source) Reserved(context.Context) ([]netip.Prefix, []string, error) {
 	known, err := s.addresses()
 	return known.Reserved(), known.ReservedNames(), err
 }
 
-// ServiceNetwork returns the prefix of the cluster's service addresses. While an address is unknown, it returns an
-// error.
+// ServiceNetwork returns the prefix of the cluster's service addresses. If any reserved address is unknown, it returns
+// an error.
 func (s *Source) ServiceNetwork(context.Context) (netip.Prefix, error) {
 	known, err := s.addresses()
 	return known.ServiceNetwork, err
 }
 
-// addresses returns facts with all reserved addresses and names. While some are unknown, it returns no facts.
+// addresses returns the facts that were read last if they contain all reserved addresses and names, or an error.
 func (s *Source) addresses() (blueprint.Facts, error) {
 	known, err := s.readFacts()
 	if err == nil {
@@ -164,8 +165,8 @@ func (s *Source) addresses() (blueprint.Facts, error) {
 	return known, nil
 }
 
-// Platform returns the cluster's platform, even if problems keep hosts from joining. Before the platform is read,
-// it returns an error.
+// Platform returns the cluster's platform, even if hosts can't join because of problems. If the platform has not been
+// read yet, it returns an error.
 func (s *Source) Platform(context.Context) (contract.Platform, error) {
 	known, err := s.readFacts()
 	return known.Platform, err

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// The last facts decide about serving certificates of existing nodes. So they must stay known while problems prevent
-// joins.
+// Serving certificates of existing nodes depend on the last facts. So these facts must be available even if hosts can't
+// join because of problems.
 func TestTheFactsThatWereReadLastStayWhateverKeepsHostsFromJoining(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -53,7 +53,7 @@ func TestTheFactsThatWereReadLastStayWhateverKeepsHostsFromJoining(t *testing.T)
 	read("the API server is away")
 }
 
-// A change that creates no new revision is also in effect.
+// A change of the settings that leads to no new revision must also be reported as rendered.
 func TestTheSourceTellsWhichGenerationOfTheSettingsIsRendered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject,

@@ -16,8 +16,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// sweep deletes forged objects of revisions at once, and a revision that nothing has used for the grace period. next is
-// when to sweep again, or 0 for never. The grace period starts again when the operator restarts.
+// sweep deletes objects of revisions if they are forged. It also deletes revisions that nothing has used for the grace
+// period. next is the time until the next sweep, or 0 if none is needed. If the operator restarts, the grace period
+// starts from the beginning.
 func (p *publisher) sweep(ctx context.Context) (next time.Duration, err error) {
 	current, _, ok := p.source.Published()
 	if !ok {
@@ -66,8 +67,8 @@ func (p *publisher) sweep(ctx context.Context) (next time.Duration, err error) {
 	return next, nil
 }
 
-// used returns the revisions that Nodes run, will run, prefetch or may roll back to, and the revisions of joining
-// hosts.
+// used returns the revisions that must be kept. These are the revisions that Nodes have, will have, have staged or may
+// roll back to, and the revisions of hosts that are joining.
 func (p *publisher) used(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	nodes, instances := &corev1.NodeList{}, &v1alpha1.WindowsInstanceList{}
@@ -94,14 +95,15 @@ func (p *publisher) used(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// retire deletes a ConfigMap or Secret of the operator if there is a reason.
+// retire deletes a ConfigMap or Secret that the operator created, unless why is empty. why is the reason for the
+// deletion.
 func (p *publisher) retire(ctx context.Context, object client.Object, why string) error {
-	if why == "" || !isOurs(object) || !object.GetDeletionTimestamp().IsZero() { // a finalizer keeps the object
+	if why == "" || !isOurs(object) || !object.GetDeletionTimestamp().IsZero() { // it may be kept by a finalizer
 		return nil
 	}
 	err := p.client.Delete(ctx, object, exactly(object))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // the event of the object starts the next reconcile
+		return nil // an event about the object triggers the next reconcile
 	}
 	if err != nil {
 		return fmt.Errorf("retiring %T %s: %w", object, object.GetName(), err)

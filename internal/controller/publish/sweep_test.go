@@ -17,7 +17,7 @@ import (
 
 func request() reconcile.Request { return reconcile.Request{} }
 
-// old publishes two revisions, and returns the first.
+// old publishes two revisions one after the other, and returns the first one.
 func (w *world) old(t *testing.T) blueprint.Desired {
 	t.Helper()
 	w.publish(t)
@@ -91,7 +91,7 @@ func TestAVersionInUseStays(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			first := w.old(t)
-			w.sweep(t) // no node uses it yet
+			w.sweep(t) // no node uses the first revision yet
 			if err := w.client.Create(t.Context(), user(first.Revision)); err != nil {
 				t.Fatal(err)
 			}
@@ -149,8 +149,8 @@ func TestOtherConfigMapsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Another operator for Windows nodes names its ConfigMaps by its version, and users may use the prefix for their own
-// objects.
+// The names of another Windows operator's ConfigMaps contain its version, and users may use the same prefix for their
+// own objects. These objects must not be touched.
 func TestA84_WhatOthersPublishedIsNeitherMarkedNorDeleted(t *testing.T) {
 	t.Parallel()
 	unlabelled := func(o client.Object) client.Object {
@@ -158,7 +158,7 @@ func TestA84_WhatOthersPublishedIsNeitherMarkedNorDeleted(t *testing.T) {
 		return o
 	}
 	theirs := []client.Object{
-		// It may have this operator's label, because both operators have the same name.
+		// Even this operator's label proves nothing, because both operators have the same name.
 		configMap("windows-services-10.18.0-1a2b3c4", nil),
 		unlabelled(configMap("windows-services-10.18.0", nil)),
 		unlabelled(configMap("windows-services-backup-0123456789", nil)),
@@ -196,8 +196,8 @@ func TestNothingIsRetiredBeforeSomethingIsPublished(t *testing.T) {
 	}
 }
 
-// After a downgrade of the operator, nodes still use a revision of the newer release. It has settings that this
-// release doesn't understand.
+// After a downgrade of the operator, nodes still use a revision of the newer release. This revision contains settings
+// that the older release doesn't understand, and must still be kept.
 func TestTheRevisionOfANewerReleaseIsKeptWhileInUse(t *testing.T) {
 	t.Parallel()
 	inside := `{"salt":"` + strings.Repeat("A", 43) + `=","ofTomorrow":true}`

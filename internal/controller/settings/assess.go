@@ -20,34 +20,35 @@ import (
 
 // Facts are the inputs of the status.
 type Facts struct {
-	// Lacks are missing prerequisites, most important first.
+	// Lacks are the missing prerequisites. The most important one comes first.
 	Lacks []*contract.Problem
-	// Troubles are problems that don't keep other hosts from joining and don't concern a setting.
+	// Troubles are problems that don't prevent hosts from joining, and that don't concern a setting.
 	Troubles  []*contract.Problem
 	Instances []v1alpha1.WindowsInstance
 	Rejected  []inventory.Rejected
-	// DesiredRevision is empty if this process has published nothing. Then the revision in the status stays: nodes
-	// have this revision, and the publisher uses its salt again.
+	// DesiredRevision is the published revision. It is empty if this process has published nothing yet. In this case,
+	// the revision in the status is kept, because nodes have this revision and the publisher uses its salt again.
 	DesiredRevision string
-	// Refused are the settings that nodes don't get. Kubelet is the part of kubelet's configuration that is in force,
-	// or nil. Known reports that this process has published something. Until then, the status keeps its values for
-	// Refused and Kubelet. Both belong to the generation Rendered.
+	// Refused are the problems of settings that are not passed to nodes. Kubelet is the part of kubelet's configuration
+	// that is in force, or nil. Rendered is the generation of the settings that both of them belong to. Known reports
+	// that this process has published something. Before that, the status keeps its old values for Refused and Kubelet.
 	Refused    []*contract.Problem
 	Kubelet    []byte
 	Known      bool
 	Rendered   int64
 	Generation int64
-	// Warning is a possible problem of the cluster's network, or nil.
+	// Warning is a likely problem of the cluster's network, or nil.
 	Warning *contract.Problem
-	// Missing are the programs that nodes of this cluster need and the payload lacks, if that is known.
+	// Missing are the programs that nodes of this cluster need and that the payload lacks. It is valid if
+	// IsMissingKnown.
 	Missing        []payload.Missing
 	IsMissingKnown bool
-	// Config holds the settings; it is nil while they are unknown. Now is the time.
+	// Config is the settings, or nil while they are unknown. Now is the time.
 	Config *v1alpha1.WindowsMachineConfig
 	Now    time.Time
 }
 
-// Reasons of conditions that don't concern a single host. Users of OLM know reasonSafe and reasonNotSafe.
+// Reasons of conditions that don't concern a single host. Users of OLM may rely on reasonSafe and reasonNotSafe.
 const (
 	reasonAsExpected = "AsExpected"
 	reasonSafe       = "upgradeIsSafe"
@@ -58,17 +59,17 @@ const (
 	reasonFeatures   = "FeaturesOff"
 )
 
-// Limits of lists and messages in the status.
+// Maximum lengths of lists and messages in the status.
 const (
 	maxRejected       = 20
 	maxMessage        = 1000
 	maxNamedInMessage = 5
-	// maxCondition is the longest message of a condition that the API server accepts, in bytes.
+	// maxCondition is the API server's limit for the message of a condition, in bytes.
 	maxCondition = 32768
 )
 
 // Assess writes the status. It returns how many nodes failed at the desired revision, because the status lists only
-// some of them. Conditions that don't change keep their transition time.
+// some of them. If the status of a condition doesn't change, its transition time doesn't change either.
 func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	status.ObservedGeneration = f.Generation
 	status.DesiredRevision = cmp.Or(f.DesiredRevision, status.DesiredRevision)
@@ -110,7 +111,7 @@ func Assess(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 // complete reports which features are off because the operator was built without a program.
 func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if !f.IsMissingKnown {
-		return // the last condition stays
+		return // keep the condition from before
 	}
 	message := "nodes have every feature"
 	off := make([]string, 0, len(f.Missing))
@@ -123,8 +124,8 @@ func complete(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionPayloadComplete, len(off) == 0, reasonAsExpected, reasonFeatures, message)
 }
 
-// accepted reports which settings are in force. It describes the rendered generation, because a later one may not
-// be in force.
+// accepted reports which settings are in force. Its condition is about the generation that was rendered, because the
+// settings of a later generation may not be in force yet.
 func accepted(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	if !f.Known {
 		return
@@ -168,8 +169,8 @@ func available(status *v1alpha1.WindowsMachineConfigStatus, f Facts) {
 	set(status, f, v1alpha1.ConditionAvailable, false, "", string(f.Lacks[0].Reason), strings.Join(words, " "))
 }
 
-// shown returns the parts of an instance that the status uses. While an update waits or fails, the instance stays
-// Ready.
+// shown returns the parts of an instance that the status depends on. The condition Ready alone is not enough: while an
+// update waits or fails, the instance is still Ready.
 func shown(i *v1alpha1.WindowsInstance) []any {
 	s, step := &i.Status, v1alpha1.Step("")
 	if s.Activity != nil {
@@ -179,7 +180,7 @@ func shown(i *v1alpha1.WindowsInstance) []any {
 		s.Reason() == string(contract.ReasonRemovalPending), progress(i, s.DesiredRevision)}
 }
 
-// count counts the instances by state, and returns the names of failing instances.
+// count counts the instances by state. It returns the names of the failing instances.
 func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance) (failing []string) {
 	*counts = v1alpha1.InstanceCounts{}
 	for _, i := range instances {
@@ -192,13 +193,14 @@ func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance
 	return failing
 }
 
-// bootTime is the maximum time until a new Machine answers, on the slowest platform. Until then, a host that can't
-// be reached counts as joining.
+// bootTime is how long a new Machine needs, at most, until it can be reached, on the slowest platform. Until then, a
+// host that can't be reached counts as joining.
 const bootTime = 20 * time.Minute
 
-// underWay returns the names of hosts that join, leave or are being changed. It omits hosts without work in progress:
-// hosts that fail, hosts that wait for a slot in the rollout budget, for a window or for another try, and hosts that
-// are paused before their join. The next release may fix their problem.
+// underWay returns the names of hosts that join, leave or are being changed. An upgrade of the operator must not
+// interrupt these. underWay omits hosts without work in progress, because the next release may fix their problem: hosts
+// that fail, hosts that wait for a slot in the rollout budget, for a maintenance window or for the next try, and hosts
+// that are paused before their join.
 func underWay(f Facts) (names []string) {
 	for i := range f.Instances {
 		one, s := &f.Instances[i], &f.Instances[i].Status
@@ -212,7 +214,7 @@ func underWay(f Facts) (names []string) {
 			moves = s.Reason() != string(contract.ReasonRemovalPending)
 		case s.Joined():
 			moves = s.Activity != nil && s.Activity.Step != v1alpha1.StepWaiting && s.Activity.Tries == 0
-		default: // a new host
+		default: // it has not joined yet
 			moves = !one.Spec.Paused && !isCurable(f.Lacks)
 		}
 		if moves {
@@ -223,14 +225,14 @@ func underWay(f Facts) (names []string) {
 	return names
 }
 
-// boots reports whether a host that does not answer is a Machine in its first minutes.
+// boots reports whether a host is still booting: it has not joined, and its Machine was created within bootTime.
 func boots(i *v1alpha1.WindowsInstance, now time.Time) bool {
 	return !i.Status.Joined() && i.DeletionTimestamp.IsZero() && i.Spec.Source != nil &&
 		i.Spec.Source.Kind == v1alpha1.SourceMachine && now.Sub(i.CreationTimestamp.Time) < bootTime
 }
 
-// blocking returns the missing prerequisites that make an upgrade unsafe. It returns none if the upgrade may fix
-// them.
+// blocking returns the missing prerequisites because of which an upgrade of the operator is unsafe. If an upgrade may
+// add the missing prerequisites, blocking returns none.
 func blocking(lacks []*contract.Problem) []*contract.Problem {
 	if isCurable(lacks) {
 		return nil
@@ -238,8 +240,8 @@ func blocking(lacks []*contract.Problem) []*contract.Problem {
 	return lacks
 }
 
-// isCurable reports whether the next release may let hosts join although this release can't. This is so if this
-// release does not support the cluster, or can't publish the services.
+// isCurable reports whether hosts may be able to join with the next release of the operator although they can't join
+// with this one. It returns true if this release does not support the cluster, or can't publish a revision.
 func isCurable(lacks []*contract.Problem) bool {
 	return slices.ContainsFunc(lacks, func(p *contract.Problem) bool {
 		return p.Reason == contract.ReasonVersionUnsupported || p.Reason == contract.ReasonRevisionNotPublished

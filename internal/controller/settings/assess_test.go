@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// host returns an instance. Each word sets one property.
+// host returns an instance. Each of the words sets one property.
 func host(name string, words ...string) v1alpha1.WindowsInstance {
 	i := v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, word := range words {
@@ -50,7 +50,7 @@ func TestTheWholeIsAsItsPartsAre(t *testing.T) {
 	for name, test := range map[string]struct {
 		facts settings.Facts
 		count v1alpha1.InstanceCounts
-		// conditions are Available, Upgradeable and Degraded, each as "Status Reason".
+		// conditions are the conditions Available, Upgradeable and Degraded, each as "Status Reason".
 		conditions [3]string
 		says       string // a text in the messages
 	}{
@@ -159,7 +159,7 @@ func TestMessagesStayShortForAWholeFleet(t *testing.T) {
 	}
 }
 
-// If a message is longer, the API server refuses the whole status. Then no user would see why nothing happens.
+// If a message is too long, the API server refuses the whole status. Then users would not see any reason.
 func TestMessagesOfConditionsStayWithinWhatTheAPIServerTakes(t *testing.T) {
 	t.Parallel()
 	long := contract.NewProblem(contract.ReasonClusterFactsIncomplete, "%s", strings.Repeat("é", 20<<10))
@@ -172,7 +172,8 @@ func TestMessagesOfConditionsStayWithinWhatTheAPIServerTakes(t *testing.T) {
 	}
 }
 
-// Hosts that are being updated block the next upgrade. A stuck host does not, because the next release may fix it.
+// Hosts that are being updated block the next upgrade of the operator. A stuck host does not block it, because the next
+// release may fix the host's problem.
 func TestUpgradeableCountsWhatIsOnItsWayAndNotWhatIsStuck(t *testing.T) {
 	t.Parallel()
 	unsupported := contract.NewProblem(contract.ReasonVersionUnsupported, "the API server is 1.40")

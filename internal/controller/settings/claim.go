@@ -21,14 +21,14 @@ import (
 const (
 	// claimPeriod is how often the operator renews its claim on the nodes.
 	claimPeriod = 5 * time.Minute
-	// claimExpiry is the time until a claim expires: the operator has missed three renewals. A restart on another
-	// node takes less time.
+	// claimExpiry is how long a claim is valid after its last renewal. It is so long that the operator can miss two
+	// renewals. A restart of the operator on another node takes less time.
 	claimExpiry = 3 * claimPeriod
 )
 
-// OwnedElsewhere decides whether the Windows nodes belong to an operator in another namespace. While that operator has
-// hosts, the nodes belong to it, even if it isn't running, because no other operator has their instances. A claim from
-// the far future was written with a wrong clock and doesn't count.
+// OwnedElsewhere reports whether the Windows nodes belong to an operator in another namespace, and why. As long as that
+// operator has hosts, the nodes belong to it, even if it isn't running, because no other operator has the instances of
+// these hosts. A claim with a time far in the future doesn't count, because a wrong clock wrote it.
 func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string,
 	now time.Time) (why string, owned bool) {
 	owner := status.Operator
@@ -43,9 +43,10 @@ func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string
 	return "", false
 }
 
-// Claim claims the Windows nodes of the cluster for the operator in namespace. It fails with ReasonAnotherOperator if
-// they belong to another operator. If two operators claim at the same time, the API server accepts one write. A
-// repeated call renews the claim if it is old enough. c must not read from a cache.
+// Claim claims the Windows nodes of the cluster for the operator in the given namespace. If they belong to another
+// operator, Claim fails with ReasonAnotherOperator. If two operators claim at the same time, the API server accepts
+// only one write. If the operator already has the claim, Claim renews it if it is old enough. c must not read from a
+// cache.
 func Claim(ctx context.Context, c client.Client, namespace string, now func() time.Time) error {
 	return retry.OnError(retry.DefaultRetry, func(err error) bool {
 		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
@@ -57,7 +58,7 @@ func claim(ctx context.Context, c client.Client, namespace string, now time.Time
 	err := c.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config)
 	if apierrors.IsNotFound(err) {
 		if config, err = cluster.Remembered(ctx, c, namespace); err == nil && config.Name != "" {
-			return nil // another controller restores the object, and Claimer claims later
+			return nil // another controller restores the object, and Claimer claims it later
 		}
 		if config.Name = contract.MachineConfigObject; err == nil {
 			err = c.Create(ctx, config)
@@ -84,14 +85,14 @@ func claim(ctx context.Context, c client.Client, namespace string, now time.Time
 	return nil
 }
 
-// Claimer renews the claim while the operator runs. If the nodes belong to another operator, it ends the process.
+// Claimer renews the claim while the operator runs. If the nodes belong to another operator, the process exits.
 type Claimer struct {
 	// Client must not read from a cache.
 	Client    client.Client
 	Namespace string
 }
 
-// Start runs until ctx ends.
+// Start renews the claim until ctx is done. It returns an error if the nodes belong to another operator.
 func (c Claimer) Start(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, claimPeriod, true, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, claimPeriod/2)

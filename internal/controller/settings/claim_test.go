@@ -41,7 +41,7 @@ func TestA63_TheNodesOfAClusterAreOneOperators(t *testing.T) {
 	long := now.Add(-time.Hour)
 	for name, c := range map[string]struct {
 		objects []client.Object
-		refused string // a text in the refusal; empty if the nodes are claimed
+		refused string // a part of the error; empty if the claim succeeds
 	}{
 		"a new cluster":                          {},
 		"our own from before":                    {objects: []client.Object{ownedBy("here", long, 3)}},
@@ -96,7 +96,7 @@ func TestA63_AClaimIsRenewedAndNotWrittenMoreOftenThanNeeded(t *testing.T) {
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	c := claimClient(t, ownedBy("here", start, 3))
 	for _, step := range []struct{ after, want time.Duration }{{time.Minute, 0}, {claimPeriod, claimPeriod},
-		{-time.Hour, -time.Hour}} { // a clock that was ahead is corrected
+		{-time.Hour, -time.Hour}} { // a clock that was ahead was set back
 		if err := Claim(t.Context(), c, "here", func() time.Time { return start.Add(step.after) }); err != nil {
 			t.Fatal(err)
 		}

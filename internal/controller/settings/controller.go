@@ -37,29 +37,29 @@ import (
 
 // Options of the controller.
 type Options struct {
-	// Namespace of the operator.
+	// Namespace is the operator's namespace.
 	Namespace string
 	Keys      credential.Keys
 	Desired   Desired
-	// Missing lists the programs that the operator's payload lacks.
+	// Missing is the programs that the operator's payload lacks.
 	Missing []payload.Missing
-	// OperatorCondition is the name of the object that tells OLM whether the operator may be upgraded. It is empty
-	// without OLM.
+	// OperatorCondition is the name of the object with which the operator tells OLM whether it may be upgraded. It is
+	// empty without OLM.
 	OperatorCondition string
 	// Events records events about the settings. If it is nil, Setup sets the manager's recorder.
 	Events events.EventRecorder
-	// Troubles holds the problems of other controllers that concern no WindowsInstance.
+	// Troubles contains the problems of other controllers that don't concern a WindowsInstance.
 	Troubles *problem.State
 }
 
-// Desired returns the published desired state, or all problems that prevent its publication.
+// Desired returns the published desired state, and the problems because of which none can be published.
 type Desired interface {
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 	Problems() []*contract.Problem
-	// Published returns the last published desired state, even if there are problems now, and the generation of the
-	// WindowsMachineConfig that it was rendered from.
+	// Published returns the desired state that was published last, even if there are problems now, and the generation
+	// of the WindowsMachineConfig that the state was rendered from.
 	Published() (desired blueprint.Desired, generation int64, ok bool)
-	// Changed returns a channel with an event when the results of the other methods have changed.
+	// Changed returns a channel that receives an event when the result of another method has changed.
 	Changed() <-chan event.GenericEvent
 }
 
@@ -67,18 +67,19 @@ type Desired interface {
 type Reconciler struct {
 	Options
 	client client.Client
-	// live reads the API server: the operator may get its OperatorCondition, but not list or watch it.
+	// live reads from the API server: the operator may get its OperatorCondition, but may not list or watch it.
 	live client.Reader
 	// meters may be nil.
 	meters *meters
 	now    func() time.Time
-	warned bool // reports that the user was warned about the network
-	// absent is when the object was first found absent. It is zero while the object exists.
+	warned bool // the user was already warned about the network
+	// absent is since when the object has been absent, as far as the controller knows. It is zero while the object
+	// exists.
 	absent time.Time
 }
 
-// restoreAfter is how long the object may be absent until it is restored: long enough for kubectl replace --force and
-// for a CRD that is created again.
+// restoreAfter is how long the object may be absent before the operator creates it again. This is long enough for
+// kubectl replace --force, and for a CRD that is deleted and created again.
 const restoreAfter = time.Minute
 
 // Setup adds the controller to a manager.
@@ -93,11 +94,11 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	r := &Reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(), meters: meters, now: time.Now}
 	one := watch.One("", contract.MachineConfigObject)
 	enqueue := handler.EnqueueRequestsFromMapFunc(one)
-	start := batch.NewSignal() // the first reconcile creates the object
+	start := batch.NewSignal() // triggers the first reconcile, which creates the object
 	start.Send(&v1alpha1.WindowsMachineConfig{})
 	err = ctrl.NewControllerManagedBy(mgr).Named("settings").
-		// Also reconcile after changes of the status: if the operator compared the status with a stale cache, it must
-		// compare again when the cache shows the last write.
+		// Changes of the status must trigger a reconcile, too: if the operator compared its status with a stale cache,
+		// it must compare again when the cache contains its last write.
 		Watches(&v1alpha1.WindowsMachineConfig{}, batch.News(one),
 			builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&v1alpha1.WindowsInstance{}, batch.News(one), builder.WithPredicates(watch.Changed(shown))).
@@ -115,7 +116,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	return nil
 }
 
-// Reconcile writes the status when it changed.
+// Reconcile writes the status if it has changed.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	config, err := cluster.Settings(ctx, r.client, r.Namespace)
 	if err != nil {
@@ -133,7 +134,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	facts.Refused = append(slices.Clone(facts.Refused), policy.CheckRollout(config.Spec.Rollout)...)
 	before := config.DeepCopy()
 	failed := Assess(&config.Status, facts)
-	if r.meters != nil { // before any write, because alerts use the metrics even if the write fails
+	if r.meters != nil { // before writes, because alerts need the metrics even if a write fails
 		r.meters.show(facts, config.Status.Rollout, failed)
 	}
 	if !equality.Semantic.DeepEqual(before.Status, config.Status) {
@@ -142,7 +143,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		}
 	}
 	if w := facts.Warning; w != nil && !r.warned && len(facts.Instances) > 0 {
-		r.warned = true // once per process, because the user may be unable to change the network
+		r.warned = true // only once, because the user may be unable to change the network
 		r.Events.Eventf(config, nil, corev1.EventTypeWarning, string(w.Reason), "Read", "%s. %s", w.Error(),
 			w.Reason.Fix())
 	}
@@ -152,8 +153,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: r.again(config.Status, facts)}, nil
 }
 
-// restore creates the object. If there never was one, it does so at once. Otherwise it waits, because a user may be
-// replacing the object, and creates it with the spec in force.
+// restore creates the object. If the object never existed, restore creates it at once. If it existed before, restore
+// waits for restoreAfter, because a user may be replacing it. Then it creates the object with the spec that is in
+// force.
 func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineConfig) (ctrl.Result, error) {
 	wanted := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
 		Spec: last.Spec}
@@ -172,7 +174,7 @@ func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineC
 		}
 	}
 	if err := r.client.Create(ctx, wanted); apierrors.IsAlreadyExists(err) {
-		return ctrl.Result{}, nil // its creation starts another reconcile
+		return ctrl.Result{}, nil // the creation triggers the next reconcile
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("creating the WindowsMachineConfig: %w", err)
 	}
@@ -183,8 +185,8 @@ func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineC
 	return ctrl.Result{}, nil
 }
 
-// again returns when the status changes without an event, or 0 for never. Without a watch, the OperatorCondition is
-// read again as well.
+// again returns the time until the next reconcile without an event, or 0 if none is needed. The next reconcile is
+// needed if the status depends on the time, or to read the OperatorCondition, which the operator can't watch.
 func (r *Reconciler) again(status v1alpha1.WindowsMachineConfigStatus, facts Facts) (next time.Duration) {
 	if r.OperatorCondition != "" {
 		next = lookAgain
@@ -198,8 +200,8 @@ func (r *Reconciler) again(status v1alpha1.WindowsMachineConfigStatus, facts Fac
 	return next
 }
 
-// networkWarning warns about a VXLAN port that often prevents pods from reaching each other: vSphere's own overlay
-// uses the default port.
+// networkWarning returns a warning if the cluster uses the default VXLAN port on vSphere, where pods then often can't
+// reach each other: vSphere's own overlay uses the same port.
 func networkWarning(cluster blueprint.Facts) *contract.Problem {
 	if cluster.Platform != contract.PlatformVSphere || cluster.VXLANPort != 0 {
 		return nil
@@ -208,8 +210,8 @@ func networkWarning(cluster blueprint.Facts) *contract.Problem {
 		"the hybrid network uses the default VXLAN port on vSphere")
 }
 
-// missingOn returns the missing programs that nodes of this cluster need. Programs of other networks and platforms
-// don't count.
+// missingOn returns those missing programs that nodes of this cluster need. It omits programs for other networks and
+// platforms.
 func missingOn(cluster blueprint.Facts, all []payload.Missing) []payload.Missing {
 	return slices.DeleteFunc(slices.Clone(all), func(m payload.Missing) bool {
 		part, ok := payload.PartNamed(m.Name)
@@ -225,7 +227,7 @@ func (r *Reconciler) gather(ctx context.Context) (Facts, error) {
 		return facts, fmt.Errorf("listing instances: %w", err)
 	}
 	facts.Instances = slices.DeleteFunc(instances.Items, func(i v1alpha1.WindowsInstance) bool {
-		return i.Spec.PreflightOnly // its host doesn't belong to the fleet
+		return i.Spec.PreflightOnly // its host doesn't join
 	})
 	if _, err := r.Keys.PrivateKey(ctx); err != nil {
 		problem, ok := contract.AsProblem(err)

@@ -114,7 +114,7 @@ func TestSettingsAreMadeAndThenWrittenOnlyWhenTheyChange(t *testing.T) {
 	if err := r.api.Delete(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	r.reconcile(t) // the object is created again
+	r.reconcile(t) // it creates the object again
 }
 
 func TestTheUsersSettingsStay(t *testing.T) {
@@ -159,7 +159,7 @@ func TestEverythingThatIsMissingIsSaid(t *testing.T) {
 	}
 }
 
-// A host that joins by itself needs no key. A key that can't be used is reported in any case.
+// A host that joins by itself needs no key. But an unusable key is always reported.
 func TestA88_AKeyIsMissingOnlyForAHostOverSSH(t *testing.T) {
 	t.Parallel()
 	itself := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
@@ -185,8 +185,8 @@ func TestA88_AKeyIsMissingOnlyForAHostOverSSH(t *testing.T) {
 	}
 }
 
-// In the quick start without OpenShift, the operator is built without the programs that only other platforms and
-// networks need. These must not be reported as missing.
+// In the quick start without OpenShift, the operator is built without the programs that are only needed on other
+// platforms and networks. These programs must not be reported as missing.
 func TestA60_ProgramsOfOtherPlatformsAndNetworksAreNotMissing(t *testing.T) {
 	t.Parallel()
 	of := func(names ...string) (all []payload.Missing) {
@@ -225,7 +225,7 @@ func TestA60_ProgramsOfOtherPlatformsAndNetworksAreNotMissing(t *testing.T) {
 	}
 }
 
-// A Machine that doesn't become a node has no WindowsInstance.
+// A Machine that can't become a node has no WindowsInstance, so the settings report its problem.
 func TestMachinesThatBecomeNoNodesAreACondition(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -244,7 +244,7 @@ func TestMachinesThatBecomeNoNodesAreACondition(t *testing.T) {
 	degraded(metav1.ConditionFalse, "AsExpected", "no host fails")
 }
 
-// The controller that creates instances reports why a valid entry doesn't become an instance.
+// If a valid entry can't become an instance, the controller that creates instances reports the problem.
 func TestEntriesThatBecomeNoInstancesAreACondition(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -256,7 +256,7 @@ func TestEntriesThatBecomeNoInstancesAreACondition(t *testing.T) {
 	}
 }
 
-// metered registers the metrics of a rig.
+// metered registers the metrics of the reconciler.
 func (r *rig) metered(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -267,8 +267,8 @@ func (r *rig) metered(t *testing.T) *prometheus.Registry {
 	return registry
 }
 
-// An unknown time zone stops all disruptions, and an old failure stops all changes. Hosts can still join, so only a
-// metric shows this.
+// An unknown time zone stops all disruptions, and an old failure stops all changes. Hosts can still join in both cases,
+// so only a metric can trigger an alert.
 func TestWhatIsInvalidOrLateIsCountedForAlerts(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
@@ -303,7 +303,7 @@ func TestWhatIsInvalidOrLateIsCountedForAlerts(t *testing.T) {
 	}
 }
 
-// If OLM's object or the status can't be written, the metrics must still be updated.
+// Even if OLM's object or the status can't be written, the metrics must be updated.
 func TestMetricsFollowWhateverCanNotBeWritten(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(*rig){
@@ -370,8 +370,8 @@ func TestWhatCanNotBeReadOrWrittenIsTriedAgain(t *testing.T) {
 	}
 }
 
-// An operator that has just started has published nothing yet. If it deleted the revision from the status, the next
-// pass would use another salt, which is another revision for all nodes.
+// An operator that has just started has published nothing yet. If it deleted the revision from the status, the
+// publisher would use a new salt, and this would lead to a new revision for all nodes.
 func TestARevisionStaysKnownUntilThereIsAnother(t *testing.T) {
 	t.Parallel()
 	before := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject}}
@@ -391,8 +391,8 @@ func TestARevisionStaysKnownUntilThereIsAnother(t *testing.T) {
 	}
 }
 
-// A stale cache shows the status from before the operator's own last write. By chance it equals the correct status,
-// so nothing is written. When the cache shows the last write, the operator must reconcile again.
+// A stale cache shows the status as it was before the operator's last write. By chance, this old status equals the new
+// desired status, so nothing is written. When the cache shows the last write, the operator must reconcile again.
 func TestItsOwnWriteOfTheStatusWakesIt(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject,
@@ -407,7 +407,7 @@ func TestItsOwnWriteOfTheStatusWakesIt(t *testing.T) {
 		return c.Get(ctx, key, o, options...)
 	}})
 	informers := &informertest.FakeInformers{Scheme: api.Scheme()}
-	// All informers are created now, because concurrent watches would create them at the same time.
+	// Create all informers now, because concurrent watches would create them at the same time.
 	for _, o := range []client.Object{&v1alpha1.WindowsInstance{}, &corev1.ConfigMap{}, &corev1.Secret{}} {
 		if _, err := informers.FakeInformerFor(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -453,7 +453,7 @@ func TestItsOwnWriteOfTheStatusWakesIt(t *testing.T) {
 	}
 }
 
-// published returns a desired state that never changes.
+// published implements Desired with a state that never changes.
 type published struct{ *rig }
 
 func (published) Changed() <-chan event.GenericEvent { return make(chan event.GenericEvent) }
@@ -520,7 +520,7 @@ func TestWhatNodesDoNotGetIsListed(t *testing.T) {
 		t.Errorf("the condition is %v", k)
 	}
 
-	r.published = blueprint.Desired{} // another operator, which has published nothing yet
+	r.published = blueprint.Desired{} // a new operator that has published nothing yet
 	if again := r.reconcile(t); again.Status.Kubelet.AcceptedConfig == nil || len(again.Status.RejectedSettings) != 2 {
 		t.Errorf("the rejected settings are lost: %+v", again.Status)
 	}
@@ -580,8 +580,8 @@ func exposed(t *testing.T, registry prometheus.Gatherer) string {
 	return text.String()
 }
 
-// A user who waits for a change reads the observed generation of the condition. So this must be the generation that
-// was rendered.
+// A user who waits for a change of the settings reads the condition's observed generation. So this must be the
+// generation that was rendered.
 func TestAcceptedIsAboutWhatWasRendered(t *testing.T) {
 	t.Parallel()
 	config := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject,

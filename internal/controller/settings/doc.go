@@ -1,8 +1,9 @@
-// Package settings maintains the WindowsMachineConfig named cluster. It writes its status from the prerequisites,
-// the instances, the rejected entries and settings, and the problems of other controllers. It claims the nodes, in
-// case there are two operators. If OLM installed the operator, it tells OLM whether an upgrade is safe.
+// Package settings maintains the WindowsMachineConfig with the name cluster. It writes the status of this object from
+// the prerequisites, the instances, the rejected entries and settings, and the problems of other controllers. It claims
+// the Windows nodes for this operator, because a cluster might have two operators. If OLM installed the operator, the
+// package tells OLM whether an upgrade is safe.
 //
-// The operator runs it. It decides nothing about hosts.
+// The operator runs it. It makes no decisions about hosts.
 package settings
 
 // +kubebuilder:rbac:groups=windowsmachineconfig.openshift.io,resources=windowsmachineconfigs,verbs=create

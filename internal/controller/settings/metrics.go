@@ -56,7 +56,7 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 	return m, nil
 }
 
-// byReason sets the number of problems of each reason.
+// byReason sets a gauge to the number of problems with each reason.
 func byReason(gauge *prometheus.GaugeVec, all []*contract.Problem) {
 	gauge.Reset()
 	for _, p := range all {
@@ -64,7 +64,7 @@ func byReason(gauge *prometheus.GaugeVec, all []*contract.Problem) {
 	}
 }
 
-// show sets the metrics from the facts, the status of the rollout, and how many nodes failed.
+// show sets the metrics from the facts, from the status of the rollout, and from the number of failed nodes.
 func (m *meters) show(f Facts, r v1alpha1.RolloutStatus, failed int) {
 	byReason(m.lacks, f.Lacks)
 	byReason(m.rejected, f.Refused)

@@ -18,20 +18,21 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// eventOperatorCondition is the reason of an event when the OperatorCondition, which tells OLM whether an upgrade
-// is safe, could not be written.
+// eventOperatorCondition is the reason of the event that reports that the OperatorCondition could not be written. OLM
+// reads from the OperatorCondition whether an upgrade is safe.
 const eventOperatorCondition = "OperatorConditionError"
 
-// lookAgain is how often the OperatorCondition is read without an event. The operator may not watch it.
+// lookAgain is how often the OperatorCondition is read without an event, because the operator may not watch it.
 const lookAgain = 10 * time.Minute
 
-// operatorConditionKind is a kind of OLM. Its Go types are not among our modules.
+// operatorConditionKind returns OLM's kind OperatorCondition. This module doesn't import its Go types.
 func operatorConditionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v2", Kind: "OperatorCondition"}
 }
 
-// tellOLM copies the condition Upgradeable to the OperatorCondition that OLM created for this operator, if it differs.
-// OLM gives the operator the right to write only this object. tellOLM changes no other condition of the object.
+// tellOLM copies the condition Upgradeable to the OperatorCondition that OLM created for this operator, if it differs
+// there. This is the only object of this kind that OLM allows the operator to write. tellOLM changes no other condition
+// in it.
 func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) error {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpgradeable)
 	if r.OperatorCondition == "" || condition == nil {
@@ -66,7 +67,7 @@ func (r *Reconciler) saveCondition(ctx context.Context, object *unstructured.Uns
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &known); err != nil {
 		return fmt.Errorf("reading OperatorCondition %s: %w", r.OperatorCondition, err)
 	}
-	condition.ObservedGeneration, condition.LastTransitionTime = 0, metav1.Time{} // these two are only about the settings
+	condition.ObservedGeneration, condition.LastTransitionTime = 0, metav1.Time{} // they only apply to the settings
 	if !meta.SetStatusCondition(&known.Spec.Conditions, condition) {
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// operatorCondition returns OLM's object, with a condition of another client.
+// operatorCondition returns OLM's object, which already has a condition that another client wrote.
 func operatorCondition() *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"deployments": []any{"operator"},
@@ -33,7 +33,7 @@ func operatorCondition() *unstructured.Unstructured {
 	return o
 }
 
-// said returns the conditions in OLM's object.
+// said returns the conditions that are in OLM's object.
 func said(t *testing.T, r *rig) []metav1.Condition {
 	t.Helper()
 	o := operatorCondition()
@@ -97,7 +97,7 @@ func TestA20_OLMIsToldWhetherAnUpgradeIsSafe(t *testing.T) {
 	}
 }
 
-// unreadable returns an error for every read of an OperatorCondition.
+// unreadable is a reader that returns an error when an OperatorCondition is read.
 type unreadable struct {
 	client.Reader
 	err error
@@ -128,7 +128,7 @@ func TestOLMsAbsenceIsSaidAndKeepsNothingElseBack(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.OperatorCondition, r.live = test.configured, unreadable{r.api, test.err}
-			r.reconcile(t) // creates the object
+			r.reconcile(t) // creates the WindowsMachineConfig
 			if _, err := r.Reconcile(t.Context(), ctrl.Request{}); (err != nil) != test.fails {
 				t.Errorf("got %v", err)
 			}

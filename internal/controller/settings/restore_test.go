@@ -25,7 +25,7 @@ func inForce() *v1alpha1.WindowsMachineConfig {
 	return config
 }
 
-// remembered returns the Secret in which the publisher saves the settings.
+// remembered returns the Secret in which the publisher stores the settings.
 func remembered(t *testing.T) *corev1.Secret {
 	t.Helper()
 	data, err := cluster.Memory(inForce(), nil)
@@ -79,7 +79,7 @@ func TestA80_SettingsThatAreDeletedAreRestoredAsTheyWere(t *testing.T) {
 	if text := said(); !strings.Contains(text, "restored") {
 		t.Errorf("the event is %q", text)
 	}
-	// Once the settings exist again, the next deletion has its own full minute.
+	// After the settings exist again, the next deletion must again be tolerated for the full minute.
 	look()
 	if err := r.api.Delete(t.Context(), config); err != nil {
 		t.Fatal(err)

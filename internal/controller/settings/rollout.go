@@ -13,14 +13,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// maxFailures is how many failures the status lists.
+// maxFailures is how many failures the status lists, at most.
 const maxFailures = 20
 
-// rollout writes the progress of the desired revision, and returns how many nodes failed at it. If the instance of a
-// failed node is removed, the failure stays in the status.
+// rollout writes the progress of the desired revision to the status. It returns how many nodes failed at this revision.
+// If the instance of a failed node is removed, the status still lists the failure.
 func rollout(status *v1alpha1.WindowsMachineConfigStatus, f Facts) (failed int) {
 	if f.DesiredRevision == "" || f.Config == nil {
-		return len(status.Rollout.Failures) // the last status stays
+		return len(status.Rollout.Failures) // keep the status from before
 	}
 	all := failures(status.Rollout.Failures, f)
 	r := v1alpha1.RolloutStatus{Revision: f.DesiredRevision, Failures: all[:min(len(all), maxFailures)]}
@@ -94,7 +94,7 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 			update.NextTime.UTC().Format(time.RFC3339), contract.Reason(update.Reason).Code(), update.Reason,
 			update.Message)
 	}
-	for _, one := range waiting { // prefer this message: it names everything that uses the budget
+	for _, one := range waiting { // prefer this message, because it lists everything that uses up the budget
 		if reason := contract.ReasonBudgetExhausted; one.Status.Reason() == string(reason) {
 			why, _ := reason.Explained(one.Status.Message())
 			return why
@@ -108,7 +108,7 @@ func waitsFor(f Facts, r v1alpha1.RolloutStatus, waiting []*v1alpha1.WindowsInst
 		"spec.rollout.maxUnavailable is %s", contract.CountAre(int(r.Unavailable), "node"), budget)
 }
 
-// nextTry returns the node that is tried again first, if all waiting nodes failed and wait for their next try.
+// nextTry returns the node that is retried first. It returns nil unless all waiting nodes failed and wait for a retry.
 func nextTry(waiting []*v1alpha1.WindowsInstance, now time.Time) (first *v1alpha1.WindowsInstance) {
 	for _, one := range waiting {
 		update := one.Status.Upgrade()
@@ -122,7 +122,7 @@ func nextTry(waiting []*v1alpha1.WindowsInstance, now time.Time) (first *v1alpha
 	return first
 }
 
-// hostProgress is how far a joined host is on its way to a revision.
+// hostProgress says how far a joined host's change to a revision has got.
 type hostProgress struct {
 	revision, failed, next                       string
 	updated, staged, moving, unavailable, paused bool
@@ -140,14 +140,15 @@ func progress(i *v1alpha1.WindowsInstance, revision string) hostProgress {
 		}
 		p.revision = update.Revision
 		p.staged = update.Step != v1alpha1.StepStaging
-		// For an upgrade over SSH, the operator connects to the host before the host requests a slot.
+		// In an upgrade over SSH, the operator connects to the host before it requests a slot for the host.
 		p.moving = p.moving || !p.staged || update.Step == v1alpha1.StepSwitching
 	}
 	return p
 }
 
-// failures merges the failures in the status with the instances' failures. It keeps the newest failure of each node,
-// newest first. If an instance that has joined no longer reports a failure, the old failure is dropped.
+// failures merges the failures in the status with the failures that instances report. It keeps the newest failure of
+// each node. The result is sorted: the newest failure comes first. If a joined instance no longer reports a failure at
+// this revision, its failure is removed.
 func failures(before []v1alpha1.RolloutFailure, f Facts) []v1alpha1.RolloutFailure {
 	byNode := map[string]v1alpha1.RolloutFailure{}
 	for _, one := range before {

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// joined returns a host that is a node at a revision. Each word sets one property.
+// joined returns a host that is a node at a revision. Each of the words sets one property.
 func joined(name string, words ...string) v1alpha1.WindowsInstance {
 	i := host(name, "ready")
 	now := metav1.NewTime(time.Unix(1000, 0))
@@ -66,7 +66,7 @@ func TestHowFarARolloutIs(t *testing.T) {
 		hosts  []v1alpha1.WindowsInstance
 		config v1alpha1.WindowsMachineConfig
 		phase  v1alpha1.RolloutPhase
-		// counts are the numbers of total, updated, staged and unavailable nodes.
+		// counts are the numbers of all, updated, staged and unavailable nodes.
 		counts   [4]int32
 		failures int
 		says     string
@@ -167,7 +167,7 @@ func TestA83_ARolloutThatWaitsNamesWhatUsesTheBudget(t *testing.T) {
 	}
 }
 
-// says sets why a host waits or fails, as the operator writes it.
+// says sets the condition that says why a host waits or fails, as the operator writes it.
 func says(i *v1alpha1.WindowsInstance, reason contract.Reason, message string) {
 	meta.SetStatusCondition(&i.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionProgressing,
 		Status: metav1.ConditionTrue, Reason: string(reason), Message: contract.NewProblem(reason, "%s", message).Explain()})

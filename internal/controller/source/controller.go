@@ -28,33 +28,34 @@ import (
 
 const (
 	controllerName = "source"
-	// absenceGrace is how long the ConfigMap may be absent before its hosts are removed. `kubectl replace --force`
-	// deletes and creates it within seconds. To remove all hosts, a user can empty the ConfigMap.
+	// absenceGrace is how long the ConfigMap may be absent before its hosts are removed, because `kubectl replace
+	// --force` deletes the ConfigMap and creates it again within seconds. A user who wants to remove all hosts can
+	// empty the ConfigMap instead.
 	absenceGrace = time.Minute
-	// staleRetry is for a cache that lags behind the API server.
+	// staleRetry is the pause before a retry if the cache lags behind the API server.
 	staleRetry = time.Second
-	// refusedRetry is how often the operator retries to create an instance that the API server refuses: the cause, such
-	// as a quota, sends no event when it changes.
+	// refusedRetry is how often the operator retries to create an instance that the API server refuses. A retry needs
+	// no event: if the cause, such as a quota, changes, no event reports this.
 	refusedRetry = 30 * time.Second
 )
 
-// Reconciler maintains the instances of the windows-instances ConfigMap.
+// Reconciler creates, updates and deletes the instances of the hosts in the ConfigMap windows-instances.
 type Reconciler struct {
-	// client reads through the manager's cache and writes. live reads from the API server.
+	// client reads through the manager's cache and writes to the API server. live reads from the API server.
 	client    client.Client
 	live      client.Reader
 	events    events.EventRecorder
 	namespace string
-	// reported holds the problems of entries that an event was sent for. problems receives why valid entries have
-	// no instance.
+	// reported contains the problems of entries for which an event was already sent. problems collects the reasons why
+	// valid entries have no instance.
 	reported, problems *problem.State
-	// absentSince is when the ConfigMap became absent. A restarted operator restarts the grace period.
+	// absentSince is since when the ConfigMap has been absent. If the operator restarts, absenceGrace starts again.
 	absentSince atomic.Pointer[time.Time]
 	now         func() time.Time
 }
 
-// Setup adds the controller to a manager. namespace is the operator's namespace. problems receives why valid
-// entries have no instance.
+// Setup adds the controller to a manager. namespace is the operator's namespace. problems collects the reasons why
+// valid entries have no instance.
 func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	r := &Reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events: mgr.GetEventRecorder(contract.OperatorServiceAccount), namespace: namespace,
@@ -63,7 +64,7 @@ func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named(controllerName).
 		For(&corev1.ConfigMap{}, builder.WithPredicates(watch.Named(namespace, contract.InstancesConfigMap))).
 		Watches(&v1alpha1.WindowsInstance{}, handler.EnqueueRequestsFromMapFunc(one),
-			builder.WithPredicates(predicate.GenerationChangedPredicate{})). // creations, deletions and changes of the spec
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})). // created, deleted, or spec changed
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the source controller: %w", err)
@@ -71,9 +72,9 @@ func Setup(mgr ctrl.Manager, namespace string, problems *problem.State) error {
 	return nil
 }
 
-// Reconcile projects the whole list. If the ConfigMap stays absent for absenceGrace, every instance made from it is
-// removed. If the ConfigMap is empty, they are removed at once. A ConfigMap that is being deleted still counts as long
-// as a finalizer holds it.
+// Reconcile applies the whole list of hosts to the instances. If the ConfigMap is absent for longer than absenceGrace,
+// all instances that were created from it are removed. If the ConfigMap is empty, they are removed at once. While a
+// finalizer delays the deletion of the ConfigMap, its content still applies, but no new instances are created.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	list := &corev1.ConfigMap{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, list)
@@ -92,16 +93,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	entries, rejected := inventory.Parse(list)
 	p := decide(entries, rejected, instances.Items)
 	if !list.DeletionTimestamp.IsZero() {
-		p.create = nil // a new host would be removed together with the list
+		p.create = nil // a new host would be removed soon, together with the list
 	}
 	refused, again, err := r.carryOut(ctx, list, p)
 	r.tellRejected(list, slices.Concat(p.rejected, refused))
-	var beyond []*contract.Problem // other errors: the settings read the list itself
+	var beyond []*contract.Problem // only these: the settings report problems in the list
 	for _, one := range slices.Concat(p.rejected[len(rejected):], refused) {
 		beyond = append(beyond, one.Problem)
 	}
 	r.problems.Set(controllerName, problem.Sum(beyond))
-	if err != nil && len(refused) > 0 { // retry after `again`, because the queue's backoff grows too long
+	if err != nil && len(refused) > 0 { // don't use the queue's backoff, which grows too long
 		logf.FromContext(ctx).Error(err, "some instances differ from the list")
 		err = nil
 	}
@@ -111,8 +112,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// carryOut carries out all parts of the plan that it can, and joins the errors. refused are the entries whose
-// instances the API server refuses. again is when to reconcile again, or 0 for never.
+// carryOut carries out the parts of the plan independently, and joins their errors. refused contains the entries whose
+// instances the API server refused. again is the time until the next reconcile, or 0 if none is needed.
 func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p plan) (refused []inventory.Rejected,
 	again time.Duration, err error) {
 	var all []error
@@ -143,9 +144,9 @@ func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p pla
 	return refused, again, errors.Join(all...)
 }
 
-// isNewest asks the API server whether the list is unchanged. The cache of the list may lag behind the cache of the
-// instances, for example after the operator was suspended. With such an old list, the operator would remove a host
-// that was just added.
+// isNewest reports whether the list from the cache is the same as in the API server. The cache of the list may be older
+// than the cache of the instances, for example after the operator was suspended. Then the operator would remove a host
+// that was just added to the list.
 func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool, error) {
 	now := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, now)
@@ -155,7 +156,7 @@ func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool
 	return now.ResourceVersion == list.ResourceVersion, nil
 }
 
-// create creates the instance of an entry. Its results are those of problem.OfCreate.
+// create creates the instance of an entry. Its results are the same as those of problem.OfCreate.
 func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contract.Problem, error) {
 	instance := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: entry.Name,

@@ -28,7 +28,7 @@ import (
 
 const namespace = "ns"
 
-// rig is a Reconciler whose API server can fail for each verb, and which records events.
+// rig is a Reconciler that records events. Its API server can fail for each verb.
 type rig struct {
 	*Reconciler
 	api    client.WithWatch
@@ -45,8 +45,8 @@ func (r *rig) Eventf(regarding, _ runtime.Object, _, reason, _, note string, arg
 	r.heard = append(r.heard, where+" "+reason+" "+fmt.Sprintf(note, args...))
 }
 
-// createUnheld creates an object. An instance must have the finalizer from the start, because adding it later costs
-// another request. No controller removes the finalizer in these tests, so createUnheld does.
+// createUnheld creates an object. An instance must be created with the finalizer, because adding it later costs an
+// additional request. No controller removes finalizers in these tests, so createUnheld removes it.
 func createUnheld(ctx context.Context, t *testing.T, c client.Client, o client.Object,
 	options ...client.CreateOption) error {
 	t.Helper()
@@ -121,7 +121,7 @@ func (r *rig) reconcile(t *testing.T) {
 	}
 }
 
-// have returns the instances as address=user:port.
+// have returns all instances, each as "address=user:port".
 func (r *rig) have(t *testing.T) []string {
 	t.Helper()
 	instances := &v1alpha1.WindowsInstanceList{}
@@ -175,8 +175,8 @@ func TestInstancesFollowTheList(t *testing.T) {
 	r.reconcile(t)
 }
 
-// kubectl replace --force deletes the ConfigMap and creates it again. In between there is none. This must not remove
-// hosts.
+// kubectl replace --force deletes the ConfigMap and creates it again. In between, the ConfigMap doesn't exist. No host
+// must be removed because of this.
 func TestAListThatIsReplacedByForceRemovesNobody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a"}))
@@ -202,7 +202,7 @@ func TestAListThatIsReplacedByForceRemovesNobody(t *testing.T) {
 	}
 	r.reconcile(t)
 	r.want(t, "10.0.0.1=a:22", "10.0.0.2=b:22")
-	// The next time the list is missing, the full grace period applies.
+	// The next time the list is absent, the full grace period must apply again.
 	if err = r.api.Delete(t.Context(), list(nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestAListThatIsBeingDeletedRemovesNobodyUntilItIsGone(t *testing.T) {
 	if len(r.heard) > 0 {
 		t.Errorf("the list is reported as missing: %q", r.heard)
 	}
-	// The content of the list still applies until the list is deleted.
+	// The content of the list must apply until the deletion is complete.
 	at := client.ObjectKeyFromObject(held)
 	if err := r.api.Get(t.Context(), at, held); err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestAListThatIsBeingDeletedRemovesNobodyUntilItIsGone(t *testing.T) {
 	r.want(t)
 }
 
-// past is a cache that shows an old list and new instances.
+// past is a cache in which the list is old and the instances are new.
 type past struct {
 	client.Client
 	list *corev1.ConfigMap
@@ -288,8 +288,8 @@ func (p past) Get(ctx context.Context, key client.ObjectKey, o client.Object, op
 	return nil
 }
 
-// An operator that was suspended has an old list. It must not remove hosts that another operator has added in the
-// meantime.
+// An operator that was suspended has an old list in its cache. It must not remove hosts that were added while another
+// operator was running.
 func TestAListThatIsNotTheNewestRemovesNobody(t *testing.T) {
 	t.Parallel()
 	for name, isThere := range map[string]bool{"it has fewer entries": true, "there is none": false} {
@@ -340,7 +340,7 @@ func TestA81_AnEntryThatIsBackCorrectsItsOldInstanceAndWaitsForIt(t *testing.T) 
 	r.reconcile(t)
 	r.set(t, map[string]string{"10.0.0.1": "username=b"})
 	r.reconcile(t)
-	r.want(t, "10.0.0.1=b:22") // the old instance is still being removed, and the operator must reach its host for this
+	r.want(t, "10.0.0.1=b:22") // to remove the old instance, the operator must still reach its host
 	if err := r.api.Get(t.Context(), at, i); err != nil {
 		t.Fatal(err)
 	}
@@ -352,8 +352,8 @@ func TestA81_AnEntryThatIsBackCorrectsItsOldInstanceAndWaitsForIt(t *testing.T) 
 	r.want(t, "10.0.0.1=b:22")
 }
 
-// kubectl stores a file that is not UTF-8 in binaryData. If a user writes an entry in another encoding, its host must
-// not be removed.
+// If a file is not UTF-8, kubectl stores it in binaryData. If a user writes an entry in a different encoding than
+// before, the entry's host must not be removed.
 func TestA80_AnEntryInUTF16RemovesNobody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, list(map[string]string{"10.0.0.1": "username=a", "10.0.0.2": "username=a"}))
@@ -384,20 +384,20 @@ func TestARejectionIsSaidOnceForEachEntry(t *testing.T) {
 		t.Fatalf("events %q", r.heard)
 	}
 	r.want(t, "10.0.0.3=c:22")
-	// The first entry has another problem, and the second entry is deleted.
+	// Now the first entry has a different problem, and the second entry is deleted.
 	r.set(t, map[string]string{"10.0.0.1": "username=", "10.0.0.3": "username=c"})
 	r.reconcile(t)
 	r.reconcile(t)
 	if len(r.heard) != 3 {
 		t.Errorf("the other problem was not reported exactly once: %q", r.heard)
 	}
-	// The second entry has its problem again.
+	// Now the second entry has the same problem as before.
 	r.set(t, map[string]string{"10.0.0.1": "username=", "10.0.0.2": "b", "10.0.0.3": "username=c"})
 	r.reconcile(t)
 	if len(r.heard) != 4 {
 		t.Errorf("a problem that came back was not reported: %q", r.heard)
 	}
-	r.reported = problem.NewState() // another operator
+	r.reported = problem.NewState() // a new operator process
 	r.reconcile(t)
 	if len(r.heard) != 6 {
 		t.Errorf("after a restart, the problem was reported %d times", len(r.heard)-4)
@@ -438,7 +438,7 @@ func (r *rig) expectTroubles(t *testing.T, want ...string) {
 	}
 }
 
-// Events expire, so a problem must stay known as long as it lasts.
+// Events are deleted after a while, so the problem must be reported elsewhere as long as it lasts.
 func TestAnEntryWhoseAddressAnotherHasIsAProblemWhileItLasts(t *testing.T) {
 	t.Parallel()
 	own := projected("mine", func(i *v1alpha1.WindowsInstance) { i.Spec.Address, i.Spec.Source = "10.0.0.1", nil })
@@ -515,8 +515,8 @@ func TestACacheThatLagsBehindIsNoError(t *testing.T) {
 	r.reconcile(t)
 }
 
-// If a user writes a source into an instance by hand, the list owns the instance. If the list has no such entry, the
-// instance is deleted.
+// If a user writes the list as the source into an instance by hand, the instance belongs to the list. If the list
+// contains no such entry, the instance is deleted.
 func TestAnInstanceWithASourceMadeUpIsTheLists(t *testing.T) {
 	t.Parallel()
 	made, own := projected("10.0.0.9", nil),

@@ -1,7 +1,7 @@
-// Package source creates a WindowsInstance for each entry of the windows-instances ConfigMap.
+// Package source creates a WindowsInstance for each entry of the ConfigMap windows-instances.
 //
-// The operator runs it. It writes only the fields of an instance's spec that the entry sets. It creates and deletes
-// the instances that have the ConfigMap as their source. It never connects to a host.
+// The operator runs it. It creates and deletes only instances whose source is this ConfigMap. In the spec of such an
+// instance, it writes only the fields that the entry sets. It never connects to a host.
 package source
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,namespace=openshift-windows-machine-config-operator

@@ -14,15 +14,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// eventRejected is the contract's reason for an entry that doesn't become a node, eventTeardown for hosts that are
-// removed.
+// Reasons of events, which are part of the contract with users. eventRejected is for an entry that doesn't become a
+// node. eventTeardown is for hosts that are removed.
 const (
 	eventRejected = "InstanceSetupFailure"
 	eventTeardown = "InstanceTeardown"
 )
 
-// grace returns the rest of absenceGrace, or 0 when it is over. When it begins, grace reports the hosts that will
-// be removed.
+// grace returns the rest of absenceGrace, or 0 when it is over. When absenceGrace starts, grace reports in an event how
+// many hosts will be removed.
 func (r *Reconciler) grace(ctx context.Context, instances []v1alpha1.WindowsInstance) time.Duration {
 	now := r.now()
 	if since := r.absentSince.Load(); since != nil && !since.After(now) {
@@ -49,12 +49,12 @@ func (r *Reconciler) grace(ctx context.Context, instances []v1alpha1.WindowsInst
 	return absenceGrace
 }
 
-// tellRejected reports the entries that don't become instances in events on the list, once for each list and problem.
-// The reference of each event has the field path of its entry. Otherwise all entries with the same reason would count
-// as one event, with the note of the first entry.
+// tellRejected reports the entries that don't become instances. It sends one event about the list for each problem. The
+// event's reference contains the field path of the entry. Otherwise, Kubernetes would count all entries with the same
+// reason as one event, with the note of the first entry.
 func (r *Reconciler) tellRejected(list *corev1.ConfigMap, rejected []inventory.Rejected) {
 	if list.UID == "" {
-		return // there is no object for the events
+		return // the ConfigMap doesn't exist
 	}
 	notes := make([]*contract.Problem, len(rejected))
 	for i, one := range rejected {

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// plan lists the changes that make the instances match the entries.
+// plan lists the changes after which the instances match the entries.
 type plan struct {
 	create   []inventory.Entry
 	update   []update
@@ -21,8 +21,8 @@ type update struct {
 	entry    inventory.Entry
 }
 
-// decide compares entries and instances. It only removes an instance if its entry is deleted, not if the entry
-// can't be read.
+// decide compares entries and instances. It removes an instance if its entry is deleted, but not if the entry can't be
+// parsed.
 func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances []v1alpha1.WindowsInstance) plan {
 	p := plan{rejected: rejected}
 	named, taken := index(instances)
@@ -46,10 +46,10 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 					contract.ReasonAddressDuplicate,
 					"WindowsInstance %s exists and was not made from windows-instances", entry.Name)})
 		case !strings.EqualFold(instance.Spec.Address, entry.Address):
-			if instance.DeletionTimestamp.IsZero() { // the entry gets a new instance after the deletion
+			if instance.DeletionTimestamp.IsZero() { // once it is deleted, the entry gets a new instance
 				p.remove = append(p.remove, instance)
 			}
-		case differs(instance, entry): // also during the removal, because the operator must reach the host
+		case differs(instance, entry): // even during its removal, to reach the host
 			p.update = append(p.update, update{instance: instance, entry: entry})
 		}
 		kept[entry.Name] = true
@@ -62,8 +62,8 @@ func decide(entries []inventory.Entry, rejected []inventory.Rejected, instances 
 	return p
 }
 
-// index returns the instances by name, and the names of instances of other sources that own an address. An instance
-// that is only checked owns no address.
+// index returns all instances by name. taken maps addresses to instances that don't come from the list and own the
+// address. A preflight-only instance owns no address.
 func index(instances []v1alpha1.WindowsInstance) (named map[string]v1alpha1.WindowsInstance, taken map[string]string) {
 	named, taken = map[string]v1alpha1.WindowsInstance{}, map[string]string{}
 	for _, instance := range instances {
@@ -79,8 +79,8 @@ func ours(instance v1alpha1.WindowsInstance) bool {
 	return instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceConfigMap
 }
 
-// differs reports whether the entry differs from the instance's spec. If the entry sets no host key, the user
-// controls the host key of the instance.
+// differs reports whether the instance's spec must be changed to match the entry. If the entry sets no host key, the
+// host key in the instance is not changed, because a user may have set it there.
 func differs(instance v1alpha1.WindowsInstance, entry inventory.Entry) bool {
 	return instance.Spec.Username != entry.User || instance.Spec.Port != entry.Port ||
 		entry.HostKey != "" && instance.Spec.HostKey != entry.HostKey

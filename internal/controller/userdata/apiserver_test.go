@@ -27,7 +27,8 @@ const (
 	script     = contract.UserDataSecret
 )
 
-// This test runs through the life of the user data Secrets, with a real API server and the shipped rights.
+// This test follows the Secrets with user data from their creation to their deletion, with a real API server and the
+// shipped rights.
 func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -39,7 +40,7 @@ func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 	s.key(first)
 	s.eventually(machineAPI, script, "the first key", authorizes(first))
 
-	// The second namespace is created later, and its rights are granted even later.
+	// The second namespace is created later, and the operator gets its rights there even later.
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: clusterAPI}})
 	s.problems(contract.ReasonUserDataForbidden)
 	plane.Apply(s.t, s.lab, "cluster-api")
@@ -88,7 +89,7 @@ func TestA17_UserDataIsWrittenKeptAndFollowsTheKey(t *testing.T) {
 	s.usedItsRights()
 }
 
-// Without a key, Machines boot with a join command. If a user replaces the key, nothing changes.
+// If there is no key, the user data contains a join command. If a user replaces a key, nothing changes.
 func TestA88_WithoutAKeyTheUserDataIsACommand(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -134,7 +135,7 @@ func TestA88_WithoutAKeyTheUserDataIsACommand(t *testing.T) {
 	joins("earlier Machines to be reached over SSH", begin.Add(2*time.Hour-time.Second), false)
 }
 
-// holds waits until the user data shows whether Machines are created with a key.
+// holds waits until the user data shows whether Machines are created with a key (want).
 func (s *stage) holds(line string, want bool) {
 	s.t.Helper()
 	s.until("the user data to show the key with which Machines are created", func() bool {
@@ -143,8 +144,8 @@ func (s *stage) holds(line string, want bool) {
 	})
 }
 
-// stays checks that a Secret is unchanged for as long as the controller would need to change it. If want is nil, the
-// Secret must not exist.
+// stays checks that a Secret stays unchanged for so long that the controller would have changed it by then. If want is
+// nil, the Secret must not exist.
 func (s *stage) stays(where string, want *corev1.Secret) {
 	s.t.Helper()
 	const long = 300 * time.Millisecond
@@ -162,8 +163,8 @@ func (s *stage) stays(where string, want *corev1.Secret) {
 	}
 }
 
-// usedItsRights checks that the controller requested only what it needs. The API server may refuse a request only
-// where the controller can't know its rights in advance.
+// usedItsRights checks that the controller sent only the requests that it needs. The API server may have refused only
+// requests for which the controller can't know in advance whether it has the right.
 func (s *stage) usedItsRights() {
 	s.t.Helper()
 	for r, err := range cluster.Requests(s.lab.AuditLog) {
@@ -210,7 +211,7 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.remove(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: machineAPI, Name: script}})
-			// The operator may create the Secret first. Then the test tries again.
+			// The operator may create the Secret before the test does. In this case, the test tries again.
 			for err := s.admin.Create(t.Context(), mine(change)); err != nil; err = s.admin.Create(t.Context(),
 				mine(change)) {
 				if !apierrors.IsAlreadyExists(err) {
@@ -243,7 +244,7 @@ func TestUserDataOfSomebodyElseIsLeftAlone(t *testing.T) {
 		return false
 	})
 
-	// A Secret without any mark may come from an earlier operator, so it is taken over.
+	// A Secret without any mark may come from an earlier operator, so the operator takes it over.
 	s.remove(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: machineAPI, Name: script}})
 	s.eventually(machineAPI, script, "ours", func(secret *corev1.Secret) bool {
 		return secret.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount
@@ -278,13 +279,13 @@ func (s *stage) until(what string, holds func() bool) {
 	}
 }
 
-// Some hosts must show the shared host key, others need not.
+// The hosts of some Machines must have the shared host key, and others need not have it.
 func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	old := s.machine("old", script) // created before anything was published
 	s.key(newLine(t))
-	s.set(func() { s.now = time.Now().Add(-time.Hour) }) // as if the key had been published for an hour
+	s.set(func() { s.now = time.Now().Add(-time.Hour) }) // as if the host key had been published an hour ago
 	s.start()
 	secret := s.eventually(namespace, contract.HostKeySecret, "a host key",
 		func(secret *corev1.Secret) bool { return *secret.Immutable })
@@ -329,7 +330,7 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 		t.Error("the platform is unknown, but the host key is known")
 	}
 
-	// The Secret has another host key now. Older Machines still have the previous key, which is lost.
+	// Now the Secret contains a new host key. The hosts of older Machines still have the previous key, which is lost.
 	s.set(func() { s.platform, s.now = contract.PlatformAWS, time.Now() })
 	s.remove(secret)
 	again := s.eventually(namespace, contract.HostKeySecret, "another key",
@@ -344,7 +345,7 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	s.expects("a Machine with the key from before", instance(fresh), "")
 	s.expects("a Machine from before all keys", instance(old), "")
 
-	// An invalid key is not used, and is reported.
+	// An invalid host key must not be used, and must be reported.
 	s.remove(again)
 	rubbish := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.HostKeySecret},
 		Data: map[string][]byte{contract.HostKeyField: []byte("rubbish")}}
@@ -360,8 +361,8 @@ func TestA09_TheHostKeyOfTheUserDataIsExpectedOfMachinesThatHaveIt(t *testing.T)
 	s.problems()
 }
 
-// While the Secret had other content, a Machine may have been created with that content. Its host does not have the
-// shared host key.
+// While the Secret had different content, a Machine may have been created with that content. The host of such a Machine
+// does not have the shared host key.
 func TestA09_AMachineMadeWhileOtherUserDataStoodInTheSecretIsNotExpectedToShowTheHostKey(t *testing.T) {
 	t.Parallel()
 	for name, disrupt := range map[string]func(s *stage, written *corev1.Secret){
@@ -401,7 +402,8 @@ func TestA09_AMachineMadeWhileOtherUserDataStoodInTheSecretIsNotExpectedToShowTh
 	}
 }
 
-// expects waits until the first contact expects a key for an instance. The cache may lag behind for a moment.
+// expects waits until FirstContact returns the expected host key for an instance. The cache may lag behind for a
+// moment.
 func (s *stage) expects(who string, i *v1alpha1.WindowsInstance, want string) {
 	s.t.Helper()
 	var got string
@@ -414,7 +416,7 @@ func (s *stage) expects(who string, i *v1alpha1.WindowsInstance, want string) {
 	})
 }
 
-// machine creates a Machine that gets its user data from a Secret.
+// machine creates a Machine that gets its user data from this Secret.
 func (s *stage) machine(name, secret string) *unstructured.Unstructured {
 	s.t.Helper()
 	m := &unstructured.Unstructured{

@@ -18,24 +18,25 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// namespaces are where clouds take user data from.
+// namespaces returns the namespaces from which clouds read user data.
 func namespaces() []string {
 	return []string{contract.MachineAPINamespace, contract.ClusterAPINamespace}
 }
 
 type reconciler struct {
 	Options
-	// client reads Secrets of the operator's namespace through the cache, and writes. live reads from the API server.
+	// client reads Secrets in the operator's namespace through the cache, and writes to the API server. live reads from
+	// the API server.
 	client client.Client
 	live   client.Reader
 	events events.EventRecorder
-	// keyless is when the operator found no private key for the first time, or zero while there is one.
+	// keyless is when the operator first found that there is no private key. It is zero while there is a private key.
 	keyless time.Time
 }
 
 var _ reconcile.Reconciler = (*reconciler)(nil)
 
-// Reconcile writes what is missing or differs. If the key is unusable or the platform is unknown, it changes nothing.
+// Reconcile creates and corrects the Secrets. If the key is unusable or the platform is unknown, it changes nothing.
 func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	want, problems, err := r.wanted(ctx)
 	if problem, ok := contract.AsProblem(err); ok {
@@ -64,9 +65,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: r.recheck}, nil
 }
 
-// wanted returns the content of the secrets. If there is a private key, the script authorises it. Otherwise the
-// script makes hosts join by themselves. While the key or the platform is unknown, the error is a *contract.Problem.
-// problems are about the shared host key, which is optional.
+// wanted returns the desired content of the Secrets. If there is a private key, the script authorises it. Otherwise,
+// the script makes the hosts join by themselves. If the key is unusable or the platform is unknown, the error is a
+// *contract.Problem. The result problems is about the shared host key, which is optional.
 func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contract.Problem, err error) {
 	key, missing := r.PublicKey(ctx)
 	isMissing, err := r.isKeyMissing(ctx, missing)
@@ -76,7 +77,7 @@ func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contr
 	platform, err := r.Platform(ctx)
 	if err == nil && isMissing {
 		absent, failed := r.absent(ctx, contract.MachineAPINamespace)
-		if err = failed; absent || platform == contract.PlatformVSphere { // no machine runs the user data
+		if err = failed; absent || platform == contract.PlatformVSphere { // no Machine uses the user data
 			err = missing
 		}
 	}
@@ -105,8 +106,8 @@ func (r *reconciler) wanted(ctx context.Context) (want wanted, problems []*contr
 	return want, problems, nil
 }
 
-// isKeyMissing reports whether there is no private key. If the user data contains a key, isKeyMissing returns true only
-// after keyGrace, because a user may be replacing the Secret.
+// isKeyMissing reports whether there is no private key. If the user data still authorises a key, isKeyMissing returns
+// true only after keyGrace, because a user may be replacing the Secret with the private key.
 func (r *reconciler) isKeyMissing(ctx context.Context, reason error) (bool, error) {
 	problem, ok := contract.AsProblem(reason)
 	if !ok || problem.Reason != contract.ReasonPrivateKeyMissing {

@@ -1,18 +1,19 @@
-// Package userdata publishes the key that new machines must accept. Without a key, it publishes the command with which
-// their hosts join by themselves. It keeps the secret windows-user-data in the namespaces where clouds read user data.
-// It also keeps the SSH host key that identifies a machine at the first contact.
+// Package userdata publishes the key that the hosts of new Machines must accept. Without a key, it publishes the
+// command with which these hosts join by themselves. Both are in the Secret windows-user-data, which the package
+// maintains in the namespaces where clouds read user data. The package also maintains the SSH host key by which the
+// operator identifies a Machine's host at first contact.
 //
-// The operator runs it. The journeys of internal/instance ask FirstContact which host key a machine shows at first. It
-// writes these secrets and nothing else: a changed script affects no existing Machine.
+// The operator runs it. The journeys of internal/instance ask FirstContact which host key a host should have at first
+// contact. The package writes only these Secrets. A change of the script affects only new Machines.
 //
 //	cloud-private-key ──▶ public key ─┐ (or, without it, a command with a token)
 //	windows-ssh-host-key ─────────────┼─▶ windows-user-data in openshift-machine-api,
 //	platform ─────────────────────────┘   and in openshift-cluster-api where that exists
 //
-// These namespaces may be missing, and the operator may lack rights in them. The manager's cache would wait for both.
-// So the operator reads the two secrets live, every 20 seconds. The rights in openshift-cluster-api are in
-// config/cluster-api. Secrets of the operator's own namespace are in the manager's cache; package publish declares the
-// rights to list, watch and create them.
+// These namespaces may be missing, and the operator may lack rights in them. In both cases, the manager's cache would
+// wait forever. So the operator reads windows-user-data from the API server, every 20 seconds in each namespace. The
+// rights in openshift-cluster-api are in config/cluster-api. The manager's cache contains the Secrets in the operator's
+// own namespace. Package publish declares the rights to list, watch and create these.
 package userdata
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=openshift-machine-api

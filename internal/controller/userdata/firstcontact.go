@@ -18,23 +18,24 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// margin is the minimum time between the publication of the host key and the creation of a Machine. If a Machine is
-// created later, its host must show the published host key. Otherwise the operator trusts the host at first contact,
-// like a host that a user lists. margin covers delays of the machine controller's caches, and clocks that differ.
+// margin is how long after the publication of the shared host key a Machine must have been created, so that its host
+// certainly has this key. Hosts of earlier Machines are trusted at first contact, like hosts that a user lists. margin
+// covers delays of the machine controller's caches, and differences between clocks.
 const margin = time.Minute
 
-// FirstContact returns the host key that a machine shows at the first contact. It implements journey.FirstContact.
+// FirstContact returns the host key that a Machine's host should have at first contact. It implements
+// journey.FirstContact.
 type FirstContact struct {
-	// Cached reads Secrets of the operator's namespace. Live reads Machines and their user data from the API server.
+	// Cached reads Secrets in the operator's namespace. Live reads Machines and their user data from the API server.
 	Cached, Live client.Reader
-	// Namespace of the operator.
+	// Namespace is the operator's namespace.
 	Namespace string
-	// Platform returns the cluster's platform, or a *contract.Problem.
+	// Platform returns the cluster's platform. If it is unknown, Platform returns a *contract.Problem.
 	Platform func(ctx context.Context) (contract.Platform, error)
 }
 
-// SharedHostKey returns the host key, "<type> <base64>", that the user data gave the host of an instance. It is empty
-// unless it is certain that the host was made from our user data. It reads again with every call.
+// SharedHostKey returns the host key, as "<type> <base64>", that the host of an instance got from the user data. It is
+// empty unless the host was certainly created with our current user data. Each call reads the objects again.
 func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error) {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
@@ -69,7 +70,8 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	return key, nil
 }
 
-// ByItself reports whether the user data at the time of a Machine's creation makes its host join by itself.
+// ByItself reports whether the host of a Machine joins by itself. This depends on the user data at the Machine's
+// creation.
 func (f FirstContact) ByItself(ctx context.Context, createdAt time.Time) (bool, error) {
 	userData, err := readUserData(ctx, f.Live)
 	if err != nil {
@@ -80,16 +82,16 @@ func (f FirstContact) ByItself(ctx context.Context, createdAt time.Time) (bool, 
 	return isOurs && (hash == "") != createdAt.Before(since), nil
 }
 
-// Authorizes reports whether Machines that are created now accept the key with this hash. It returns false while the
-// user data is missing or foreign.
+// Authorizes reports whether the hosts of Machines that are created now accept the key with this hash. It returns false
+// if the user data doesn't exist or someone else manages it.
 func (f FirstContact) Authorizes(ctx context.Context, publicKeyHash string) (bool, error) {
 	userData, err := readUserData(ctx, f.Live)
 	return err == nil && foreign(userData) == "" &&
 		userData.Annotations[contract.PublicKeyHashAnnotation] == publicKeyHash, err
 }
 
-// PresentHostKey returns the host key in the current user data. Hosts that a user lists may have been created from this
-// user data as well. It reads again with every call.
+// PresentHostKey returns the host key in the current user data, or "". Hosts that a user lists may have this key as
+// well, because they may have been created with this user data. Each call reads the Secret again.
 func (f FirstContact) PresentHostKey(ctx context.Context) (string, error) {
 	key, err := readHostKey(ctx, f.Cached, f.Namespace)
 	if _, invalid := contract.AsProblem(err); invalid || key == nil && err == nil {
@@ -101,8 +103,8 @@ func (f FirstContact) PresentHostKey(ctx context.Context) (string, error) {
 	return key.line, nil
 }
 
-// Machine reads a Machine from the API server. It returns nil if the Machine is gone, is being deleted, or has other
-// user data.
+// Machine reads a Machine from the API server. It returns nil if the Machine doesn't exist, is being deleted, or has
+// other user data.
 func (f FirstContact) Machine(ctx context.Context, source *v1alpha1.Source) (*policy.CSRMachine, error) {
 	machine := &unstructured.Unstructured{}
 	machine.SetGroupVersionKind(schema.GroupVersionKind{Group: "machine.openshift.io", Version: "v1beta1",

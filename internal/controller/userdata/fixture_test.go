@@ -40,7 +40,7 @@ type stage struct {
 	mu       sync.Mutex
 	platform contract.Platform
 	now      time.Time
-	// join is the command for hosts without a key. It is empty while it is unknown.
+	// join is the command with which hosts join without a key. It is empty while the command is unknown.
 	join string
 }
 
@@ -106,7 +106,7 @@ func (s *stage) start() (stop func()) {
 	return stop
 }
 
-// publicKey returns the content of the key Secret as a public key.
+// publicKey returns the content of the Secret with the key, as if it were a public key.
 func publicKey(ctx context.Context, reader client.Reader) (PublicKey, error) {
 	secret := &corev1.Secret{}
 	err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: contract.PrivateKeySecret}, secret)
@@ -195,7 +195,7 @@ func (s *stage) read(where, name string) (*corev1.Secret, error) {
 	return secret, err
 }
 
-// key writes a key into the operator's Secret.
+// key writes a key into the Secret with the private key.
 func (s *stage) key(line string) {
 	s.t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: contract.PrivateKeySecret}}
@@ -240,7 +240,7 @@ func (s *stage) eventually(where, name, what string, holds func(secret *corev1.S
 	return last
 }
 
-// authorizes reports whether the user data has this key and no other.
+// authorizes reports whether the user data authorises this key and no other key.
 func authorizes(line string) func(secret *corev1.Secret) bool {
 	return func(secret *corev1.Secret) bool {
 		script := string(secret.Data[contract.UserDataField])
@@ -248,7 +248,7 @@ func authorizes(line string) func(secret *corev1.Secret) bool {
 	}
 }
 
-// problems waits until the state reports exactly these reasons.
+// problems waits until the controller reports problems with exactly these reasons.
 func (s *stage) problems(want ...contract.Reason) {
 	s.t.Helper()
 	var got []*contract.Problem

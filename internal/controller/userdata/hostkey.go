@@ -25,8 +25,8 @@ type hostKey struct {
 	line string
 }
 
-// readHostKey reads the secret. It returns nil if there is none, and a *contract.Problem if the secret holds no host
-// key.
+// readHostKey reads the Secret with the shared host key. It returns nil if the Secret doesn't exist, and a
+// *contract.Problem if the Secret contains no valid host key.
 func readHostKey(ctx context.Context, cached client.Reader, namespace string) (*hostKey, error) {
 	secret := &corev1.Secret{}
 	err := cached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: contract.HostKeySecret}, secret)
@@ -44,8 +44,8 @@ func readHostKey(ctx context.Context, cached client.Reader, namespace string) (*
 	return key, nil
 }
 
-// hostKey returns the shared host key, and creates it if there is none. If the cache does not show it yet, the creation
-// fails and is tried again.
+// hostKey returns the shared host key, and creates it if it doesn't exist. If the key exists but is not in the cache
+// yet, the creation fails, and the reconcile is retried.
 func (r *reconciler) hostKey(ctx context.Context) (*hostKey, error) {
 	key, err := readHostKey(ctx, r.client, r.Namespace)
 	if key != nil || err != nil {
@@ -71,7 +71,7 @@ func (r *reconciler) hostKey(ctx context.Context) (*hostKey, error) {
 	return &hostKey{pem: made, line: line}, err
 }
 
-// newHostKey creates an Ed25519 key as PEM in OpenSSH's format.
+// newHostKey creates an Ed25519 key. It returns the key as PEM, in OpenSSH's format.
 func newHostKey() ([]byte, error) {
 	_, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -84,7 +84,8 @@ func newHostKey() ([]byte, error) {
 	return pem.EncodeToMemory(block), nil
 }
 
-// hostKeySince returns when a host key was added to the user data in a secret, and false if the key isn't in it.
+// hostKeySince returns when this host key was added to the user data. It returns false if the user data has no such
+// key.
 func hostKeySince(userData *corev1.Secret, line string) (time.Time, bool) {
 	since, err := time.Parse(time.RFC3339, userData.Annotations[contract.HostKeyPublishedAnnotation])
 	return since, err == nil && line != "" && bytes.Contains(userData.Data[contract.UserDataField], []byte(line))

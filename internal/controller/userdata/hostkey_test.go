@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Machines that were created before the time of publication are trusted at the first contact. If this time were in
-// the future, all Machines would be trusted.
+// The hosts of Machines that were created before the publication of the host key are trusted at first contact. If the
+// recorded time of publication were in the future, the hosts of all Machines would be trusted.
 func TestA09_ATimeOfAClockThatWasAheadIsPutRight(t *testing.T) {
 	t.Parallel()
 	right, secret := time.Now().UTC().Truncate(time.Second), &corev1.Secret{}
@@ -38,8 +38,8 @@ func TestA09_ATimeOfAClockThatWasAheadIsPutRight(t *testing.T) {
 	}
 }
 
-// If somebody else owns the user data, nobody knows which key it contains, whatever an annotation says. So no Machine is
-// replaced because it refuses the current key.
+// If someone else manages the user data, it is unknown which key it contains, no matter what its annotation says. So no
+// Machine is replaced because its host refuses the current key.
 func TestUserDataOfSomebodyElseAuthorizesNoKey(t *testing.T) {
 	t.Parallel()
 	for manager, want := range map[string]bool{contract.OperatorServiceAccount: true, "somebody": false} {

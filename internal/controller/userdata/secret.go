@@ -15,12 +15,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// wanted is the content that the secret must have. hostKey is "<type> <base64>", or empty for a script without a host
-// key.
+// wanted is the desired content of a Secret with user data. hostKey is "<type> <base64>", or empty if the script
+// contains no host key.
 type wanted struct{ script, publicKeyHash, hostKey string }
 
-// into changes the operator's part of a secret. Other keys stay, because machine controllers read some keys that users
-// may set. If the script already has the host key, the time when it got the key stays as well.
+// into changes the operator's part of a Secret. It leaves other keys, because users may set keys that machine
+// controllers read. If the script already contained this host key, the recorded time of its publication doesn't change.
 func (w wanted) into(s *corev1.Secret, now time.Time) {
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
@@ -39,21 +39,22 @@ func (w wanted) into(s *corev1.Secret, now time.Time) {
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.PublicKeyHashAnnotation, w.publicKeyHash)
 }
 
-// isDated reports whether a secret records when its script got the host key. A time in the future was written by a
-// clock that was ahead. It doesn't count: until that time, all new Machines would be trusted at first contact.
+// isDated reports whether a Secret records a valid time when this host key was added. A time in the future is invalid:
+// a clock that was ahead wrote it. If it were valid, all new Machines would be trusted at first contact until that
+// time.
 func (w wanted) isDated(s *corev1.Secret, now time.Time) bool {
 	since, has := hostKeySince(s, w.hostKey)
 	return has && !since.After(now.Add(margin))
 }
 
-// in reports whether a secret has the wanted content.
+// in reports whether a Secret has the desired content.
 func (w wanted) in(s *corev1.Secret, now time.Time) bool {
 	return (w.hostKey == "" || w.isDated(s, now)) && bytes.Equal(s.Data[contract.UserDataField], []byte(w.script)) &&
 		s.Labels[contract.ManagedByLabel] == contract.OperatorServiceAccount &&
 		s.Annotations[contract.PublicKeyHashAnnotation] == w.publicKeyHash
 }
 
-// readUserData reads the user data of Machines. It is empty if there is none, or if it may not be read.
+// readUserData reads the user data of Machines. The result is empty if the Secret doesn't exist or may not be read.
 func readUserData(ctx context.Context, live client.Reader) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	name := client.ObjectKey{Namespace: contract.MachineAPINamespace, Name: contract.UserDataSecret}
@@ -64,8 +65,8 @@ func readUserData(ctx context.Context, live client.Reader) (*corev1.Secret, erro
 	return nil, fmt.Errorf("reading secret %s: %w", name, err)
 }
 
-// foreign returns why the operator may not change a secret, or "". It may change a secret without any mark, because the
-// name belongs to the operator, and an earlier operator may have left the secret.
+// foreign returns why the operator may not change a Secret, or "". The operator may change a Secret without any mark,
+// because the Secret's name belongs to the operator, and an earlier operator may have created the Secret.
 func foreign(s *corev1.Secret) string {
 	manager := s.Labels[contract.ManagedByLabel]
 	switch {
@@ -81,8 +82,8 @@ func foreign(s *corev1.Secret) string {
 	return ""
 }
 
-// keep creates or corrects the secret of a namespace. If the namespace is missing, keep does nothing. A repeated call
-// writes nothing.
+// keep creates or corrects the Secret in a namespace. If the namespace is missing, keep does nothing. If the Secret
+// already has the desired content, keep writes nothing.
 func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (*contract.Problem, error) {
 	if absent, err := r.absent(ctx, namespace); absent || err != nil {
 		return nil, err
@@ -115,8 +116,8 @@ func (r *reconciler) keep(ctx context.Context, namespace string, want wanted) (*
 	return nil, nil
 }
 
-// absent reports whether a namespace is missing or is being deleted. A missing namespace contains no Roles, so every
-// request there is forbidden.
+// absent reports whether a namespace is missing or is being deleted. The check is needed because every request in a
+// missing namespace is forbidden: such a namespace contains no Roles.
 func (r *reconciler) absent(ctx context.Context, namespace string) (bool, error) {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))

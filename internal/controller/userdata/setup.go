@@ -20,34 +20,34 @@ import (
 )
 
 const (
-	// reconcileTimeout ends a reconcile that waits for an API server that does not answer.
+	// reconcileTimeout ends a reconcile if the API server does not answer.
 	reconcileTimeout = time.Minute
-	// defaultRecheck is how often the secrets are read. Nothing watches the secrets, because their namespaces, and
-	// the operator's rights there, may be missing for a while. It also bounds how often the operator writes if
-	// another client keeps changing a secret.
+	// defaultRecheck is how often the controller reads the Secrets. It doesn't watch them, because their namespaces,
+	// and the operator's rights there, may be missing for a while. If another client keeps changing a Secret, the
+	// operator corrects it only this often.
 	defaultRecheck = 20 * time.Second
-	// keyGrace is how long the private key may be missing.
+	// keyGrace is how long the private key may be missing before the user data changes.
 	keyGrace = time.Minute
 )
 
-// PublicKey is the key that machines must accept.
+// PublicKey is the key that new hosts must accept.
 type PublicKey struct {
-	// Line of authorized_keys, "<type> <base64>", and the hex SHA-256 of it.
+	// Line is the key as in authorized_keys: "<type> <base64>". Hash is the SHA-256 of Line, in hexadecimal.
 	Line, Hash string
 }
 
 // Options of the controller. All are required.
 type Options struct {
-	// Namespace of the operator.
+	// Namespace is the operator's namespace.
 	Namespace string
-	// PublicKey returns a *contract.Problem while there is no usable key.
+	// PublicKey returns the current key. While there is no usable key, it returns a *contract.Problem.
 	PublicKey func(ctx context.Context) (PublicKey, error)
 	// Join returns the command with which the hosts of Machines join by themselves, or a *contract.Problem.
 	Join func(ctx context.Context, now time.Time) (string, error)
-	// Platform returns a *contract.Problem while it is unknown where the cluster runs.
+	// Platform returns the cluster's platform. While it is unknown, Platform returns a *contract.Problem.
 	Platform func(ctx context.Context) (contract.Platform, error)
-	// Problems receives the reasons why the user data isn't correct. Another controller reports a missing or unusable
-	// private key.
+	// Problems collects the reasons why the user data isn't correct. A missing or unusable private key is not among
+	// them, because another controller reports it.
 	Problems *problem.State
 	// Now is the clock.
 	Now func() time.Time
@@ -64,11 +64,11 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	r := &reconciler{Options: options, client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events: mgr.GetEventRecorder(contract.OperatorServiceAccount)}
 	keys := watch.Named(options.Namespace, contract.PrivateKeySecret, contract.HostKeySecret)
-	all := watch.One("", contract.UserDataSecret) // one reconcile handles all secrets
+	all := watch.One("", contract.UserDataSecret) // one reconcile handles all Secrets
 	one := handler.EnqueueRequestsFromMapFunc(all)
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	start := source.Func(func(ctx context.Context, q queue) error {
-		q.Add(all(ctx, nil)[0]) // without a private key, there is no event
+		q.Add(all(ctx, nil)[0]) // reconcile at the start: if there is no private key, no event triggers it
 		return nil
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("userdata").

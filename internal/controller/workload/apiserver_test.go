@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
-// The real API server selects pods by these fields.
+// This test checks that a real API server can select pods by these fields.
 func TestA73_PodsThatCantRunAreFoundOnARealAPIServer(t *testing.T) {
 	t.Parallel()
 	lab := plane.Start(t, cluster.Options{})
@@ -38,7 +38,7 @@ func TestA73_PodsThatCantRunAreFoundOnARealAPIServer(t *testing.T) {
 		pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "nginx"}}
 		status := pod.Status
 		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true,
-			func(ctx context.Context) (bool, error) { // waits until the namespace has its ServiceAccount
+			func(ctx context.Context) (bool, error) { // fails until the namespace has its ServiceAccount
 				return api.Create(ctx, pod) == nil, nil
 			})
 		if err != nil {

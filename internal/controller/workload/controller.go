@@ -30,31 +30,31 @@ import (
 )
 
 const (
-	// firstLook delays the first pass, so that a new leader can use the API server for urgent work first.
+	// firstLook delays the first pass, so that a new leader can do urgent work first.
 	firstLook = 30 * time.Second
 	lookEvery = 5 * time.Minute
-	// lookLimit is the time after which a pass reads no further nodes. The next pass starts with the nodes that were
-	// not read.
+	// lookLimit is how long a pass may take until it reads no more nodes. The next pass starts with the nodes that the
+	// last pass did not read.
 	lookLimit = 3 * time.Minute
-	// staleAfter is the maximum age of a finding. One failed pass doesn't make a finding stale.
+	// staleAfter is how old a finding may be. It is so long that one failed pass doesn't make a finding stale.
 	staleAfter = 2*lookEvery + lookLimit
-	// eventsAtOnce is the maximum number of events in one pass, and eventsOfNamespace the maximum in one namespace.
-	// The next passes write the rest.
+	// eventsAtOnce is how many events a pass writes, at most. eventsOfNamespace is how many of them are in one
+	// namespace, at most. The next passes write the remaining events.
 	eventsAtOnce, eventsOfNamespace = 50, 20
-	// eventAgain is the time until an event is written again, because the API server deletes it after an hour.
+	// eventAgain is when an event is written again, because the API server deletes events after an hour.
 	eventAgain = 55 * time.Minute
-	// mostReported is the maximum number of remembered findings with an event. If there are more, all findings get
-	// another event.
+	// mostReported is how many findings with an event are remembered. If there are more, the checker forgets all of
+	// them, and writes their events again.
 	mostReported = 10_000
-	// named is the maximum number of pods in a message.
+	// named is how many pods a message lists, at most.
 	named = 3
-	// whyBytes is the maximum size of the reason for one pod, because the name of an image may have a megabyte.
+	// whyBytes limits the reason for one pod, because the reason may contain an image name of a megabyte.
 	whyBytes = 256
-	// noteBytes is the API server's maximum size of an event's text.
+	// noteBytes is the API server's limit for the text of an event.
 	noteBytes = 1024
 )
 
-// Checker finds pods that can't run on their node, or that fit no node.
+// Checker finds pods that can't run on their node, and pending pods that no node can run.
 type Checker struct {
 	cached   client.Reader // of Nodes and WindowsInstances
 	pods     kubernetes.Interface
@@ -62,14 +62,14 @@ type Checker struct {
 	problems *prometheus.GaugeVec
 	now      func() time.Time
 	changed  chan event.GenericEvent
-	// nodes has the findings of each node. pending has the findings of pods without a node. reported has the findings
-	// with an event. Only Start accesses these fields.
+	// nodes contains the findings on each node, by node name. pending contains the findings about pods without a node.
+	// reported contains the findings for which an event was written. Only Start accesses these fields.
 	nodes    map[string]*known
 	pending  known
 	reported map[found]report
 
 	mu sync.Mutex
-	// misplaced holds the problem of each checked node. The problem may be nil.
+	// misplaced contains the problem of each checked node, by node name. The problem may be nil.
 	misplaced map[string]*contract.Problem
 }
 
@@ -85,7 +85,7 @@ func newChecker(cached client.Reader, podClient kubernetes.Interface, recorder e
 		misplaced: map[string]*contract.Problem{}}
 }
 
-// Setup adds the checker to a manager. podClient is from package pods.
+// Setup adds the checker to a manager. podClient must come from pods.NewClient.
 func Setup(mgr ctrl.Manager, podClient kubernetes.Interface) (*Checker, error) {
 	c := newChecker(mgr.GetClient(), podClient, mgr.GetEventRecorder(contract.OperatorServiceAccount), time.Now)
 	if err := metrics.Registry.Register(c.problems); err != nil {
@@ -97,14 +97,14 @@ func Setup(mgr ctrl.Manager, podClient kubernetes.Interface) (*Checker, error) {
 	return c, nil
 }
 
-// NeedLeaderElection makes only the leader run this.
+// NeedLeaderElection makes the manager run the checker only while this operator leads.
 func (*Checker) NeedLeaderElection() bool { return true }
 
-// Changed returns a channel with each Node whose problem changed.
+// Changed returns a channel that receives each Node whose problem has changed.
 func (c *Checker) Changed() <-chan event.GenericEvent { return c.changed }
 
-// Misplaced returns a problem with the pods on a node that can't run there, or says that the pods couldn't be read.
-// It returns nil if there is no problem. It returns false for a node that was not checked yet.
+// Misplaced returns a problem if pods on a node can't run there, or if the pods couldn't be read. Otherwise, it returns
+// nil. The second result is false if the node was not checked yet.
 func (c *Checker) Misplaced(node string) (*contract.Problem, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +112,7 @@ func (c *Checker) Misplaced(node string) (*contract.Problem, bool) {
 	return problem, looked
 }
 
-// Start checks periodically, until ctx ends.
+// Start checks all pods every lookEvery, until ctx is done.
 func (c *Checker) Start(ctx context.Context) error {
 	for wait := firstLook; ; wait = lookEvery {
 		select {
@@ -127,7 +127,7 @@ func (c *Checker) Start(ctx context.Context) error {
 	}
 }
 
-// look runs a full pass. Its error also covers lists that it couldn't read.
+// look runs a full pass. Its error includes the errors of lists that couldn't be read.
 func (c *Checker) look(ctx context.Context) error {
 	nodes := &corev1.NodeList{}
 	if err := c.cached.List(ctx, nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)},
@@ -152,8 +152,8 @@ func (c *Checker) look(ctx context.Context) error {
 	return errors.Join(err, c.say(ctx))
 }
 
-// pendingFor returns how long a pod must be pending before it is checked. While a new host joins, this time is
-// longer, because the pod may run on that host.
+// pendingFor returns how long a pod must have been pending before it is checked. While a new host joins, this time is
+// longer, because the host may become a node for the pod.
 func (c *Checker) pendingFor(ctx context.Context) (time.Duration, error) {
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := c.cached.List(ctx, instances, client.UnsafeDisableDeepCopy); err != nil {
@@ -168,7 +168,7 @@ func (c *Checker) pendingFor(ctx context.Context) (time.Duration, error) {
 	return policy.UnplaceableAfter, nil
 }
 
-// read reads all relevant pods. It begins with the node that was not read for the longest time.
+// read reads all relevant pods. It starts with the node that was not read for the longest time.
 func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time.Duration, p *pass) error {
 	began := c.now()
 	names := slices.SortedFunc(maps.Keys(c.nodes), func(a, b string) int {
@@ -179,9 +179,9 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 		if c.now().Sub(began) > lookLimit {
 			break
 		}
-		// The API server answers this query from its cache, with an index.
+		// The API server answers this query from its cache, which has an index of the nodes of pods.
 		err := c.list(ctx, c.nodes[name], p, pods.Query{Fields: pods.OfNode(name), Cached: true}, policy.MisplacedPod)
-		if err != nil && len(failed) < mostErrors { // the other nodes are still checked
+		if err != nil && len(failed) < mostErrors { // continue with the other nodes
 			failed = append(failed, fmt.Errorf("looking at node %s: %w", name, err))
 		}
 	}
@@ -196,10 +196,10 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 	return errors.Join(failed...)
 }
 
-// mostErrors is the maximum number of logged errors of nodes. With more errors, the API server is down.
+// mostErrors is how many errors of nodes are logged. If there are more errors, the API server probably doesn't work.
 const mostErrors = 3
 
-// list reads one list of pods, as far as possible.
+// list reads the pods that query selects, as far as possible. judge returns why a pod can't run, or an empty reason.
 func (c *Checker) list(ctx context.Context, k *known, p *pass, query pods.Query,
 	judge func(*corev1.Pod) (contract.Reason, string)) error {
 	query.Now, k.tried = c.now, c.now()
@@ -223,7 +223,7 @@ func (c *Checker) list(ctx context.Context, k *known, p *pass, query pods.Query,
 	return nil
 }
 
-// show sets the metric, and writes the events.
+// show sets the metric and writes the events.
 func (c *Checker) show(p *pass) {
 	counts := map[contract.Reason]int{contract.ReasonLinuxPodPlaced: 0, contract.ReasonImageNotForNode: 0,
 		contract.ReasonPodUnplaceable: 0, contract.ReasonPodsNotRead: 0}
@@ -239,7 +239,7 @@ func (c *Checker) show(p *pass) {
 		c.problems.WithLabelValues(string(reason)).Set(float64(count))
 	}
 	if counts[contract.ReasonPodsNotRead] == 0 {
-		// A pod that is created again and again may be missing in a pass.
+		// Keep recent ones: if a pod is created over and over, it may be missing in this pass.
 		maps.DeleteFunc(c.reported, func(_ found, r report) bool { return p.now.Sub(r.seen) > staleAfter })
 	}
 	if len(c.reported) > mostReported {
@@ -252,7 +252,7 @@ func (c *Checker) show(p *pass) {
 	}
 }
 
-// say stores the problem of each node, and sends events for the nodes whose problem changed.
+// say stores the problem of each node. It sends the nodes whose problem has changed to the channel of Changed.
 func (c *Checker) say(ctx context.Context) error {
 	problems := map[string]*contract.Problem{}
 	for node, k := range c.nodes {

@@ -44,7 +44,7 @@ func (f *fixture) Eventf(regarding, _ runtime.Object, _, reason, _, note string,
 	f.events = append(f.events, fmt.Sprintf("%s %s/%s %s: ", at.Kind, at.Namespace, at.Name, reason)+fmt.Sprintf(note, args...))
 }
 
-// newFixture returns a controller with cached Nodes and a server with pods.
+// newFixture returns a checker with Nodes in its cache, and a server that returns pods.
 func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	t.Helper()
 	f := &fixture{clock: began, server: podstest.New(t, 0, 0)}
@@ -72,7 +72,7 @@ func (f *fixture) remove(name string) {
 	f.server.Pods = slices.DeleteFunc(f.server.Pods, func(p corev1.Pod) bool { return p.Name == name })
 }
 
-// looks lets the controller check all pods, and returns the nodes whose problems changed.
+// looks lets the checker check all pods. It returns the nodes whose problem has changed.
 func (f *fixture) looks(t *testing.T) (changed []string) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -91,13 +91,13 @@ func (f *fixture) looks(t *testing.T) (changed []string) {
 	}
 }
 
-// says returns the problem of a node.
+// says returns the problem that the checker reports for a node.
 func (f *fixture) says(node string) *contract.Problem {
 	problem, _ := f.Misplaced(node)
 	return problem
 }
 
-// problem returns the metric of a reason.
+// problem returns the metric for a reason.
 func (f *fixture) problem(t *testing.T, reason contract.Reason) float64 {
 	t.Helper()
 	m := &dto.Metric{}
@@ -113,7 +113,7 @@ func node(name string) *corev1.Node {
 			Effect: corev1.TaintEffectNoSchedule}}}}
 }
 
-// linux returns a pod for Linux on a node. A DaemonSet owns the pod.
+// linux returns a Linux pod on a node. A DaemonSet owns the pod.
 func linux(name, node string) *corev1.Pod {
 	yes := true
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),
@@ -162,11 +162,11 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 		t.Errorf("the problem of node c is %v", p)
 	}
 
-	// Without a change, nothing is reported.
+	// If nothing has changed, nothing is reported.
 	if got := f.looks(t); len(got) != 0 || len(f.events) != 2 {
 		t.Errorf("delivered %v, events %q", got, f.events)
 	}
-	// If pods can't be read, the problems stay unchanged.
+	// If pods can't be read, the problems must not change.
 	f.server.Broken = http.StatusServiceUnavailable
 	if err := f.look(t.Context()); err == nil || f.says("a") == nil {
 		t.Errorf("%v, the problem of node a is %v", err, f.says("a"))
@@ -182,7 +182,7 @@ func TestA73_PodsThatCantRunAreReportedOnceAtTheirOwnerAndOfTheirNode(t *testing
 	if got := f.problem(t, contract.ReasonLinuxPodPlaced); got != 0 {
 		t.Errorf("the metric is still %v", got)
 	}
-	// If the pod is back much later, it is reported again.
+	// If the pod appears again much later, it must be reported again.
 	f.clock = f.clock.Add(staleAfter + time.Second)
 	f.looks(t)
 	f.server.Pods = append(f.server.Pods, *linux("logs-3", "a"))
@@ -221,7 +221,7 @@ func TestWhatIsSaidOfManyPodsIsBounded(t *testing.T) {
 func TestItLooksFromTimeToTimeAlsoAfterAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		// With a server on the network, the test's clock would not advance.
+		// Use no server on the network, because the test's clock would not advance during its requests.
 		api, lists := fakeclient.NewClientset(), 0
 		api.PrependReactor("list", "pods", func(a testing2.Action) (bool, runtime.Object, error) {
 			if listsOf(a, "a") {
@@ -247,13 +247,13 @@ func TestItLooksFromTimeToTimeAlsoAfterAFailure(t *testing.T) {
 	})
 }
 
-// listsOf reports whether an action lists the pods of a node.
+// listsOf reports whether an action lists the pods on this node.
 func listsOf(a testing2.Action, node string) bool {
 	list, ok := a.(testing2.ListAction)
 	return ok && list.GetListRestrictions().Fields.String() == "spec.nodeName="+node
 }
 
-// This happens if a single object in etcd can't be decoded. The other nodes must still be checked.
+// A list fails if a single object in etcd can't be decoded. The pods on other nodes must still be checked.
 func TestANodeWhosePodsCanNotBeListedHidesNoOther(t *testing.T) {
 	t.Parallel()
 	api := fakeclient.NewClientset()
@@ -297,7 +297,7 @@ func TestANodeWhosePodsCanNotBeListedHidesNoOther(t *testing.T) {
 	}
 }
 
-// A pod that fails and is created again is sometimes missing during a check, and has a new name each time.
+// If a pod fails and is created over and over, it may be missing during a check, and has a new name each time.
 func TestWarningsAboutPodsThatComeAndGoDoNotFlap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, node("a"))
@@ -320,8 +320,8 @@ func TestWarningsAboutPodsThatComeAndGoDoNotFlap(t *testing.T) {
 	}
 }
 
-// When a MachineSet is scaled up from zero, its host needs longer than the scheduler. The pod must not be reported
-// during this time.
+// If a MachineSet is scaled up from zero, its host needs more time to join than the scheduler needs to give up. During
+// this time, the pod must not be reported.
 func TestAPodWaitsForAHostThatJoins(t *testing.T) {
 	t.Parallel()
 	joins := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b",
@@ -335,7 +335,7 @@ func TestAPodWaitsForAHostThatJoins(t *testing.T) {
 	if f.looks(t); len(f.events) != 1 {
 		t.Errorf("events: %q", f.events)
 	}
-	// A host that has joined delays no warnings.
+	// A host that has already joined must not delay warnings.
 	f.clock, f.reported = began, map[found]report{}
 	if err := f.api.Create(t.Context(), node("b")); err != nil {
 		t.Fatal(err)
@@ -356,8 +356,8 @@ func TestAPodWaitsForNoHostThatDoesNotJoin(t *testing.T) {
 	}
 }
 
-// The API server deletes events after an hour. An alert about pods refers to the events, so they must exist as long
-// as the problem.
+// The API server deletes events after an hour. An alert about pods refers to the events, so the events must exist as
+// long as the problem.
 func TestAnEventAboutPodsThatStayIsThereForAsLongAsTheyAre(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, node("a"), linux("logs", "a"))

@@ -1,9 +1,10 @@
-// Package workload finds pods on Windows nodes that can't run there, and pods for Windows that no node will ever take.
+// Package workload finds pods on Windows nodes that can't run there, and pending pods for Windows that no node can ever
+// run.
 //
-// Every five minutes it lists the pods of each Windows node, and the pending pods. It has no cache of the cluster's
-// pods. It reports findings in events at the pods' owners and in a metric. The instance controller asks it about a
-// node. It changes nothing. Package policy decides whether a pod can run. The owner of a pod may be in any namespace,
-// so the operator may create events in every namespace. It doesn't read or change events.
+// Every five minutes, it lists the pods on each Windows node, and the pending pods. It doesn't cache the cluster's
+// pods. It reports findings in a metric, and in events about the pods' owners. The instance controller asks it about
+// the pods on a node. It changes no object. Package policy decides whether a pod can run. The owner of a pod may be in
+// any namespace, so the operator may create events in every namespace. It doesn't read or change events.
 //
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list

@@ -16,22 +16,22 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// found identifies an event. It has the namespace because a pod may name an owner with the UID of an object in another
-// namespace.
+// found identifies an event. It includes the namespace, because a pod may have an owner reference with the UID of an
+// object in another namespace.
 type found struct {
 	namespace string
 	owner     types.UID
 	reason    contract.Reason
 }
 
-// report holds when a finding with an event was last seen, and when the event was written.
+// report says when a finding was last seen, and when its event was last written.
 type report struct{ seen, written time.Time }
 
 // finding is the problem of one pod.
 type finding struct {
 	found
 	name, why string
-	// regarding is the object that an event is about.
+	// regarding is the object that the event is about.
 	regarding *corev1.ObjectReference
 }
 
@@ -41,8 +41,8 @@ func newFinding(pod *corev1.Pod, reason contract.Reason, why string) finding {
 		regarding: at}
 }
 
-// owner is the object that an event about a pod refers to: the pod's controller, or the pod itself. A pod may name
-// anything as its owner; invalid names are not used.
+// owner returns the object that an event about a pod is about: the controller that owns the pod, or the pod itself. The
+// creator of a pod can write anything into the owner reference, so an invalid one is ignored.
 func owner(pod *corev1.Pod) *corev1.ObjectReference {
 	made := metav1.GetControllerOf(pod)
 	if made == nil || made.Kind == "Node" || // a static pod
@@ -55,8 +55,9 @@ func owner(pod *corev1.Pod) *corev1.ObjectReference {
 		Name: made.Name, UID: made.UID}
 }
 
-// few adds a finding and keeps the first few, sorted by reason and pod name. The reason of the first finding becomes
-// the condition's reason. It must be stable, so few doesn't sort by pod name first: names of pods change.
+// few adds a finding to a list. It keeps only the first few findings, sorted by reason and then by the pod's name. The
+// reason of the first finding becomes the reason of a condition, so it should rarely change. Therefore, few doesn't
+// sort by the pod's name first, because the names of pods often change.
 func few(first []finding, f finding) []finding {
 	first = append(first, f)
 	slices.SortFunc(first, func(a, b finding) int {
@@ -65,16 +66,16 @@ func few(first []finding, f finding) []finding {
 	return first[:min(len(first), named)]
 }
 
-// known holds the findings of one list of pods. There may be any number of pods, so it keeps only a few.
+// known contains the findings in one list of pods. A list may contain any number of pods, so known keeps only a few.
 type known struct {
-	// tried is when the list was last read. all is when it was last read completely. seen is when a problem was last
-	// found.
+	// tried is when the list was last read. all is when the list was last read completely. seen is when a problem was
+	// last found in it.
 	tried, all, seen time.Time
 	counts           map[contract.Reason]int
 	first            []finding
 }
 
-// merge adds new findings. If the current pass has not read all pods, earlier findings stay.
+// merge adds new findings. If all is false, the pass has not read all pods, and earlier findings are kept.
 func (k *known) merge(counts map[contract.Reason]int, first []finding, all bool, now time.Time) {
 	if !all {
 		for reason, count := range k.counts {
@@ -90,7 +91,8 @@ func (k *known) merge(counts map[contract.Reason]int, first []finding, all bool,
 	}
 }
 
-// problem returns the findings. It returns nil only if a recent pass has read all pods and found no problem.
+// problem returns the findings as a problem. It returns nil only if a recent pass has read all pods and found no
+// problem.
 func (k *known) problem(now time.Time) *contract.Problem {
 	switch {
 	case len(k.first) > 0 && now.Sub(k.seen) <= staleAfter:
@@ -122,17 +124,18 @@ func (k *known) sum() *contract.Problem {
 
 // pass collects the results of one pass.
 type pass struct {
-	// read holds the lists that were read completely.
+	// read contains the lists that this pass has read completely.
 	read map[*known]bool
-	// reported are findings with an event. Findings that still exist get the time of this pass.
+	// reported contains findings with an event. If the pass finds one of them again, it updates the time in
+	// report.seen.
 	reported map[found]report
 	now      time.Time
-	// fresh are findings without a recent event, at most eventsAtOnce.
+	// fresh contains findings without a recent event, at most eventsAtOnce of them.
 	fresh []finding
 }
 
-// add adds a finding. Each namespace has a limited share, so that a user who creates pods every second doesn't
-// block events in other namespaces.
+// add adds a finding. Each namespace gets only a limited share of the events. Otherwise, a user who creates pods every
+// second could prevent events in other namespaces.
 func (p *pass) add(f finding) {
 	if had, ok := p.reported[f.found]; ok {
 		p.reported[f.found] = report{p.now, had.written}
@@ -154,7 +157,7 @@ func (p *pass) add(f finding) {
 	}
 }
 
-// shorten truncates a text, which the pod's creator may control, and removes characters that can't be printed.
+// shorten truncates a text that the pod's creator may control. It also removes characters that can't be printed.
 func shorten(text string, most int) string {
 	text = strings.ToValidUTF8(text[:min(len(text), most)], "")
 	return strings.Map(func(r rune) rune {

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/pods"
 )
 
-// large creates pods of a megabyte on a node.
+// large creates pods of one megabyte each on a node.
 func large(f *fixture, node string, count int) {
 	for i := range count {
 		pod := linux(fmt.Sprintf("large-%s-%04d", node, i), node)
@@ -33,7 +33,7 @@ func TestA73_LargePodsOfATenantCostALookBoundedMemory(t *testing.T) {
 	large(f, "a", 20)
 	large(f, "", 20)
 	f.looks(t)
-	if read := f.server.Largest.Load(); read != pods.MaxBytes+1 { // one more byte shows that the answer is too large
+	if read := f.server.Largest.Load(); read != pods.MaxBytes+1 { // one more byte shows that it is too large
 		t.Errorf("%d bytes of one answer were read", read)
 	}
 	if p := f.says("a"); p == nil || p.Reason != contract.ReasonLinuxPodPlaced {
@@ -41,13 +41,13 @@ func TestA73_LargePodsOfATenantCostALookBoundedMemory(t *testing.T) {
 	}
 }
 
-// A tenant has so many large pods that a check runs out of time. Pods that were not checked must not be reported as
-// fine.
+// A tenant has so many large pods that a pass runs out of time. The result must not say that the pods that were not
+// read are fine.
 func TestA73_ALookThatHasNotSeenAllPodsDoesNotSayThatAllIsWell(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, node("a"), linux("logs", "a"), node("b"))
 	f.looks(t)
-	// A finding that can't be checked any more stays for a while.
+	// If a finding can't be checked any longer, it is kept for a while.
 	large(f, "a", 20)
 	f.server.Slow = 11 * time.Second
 	f.clock = f.clock.Add(lookEvery)
@@ -81,7 +81,7 @@ func TestA73_ALookThatHasNotSeenAllPodsDoesNotSayThatAllIsWell(t *testing.T) {
 	}
 }
 
-// If the API server does not answer for a long time, the result is unknown: the pods may be fine or not.
+// If the API server does not answer for a long time, the result must be that the state of the pods is unknown.
 func TestWhatCantBeReadForLongIsSaidToBeUnknown(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, node("a"), linux("logs", "a"), node("b"))
@@ -117,7 +117,7 @@ func TestWhatCantBeReadForLongIsSaidToBeUnknown(t *testing.T) {
 	}
 }
 
-// All nodes have large pods. Each check must continue where the check before has stopped.
+// All nodes have large pods. Each pass must continue where the last pass stopped.
 func TestATenantOnSomeNodesDoesNotHideTheOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -128,7 +128,7 @@ func TestATenantOnSomeNodesDoesNotHideTheOthers(t *testing.T) {
 		}
 		large(f, n.Name, 10)
 	}
-	f.server.Slow = 9 * time.Second // more than half a minute for each node
+	f.server.Slow = 9 * time.Second // reading one node takes more than half a minute
 	f.looks(t)
 	problems := 0
 	for i := range 9 {
@@ -148,7 +148,7 @@ func TestATenantOnSomeNodesDoesNotHideTheOthers(t *testing.T) {
 	}
 }
 
-// Pods that are created again each second have a new UID each time, so they would create events without end.
+// Pods that are created again every second have a new UID each time, so they could cause an endless number of events.
 func TestEventsAboutATenantsPodsLeaveRoomForOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, node("a"))
@@ -173,7 +173,7 @@ func TestEventsAboutATenantsPodsLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// The creator of a pod may name another user's controller as its owner.
+// The creator of a pod may write another user's controller into the owner reference.
 func TestAnOwnersUIDInAnotherNamespaceIsAnotherOwner(t *testing.T) {
 	t.Parallel()
 	theirs, ours := linux("a", "a"), linux("b", "a")
