@@ -16,10 +16,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// maxText bounds an annotation that contains a reason, in characters. Operators and people read its beginning.
+// maxText bounds the length of an annotation that contains a problem, in characters. The operator and people read its
+// beginning.
 const maxText = 512
 
-// timeout bounds a request about one object. readTimeout bounds a request that lists, or that starts a watch. These
+// timeout bounds a request about one object. readTimeout bounds a request that lists objects or starts a watch. These
 // limits are needed because a proxy or a load balancer may keep a connection open although the API server doesn't
 // answer.
 const (
@@ -29,8 +30,9 @@ const (
 
 var errNoAnswer = errors.New("the API server has not answered in time")
 
-// AnnotateNode sets annotations of a Node, and removes annotations whose value is nil. It also updates the watched
-// object, unless the watch has received a newer one. It returns the annotations after the change.
+// AnnotateNode sets annotations of a Node. If a value in changes is nil, AnnotateNode removes the annotation. It also
+// stores the updated Node in watched, unless watched has received a newer one. It returns all annotations of the
+// updated Node.
 func AnnotateNode(ctx context.Context, client dynamic.Interface, watched *Watch, before *unstructured.Unstructured,
 	changes map[string]any) (map[string]string, error) {
 	name := before.GetName()

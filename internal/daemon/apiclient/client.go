@@ -35,14 +35,15 @@ type Client struct {
 // Options are the inputs of Open.
 type Options struct {
 	Files winos.Files
-	// Server and Token are for Connect only. The client authenticates with Identity or Token.
+	// Server, Identity and Token are for Connect only. If Token is set, the client authenticates with it. Otherwise the
+	// client authenticates with the certificate of Identity.
 	Server   Server
 	Identity Identity
 	Token    string
-	// Kubeconfig is the path of the daemon's kubeconfig. Open reads only the server's address and CA from it. The
-	// certificate is the daemon's own.
+	// Kubeconfig is the path of the daemon's kubeconfig. Open reads only the API server's address and CA from it,
+	// because the client authenticates with the daemon's certificate.
 	Kubeconfig string
-	// CABundle is the path of further trusted CAs, or empty. The file need not exist.
+	// CABundle is the path of a file with additional trusted CAs, or empty. The file need not exist.
 	CABundle string
 	// UserAgent names the daemon and its version in the API server's audit log.
 	UserAgent string
@@ -54,7 +55,7 @@ const (
 	keepAlive   = 30 * time.Second
 )
 
-// Open prepares the daemon's connection. It sends nothing yet.
+// Open prepares the daemon's connection to the API server in its kubeconfig. It sends nothing yet.
 func Open(options Options) (*Client, error) {
 	server, err := readKubeconfig(options.Files, options.Kubeconfig)
 	if err != nil {
@@ -72,7 +73,7 @@ func Connect(options Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A custom HTTP client doesn't set a user agent. Only client-go's own clients do.
+	// client-go sets a user agent only in HTTP clients that it creates itself.
 	named := clienttransport.NewUserAgentRoundTripper(options.UserAgent, l)
 	if options.Token != "" {
 		named = clienttransport.NewBearerAuthRoundTripper(options.Token, named)
@@ -88,12 +89,12 @@ func Connect(options Options) (*Client, error) {
 	return l, nil
 }
 
-// RoundTrip is for http.Client.
+// RoundTrip implements http.RoundTripper with the current transport.
 func (l *Client) RoundTrip(request *http.Request) (*http.Response, error) {
 	return l.transport.Load().RoundTrip(request)
 }
 
-// verifyBy makes new connections trust the CAs in ca, and the additional CAs in CABundle.
+// verifyBy makes new connections trust the CAs in ca, and the additional CAs in Options.CABundle.
 func (l *Client) verifyBy(ca []byte) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
@@ -123,9 +124,9 @@ func (l *Client) verifyBy(ca []byte) error {
 // Certificate returns the client certificate that the daemon presents to the API server.
 func (l *Client) Certificate() *tls.Certificate { return l.pair.Load() }
 
-// Reload reads the certificate from its file again, and closes all connections if the certificate has changed. The API
-// server checks a connection's certificate with each request, so an open connection would fail when the old
-// certificate expires.
+// Reload reads the certificate from its file again. If the certificate has changed, Reload closes all connections: the
+// API server checks a connection's certificate with each request, so requests on an open connection would fail when the
+// old certificate expires.
 func (l *Client) Reload() error {
 	pair, err := l.options.Identity.LoadCertificate()
 	if err != nil {

@@ -25,10 +25,11 @@ import (
 // Identity is a client certificate of this host: its subject, and its files.
 type Identity struct {
 	Files winos.Files
-	// Certificate is the path of the certificate with its key. Pending is the path of a key whose certificate was
-	// requested but has not arrived, so that a restarted program doesn't create a second key.
+	// Certificate is the path of the file with the certificate and its key. Pending is the path of a key whose
+	// certificate was requested but has not arrived yet. Because this key is in a file, a restarted program doesn't
+	// create a second key.
 	Certificate, Pending string
-	// User and Groups are the subject.
+	// User and Groups are the subject of the certificate.
 	User   string
 	Groups []string
 	// Addresses are the IP addresses that a certificate request contains in addition to the subject.
@@ -44,8 +45,8 @@ func Daemon(files winos.Files, node string) Identity {
 		Groups: []string{contract.DaemonGroup}, Request: "wicd-" + node + "-"}
 }
 
-// PendingKey returns the key for a certificate request: the key of an earlier call, or a new one. The directory must
-// exist.
+// PendingKey returns the key for a certificate request. It returns the key of an earlier call if there is one, and
+// creates a key otherwise. The directory of the key must exist.
 func (i Identity) PendingKey() (*ecdsa.PrivateKey, error) {
 	content, err := winos.ReadFile(i.Files, i.Pending)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -77,7 +78,7 @@ func (i Identity) DropPendingKey() error {
 	return nil
 }
 
-// NewRequest returns the certificate request, in PEM.
+// NewRequest returns a certificate request for a key, in PEM.
 func (i Identity) NewRequest(key *ecdsa.PrivateKey) ([]byte, error) {
 	if strings.HasSuffix(i.User, ":") {
 		return nil, fmt.Errorf("a certificate for %q needs a name", i.User)
@@ -89,10 +90,10 @@ func (i Identity) NewRequest(key *ecdsa.PrivateKey) ([]byte, error) {
 	return request, nil
 }
 
-// StoreCertificate makes certificate (PEM) the identity's certificate. It must match the pending key and have the
-// identity's subject. Otherwise StoreCertificate returns a *contract.Problem, because a retry with the same certificate
-// fails again. StoreCertificate writes the certificate and the key atomically to one file, and then deletes the pending
-// key. A second call with the same certificate changes nothing.
+// StoreCertificate stores certificate (PEM) as the identity's certificate. The certificate must match the pending key
+// and have the identity's subject. If it doesn't, StoreCertificate returns a *contract.Problem, because a retry with
+// the same certificate would fail again. StoreCertificate writes the certificate and the key atomically to one file,
+// and then deletes the pending key. A second call with the same certificate changes nothing.
 func (i Identity) StoreCertificate(certificate []byte) error {
 	chain, err := cert.ParseCertsPEM(certificate)
 	if err != nil {
@@ -129,7 +130,7 @@ func (i Identity) check(leaf *x509.Certificate) error {
 	return nil
 }
 
-// LoadCertificate reads the daemon's certificate and key.
+// LoadCertificate reads the identity's certificate and key from their file.
 func (i Identity) LoadCertificate() (*tls.Certificate, error) {
 	content, err := winos.ReadFile(i.Files, i.Certificate)
 	if err != nil {
@@ -138,7 +139,7 @@ func (i Identity) LoadCertificate() (*tls.Certificate, error) {
 	return ParseCertificate(content)
 }
 
-// ParseCertificate parses a certificate and its key from one PEM text; Leaf is set.
+// ParseCertificate parses a PEM text with a certificate and its key. It sets Leaf in the result.
 func ParseCertificate(content []byte) (*tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(content, content)
 	if err != nil {
@@ -147,7 +148,7 @@ func ParseCertificate(content []byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// NodeName returns the node of a daemon's certificate.
+// NodeName returns the name of the node for whose daemon a certificate was issued.
 func NodeName(leaf *x509.Certificate) (string, error) {
 	node, ok := strings.CutPrefix(leaf.Subject.CommonName, contract.DaemonUserPrefix)
 	if !ok || node == "" {

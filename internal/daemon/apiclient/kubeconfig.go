@@ -20,7 +20,8 @@ type Server struct {
 	CA []byte
 }
 
-// parse returns a kubeconfig and its current cluster, which names a server.
+// parse parses a kubeconfig. It returns the kubeconfig and the cluster of its current context, which always has a
+// server.
 func parse(content []byte) (*clientcmdapi.Config, *clientcmdapi.Cluster, error) {
 	config, err := clientcmd.Load(content)
 	if err != nil {
@@ -37,13 +38,14 @@ func parse(content []byte) (*clientcmdapi.Config, *clientcmdapi.Cluster, error) 
 	return config, cluster, nil
 }
 
-// IsKubeconfig reports whether a program can start with a kubeconfig: the kubeconfig names a server and a user.
+// IsKubeconfig reports whether content is a kubeconfig with a server and a user, so that a program can start with it.
 func IsKubeconfig(content []byte) bool {
 	config, _, err := parse(content)
 	return err == nil && config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo] != nil
 }
 
-// ServerOf returns the API server of a kubeconfig that contains its CA.
+// ServerOf returns the API server that a kubeconfig names. It returns an error unless the kubeconfig itself contains
+// the server's CA.
 func ServerOf(content []byte) (Server, error) {
 	_, cluster, err := parse(content)
 	if err == nil && len(cluster.CertificateAuthorityData) == 0 {
@@ -55,7 +57,7 @@ func ServerOf(content []byte) (Server, error) {
 	return Server{URL: cluster.Server, CA: cluster.CertificateAuthorityData}, nil
 }
 
-// Kubeconfig returns a kubeconfig with one user. Name is the name of its cluster, its user and its context.
+// Kubeconfig returns a kubeconfig with one user. Its cluster, its user and its context are all called name.
 func Kubeconfig(name, namespace string, server Server, user clientcmdapi.AuthInfo) ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: server.CA}
@@ -69,8 +71,8 @@ func Kubeconfig(name, namespace string, server Server, user clientcmdapi.AuthInf
 	return content, nil
 }
 
-// readKubeconfig returns the API server of a kubeconfig on the host. The operator's program and kubelet write the CA
-// into the file.
+// readKubeconfig returns the API server that a kubeconfig on the host names. The file must contain the CA, as it does
+// if the operator's program or kubelet has written it.
 func readKubeconfig(files winos.Files, path string) (server Server, err error) {
 	content, err := winos.ReadFile(files, path)
 	if err == nil {
@@ -82,10 +84,10 @@ func readKubeconfig(files winos.Files, path string) (server Server, err error) {
 	return server, nil
 }
 
-// Kubeconfigs returns the kubeconfigs of the node's programs, except the kubeconfig of the daemon. Each program reads
-// its kubeconfig once, when it starts. If kubelet starts without a valid kubeconfig and certificate, it creates its
-// kubeconfig from its bootstrap kubeconfig (kubernetes, pkg/kubelet/certificate/bootstrap). This happens at its first
-// start, and after the daemon has removed the kubeconfig and the certificate.
+// Kubeconfigs returns the paths of the kubeconfigs of the node's programs, except the daemon's. Each program reads its
+// kubeconfig once, when it starts. If kubelet starts without a valid kubeconfig and certificate, it creates its
+// kubeconfig from its bootstrap kubeconfig (kubernetes, pkg/kubelet/certificate/bootstrap). This happens when kubelet
+// starts for the first time, and after the daemon has removed the kubeconfig and the certificate.
 func Kubeconfigs() []string {
 	paths := []string{contract.PathKubeconfig}
 	for _, t := range contract.ServiceTokens() {
@@ -94,8 +96,8 @@ func Kubeconfigs() []string {
 	return paths
 }
 
-// Point writes the API server and its CA to a kubeconfig. Without a URL, it writes only the CA. The remaining content
-// stays. A missing or unusable kubeconfig is not an error.
+// Point writes an API server and its CA to a kubeconfig. If the URL is empty, Point writes only the CA. All other
+// content of the file stays. If the kubeconfig is missing or unusable, Point does nothing and returns no error.
 func Point(files winos.Files, path string, to Server) error {
 	content, err := pointed(files, path, to)
 	if err == nil && content != nil {
@@ -107,7 +109,8 @@ func Point(files winos.Files, path string, to Server) error {
 	return nil
 }
 
-// Repointed returns the API server that Point would write to a kubeconfig, or nil if nothing has to change.
+// Repointed returns the API server that the kubeconfig would have after Point. If Point would change nothing, Repointed
+// returns nil.
 func Repointed(files winos.Files, path string, to Server) (*Server, error) {
 	content, err := pointed(files, path, to)
 	if err != nil || content == nil {
@@ -117,7 +120,8 @@ func Repointed(files winos.Files, path string, to Server) (*Server, error) {
 	return &server, err
 }
 
-// pointed returns the content that a kubeconfig needs, or nil if nothing has to change.
+// pointed returns the content that the kubeconfig would have after Point. If Point would change nothing, pointed
+// returns nil.
 func pointed(files winos.Files, path string, to Server) ([]byte, error) {
 	content, err := winos.ReadFile(files, path)
 	if errors.Is(err, fs.ErrNotExist) {

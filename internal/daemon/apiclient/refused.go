@@ -12,9 +12,9 @@ import (
 // refusedLimit bounds the request.
 const refusedLimit = 15 * time.Second
 
-// Refused asks the API server of a kubeconfig whether it refuses a client certificate. The API server refuses a
-// certificate that hasn't expired if it no longer trusts the CA that signed it, for example after a restore of etcd. If
-// the API server doesn't answer, Refused returns an error.
+// Refused reports whether the API server in a kubeconfig refuses a client certificate. The API server refuses even a
+// certificate that hasn't expired, if it no longer trusts the CA that signed the certificate, for example after a
+// restore of etcd. If the API server doesn't answer, Refused returns an error.
 func Refused(ctx context.Context, files winos.Files, kubeconfig, certificate string) (bool, error) {
 	server, err := readKubeconfig(files, kubeconfig)
 	if err != nil {

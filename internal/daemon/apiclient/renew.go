@@ -26,25 +26,26 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
-// A certificate is renewed after the fraction renewAt of its lifetime, or up to renewJitter earlier. The jitter
-// prevents nodes that joined together from renewing together. The remaining lifetime is a reserve in case the host is
-// off or the operator doesn't approve the request.
+// A certificate is renewed after the fraction renewAt of its lifetime, or earlier by up to the fraction renewJitter.
+// The jitter prevents nodes that joined together from renewing together. The remaining lifetime is a reserve in case
+// the host is off or the operator doesn't approve the request.
 const (
 	renewAt     = 0.70
 	renewJitter = 0.10
 )
 
-// Pauses while a request is not signed yet, and between attempts.
+// firstLook and slowestLook bound the pause between two checks of a request that is not signed yet.
 const (
 	firstLook   = time.Second
 	slowestLook = time.Minute
 	// pause is the time between failed attempts. restPause is the shortest time between renewals. Without restPause, a
-	// host whose clock is days ahead would renew endlessly. If a certificate has a short lifetime, both pauses are
-	// shortened to 1/pausePart of the lifetime.
+	// host whose clock is days ahead would renew its certificate endlessly. If a certificate has a short lifetime, both
+	// pauses are at most 1/pausePart of the lifetime.
 	pause     = 10 * time.Minute
 	restPause = time.Hour
 	pausePart = 20
-	// longestWait is the longest time between checks of the certificate's end. Timers stop while a host is suspended.
+	// longestWait is the longest time between two checks whether the renewal is due. A longer timer would be
+	// unreliable, because timers stop while a host is suspended.
 	longestWait = time.Hour
 )
 
@@ -52,30 +53,32 @@ const (
 type Renewer struct {
 	Identity
 	Client dynamic.Interface
-	// Lifetime is the requested lifetime. If it is 0, the request asks for the lifetime of the current certificate.
+	// Lifetime is the lifetime to request. If it is 0, the request asks for the same lifetime as that of the current
+	// certificate.
 	Lifetime time.Duration
-	// Renewed is called after a new certificate has been stored, and again until it succeeds.
+	// Renewed is called after a new certificate has been stored. If it returns an error, it is called again later.
 	Renewed func() error
 	Clock   clock.Clock
-	// Spread returns a number in [0,1) that decides how early within the jitter this daemon renews; random if nil.
+	// Spread returns a number in [0,1). The larger the number, the earlier this daemon renews. If Spread is nil, the
+	// number is random.
 	Spread func() float64
-	// asked is the name of the request that this Renewer has created or found.
+	// asked is the name of the request that this Renewer has created or found, or empty.
 	asked string
 }
 
-// RenewalTime returns the time to renew a certificate. spread is in [0,1).
+// RenewalTime returns the time to renew a certificate. spread is in [0,1): 0 means no jitter.
 func RenewalTime(leaf *x509.Certificate, spread float64) time.Time {
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	return leaf.NotBefore.Add(time.Duration(float64(life) * (renewAt - spread*renewJitter)))
 }
 
-// pauseFor returns longest, or less if the certificate has a short lifetime.
+// pauseFor returns longest, or a shorter pause if the certificate has a short lifetime.
 func pauseFor(leaf *x509.Certificate, longest time.Duration) time.Duration {
 	return min(longest, max(time.Second, leaf.NotAfter.Sub(leaf.NotBefore)/pausePart))
 }
 
-// Run renews the certificate when it is due, until ctx ends. It logs a failure and retries. Until then, the current
-// certificate stays in use.
+// Run renews the certificate when it is due, until ctx ends. If a renewal fails, Run logs this and retries, and the
+// current certificate stays in use.
 func (r *Renewer) Run(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	spread := rand.Float64
@@ -127,8 +130,8 @@ func (r *Renewer) Run(ctx context.Context) {
 	})
 }
 
-// Obtain requests a certificate for a new key and stores it. If the request is not signed yet, it returns a Problem
-// with ReasonCertificatePending. The next call uses the same key, so that it finds the existing request.
+// Obtain requests a certificate for a new key and stores the certificate. If the request is not signed yet, Obtain
+// returns a Problem with ReasonCertificatePending. The next call uses the same key, so it finds the existing request.
 func (r *Renewer) Obtain(ctx context.Context, life time.Duration) error {
 	key, err := r.PendingKey()
 	if err != nil {
@@ -139,7 +142,7 @@ func (r *Renewer) Obtain(ctx context.Context, life time.Duration) error {
 		err = r.StoreCertificate(certificate)
 	}
 	if p, ok := contract.AsProblem(err); ok && p.Reason != contract.ReasonCertificatePending {
-		// A request with another key may succeed. This request will always fail.
+		// This request will always fail, but a request with another key may succeed.
 		return errors.Join(err, r.DropPendingKey())
 	}
 	return err // after a failed write, the next attempt finds the request by the same key
@@ -155,7 +158,8 @@ func (i Identity) requestName(key *ecdsa.PrivateKey) (string, error) {
 	return i.Request + hex.EncodeToString(sum[:8]), nil
 }
 
-// signed returns the certificate for a key. If the API server has no request for the key, signed creates it.
+// signed returns the certificate for a key. If the API server has no request for the key yet, signed creates the
+// request.
 func (r *Renewer) signed(ctx context.Context, key *ecdsa.PrivateKey, life time.Duration) ([]byte, error) {
 	name, err := r.requestName(key)
 	if err != nil {

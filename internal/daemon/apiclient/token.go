@@ -24,7 +24,8 @@ import (
 // TokenLife is the requested lifetime of the tokens for services.
 const TokenLife = time.Hour
 
-// RequestToken requests a token of a ServiceAccount that is bound to a Node, and returns it with its lifetime.
+// RequestToken requests a token for a ServiceAccount. The token is bound to the Node with this name and UID.
+// RequestToken returns the token and its lifetime.
 func RequestToken(ctx context.Context, client dynamic.Interface, namespace, account, node string,
 	uid types.UID) (token string, life time.Duration, err error) {
 	seconds := int64(TokenLife.Seconds())
@@ -57,8 +58,8 @@ func RequestToken(ctx context.Context, client dynamic.Interface, namespace, acco
 }
 
 // WriteToken writes the two files that a service reads. One is the token, which the service reads again while it runs.
-// The other is the service's kubeconfig, with the address and CA of the daemon's kubeconfig. If the service's
-// kubeconfig already has a CA, that CA stays: see Point.
+// The other is the service's kubeconfig. WriteToken copies the API server's address and CA from the daemon's
+// kubeconfig. If the service's kubeconfig already has a CA, that CA stays, because Point changes it.
 func WriteToken(files winos.Files, daemonKubeconfig string, to contract.ServiceToken, token string) error {
 	server, err := readKubeconfig(files, daemonKubeconfig)
 	if err != nil {

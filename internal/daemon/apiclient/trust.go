@@ -16,8 +16,8 @@ import (
 // reachTimeout bounds the wait for the API server: name resolution, TCP and TLS together.
 const reachTimeout = 10 * time.Second
 
-// Reach checks that the API server answers with a certificate that is signed by the CA and valid at the time now. It
-// sends no request and needs no credential.
+// Reach checks that the API server responds, and that its certificate is signed by the CA and valid at the time that
+// the function now returns. Reach sends no request and needs no credential.
 func Reach(ctx context.Context, to Server, now func() time.Time) error {
 	server, err := url.Parse(to.URL)
 	if err != nil {
@@ -41,13 +41,13 @@ func Reach(ctx context.Context, to Server, now func() time.Time) error {
 	return conn.Close()
 }
 
-// Trust makes this daemon and the next one verify the API server by another CA bundle.
+// Trust makes this process, and later processes of the daemon, verify the API server by another CA bundle.
 //
-// If the new bundle doesn't verify the API server yet, Trust keeps the previous bundle as well. Otherwise the daemon
-// could no longer connect and receive a correct bundle. In this case settled is false, and the caller must call Trust
-// again. Exception: if `next` is false, the host already has the bundle's revision, and a later join may have installed
-// the previous bundle. Then Trust keeps only the previous bundle until the new one verifies the API server. A second
-// call changes nothing.
+// While the new bundle doesn't verify the API server, settled is false, and the caller must call Trust again. Until
+// then, Trust trusts the previous bundle together with the new one. Otherwise the daemon could no longer connect and
+// receive a correct bundle. Exception: if the parameter next is false, the host already has the bundle's revision, and
+// a later join may have installed the previous bundle. Then Trust keeps only the previous bundle until the new one
+// verifies the API server. A second call with the same bundle changes nothing.
 func (l *Client) Trust(ctx context.Context, ca []byte, next bool) (settled bool, err error) {
 	server, err := readKubeconfig(l.options.Files, l.options.Kubeconfig)
 	if err != nil || bytes.Equal(server.CA, ca) {

@@ -21,16 +21,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
-// Pauses between attempts to watch, and the lifetime of one watch. A failed attempt costs the API server one request.
-// If the watches can't be established, each of a node's two watches sends at most two requests per minute. If a watch
-// ends normally, it continues at the version where it ended.
+// firstRetry and lastRetry bound the pause between attempts to watch. watchLife is the lifetime of one watch. A failed
+// attempt costs the API server one request. So if the watches can't be established, each of a node's two watches sends
+// at most two requests per minute. If a watch ends normally, the next one continues at the version where it ended.
 const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	watchLife  = 5 * time.Minute // it ends after once to twice this time, as in every Kubernetes client
+	watchLife  = 5 * time.Minute // a watch ends after one to two times this time, as in every Kubernetes client
 )
 
-// Watch watches one named object. It is safe for concurrent use. A nil Watch knows no object.
+// Watch watches one named object. It is safe for concurrent use. Get of a nil Watch returns no object.
 type Watch struct {
 	client dynamic.ResourceInterface
 	name   string
@@ -43,20 +43,20 @@ type Watch struct {
 	err    error
 }
 
-// NewWatch returns a Watch of an object of the client's kind. It watches while Run runs.
+// NewWatch returns a Watch of the object with this name. It receives changes only while Run runs.
 func NewWatch(client dynamic.ResourceInterface, name string, clock clock.Clock) *Watch {
 	return &Watch{client: client, name: name, clock: clock}
 }
 
-// Wake adds a channel that is signalled whenever the watch sees a change. The channel must have a buffer of one.
+// Wake adds a channel. The watch signals the channel whenever it sees a change. The channel must have a buffer of one.
 func (w *Watch) Wake(channel chan<- struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wake = append(w.wake, channel)
 }
 
-// Get returns the last known object, which the caller must not change. object is nil if there is none. If known is
-// false, the watch has no answer yet.
+// Get returns the last state of the object, which the caller must not change. object is nil if the object doesn't
+// exist. If known is false, the API server has not answered yet.
 func (w *Watch) Get() (object *unstructured.Unstructured, known bool) {
 	if w == nil {
 		return nil, false
@@ -66,15 +66,15 @@ func (w *Watch) Get() (object *unstructured.Unstructured, known bool) {
 	return w.object, w.known
 }
 
-// Err returns why the last attempt to list or watch failed. It returns nil after the API server has answered.
+// Err returns the error of the last attempt to list or watch. It returns nil if the API server has answered since.
 func (w *Watch) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// Replace stores the object that a write by the daemon returned, unless the watch has received a newer one since
-// before.
+// Replace stores the object `after`, which a write by the daemon returned. `before` is the object that the daemon had
+// before the write. If the watch has received a newer object than `after` in the meantime, Replace changes nothing.
 func (w *Watch) Replace(before, after *unstructured.Unstructured) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,8 +83,8 @@ func (w *Watch) Replace(before, after *unstructured.Unstructured) {
 	}
 }
 
-// saw stores a state of the object. It always accepts a list, whatever its version, because versions are lower after a
-// restore of etcd.
+// saw stores a state of the object, or nil if the object doesn't exist. listed reports that the state comes from a
+// list. saw always accepts such a state, whatever its version, because versions are lower after a restore of etcd.
 func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 	if object != nil {
 		object = object.DeepCopy() // other goroutines may use the event's object
@@ -105,8 +105,8 @@ func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 	}
 }
 
-// older reports whether one state of an object precedes another. Versions of one object are increasing numbers. If a
-// version isn't a number, the state is not older.
+// older reports whether the state one of an object precedes the state other. Versions of one object are increasing
+// numbers. If a version isn't a number, older returns false.
 func older(one, other *unstructured.Unstructured) bool {
 	if other == nil || one.GetUID() != other.GetUID() {
 		return false
@@ -142,16 +142,16 @@ func only(name string) string {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }
 
-// Get reads one object, and returns it with the resource version of the list, or nil if there is no such object. It
+// Get reads one object. It returns nil if the object doesn't exist. version is the resource version of the list. Get
 // sends a list request for this name, because daemons have the right to list the object, but not the right to get it.
 func Get(ctx context.Context, client dynamic.ResourceInterface, name string) (found *unstructured.Unstructured,
 	version string, err error) {
 	return read(ctx, client, name, "")
 }
 
-// GetCached reads one object whose name is derived from its content, or nil if there is no such object. Any version of
-// such an object is correct, so the API server may answer from its cache without asking etcd for the newest version:
-// hundreds of daemons read the same object at the same time.
+// GetCached reads one object. It returns nil if the object doesn't exist. The object's name must be derived from its
+// content, so that any version of the object is correct. Then the API server may answer from its cache and need not ask
+// etcd for the newest version. This helps when hundreds of daemons read the same object at the same time.
 func GetCached(ctx context.Context, client dynamic.ResourceInterface, name string) (*unstructured.Unstructured, error) {
 	found, _, err := read(ctx, client, name, "0")
 	if found == nil && err == nil {
@@ -160,7 +160,8 @@ func GetCached(ctx context.Context, client dynamic.ResourceInterface, name strin
 	return found, err
 }
 
-// read reads one object in its newest version. With version 0, it reads any version from the API server's cache.
+// read reads the newest version of one object. Exception: if at is "0", it reads any version from the API server's
+// cache.
 func read(ctx context.Context, client dynamic.ResourceInterface, name, at string) (found *unstructured.Unstructured,
 	version string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errNoAnswer)
@@ -192,10 +193,11 @@ func (w *Watch) listAndWatch(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// watchFrom watches the object from a resource version. It returns the latest version when the watch ends normally.
+// watchFrom watches the object from a resource version. When the watch ends normally, watchFrom returns the latest
+// version.
 func (w *Watch) watchFrom(ctx context.Context, version string) (string, error) {
 	life := watchLife + rand.N(watchLife)
-	// The server must answer within readTimeout. After that, the watch has no timeout on the client.
+	// The API server must answer within readTimeout. After its answer, the client sets no time limit.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	opening := time.AfterFunc(readTimeout, func() { cancel(errNoAnswer) })

@@ -14,8 +14,9 @@ import (
 // disappears for a short time while a link is down and while HNS creates a network.
 const addressGrace = time.Minute
 
-// nodeIP returns the node's address. If the instance names no address, nodeIP returns the last address while the host
-// still has it. If nodeIP returns an empty string, the node gets the address of the default route.
+// nodeIP returns the node's address. If the instance sets no address, nodeIP returns the node's last address until the
+// host has lacked it for addressGrace. If nodeIP returns an empty string, the node gets the address of the default
+// route.
 func (a *Applier) nodeIP(ctx context.Context) string {
 	last := a.state.LastIP
 	if last == "" || a.state.NodeIP != "" {
@@ -26,7 +27,7 @@ func (a *Applier) nodeIP(ctx context.Context) string {
 		return last
 	}
 	if a.missing.IsZero() {
-		a.missing = time.Now() // Not the host's clock: it may be set just when a link comes up.
+		a.missing = time.Now() // not by the host's clock, which may be corrected when a link comes up
 	}
 	if time.Since(a.missing) >= addressGrace {
 		return ""
@@ -39,7 +40,7 @@ func (a *Applier) isMoved(ctx context.Context) bool {
 	return a.state.LastIP != "" && a.last.Facts[contract.FactNodeIP] != "" && a.nodeIP(ctx) == ""
 }
 
-// keepAddress stores the address from the default route.
+// keepAddress stores the node's address in the state if it is the address of the default route.
 func (a *Applier) keepAddress(ctx context.Context, now string) {
 	if a.state.NodeIP != "" || now == "" || now == a.state.LastIP {
 		return

@@ -18,9 +18,9 @@ import (
 
 // Registry is the mirror that containerd uses for pulls.
 type Registry interface {
-	// Follow applies the cluster's settings for pulls and returns containerd's registry files. A repeated call changes
-	// nothing. With a problem, it may return files that apply until the problem is fixed. If Follow returns no files,
-	// containerd's current files stay.
+	// Follow applies the cluster's settings for pulls and returns containerd's registry files. A second call with the
+	// same settings changes nothing. Follow may return files together with a problem. These files apply until the
+	// problem is fixed. If the files are nil, containerd's current files stay.
 	Follow(ctx context.Context, c contract.Confidential, environment map[string]string) ([]contract.File,
 		*contract.Problem)
 }
@@ -30,9 +30,10 @@ type Options struct {
 	Host winos.Host
 	// State is the host's state file.
 	State *state.File
-	// Registry serves containerd. If it is nil, containerd's registry files stay unchanged.
+	// Registry returns containerd's registry files. If it is nil, these files stay unchanged.
 	Registry Registry
-	// Reach checks whether an API server answers with a certificate of its CA. Default: apiclient.Reach.
+	// Reach checks that an API server responds and that its certificate is signed by the CA in the parameter `to`.
+	// Default: apiclient.Reach.
 	Reach func(ctx context.Context, to apiclient.Server) error
 }
 
@@ -47,7 +48,7 @@ type Applier struct {
 	histories histories
 	repeats   repeats
 	waits     waits
-	// sane holds for each service the process that ran when the service's configuration was last correct.
+	// sane maps each service to the ID of the process that ran when the service's configuration was last correct.
 	sane map[string]uint32
 	// last is the desired state of the last Apply, for QuickCheck.
 	last plan.Desired
@@ -82,10 +83,10 @@ type Request struct {
 	Scope    plan.Scope
 	// Node is the Node in unstructured form, or nil if it is unknown.
 	Node map[string]any
-	// Thorough reads every file again, even if its size and time are unchanged.
+	// Thorough makes Apply read every file again, even if its size and time are unchanged.
 	Thorough bool
-	// Whole takes no step if something can't be prepared, and stops at the first failure. Otherwise, a failed
-	// step prevents only the steps that depend on it.
+	// If Whole is true, Apply takes no step if a file can't be staged or the steps can't be recorded, and it stops at
+	// the first step that fails. If Whole is false, a failed step prevents only the steps that depend on it.
 	Whole bool
 }
 
@@ -93,27 +94,29 @@ type Request struct {
 type Report struct {
 	// Steps that were taken.
 	Steps []plan.Step
-	// Waiting holds the problems of unknown values. Failed holds all other problems. Both are sorted by importance.
+	// Waiting lists the problems of values that are not known yet. Failed lists all other problems. Both are sorted by
+	// importance.
 	Waiting, Failed []*contract.Problem
 	// Broken is the part of Failed that may keep programs from running correctly: steps on files, variables and
 	// services. The rest of Failed is about certificates, mirrors and files that are no longer needed.
 	Broken []state.Fault
-	// CrashLooping is the part of Failed about services that start and don't stay up.
+	// CrashLooping is the part of Failed about services that are in a crash loop.
 	CrashLooping []state.Fault
-	// Beside lists problems that don't concern the revision. They are reported, but the revision can still hold.
+	// Beside lists problems that don't concern the revision. They are reported, but don't prevent the verification of
+	// the revision.
 	Beside []*contract.Problem
 	// Changed reports that a step on files, variables or services was tried.
 	Changed bool
-	// Left reports that steps remain for another pass: the host couldn't be read, a fact is unknown,
-	// something blocks the step, or an earlier step failed.
+	// Left reports that steps remain for a later pass: the host couldn't be read, a fact is unknown, something blocks a
+	// step, or an earlier step failed.
 	Left bool
 }
 
 // Holds reports whether the host is in its desired state.
 func (r Report) Holds() bool { return len(r.Waiting)+len(r.Failed) == 0 }
 
-// sort assigns unknown facts to Waiting or Failed. A value that can't be used is a failure, because waiting
-// doesn't help.
+// sort adds the problems of unknown values to Waiting or Failed. A problem that can't disappear by waiting is a
+// failure.
 func (r *Report) sort(unknown []*contract.Problem) {
 	for _, p := range unknown {
 		switch p.Reason {
@@ -146,7 +149,7 @@ func (r Report) Problem() *contract.Problem {
 	return nil
 }
 
-// Apply observes the host, plans, and takes the steps.
+// Apply observes the host, plans steps, and takes them.
 func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	var report Report
 	a.waits = waits{left: waitLimit}
@@ -197,7 +200,7 @@ func (a *Applier) Apply(ctx context.Context, request Request) Report {
 	return report
 }
 
-// bootID returns the id of this boot, or "" while it is unknown. The id can be cached, because this process doesn't
+// bootID returns the ID of this boot, or "" while it is unknown. The ID can be cached, because this process doesn't
 // outlive the boot.
 func (a *Applier) bootID(ctx context.Context) string {
 	if a.boot == "" {
@@ -247,7 +250,7 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	a.remember(want.Facts)
 	a.keepAddress(ctx, want.Facts[contract.FactNodeIP])
 	if request.Scope == plan.Everything {
-		a.state.Networks.Add(want.Network) // the record of the steps saves this as well
+		a.state.Networks.Add(want.Network) // saved when the steps are recorded
 		if address := want.Facts[contract.FactSourceVIP]; address != "" {
 			a.state.SourceVIP = address
 			if problem := a.reserve(ctx, want.Network, address); problem != nil {
@@ -258,7 +261,7 @@ func (a *Applier) resolve(ctx context.Context, request Request, report *Report) 
 	return want, nil
 }
 
-// remember stores the facts that name the Node. The next change of the state file writes them.
+// remember stores in the state the facts that can determine the Node's name. The next Save writes them to the file.
 func (a *Applier) remember(facts map[contract.Fact]string) {
 	for _, f := range plan.Naming() {
 		if facts[f] == "" || a.state.HostValues[f] != "" {
@@ -271,7 +274,7 @@ func (a *Applier) remember(facts map[contract.Fact]string) {
 	}
 }
 
-// routes ensures the routes to single addresses.
+// routes adds missing routes to single addresses.
 func (a *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 	for _, to := range a.last.Routes {
 		added, err := a.host.Routes.Ensure(ctx, to)
@@ -298,18 +301,18 @@ func (a *Applier) routes(ctx context.Context) (problems []*contract.Problem) {
 // refuse their configuration end within a second.
 const VerifyTime = 2 * time.Second
 
-// StayTime is how long a service must be observed before it is known whether it stays up.
+// StayTime is how long a service must be observed before it is certain that it isn't in a crash loop.
 const StayTime = endsWindow
 
-// Try starts a trial. Services started from now on are part of it.
+// Try starts a trial. Services that are started after this call are part of the trial.
 func (a *Applier) Try() {
 	for _, known := range a.histories.of {
 		known.tried = false
 	}
 }
 
-// Ended returns the services that we started in this trial and that have failed since: they ended before they had run
-// for VerifyTime, or they ended repeatedly.
+// Ended returns the services that we started in this trial and that have failed since then: they ended before they had
+// run for VerifyTime, or they ended repeatedly.
 func (a *Applier) Ended(ctx context.Context) (names []string) {
 	for _, s := range a.last.Services {
 		if s.Waiting != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// digestLife is how long a digest is trusted while the file's size and time don't change. Reading the payload
-// of about 300 MB once an hour is cheap, and it finds changes that keep size and time.
+// digestLife is how long a cached digest is trusted while the file's size and time don't change. It is cheap to read
+// the payload of about 300 MB once an hour. This finds changes that preserve size and time.
 const digestLife = time.Hour
 
 // digests caches the digests of files.
@@ -31,8 +31,8 @@ type seen struct {
 // changed stands for the digest of a file that has changed since it was read.
 const changed = "changed"
 
-// of returns the digest and the access rights of a file. The digest of a missing file is "". While another program
-// has the file open, it waits.
+// of returns the digest and the access rights of a file. The digest of a missing file is "". While another program has
+// the file open, of waits.
 func (d *digests) of(ctx context.Context, path string, w *waits) (string, winos.Access, error) {
 	digest, access := d.cached(path)
 	if digest != changed {

@@ -16,16 +16,17 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// run executes the steps of one pass in three phases. First it stages everything that needs disk space. Then
-// it records all changes in the state file, in one write. Then it makes the changes, which need no more
-// space. So a full disk is noticed before anything has changed.
+// run executes the steps of one pass in three phases. First it writes all new content to temporary files. Then it
+// records all changes in the state file, in one write. Then it makes the changes, which need no more disk space. So a
+// full disk is noticed before anything has changed.
 type run struct {
 	*Applier
 	want plan.Desired
 	have plan.Observed
 	// whole stops at the first failure: see Request.
 	whole bool
-	// broken are services that can't start because a dependency failed.
+	// broken are services that can't start, because a step on the service, on one of its files or on a dependency
+	// failed.
 	broken map[string]bool
 	// aside maps the path of a running program to its new name.
 	aside  map[string]string
@@ -33,7 +34,7 @@ type run struct {
 	log    logr.Logger
 }
 
-// take executes steps in order.
+// take executes the steps in order.
 func (r *run) take(ctx context.Context, steps []plan.Step) {
 	r.forgetStaged()
 	starts := maps.Clone(r.state.Services)
@@ -54,7 +55,7 @@ func (r *run) take(ctx context.Context, steps []plan.Step) {
 	r.forgetStaged()
 }
 
-// forgetStaged deletes unused staged files, including files of an interrupted pass.
+// forgetStaged deletes unused temporary files, including files of an interrupted pass.
 func (r *run) forgetStaged() {
 	r.state.Staged = slices.DeleteFunc(r.state.Staged, func(path string) bool {
 		err := UnstageFile(r.host.Files, path)
@@ -65,8 +66,8 @@ func (r *run) forgetStaged() {
 	})
 }
 
-// stage stages the content of files and drops the steps whose content can't be staged. If ok is false, no
-// step may be taken.
+// stage writes the new content of files to temporary files. The result left lists the steps that can still be taken,
+// without the files whose content can't be staged. If ok is false, no step may be taken.
 func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, ok bool) {
 	writes := slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return s.Kind != plan.WriteFile })
 	if len(writes) == 0 {
@@ -77,7 +78,7 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 		r.state.Staged.Add(s.Name)
 		dirs = append(dirs, state.Parent(s.Name))
 	}
-	// The first write of the state file creates the directories.
+	// Ensure also saves the names of the staged files, before it creates the directories.
 	if err := state.Ensure(r.host.Files, r.state, dirs...); err != nil {
 		r.refuse(writes, FileProblem(err), "") // the problem names the directory
 		return without(steps, writes), !r.whole
@@ -95,8 +96,8 @@ func (r *run) stage(ctx context.Context, steps []plan.Step) (left []plan.Step, o
 	return without(steps, failed), true
 }
 
-// refuse reports a problem that prevents steps on files, and marks the services that read those files as
-// broken.
+// refuse reports a problem that prevents steps on files, and marks the services that read those files as broken. about
+// is the object of the problem, or empty.
 func (r *run) refuse(steps []plan.Step, problem *contract.Problem, about string) {
 	r.fail(problem)
 	r.breaks(problem, about)
@@ -128,8 +129,8 @@ func (r *run) stageFile(ctx context.Context, f plan.File) (err error) {
 	return err
 }
 
-// declare records the steps in the state file. If that fails, it returns only steps that need no record: starts of
-// services that are down.
+// declare records the steps in the state file. If the file can't be written, declare returns only the steps that need
+// no record: starts of services that are down.
 func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step, ok bool) {
 	err := r.state.Change(func() (err error) {
 		for _, s := range steps {
@@ -161,7 +162,7 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 	r.log.Info("the planned steps can't be saved", "reason", problem.Reason, "detail", problem.Detail)
 	r.report.Left = true
 	r.refuse(slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return s.Kind != plan.WriteFile }),
-		problem, "") // about the state file, or about a program that can't be moved aside
+		problem, "") // the object is the state file, or a program that can't be moved aside
 	down := func(s plan.Step) bool { return s.Kind == plan.StartService && !r.broken[s.Name] }
 	stopped := slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Kind == plan.StopService })
 	return slices.DeleteFunc(slices.Clone(steps), func(s plan.Step) bool { return stopped || !down(s) }), !r.whole
@@ -182,8 +183,8 @@ func (r *run) declareFile(path string) error {
 	return nil
 }
 
-// forgetStarts deletes the recorded starts of services that read a file that is about to change, because a process
-// that starts from now on may read the new content.
+// forgetStarts deletes the recorded starts of services. Call it before a file that these services read changes, because
+// a process that starts from now on may read the new content.
 func forgetStarts(file *state.File, services []string) {
 	for _, name := range services {
 		if _, ours := file.Services[name]; ours {
@@ -192,8 +193,9 @@ func forgetStarts(file *state.File, services []string) {
 	}
 }
 
-// rememberStarts restores starts that the function `declare` deleted, if the pass ended early. It restores the start of
-// a service if the service still has the same process and none of its files was replaced.
+// rememberStarts restores recorded starts that declare deleted for changes that did not happen, because the pass ended
+// early. It restores the start of a service if the service still has the same process and none of its files was
+// replaced.
 func (r *run) rememberStarts(ctx context.Context, starts map[string]state.Start) {
 	var replaced []string
 	for _, s := range r.report.Steps {
@@ -226,8 +228,8 @@ func (r *run) touch(name string) {
 	r.state.TouchVariable(name, before)
 }
 
-// step executes one step and records the result. It skips a step whose dependency is broken. ok is false if
-// the step failed.
+// step executes one step and records the result. It skips a step on a service that is broken. The result ok is false if
+// the step failed and the failure may keep programs from running correctly.
 func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 	beside := false
 	switch step.Kind {
@@ -237,7 +239,7 @@ func (r *run) step(ctx context.Context, step plan.Step) (ok bool) {
 			return true
 		}
 	case plan.Restrict, plan.AddRoot, plan.RemoveRoot, plan.RemoveFile:
-		beside = true // a leftover file doesn't prevent a program from running correctly
+		beside = true // programs run correctly even if such a step fails
 	}
 	r.report.Changed = r.report.Changed || !beside || step.Kind == plan.RemoveFile
 	reason, err := r.do(ctx, step)
@@ -268,7 +270,8 @@ func (r *run) breaks(problem *contract.Problem, about string) {
 	r.report.Broken = append(r.report.Broken, state.Fault{Problem: *problem, About: about})
 }
 
-// needsBroken reports whether a service is broken or needs a broken service. If so, it marks the service as broken.
+// needsBroken reports whether a service is broken or depends on a broken service. If so, it marks the service as
+// broken.
 func (r *run) needsBroken(name string) bool {
 	if !r.broken[name] {
 		s := r.service(name)

@@ -19,8 +19,8 @@ import (
 var ErrDigest = errors.New("content has another digest")
 
 // WriteFile writes content to path. If the SHA-256 of the content is not digest, it returns ErrDigest and leaves path
-// unchanged. It moves the exe of a running program aside, which Windows allows, and records this in the state file for
-// RemoveAside. It also returns errors of winos.Files and of content.
+// unchanged. If path is the exe of a running program, WriteFile renames this exe, which Windows allows, and records the
+// new name in the state file for RemoveAside. It also returns errors of winos.Files and of the reader content.
 func WriteFile(ctx context.Context, files winos.Files, stateFile *state.File, path, digest string,
 	content io.Reader) error {
 	err := StageFile(ctx, files, path, Content{Digest: digest, Content: content, Access: state.Access(path)})
@@ -49,8 +49,9 @@ type Content struct {
 	Access  winos.Access
 }
 
-// StageFile writes content to a temporary file next to path and verifies it. path stays unchanged until
-// CommitFile. If the digest differs, it returns ErrDigest. After an error it leaves no file.
+// StageFile writes the content of blob to a temporary file next to path and verifies it. The file at path stays
+// unchanged until CommitFile. If the digest differs, StageFile returns ErrDigest. After an error, there is no temporary
+// file.
 func StageFile(ctx context.Context, files winos.Files, path string, blob Content) error {
 	w, err := files.Create(temporary(path), blob.Access)
 	if err != nil {
@@ -68,12 +69,12 @@ func StageFile(ctx context.Context, files winos.Files, path string, blob Content
 	return nil
 }
 
-// UnstageFile deletes the staged file. A repeated call changes nothing.
+// UnstageFile deletes the temporary file of StageFile. If there is none, it does nothing.
 func UnstageFile(files winos.Files, path string) error { return files.Remove(temporary(path)) }
 
-// CommitFile renames the staged file to path. It first moves the exe of a running program to aside, which is empty if
-// path is not a program. It needs one or two renames and no disk space. While another program has one of the files
-// open, it retries for a second or until ctx ends.
+// CommitFile renames the temporary file of StageFile to path. If path is the exe of a running program, CommitFile first
+// renames this exe to aside. If path is not a program, aside must be empty. CommitFile needs no disk space. While
+// another program has one of the files open, it retries for a second or until ctx ends.
 func CommitFile(ctx context.Context, files winos.Files, path, aside string) error {
 	moved := false
 	return winos.UntilClosed(ctx.Done(), func() error {
@@ -81,7 +82,7 @@ func CommitFile(ctx context.Context, files winos.Files, path, aside string) erro
 		if aside != "" && !moved && errors.Is(err, winos.ErrInUse) {
 			switch running := files.Rename(path, aside); {
 			case errors.Is(running, fs.ErrNotExist):
-				return err // there was no program, and the new one is in use
+				return err // path does not exist, so the temporary file is in use
 			case running != nil:
 				return fmt.Errorf("moving the running program aside: %w", running)
 			}
@@ -89,8 +90,8 @@ func CommitFile(ctx context.Context, files winos.Files, path, aside string) erro
 			err = files.Rename(temporary(path), path)
 		}
 		if err != nil && moved {
-			// Restore the old program, because it is better than none. If it is open now, the next attempt
-			// restores or replaces it.
+			// Restore the old program, because an old program is better than none. If the old file is in use now, the
+			// next attempt restores or replaces it.
 			back := files.Rename(aside, path)
 			moved = back != nil
 			err = errors.Join(err, back)
@@ -101,7 +102,7 @@ func CommitFile(ctx context.Context, files winos.Files, path, aside string) erro
 
 func temporary(path string) string { return path + ".tmp" }
 
-// AsideName returns an unused name next to path.
+// AsideName returns an unused file name next to path, to which a running program can be moved.
 func AsideName(files winos.Files, path string) (string, error) {
 	for n := 1; ; n++ {
 		name := winos.AsidePath(path, n)
@@ -115,8 +116,8 @@ func AsideName(files winos.Files, path string) (string, error) {
 	}
 }
 
-// RemoveAside deletes programs that were moved aside and no longer run. Programs that still run stay for the
-// next call.
+// RemoveAside deletes programs that were moved aside and no longer run. It keeps programs that still run for a later
+// call.
 func RemoveAside(files winos.Files, stateFile *state.File) error {
 	var all []error
 	stateFile.Aside = slices.DeleteFunc(stateFile.Aside, func(path string) bool {
@@ -148,7 +149,7 @@ func digestOf(ctx context.Context, path string, open func() (io.ReadCloser, erro
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// FileProblem converts an error of writing a file to a problem for the administrator.
+// FileProblem converts an error of reading or writing a file to a problem for the administrator.
 func FileProblem(err error) *contract.Problem {
 	switch {
 	case errors.Is(err, winos.ErrNoSpace):

@@ -10,9 +10,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 )
 
-// staleKubeconfigs finds the kubeconfigs with an outdated CA of the API server. A kubeconfig keeps its CA until the
-// new CA verifies the API server. The CA in the node's revision may be older than the API server's CA, or the API
-// server may not use it yet.
+// staleKubeconfigs finds the kubeconfigs that must get the CA of the node's revision, and adds them to have. A
+// kubeconfig keeps its CA until the new CA verifies the API server, because the revision may be older than the API
+// server's CA, or the API server may not use the new CA yet.
 func (a *Applier) staleKubeconfigs(ctx context.Context, want plan.Desired, have *plan.Observed) {
 	have.StaleKubeconfigs = map[string]bool{}
 	reached := map[string]error{}
@@ -36,7 +36,8 @@ func (a *Applier) staleKubeconfigs(ctx context.Context, want plan.Desired, have 
 	}
 }
 
-// repointed returns a kubeconfig's API server with the new CA, or nil if the kubeconfig already has the new CA.
+// repointed returns the API server that a kubeconfig names, with the new CA. If the kubeconfig already has the new CA,
+// repointed returns nil.
 func (a *Applier) repointed(ctx context.Context, f plan.File) (to *apiclient.Server, err error) {
 	if _, _, err = a.digests.of(ctx, f.Path, &a.waits); err != nil { // cache the digest for the next QuickCheck
 		return nil, err
@@ -48,7 +49,7 @@ func (a *Applier) repointed(ctx context.Context, f plan.File) (to *apiclient.Ser
 	return to, err
 }
 
-// isRewritten reports that a kubeconfig was written since the last pass.
+// isRewritten reports whether a kubeconfig was written since the last pass.
 func (a *Applier) isRewritten() bool {
 	return slices.ContainsFunc(a.last.Kubeconfigs, func(f plan.File) bool {
 		digest, _ := a.digests.cached(f.Path)
@@ -56,7 +57,8 @@ func (a *Applier) isRewritten() bool {
 	})
 }
 
-// point writes the new CA into a kubeconfig.
+// point writes the new CA into a kubeconfig. If that fails, point marks the services that read the kubeconfig as
+// broken.
 func (r *run) point(path string) error {
 	f := r.want.Kubeconfig(path)
 	r.digests.drop(path)

@@ -16,7 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// observe reads the state of everything that is desired or in the state file, and reads files if needed.
+// observe reads the state of everything that is desired or in the state file. It reads the content of a file only if
+// the file may have changed.
 func (a *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed, error) {
 	have, err := a.look(ctx, want, func(path string) (string, winos.Access, error) {
 		return a.digests.of(ctx, path, &a.waits)
@@ -33,9 +34,10 @@ func (a *Applier) observe(ctx context.Context, want plan.Desired) (plan.Observed
 	return have, nil
 }
 
-// QuickCheck reports whether a result of the last Apply has visibly changed. It checks the states of services, the
-// sizes and times of files, the environment, certificates, routes and the node's address. It reads no file content and
-// starts nothing. It ignores the steps that Apply couldn't take, that wait, or that Apply holds back.
+// QuickCheck reports whether a pass is needed because the host no longer matches the last Apply. It checks the states
+// of services, the sizes and times of files, the environment, certificates, routes and the node's address. It reads no
+// file content and starts nothing, but it adds missing routes. It ignores conflicts, unknown values, and steps that are
+// held: see held.
 func (a *Applier) QuickCheck(ctx context.Context) bool {
 	have, err := a.lookAgain(ctx)
 	if err != nil {
@@ -56,8 +58,8 @@ func (a *Applier) QuickCheck(ctx context.Context) bool {
 	return len(plan.Diff(a.last, have, a.state.Changes).Steps) > 0
 }
 
-// Differences returns the steps that QuickCheck would find for the last desired state, including those that
-// are held back. It changes nothing.
+// Differences returns the steps that QuickCheck would find for the last desired state, and also the steps that are
+// held: see held. It changes nothing.
 func (a *Applier) Differences(ctx context.Context) []plan.Step {
 	have, err := a.lookAgain(ctx)
 	if err != nil {
@@ -75,7 +77,8 @@ func (a *Applier) lookAgain(ctx context.Context) (plan.Observed, error) {
 	})
 }
 
-// look observes everything that is desired or in the state file. digest returns the digest of a file.
+// look observes everything that is desired or in the state file. The function digest returns the digest and the access
+// rights of a file.
 func (a *Applier) look(ctx context.Context, want plan.Desired,
 	digest func(path string) (string, winos.Access, error)) (plan.Observed, error) {
 	have := plan.Observed{Services: map[string]winos.Service{}, Sane: maps.Clone(a.sane), Digests: map[string]string{},
@@ -104,7 +107,7 @@ func (a *Applier) look(ctx context.Context, want plan.Desired,
 		}
 		have.Digests[f.Path] = d
 		if f.Access == winos.AccessAdministrators && access != f.Access && d == f.Digest {
-			have.Loose = append(have.Loose, f.Path) // a file with other content gets its rights when it is rewritten
+			have.Loose = append(have.Loose, f.Path) // a file with different content gets its rights when it is written
 		}
 	}
 	a.private(&have)
@@ -125,7 +128,7 @@ func (a *Applier) absent(want plan.Desired) map[string]bool {
 	return all
 }
 
-// private finds our private files and directories that other users may access.
+// private adds to have our private files and directories that other users may access.
 func (a *Applier) private(have *plan.Observed) {
 	for _, path := range state.Private(a.state) {
 		info, err := a.host.Files.Stat(path)
@@ -142,8 +145,9 @@ func (a *Applier) private(have *plan.Observed) {
 	}
 }
 
-// roots returns the relevant fingerprints in the root store, or nil with an error. An unreadable store blocks
-// only the steps on certificates.
+// roots returns the fingerprints of the certificates in the root store. If we want no certificate and have added none,
+// roots returns an empty map without reading the store. If the store can't be read, only the steps on certificates are
+// skipped.
 func (a *Applier) roots(ctx context.Context, want plan.Desired) (map[string]bool, error) {
 	found := map[string]bool{}
 	if len(want.Roots)+len(a.state.Certificates) == 0 {
@@ -182,8 +186,8 @@ func (a *Applier) services(ctx context.Context, want plan.Desired, into map[stri
 	return nil
 }
 
-// held reports whether a step must be skipped for now, because someone undoes it or a service doesn't stay
-// up.
+// held reports whether a step must be skipped for now, because another program undoes it every time, or because it
+// starts a service that is in a crash loop.
 func (a *Applier) held(step plan.Step) bool {
 	if step.Kind == plan.StartService {
 		return a.histories.held(step.Name, step.Want)

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// If a step with the same goal is taken maxRepeats times within repeatsWindow, someone else undoes it: a group policy
-// or another tool, which act at most every few minutes. A person who experiments rarely reaches this limit. At the
+// If a step with the same goal is taken maxRepeats times within repeatsWindow, something else undoes it: a group policy
+// or another tool. These act at most every few minutes. A person who experiments rarely reaches this limit. At the
 // limit, the daemon reports the conflict and takes the step less and less often, so that two programs don't fight all
 // day. The daemon notices the end of a conflict after lastPause at the latest. A reported problem blocks the next
 // revision. So if no step was needed for twice the pause, the daemon no longer reports the problem.
@@ -65,10 +65,10 @@ func (f *fight) isAbout(step plan.Step) bool {
 
 func (f *fight) on() bool { return len(f.times) >= maxRepeats }
 
-// quiet returns how long ago the last step was.
+// quiet returns the time since the last step.
 func (f *fight) quiet(now time.Time) time.Duration { return winos.Age(now, f.times[len(f.times)-1]) }
 
-// over reports whether no step has been needed for long enough.
+// over reports whether the conflict has ended, because no step was needed for long enough.
 func (f *fight) over(now time.Time) bool { return f.quiet(now) > max(repeatsWindow, 2*f.pause) }
 
 // took records a step. It ignores starts and stops, because histories tracks them. It also ignores removals of pod
@@ -89,13 +89,13 @@ func (r *repeats) took(step plan.Step) {
 	}
 }
 
-// held reports whether a step must be skipped for now.
+// held reports whether a step must be skipped for now, because something undoes it every time.
 func (r *repeats) held(step plan.Step) bool {
 	f := r.of[subjectOf(step)]
 	return f != nil && f.isAbout(step) && f.on() && f.quiet(r.now()) < f.pause
 }
 
-// problems reports what someone else keeps changing.
+// problems returns a problem for each object that something else keeps changing.
 func (r *repeats) problems() (all []*contract.Problem) {
 	now := r.now()
 	for about, f := range r.of {

@@ -20,12 +20,13 @@ const dirNetworks = state.DirCNIState + `\networks`
 
 func dirReserved(network string) string { return dirNetworks + `\` + network }
 
-// reservation is the content of our files in this directory. The files of pods start with a container id.
+// reservation is the content of our files in host-local's directories. The files of pods start with a container ID
+// instead.
 const reservation = contract.SourceVIPEndpointName + "\r\n"
 
 // reserve prevents pods from getting the address of kube-proxy's endpoint. HNS takes this address from host-local's
-// range, but host-local considers only its own files. If a pod has the address already, a later call reserves the
-// address after the pod's file is gone.
+// range, but host-local only knows the addresses for which it finds a file. If a pod already has the address, reserve
+// does nothing. A later call reserves the address when the pod's file is gone.
 func (a *Applier) reserve(ctx context.Context, network, address string) *contract.Problem {
 	dir := dirReserved(network)
 	path := dir + `\` + address
@@ -45,8 +46,9 @@ func (a *Applier) reserve(ctx context.Context, network, address string) *contrac
 	return nil
 }
 
-// ReleaseAddresses deletes our reservations in every network. It keeps reservations below a user's directory,
-// because that user could redirect the deletion to other files.
+// ReleaseAddresses deletes our reservations in every network. If a directory above a reservation belongs to a user who
+// is not an administrator, ReleaseAddresses keeps the reservation and returns its path, because that user could
+// redirect the deletion to other files.
 func ReleaseAddresses(files winos.Files) (kept []string, err error) {
 	networks, err := files.List(dirNetworks)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +72,7 @@ func ReleaseAddresses(files winos.Files) (kept []string, err error) {
 	return kept, errors.Join(all...)
 }
 
-// reservations returns our files in the directory of a network.
+// reservations returns our files in the directory of one network.
 func reservations(files winos.Files, dir string) (ours []string, err error) {
 	entries, err := files.List(dir)
 	if err != nil {

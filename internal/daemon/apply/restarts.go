@@ -10,50 +10,51 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// A service that ends maxEnds times within endsWindow doesn't stay up. The service manager restarts it after
-// 10, 30 and 60 s, so a service that crashes at once reaches this limit within two minutes, and a service
-// that crashes once a day never does. From then on we start it less and less often, in addition to the
-// service manager's restarts.
+// A service is in a crash loop if it ends maxEnds times within endsWindow. The service manager restarts it after 10, 30
+// and 60 s. So a service that crashes at once reaches this limit within two minutes, and a service that crashes once a
+// day never does. When a service is in a crash loop, we start it less and less often, in addition to the service
+// manager's restarts.
 const (
 	maxEnds    = 3
 	endsWindow = 5 * time.Minute
 	firstRest  = 30 * time.Second
 	lastRest   = 4 * time.Minute
 	// If a service ends maxEnds times within trialWindow, the trial fails. The window is long because some failing
-	// services run for minutes each time. It has a limit because an administrator may restart a service now and then
-	// during a long trial.
+	// services run for minutes each time. It is not unlimited, because an administrator may restart a service now and
+	// then during a long trial.
 	trialWindow = time.Hour
 )
 
-// histories detects services that are running at each check but don't run for long.
+// histories detects services that end again and again, even if they are running at each check.
 type histories struct {
 	now func() time.Time
 	of  map[string]*history
 }
 
-// history is what happened to one service.
+// history is the history of one service.
 type history struct {
-	// up reports that the service was seen running, or that we started it. pid is the process at that time, or 0 if
-	// the process had already ended.
+	// up reports that the service was running at the last check, or that we have started it since. pid is the process
+	// at that time, or 0 if the process had already ended.
 	up   bool
 	pid  uint32
 	ends []time.Time
-	// with is the digest of the inputs of the last start, started is the time of that start, and rest is how long the
-	// next start waits.
+	// with is the digest of the inputs of the last start, and started is the time of that start. The next start must
+	// wait until rest has passed since then.
 	with    string
 	started time.Time
 	rest    time.Duration
-	// tried reports whether we started the service since the last Applier.Try. Since then, stayed
-	// reports whether it has run for VerifyTime, and fell holds the times when it ended.
+	// tried reports whether we have started the service in the current trial, which begins with Applier.Try. stayed
+	// reports whether the service has run for VerifyTime since its last start. fell lists the times in this trial when
+	// the service ended.
 	tried, stayed bool
 	fell          []time.Time
 	// crashLooping is set when the service has ended maxEnds times within endsWindow. It is reset when the service has
-	// run for endsWindow without an end. The number of recent ends isn't enough to decide this, because the pauses
+	// run for endsWindow without an end. The number of recent ends doesn't suffice to decide this, because the pauses
 	// between starts make ends less frequent.
 	crashLooping bool
 }
 
-// saw records the state of a service. If it was up and is now stopped or has another process, it has ended by
+// saw records the state of a service. If the service was up, and is now stopped or has another process, it has ended by
 // itself.
 func (l *histories) saw(name string, s winos.Service) {
 	known := l.of[name]
@@ -73,8 +74,8 @@ func (l *histories) ended(name string, s winos.Service) bool {
 	return known != nil && known.up && (s.State != winos.ServiceRunning || known.pid != 0 && known.pid != s.PID)
 }
 
-// failsTrial reports whether a service that we started in this trial has ended right after its start or too
-// often. An occasional restart by someone else during a long trial doesn't count.
+// failsTrial reports whether a service that we started in this trial has ended right after its start, or has ended too
+// often. An occasional restart by someone else during a long trial doesn't count as a failure.
 func (l *histories) failsTrial(name string, s winos.Service) bool {
 	known := l.of[name]
 	if known == nil || !known.tried {
@@ -105,15 +106,15 @@ func (l *histories) started(name string, pid uint32, with string) {
 	}
 }
 
-// stopped records that we stop a service, so that its end doesn't count.
+// stopped records that we are about to stop a service, so that this end doesn't count.
 func (l *histories) stopped(name string) {
 	if l.of[name] != nil {
 		l.is(name, false, 0)
 	}
 }
 
-// held reports whether a service that doesn't stay up must not be started for now. With other inputs it may
-// be started at once.
+// held reports whether a service in a crash loop must not be started now. with is the digest of the inputs for this
+// start. A service with new inputs may be started at once.
 func (l *histories) held(name, with string) bool {
 	known := l.of[name]
 	return known != nil && known.with == with && winos.Age(l.now(), known.started) < known.rest
@@ -126,14 +127,14 @@ func (l *histories) is(name string, up bool, pid uint32) {
 	l.of[name].up, l.of[name].pid = up, pid
 }
 
-// CrashLooping returns the fault of a service that doesn't stay up.
+// CrashLooping returns the fault of a service that is in a crash loop.
 func CrashLooping(name string) state.Fault {
 	problem := contract.NewProblem(contract.ReasonServiceFailed,
 		"service %s ended by itself %d times or more within %s", name, maxEnds, endsWindow)
 	return state.Fault{Problem: *problem, About: name, CrashLooping: true}
 }
 
-// crashLooping returns the faults of services that don't stay up.
+// crashLooping returns the faults of all services that are in a crash loop.
 func (l *histories) crashLooping() (all []state.Fault) {
 	for name, known := range l.of {
 		known.ends = slices.DeleteFunc(known.ends, func(at time.Time) bool {

@@ -14,12 +14,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// maxResumes is how often a failed start of another vendor's service is retried. After that, its owner must
-// repair it.
+// maxResumes limits how often we try to start another vendor's service again. If all attempts fail, the service's owner
+// must repair it.
 const maxResumes = 3
 
-// Stop stops a managed service, if it exists, and records the dependants that stop with it. A pass starts
-// them again.
+// Stop stops a managed service, if it exists. It records the dependants that stop with the service. The next pass
+// starts these dependants again.
 func Stop(ctx context.Context, services winos.Services, stateFile *state.File, name string) error {
 	if err := stateFile.Change(func() error { interrupt(ctx, services, stateFile, name); return nil }); err != nil {
 		return FileProblem(err)
@@ -42,8 +42,8 @@ func (a *Applier) Restart(ctx context.Context, name string) error {
 	return a.state.Save()
 }
 
-// interrupt records the other vendors' services that a stop stops as well. If the list can't be read, the
-// service is stopped anyway.
+// interrupt records the services of other vendors that depend on a service and therefore stop with it. If these
+// services can't be listed, interrupt only logs the error, so that the service is stopped anyway.
 func interrupt(ctx context.Context, services winos.Services, stateFile *state.File, name string) {
 	log := logr.FromContextOrDiscard(ctx).WithValues("needs", name)
 	names, err := services.Dependants(ctx, name)
@@ -52,7 +52,7 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 	}
 	for _, other := range slices.Backward(names) {
 		s, err := services.Get(ctx, other)
-		// This includes a managed service that is missing in the state file because the file was lost.
+		// Skip managed services. The description also identifies a managed service that the state file lost.
 		if stateFile.Installed(other) || err == nil && contract.IsManaged(s.Description) {
 			continue
 		}
@@ -61,8 +61,8 @@ func interrupt(ctx context.Context, services winos.Services, stateFile *state.Fi
 	}
 }
 
-// resume starts other vendors' services that were stopped together with ours. A service whose dependencies don't run
-// yet stays recorded for the next pass.
+// resume starts the services of other vendors that were stopped together with ours. If the dependencies of such a
+// service don't run yet, the service stays recorded for the next pass.
 func (a *Applier) resume(ctx context.Context) {
 	for again := true; again && ctx.Err() == nil; {
 		again = false // a started service may be a dependency of another service
@@ -89,7 +89,7 @@ func (a *Applier) resume(ctx context.Context) {
 	maps.DeleteFunc(a.resumed, func(name string, _ int) bool { return !slices.Contains(a.state.Interrupted, name) })
 }
 
-// allRun reports whether services run. It ignores groups of services.
+// allRun reports whether all services in names run. It ignores service groups, whose names begin with "+".
 func allRun(ctx context.Context, services winos.Services, names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
 		s, err := services.Get(ctx, name)

@@ -11,9 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// removeStale deletes unwanted entries in the folder of registries. containerd uses the first folder that
-// matches an image's registry, even an empty one, before the default folder. Folders with our own files are
-// left to the steps that delete those files.
+// removeStale deletes unwanted entries in containerd's folder of registries. If a folder matches an image's registry,
+// containerd uses it instead of the default folder, even if it is empty. removeStale keeps folders that contain wanted
+// files, and folders that contain files in ours. Separate steps delete the unwanted files among these.
 func removeStale(files winos.Files, want []contract.File, ours []string) *contract.Problem {
 	there, err := files.List(contract.DirRegistries)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,8 +13,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// do takes a step. The end of the pass deletes removed objects from the state file. Until then, a repeated
-// removal is harmless.
+// do takes a step. If the step fails, do returns the error, and the reason for the problem to report. A step that
+// removes an object deletes its record only in memory. The end of the pass saves this. After a crash before that, the
+// next pass repeats the removal, which is harmless.
 func (r *run) do(ctx context.Context, step plan.Step) (contract.Reason, error) {
 	switch step.Kind {
 	case plan.Restrict:
@@ -65,9 +66,9 @@ func (r *run) addRoot(ctx context.Context, name string) error {
 	return nil
 }
 
-// removeRoot removes a CA that we added. The store also shows the certificates of group policies. If Windows refuses
-// the removal, another owner, such as a group policy, has added the same CA. Then removeRoot leaves the CA in the
-// store.
+// removeRoot removes a CA that we added. The root store also contains certificates of group policies. If Windows denies
+// the removal, something else, such as a group policy, has added the same CA. Then removeRoot leaves the CA in the
+// store and only deletes our record.
 func (r *run) removeRoot(ctx context.Context, name string) error {
 	for _, der := range slices.Clone(r.state.Certificates) {
 		if plan.Fingerprint(der) != name {
@@ -93,10 +94,10 @@ func (r *run) removeService(ctx context.Context, name string) error {
 	return nil
 }
 
-// RemoveService stops and deletes a service. RemoveService doesn't wait if another program, such as the Services
-// console, has the service open. In this case the service can no longer be started. Windows deletes it when that
-// program closes, or at the next boot at the latest. Until then, the service can't be installed again. A repeated call
-// changes nothing.
+// RemoveService stops and deletes a service. If another program, such as the Services console, has the service open,
+// RemoveService doesn't wait for that program. The service can no longer be started then. Windows deletes it when that
+// program closes it, or at the next boot at the latest. Until then, the service can't be installed again. If the
+// service doesn't exist, RemoveService does nothing.
 func RemoveService(ctx context.Context, services winos.Services, name string) error {
 	err := services.Stop(ctx, name)
 	if err == nil {
@@ -130,8 +131,8 @@ func (r *run) unsetVariable(ctx context.Context, name string) error {
 	return nil
 }
 
-// PutBack restores the previous value of a variable that we changed, and removes the variable from the state file.
-// key is the variable's name in lower case. PutBack ignores other variables.
+// PutBack restores the previous value of a variable that we changed, and removes the variable from the state file. key
+// is the variable's name in lower case. PutBack ignores a variable that we didn't change.
 func PutBack(ctx context.Context, host winos.Host, stateFile *state.File, key string) error {
 	v, ours := stateFile.Environment[key]
 	if !ours {
@@ -163,7 +164,8 @@ func (r *run) writeFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// removeFile deletes a file, and its directory if it was created for the file and is empty now.
+// removeFile deletes a file. It also deletes the file's directory if the directory is empty, was created by us, and
+// isn't one of state.Directories.
 func (r *run) removeFile(ctx context.Context, path string) error {
 	if err := r.waits.untilClosed(ctx, func() error { return r.host.Files.Remove(path) }); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)
@@ -180,9 +182,9 @@ func (r *run) removeFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// note records the inputs of a service before it starts, and the id of the process that doesn't have them yet. If the
-// state file can't be written, the service starts anyway. Without the record, the service is only restarted once more
-// than needed.
+// note records the inputs of a service before it starts, and the ID of the process that still has the previous inputs.
+// If the state file can't be written, the service starts anyway. Without the record, the service is only restarted once
+// more than needed.
 func (r *run) note(name string) {
 	r.state.SetService(name, state.Start{Inputs: r.service(name).Inputs, NotPID: r.have.Services[name].PID})
 	if err := r.state.Save(); err != nil {

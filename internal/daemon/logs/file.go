@@ -12,13 +12,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Default limits. They limit the log to 60 MB.
+// Default limits of the daemon's log. They allow at most 60 MB in total.
 const (
 	DefaultSize  = 10 << 20
 	DefaultFiles = 5
 )
 
-// Writer writes to a file, and begins a new file at its limit. It is safe for concurrent use.
+// Writer writes to a log file, and begins a new file when the file reaches its maximum size. It is safe for concurrent
+// use.
 type Writer struct {
 	files winos.Files
 	path  string
@@ -28,15 +29,17 @@ type Writer struct {
 	limits contract.Log
 	out    io.WriteCloser
 	size   int64
-	// lost counts the lines that were lost since the last written line. why is the error of the last lost line.
+	// lost is the number of lines that could not be written since the last written line. why is the error of the latest
+	// of these lines.
 	lost int
 	why  error
 }
 
 // Open creates a log file that begins with the content of the existing file. So if the daemon crashes repeatedly, the
-// lines that explain the crash are not displaced by new files. An existing file that is half full gets another name,
-// such as wicd-20260102-150405.log. If Open fails, for example because the directory of path does not exist yet, the
-// first Write retries. now is the host's clock. It provides the names of older files.
+// lines that explain the crash are not displaced by new files. An existing file that is more than half full is not
+// copied, but kept under another name, such as wicd-20260102-150405.log. If Open fails, for example because the
+// directory of path does not exist yet, the first Write retries. now is the host's clock. It provides the names of
+// older files.
 func Open(files winos.Files, path string, now func() time.Time) *Writer {
 	w := &Writer{files: files, path: path, now: now}
 	w.Limit(contract.Log{})
@@ -64,8 +67,8 @@ func (w *Writer) Limit(limits contract.Log) {
 	w.limits = limits
 }
 
-// Write writes a line. If the file can't be written, the line is lost: the daemon continues without its log. The next
-// written line reports how many lines are missing, and why.
+// Write writes a line. If the file can't be written, the line is lost, but Write returns no error: the daemon continues
+// without its log. The next written line says how many lines are missing, and why.
 func (w *Writer) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,9 +118,9 @@ func (w *Writer) end() error {
 	return err
 }
 
-// begin renames the previous file, and creates a new one. It returns the previous file's new name. If another program
-// is reading the previous file, it can't be renamed. Then the log continues in a file with another name, and begin
-// returns an empty name.
+// begin renames the previous file and creates a new one. It returns the new name of the previous file. If another
+// program is reading the previous file, it can't be renamed. Then the log continues in a file with another name, and
+// begin returns an empty name.
 func (w *Writer) begin() (before string, err error) {
 	aside, err := AsideName(w.files, w.path, w.now())
 	if err != nil {
@@ -140,8 +143,8 @@ func (w *Writer) begin() (before string, err error) {
 	return before, nil
 }
 
-// takeOver copies the content of the previous file, which begin has renamed, into the current file. Then it deletes
-// the previous file. If the previous file is half full or can't be copied, it stays.
+// takeOver copies the content of the previous file, which begin has renamed, into the current file. Then it deletes the
+// previous file. If the previous file is more than half full or can't be copied, takeOver keeps it.
 func (w *Writer) takeOver(before string) {
 	if info, err := w.files.Stat(before); err != nil || info.Size > w.limits.MaxSize/2 {
 		return
@@ -156,5 +159,5 @@ func (w *Writer) takeOver(before string) {
 	}
 }
 
-// prune deletes the oldest files. If it fails, the next file retries.
+// prune deletes the oldest files. It ignores errors, because it runs again with the next file.
 func (w *Writer) prune() { _ = Prune(w.files, w.limits, w.now()) }

@@ -20,8 +20,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// turnPause is the time between checks. In this time, a program that writes 10 MB/s exceeds its limit by 100 MB, the
-// default limit.
+// turnPause is the time between checks. If a program writes 10 MB/s, its log grows by up to 100 MB beyond its limit
+// before the next check. The default limit is 100 MB as well.
 const turnPause = 10 * time.Second
 
 // Rotator keeps logs within their limits. Follow may be called while Run runs.
@@ -34,8 +34,8 @@ type Rotator struct {
 // NewRotator returns a Rotator without logs.
 func NewRotator(host winos.Host) *Rotator { return &Rotator{host: host} }
 
-// Follow takes over the logs and limits of a manifest. The parameter `own` is the daemon's own log, which the daemon
-// rotates itself.
+// Follow replaces the logs and limits with those of a manifest. own is the path of the daemon's own log, which the
+// daemon rotates itself, or empty if there is none.
 func (r *Rotator) Follow(m contract.Manifest, own string) {
 	var logs []contract.Log
 	for _, s := range m.Services {
@@ -77,7 +77,8 @@ func (r *Rotator) Turn(ctx context.Context) {
 	}
 }
 
-// turn moves the content of a full log aside.
+// turn copies the content of a full log to another file and empties the log. It ignores a log that its program rotates
+// itself.
 func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 	if l.Rotates || l.MaxSize <= 0 {
 		return nil
@@ -95,7 +96,8 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 	}
 	err = r.copyAside(ctx, l.Path, aside)
 	if errors.Is(err, winos.ErrNoSpace) {
-		// A disk that is full because of a log is worse than a log with a missing part.
+		// A disk that is full because of a log is worse than a log with a missing part. So empty the log without a
+		// copy.
 		logr.FromContextOrDiscard(ctx).Info("there is no room to keep an older log", "path", l.Path, "bytes", info.Size)
 		err = r.host.Files.Remove(aside)
 	}
@@ -110,8 +112,8 @@ func (r *Rotator) turn(ctx context.Context, l contract.Log) error {
 	return nil
 }
 
-// copyAside copies the content of a log, including lines that arrive during the copy. Lines that arrive between the
-// end of the copy and the truncation are lost. This gap is short.
+// copyAside copies the content of a log, including lines that arrive during the copy. Lines that arrive after the copy,
+// but before the log is emptied, are lost. This time is short.
 func (r *Rotator) copyAside(ctx context.Context, from, to string) (err error) {
 	in, err := r.host.Files.Open(from)
 	if err != nil {
@@ -126,8 +128,7 @@ func (r *Rotator) copyAside(ctx context.Context, from, to string) (err error) {
 	return errors.Join(err, out.Close())
 }
 
-// AsideName returns an unused name for the current content of a log. kube-log-runner uses the same format for older
-// logs.
+// AsideName returns an unused file name for a copy of a log. The format is the same as in kube-log-runner.
 func AsideName(files winos.Files, path string, now time.Time) (string, error) {
 	stem, extension := split(path)
 	for n := 1; ; n++ {
@@ -142,7 +143,7 @@ func AsideName(files winos.Files, path string, now time.Time) (string, error) {
 	}
 }
 
-// split splits a path before its extension.
+// split splits a path into the part before the extension, and the extension with its dot.
 func split(path string) (stem, extension string) {
 	if dot := strings.LastIndexByte(path, '.'); dot > strings.LastIndexByte(path, '\\') {
 		return path[:dot], path[dot:]
@@ -150,8 +151,8 @@ func split(path string) (stem, extension string) {
 	return path, ""
 }
 
-// Prune removes older files of a log that are too old or too many. If a file can't be removed, because another program
-// is reading it, Prune continues with the others.
+// Prune removes older files of a log that are too old or too many. It keeps a file that another program is reading. If
+// a file can't be removed, Prune continues with the others.
 func Prune(files winos.Files, l contract.Log, now time.Time) error {
 	if l.MaxAgeSeconds <= 0 && l.MaxFiles <= 0 {
 		return nil

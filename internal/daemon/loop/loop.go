@@ -1,5 +1,5 @@
-// Package loop runs the daemon's background work: take a step, wait, and take it again. It also computes the pauses
-// after failures. It decides nothing else.
+// Package loop runs background work of the daemon: it calls a step function, waits, and calls it again. It also
+// computes growing pauses after failures.
 package loop
 
 import (
@@ -40,7 +40,8 @@ func Signal(wake chan<- struct{}) {
 	}
 }
 
-// Grow returns the pause after another failure in a row. The previous pause is zero before the first failure.
+// Grow returns the pause after a failure. previous is the pause after the failure before it in the same row, or zero if
+// there was none. The pause is `first` at the beginning, and then grows by factor each time, up to limit.
 func Grow(previous time.Duration, factor float64, first, limit time.Duration) time.Duration {
 	if previous == 0 {
 		return first
@@ -48,7 +49,7 @@ func Grow(previous time.Duration, factor float64, first, limit time.Duration) ti
 	return min(time.Duration(float64(previous)*factor), limit)
 }
 
-// Jitter changes a pause randomly by up to a fifth in both directions.
+// Jitter changes a pause randomly by up to a fifth in either direction.
 func Jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

@@ -27,24 +27,24 @@ import (
 
 // Reasons of events.
 const (
-	// ReasonFallback means that a pull succeeded after a source had failed or had interrupted the transfer. The message
-	// explains why.
+	// ReasonFallback means that a pull succeeded, but a source had failed before or had interrupted the transfer. The
+	// message says why.
 	ReasonFallback = "MirrorFallback"
-	// ReasonUnavailable means that no registry had the complete image.
+	// ReasonUnavailable means that no registry could provide the complete image.
 	ReasonUnavailable = "ImageUnavailable"
-	// ReasonRefused means that the cluster refuses an image by blockedRegistries or allowedRegistries.
+	// ReasonRefused means that the cluster's blockedRegistries or allowedRegistries forbid the image.
 	ReasonRefused = "ImageRefused"
 )
 
 // Times and limits of events.
 const (
-	// gatherPeriod is how long the Reporter waits after the first report, because an image has several parts and more
-	// reports follow.
+	// gatherPeriod is how long the Reporter waits for more reports after the first one, because an image has several
+	// parts.
 	gatherPeriod = 2 * time.Second
-	// repeatAfter is the time until an event is repeated if its cause continues. It is short enough that the event
-	// never expires (the API server keeps an event for an hour), and long enough that the count is meaningful.
+	// repeatAfter is the time until an event is repeated if its cause continues. It is short enough that there is
+	// always a current event (the API server keeps an event for an hour), and long enough that the count is meaningful.
 	repeatAfter = 20 * time.Minute
-	// lookInterval is the time between checks without a report, and after a failure.
+	// lookInterval is the time until the next check for due events if no report arrives, or after a failure.
 	lookInterval = time.Minute
 	// createTimeout bounds one request.
 	createTimeout = 15 * time.Second
@@ -52,19 +52,21 @@ const (
 	maxSubjects = 256
 )
 
-// subject is the topic of one event. It is either an image that no registry has, or a group of registries that were
-// skipped for the same reasons, for any image.
+// subject is the topic of one event. It is either an image that no registry could provide, or a set of registries that
+// were skipped for the same reasons, for any image.
 type subject struct {
 	key         string
 	latest      resolver.Report
 	first, last time.Time
 	count       int
-	// reportedAt is the time of the last event, and counted is the count in it. Both are zero if there was no event.
+	// reportedAt is the time of the last event, and counted is the count in that event. Both are zero before the first
+	// event.
 	reportedAt time.Time
 	counted    int
 }
 
-// isDue reports whether something happened that no recent event reports.
+// isDue reports whether an event must be created: there was none yet, or more reports have arrived since the last
+// event, and that event is old enough.
 func (s *subject) isDue(now time.Time) bool {
 	return s.reportedAt.IsZero() || s.count > s.counted && winos.Age(now, s.reportedAt) >= repeatAfter
 }
@@ -92,7 +94,7 @@ func (h *Reporter) oldest() string {
 	})
 }
 
-// Run creates events until ctx ends. If it can't create an event, it retries later.
+// Run creates events until ctx ends. If an event can't be created, Run retries later.
 func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
 	loop.Run(ctx, h.Clock, h.news, func(ctx context.Context) time.Duration {
 		loop.Wait(ctx, h.Clock, nil, gatherPeriod)
@@ -104,12 +106,13 @@ func (h *Reporter) Run(ctx context.Context, client dynamic.Interface) {
 	})
 }
 
-// tell creates the events that are due: failures first, and the newest of them first.
+// tell creates the events that are due: events about failures first, and among the rest the event with the latest
+// report first.
 func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 	now := h.Clock.Now()
 	for _, s := range h.due(now) {
 		if h.limiter.Tokens() < 1 {
-			return nil // the others follow later
+			return nil // the next calls create the remaining events
 		}
 		err := h.create(ctx, client, s, now)
 		switch {
@@ -118,7 +121,7 @@ func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 		case err != nil:
 			return err
 		}
-		h.limiter.Allow() // counts the event
+		h.limiter.Allow() // take a token for the event
 		h.mu.Lock()
 		if known := h.subjects[s.key]; known != nil {
 			known.reportedAt, known.counted = now, s.count
@@ -128,7 +131,7 @@ func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 	return nil
 }
 
-// due copies the subjects that are due, in the order of their events.
+// due returns copies of the subjects that are due, in the order in which tell creates their events.
 func (h *Reporter) due(now time.Time) (due []subject) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -158,7 +161,8 @@ func keyOf(r resolver.Report) string {
 	return "places " + strings.Join(slices.Compact(sources), ", ")
 }
 
-// reasonOf returns an event's reason and type. A mirror that only lacks an image is normal, so its type is Normal.
+// reasonOf returns the reason and type of an event. It is normal that a mirror lacks an image, so the type is then
+// Normal.
 func reasonOf(r resolver.Report) (reason, kind string) {
 	switch {
 	case r.Refused != "":

@@ -13,11 +13,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// writeEvery is the time between checks of the counters. It is short enough for one check between two scrapes.
+// writeEvery is the time between checks of the counters. It is short enough that there is a check between any two
+// scrapes.
 const writeEvery = 15 * time.Second
 
-// Write maintains the file of counters until ctx ends. It writes the file when a counter changes. If the file can't be
-// written because the exporter is reading it, Write retries at the next check.
+// Write updates the metrics file until ctx ends. It writes the file when a counter has changed. If the file can't be
+// written, for example because the exporter is reading it, Write retries at the next check.
 func (h *Reporter) Write(ctx context.Context) {
 	var written []byte
 	failed := false

@@ -25,7 +25,7 @@ type Service struct {
 	// Reporter reports pulls to administrators.
 	Reporter *Reporter
 
-	followed *settings // of the resolver; nil before its first configuration
+	followed *settings // the resolver's current settings; nil before the first
 	resolver *resolver.Resolver
 	token    string
 	serving  *serving
@@ -43,7 +43,7 @@ type serving struct {
 	done chan struct{}
 }
 
-// Close ends the resolver and waits for it. A second call changes nothing.
+// Close stops the resolver and waits until it has ended. A second call changes nothing.
 func (s *Service) Close() {
 	if s.serving == nil {
 		return
@@ -53,14 +53,14 @@ func (s *Service) Close() {
 	s.serving = nil
 }
 
-// Follow applies the cluster's settings of pulls, and returns the file that directs containerd to the resolver, or no
-// file if there is nothing to resolve. environment contains the proxy variables. New rules are in force before a file
-// refers to them.
+// Follow applies the cluster's settings for pulls. It returns the file that directs containerd to the resolver, or an
+// empty list if there is nothing to resolve. environment contains the proxy variables. The resolver uses the new rules
+// before Follow returns.
 //
-// If another program uses the port, Follow returns the problem, and a file that doesn't refer to the port. Otherwise
-// that program would act as the node's registry. With any other problem, the files are nil, and containerd's files
-// must stay unchanged. If the settings are unchanged, Follow only starts the resolver if it isn't listening. The
-// caller must not change the settings afterwards.
+// If another program uses the port, Follow returns a problem, and a file that doesn't direct containerd to the port.
+// Otherwise the other program would act as the node's registry. With any other problem, the files are nil, and
+// containerd's files must stay unchanged. If the settings are the same as in the last call, Follow only makes sure that
+// the resolver is listening. The caller must not change the settings after the call.
 func (s *Service) Follow(ctx context.Context, c contract.Confidential,
 	environment map[string]string) ([]contract.File, *contract.Problem) {
 	if len(c.Mirrors)+len(c.PullSecret)+len(c.RegistryTrust) == 0 && c.Registries == nil {
@@ -108,7 +108,7 @@ func read(c contract.Confidential) (rules mirror.Rules, secret mirror.PullSecret
 	return rules, secret, nil
 }
 
-// serve starts the resolver, which continues after the pass that started it.
+// serve starts the resolver if it isn't listening. The resolver continues to run when ctx ends, until Close.
 func (s *Service) serve(ctx context.Context) *contract.Problem {
 	if s.serving != nil {
 		select {
@@ -143,9 +143,9 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	return nil
 }
 
-// make creates a resolver, with a token that identifies containerd to the resolver. Each resolver has a new token,
-// which exists only in memory and in containerd's files. The token must be new because, while no resolver listened,
-// another program may have listened on the port and received the previous token with each pull.
+// make creates a resolver with a new token, by which the resolver recognises containerd. The token exists only in
+// memory and in containerd's files. Each resolver needs a new token: while no resolver was listening, another program
+// may have listened on the port and received the previous token from containerd.
 func (s *Service) make() error {
 	token := rand.Text() // 130 bits
 	made, err := resolver.New(resolver.Options{Token: token, OnReport: s.Reporter.Report, Metrics: s.Reporter.metrics})
@@ -156,7 +156,7 @@ func (s *Service) make() error {
 	return nil
 }
 
-// who returns the program that uses the port, if it is known.
+// who returns ": " and the program that uses the port, or an empty string if the program is unknown.
 func (s *Service) who(ctx context.Context) string {
 	all, err := s.Network.Listening(ctx)
 	if program := all[contract.MirrorPort]; err == nil && program != "" {
@@ -165,8 +165,8 @@ func (s *Service) who(ctx context.Context) string {
 	return ""
 }
 
-// roots returns the CAs of the machine and the CAs of the cluster. The machine's store may receive the cluster's CAs
-// later.
+// roots returns the CAs of the machine together with the CAs of the cluster. The cluster's CAs are added because they
+// may not be in the machine's store yet.
 func roots(ctx context.Context, trust []string) *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err != nil {
@@ -180,7 +180,8 @@ func roots(ctx context.Context, trust []string) *x509.CertPool {
 	return pool
 }
 
-// proxy returns the proxy settings of the node's programs. The daemon's own environment may be older.
+// proxy returns the proxy settings of the node's programs. It doesn't use the daemon's own environment, which may be
+// outdated.
 func proxy(environment map[string]string) func(*http.Request) (*url.URL, error) {
 	choose := (&httpproxy.Config{HTTPProxy: environment["HTTP_PROXY"], HTTPSProxy: environment["HTTPS_PROXY"],
 		NoProxy: environment["NO_PROXY"]}).ProxyFunc()

@@ -14,20 +14,20 @@ import (
 
 // ReporterOptions of a Reporter.
 type ReporterOptions struct {
-	// NodeName is the Node of the events.
+	// NodeName is the name of the Node that the events are about.
 	NodeName string
 	Files    winos.Files
 	// Clock is the host's clock.
 	Clock clock.Clock
 }
 
-// Reporter creates events and metrics of pulls. Its methods are safe for concurrent use, but only one goroutine may
-// call Run, and only one may call Write.
+// Reporter creates events and metrics about pulls. Its methods are safe for concurrent use. Exception: only one
+// goroutine may call Run, and only one may call Write.
 type Reporter struct {
 	ReporterOptions
 	news chan struct{}
-	// limiter limits the events of one node. A mirror that is down causes a few events, but pulls of thousands of
-	// nonexistent names must not flood the API server.
+	// limiter limits the events of one node. If a mirror is down, there are only a few events. But if pods request
+	// thousands of images that don't exist, the events must not flood the API server.
 	limiter *rate.Limiter
 	serial  int64 // of the last event
 	metrics *resolver.Metrics
@@ -41,13 +41,13 @@ const (
 	refill = 5 * time.Minute
 )
 
-// NewReporter returns a Reporter without events.
+// NewReporter returns a Reporter that has no reports yet.
 func NewReporter(o ReporterOptions) *Reporter {
 	return &Reporter{ReporterOptions: o, news: make(chan struct{}, 1), subjects: map[string]*subject{},
 		metrics: resolver.NewMetrics(), limiter: rate.NewLimiter(rate.Every(refill), burst)}
 }
 
-// Report records a pull that skipped registries, and returns at once.
+// Report records the report of a pull and returns at once.
 func (h *Reporter) Report(r resolver.Report) {
 	h.file(r)
 	loop.Signal(h.news)

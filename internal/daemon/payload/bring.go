@@ -18,15 +18,15 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// headroom is the disk space that must remain for pods and images after all blobs have been stored and copied to their
-// paths.
+// headroom is the disk space in bytes that must remain free for pods and images after all blobs have been stored and
+// copied to their paths.
 const headroom = 1 << 30
 
 // readTimeout bounds one read of a ConfigMap.
 const readTimeout = 15 * time.Second
 
-// stage fetches the payload of a revision, and reports on the Node that it is staged or why it failed. Without a
-// revision, stage removes the status.
+// stage fetches the payload of a revision. It reports on the Node that the payload is complete, or why it could not be
+// fetched. If revision is empty, stage removes the status annotation from the Node.
 func (s *Stager) stage(ctx context.Context, revision string) error {
 	if revision == "" {
 		return s.say(ctx, map[string]any{contract.StageStatusAnnotation: nil})
@@ -74,13 +74,13 @@ func (s *Stager) progress(ctx context.Context, revision string) {
 }
 
 // isStaged reports whether the Node already shows this revision as staged. If so, an earlier daemon has already
-// reported the received bytes.
+// reported how many bytes it received.
 func (s *Stager) isStaged(revision string) bool {
 	node, _ := s.Node.Get()
 	return node != nil && node.GetAnnotations()[contract.StagedAnnotation] == revision
 }
 
-// say writes those annotations to the Node that differ.
+// say writes annotations to the Node, unless the Node already has all of them. A nil value removes an annotation.
 func (s *Stager) say(ctx context.Context, changes map[string]any) error {
 	node, _ := s.Node.Get()
 	if node == nil {
@@ -128,7 +128,7 @@ func (s *Stager) payload(ctx context.Context, revision string) ([]contract.Blob,
 	return s.blobs, nil
 }
 
-// read reads a ConfigMap of the operator. It returns nil if there is none.
+// read returns the data of a ConfigMap in the operator's namespace, or nil if the ConfigMap doesn't exist.
 func (s *Stager) read(ctx context.Context, name string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -150,8 +150,8 @@ func (s *Stager) read(ctx context.Context, name string) (map[string]string, erro
 	return data, nil
 }
 
-// fetch fetches the missing blobs, and returns how many bytes it has received for this revision since the first
-// request.
+// fetch fetches the missing blobs of a revision. It returns how many bytes this and earlier calls have received for the
+// revision.
 func (s *Stager) fetch(ctx context.Context, revision string, blobs []contract.Blob) (bytes int64, err error) {
 	missing, err := s.store.Missing(blobs)
 	if err != nil || len(missing) == 0 {
@@ -161,7 +161,7 @@ func (s *Stager) fetch(ctx context.Context, revision string, blobs []contract.Bl
 	if err != nil {
 		return s.count(revision, 0), err
 	}
-	// Applying the revision copies each blob to its path, which needs the same space again.
+	// When the revision is applied, each blob is copied to its path, which needs the same space again.
 	reserve := int64(headroom)
 	for _, b := range missing {
 		reserve += b.Size
@@ -181,7 +181,7 @@ func (s *Stager) count(revision string, n int64) int64 {
 	return s.received
 }
 
-// source returns a source with the addresses that the operator currently publishes.
+// source creates a payload source with the URLs and the CA that the operator currently publishes.
 func (s *Stager) source(ctx context.Context) (Source, error) {
 	data, err := s.read(ctx, contract.PayloadSourceConfigMap)
 	if err != nil {
@@ -204,7 +204,7 @@ func (s *Stager) source(ctx context.Context) (Source, error) {
 	return source, nil
 }
 
-// problem returns an error as a Problem, or nil for no error.
+// problem converts an error to a Problem. It returns nil for no error.
 func problem(err error) *contract.Problem {
 	switch {
 	case err == nil:

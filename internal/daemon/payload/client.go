@@ -16,14 +16,14 @@ import (
 const (
 	dialTimeout = 10 * time.Second
 	keepAlive   = 30 * time.Second
-	// answerTimeout bounds the wait for the first byte of an answer. A busy payload server answers that it is busy
-	// instead of letting the daemon wait.
+	// answerTimeout bounds the wait for the first byte of a response. A busy payload server responds at once that it is
+	// busy, and doesn't let the daemon wait.
 	answerTimeout = time.Minute
 )
 
-// NewClient returns a client for payload servers whose certificate chains to exactly these CAs (PEM). It calls
-// certificate for each connection, so it uses a renewed certificate. It uses no proxy, because payload servers are
-// inside the cluster.
+// NewClient returns a client that accepts a payload server only if its certificate is signed by one of the CAs in ca
+// (PEM). The client calls the function certificate for each connection, so that it presents a renewed certificate. It
+// uses no proxy, because payload servers are inside the cluster.
 func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {

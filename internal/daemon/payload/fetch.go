@@ -15,22 +15,24 @@ import (
 )
 
 const (
-	// barren is how many attempts in a row may receive nothing before Fetch returns an error. The caller retries later.
+	// barren is how many attempts in a row may receive nothing. After that, Fetch returns an error, and the caller
+	// retries later.
 	barren = 5
-	// firstRetry is the pause after an attempt that fetched nothing; it doubles up to longestRetry. If a source says
-	// when to retry, the fetcher waits that long.
+	// firstRetry is the pause after an attempt that fetched nothing. The pause doubles up to longestRetry. If a busy
+	// source says when to retry, the fetcher waits that long instead.
 	firstRetry   = time.Second
 	longestRetry = time.Minute
 )
 
 // Source provides blobs by digest, such as the operator's payload server.
 type Source interface {
-	// Open starts reading blobs, one after the other, at an offset in bytes. The reader may end before the last blob.
-	// The error may be a *Busy. A repeated call starts again.
+	// Open returns a reader for the blobs with these digests, one directly after the other. The reader starts at this
+	// offset in bytes of the first blob. It may end before the last blob. If the source is busy, the error is a *Busy.
+	// Each call opens a new reader.
 	Open(ctx context.Context, digests []string, offset int64) (io.ReadCloser, error)
 }
 
-// Busy means that a source can't accept another request now.
+// Busy means that a source can't accept a request now.
 type Busy struct {
 	// After is the time to wait before the retry.
 	After time.Duration
@@ -43,12 +45,13 @@ type Fetcher struct {
 	Source Source
 	Store  *Store
 	System winos.System
-	// Reserve is how much disk space in bytes must remain.
+	// Reserve is how much disk space in bytes must remain free after all blobs have been stored.
 	Reserve int64
 	Clock   clock.Clock
 }
 
-// Bring fetches the wanted blobs that a store lacks, once, and leaves disk space for copies of them.
+// Bring fetches the wanted blobs that store lacks. It fails if the disk has no space for these blobs and for a copy of
+// each wanted blob.
 func Bring(ctx context.Context, system winos.System, source Source, store *Store, want []contract.Blob) error {
 	f := Fetcher{Source: source, Store: store, System: system, Clock: clock.RealClock{}}
 	for _, b := range want {
@@ -59,8 +62,9 @@ func Bring(ctx context.Context, system winos.System, source Source, store *Store
 }
 
 // Fetch fetches the wanted blobs that the store lacks, one after the other, and returns the number of received bytes.
-// Before the first byte it checks that the disk has space for all. Its errors are, or wrap, *contract.Problem with
-// DiskFull, PayloadCorrupt or PayloadIncomplete. A repeated call continues with the missing blobs.
+// Before it fetches anything, it checks that the disk has space for all of them. Its errors are, or wrap,
+// *contract.Problem with DiskFull, PayloadCorrupt or PayloadIncomplete. A repeated call continues with the missing
+// blobs.
 func (f *Fetcher) Fetch(ctx context.Context, want []contract.Blob) (received int64, err error) {
 	missing, err := f.Store.Missing(want)
 	if err != nil || len(missing) == 0 {
@@ -69,7 +73,7 @@ func (f *Fetcher) Fetch(ctx context.Context, want []contract.Blob) (received int
 	if err = f.room(ctx, missing); err != nil {
 		return 0, err
 	}
-	var body io.ReadCloser // one answer for all blobs, if the source sends all of them
+	var body io.ReadCloser // one response for all blobs, if the source sends all of them
 	defer func() { err = errors.Join(err, closed(&body)) }()
 	for i, blob := range missing {
 		var n int64
@@ -106,8 +110,9 @@ func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
 	return nil
 }
 
-// fill writes the first of the blobs. It retries as long as attempts receive bytes. If body isn't nil, it is at the
-// beginning of the blob. fill leaves it at the end of the blob.
+// fill writes the first blob of the list blobs to w. It retries as long as attempts receive bytes. If *body isn't nil,
+// it is a response whose next byte is the first byte of this blob. When fill succeeds, the next byte of *body is the
+// first byte after this blob.
 func (f *Fetcher) fill(ctx context.Context, blobs []contract.Blob, body *io.ReadCloser, w *counted) error {
 	var pause time.Duration
 	for tries := 0; *w.n < blobs[0].Size; {
@@ -116,7 +121,7 @@ func (f *Fetcher) fill(ctx context.Context, blobs []contract.Blob, body *io.Read
 		switch {
 		case w.failed != nil:
 			return w.failed // the disk failed, not the source, so a retry doesn't help
-		case *w.n > before, goesOn: // an answer may end with any blob
+		case *w.n > before, goesOn: // a response may end after any blob, so this is no failure
 			tries, pause = 0, 0
 			continue
 		}
@@ -136,7 +141,8 @@ func (f *Fetcher) fill(ctx context.Context, blobs []contract.Blob, body *io.Read
 	return nil
 }
 
-// attempt reads from body, or from a new answer of the source.
+// attempt reads the rest of the first blob from *body. If *body is nil, attempt requests a new response from the
+// source.
 func (f *Fetcher) attempt(ctx context.Context, blobs []contract.Blob, body *io.ReadCloser, w *counted) (err error) {
 	if *body == nil {
 		digests := make([]string, 0, len(blobs))

@@ -22,17 +22,18 @@ const (
 // maxDigests limits the blobs of one request, so that its URL isn't too long.
 const maxDigests = 64
 
-// Server is a Source over HTTPS: the operator's payload server, at any of several addresses.
+// Server is a Source that uses HTTPS: the operator's payload server, at one or more addresses.
 type Server struct {
 	// Client presents the daemon's certificate and trusts the payload server's certificate.
 	Client *http.Client
-	// URLs without a path, tried in order.
+	// URLs are the addresses, without a path. Open tries them in order.
 	URLs []string
 }
 
 var _ Source = (*Server)(nil)
 
-// Open asks each address in turn.
+// Open requests the blobs from each address in turn until one responds. If none does, Open returns the error of a busy
+// server, if there is one, or the last error.
 func (d *Server) Open(ctx context.Context, digests []string, offset int64) (io.ReadCloser, error) {
 	err := errors.New("no payload server is known")
 	var busy *Busy
@@ -77,23 +78,23 @@ func (d *Server) ask(ctx context.Context, base string, digests []string, offset 
 	return &body{ReadCloser: response.Body, stop: stop, timer: time.AfterFunc(longestSilence, stop)}, nil
 }
 
-// longestSilence ends an answer that delivers no more bytes.
+// longestSilence is how long a read may wait for more bytes. After that, the response is aborted.
 const longestSilence = time.Minute
 
-// body is the answer of a payload server.
+// body is the response of a payload server.
 type body struct {
 	io.ReadCloser
 	stop  context.CancelFunc
 	timer *time.Timer
 }
 
-// Read is io.Reader.
+// Read reads from the response, and limits the wait to longestSilence.
 func (b *body) Read(p []byte) (int, error) {
 	b.timer.Reset(longestSilence)
 	return b.ReadCloser.Read(p)
 }
 
-// Close ends the answer.
+// Close closes the response.
 func (b *body) Close() error {
 	b.timer.Stop()
 	err := b.ReadCloser.Close()
@@ -101,7 +102,8 @@ func (b *body) Close() error {
 	return err
 }
 
-// check makes sure that the answer begins at the requested offset.
+// check returns an error unless the response begins at the requested offset. If the server is busy, the error is a
+// *Busy.
 func check(response *http.Response, offset int64) error {
 	switch response.StatusCode {
 	case http.StatusOK:

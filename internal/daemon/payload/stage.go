@@ -21,8 +21,8 @@ import (
 const (
 	firstPause = 5 * time.Second
 	lastPause  = 2 * time.Minute
-	// If a blob disappears more than stayedAfter after its fetch, the Stager fetches it again at once. If it
-	// disappears earlier, something probably removes the blob after each fetch, so the Stager waits for the pause.
+	// If a blob disappears more than stayedAfter after its fetch, the Stager fetches it again at once. If the blob
+	// disappears earlier, another program probably removes it after each fetch, so the Stager pauses first.
 	stayedAfter = time.Hour
 )
 
@@ -31,13 +31,13 @@ type StagerOptions struct {
 	Host winos.Host
 	// Client connects to the API server as this node's daemon.
 	Client dynamic.Interface
-	// Node is the watch of the daemon's own Node. The caller runs it.
+	// Node is the watch of the daemon's own Node. The caller must run it.
 	Node *apiclient.Watch
 	// Namespace is the namespace of the manifests and of the ConfigMap that names the sources.
 	Namespace string
-	// Source returns a source with the addresses and the certificates (PEM) that the operator published.
+	// Source creates a payload source from the URLs and the CA certificates (PEM) that the operator published.
 	Source func(urls []string, ca []byte) (Source, error)
-	// Fetched is called when an attempt to fetch the blobs of Need ends. It must not block.
+	// Fetched is called when an attempt to fetch the blobs that Need requested has ended. It must not block.
 	Fetched func()
 	Clock   clock.Clock
 }
@@ -49,29 +49,29 @@ type Stager struct {
 	wake  chan struct{}
 
 	// tried is the task of the latest attempt. again is the earliest time of the next attempt, and pause is the pause
-	// before it. Only Run uses them.
+	// before that attempt. Only Run uses these fields.
 	tried task
 	again time.Time
 	pause time.Duration
 
 	mu   sync.Mutex
 	need *need
-	// met is the revision of the last need that was fulfilled, at metAt.
+	// met is the revision of the last request that was fulfilled, and metAt is when that was.
 	met   string
 	metAt time.Time
-	// manifest is the name of the revision that was staged last, and blobs are its payload.
+	// manifest is the name of the revision that was staged last, and blobs is the payload of this revision.
 	manifest string
 	blobs    []contract.Blob
-	// received counts the bytes for the revision in counted.
+	// received is the number of bytes that were received for the revision in counted.
 	counted  string
 	received int64
 }
 
-// need is the payload that the reconcile loop lacks.
+// need is the reconcile loop's request for missing payload.
 type need struct {
 	revision string
 	blobs    []contract.Blob
-	// over reports that fetching it was tried. problem is why that failed.
+	// over reports that an attempt to fetch the payload has ended. problem is why the attempt failed, or nil.
 	over    bool
 	problem *contract.Problem
 }
@@ -83,9 +83,10 @@ func NewStager(options StagerOptions) *Stager {
 	return s
 }
 
-// Need requests the blobs of a revision, before anything else. The result `over` reports that fetching was tried since
-// the first request. problem is why it failed. The Stager retries until Content is called. Call Need only while a blob
-// is missing. It may be called repeatedly.
+// Need requests the blobs of a revision. The Stager fetches them before it stages another revision. The result `over`
+// reports that an attempt to fetch them has ended since the first request. The result problem is why the attempt
+// failed, or nil. The Stager retries until Content is called. Call Need only while a blob is missing. Repeated calls
+// are allowed.
 func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, problem *contract.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,10 +103,10 @@ func (s *Stager) Need(revision string, blobs []contract.Blob) (over bool, proble
 	return n.over, n.problem
 }
 
-// isMet reports that all blobs have arrived.
+// isMet reports whether all requested blobs have arrived.
 func (n *need) isMet() bool { return n.over && n.problem == nil }
 
-// Content drops the pending request of Need, because all blobs are present.
+// Content cancels the request of the last Need. Call it when no requested blob is missing.
 func (s *Stager) Content() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +116,9 @@ func (s *Stager) Content() {
 	}
 }
 
-// Keeps returns the digests of the blobs that must stay in the store. known is false while they are unknown.
+// Keeps returns the digests of the blobs that must stay in the store, because they were requested or belong to the
+// revision that is being staged. If known is false, this revision's blobs are not known yet, and no blob may be
+// removed.
 func (s *Stager) Keeps() (digests map[string]bool, known bool) {
 	node, seen := s.Node.Get()
 	revision := ""
@@ -139,13 +142,14 @@ func (s *Stager) Keeps() (digests map[string]bool, known bool) {
 	return digests, s.manifest == revision
 }
 
-// task is the work to do.
+// task is the work of one attempt: the request of the reconcile loop, or nil, and the name of the revision to stage, or
+// an empty string.
 type task struct {
 	need  *need
 	stage string
 }
 
-// isSame reports whether two tasks are about the same revisions.
+// isSame reports whether two tasks are for the same revisions.
 func (t task) isSame(other task) bool {
 	return t.stage == other.stage && (t.need == nil) == (other.need == nil) &&
 		(t.need == nil || t.need.revision == other.need.revision)
@@ -175,7 +179,7 @@ func (s *Stager) step(ctx context.Context) time.Duration {
 	return 0
 }
 
-// wanted returns the work to do, and whether some of it must still be done or reported.
+// wanted returns the current task. isOpen reports whether part of the task must still be done or reported.
 func (s *Stager) wanted() (t task, isOpen bool) {
 	node, _ := s.Node.Get()
 	s.mu.Lock()
@@ -189,14 +193,16 @@ func (s *Stager) wanted() (t task, isOpen bool) {
 	return t, isOpen || t.stage != s.tried.stage || isUnreported(node, t.stage)
 }
 
-// isUnreported reports whether the Node doesn't show the status of a staged revision yet.
+// isUnreported reports whether staging is unfinished: the Node shows a staging problem, or doesn't show the revision as
+// staged yet.
 func isUnreported(node *unstructured.Unstructured, revision string) bool {
 	a := node.GetAnnotations()
 	_, status := a[contract.StageStatusAnnotation]
 	return status || revision != "" && a[contract.StagedAnnotation] != revision
 }
 
-// do fetches, and reports the result. It ends early if there is other work to do; blobs that have arrived stay.
+// do executes a task and reports the result. If the wanted task changes meanwhile, do stops early. Complete blobs stay
+// in the store.
 func (s *Stager) do(ctx context.Context, t task) {
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup

@@ -24,12 +24,12 @@ type Store struct {
 
 var _ payload.Sink = (*Store)(nil)
 
-// NewStore returns the store of a host. Its directory need not exist.
+// NewStore returns the store of a host. The store's directory need not exist.
 func NewStore(files winos.Files) *Store {
 	return NewStoreAt(files, func(digest string) string { return contract.DirStore + `\` + digest })
 }
 
-// NewStoreAt returns a store with other paths.
+// NewStoreAt returns a store that keeps each blob at path(digest).
 func NewStoreAt(files winos.Files, path func(digest string) string) *Store {
 	return &Store{files, path}
 }
@@ -58,7 +58,8 @@ func (s *Store) Missing(want []contract.Blob) (missing []contract.Blob, err erro
 	return missing, nil
 }
 
-// Open returns a blob's content, unverified. If the blob is missing, the error is PayloadIncomplete.
+// Open returns the content of a blob without verifying it. If the blob is missing, the error is a Problem with
+// ReasonPayloadIncomplete.
 func (s *Store) Open(digest string) (io.ReadCloser, error) {
 	if err := contract.CheckDigest(digest); err != nil {
 		return nil, err
@@ -84,8 +85,8 @@ func (s *Store) Drop(digest string) error {
 	return nil
 }
 
-// Adopt copies a file of the host into the store, if its content is wanted and the store lacks it. This avoids a
-// download. A missing file is not an error.
+// Adopt copies a file of the host into the store if the file's content is a wanted blob that the store lacks. This
+// avoids a download. A missing file is not an error.
 func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) error {
 	missing, err := s.Missing(wanted)
 	if err != nil || len(missing) == 0 {
@@ -110,7 +111,8 @@ func (s *Store) Adopt(ctx context.Context, file string, wanted []contract.Blob) 
 	return nil
 }
 
-// put stores the content that write writes, if this content is the blob.
+// put calls the function write and stores the written content as a blob. If the content has another digest, put
+// discards the content and returns a Problem with ReasonPayloadCorrupt. suffix is for the name of the temporary file.
 func (s *Store) put(blob contract.Blob, suffix string, write func(w io.Writer) error) error {
 	pending, err := s.create(blob, suffix)
 	if err != nil {
@@ -139,8 +141,9 @@ func (s *Store) read(ctx context.Context, file string, into io.Writer) (err erro
 	return nil
 }
 
-// Sweep removes blobs that named does not contain and that were written before a point in time. It also removes older
-// temporary files of interrupted transfers. If a blob can't be removed, Sweep continues with the others.
+// Sweep removes the blobs that are not in the set named, unless they were written after the time before. It also
+// removes temporary files of interrupted transfers that are as old. If a file can't be removed, Sweep continues with
+// the others.
 func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err error) {
 	entries, err := s.files.List(contract.DirStore)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,7 +154,7 @@ func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err
 	}
 	var all []error
 	for _, e := range entries {
-		digest, _, _ := strings.Cut(e.Name, ".") // a temporary name begins with it
+		digest, _, _ := strings.Cut(e.Name, ".") // the name of a temporary file begins with the digest
 		if e.Dir || named[e.Name] || contract.CheckDigest(digest) != nil || e.ModTime.After(before) {
 			continue
 		}
@@ -164,8 +167,9 @@ func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err
 	return removed, errors.Join(all...)
 }
 
-// Create begins to write a blob under a temporary name. Verbs share this name, because only one verb runs at a time.
-// The daemon uses another name when it fetches, because the operator may send a blob while the daemon fetches it.
+// Create starts to write a blob to a temporary file. All verbs use the same temporary name, because only one verb runs
+// at a time. When the daemon fetches a blob, it uses another temporary name, because the operator may send the same
+// blob at the same time.
 func (s *Store) Create(blob contract.Blob) (payload.Pending, error) { return s.create(blob, ".tmp") }
 
 // create is like Create, with a suffix for the temporary name.
@@ -181,14 +185,14 @@ func (s *Store) create(blob contract.Blob, suffix string) (payload.Pending, erro
 	return &pending{WriteCloser: w, files: s.files, temporary: temporary, final: s.path(blob.Digest)}, nil
 }
 
-// pending is a blob under its temporary name.
+// pending is a blob that is being written to its temporary file.
 type pending struct {
 	io.WriteCloser
 	files            winos.Files
 	temporary, final string
 }
 
-// Commit renames the blob to its final name.
+// Commit closes the temporary file and renames it to the blob's final name.
 func (p *pending) Commit() error {
 	if err := p.Close(); err != nil {
 		return errors.Join(err, p.files.Remove(p.temporary))

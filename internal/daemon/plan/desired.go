@@ -22,7 +22,7 @@ type Scope int
 
 // Scopes.
 const (
-	// Bootstrap selects bootstrap services, and the files that need no Node. Nothing is removed.
+	// Bootstrap selects the bootstrap services, and the files that don't depend on the Node. Nothing is removed.
 	Bootstrap Scope = iota
 	// Everything selects the whole manifest.
 	Everything
@@ -34,34 +34,38 @@ type Desired struct {
 	// Services are in the order of their starts.
 	Services []Service
 	Files    []File
-	// Kubeconfigs are kubeconfigs that programs write. Content is the CA that an existing file must have.
+	// Kubeconfigs are kubeconfigs that are not files of the manifest, because programs on the host write them. If such
+	// a file exists, it must have the CA in Content.
 	Kubeconfigs []File
-	// Environment are system variables to set. Variables of Watched that Environment lacks are deleted.
+	// Environment holds the system variables to set. Watched lists variables that are deleted if they are not in
+	// Environment.
 	Environment map[string]string
 	Watched     []string
-	// Roots are certificates (DER) for the root store, by fingerprint: see Fingerprint.
+	// Roots maps fingerprints to the CA certificates (DER) for the root store: see Fingerprint.
 	Roots map[string][]byte
-	// Routes are single addresses to reach by the default route.
+	// Routes lists the addresses that the host must reach by the default route.
 	Routes []netip.Addr
 	// Network is the name of the pods' HNS network.
 	Network string
-	// RegistryUnknown reports that containerd's registry files are unknown. Then none is removed.
+	// RegistryUnknown reports that it is unknown which registry files containerd needs. Then no registry file is
+	// removed.
 	RegistryUnknown bool
-	// Facts are the known facts that the desired state contains.
+	// Facts are the facts that were used to compute the desired state.
 	Facts map[contract.Fact]string
-	// Problems are problems of the desired state itself.
+	// Problems lists mistakes in the desired state itself.
 	Problems []*contract.Problem
 }
 
 // Service is one Windows service.
 type Service struct {
 	winos.ServiceConfig
-	// Inputs is the digest of everything that a running process has read. If it changes, the service
+	// Inputs is the digest of everything that the service's process reads at its start. If it changes, the service
 	// restarts.
 	Inputs string
-	// RequiresFile is another program's file, or empty. If it is missing, the service stays unchanged.
+	// RequiresFile is the path of a file that another program creates, or empty. While the file is missing, the service
+	// stays unchanged.
 	RequiresFile string
-	// Waiting is set while a value is unknown. Then the service stays unchanged.
+	// Waiting is the problem that a value is unknown, or nil. While it is set, the service stays unchanged.
 	Waiting *contract.Problem
 }
 
@@ -74,18 +78,20 @@ type File struct {
 	Size     int64
 	Access   winos.Access
 	Services []string
-	// Waiting is set while a value is unknown. Then the file stays unchanged.
+	// Waiting is the problem that a value is unknown, or nil. While it is set, the file stays unchanged.
 	Waiting *contract.Problem
 }
 
-// Recovery is how the service manager restarts a service that ends unexpectedly.
+// Recovery returns how the service manager restarts a service that ends unexpectedly. Before the first restart it waits
+// for the first delay, and so on. When the service has run for the time reset, the service manager begins with the
+// first delay again.
 func Recovery() (delays []time.Duration, reset time.Duration) {
 	return []time.Duration{10 * time.Second, 30 * time.Second, 60 * time.Second, 120 * time.Second}, 300 * time.Second
 }
 
-// DaemonRecovery is like Recovery, for the daemon. The daemon also exits when its exe is replaced: once to start the
-// new exe, twice more if the new exe fails, and once to start the previous exe. So the first four restarts have only a
-// short delay.
+// DaemonRecovery is like Recovery, but for the daemon. The daemon also exits when its exe is replaced: once to start
+// the new exe, twice more if the new exe fails, and once to start the previous exe. So the first four restarts have
+// only a short delay.
 func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
 	delays, reset = Recovery()
 	return append(slices.Repeat([]time.Duration{time.Second}, 4), delays...), reset
@@ -99,10 +105,10 @@ type Input struct {
 	Manifest contract.Manifest
 	// Confidential is the confidential part of the manifest.
 	Confidential contract.Confidential
-	// Registry are the files that containerd reads to find images. nil means that they are unknown. An empty list
-	// means that there are no such files.
+	// Registry lists the files that tell containerd where to find images. If it is nil, these files are unknown. If it
+	// is empty, there are no such files.
 	Registry []contract.File
-	// Inherited reports whether services still get a variable from the service manager although the daemon has deleted
+	// Inherited reports whether the service manager still passes a variable to services although the daemon has deleted
 	// it. The name is in lower case.
 	Inherited func(name string) bool
 	Scope     Scope
@@ -132,7 +138,7 @@ func Resolve(in Input) Desired {
 	}
 	for _, f := range slices.Concat(in.Confidential.Files, in.Registry) {
 		resolved := resolveFile(f, in)
-		resolved.Access = winos.AccessAdministrators // whatever the path is
+		resolved.Access = winos.AccessAdministrators // for every path
 		d.Files = append(d.Files, resolved)
 	}
 	if in.Scope == Everything {
@@ -147,7 +153,7 @@ func Resolve(in Input) Desired {
 			continue
 		}
 		resolved := resolveService(s, d, in)
-		// If a service waits, its dependants wait for the same reason.
+		// If a service has to wait, the services that depend on it wait for the same reason.
 		for _, dependency := range s.Dependencies {
 			if resolved.Waiting == nil {
 				resolved.Waiting = waiting[dependency]
@@ -159,9 +165,9 @@ func Resolve(in Input) Desired {
 	return d
 }
 
-// kubeconfigs fills Kubeconfigs with the CA from the CA file, because kubeconfigs on the host may have a different CA:
-// a join writes its own kubeconfigs. A change of the bootstrap kubeconfig doesn't restart kubelet, because kubelet may
-// keep the key of its certificate request only in memory.
+// kubeconfigs fills Kubeconfigs with the CA from the manifest's CA file, because a join writes kubeconfigs that may
+// have a different CA. A change of the bootstrap kubeconfig doesn't restart kubelet, because kubelet may have the key
+// of its certificate request only in memory.
 func (d *Desired) kubeconfigs() {
 	i := slices.IndexFunc(d.Files, func(f File) bool { return f.Path == contract.PathBootstrapCA })
 	if i < 0 || len(d.Files[i].Content) == 0 {
@@ -184,8 +190,8 @@ func (d *Desired) Kubeconfig(path string) File {
 	return d.Kubeconfigs[slices.IndexFunc(d.Kubeconfigs, func(f File) bool { return f.Path == path })]
 }
 
-// roots parses the certificates in PEM texts. The operator publishes only valid certificates. roots reports and skips
-// any other text.
+// roots parses the CA certificates (PEM) of the manifest. It skips a text that is not a certificate and adds a problem.
+// The operator publishes only valid certificates.
 func (d *Desired) roots(trust []string) {
 	d.Roots = map[string][]byte{}
 	for i, text := range trust {
@@ -251,10 +257,9 @@ func resolveService(s contract.Service, t Desired, in Input) Service {
 	return resolved
 }
 
-// serviceEnvironment returns the variables for a service's own process. They include the system's current variables,
-// because the service manager passes on the variables that existed at boot. For the same reason, a variable that
-// existed at boot and was deleted since gets an empty value until the next boot. All programs treat an empty value as
-// unset.
+// serviceEnvironment returns the variables for a service's own process. They include the current variables of the
+// system, because the service manager itself only passes on the variables that existed at boot. A variable that existed
+// at boot and was deleted later gets an empty value until the next boot. All programs treat an empty value as unset.
 func serviceEnvironment(t Desired, in Input) map[string]string {
 	all := maps.Clone(t.Environment)
 	has := func(name string) bool {
@@ -276,7 +281,7 @@ func serviceEnvironment(t Desired, in Input) map[string]string {
 	return all
 }
 
-// digestOf returns the digest of values in JSON, which sorts maps by key.
+// digestOf returns the digest of values, encoded in JSON, which sorts maps by key.
 func digestOf(values ...any) string {
 	sum := sha256.New()
 	encoder := json.NewEncoder(sum)
@@ -310,15 +315,15 @@ func look(node []contract.NodeVariable, host []contract.HostVariable, in Input) 
 	return values, nil
 }
 
-// plain reports whether a value of the Node is safe in a command line or a configuration file. Others can
-// write to the Node, so characters that could end a word, a string or a line are refused.
+// plain reports whether a value of the Node is safe in a command line or a configuration file. Other clients can write
+// to the Node, so plain refuses characters that could end a word, a string or a line.
 func plain(value string) bool {
 	return value != "" && strings.Trim(value,
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/,=@+-[]") == ""
 }
 
-// substitute replaces variables in one pass, longer names first. So values are not searched for names, and a
-// name doesn't match the start of a longer name.
+// substitute replaces the names of variables in text by their values. It replaces all names in one pass, longer names
+// first. So it doesn't search values for names, and a name doesn't match the start of a longer name.
 func substitute(text string, values map[string]string) string {
 	names := slices.SortedFunc(maps.Keys(values),
 		func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
@@ -329,7 +334,7 @@ func substitute(text string, values map[string]string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// NodePaths lists the JSONPaths that a manifest needs.
+// NodePaths lists the JSONPaths of the Node's fields that a manifest uses.
 func NodePaths(m contract.Manifest) (paths []Path) {
 	collect := func(variables []contract.NodeVariable) {
 		for _, v := range variables {

@@ -13,13 +13,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Lookup returns a value, or the Problem that explains why the value is unknown.
+// Lookup returns the value for a key, or a Problem if the value is unknown.
 type Lookup[K ~string] func(key K) (string, *contract.Problem)
 
-// HostFacts returns the facts of a host. network is the HNS network of its pods. Facts in values are known: HostFacts
-// returns them without reading the host. Exception: the source VIP in values is only a request. HostFacts creates the
-// endpoint with this address if possible, and returns the endpoint's actual address. Each fact is read at most once,
-// when it is first requested. So a Lookup serves one pass, and it is not safe for concurrent use.
+// HostFacts returns a Lookup for the facts of a host. network is the HNS network of its pods. If values contains a
+// fact, the Lookup returns it without reading the host. Exception: the source VIP in values is only a request. The
+// Lookup creates the endpoint with this address if possible, and returns the endpoint's actual address. The Lookup
+// reads each fact at most once, when it is first requested. So use it for one pass only, and not concurrently.
 func HostFacts(ctx context.Context, host winos.Host, network string,
 	values map[contract.Fact]string) Lookup[contract.Fact] {
 	type answer struct {
@@ -90,7 +90,7 @@ func find(ctx context.Context, host winos.Host, network string, f contract.Fact,
 	return "", contract.NewProblem(contract.ReasonManifestInvalid, "fact %q is not known", f)
 }
 
-// text formats an address. An address that is not set yet is ErrNotFound.
+// text formats an address. If the address is not valid, text returns winos.ErrNotFound.
 func text(ip netip.Addr, err error) (string, error) {
 	if err == nil && !ip.IsValid() {
 		err = winos.ErrNotFound
@@ -119,15 +119,15 @@ func problem(network string, f contract.Fact, err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonInternal, "%v", fmt.Errorf("finding %s: %w", f, err))
 }
 
-// Naming lists the facts that provide the Node's name instead of the host name. A node keeps the values of these
-// facts from its join, because only the cloud knows some of them, and because a host that joins a domain gets
+// Naming lists the facts that can determine the Node's name instead of the host name. A node keeps the values that
+// these facts had at its join, because only the cloud knows some of them, and because a host that joins a domain gets
 // another full name.
 func Naming() []contract.Fact {
 	return []contract.Fact{contract.FactAWSHostname, contract.FactGCPHostname, contract.FactFullHostname}
 }
 
-// CheckNodeIP returns an error if the host lacks the wanted address of its Node. An empty address means the address of
-// the default route, and is always accepted.
+// CheckNodeIP returns an error if the host lacks the wanted address of its Node. If the address is empty, the Node gets
+// the address of the default route, so CheckNodeIP returns nil.
 func CheckNodeIP(ctx context.Context, host winos.Host, wanted string) error {
 	if wanted == "" {
 		return nil

@@ -21,8 +21,8 @@ import (
 // MetadataAddress returns the address of the metadata service, which is the same in every cloud.
 func MetadataAddress() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 169, 254}) }
 
-// Limits. The service is on the same machine or its hypervisor and answers in milliseconds; a
-// host's name has at most 253 characters.
+// Limits. The service is on the same machine or its hypervisor, and answers in milliseconds. A host's name has at most
+// 253 characters.
 const (
 	metadataTimeout = 3 * time.Second
 	maxAnswer       = 1 << 10
@@ -50,8 +50,9 @@ func NewMetadata(network winos.Network) *Metadata {
 	}}
 }
 
-// AWSHostname returns the first word of the machine's private DNS name, in lower case, from version 2 of the service.
-// Its errors are *contract.Problem with ReasonMetadataUnavailable or ReasonHostnameInvalid. Source:
+// AWSHostname returns the machine's private DNS name in lower case. It uses version 2 of the metadata service. If the
+// service returns several names, AWSHostname returns the first. Its errors are *contract.Problem with
+// ReasonMetadataUnavailable or ReasonHostnameInvalid. Source:
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html.
 func (s *Metadata) AWSHostname(ctx context.Context) (string, error) {
 	token, err := s.ask(ctx, http.MethodPut, "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", "60")
@@ -95,7 +96,8 @@ func (s *Metadata) GCPHostname(ctx context.Context) (string, error) {
 	return checked(name)
 }
 
-// checked refuses a name that is invalid for a Node, because the name is inserted into command lines.
+// checked returns the name in lower case. It returns an error if the name is invalid for a Node, because the name is
+// inserted into command lines.
 func checked(name string) (string, error) {
 	name = strings.ToLower(name)
 	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {

@@ -21,7 +21,7 @@ const (
 	UnsetVariable Kind = "UnsetVariable" // remove a watched variable
 	PutBack       Kind = "PutBack"       // restore the previous value of a variable
 	WriteFile     Kind = "WriteFile"
-	Point         Kind = "Point" // write another CA of the API server to a kubeconfig
+	Point         Kind = "Point" // replace the CA of the API server in a kubeconfig
 	StopService   Kind = "StopService"
 	RemoveService Kind = "RemoveService" // stop the service and delete it
 	RemoveNetwork Kind = "RemoveNetwork" // remove an HNS network of pods with its endpoints
@@ -39,45 +39,47 @@ type Step struct {
 	Name string
 	// Why describes in a few words what is wrong.
 	Why string
-	// Want is a digest of the desired content. It distinguishes two steps of one kind and name. It is empty if the
-	// content can't differ.
+	// Want is a digest of the desired content. It distinguishes two steps with the same kind and name. It is empty if
+	// there is only one possible content.
 	Want string
 }
 
 // Observed is the actual state of a host.
 type Observed struct {
-	// Services are the existing services that are desired or that the state file names.
+	// Services are the existing services that are desired or that are in the state file.
 	Services map[string]winos.Service
-	// Sane holds for each service the process that ran when the service last had the desired configuration.
+	// Sane maps each service to the ID of the process that ran when the service last had the desired configuration.
 	Sane map[string]uint32
-	// Digests are the digests of the desired files that exist, by path. A file that is known to have changed has a
-	// different digest.
+	// Digests maps the paths of desired files that exist to their digests. If a file has changed since it was read, its
+	// entry is a text that no digest equals.
 	Digests map[string]string
-	// Unreadable are files that can't be read. No step is planned for them.
+	// Unreadable maps the paths of files that can't be read to the problem. No step is planned for them.
 	Unreadable map[string]*contract.Problem
-	// Absent are missing files that services require.
+	// Absent lists the missing files that services require.
 	Absent map[string]bool
-	// StaleKubeconfigs are kubeconfigs that need another CA of the API server.
+	// StaleKubeconfigs lists the kubeconfigs that need another CA of the API server.
 	StaleKubeconfigs map[string]bool
-	// Loose are files and directories that must be open to Administrators only, but are open to others.
+	// Loose lists files and directories that other users can access although only Administrators may.
 	Loose []string
 	// Environment holds the system's variables.
 	Environment map[string]string
-	// Roots are the fingerprints of the certificates in the root store, or nil if the store could not be read.
+	// Roots contains the fingerprints of the certificates in the root store. It is nil if the store could not be read.
 	Roots map[string]bool
 	// Held reports that a step must not be taken now, because another program undoes it every time. If Held is nil, no
 	// step is held.
 	Held func(Step) bool
 }
 
-// Plan holds the steps, and the problems that prevent further steps.
+// Plan is the result of Diff: steps, and problems that prevent other steps.
 type Plan struct {
 	Steps []Step
-	// Waiting are unknown values. Conflicts are objects of other programs that have the same names.
+	// Waiting lists the problems of unknown values. Conflicts lists the problems of objects that have the same name as
+	// ours but belong to other programs.
 	Waiting, Conflicts []*contract.Problem
 }
 
-// Diff computes the plan.
+// Diff computes the steps that change the host from the state have to the state want. was is the record of earlier
+// changes.
 func Diff(want Desired, have Observed, was state.Changes) Plan {
 	p := &planner{want: want, have: have, was: was, unwritten: map[string]bool{}, pointed: map[string]bool{}}
 	p.rights()
@@ -98,9 +100,9 @@ type planner struct {
 	want Desired
 	have Observed
 	was  state.Changes
-	// unwritten are files whose content differs and that stay unchanged for now.
+	// unwritten contains the files whose content is wrong, but which this plan doesn't write.
 	unwritten map[string]bool
-	// pointed lists services whose kubeconfig gets another CA.
+	// pointed contains the services whose kubeconfig gets another CA.
 	pointed map[string]bool
 }
 
@@ -126,8 +128,8 @@ func (p *planner) rights() {
 	}
 }
 
-// newRoots plans the certificates that the store lacks. A certificate that is already there stays unchanged, whatever
-// its origin.
+// newRoots plans to add the certificates that the root store lacks. A certificate that is already in the store stays
+// unchanged, whoever added it.
 func (p *planner) newRoots() {
 	if p.have.Roots == nil {
 		return
@@ -152,8 +154,8 @@ func (p *planner) obsoleteRoots() {
 }
 
 // obsoleteServices plans the removal of services that the daemon installed and that are no longer desired. If another
-// program has created a service of the same name since, that service stays. The order of the removals doesn't matter,
-// because a stop includes running dependants.
+// program has since created a service with the same name, obsoleteServices ignores this service. The order of the
+// removals doesn't matter, because a stop includes running dependants.
 func (p *planner) obsoleteServices() {
 	wanted := map[string]bool{}
 	for _, s := range p.want.Services {
@@ -170,9 +172,9 @@ func (p *planner) obsoleteServices() {
 	}
 }
 
-// obsoleteNetworks plans the removal of the pod networks of other revisions. Such a network is removed after the stop
-// of the service that created it, and before the start of the service that creates the next network. Otherwise the two
-// networks would conflict, because both use the addresses of the Node's subnet.
+// obsoleteNetworks plans the removal of the pod networks of other revisions. Such a network must be removed after the
+// stop of the service that created it, and before the start of the service that creates the new network. Otherwise the
+// two networks would conflict, because both use the addresses of the Node's subnet.
 func (p *planner) obsoleteNetworks() {
 	for _, name := range p.was.Networks {
 		if name != p.want.Network {
@@ -293,8 +295,8 @@ func (p *planner) services() {
 	}
 }
 
-// configure plans the configuration of a service, and reports whether the service will then be configured. A wrong
-// start type alone doesn't count, because it doesn't affect the process.
+// configure plans the configuration of a service. It reports whether the service has the desired configuration after
+// the plan. A wrong start type alone makes no difference, because it doesn't affect the process.
 func (p *planner) configure(s Service) bool {
 	current, exists := p.have.Services[s.Name]
 	set := Step{Kind: SetService, Name: s.Name, Want: digestOf(s.ServiceConfig)}
@@ -313,16 +315,16 @@ func (p *planner) configure(s Service) bool {
 	return p.step(set)
 }
 
-// lacks reports whether a service can't be started because its required file is missing or because a dependency
-// can't be started.
+// lacks reports whether a service can't be started, because its required file is missing or because a dependency can't
+// be started.
 func (p *planner) lacks(s Service, blocked map[string]bool) bool {
 	return p.have.Absent[s.RequiresFile] ||
 		slices.ContainsFunc(s.Dependencies, func(d string) bool { return blocked[d] })
 }
 
 // stops plans the stops of services whose inputs changed, that are stopping or paused, or that depend on such a
-// service. A service that waits stops together with its dependency. It starts again when the value that it waits for is
-// known.
+// service. If a service has to wait for a value, it is stopped together with its dependency, and is started again when
+// the value is known.
 func (p *planner) stops(usable []Service) map[string]bool {
 	down := map[string]bool{}
 	why := map[string]string{}
@@ -354,8 +356,9 @@ func (p *planner) stops(usable []Service) map[string]bool {
 	return down
 }
 
-// stale reports whether a service's process started before its current inputs existed. A file that must be written
-// counts even if the state file has the same content, because the process may have read the wrong content.
+// stale reports whether a service's process started before its current inputs existed. If a file must be written, the
+// process counts as stale even if the state file records the same inputs, because the process may have read the wrong
+// content.
 func (p *planner) stale(s Service, current winos.Service) bool {
 	start := p.was.Services[s.Name]
 	if p.pointed[s.Name] || start.Inputs != s.Inputs || (current.PID != 0 && current.PID == start.NotPID) {
@@ -367,8 +370,9 @@ func (p *planner) stale(s Service, current winos.Service) bool {
 	})
 }
 
-// astray reports whether the command or environment of a service was changed, and the service may have started since. A
-// process that started before the change still runs with the old configuration.
+// astray reports whether another program changed the command or environment of a service, and the service may have
+// started since the change. If the service started before the change, its process still runs with the right
+// configuration.
 func (p *planner) astray(s Service, current winos.Service) bool {
 	if current.Command == s.Command && maps.Equal(current.Environment, s.Environment) {
 		return false
@@ -380,7 +384,7 @@ func (p *planner) astray(s Service, current winos.Service) bool {
 	return current.PID == 0 || p.have.Sane[s.Name] != current.PID
 }
 
-// Equal reports whether two configurations of a service are equal for the service manager.
+// Equal reports whether two configurations of a service are the same for the service manager.
 func Equal(a, b winos.ServiceConfig) bool {
 	return strings.EqualFold(a.Name, b.Name) && a.Description == b.Description && a.Command == b.Command &&
 		sameNames(a.Dependencies, b.Dependencies) && maps.Equal(a.Environment, b.Environment) &&

@@ -24,7 +24,7 @@ import (
 // readTimeout bounds one read of a ConfigMap or Secret. The loop reconciles nothing during a read.
 const readTimeout = 15 * time.Second
 
-// revisions reads the revisions that the Node names.
+// revisions reads the revision that the Node's annotation names, and caches it.
 type revisions struct {
 	client    dynamic.Interface
 	namespace string
@@ -32,11 +32,12 @@ type revisions struct {
 	state     *state.File
 	clock     clock.Clock
 	intervals Intervals
-	// latest is the revision that was published last.
+	// latest watches the Secret with the most recently published revision.
 	latest latest
-	// last is the revision that was read last, if it is not the host's revision.
+	// last is the candidate that was read last. It is nil if the host has the revision that the Node's annotation
+	// names.
 	last *state.Revision
-	// serverCA is how the daemon itself verifies the API server.
+	// serverCA manages the CA by which the daemon itself verifies the API server.
 	serverCA serverCA
 	// asked is the name of the revision that was requested last. unread is the reason why it couldn't be read. The
 	// field readAgain is the time of the next attempt, and reading is the pause before it.
@@ -46,9 +47,9 @@ type revisions struct {
 	reading   time.Duration
 }
 
-// choose returns the candidate: the revision that the Node names, complete and checked. If this is the host's
-// revision, choose returns nil. If the revision is not available, it also returns nil, and the problem says why. A
-// bad or missing revision changes nothing on the host.
+// choose returns the candidate: the revision that the Node's annotation names. If the host already has this revision,
+// choose returns nil. If the revision is missing or invalid, choose returns nil and a problem, and the host keeps its
+// revision. While the watch may still deliver the revision, choose returns nil and sets latest.isAwaited.
 func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured) (*state.Revision,
 	*contract.Problem) {
 	name := desired(node)
@@ -60,8 +61,8 @@ func (r *Reconciler) choose(ctx context.Context, node *unstructured.Unstructured
 	return r.revisions.read(ctx, name)
 }
 
-// understand reads the host's manifest again if the daemon that stored it did not understand all of it. If this daemon
-// doesn't understand it either, understand returns the reason.
+// understand parses the host's manifest again if the daemon that stored it could not parse all of it. It returns a
+// problem if this daemon can't parse it either.
 func (r *Reconciler) understand() *contract.Problem {
 	if r.State.Data != nil {
 		c, err := r.revisions.parse(contract.Latest{Revision: r.State.Revision.Name, Manifest: r.State.Data,
@@ -77,8 +78,9 @@ func (r *Reconciler) understand() *contract.Problem {
 	return nil
 }
 
-// read returns the revision of a name, or nil while the watch may still deliver it. If a revision can't be read, read
-// tries again, less and less often. Until then it returns the problem of the last attempt.
+// read returns the revision with this name. While the watch may still deliver it, read returns neither a revision nor a
+// problem. If the revision can't be read, read retries at growing intervals. Between two attempts it returns the
+// problem of the last one.
 func (r *revisions) read(ctx context.Context, name string) (found *state.Revision, problem *contract.Problem) {
 	if r.last != nil && r.last.Name == name {
 		return r.last, nil
@@ -105,8 +107,8 @@ func (r *revisions) read(ctx context.Context, name string) (found *state.Revisio
 	return found, nil
 }
 
-// known returns a revision from the state file, or from the watch of the revision that was published last. It returns
-// nil if neither has it.
+// known returns a revision without a request to the API server: from the state file, or from the watch of the latest
+// revision. It returns nil if neither has this revision.
 func (r *revisions) known(name string) *state.Revision {
 	if before := r.state.Before; before != nil && before.Name == name &&
 		contract.IsRevisionOf(name, before.Manifest) && r.check(*before) == nil {
@@ -139,7 +141,7 @@ func (r *revisions) published(ctx context.Context, name string) (*state.Revision
 	return found, nil
 }
 
-// get reads an object of the operator's namespace.
+// get reads an object in the operator's namespace and decodes it into the value that `into` points to.
 func (r *revisions) get(ctx context.Context, kind schema.GroupVersionResource, name string, into any) error {
 	object, err := apiclient.GetCached(ctx, r.client.Resource(kind).Namespace(r.namespace), name)
 	if err != nil {
@@ -152,8 +154,8 @@ func (r *revisions) get(ctx context.Context, kind schema.GroupVersionResource, n
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, into)
 }
 
-// parse reads the content of a revision. If this daemon does not understand the manifest, and the manifest contains
-// another daemon, parse returns only its files: the other daemon reads the rest from Data.
+// parse parses the content of a revision. If this daemon can't parse the manifest, but the manifest contains another
+// daemon, parse returns a revision that has only the manifest's files. The other daemon parses the rest from Data.
 func (r *revisions) parse(content contract.Latest) (*state.Revision, error) {
 	manifest, err := contract.ManifestFromConfigMap(content.Manifest)
 	if !contract.IsRevisionOfData(content.Revision, content.Manifest) {
@@ -176,8 +178,8 @@ func (r *revisions) parse(content contract.Latest) (*state.Revision, error) {
 	return found, r.check(*found)
 }
 
-// check returns why a revision's confidential part can't be parsed. If the revision contains another daemon, that
-// daemon parses it.
+// check returns an error if the confidential part of a revision can't be parsed. Exception: if the revision contains
+// another daemon, check returns nil, because the other daemon parses the confidential part.
 func (r *revisions) check(c state.Revision) error {
 	_, err := contract.ParseConfidential(c.Confidential, c.Manifest)
 	if err != nil && len(c.Confidential) > 0 && r.program.Replaces(c.Manifest) {
@@ -193,7 +195,8 @@ func problemOf(err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonManifestInvalid, "%v", err)
 }
 
-// withoutReason returns the text of an error without the number and reason of the Problem in it.
+// withoutReason returns the text of an error. If the text ends with p, withoutReason omits the number and the reason of
+// p.
 func withoutReason(err error, p *contract.Problem) string {
 	text, ends := strings.CutSuffix(err.Error(), p.Error())
 	if ends {

@@ -1,8 +1,9 @@
-// Package reconcile decides when the daemon acts. It watches the daemon's own Node, reads the desired state that the
-// Node names, applies this state to the host or rolls back to the previous one, and reports the result on the Node.
+// Package reconcile decides when the daemon acts. It watches the daemon's own Node, whose annotation names the wanted
+// revision. It reads this revision, applies it to the host, or rolls back to the previous revision if the new one
+// fails. It reports the result on the Node.
 //
-// The service runs it as long as the host is a node. While nothing changes, the package sends nothing: it keeps one
-// watch open, and checks the host's services and files every few seconds. Without the API server it continues with the
-// last desired state that it read. It also decides whether kubelet still needs its bootstrap credential, and deletes
-// the credential as soon as kubelet no longer needs it.
+// The daemon's service runs a Reconciler as long as the host is a node. While nothing changes, the Reconciler sends no
+// requests. It keeps two watches open, and checks the host's services and files every few seconds. If the API server is
+// unreachable, the Reconciler continues with the last revision that it read. It also deletes kubelet's bootstrap
+// credential as soon as kubelet has its own certificate.
 package reconcile

@@ -19,8 +19,8 @@ type failures struct {
 	clock     clock.Clock
 }
 
-// newFailures takes over the record of an earlier daemon. It limits the pause to the maximum, because the clock may
-// have been wrong then, or may be wrong now.
+// newFailures keeps the failure that an earlier daemon recorded. It limits the remaining pause to the maximum, because
+// the clock may have been wrong when the failure was recorded, or may be wrong now.
 func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failures {
 	latest := clock.Now().Add(loop.Jitter(intervals.RetryLimit))
 	if s.Failed != nil && s.Failed.Until.After(latest) {
@@ -29,13 +29,14 @@ func newFailures(s *state.File, intervals Intervals, clock clock.Clock) *failure
 	return &failures{state: s, intervals: intervals, clock: clock}
 }
 
-// mayTry reports whether there is a candidate that did not fail, or that is due for a retry.
+// mayTry reports whether the daemon may try the candidate c now: c exists, and either it isn't the revision that failed
+// last, or its retry is due.
 func (f *failures) mayTry(c *state.Revision) bool {
 	last := f.state.Failed
 	return c != nil && (last == nil || last.Name != c.Name || !f.clock.Now().Before(last.Until))
 }
 
-// note records in the state file that a revision failed, so that another process also knows when to retry. If the
+// note records in the state file that a revision failed, so that a restarted daemon also knows when to retry it. If the
 // revision changed the host, the pause before the retry is longer.
 func (f *failures) note(ctx context.Context, revision string, why *contract.Problem, changed bool) {
 	first, limit := f.intervals.Failing, f.intervals.FailingLimit
@@ -50,9 +51,9 @@ func (f *failures) note(ctx context.Context, revision string, why *contract.Prob
 	}
 }
 
-// untilNextTry shortens a pause so that it ends when a failed revision, other than the current one, may be tried
-// again. If that time has already passed, untilNextTry returns the pause unchanged: the revision was tried in this
-// pass, or the daemon can't read it now.
+// untilNextTry shortens a pause so that it ends when the revision that failed last may be tried again. It returns the
+// pause unchanged if no revision failed, if the host has the failed revision now, or if the time of the retry has
+// passed. In the last case, the revision was tried in this pass, or the daemon can't read it now.
 func (f *failures) untilNextTry(pause time.Duration) time.Duration {
 	last := f.state.Failed
 	if last == nil || last.Name == f.state.Revision.Name {
@@ -64,8 +65,9 @@ func (f *failures) untilNextTry(pause time.Duration) time.Duration {
 	return pause
 }
 
-// fetchProblem returns why a fetch did not succeed, as a problem of the revision that failed for lack of payload. If
-// the revision failed for another reason, fetchProblem returns nil, because that reason is more useful.
+// fetchProblem returns the problem to report if an attempt to fetch payload failed with the problem why. If a revision
+// failed because its payload was missing, the result also names this revision. If a revision failed for another reason,
+// the result is nil, because the other reason is more useful.
 func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	last := f.state.Failed
 	switch {
@@ -77,7 +79,7 @@ func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {
 	return f.state.HeldInstead(last.Name, why)
 }
 
-// clear deletes the record of the failure.
+// clear deletes the record of the revision that failed last.
 func (f *failures) clear(ctx context.Context) {
 	revision := f.state.Failed.Name
 	f.state.Failed = nil

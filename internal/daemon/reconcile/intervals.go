@@ -14,20 +14,22 @@ type Intervals struct {
 	// QuickCheck is the time between quick checks of services, sizes of files, the environment, certificates, routes
 	// and addresses. Default: 10 s.
 	QuickCheck time.Duration
-	// Resync is the time between full passes while everything holds, plus or minus a fifth. Default: 2 min.
+	// Resync is the time between full passes while the host is in its desired state. It varies randomly by up to a
+	// fifth. Default: 2 min.
 	Resync time.Duration
-	// Waiting is the first pause after a pass that waits for a fact that no event announces, such as the overlay
-	// network; it grows to WaitingLimit. Defaults: 1 s and 15 s.
+	// Waiting is the first pause after a pass that waits for a fact that no event announces, such as the subnet of the
+	// overlay network. The pause grows up to WaitingLimit. Defaults: 1 s and 15 s.
 	Waiting, WaitingLimit time.Duration
-	// Failing is the first pause after a pass that failed; it doubles up to FailingLimit. Defaults: 5 s and 1 min.
+	// Failing is the first pause after a pass that failed. The pause doubles up to FailingLimit. Defaults: 5 s and 1
+	// min.
 	Failing, FailingLimit time.Duration
-	// Retry is the first pause before a failed revision is tried again; it doubles up to RetryLimit. Defaults: 1 min
-	// and 20 min.
+	// Retry is the first pause before a failed revision is tried again. The pause doubles up to RetryLimit. Defaults: 1
+	// min and 20 min.
 	Retry, RetryLimit time.Duration
 	// Status is the shortest time between two writes of the apply-status annotation. Default: 5 s.
 	Status time.Duration
-	// Settle is how long the daemon waits for something before it reports the wait on the Node. Default: 3 s. Most
-	// waits of a join are shorter.
+	// Settle is how long the daemon must have waited for something before it reports this on the Node. Default: 3 s.
+	// Most waits of a join are shorter.
 	Settle time.Duration
 }
 
@@ -46,8 +48,8 @@ func (i Intervals) withDefaults() Intervals {
 	return i
 }
 
-// pauses chooses the time of the next check. While the host waits or fails, the pauses start short and grow. A change
-// resets them.
+// pauses computes the time until the next check. While passes fail or have to wait, the pauses start short and grow.
+// When an input changes, the pauses start short again.
 type pauses struct {
 	intervals Intervals
 	clock     clock.Clock

@@ -20,15 +20,15 @@ import (
 // pathCertificate is where kubelet keeps its current client certificate, with its key.
 const pathCertificate = contract.DirKubeletPKI + `\kubelet-client-current.pem`
 
-// KubeletHasIdentity reports whether kubelet can present a valid certificate of a node to the API server at the time
-// now. If kubelet has none, it requests one with its bootstrap credential. If the host was renamed, kubelet would
-// continue to use a certificate of another node.
+// KubeletHasIdentity reports whether kubelet can present a valid certificate of this node to the API server at the time
+// now. If it returns false, kubelet must request a certificate with its bootstrap credential. A certificate of another
+// node doesn't count, because kubelet would continue to use it after the host was renamed.
 func KubeletHasIdentity(files winos.Files, node string, now time.Time) (bool, error) {
 	kubeconfig, err := winos.ReadFile(files, contract.PathKubeconfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, fmt.Errorf("reading kubelet's kubeconfig: %w", err)
 	}
-	if !apiclient.IsKubeconfig(kubeconfig) { // it may hold zeros: kubelet writes it without a flush
+	if !apiclient.IsKubeconfig(kubeconfig) { // it may contain only zeros, because kubelet doesn't flush it to disk
 		return false, nil
 	}
 	content, err := readCertificate(files)
@@ -52,8 +52,8 @@ func readCertificate(files winos.Files) ([]byte, error) {
 }
 
 // ForgetRefusedKubelet removes kubelet's certificate if the API server refuses the certificate although it hasn't
-// expired. kubelet then requests another certificate. If the API server doesn't answer, ForgetRefusedKubelet changes
-// nothing.
+// expired. kubelet then requests another certificate. The result forgot reports whether the certificate was removed. If
+// the API server doesn't answer, ForgetRefusedKubelet changes nothing and returns no error.
 func ForgetRefusedKubelet(ctx context.Context, files winos.Files, node string, now time.Time) (forgot bool, err error) {
 	if has, err := KubeletHasIdentity(files, node, now); err != nil || !has {
 		return false, err
@@ -81,8 +81,8 @@ const (
 )
 
 // ForgetKubeletCertificate removes all files that kubelet would use at its start instead of a bootstrap credential. It
-// removes the kubeconfig first. Without the kubeconfig, KubeletHasIdentity returns false. So if this call is killed,
-// the caller calls it again and the removal continues.
+// removes the kubeconfig first, so that KubeletHasIdentity returns false from then on. If the process is killed during
+// the removal, the next join therefore calls ForgetKubeletCertificate again.
 func ForgetKubeletCertificate(files winos.Files) error {
 	for _, path := range []string{contract.PathKubeconfig, pathUpdated, pathRequestedKey, pathCertificate} {
 		if err := files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -11,26 +11,26 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apiclient"
 )
 
-// latestWait is how long the daemon waits until its watch delivers a revision that the Node names. The operator
-// publishes the revision first, but the watch is a separate connection and may be slower.
+// latestWait is how long the daemon waits for its watch to deliver the revision that the Node's annotation names. The
+// operator publishes the revision before it changes the annotation, but the Secret has its own watch, which may be
+// slower than the watch of the Node.
 const latestWait = 3 * time.Second
 
-// latest watches the Secret with the revision that was published last. The Secret only delivers content. The Node
-// decides which revision the host must have. The daemon uses the content of the Secret only if it has the name of this
-// revision.
+// latest watches the Secret with the most recently published revision. The Secret only delivers content. The Node's
+// annotation decides which revision the host must have. The daemon uses the Secret only if it contains this revision.
 type latest struct {
 	watch *apiclient.Watch
 	clock clock.Clock
-	// seen reports that the Secret existed. revision is the last revision that the daemon waited for, and until is the
-	// end of this wait. isAwaited reports that the last lookup decided to wait.
+	// seen reports that the Secret has existed since the daemon started. revision is the last revision that the daemon
+	// waited for, and until is the end of this wait. isAwaited reports that the last lookup decided to wait.
 	seen      bool
 	revision  string
 	until     time.Time
 	isAwaited bool
 }
 
-// of returns the content of a revision from the watch. It returns nothing if the watch has another revision, or damaged
-// content.
+// of returns the content of a revision from the watch. It returns the zero value if the watch has another revision, or
+// damaged content.
 func (l *latest) of(revision string) contract.Latest {
 	object, _ := l.watch.Get()
 	if object == nil {
@@ -48,8 +48,8 @@ func (l *latest) of(revision string) contract.Latest {
 	return content
 }
 
-// awaits reports whether the watch may still deliver a revision, so that the daemon need not read it. The Secret is
-// missing for a moment while it is replaced.
+// awaits reports whether the watch may still deliver a revision, so that the daemon need not read its ConfigMap. If the
+// Secret existed before, awaits waits even if the Secret is missing, because the operator may be replacing it.
 func (l *latest) awaits(revision string) bool {
 	if object, known := l.watch.Get(); !known || object == nil && !l.seen {
 		return false

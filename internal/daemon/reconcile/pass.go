@@ -19,28 +19,28 @@ import (
 // A revision is a transaction:
 //
 //	                       ┌── can't be prepared: nothing has changed ──┐
-//	candidate ── applying ─┼── a step fails ──── back to what held ─────┼── failed: tried again later
+//	candidate ── applying ─┼── a step fails ──── roll back ─────────────┼── failed: tried again later
 //	               │   ▲   └── applied ── verifying ── a service ended ─┘
-//	               └───┘                      └── everything holds ── verified
+//	               └───┘                      └── all is as desired ── verified
 //	          a step has to wait
 //
 // If a step has to wait, because the host doesn't answer or a fact is unknown, the trial continues. Waiting is not a
 // failure. When the step is taken later, it may still fail.
 //
-// trial.Next decides which action follows. The state file always records which revision is on trial and which one held
-// before, so a restarted daemon continues from there.
+// trial.Next decides which action follows. The state file always records which revision is on trial and which revision
+// was verified before it, so a restarted daemon continues the trial.
 
 // pass holds the inputs and the results of one pass.
 type pass struct {
 	node *unstructured.Unstructured
-	// candidate is the revision that the Node names, if it is not the host's revision; nil otherwise.
+	// candidate is the revision that the Node's annotation names. It is nil if the host already has this revision.
 	candidate *state.Revision
 	// thorough makes the pass read every file again.
 	thorough bool
-	// lacking is the payload that the candidate waits for, or nil.
+	// lacking is the problem that the candidate's payload is incomplete, or nil.
 	lacking *contract.Problem
-	// report is the result of the last look at the host, if isLooked. broken is the problem that occurred there for the
-	// first time.
+	// report is the result of the last check of the host. It is valid if isLooked is true. broken is a problem in this
+	// report that did not exist before the revision on trial, or nil.
 	report   apply.Report
 	isLooked bool
 	broken   *contract.Problem
@@ -48,17 +48,18 @@ type pass struct {
 
 // onTrial holds facts about the host's revision that the state file doesn't contain.
 type onTrial struct {
-	// isApplied reports that all steps of the revision were taken, or failed in the same way as before this revision.
-	// isReplaced reports that another daemon's program is in place.
+	// isApplied reports that all steps of the revision were taken. A failed step counts as taken if it failed in the
+	// same way before this revision. isReplaced reports that another program of the daemon was installed.
 	isApplied, isReplaced bool
-	// verifyDue is when the started services have run long enough, or zero.
+	// verifyDue is when the services that the revision started will have run long enough. It is zero if there is
+	// nothing to verify.
 	verifyDue time.Time
-	// changed reports that the revision has changed the host. hampered reports that a step fails that already failed
-	// before this revision. The pass doesn't stop at such a failure.
+	// changed reports that the revision has changed the host. hampered reports that the last pass had only failures
+	// that existed before this revision. Then the next pass doesn't stop at a failed step.
 	changed, hampered bool
-	// since is when this daemon began to watch the services under the current revision.
+	// since is when this daemon began to observe services under the current revision.
 	since time.Time
-	// unreadable is why this daemon doesn't understand the host's revision, or nil.
+	// unreadable is why this daemon can't parse the host's revision, or nil.
 	unreadable *contract.Problem
 }
 
@@ -94,7 +95,8 @@ func (r *Reconciler) facts(ctx context.Context, p *pass) trial.Facts {
 	return f
 }
 
-// untilVerified returns how long the started services still have to run.
+// untilVerified returns how long the started services must still run. It is zero or negative if they need not run
+// longer.
 func (r *Reconciler) untilVerified() time.Duration {
 	if r.trial.verifyDue.IsZero() {
 		return 0
@@ -102,7 +104,7 @@ func (r *Reconciler) untilVerified() time.Duration {
 	return r.trial.verifyDue.Sub(r.Clock.Now())
 }
 
-// pass acts until there is nothing to do now, and returns the report of the last look at the host.
+// pass takes actions until trial.Next says to wait. It returns the report of the last check of the host.
 func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 	for {
 		f := r.facts(ctx, &p)
@@ -114,8 +116,8 @@ func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 			p.candidate = nil
 		case trial.RollBack:
 			r.rollBack(ctx, f.Why(), p.broken == nil || r.trial.changed)
-			// The Node may name another revision now. Then the daemon tries this other revision next, without first
-			// applying the previous revision.
+			// The Node's annotation may name yet another revision by now. If so, try that revision directly, without
+			// applying the previous revision first.
 			node, _ := r.node.Get()
 			p = pass{node: node}
 			p.candidate, _ = r.choose(ctx, node)
@@ -144,7 +146,7 @@ func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 	}
 }
 
-// look records a look at the host, and a problem with it.
+// look stores the report of a check of the host. If failed isn't nil, look adds it to the report's failures.
 func (p *pass) look(report apply.Report, failed *contract.Problem) {
 	if failed != nil {
 		report.Failed = append(report.Failed, failed)
@@ -152,8 +154,8 @@ func (p *pass) look(report apply.Report, failed *contract.Problem) {
 	p.report, p.isLooked = report, true
 }
 
-// begin makes a candidate the host's revision, on trial. If that fails, begin records why, and the host doesn't
-// change.
+// begin makes the candidate c the host's revision and starts its trial. If the new daemon in c doesn't run on this
+// host, or the state file can't be written, begin records that c failed, and the host doesn't change.
 func (r *Reconciler) begin(ctx context.Context, c *state.Revision) {
 	problem := r.Program.SmokeTest(ctx, c.Manifest)
 	before := r.State.Revision.Name
@@ -184,7 +186,8 @@ func (r *Reconciler) begin(ctx context.Context, c *state.Revision) {
 	}
 }
 
-// apply tries the state's revision as a whole.
+// apply runs a pass for the revision on trial. The pass stops at the first failed step, unless the last pass was
+// hampered.
 func (r *Reconciler) apply(ctx context.Context, p *pass) {
 	r.remember(ctx, p.node)
 	report := r.applier.Apply(ctx, r.request(p, !r.trial.hampered))
@@ -203,21 +206,22 @@ func (r *Reconciler) apply(ctx context.Context, p *pass) {
 	r.trial.isApplied = p.broken == nil && !report.Left
 }
 
-// repair makes a pass that continues after a failed step.
+// repair runs a pass that continues after a failed step.
 func (r *Reconciler) repair(ctx context.Context, p *pass) {
 	r.remember(ctx, p.node)
 	report := r.applier.Apply(ctx, r.request(p, false))
 	p.look(report, nil)
-	// If a step fails at a revision on trial, the revision may have caused the failure. So it must not excuse a later
-	// revision.
+	// While a revision is on trial, it may have caused the failures itself. Don't record them, or they would also
+	// excuse a later revision.
 	if r.State.Verified && ctx.Err() == nil {
 		r.noteFaults(ctx, slices.Concat(report.Broken, report.CrashLooping, r.unjudged(report.CrashLooping)))
 	}
 	r.trial.isReplaced = r.Program.ReplacedBy(report)
 }
 
-// unjudged returns the services that crashed in a loop before, and that have not been observed for StayTime since then.
-// A new daemon, and a new revision, both start counting crashes from zero.
+// unjudged returns the recorded crash loops that may still exist: the service is not in the list seen, and has not been
+// observed for StayTime under the current revision. A new daemon and a new revision both start counting crashes from
+// zero.
 func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	if r.Clock.Since(r.trial.since) >= apply.StayTime {
 		return nil
@@ -227,8 +231,8 @@ func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	})
 }
 
-// noteFaults records in the state file which faults exist at a revision that is not on trial. A daemon that starts
-// later reads them.
+// noteFaults records in the state file the faults that exist while no revision is on trial. excuses compares the faults
+// of later revisions with them.
 func (r *Reconciler) noteFaults(ctx context.Context, faults []state.Fault) {
 	isSame := slices.EqualFunc(r.State.Faults, faults,
 		func(a, b state.Fault) bool { return a.IsSame(b) && a.CrashLooping == b.CrashLooping })
@@ -249,9 +253,9 @@ func (r *Reconciler) request(p *pass, whole bool) apply.Request {
 	return request
 }
 
-// rollBack restores the previous revision, and records why the revision on trial failed. If the record can't be
-// written, the state file still names the failed revision. A restarted daemon then tries it and rolls back once more.
-// This daemon does not.
+// rollBack restores the previous revision, and records why the revision on trial failed. If the state file can't be
+// written, it still contains the failed revision, so a restarted daemon tries that revision once more and rolls back
+// again. This process does not try it again.
 func (r *Reconciler) rollBack(ctx context.Context, why *contract.Problem, changed bool) {
 	failed := r.State.Revision.Name
 	logr.FromContextOrDiscard(ctx).Info("rolling back to what held", "failed", failed, "reason", why.Reason, "detail",
@@ -262,8 +266,8 @@ func (r *Reconciler) rollBack(ctx context.Context, why *contract.Problem, change
 	r.failures.note(ctx, failed, why, changed || r.Program.Replaces(r.State.Manifest))
 }
 
-// ended checks whether the services that the revision on trial started are still running, and returns a problem if not.
-// It ignores a service that also failed before this revision.
+// ended returns a problem if a service that the revision on trial started has ended. It ignores a service that failed
+// in the same way before this revision.
 func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
 	if r.State.Verified || r.trial.verifyDue.IsZero() {
 		return nil
@@ -278,8 +282,8 @@ func (r *Reconciler) ended(ctx context.Context) *contract.Problem {
 		strings.Join(ended, ", "))
 }
 
-// finish records that the host's revision holds. If the record can't be written, finish returns a problem, because a
-// restarted daemon would not know that the revision holds.
+// finish records in the state file that the host's revision is verified, which ends the trial. If the state file can't
+// be written, finish returns a problem, because a restarted daemon would continue the trial.
 func (r *Reconciler) finish(ctx context.Context, report apply.Report) *contract.Problem {
 	faults := r.unjudged(report.CrashLooping)
 	if err := r.State.Change(func() error {
@@ -293,10 +297,10 @@ func (r *Reconciler) finish(ctx context.Context, report apply.Report) *contract.
 	return nil
 }
 
-// recovered reports whether the host now has the revision that failed before. While the revision is on trial the
-// failure stays recorded, so that the next pause is longer if the revision is rolled back again. An unverified
-// revision also counts as recovered once its services have run long enough: it may stay unverified because of a
-// failure that is older than the revision.
+// recovered reports whether the record of the failed revision can be deleted, because the host now has this revision.
+// While its services are being verified, the record stays, so that the next pause is longer if the revision is rolled
+// back again. After that, the record can be deleted even if the revision is not verified: a failure that is older than
+// the revision may prevent the verification.
 func (r *Reconciler) recovered(last *state.FailedRevision) bool {
 	return last.Name == r.State.Revision.Name && (r.State.Verified || r.untilVerified() <= 0)
 }

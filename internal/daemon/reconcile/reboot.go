@@ -22,11 +22,11 @@ import (
 // registry.
 const signPause = 10 * time.Minute
 
-// signRenames is the sign that Windows replaces files at the next boot.
+// signRenames is the name of the sign that Windows will replace files at the next boot.
 const signRenames = "PendingFileRename"
 
-// run reports on the Node the boot ID, whether Windows waits for a reboot, and when the daemon's certificate ends. It
-// reboots the host when the operator approves. It runs until ctx ends, and doesn't wait for the loop.
+// run reports on the Node the boot ID, whether Windows waits for a reboot, and when the daemon's certificate expires.
+// It reboots the host when the operator approves a reboot. It runs until ctx ends, independently of the reconcile loop.
 func (b *reboots) run(ctx context.Context) {
 	wake := make(chan struct{}, 1)
 	b.node.Wake(wake)
@@ -44,12 +44,12 @@ type reboots struct {
 	// problem is why an approved reboot failed, or nil. changed is signalled when problem changes.
 	problem *atomic.Pointer[contract.Problem]
 	changed chan<- struct{}
-	// facts of the current boot, and when they were read.
+	// facts are facts about the current boot. looked is when they were read.
 	facts  winos.Facts
 	looked time.Time
-	// asked reports that the daemon requested a reboot since the operator last approved one.
+	// asked reports that the daemon has already requested the reboot that the operator approved last.
 	asked bool
-	// pause is the pause after the latest consecutive failures.
+	// pause is the pause after the latest failure. It grows with each failure in a row.
 	pause time.Duration
 }
 
@@ -99,9 +99,10 @@ func (b *reboots) refresh(ctx context.Context) (err error) {
 	return err
 }
 
-// reboot reboots the host if the operator has approved the end of exactly this boot. It requests one reboot per
-// approval. The approval must equal the boot ID that this daemon reports. An approval with the shorter ID of an older
-// daemon may belong to the previous boot. In this case the operator approves again with the reported ID.
+// reboot reboots the host if the operator has approved the end of exactly this boot: the approval must equal the boot
+// ID that this daemon reports. reboot requests one reboot per approval. An older daemon reported a shorter ID, which a
+// previous boot may have had as well. So reboot ignores an approval with such an ID, and the operator approves again
+// with the reported ID.
 func (b *reboots) reboot(ctx context.Context, node *unstructured.Unstructured) error {
 	if b.facts.BootID == "" || node.GetAnnotations()[contract.RebootApprovedAnnotation] != b.facts.BootID {
 		b.asked = false
@@ -118,7 +119,7 @@ func (b *reboots) reboot(ctx context.Context, node *unstructured.Unstructured) e
 	return err
 }
 
-// say updates the annotations of the Node that differ.
+// say updates those annotations of the Node that don't match the current facts.
 func (b *reboots) say(ctx context.Context, node *unstructured.Unstructured) error {
 	have, changes := node.GetAnnotations(), map[string]any{}
 	if have[contract.BootIDAnnotation] != b.facts.BootID {
@@ -143,8 +144,8 @@ func (b *reboots) say(ctx context.Context, node *unstructured.Unstructured) erro
 	return err
 }
 
-// signs returns the signs that Windows waits for a reboot, separated by commas. It ignores files in C:\k, because the
-// daemon replaces its files in use without a reboot.
+// signs returns the signs that Windows waits for a reboot, separated by commas. It ignores replacements of files in
+// C:\k, because the daemon replaces these files without a reboot, even while they are in use.
 func signs(facts winos.Facts) string {
 	signs := slices.Clone(facts.RebootSigns)
 	if slices.ContainsFunc(facts.ReplacedAtBoot,

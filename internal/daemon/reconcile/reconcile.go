@@ -32,39 +32,40 @@ type Options struct {
 	Host winos.Host
 	// State is the host's state file. No other process writes it while the Reconciler runs.
 	State *state.File
-	// Client connects to the API server as this node's daemon. Without Client, the Reconciler keeps the host at the
-	// last revision that was read.
+	// Client connects to the API server as this node's daemon. If it is nil, the Reconciler keeps the host at the
+	// revision in the state file.
 	Client dynamic.Interface
-	// Kubeconfig is the path of the daemon's kubeconfig. Its address and CA of the API server are copied to the
-	// kubeconfigs of services with a token.
+	// Kubeconfig is the path of the daemon's kubeconfig. The kubeconfigs of services that use a token get the API
+	// server's address and CA from this file.
 	Kubeconfig string
-	// NodeName is the daemon's own Node, Namespace the namespace of the manifests.
+	// NodeName is the name of the daemon's own Node. Namespace is the namespace of the manifests.
 	NodeName, Namespace string
-	// Registry serves containerd. Without Registry, containerd's registry files stay unchanged.
+	// Registry returns containerd's registry files. If it is nil, these files stay unchanged.
 	Registry apply.Registry
-	// Program is the daemon's own program. Without Program, it is not replaced.
+	// Program is the daemon's own program. If it is nil, the daemon never replaces its program.
 	Program *selfupdate.Program
-	// CertificateEnd returns when the certificate of Client ends. It is nil if Client has no certificate.
+	// CertificateEnd returns when Client's certificate expires. It is nil if Client has no certificate.
 	CertificateEnd func() time.Time
-	// Source returns a source of payload with the addresses and certificates (PEM) that the operator published. Without
-	// Source, nothing is fetched.
+	// Source creates a payload source from the URLs and the CA certificates (PEM) that the operator published. If it is
+	// nil, the daemon fetches no payload.
 	Source func(urls []string, ca []byte) (payload.Source, error)
-	// Trust, if set, makes this daemon and the next one verify the API server with another CA bundle. Until settled,
-	// the old CA is trusted as well. The parameter `next` reports that the host does not have the revision of the
-	// bundle yet.
+	// Trust, if set, makes this daemon, and the daemon's later processes, verify the API server by the CA bundle in the
+	// parameter ca. If the result settled is false, the daemon still trusts the previous bundle as well, and Trust must
+	// be called again. The parameter next is true if the bundle's revision is not the host's revision yet.
 	Trust func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	// Reach is passed to apply.Options.
 	Reach func(ctx context.Context, to apiclient.Server) error
-	// Follow, if set, receives the host's manifest at the start, and each new manifest of the host.
+	// Follow, if set, is called with the host's manifest at the start, and again whenever the host gets another
+	// manifest.
 	Follow func(contract.Manifest)
-	// Report, if set, receives the result of each pass.
+	// Report, if set, is called with the result of each pass.
 	Report    func(contract.Reconciled)
 	Intervals Intervals
 	// Clock measures pauses. If it is nil, the real clock is used.
 	Clock clock.Clock
 }
 
-// Reconciler reconciles one host. All of it belongs to the goroutine that calls Run. Background goroutines (watches,
+// Reconciler reconciles one host. Only the goroutine that calls Run may use the fields. Background goroutines (watches,
 // staging, reboots) have their own state and wake Run through a channel.
 type Reconciler struct {
 	Options
@@ -89,7 +90,7 @@ type Reconciler struct {
 	beside sync.WaitGroup
 }
 
-// ErrReleased means that the operator has released this host, and that the daemon must clean it.
+// ErrReleased means that the operator has released this host, so the daemon must clean it up.
 var ErrReleased = errors.New("the operator has released the host; the daemon cleans it")
 
 // New returns a Reconciler.
@@ -121,9 +122,9 @@ func New(options Options) *Reconciler {
 	return r
 }
 
-// Run reconciles until ctx ends, and returns after its background goroutines have ended. If this process must end so
-// that another program takes over, Run returns selfupdate.ErrReplaced. If the host must be cleaned, it returns
-// ErrReleased. Otherwise it returns nil.
+// Run reconciles the host until one of these happens. If ctx ends, Run returns nil. If a new program of the daemon was
+// installed, Run returns selfupdate.ErrReplaced, and this process must exit. If the operator has released the host, Run
+// returns ErrReleased. Run returns after its background goroutines have ended.
 func (r *Reconciler) Run(ctx context.Context) error {
 	logr.FromContextOrDiscard(ctx).Info("reconciling", "node", r.NodeName, "revision", r.State.Revision.Name, "held",
 		r.State.Verified)
@@ -154,8 +155,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return nil
 }
 
-// released reports whether the Node exists, belongs to no instance, and releases the daemon with exactly this
-// certificate. If the Node is missing or can't be read, released returns false.
+// released reports whether the operator has released the host: the Node has no instance annotation, and its released
+// annotation equals the expiry time of this daemon's certificate. If the Node is missing or can't be read, released
+// returns false.
 func (r *Reconciler) released() bool {
 	node, _ := r.node.Get()
 	if node == nil || r.CertificateEnd == nil {
@@ -198,7 +200,8 @@ func (r *Reconciler) watch(ctx context.Context, client dynamic.ResourceInterface
 	return w
 }
 
-// watchLatest starts the watch of the revision that was published last, as soon as the API server answers.
+// watchLatest starts the watch of the Secret with the most recently published revision, once the watch of the Node has
+// an answer.
 func (r *Reconciler) watchLatest(ctx context.Context) {
 	if _, answers := r.node.Get(); !answers || r.revisions.latest.watch != nil {
 		return
@@ -206,7 +209,8 @@ func (r *Reconciler) watchLatest(ctx context.Context) {
 	r.revisions.latest.watch = r.watch(ctx, r.Client.Resource(secrets).Namespace(r.Namespace), contract.LatestSecret)
 }
 
-// inputs are the inputs of a pass, apart from the host. Most events on a Node (heartbeats, images) change none of them.
+// inputs are the values, apart from the state of the host, that decide whether a pass is needed. Most updates of a Node
+// (heartbeats, images) change none of these values.
 type inputs struct {
 	exists                    bool
 	desired, revision, status string
@@ -217,8 +221,8 @@ type inputs struct {
 	token int64
 }
 
-// reconcile makes a pass if there is a reason, and sets the time of the next check. due reports that the time of the
-// check has come. If due is false, a watch saw a change.
+// reconcile runs a pass if one is needed, and sets the time of the next check. If due is true, the time of the last
+// planned check has come. If due is false, a watch or another goroutine has woken the loop.
 func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 	node, _ := r.node.Get()
 	c, problem := r.choose(ctx, node)
@@ -240,21 +244,21 @@ func (r *Reconciler) reconcile(ctx context.Context, due bool) {
 		return
 	}
 	logr.FromContextOrDiscard(ctx).V(1).Info("making a pass", "because", reason)
-	// Another client wrote or removed the revision on the Node, so verify everything.
+	// Another client set or removed the Node's revision annotation, so verify everything.
 	thorough := now.exists && r.seen.exists && now.revision != r.seen.revision
 	r.seen = now
 	report := r.pass(ctx, pass{node: node, candidate: c, thorough: thorough})
 	if r.trial.isReplaced {
-		return // the other daemon reports the result
+		return // the new program reports the result
 	}
 	problem = cmp.Or(problem, r.failures.fetchProblem(r.supply.fetch(r.State.State, c, report)))
 	pause := r.report(ctx, node, report, problem, changed)
-	// A pass changes its own inputs. Only changes by others count as news.
+	// The pass itself changes some inputs. Only changes by others may cause another pass.
 	r.seen.manifest = r.State.Revision.Name
 	r.next = r.Clock.Now().Add(pause)
 }
 
-// reasonForPass returns why a pass is due at once, or an empty string.
+// reasonForPass returns why a pass must run now. It returns an empty string if there is no reason.
 func (r *Reconciler) reasonForPass(c *state.Revision, changed bool) string {
 	switch {
 	case changed:
@@ -265,7 +269,8 @@ func (r *Reconciler) reasonForPass(c *state.Revision, changed bool) string {
 	return ""
 }
 
-// reasonToLook returns why a periodic check makes a pass although nothing seems to have changed, or an empty string.
+// reasonToLook returns why a periodic check must run a pass although no input has changed. It returns an empty string
+// if there is no reason.
 func (r *Reconciler) reasonToLook(ctx context.Context) string {
 	switch {
 	case !r.State.Verified && r.State.Before != nil && !r.trial.isApplied:
@@ -284,7 +289,7 @@ func (r *Reconciler) reasonToLook(ctx context.Context) string {
 	return ""
 }
 
-// inputs returns what decides whether a pass is due. It stores the Node's values: see remember.
+// inputs collects the current inputs. It also stores values of the Node: see remember.
 func (r *Reconciler) inputs(ctx context.Context, node *unstructured.Unstructured, c *state.Revision,
 	problem *contract.Problem) inputs {
 	now := inputs{manifest: r.State.Revision.Name, values: r.remember(ctx, node), token: r.tokens.count()}
@@ -351,7 +356,8 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	return r.failures.untilNextTry(pause)
 }
 
-// publish writes the state of the host to the Node, and returns the time until it must be called again, or 0.
+// publish writes the state of the host to the Node. It returns the time after which it must be called again, or 0 if it
+// need not be called again.
 func (r *Reconciler) publish(ctx context.Context, node *unstructured.Unstructured,
 	report apply.Report) time.Duration {
 	again, after := r.status.publish(ctx, r.node, node, report, r.pauses.waitsSince)
@@ -361,7 +367,7 @@ func (r *Reconciler) publish(ctx context.Context, node *unstructured.Unstructure
 	return again
 }
 
-// desired returns the revision that a Node names.
+// desired returns the name of the revision that a Node's annotation asks for. It is empty if node is nil.
 func desired(node *unstructured.Unstructured) string {
 	if node == nil {
 		return ""
@@ -369,7 +375,8 @@ func desired(node *unstructured.Unstructured) string {
 	return node.GetAnnotations()[contract.DesiredRevisionAnnotation]
 }
 
-// remember stores the Node's values that the manifest names, so that services can start without the API server.
+// remember stores the values of the Node's fields that the manifest uses, so that services can start while the API
+// server is unreachable. It returns these values.
 func (r *Reconciler) remember(ctx context.Context, node *unstructured.Unstructured) map[string]string {
 	paths := plan.NodePaths(r.State.Manifest)
 	values := make(map[string]string, len(paths))

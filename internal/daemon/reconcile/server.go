@@ -16,17 +16,18 @@ type serverCA struct {
 	trust     func(ctx context.Context, ca []byte, next bool) (settled bool, err error)
 	clock     clock.Clock
 	intervals Intervals
-	// revision is the last revision that was checked. pending is the CA of this revision until the daemon verifies the
-	// API server by this CA alone. The field `again` is the time of the next attempt, and pause is the pause before it.
+	// revision is the last revision that was checked. pending is the CA of this revision. It is nil once the daemon
+	// verifies the API server by this CA alone. The field `again` is the time of the next attempt, and pause is the
+	// pause before it.
 	revision string
 	pending  []byte
 	again    time.Time
 	pause    time.Duration
 }
 
-// trustRevision adds the revision's CA as soon as the revision is read, even if it isn't applied or is rolled back
-// later. A daemon that can't verify the API server would not receive the next revision. Without a candidate,
-// trustRevision uses the host's revision.
+// trustRevision makes the daemon trust the CA of the candidate c as soon as c was read, even if c isn't applied or is
+// rolled back later. Otherwise the daemon might be unable to verify the API server, and would not receive the next
+// revision. If c is nil, trustRevision uses the CA of the host's revision.
 func (s *serverCA) trustRevision(ctx context.Context, c *state.Revision, host state.Revision) {
 	if c != nil {
 		host = *c

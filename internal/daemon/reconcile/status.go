@@ -24,20 +24,21 @@ type status struct {
 	clock     clock.Clock
 	intervals Intervals
 	// written is when the apply-status annotation was last written. unwritten is the pause after the latest failed
-	// writes in a row.
+	// write. It grows with each failure in a row, and is 0 after a success.
 	written   time.Time
 	unwritten time.Duration
 	// isOwed reports that an annotation must be written later.
 	isOwed bool
-	// reboot is why an approved reboot failed, or nil. It hides all other problems on the Node, because the operator
-	// waits for this reboot.
+	// reboot is why an approved reboot failed, or nil. If it is set, the Node shows only this problem, because the
+	// operator waits for the reboot.
 	reboot atomic.Pointer[contract.Problem]
 }
 
 // isOwing reports that a write to the Node failed or is postponed.
 func (s *status) isOwing() bool { return s.unwritten > 0 || s.isOwed }
 
-// shown returns the problem for the Node, or nil. waits reports whether the problem may pass by itself.
+// shown returns the problem that the Node must show, or nil. The result waits is true if the problem may disappear by
+// itself.
 func (s *status) shown(report apply.Report) (problem *contract.Problem, waits bool) {
 	if refused := s.reboot.Load(); refused != nil {
 		return refused, false
@@ -51,8 +52,9 @@ func (s *status) shown(report apply.Report) (problem *contract.Problem, waits bo
 	return problem, false
 }
 
-// publish writes the state of the host to the Node, if the Node doesn't show it yet. again is the time until it must be
-// called again, or 0. The result `after` holds the Node's annotations after a write.
+// publish writes the state of the host to the Node, unless the Node already shows it. The result `again` is the time
+// after which publish must be called again, or 0 if it need not be called again. The result `after` holds the Node's
+// annotations after a write. It is nil if publish wrote nothing.
 func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *unstructured.Unstructured,
 	report apply.Report, waitsSince time.Time) (again time.Duration, after map[string]string) {
 	if s.isOwed = false; node == nil {

@@ -13,15 +13,16 @@ import (
 // supply fetches missing payload.
 type supply struct {
 	store *payload.Store
-	// stager fetches in its own goroutine. It is nil if nothing can be fetched.
+	// stager fetches payload in its own goroutine. It is nil if the daemon can't fetch payload.
 	stager *payload.Stager
 	// arrived is set by the stager when an attempt to fetch ends.
 	arrived atomic.Bool
 }
 
-// lacks returns a problem while the candidate's payload is incomplete and is being fetched. It returns nil if nothing
-// is missing, or if the payload can't be fetched. A candidate whose payload can't be fetched is tried anyway: if its
-// files are already in place, it needs no blob. Otherwise the attempt fails without a change of the host.
+// lacks returns a problem while the Stager fetches the candidate's missing payload. It returns nil if no payload is
+// missing, or if the last attempt to fetch it failed. In the second case, the daemon tries the candidate anyway. The
+// candidate succeeds if the files of the missing blobs are already in place. Otherwise the trial fails before it
+// changes the host.
 func (s *supply) lacks(c *state.Revision) *contract.Problem {
 	if s.stager == nil {
 		return nil
@@ -39,8 +40,8 @@ func (s *supply) lacks(c *state.Revision) *contract.Problem {
 	return coming
 }
 
-// missing counts the blobs that are not on the host. If the store can't be read, missing returns 0, and the pass
-// reports the error.
+// missing counts the blobs that are not on the host. If the store can't be read, missing returns 0, so that a pass runs
+// and reports the error.
 func (s *supply) missing(blobs []contract.Blob) int {
 	missing, err := s.store.Missing(blobs)
 	if err != nil {
@@ -49,7 +50,8 @@ func (s *supply) missing(blobs []contract.Blob) int {
 	return len(missing)
 }
 
-// fetch starts fetching the payload that a pass lacked, and returns why fetching failed.
+// fetch asks the Stager for missing payload: the candidate's, or the current revision's if the pass failed because
+// payload was missing. The result is the problem of the last attempt to fetch it, or nil.
 func (s *supply) fetch(present state.State, c *state.Revision, report apply.Report) (why *contract.Problem) {
 	if s.stager == nil {
 		return nil
@@ -70,8 +72,9 @@ func ofPayload(p *contract.Problem) bool {
 	return p.Reason == contract.ReasonPayloadIncomplete || p.Reason == contract.ReasonPayloadCorrupt
 }
 
-// supplied reports whether an attempt to fetch has ended since the last call. If a revision failed for lack of payload
-// that is now complete, supplied makes it due for a retry.
+// supplied reports whether an attempt to fetch payload has ended since the last call of supplied. If the candidate has
+// failed because its payload was incomplete, and the payload is complete now, supplied makes the candidate due for a
+// retry.
 func (r *Reconciler) supplied(c *state.Revision) bool {
 	if !r.supply.arrived.Swap(false) {
 		return false

@@ -12,8 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// The daemon removes unused payload when another revision is verified, and otherwise at most once per sweepPause. A
-// blob that no manifest names may belong to a coming revision, so it stays for stagedLife after it was written.
+// The daemon removes unused payload when a new revision was verified, and apart from that at most once per sweepPause.
+// A blob that no known manifest contains may belong to a future revision. So the daemon keeps such a blob for
+// stagedLife after the blob was written.
 const (
 	sweepPause = time.Hour
 	stagedLife = 24 * time.Hour
@@ -25,16 +26,16 @@ type sweeper struct {
 	state *state.File
 	store *payload.Store
 	clock clock.Clock
-	// now is the clock that dates the host's files.
+	// now returns the host's time. The file times of blobs are compared with it.
 	now func() time.Time
-	// swept is the time of the last sweep, and revision the verified revision at that time.
+	// swept is the time of the last sweep, and revision is the revision that was verified at that time.
 	swept    time.Time
 	revision string
 }
 
-// sweep removes blobs that no revision needs. It keeps the blobs of the current revision, of the previous revision,
-// and of a revision that is being staged. The previous revision's blobs stay so that the host can roll back without
-// the operator.
+// sweep removes blobs that no revision needs. It keeps the blobs of the current revision, of the previous revision, and
+// of a revision that is being fetched or staged. The previous revision's blobs stay so that the host can roll back
+// without the operator.
 func (s *sweeper) sweep(ctx context.Context, stager *payload.Stager) {
 	now := s.clock.Now()
 	if !s.state.Verified || s.revision == s.state.Revision.Name && now.Sub(s.swept) < sweepPause {

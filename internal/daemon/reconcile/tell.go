@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/apply"
 )
 
-// tell reports the result of a pass. The report has the names of the affected objects, but no digests of their wanted
-// values: with a digest, a reader could check a guessed password.
+// tell passes the result of a pass to Options.Report. The result has the names of the affected objects, but no digests
+// of their wanted values, because a digest would let a reader check a guessed password.
 func (r *Reconciler) tell(ctx context.Context, node *unstructured.Unstructured, report apply.Report) {
 	if r.Report == nil {
 		return

@@ -18,11 +18,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// tokenPause is the longest time between two checks of the token. Timers stop while a host is suspended.
+// tokenPause is the longest time between two checks of the token. A longer timer would be unreliable, because timers
+// stop while a host is suspended.
 const tokenPause = 5 * time.Minute
 
-// token maintains the token of one service on the host, in its own goroutine, as long as the manifest names it. The
-// token is bound to the Node, so another Node of this name needs another token.
+// token renews the token of one service on the host, in its own goroutine, as long as the manifest uses the token. The
+// token is bound to the Node's UID, so a new Node with the same name needs a new token.
 type token struct {
 	Options
 	service contract.ServiceToken
@@ -35,8 +36,8 @@ type token struct {
 	// or why its token expires soon. Otherwise problem is nil.
 	count   atomic.Int64
 	problem atomic.Pointer[contract.Problem]
-	// uid is the UID of the Node of the last token. By the host's clock, the token is renewed at renewAt and is about
-	// to expire at lateAt.
+	// uid is the UID of the Node to which the last token is bound. By the host's clock, the token is renewed at renewAt
+	// and counts as about to expire at lateAt.
 	uid             types.UID
 	renewAt, lateAt time.Time
 	// failedFor is the UID of the Node for which the last attempt got no token. The next attempt is due at retryAt.
@@ -45,7 +46,7 @@ type token struct {
 	pause     time.Duration
 }
 
-// setWanted records whether a manifest names the token.
+// setWanted records whether a manifest uses the token.
 func (t *token) setWanted(m contract.Manifest) {
 	if t.wanted.Swap(plan.AsksFor(m, t.service.Fact)) != t.wanted.Load() {
 		loop.Signal(t.wake)
@@ -97,7 +98,8 @@ func (t *token) look(ctx context.Context) time.Duration {
 }
 
 // complain reports why the token could not be renewed, if the service has no token of this Node or its token expires
-// soon. A daemon that starts does not know the age of an existing token, and assumes that half of its lifetime remains.
+// soon. A newly started daemon does not know the age of an existing token, and assumes that half of the token's
+// lifetime remains.
 func (t *token) complain(uid types.UID, err error) {
 	reason := contract.ReasonTokenPending
 	if (uid == t.uid || t.uid == "") && t.there() {
@@ -113,7 +115,7 @@ func (t *token) complain(uid types.UID, err error) {
 // errUnanswered means that the API server did not answer.
 var errUnanswered = errors.New("it does not answer")
 
-// say stores the problem, or nil, and wakes the loop if it changed.
+// say stores the problem, or nil, and wakes the loop if the problem has changed.
 func (t *token) say(problem *contract.Problem) {
 	if isNews(t.problem.Swap(problem), problem) {
 		t.count.Add(1)
@@ -126,7 +128,7 @@ func isNews(before, now *contract.Problem) bool {
 	return before != now && (before == nil || now == nil || *before != *now)
 }
 
-// there reports whether the files of the token still exist.
+// there reports whether the files of the token still exist. If this can't be checked, there returns true.
 func (t *token) there() bool {
 	token, err := winos.Exists(t.Host.Files, t.service.Token)
 	kubeconfig, other := winos.Exists(t.Host.Files, t.service.Kubeconfig)

@@ -1,6 +1,7 @@
-// Package report writes the state of a node to one file that kubelet's log query serves: services, networks, routes,
-// the state file, and the differences from the desired revision.
+// Package report writes the state of a node to one file: services, networks, routes, the state file, and the
+// differences from the desired revision. kubelet's log query can read this file.
 //
-// The service writes the file periodically, and a verb prints it. The package changes only this file, starts no process
-// and sends nothing. The report contains names but not the values that belong to them.
+// The daemon writes the file periodically, and a verb prints it. The package changes only this file. It starts no
+// process and sends nothing. The report contains the names of objects such as variables and files, but not their values
+// or contents.
 package report

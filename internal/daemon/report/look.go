@@ -17,17 +17,17 @@ import (
 // absent is the state of a service that does not exist.
 const absent = "Absent"
 
-// partLimit bounds one part of a look, because the host network service may take seconds.
+// partLimit bounds the time to read one part of the report, because the host network service may take seconds.
 const partLimit = 15 * time.Second
 
-// Bounds of a report. A realistic report has up to a dozen services and some dozens of routes. Lists with these bounds
-// stay below contract.MaxReport, even if every character is escaped.
+// Bounds of a report. A realistic report has up to a dozen services and some dozens of routes. With these bounds, a
+// report is smaller than contract.MaxReport, even if every character must be escaped.
 const (
 	maxListed = 50
 	maxText   = 128
 )
 
-// Look returns the state of a host.
+// Look returns the report of a host. version is the daemon's version.
 func Look(ctx context.Context, host winos.Host, version string) contract.NodeReport {
 	r := contract.NodeReport{Time: host.System.Now().UTC(), Version: version}
 	var was state.State
@@ -45,7 +45,7 @@ func Look(ctx context.Context, host winos.Host, version string) contract.NodeRep
 	return r
 }
 
-// inTime bounds the time of one part. If a part doesn't answer, only this part is missing.
+// inTime calls look with a time limit. If look takes too long, only its part of the report is missing.
 func inTime(ctx context.Context, look func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(ctx, partLimit)
 	defer cancel()
@@ -106,7 +106,8 @@ func services(ctx context.Context, manager winos.Services, was state.State, r *c
 	}
 }
 
-// networks reports the network of the revision, and the networks of earlier revisions.
+// networks reports the network of the current revision, and the networks of earlier revisions that still exist in the
+// state file.
 func networks(ctx context.Context, network winos.Network, was state.State, r *contract.NodeReport) {
 	if was.Revision.Name == "" {
 		return
@@ -127,7 +128,7 @@ func networks(ctx context.Context, network winos.Network, was state.State, r *co
 	}
 }
 
-// text returns an address or a prefix as text, or an empty string if it is invalid.
+// text returns an address or a prefix as text. If the value is invalid, text returns an empty string.
 func text[T interface {
 	netip.Addr | netip.Prefix
 	IsValid() bool

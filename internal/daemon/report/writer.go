@@ -22,7 +22,7 @@ const (
 	// refreshInterval is the longest time between two reports, and minInterval the shortest.
 	refreshInterval = 5 * time.Minute
 	minInterval     = 10 * time.Second
-	// lookLimit bounds a look at a host whose service manager or network does not answer.
+	// lookLimit bounds the time to read the state of a host, because its service manager or network may not answer.
 	lookLimit = time.Minute
 )
 
@@ -36,13 +36,13 @@ type Writer struct {
 	last *contract.Reconciled
 }
 
-// New returns a Writer of a daemon with this version.
+// New returns a Writer for a daemon with this version.
 func New(host winos.Host, version string) *Writer {
 	return &Writer{host: host, version: version, news: make(chan struct{}, 1)}
 }
 
-// Tell records the result of a pass. It returns at once. If the result differs from the last one only in its time, it
-// doesn't cause a new report.
+// Tell records the result of a pass and returns at once. If the result differs from the previous result, Tell causes a
+// new report. A different time alone doesn't count.
 func (w *Writer) Tell(r contract.Reconciled) {
 	r.Time = w.host.System.Now().UTC()
 	w.mu.Lock()
@@ -59,8 +59,8 @@ func (w *Writer) Tell(r contract.Reconciled) {
 	}
 }
 
-// Run writes reports until ctx ends: at once, after a changed result, and periodically. If a report can't be written,
-// for example because a program is reading the file, Run retries with the next report.
+// Run writes reports until ctx ends: at once, after each changed result, and periodically. If a report can't be
+// written, for example because a program is reading the file, Run continues with the next report.
 func (w *Writer) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := w.write(ctx); err != nil && ctx.Err() == nil {

@@ -26,9 +26,10 @@ type Program struct {
 	// digest is the digest of the exe that this process runs. If that exe isn't the exe of the service, digest is
 	// empty.
 	digest string
-	// tested is the digest of an exe that was seen to run on this host.
+	// tested is the digest of the last exe that passed the smoke test on this host.
 	tested string
-	// deadline ends this process. It is nil if its program is not on trial.
+	// deadline is the timer that ends this process if its program isn't accepted in time. It is nil if the program is
+	// not on trial.
 	deadline *time.Timer
 }
 
@@ -38,14 +39,14 @@ func New(host winos.Host, stateFile *state.File, digest string) *Program {
 	return &Program{host: host, state: stateFile, store: payload.NewStore(host.Files), digest: digest}
 }
 
-// ErrReplaced means that another program has replaced this one: this process must end with an error, so that the
+// ErrReplaced means that another program has replaced this one. This process must exit with an error, so that the
 // service manager starts the new program.
 var ErrReplaced = errors.New("the daemon's program was replaced by another")
 
-// testPath is where another daemon's exe is tried, under its own name.
+// testPath is the path of the copy of another daemon's exe for the smoke test. The exe has its normal file name there.
 const testPath = contract.DirStore + `\` + contract.ServiceDaemon + ".exe"
 
-// testLimit bounds a smoke test. A virus scanner may read all of a new exe before it starts.
+// testLimit bounds a smoke test. A virus scanner may read all of a new exe before the exe starts.
 const testLimit = time.Minute
 
 // Replaces reports whether a manifest contains a daemon other than this program.
@@ -54,7 +55,7 @@ func (p *Program) Replaces(m contract.Manifest) bool {
 	return ok && p.digest != "" && exe.Digest != p.digest
 }
 
-// ReplacedBy reports whether a pass has put another daemon in place.
+// ReplacedBy reports whether a pass has installed another program of the daemon.
 func (p *Program) ReplacedBy(report apply.Report) bool {
 	return p.digest != "" && slices.ContainsFunc(report.Steps, func(s plan.Step) bool {
 		return s.Kind == plan.WriteFile && s.Name == contract.PathDaemon && s.Want != p.digest
@@ -62,7 +63,7 @@ func (p *Program) ReplacedBy(report apply.Report) bool {
 }
 
 // SmokeTest checks that the daemon of a manifest can run on this host. It does nothing if this process runs the same
-// program.
+// program, or if the program has passed the test before.
 func (p *Program) SmokeTest(ctx context.Context, m contract.Manifest) *contract.Problem {
 	exe, _ := m.DaemonProgram()
 	if !p.Replaces(m) || p.tested == exe.Digest {
@@ -105,7 +106,8 @@ func (p *Program) Tidy(ctx context.Context) {
 	}
 }
 
-// Replace puts the daemon of a revision in place of this one. After that, this process must end.
+// Replace tests the daemon of a revision and installs it in place of this program. If Replace returns nil, this process
+// must exit.
 func (p *Program) Replace(ctx context.Context, revision state.Revision) *contract.Problem {
 	exe, _ := revision.Manifest.DaemonProgram()
 	if problem := p.SmokeTest(ctx, revision.Manifest); problem != nil {
@@ -167,7 +169,8 @@ func (p *Program) install(ctx context.Context, digest string) error {
 	}, digest)
 }
 
-// copyTo passes a blob of the store to write. If the blob is damaged, copyTo deletes it.
+// copyTo opens a blob in the store and calls the function write with its content and with the access rights for path.
+// If the blob is damaged, copyTo deletes the blob and returns an error.
 func (p *Program) copyTo(path string, write func(content apply.Content) error, digest string) error {
 	var content io.ReadCloser
 	err := winos.UntilClosed(nil, func() (err error) { content, err = p.store.Open(digest); return err })

@@ -17,13 +17,12 @@ const (
 	// trialTime is how long a new program is on trial, from its first start. It is shorter than the operator's default
 	// verifyTimeout.
 	trialTime = 8 * time.Minute
-	// ownLife is how long a daemon must run before it is accepted although its revision doesn't hold yet. After this
-	// time, the daemon is trusted to roll back by itself or on the operator's request.
+	// ownLife is how long a daemon must run before it is accepted although its revision isn't verified yet. A daemon
+	// that has run this long is trusted to roll back by itself or on the operator's request.
 	ownLife = time.Minute
 	// firstPause and maxPause bound the pause after the program of a revision failed to start. After the pause, the
-	// revision is tried again. The service manager restarts a program at once only after a time without failures: see
-	// plan.DaemonRecovery. If the pause were shorter than that time, the service manager would wait for minutes before
-	// each start.
+	// revision is tried again. firstPause is longer than the time after which the service manager forgets failures: see
+	// plan.DaemonRecovery. With a shorter pause, the service manager would wait for minutes before each start.
 	firstPause = 6 * time.Minute
 	maxPause   = 20 * time.Minute
 )
@@ -31,9 +30,9 @@ const (
 // ErrLate means that a new program was not accepted by its deadline.
 var ErrLate = errors.New("this program was not accepted by its deadline")
 
-// Run runs the daemon. If the program of this process is on trial, Run first counts the start in the state file, and
-// returns ErrLate at the deadline even if the daemon hangs. If the trial has failed, Run restores the previous program
-// and returns ErrReplaced.
+// Run calls the function daemon and returns its error. If the program of this process is on trial, Run first counts the
+// start in the state file, and returns ErrLate at the deadline even if the daemon hangs. If the trial has failed, Run
+// restores the previous program and returns ErrReplaced.
 func (p *Program) Run(ctx context.Context, daemon func(ctx context.Context) error) error {
 	limit, err := p.begin(ctx)
 	if err != nil {
@@ -57,8 +56,8 @@ func (p *Program) Run(ctx context.Context, daemon func(ctx context.Context) erro
 }
 
 // begin counts a start of the program on trial. If the trial has failed, begin restores the previous program, even if
-// this process is not the program on trial. limit is how long this process may stay on trial. It is zero if this
-// process is not on trial.
+// this process runs another program than the one on trial. The result limit is how long this process may stay on trial.
+// It is zero if this process is not on trial.
 func (p *Program) begin(ctx context.Context) (limit time.Duration, err error) {
 	update := p.state.Update
 	if update == nil {
@@ -98,8 +97,9 @@ func (p *Program) begin(ctx context.Context) (limit time.Duration, err error) {
 	return 0, nil
 }
 
-// restore rolls back to the previous revision, installs its program, and records why. If the record can't be
-// written, restore only logs this: the next program detects that the trial has failed, and records it.
+// restore rolls back to the previous revision, installs its program, and records in the state file why. If the state
+// file can't be written, restore only logs this. The restored program then detects again that the trial has failed, and
+// records it.
 func (p *Program) restore(ctx context.Context, why string) error {
 	failed := p.state.Revision
 	isTried, to := false, failed
@@ -125,10 +125,10 @@ func (p *Program) restore(ctx context.Context, why string) error {
 	return nil
 }
 
-// Accept ends the trial of this program if its revision holds, or if the program has run for ownLife. Such a program
-// can roll back by itself or on the operator's request. Call Accept only if the API server has answered, and before the
-// revision is reported on the Node: after that report, the old program must not be restored. A problem means that the
-// end of the trial can't be recorded.
+// Accept ends the trial of this program if its revision is verified, or if lived, the time since this process started,
+// is at least ownLife. A program that has run this long can roll back by itself or on the operator's request. Call
+// Accept only if the API server has answered. Call it before the revision is reported on the Node, because the old
+// program must not be restored after that report. Accept returns a problem if the end of the trial can't be recorded.
 func (p *Program) Accept(lived time.Duration) *contract.Problem {
 	if p.state.Update == nil || !p.state.Verified && lived < ownLife {
 		return nil

@@ -1,6 +1,6 @@
-// Package state answers three questions. What has the daemon changed on this host, and what was there before? Where
-// are the daemon's directories? Which users can access them? It also stores the last desired state.
+// Package state manages the state file. It records the desired state, what the daemon has changed on this host, and
+// what was there before. The package also defines the daemon's directories, and who can access them.
 //
-// Verbs and the reconcile loop write each entry before they make the change. So after a crash every change is
-// known, and cleanup is exact. The package makes no decisions and never removes other programs' objects.
+// Verbs and the reconcile loop record each change before they make it. So every change is known even after a crash, and
+// cleanup reverts exactly these changes. The package doesn't decide what to change.
 package state

@@ -6,13 +6,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Fault is a failure while a revision was applied or kept.
+// Fault is a failure that occurred while the daemon applied a revision, or while it kept the host in the desired state.
 type Fault struct {
 	contract.Problem
-	// About names the failed service, file or variable. It is empty if that is unknown, and in state files of
+	// About names the failed service, file or variable. It is empty if the object is unknown, and in state files of
 	// older daemons.
 	About string `json:"about,omitempty"`
-	// CrashLooping reports that the fault is a service that starts and doesn't stay up. The state file keeps this,
+	// CrashLooping reports that the fault is a service that ends soon after each start. The state file records this,
 	// because a new daemon needs minutes to detect it again.
 	CrashLooping bool `json:"crashLooping,omitempty"`
 }

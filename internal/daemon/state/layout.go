@@ -11,8 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Directories lists the directories that every host needs: the directories that users also work with, and the internal
-// ones.
+// Directories lists the directories that every host needs, including internal ones.
 func Directories() []string {
 	dirs := []string{
 		contract.DirCNI, contract.DirCNIConfig, contract.DirContainerd, contract.DirRegistries, contract.DirManifests,
@@ -23,14 +22,13 @@ func Directories() []string {
 	for _, service := range contract.LoggingServices() {
 		dirs = append(dirs, Parent(contract.LogFile(service)))
 	}
-	// kubelet, the CNI plugins and containerd would create these. We create them first, so that cleanup knows
-	// whether they existed before.
+	// kubelet, the CNI plugins and containerd would create these directories themselves. We create them first, so that
+	// cleanup knows whether they existed before.
 	return append(dirs, contract.DirKubeletPKI, DirCNIState, contract.DirContainerdData)
 }
 
-// Private lists the paths that only administrators may access, regardless of who wrote them. They are our directories
-// that hold keys or that services read, and our files that are listed neither in a manifest nor in its confidential
-// part. The paths may be missing.
+// Private lists the paths that only administrators may access, whichever program wrote them: C:\k, our restricted
+// directories, and our own files that are not part of a manifest. Some of these paths may not exist.
 func Private(stateFile *File) []string {
 	paths := []string{contract.DirK}
 	for _, dir := range Directories() {
@@ -42,13 +40,13 @@ func Private(stateFile *File) []string {
 		contract.PathDaemonCertificate, contract.PathKubeconfig, contract.PathBootstrapKubeconfig)
 }
 
-// DirCNIState is where CNI plugins store the addresses that they have assigned.
+// DirCNIState is where CNI plugins store the addresses that they have assigned to pods.
 const DirCNIState = `C:\var\lib\cni`
 
-// Access returns the access rights of a path that we write. Only Administrators and SYSTEM can access C:\k,
-// kubelet's keys, containerd's images, and the addresses of CNI plugins, which containerd starts. Other paths
-// inherit their rights, because log collectors in pods read below C:\var\log. kubelet sets no file rights on
-// Windows, so its keys inherit the rights of their directory.
+// Access returns the access rights for a path that we write. Only Administrators and SYSTEM can access C:\k, kubelet's
+// keys, containerd's images, and the state of the CNI plugins, which containerd starts. Other paths inherit their
+// rights, because log collectors in pods read the files below C:\var\log. kubelet sets no file rights on Windows, so
+// its keys inherit the rights of their directory.
 func Access(path string) winos.Access {
 	for _, private := range []string{contract.DirK, contract.DirKubeletPKI, contract.DirContainerdData,
 		DirCNIState} {
@@ -61,10 +59,10 @@ func Access(path string) winos.Access {
 
 // Open creates C:\k if it is missing and opens the state file in it.
 //
-// If others may write into C:\k, it isn't trusted, because an ordinary user could have created it, with a
-// state file in it. Open uses such a directory only if it is empty, and creates it again. Otherwise it
-// returns a Problem, as for a C:\k of another operator. If the state file is missing or damaged, but C:\k is
-// recognisably ours, Open starts a new state file.
+// If users other than administrators may write to C:\k, Open doesn't trust it, because such a user could have created
+// it together with a state file. If such a directory is empty, Open deletes it and creates it again. If it isn't empty,
+// or if another operator created it, Open returns a Problem. If C:\k is recognisably ours, but the state file is
+// missing or damaged, Open starts a new state file.
 func Open(files winos.Files) (*File, error) {
 	state, err := look(files)
 	if err != nil {
@@ -91,7 +89,8 @@ func Open(files winos.Files) (*File, error) {
 	if state == spare || stateFile.Exists() {
 		return stateFile, nil
 	}
-	// Either C:\k was empty, or we created these directories before the state file was lost.
+	// Either C:\k was empty, or we created these directories before the state file was lost. In both cases they are
+	// ours.
 	for _, dir := range Directories() {
 		for _, d := range append(parents(dir), dir) {
 			if d == contract.DirK || contract.Within(contract.DirK, d) {
@@ -102,22 +101,22 @@ func Open(files winos.Files) (*File, error) {
 	return stateFile, stateFile.Save()
 }
 
-// Recognisable reports whether this host is ours. This is the case if only administrators may access C:\k, and C:\k
-// has our store or our state file, even a damaged one. No other operator creates these. It changes nothing.
+// Recognisable reports whether this host is ours: only administrators may access C:\k, and C:\k contains our store or
+// our state file, even a damaged one. No other operator creates these. Recognisable changes nothing.
 func Recognisable(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state == ours, err
 }
 
 // Touched reports whether this host is Recognisable, or has an empty C:\k that only administrators may access. A verb
-// that is killed at its start or its end leaves such an empty directory.
+// that is killed at its start or at its end leaves such an empty directory.
 func Touched(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state == ours || state == empty, err
 }
 
-// Conflict returns a problem if Open would refuse the existing C:\k, or if C:\k isn't ours yet and UntrustedOwner
-// finds a problem. It changes nothing.
+// Conflict returns a problem if Open would refuse the existing C:\k. It also returns a problem if UntrustedOwner does,
+// unless C:\k is already ours. Conflict changes nothing.
 func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	state, err := look(files)
 	switch {
@@ -131,10 +130,10 @@ func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	return UntrustedOwner(files, shared...)
 }
 
-// UntrustedOwner reports whether a directory of ours outside of C:\k, or a directory above it, belongs to a user who is
-// not an administrator. Such a user could replace a directory that SYSTEM's programs write to. UntrustedOwner also
-// checks shared directories and their content: other programs write into them, SYSTEM's programs execute what they find
-// there, and Windows lets users create files in directories that they don't own. Missing directories are fine.
+// UntrustedOwner returns a problem if one of our directories outside of C:\k, or a directory above it, belongs to a
+// user who is not an administrator. Such a user could replace a directory that SYSTEM's programs write to.
+// UntrustedOwner also checks the directories in shared and the files in them: programs of SYSTEM execute these files,
+// and Windows lets users create files even in directories that belong to others. Directories may be missing.
 func UntrustedOwner(files winos.Files, shared ...string) (*contract.Problem, error) {
 	for _, dir := range slices.Concat(Directories(), shared) {
 		if !contract.Within(dirVar, dir) && dir != contract.DirContainerdData && !slices.Contains(shared, dir) {
@@ -162,7 +161,7 @@ func UntrustedOwner(files winos.Files, shared ...string) (*contract.Problem, err
 	return nil, nil
 }
 
-// UntrustedAbove checks the directories above a path like UntrustedOwner.
+// UntrustedAbove returns a problem if a directory above a path belongs to a user who is not an administrator.
 func UntrustedAbove(files winos.Files, path string) (*contract.Problem, error) {
 	for _, dir := range parents(path) {
 		if problem, err := usurped(files, dir); problem != nil || err != nil {
@@ -187,14 +186,14 @@ func usurped(files winos.Files, path string) (*contract.Problem, error) {
 		"and to let only them change it, or rename or remove it", path), nil
 }
 
-// dirVar is the parent of our directories outside of C:\k. C:\Temp isn't checked, because all programs use it
-// and no program reads its content.
+// dirVar is the parent of our directories outside of C:\k. Exception: C:\Temp. UntrustedOwner doesn't check C:\Temp,
+// because all programs use it and no program of ours reads its content.
 const dirVar = `C:\var`
 
 // ClearKeys deletes the directory of kubelet's keys if we did not create it and users other than administrators may
-// write to it. Another operator may leave such a directory. cleared reports whether the directory was deleted. kubelet
-// uses an existing private key, so anyone with a copy of it could act as the node. Links in the directory are deleted,
-// not followed.
+// write to it. Another operator may have left such a directory. kubelet would use a private key in it, and anyone with
+// a copy of this key could act as the node. The result cleared reports whether the directory was deleted. ClearKeys
+// deletes links in the directory and doesn't follow them.
 func ClearKeys(files winos.Files, stateFile *File) (cleared bool, err error) {
 	info, err := files.Stat(contract.DirKubeletPKI)
 	switch {
@@ -218,8 +217,8 @@ func ClearKeys(files winos.Files, stateFile *File) (cleared bool, err error) {
 	return true, nil
 }
 
-// Trusted reports whether only administrators could have written the content of C:\k, including its state
-// file. It changes nothing.
+// Trusted reports whether only administrators could have written the content of C:\k, including its state file. Trusted
+// changes nothing.
 func Trusted(files winos.Files) (bool, error) {
 	state, err := look(files)
 	return state != foreign, err
@@ -235,10 +234,10 @@ type condition int
 const (
 	absent  condition = iota
 	empty             // ours, after a crash before the first entry of the state file
-	open              // empty, but others may write into it
+	open              // empty, but users other than administrators may write into it
 	ours              // only administrators have access, and it has a file that only we write
-	spare             // only administrators have access, and it has nothing of a node
-	foreign           // others may write into it, or another operator created a node's directories
+	spare             // only administrators have access, and it has no files of a node
+	foreign           // users may write into it, or another operator created a node's directories
 )
 
 func look(files winos.Files) (condition, error) {
@@ -277,8 +276,8 @@ func look(files winos.Files) (condition, error) {
 	return spare, nil
 }
 
-// Ensure creates directories and their parents. It records each missing directory before it creates it. If a directory
-// for administrators only was created by another program in between, Ensure fails.
+// Ensure creates directories and their parents. It records all missing directories before it creates any. If another
+// program meanwhile creates a directory that only administrators may access, Ensure returns an error.
 func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 	var missing []string
 	for _, dir := range dirs {
@@ -304,9 +303,9 @@ func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 	return nil
 }
 
-// makeOne creates a directory. If it would inherit access for users, as below C:\ on some volumes, makeOne
-// creates it again with its own rights. It can't change the rights by path, because a user may have replaced
-// the directory by then.
+// makeOne creates a directory. Below C:\ on some volumes, a directory that inherits its rights gives access to users.
+// In this case, makeOne deletes the directory and creates it again with its own rights. It can't change the rights by
+// path, because a user may have replaced the directory by then.
 func makeOne(files winos.Files, dir string) error {
 	access := Access(dir)
 	if err := files.MkdirAll(dir, access); err != nil {

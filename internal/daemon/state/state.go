@@ -18,75 +18,77 @@ import (
 
 // State is the content of the state file. The zero value is the state of a host that we never changed.
 type State struct {
-	// NodeName is the name of this host's Node. It is set when bootstrap has determined it.
+	// NodeName is the name of this host's Node. It is empty until bootstrap has determined the name.
 	NodeName string `json:"nodeName,omitempty"`
-	// NodeIP is the node's address in its instance. If it is empty, the default route's address applies.
+	// NodeIP is the node's address that its WindowsInstance sets. If it is empty, the node uses the address of the
+	// default route.
 	NodeIP string `json:"nodeIP,omitempty"`
-	// LastIP is the default route's address that the node has, if its instance sets none. The node keeps it
-	// while the host has it.
+	// LastIP is the node's address if NodeIP is empty. It is the address that the default route had. The node keeps
+	// LastIP while the host has this address, even if the default route changes.
 	LastIP string `json:"lastIP,omitempty"`
 	// SourceVIP is the last address of kube-proxy's endpoint. A reboot deletes the endpoint, but kube-proxy's
-	// configuration still has the address, so the next endpoint gets the same address.
+	// configuration still contains the address. So the next endpoint is created with the same address.
 	SourceVIP string `json:"sourceVIP,omitempty"`
 	// Revision is the desired state.
 	Revision
-	// Failed is the last revision that failed. No daemon retries it before the end of its pause.
+	// Failed is the last revision that failed, or nil. No daemon retries it before Failed.Until.
 	Failed *FailedRevision `json:"failed,omitempty"`
-	// Verified reports that the desired state has held completely. Before that, the host returns to Before if the
-	// desired state fails.
+	// Verified reports that the host has been completely in the desired state at least once. Until then, the host rolls
+	// back to Before if the desired state fails.
 	Verified bool `json:"verified,omitempty"`
-	// Before is the previous desired state that held. Its payload stays on the host.
+	// Before is the last verified desired state before this one, or nil. Its payload stays on the host, for a rollback.
 	Before *Revision `json:"before,omitempty"`
-	// Update is the trial of the daemon's new program, until this program is accepted or the previous program is
-	// restored.
+	// Update is the trial of a new program of the daemon. It is nil if no program is on trial.
 	Update *Update `json:"update,omitempty"`
-	// Faults are the failures of the last pass outside of a trial that would make a revision fail. They include
-	// services that didn't stay up. If the next revision fails in the same way, it isn't that revision's fault.
+	// Faults are the failures that existed in the last pass without a trial, including services that crashed
+	// repeatedly. If a revision on trial then fails in the same way, the revision isn't blamed.
 	Faults []Fault `json:"faults,omitempty"`
-	// NodeValues are the Node's values for the manifest's JSONPaths. With them, services start without the
-	// API server.
+	// NodeValues maps the JSONPaths of the manifest to the values of the Node. With these values, services start while
+	// the API server is unreachable.
 	NodeValues map[string]string `json:"nodeValues,omitempty"`
-	// HostValues are facts from the cloud. The state file keeps them, because the cloud isn't always reachable. They
-	// don't change during the life of a machine.
+	// HostValues are the facts that can determine the Node's name: see plan.Naming. The node keeps the first values,
+	// because the cloud isn't always reachable, and because a host that joins a domain gets another full name.
 	HostValues map[contract.Fact]string `json:"hostValues,omitempty"`
 
-	// RPCDir is the RPC directory of the user with whom the host was joined.
+	// RPCDir is the RPC directory in the home directory of the user that the operator used for the join.
 	RPCDir string `json:"rpcDir,omitempty"`
 
 	Changes
 }
 
-// Changes are the changes to the host for its node. The cleanup reverts them.
+// Changes records what the daemon changed on the host. Cleanup reverts these changes.
 type Changes struct {
-	// HostnameBefore and HostnameSet are set if prepare renamed the host.
+	// HostnameBefore is the host's name before prepare changed it to HostnameSet. Both are empty if prepare didn't
+	// rename the host.
 	HostnameBefore string `json:"hostnameBefore,omitempty"`
 	HostnameSet    string `json:"hostnameSet,omitempty"`
-	// Reboots are the reboots that prepare has requested.
+	// Reboots counts the reboots that prepare has requested.
 	Reboots *Reboots `json:"reboots,omitempty"`
 	// Features are Windows features that prepare enabled.
 	Features []string `json:"features,omitempty"`
-	// Environment holds the system variables that we set or removed, by lower-case name.
+	// Environment holds the system variables that we set or removed, by their names in lower case.
 	Environment map[string]Variable `json:"environment,omitempty"`
-	// Certificates are roots that we added, in DER.
+	// Certificates are the CA certificates (DER) that we added to the root store.
 	Certificates [][]byte `json:"certificates,omitempty"`
 	// Directories are the directories that we created, parents first.
 	Directories Names `json:"directories,omitempty"`
 	// Files are the managed files that we wrote.
 	Files Names `json:"files,omitempty"`
-	// Staged are managed files with staged content next to them. After a crash, the staged content is
+	// Staged lists files that have new content in a temporary file next to them. After a crash, the temporary file is
 	// deleted.
 	Staged Names `json:"staged,omitempty"`
-	// Aside are running programs that were renamed to make room for a new version. They are deleted when they
-	// no longer run.
+	// Aside lists the new names of programs that were renamed to make room for a new version. Such a program may still
+	// be running. It is deleted when it no longer runs.
 	Aside Names `json:"aside,omitempty"`
-	// Services are the services that we installed.
+	// Services are the services that we installed, by name.
 	Services map[string]Start `json:"services,omitempty"`
-	// Interrupted are other vendors' services that stop together with a managed service, in the order of
-	// their starts. They are started again.
+	// Interrupted lists services of other vendors that we stopped because they depend on a service of ours. The list is
+	// in the order in which they must start. The next pass starts them again.
 	Interrupted Names `json:"interrupted,omitempty"`
-	// Routes are the single addresses that we added routes for.
+	// Routes lists the IP addresses for which we added a route.
 	Routes Names `json:"routes,omitempty"`
-	// Networks are the names of the HNS networks of revisions, until the networks are deleted.
+	// Networks lists the HNS networks of the current revision and of earlier revisions. A name is removed from the list
+	// when the network is deleted.
 	Networks Names `json:"networks,omitempty"`
 }
 
@@ -94,11 +96,11 @@ type Changes struct {
 type Revision struct {
 	Name     string            `json:"revision,omitempty"`
 	Manifest contract.Manifest `json:"manifest"`
-	// Confidential is the confidential part of the manifest, as it is published: see contract.ParseConfidential. It is
-	// empty if the manifest has none.
+	// Confidential is the confidential part of the manifest in its published form: see contract.ParseConfidential. It
+	// is empty if the manifest has no confidential part.
 	Confidential []byte `json:"confidential,omitempty"`
-	// Data is the data of the manifest's ConfigMap, if the daemon that stored it did not understand all of it. The
-	// next daemon reads the manifest from Data.
+	// Data is the data of the manifest's ConfigMap, if the daemon that stored it could not parse all of it. The next
+	// daemon parses the manifest from Data.
 	Data map[string]string `json:"data,omitempty"`
 }
 
@@ -115,8 +117,8 @@ type FailedRevision struct {
 type Update struct {
 	// Program is the digest of the new program.
 	Program string `json:"program"`
-	// Starts counts the starts of the program. Deadline is when the program must have been accepted. It is zero before
-	// the first start.
+	// Starts counts the starts of the program. Deadline is the time by which the program must be accepted. Deadline is
+	// zero before the first start.
 	Starts   int       `json:"starts,omitempty"`
 	Deadline time.Time `json:"deadline,omitzero"`
 }
@@ -126,24 +128,26 @@ type Variable struct {
 	Name string `json:"name"`
 	// Before is the variable's value before our first change, or nil if it was unset.
 	Before *string `json:"before,omitempty"`
-	// SetIn is the boot in which we set the variable, if the service manager didn't have the variable. RemovedIn is the
-	// boot in which we deleted it. The service manager keeps the variables of its boot and passes them to services.
+	// SetIn is the boot in which we set the variable, if the service manager did not know the variable at that boot.
+	// RemovedIn is the boot in which we deleted the variable. Both are boot IDs. The service manager reads all
+	// variables at boot, and passes them to services until the next boot.
 	SetIn     string `json:"setIn,omitempty"`
 	RemovedIn string `json:"removedIn,omitempty"`
 }
 
-// IsInherited reports whether the service manager still passes a deleted variable to services.
+// IsInherited reports whether the service manager still passes a deleted variable to services. boot is the current boot
+// ID.
 func (v Variable) IsInherited(boot string) bool {
 	return v.SetIn != boot && (v.RemovedIn == "" || v.RemovedIn == boot)
 }
 
-// Start records the inputs of a service's last start.
+// Start records the last start of a service by us.
 type Start struct {
-	// Inputs is the digest of the command, environment and files of the last start by us.
+	// Inputs is the digest of the command, environment and files that the service started with.
 	Inputs string `json:"inputs,omitempty"`
-	// NotPID is the process that ran when Inputs was written, just before the restart. If the service now has another
-	// process, that process was started later and has these inputs. So this entry, which is written before the
-	// restart, shows whether the restart happened or a crash prevented it.
+	// NotPID is the ID of the process that ran when this entry was written, just before the restart. That process has
+	// older inputs. If the service now has another process, the restart happened, and the process has the inputs of
+	// this entry. If the service still has this process, a crash prevented the restart.
 	NotPID uint32 `json:"notPID,omitempty"`
 }
 
@@ -156,7 +160,7 @@ type File struct {
 	written []byte
 }
 
-// Read reads the state file. Without a file, or if the file is damaged, the state is empty.
+// Read reads the state file. If the file is missing or damaged, the state is empty.
 func Read(files winos.Files) (*File, error) {
 	f := &File{files: files}
 	content, err := winos.ReadFile(files, contract.PathState)
@@ -176,8 +180,8 @@ func Read(files winos.Files) (*File, error) {
 // Exists reports whether the host has a state file that is not damaged.
 func (f *File) Exists() bool { return f.written != nil }
 
-// Save writes the state file if its content has changed or someone has deleted it. An empty state without a
-// file is not written.
+// Save writes the state file if the state has changed, or if the file was deleted. If the state is empty and there was
+// no file, Save writes nothing.
 func (f *File) Save() error {
 	if !f.Exists() && reflect.DeepEqual(f.State, State{}) {
 		return nil
@@ -199,7 +203,7 @@ func (f *File) Save() error {
 	return nil
 }
 
-// Tidy deletes the remains of an interrupted write. Only the sole user of the state file may call it.
+// Tidy deletes the temporary file of an interrupted write. Only the process that owns the state file may call it.
 func (f *File) Tidy() error {
 	if err := f.files.Remove(contract.PathState + ".tmp"); err != nil {
 		return fmt.Errorf("removing old files next to the state file: %w", err)
@@ -207,8 +211,8 @@ func (f *File) Tidy() error {
 	return nil
 }
 
-// Change makes a change and saves it. If either fails, the change is undone. Earlier changes that could not
-// be saved stay in memory, for the next write.
+// Change calls the function change and then saves the state. If either fails, the state in memory is as before the
+// call. Earlier changes that could not be saved stay in memory, and the next save writes them.
 func (f *File) Change(change func() error) error {
 	before := f.State
 	before.Services, before.Environment = maps.Clone(f.Services), maps.Clone(f.Environment)
@@ -231,14 +235,14 @@ func (f *File) Erase() error {
 	return nil
 }
 
-// Back restores the previous desired state, which must exist.
+// Back makes Before the desired state again, and marks it as verified. Before must not be nil.
 func (s *State) Back() {
 	s.Revision, s.Before, s.Verified = *s.Before, nil, true
 }
 
-// Fail records why a revision failed, in the operator's reasons. The host stays at the current revision. The
-// failed revision isn't retried before until(pause). The pause is first, or twice the previous pause if the
-// revision failed before, up to limit.
+// Fail records that a revision failed with the problem why. The host stays at the current revision. The failed revision
+// isn't retried before the time that until(pause) returns. The pause is `first`. If the same revision has failed
+// before, the pause is twice the previous pause, but at most limit.
 func (s *State) Fail(revision string, why *contract.Problem, first, limit time.Duration,
 	until func(pause time.Duration) time.Time) {
 	pause := first
@@ -251,7 +255,8 @@ func (s *State) Fail(revision string, why *contract.Problem, first, limit time.D
 	}
 }
 
-// HeldInstead returns the problem of a failed revision: its reason and detail, and the revision that the host keeps.
+// HeldInstead returns the problem why of a failed revision, with a detail that also names the failed revision and the
+// revision that the host keeps.
 func (s *State) HeldInstead(of string, why *contract.Problem) *contract.Problem {
 	return contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(of), why.Detail,
 		s.Revision.Name)
@@ -264,7 +269,7 @@ func (s *State) AddCertificate(der []byte) {
 	}
 }
 
-// RemoveCertificate removes a root certificate's record.
+// RemoveCertificate deletes the record of a root certificate.
 func (s *State) RemoveCertificate(der []byte) {
 	s.Certificates = slices.DeleteFunc(s.Certificates, func(other []byte) bool { return bytes.Equal(other, der) })
 }
@@ -285,7 +290,7 @@ func (s *State) TouchVariable(name string, before *string) {
 	}
 }
 
-// NoteVariable records that a variable was set or deleted in this boot.
+// NoteVariable records that we set a variable (if set is true) or deleted it in the boot with this ID.
 func (s *State) NoteVariable(name, boot string, set bool) {
 	v := s.Environment[strings.ToLower(name)]
 	gone := v.RemovedIn != "" && v.RemovedIn != boot
@@ -300,7 +305,7 @@ func (s *State) NoteVariable(name, boot string, set bool) {
 	s.Environment[strings.ToLower(name)] = v
 }
 
-// SetService records the inputs of a service before it starts.
+// SetService records the inputs of a service. Call it before the service starts.
 func (s *State) SetService(name string, start Start) {
 	if s.Services == nil {
 		s.Services = map[string]Start{}
@@ -319,7 +324,7 @@ func (s *State) Installed(name string) bool {
 }
 
 // Names is a list of paths or names on Windows, which ignores their case. A name is added before we change the object,
-// and removed after the object is restored. An unused name is harmless.
+// and removed after the object is restored. If the change doesn't happen after all, the name does no harm.
 type Names []string
 
 // Has reports whether the list contains a name.
@@ -339,7 +344,7 @@ func (n *Names) Remove(name string) {
 	*n = slices.DeleteFunc(*n, func(other string) bool { return strings.EqualFold(other, name) })
 }
 
-// Reboots counts the reboots of the host's preparation.
+// Reboots counts the reboots that were needed to prepare the host.
 type Reboots struct {
 	Count int `json:"count"`
 	// BootID is the boot in which the last reboot was requested, at Time.

@@ -1,9 +1,9 @@
 // Package trial decides what the daemon does next with the revision of its host and with its own program: apply, wait,
 // verify, roll back, restart or give up.
 //
-// The answer is the first row of a table that holds. It depends only on the record in the state file and on the
-// daemon's observations. The daemon asks for the next step, takes it, and asks again, until the answer is to wait
-// or to end. The documents print the table.
+// The decision is the first row of a table whose condition is true. The conditions depend only on the state file and on
+// the daemon's observations. The daemon asks for the next action, takes it, and asks again, until the action is to wait
+// or to exit. The documentation contains the table.
 package trial
 
 import (
@@ -15,36 +15,38 @@ import (
 // Facts are the inputs of the next decision.
 type Facts struct {
 	// IsStart reports that the daemon was just started. Starts counts the starts of its program on trial. IsLate
-	// reports that the deadline of this trial is over.
+	// reports that the deadline of this trial has passed.
 	IsStart bool
 	Starts  int
 	IsLate  bool
 
-	// HasHeld reports that the host's revision has held completely. HasPrevious reports that another revision held
-	// before it. Without a previous revision, the host can't roll back.
+	// HasHeld reports that the host's revision is verified: the host has been completely in this revision's state at
+	// least once. HasPrevious reports that another revision was verified before it. Without a previous revision, the
+	// host can't roll back.
 	HasHeld, HasPrevious bool
 
-	// IsReplaced reports that another daemon's program has replaced this program. NeedsReplacing reports that the
-	// revision contains another daemon.
+	// IsReplaced reports that another program of the daemon was installed over this program. NeedsReplacing reports
+	// that the revision contains another daemon.
 	IsReplaced, NeedsReplacing bool
-	// MayTry reports that the Node names another revision, that its payload is on the host or can't be fetched, and
-	// that the time for another try of this revision has come.
+	// MayTry reports that the Node's annotation names another revision, that its payload is on the host or can't be
+	// fetched, and that the daemon may try it now. A revision that failed may be tried again only after a pause.
 	MayTry bool
-	// Unreadable, Ended and Broken are the reasons why the revision failed: the daemon doesn't understand it; a service
-	// that it started has ended; a step failed that did not fail before. Each is nil otherwise.
+	// Unreadable, Ended and Broken are set if the revision failed. Unreadable: this daemon can't parse the revision.
+	// Ended: a service that the revision started has ended. Broken: a step failed that did not fail before this
+	// revision.
 	Unreadable, Ended, Broken *contract.Problem
-	// IsApplied reports that all steps of the revision were taken, or failed as they did before.
+	// IsApplied reports that all steps of the revision were taken. A failed step counts as taken if it failed in the
+	// same way before this revision.
 	IsApplied bool
-	// IsLooked reports that the daemon has just checked the whole host. Holds reports that the host is in the
-	// desired state of the revision. IsVerifying reports that services which the revision started have not run long
-	// enough.
+	// IsLooked reports that the daemon has just checked the whole host. Holds reports that the host is in the desired
+	// state of the revision. IsVerifying reports that services which the revision started have not run long enough yet.
 	IsLooked, Holds, IsVerifying bool
 }
 
 // onTrial reports whether the host rolls back to the previous revision if this one fails.
 func (f Facts) onTrial() bool { return !f.HasHeld && f.HasPrevious }
 
-// Why returns why the revision failed, or nil.
+// Why returns the problem because of which the revision failed, or nil.
 func (f Facts) Why() *contract.Problem { return cmp.Or(f.Unreadable, f.Ended, f.Broken) }
 
 // Action is the daemon's next action.
@@ -64,21 +66,22 @@ const (
 	Serve    Action = "begin to reconcile"
 )
 
-// MaxStarts limits the starts of a program on trial: at this start, it restores the previous program instead.
+// MaxStarts limits the starts of a program on trial. At the start with this number, the program restores the previous
+// program instead of running.
 const MaxStarts = 3
 
 // Row is one row of the table.
 type Row struct {
-	// When describes in words when the row holds.
+	// When describes the row's condition in words. The function holds evaluates the condition.
 	When   string
 	Action Action
 	holds  func(f Facts) bool
 }
 
-// Rows returns the whole table. The first row that holds applies. selfupdate asks the first group of rows when the
-// daemon starts. The reconcile loop asks the second group after each look at the host, and the third before it looks.
-// Two steps are not in the table: a program on trial is accepted when the daemon reports (Program.Accept), and it ends
-// itself at its deadline (Program.Run).
+// Rows returns the whole table. The first row whose condition is true applies. The table has three groups of rows. The
+// first group applies when the daemon starts: selfupdate uses it. The reconcile loop uses the second group after it has
+// checked the host, and the third group before it checks the host. Two transitions are not in the table: Program.Accept
+// accepts a program on trial, and Program.Run ends it at its deadline.
 func Rows() []Row {
 	return []Row{
 		{"the daemon starts, and its program on trial has ended twice", Restore,
@@ -109,7 +112,7 @@ func Rows() []Row {
 	}
 }
 
-// Next returns the first row that holds.
+// Next returns the first row whose condition is true.
 func Next(f Facts) Row {
 	rows := Rows()
 	for _, row := range rows {
