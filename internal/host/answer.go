@@ -19,8 +19,8 @@ const MaxDetail = 1 << 10
 // maxChecked limits the text of an error about an answer, in bytes.
 const maxChecked = 200
 
-// Call runs a verb of the uploaded daemon. The answer contains the verb's own problem. An error means that there is no
-// answer, or an answer that our daemon would never send.
+// Call runs a verb of the uploaded daemon. If the verb fails, the answer contains the problem. Call returns an error if
+// there is no answer, or if the operator's own daemon would never send such an answer.
 func Call[T any](ctx context.Context, conn Conn, verb contract.Verb, request any) (contract.Answer[T], error) {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -38,9 +38,10 @@ func Call[T any](ctx context.Context, conn Conn, verb contract.Verb, request any
 	return answer, nil
 }
 
-// DecodeAnswer decodes a host's answer. The uploaded daemon has our own version, so anything that it would not write
-// is refused: unknown fields, trailing data, a missing result. Problems in the answer are shown in conditions and
-// logs, so their reasons are checked and their details are cut and made printable.
+// DecodeAnswer decodes a host's answer. The uploaded daemon has the same version as the operator, so DecodeAnswer
+// refuses everything that this daemon would never write: unknown fields, trailing data, a missing result. Problems in
+// the answer are shown in conditions and logs, so DecodeAnswer checks their reasons, and shortens their details and
+// makes them printable.
 func DecodeAnswer[T any](raw []byte) (contract.Answer[T], error) {
 	var none, answer contract.Answer[T]
 	var envelope contract.Answer[json.RawMessage]
@@ -72,7 +73,7 @@ func DecodeAnswer[T any](raw []byte) (contract.Answer[T], error) {
 	return answer, nil
 }
 
-// strict decodes one JSON value without unknown fields or trailing data. Its errors quote little of the
+// strict decodes one JSON value without unknown fields or trailing data. Its errors quote at most a short part of the
 // input.
 func strict(raw []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -86,7 +87,7 @@ func strict(raw []byte, into any) error {
 	return nil
 }
 
-// settle sanitises a problem of a host.
+// settle makes a host's problem safe to show: it replaces an unknown reason, and makes the detail short and printable.
 func settle(problem *contract.Problem) {
 	if !problem.Reason.Known() {
 		problem.Detail = fmt.Sprintf("%s: %s", problem.Reason, problem.Detail)
@@ -101,8 +102,8 @@ func settleAll(problems []contract.Problem) {
 	}
 }
 
-// Printable makes a host's text fit into an error of one line: no control characters, no invalid
-// UTF-8, cut to limit.
+// Printable returns a host's text in a form for a one-line error: without control characters and invalid UTF-8, and cut
+// to limit bytes.
 func Printable(text string, limit int) string {
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"),
 		func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 }), " ")

@@ -1,8 +1,8 @@
-// Package host defines the interface through which the operator reaches a Windows machine, and the errors if the
-// machine can't be reached.
+// Package host defines the interface through which the operator reaches a Windows machine, and the errors for a machine
+// that can't be reached.
 //
-// internal/instance uses this package. Package sshhost implements it over SSH and SFTP. The package never decides
-// whether a machine should be changed.
+// internal/instance uses this package. Package sshhost implements the interface over SSH and SFTP, and package callhost
+// without SSH. Package host never decides whether a machine should be changed.
 package host
 
 import (
@@ -22,21 +22,21 @@ type Target struct {
 	User    string
 	// PrivateKey is PEM. It is never logged.
 	PrivateKey []byte
-	// HostKey is the expected or pinned key as "<type> <base64>". If it is empty, Dial accepts any key, and
-	// the caller pins Conn.HostKey.
+	// HostKey is the host key that the machine must have, as "<type> <base64>". If it is empty, Dial accepts any key.
+	// Then the caller must store the result of Conn.HostKey, and require this key from then on.
 	HostKey string
 }
 
 // Dialer opens connections.
 type Dialer interface {
-	// Dial opens one connection. It fails with a *contract.Problem: AddressUnresolvable for a name without an
-	// IPv4 address, otherwise a 2xx reason. It never retries.
+	// Dial opens one connection. Its error is a *contract.Problem. If the name has no IPv4 address, the reason is
+	// AddressUnresolvable. For other errors, the code of the reason is from W200 to W299. Dial never retries.
 	Dial(ctx context.Context, target Target) (Conn, error)
 }
 
-// Conn is one authenticated connection. Its methods may not be called concurrently, except Close.
+// Conn is one authenticated connection. Only Close may be called while another method runs.
 type Conn interface {
-	// HostKey returns the machine's key, as "<type> <base64>".
+	// HostKey returns the host key of this connection, as "<type> <base64>".
 	HostKey() string
 	// ProveHostKeys returns host keys of the machine as "<type> <base64>", best first. The machine has announced these
 	// keys, has proved that it owns them, and shows them to clients that expect them. The key of this connection may
@@ -46,8 +46,8 @@ type Conn interface {
 	// call returns the same result.
 	Address() netip.Addr
 	// Upload ensures that the daemon's binary is in the RPC directory. If the binary is missing or has another size,
-	// Upload sends it under a temporary name and renames it. It resumes an upload from a broken connection. A repeated
-	// call sends nothing. It returns the number of bytes sent.
+	// Upload sends it under a temporary name and renames it. If an earlier connection broke during the upload, Upload
+	// sends only the rest. A repeated call sends nothing. Upload returns the number of bytes sent.
 	Upload(ctx context.Context, daemon Blob) (sent int64, err error)
 	// Send writes content to a file in the RPC directory, in one stream, and replaces an existing file. If
 	// content is an io.Closer, Send closes it at the end, which stops the content's producer.
@@ -62,7 +62,7 @@ type Conn interface {
 	Close() error
 }
 
-// Blob is payload that can be opened any number of times.
+// Blob is a file of the payload. Each call of Open returns a new reader of its content.
 type Blob struct {
 	contract.Blob
 	Open func() (io.ReadCloser, error)

@@ -154,8 +154,8 @@ func balance(tokens []token) (complaints []string) {
 	return complaints
 }
 
-// commandsOf returns an error for each word in the position of a command that is not an allowed command. It also checks
-// words with a hyphen in other positions.
+// commandsOf returns an error for each word that stands in the position of a command and is not an allowed command, and
+// for each call operator & without an allowed variable.
 func commandsOf(tokens []token) (complaints []string) {
 	for i, t := range tokens {
 		before := token{kind: newline}

@@ -16,7 +16,7 @@ import (
 )
 
 // bareServer is an SSH server that accepts every login, and handles SFTP in ways that a simulated Windows host never
-// would. It ends with the connection.
+// would. It stops when the connection ends.
 func bareServer(tb testing.TB, subsystem func(channel ssh.Channel, request *ssh.Request)) func(context.Context, string,
 	string) (net.Conn, error) {
 	tb.Helper()

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// maxAnswer limits an answer, in bytes. The longest honest answer lists a few hundred paths.
+	// maxAnswer limits an answer, in bytes. The longest answer of an honest host lists a few hundred paths.
 	maxAnswer = 1 << 20
-	// endingGrace is how long an abandoned command may take to end, and how long the cleanup after it may
-	// take.
+	// endingGrace is the time limit for the end of a command that the operator gives up, and for the cleanup after a
+	// command.
 	endingGrace = 5 * time.Second
 )
 
-// Call implements host.Conn. If the connection is alive but there is no answer, the error is a
-// *contract.Problem DaemonCallFailed.
+// Call implements host.Conn. If there is no answer although the connection still works, the error is a
+// *contract.Problem with the reason DaemonCallFailed.
 func (c *conn) Call(ctx context.Context, verb contract.Verb, request []byte) (answer []byte, err error) {
 	doing := "calling " + string(verb)
 	if c.uploaded == "" {
@@ -46,8 +46,8 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request []byte) (an
 	return answer, err
 }
 
-// rpc writes the request, runs the daemon and returns the raw answer. It then deletes request and answer from
-// the host, if the connection still works.
+// rpc writes the request, runs the daemon and returns the raw answer. Then, if the connection still works, it deletes
+// the request and the answer from the host.
 func (c *conn) rpc(ctx context.Context, doing string, verb contract.Verb, body []byte) (raw []byte, err error) {
 	files, err := c.session(ctx)
 	if err != nil {
@@ -95,14 +95,15 @@ func newID() string {
 	return hex.EncodeToString(id)
 }
 
-// commandLine returns a command that cmd.exe and PowerShell parse alike: a program and three plain words.
+// commandLine returns a command that cmd.exe and PowerShell parse in the same way: a program and three words without
+// special characters.
 func (c *conn) commandLine(verb contract.Verb, id string) string {
 	return strings.Join([]string{contract.RPCDir + `\` + c.uploaded, string(verb), "--rpc", id}, " ")
 }
 
-// forget deletes the answer, and the request if the daemon didn't. It has its own timeout: the files may contain
-// secrets, so it must delete them even if ctx has ended. The next connection deletes what remains. A failure here
-// doesn't invalidate the answer.
+// forget deletes the answer, and the request if the daemon didn't. Because the files may contain secrets, forget must
+// delete them even if ctx has ended. So it has its own timeout. If forget fails, the answer is still valid, and the
+// next connection deletes the files.
 func (c *conn) forget(ctx context.Context, id string) {
 	if c.Err() != nil {
 		return
@@ -143,11 +144,12 @@ func (c *conn) run(ctx context.Context, doing, line string, body []byte) error {
 		c.abandon(session, ended)
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
 	}
-	_ = session.Close() // the session has ended; this releases what a failed start left open
+	_ = session.Close() // if the command did not start, the session is still open
 	return c.outcome(ctx, doing, err, said, body)
 }
 
-// abandon ends a command that takes too long: it closes the session, or else the connection.
+// abandon ends a command that takes too long. It closes the command's session. If the command doesn't end within
+// endingGrace after that, it closes the connection.
 func (c *conn) abandon(session *ssh.Session, ended <-chan struct{}) {
 	closing := make(chan struct{})
 	if !c.start(func() { _ = session.Close(); close(closing) }) {
@@ -168,7 +170,8 @@ func (c *conn) abandon(session *ssh.Session, ended <-chan struct{}) {
 	}
 }
 
-// outcome turns the end of a command into an error.
+// outcome returns an error if a command failed. err is the result of the command's session, and said is the command's
+// output.
 func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail, body []byte) error {
 	if err == nil {
 		return nil
@@ -180,7 +183,7 @@ func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail,
 		}
 		return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s", detail)
 	}
-	// Otherwise the host refused the command, or the session or the whole connection broke.
+	// Without an exit code, the host refused the command, or the session or the whole connection broke.
 	if isBreak(err) || c.wire.broken() != nil || c.Err() != nil {
 		return c.explain(ctx, doing, err)
 	}
@@ -190,8 +193,9 @@ func (c *conn) outcome(ctx context.Context, doing string, err error, said *tail,
 	return contract.NewProblem(contract.ReasonDaemonCallFailed, "%s on %s: the host does not run it", doing, c.address)
 }
 
-// vanished distinguishes a killed command from a connection that is about to break (for example, because of a
-// reboot): it sends the host a keepalive.
+// vanished returns the error for a command that ended without an exit code. It sends the host a keepalive to find out
+// whether only the command was killed, or whether the connection is about to break as well, for example because of a
+// reboot.
 func (c *conn) vanished(ctx context.Context, doing string) error {
 	ctx, cancel := context.WithTimeout(ctx, endingGrace)
 	defer cancel()

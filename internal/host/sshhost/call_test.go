@@ -22,7 +22,7 @@ import (
 
 const token = "eyJhbGciOiJSUzI1NiIsImtpZCI6Ii1.c2VjcmV0LXRva2VuLW9mLWEtc2VydmljZS1hY2NvdW50"
 
-// secretive is a request that has a credential.
+// secretive is a request that contains a credential.
 var secretive = contract.BootstrapRequest{
 	NodeName:            "win-a",
 	BootstrapKubeconfig: []byte("apiVersion: v1\nusers: [{name: x, user: {token: " + token + "}}]\n"),
@@ -471,7 +471,8 @@ func TestA51_WhatNoHonestDaemonAnswersIsRefused(t *testing.T) {
 	}
 }
 
-// answers decode a host's answer to each verb, as the operator does, and check that the text in it can be shown.
+// answers returns a function for each verb. The function decodes a host's answer as the operator does, and checks that
+// the text in the answer is printable.
 func answers() map[contract.Verb]func(tb testing.TB, raw []byte) error {
 	return map[contract.Verb]func(tb testing.TB, raw []byte) error{
 		contract.VerbPreflight: decodes(func(a contract.PreflightAnswer) []contract.Problem { return a.Problems }),
@@ -509,8 +510,8 @@ func decodes[T any](problems func(T) []contract.Problem) func(tb testing.TB, raw
 	}
 }
 
-// FuzzDecodeAnswer sends answers of a hostile host to each verb. There must be no panic, no partial answer, and no
-// text that can't be shown.
+// FuzzDecodeAnswer sends answers of a hostile host to each verb. There must be no panic, no partial answer, and no text
+// that is not printable.
 func FuzzDecodeAnswer(f *testing.F) {
 	for verb, seeds := range map[contract.Verb][]string{
 		contract.VerbPreflight: {

@@ -6,9 +6,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// channels is an SSH connection whose end is always noticed. The SSH library can wait forever in three cases:
-// it opens a channel while the connection ends; a channel has more than 16 unread requests, which blocks all
-// reading; a session gets an exit status that it can't parse and then reads no more requests.
+// channels is an SSH connection on which no call waits forever. The SSH library itself can wait forever in three cases.
+// First, it opens a channel while the connection ends. Second, a channel has more than 16 unread requests, which blocks
+// all reading from the connection. Third, a session receives an exit status that it can't parse, and then reads no more
+// requests.
 type channels struct {
 	ssh.Conn
 	gone <-chan struct{}
@@ -23,8 +24,8 @@ func newChannels(conn ssh.Conn) channels {
 	return channels{Conn: conn, gone: gone}
 }
 
-// OpenChannel implements ssh.Conn. It returns net.ErrClosed if the connection is gone, and leaves the
-// library's blocked goroutine behind.
+// OpenChannel implements ssh.Conn. If the connection ends during the call, OpenChannel returns net.ErrClosed. The
+// goroutine in which the library waits is then never released.
 func (c channels) OpenChannel(kind string, extra []byte) (ssh.Channel, <-chan *ssh.Request, error) {
 	type result struct {
 		channel  ssh.Channel
@@ -47,10 +48,11 @@ func (c channels) OpenChannel(kind string, extra []byte) (ssh.Channel, <-chan *s
 	}
 }
 
-// heldRequests is how many requests of a channel may be queued. Honest hosts send two or three.
+// heldRequests is the maximum number of queued requests of a channel. Honest hosts send two or three.
 const heldRequests = 64
 
-// taken reads every request of a channel and queues as many as there is room for.
+// taken reads all requests of a channel, and queues them in the channel that it returns. While the queue is full, it
+// drops requests.
 func taken(from <-chan *ssh.Request) <-chan *ssh.Request {
 	to := make(chan *ssh.Request, heldRequests)
 	go func() {

@@ -13,8 +13,8 @@ import (
 //
 //	dialled ──▶ usable ──▶ lost: by the peer, by silence, by a context that ended during an SFTP request, or by Close
 //
-// SFTP can't cancel a single request. So to give up a request, conn closes the connection, which ends all
-// pending operations. The first cause of the loss is reported.
+// SFTP can't cancel a single request. So to give up a request, conn closes the connection, which ends all pending
+// operations. Errors contain the first cause of the loss.
 type conn struct {
 	client           *ssh.Client
 	wire             *wire
@@ -22,15 +22,15 @@ type conn struct {
 	options          Options
 	announcement     announcement
 
-	// files is the only SFTP session, opened on first use. single reports that the server allows only one
-	// session, so the SFTP session ends before each command.
+	// files is the only SFTP session, opened on first use. single reports that the server allows only one session, so
+	// conn ends the SFTP session before each command.
 	files  *sftp.Client
 	single bool
 	// tidied reports that the RPC directory exists and is clean.
 	tidied bool
 	// uploaded is the name of the uploaded daemon. It is empty before Upload.
 	uploaded string
-	// patched reports that several connections uploaded the daemon in parts.
+	// patched reports that the daemon was uploaded in parts, by several connections.
 	patched bool
 
 	work sync.WaitGroup
@@ -42,7 +42,7 @@ type conn struct {
 
 var _ host.Conn = (*conn)(nil)
 
-// watch notices the end of the connection.
+// watch starts the goroutines that detect the end of the connection.
 func (c *conn) watch() {
 	client := c.client
 	c.start(func() {

@@ -17,9 +17,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/host"
 )
 
-// Options of a dialer. The zero value uses the defaults.
+// Options are the options of a Dialer. Each field with the zero value has its default.
 type Options struct {
-	// ConnectTimeout limits the TCP connection. Default: 10 s.
+	// ConnectTimeout is the time limit for opening the TCP connection. Default: 10 s.
 	ConnectTimeout time.Duration
 	// HandshakeTimeout limits the time from the first byte to a successful login. Default: 20 s, because a
 	// busy Windows host takes a few seconds to start the process that checks a key.
@@ -27,8 +27,8 @@ type Options struct {
 	// SetupTimeout limits the start of the SFTP session, and each small SFTP operation outside of a call. Default: 30
 	// s.
 	SetupTimeout time.Duration
-	// KeepaliveInterval is how long the host may be silent before the dialer sends a keepalive. After four
-	// such intervals the connection is lost. Default: 15 s, so a dead host is noticed within a minute.
+	// If the host sends nothing for KeepaliveInterval, the connection sends it a keepalive. If the host sends nothing
+	// for four intervals, the connection is lost. Default: 15 s, so a dead host is detected within a minute.
 	KeepaliveInterval time.Duration
 	// CallTimeout limits one call of a verb, including its file transfers. Default: host.CallTimeout.
 	CallTimeout func(verb contract.Verb) time.Duration
@@ -38,7 +38,7 @@ type Options struct {
 	Clock clock.WithTicker
 }
 
-// Dialer opens SSH connections. It holds no state and may be used concurrently.
+// Dialer opens SSH connections. It has no state and may be used concurrently.
 type Dialer struct {
 	options Options
 }
@@ -67,9 +67,8 @@ func New(o Options) *Dialer {
 	return &Dialer{options: o}
 }
 
-// Dial implements host.Dialer. In addition to 2xx reasons, its *contract.Problem may be PrivateKeyInvalid, or
-// AddressUnresolvable for a name that DNS doesn't know. If ctx is cancelled, the error is the error of ctx. If the
-// deadline of ctx passes, the error wraps both the problem and the error of ctx.
+// Dial implements host.Dialer. The reason of its *contract.Problem may also be PrivateKeyInvalid. If ctx is cancelled,
+// the error is the error of ctx. If the deadline of ctx passes, the error wraps both the problem and the error of ctx.
 func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
 	address := net.JoinHostPort(target.Address, strconv.Itoa(cmp.Or(target.Port, contract.SSHPort)))
 	signer, err := parseSigner(target.PrivateKey)
@@ -121,7 +120,7 @@ func (d *Dialer) connect(ctx context.Context, address string) (*wire, error) {
 	return nil, contract.NewProblem(contract.ReasonUnreachable, "connecting to %s: %v", address, rootCause(err))
 }
 
-// handshake logs in. It closes the wire if it fails.
+// handshake does the SSH handshake and the login. If it fails, it closes the wire.
 func (d *Dialer) handshake(
 	ctx context.Context, w *wire, address string, check *hostKeyCheck, config *ssh.ClientConfig,
 ) (*ssh.Client, announcement, error) {
@@ -147,7 +146,7 @@ func (d *Dialer) handshake(
 	}
 	_ = w.Close()
 	if ctx.Err() != nil {
-		err = os.ErrDeadlineExceeded // the deadline closed the connection
+		err = os.ErrDeadlineExceeded // the end of ctx closed the connection, so this is a time-out
 	}
 	if errors.Is(w.broken(), errFlood) {
 		return nil, nil, contract.NewProblem(contract.ReasonOutputTooLarge, "logging in to %s: %v", address, errFlood)
@@ -155,8 +154,8 @@ func (d *Dialer) handshake(
 	return nil, nil, interrupted(ctx, classifyHandshake(err, address, check))
 }
 
-// classifyHandshake explains a failed handshake, by how far it got and whether the network or the protocol
-// failed.
+// classifyHandshake returns the problem for a failed handshake. The reason depends on how far the handshake got, and on
+// whether the network or the protocol failed.
 func classifyHandshake(err error, address string, check *hostKeyCheck) *contract.Problem {
 	if check.differs() {
 		return contract.NewProblem(contract.ReasonHostKeyMismatch, "%s shows host key %s and %s is expected",
@@ -195,7 +194,7 @@ func isTimeout(err error) bool {
 }
 
 // interrupted returns the error of an operation that failed with a problem. If the deadline of ctx has passed, the host
-// may be the cause, so the error includes the problem. If ctx was cancelled, the error omits it.
+// may be the cause, so the error includes the problem. If ctx was cancelled, the error omits the problem.
 func interrupted(ctx context.Context, problem *contract.Problem) error {
 	switch {
 	case ctx.Err() == nil:
@@ -206,7 +205,7 @@ func interrupted(ctx context.Context, problem *contract.Problem) error {
 	return fmt.Errorf("reaching the host: %w", context.Cause(ctx))
 }
 
-// rootCause unwraps the layers of package net, which repeat addresses.
+// rootCause removes a *net.OpError around an error, because its text repeats addresses.
 func rootCause(err error) error {
 	if op, is := errors.AsType[*net.OpError](err); is {
 		return op.Err

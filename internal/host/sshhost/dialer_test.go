@@ -110,7 +110,7 @@ func TestDialSaysWhyItFailed(t *testing.T) {
 }
 
 // dropWhileLoggingIn closes the connection shortly before the login is complete. The host does not announce its keys,
-// because nothing may be sent after that.
+// because the test needs the login to be the last data that the host sends.
 func dropWhileLoggingIn(tb testing.TB, r *rig, _ *host.Target) {
 	tb.Helper()
 	r.Change(func(s *sshd.Settings) { s.Faults.HostKeys = sshd.HostKeysSilent })

@@ -19,7 +19,7 @@ import (
 // most is the number of bytes that a hostile host may send before the test ends the connection.
 const most = 32 << 20
 
-// countedConn is a TCP connection that counts the received bytes, and ends after too many.
+// countedConn is a TCP connection that counts the received bytes. Reads fail after too many bytes.
 type countedConn struct {
 	net.Conn
 	received *atomic.Int64

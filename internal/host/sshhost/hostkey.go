@@ -22,7 +22,7 @@ type hostKeyCheck struct {
 	last ssh.PublicKey
 }
 
-// newHostKeyCheck parses the expected key, "<type> <base64>". An empty key accepts any key.
+// newHostKeyCheck parses the expected key, "<type> <base64>". If expected is empty, the check accepts any key.
 func newHostKeyCheck(expected string) (*hostKeyCheck, error) {
 	if expected == "" {
 		return &hostKeyCheck{}, nil
@@ -34,7 +34,8 @@ func newHostKeyCheck(expected string) (*hostKeyCheck, error) {
 	return &hostKeyCheck{expected: key}, nil
 }
 
-// callback implements ssh.HostKeyCallback. A host may not change its key within a connection.
+// callback implements ssh.HostKeyCallback. It returns an error if the host's key is not the expected key, or if the
+// host changes its key within a connection.
 func (h *hostKeyCheck) callback(_ string, _ net.Addr, key ssh.PublicKey) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,8 +62,9 @@ func different(a, b ssh.PublicKey) bool {
 	return a != nil && b != nil && !bytes.Equal(a.Marshal(), b.Marshal())
 }
 
-// algorithms returns the host key algorithms to offer, best first. If a key is expected, it offers only the algorithms
-// of this key, so that a host with several keys uses it. Certificates and SHA-1 are never offered.
+// algorithms returns the host key algorithms to offer, best first. If a key is expected, it returns only the algorithms
+// of this key, so that a host with several keys uses the expected key. The result never includes certificates and
+// SHA-1.
 func (h *hostKeyCheck) algorithms() []string {
 	if h.expected == nil {
 		return []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,

@@ -24,9 +24,9 @@ type PublicKey struct {
 	Hash string
 }
 
-// ParseKey reads a private key in PEM or OpenSSH format. A key that is empty, encrypted, weak or of another kind can't
-// be used. Then the error is a *contract.Problem PrivateKeyInvalid, which gives the reason and contains no part of the
-// key.
+// ParseKey parses a private key in PEM or OpenSSH format. If the key is empty, encrypted, weak or of an unsupported
+// type, the error is a *contract.Problem with the reason PrivateKeyInvalid. The problem says what is wrong with the
+// key, and contains no part of the key.
 func ParseKey(pem []byte) (PublicKey, error) {
 	signer, err := parseSigner(pem)
 	if err != nil {
@@ -80,7 +80,7 @@ func parseSigner(pem []byte) (ssh.Signer, error) {
 	if signer.PublicKey().Type() != ssh.KeyAlgoRSA {
 		return signer, nil
 	}
-	// Never use the signatures with SHA-1 that the name ssh-rsa stands for.
+	// Never use the algorithm ssh-rsa, which signs with SHA-1.
 	modern, err := ssh.NewSignerWithAlgorithms(signer.(ssh.AlgorithmSigner), algorithmsOf(signer.PublicKey()))
 	if err != nil {
 		return refuse("can't make modern signatures")

@@ -22,7 +22,8 @@ var (
 	errSilent       = errors.New("the host has sent nothing for too long")
 )
 
-// start runs work in a goroutine that Close waits for. It returns false if the connection is gone.
+// start runs work in a goroutine that Close waits for. If the connection is lost, start returns false and doesn't run
+// work.
 func (c *conn) start(work func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +40,7 @@ func (c *conn) Address() netip.Addr {
 	return reached.Addr().Unmap().WithZone("")
 }
 
-// Err implements host.Conn. It returns a *contract.Problem ConnectionLost if the connection is gone.
+// Err implements host.Conn. If the connection is lost, it returns a *contract.Problem with the reason ConnectionLost.
 func (c *conn) Err() error {
 	select {
 	case <-c.gone:
@@ -57,7 +58,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// lose ends the connection. Only the first cause counts.
+// lose closes the connection and records the cause. If the connection is already lost, lose does nothing.
 func (c *conn) lose(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +75,7 @@ func (c *conn) lose(cause error) {
 	close(c.gone)
 }
 
-// lostWhile returns a problem that says that the connection is gone, and during which operation.
+// lostWhile returns the problem that the connection was lost. doing describes the operation that was in progress.
 func (c *conn) lostWhile(doing string) *contract.Problem {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,8 +89,8 @@ func (c *conn) lostWhile(doing string) *contract.Problem {
 	return contract.NewProblem(contract.ReasonConnectionLost, "%s on %s: %v", doing, c.address, cause)
 }
 
-// during runs an operation that only the end of the connection can interrupt. If ctx ends first, the
-// connection is closed.
+// during runs an operation that can't be cancelled. If ctx ends during the operation, during closes the connection,
+// which interrupts the operation.
 func (c *conn) during(ctx context.Context, doing string, work func() error) error {
 	if err := c.Err(); err != nil {
 		return c.lostWhile(doing)
@@ -105,15 +106,15 @@ func (c *conn) during(ctx context.Context, doing string, work func() error) erro
 	return nil
 }
 
-// briefly runs an operation within the time limit of a small step. Keepalives don't extend it.
+// briefly does the same as during, but with the time limit of a small step. Keepalives don't extend this time limit.
 func (c *conn) briefly(ctx context.Context, doing string, work func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.options.SetupTimeout)
 	defer cancel()
 	return c.during(ctx, doing, work)
 }
 
-// explain classifies an error of the SSH or SFTP library: ctx ended, the connection broke, or the host
-// refused.
+// explain classifies an error of the SSH or SFTP library: ctx ended, the connection broke, or the host refused the
+// operation.
 func (c *conn) explain(ctx context.Context, doing string, err error) error {
 	// The libraries may notice a broken connection before the keepalive does.
 	if broken := c.wire.broken(); broken != nil {
@@ -137,7 +138,7 @@ func (c *conn) explain(ctx context.Context, doing string, err error) error {
 	return problem
 }
 
-// isBreak reports whether an error means that the peer is gone.
+// isBreak reports whether an error means that the connection is broken.
 func isBreak(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, sftp.ErrSSHFxConnectionLost) || errors.Is(err, sftp.ErrSSHFxNoConnection) ||
@@ -151,11 +152,12 @@ func isStatus(err error) bool {
 	return status || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)
 }
 
-// missedKeepalives is how many silent intervals make a peer dead.
+// missedKeepalives is the number of keepalive intervals after which a connection without any data from the host is
+// lost.
 const missedKeepalives = 4
 
-// keepAlive sends a keepalive if the host is silent, and closes the connection if no answer comes. Any data
-// from the host counts, so that a busy connection is never considered dead.
+// keepAlive sends a keepalive if the host is silent, and closes the connection if the host stays silent. Any data from
+// the host ends the silence, so keepAlive never closes a busy connection.
 func (c *conn) keepAlive() {
 	interval := c.options.KeepaliveInterval
 	ticker := c.options.Clock.NewTicker(interval)
@@ -177,7 +179,7 @@ func (c *conn) keepAlive() {
 	}
 }
 
-// ping waits for an answer of the host.
+// ping sends a keepalive and waits for the host's answer.
 func (c *conn) ping() error {
 	_, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil)
 	return err

@@ -10,9 +10,10 @@ import (
 // msgKexInit is SSH_MSG_KEXINIT, which starts a key exchange: RFC 4253, section 7.1.
 const msgKexInit = 20
 
-// offered returns the host key algorithms that a host offers. It parses them from the first bytes of the
-// host: the greeting lines and the first packet, which isn't encrypted. The host key signs the hash of this
-// data, which the library verifies. The result is nil if the data can't be parsed.
+// offered returns the host key algorithms that a host offers. It parses them from the first bytes that the host sends:
+// the greeting lines and the first packet, which isn't encrypted. This data is authentic, because the host signs a hash
+// of the data with its host key, and the library verifies the signature. If the data can't be parsed, offered returns
+// nil.
 func offered(first []byte) []string {
 	for isGreeting := true; isGreeting; {
 		line, rest, more := bytes.Cut(first, []byte("\n"))
@@ -34,8 +35,8 @@ func offered(first []byte) []string {
 	return packet.HostKeys
 }
 
-// shown returns the keys that a host presents to a client that expects them. OpenSSH also announces and proves keys
-// that its HostKeyAlgorithms excludes.
+// shown returns those of the keys that the host would use in a handshake with a client that expects them. The others
+// must be removed, because OpenSSH announces and proves even keys that its setting HostKeyAlgorithms excludes.
 func shown(keys []ssh.PublicKey, offered []string) []ssh.PublicKey {
 	return slices.DeleteFunc(keys, func(key ssh.PublicKey) bool {
 		return !slices.ContainsFunc(algorithmsOf(key), func(a string) bool { return slices.Contains(offered, a) })

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// leastRate is the minimum rate of a transfer in bytes per second. A slower host would occupy a worker
-	// that others need. It is half the rate of a slow line. At this rate, a payload of 300 MB takes two and a
-	// half hours.
+	// leastRate is the minimum rate of a transfer in bytes per second. A slower host would occupy a worker that other
+	// hosts need. leastRate is half the rate of a slow line. At this rate, a payload of 300 MB takes two and a half
+	// hours.
 	leastRate = 32 << 10
-	// leastTime is the time for each part of a transfer, and for its end. It is longer than the keepalive timeout, and
-	// longer than the delay that a virus scanner adds at the end of a file.
+	// leastTime is the time limit for each part of a transfer, and for the end of a transfer. It is longer than the
+	// keepalive timeout, and longer than the delay that a virus scanner adds at the end of a file.
 	leastTime = 2 * time.Minute
 	// leastTaken is how many bytes a host must take within leastTime.
 	leastTaken = leastRate * int(leastTime/time.Second)
@@ -23,9 +23,9 @@ const (
 // errSlow ends a connection whose transfer is too slow.
 var errSlow = fmt.Errorf("the host takes less than %d KiB of a transfer in a second", leastRate>>10)
 
-// pace wraps the content of a transfer. If the receiver is slower than the minimum rate, reads fail. The timer fires
-// when the time for the current part is over, so a receiver that doesn't read at all is noticed as well. The time
-// during which the receiver waits for content doesn't count.
+// pace wraps the content of a transfer. If the receiver is slower than the minimum rate, Read fails. If the receiver
+// doesn't read at all, the timer fires at the end of the time for the current part. The time during which the receiver
+// waits for content doesn't count. late is called when the receiver is too slow.
 type pace struct {
 	content io.Reader
 	clock   clock.PassiveClock
@@ -33,7 +33,7 @@ type pace struct {
 	late    func()
 
 	taken int
-	// left is the time that remained for this part when since was set.
+	// left is the remaining time for this part, as of the time since.
 	left  time.Duration
 	since time.Time
 }

@@ -18,14 +18,16 @@ const (
 	requestProve    = "hostkeys-prove-00@openssh.com"
 )
 
-// maxHostKeys limits the announced keys to check. A host has one key of each type.
+// maxHostKeys is the maximum number of announced keys that are checked. A host has one key of each type.
 const maxHostKeys = 16
 
-// announcement answers questions about the peer's last announcement of host keys: send a channel, and receive the
-// payload of the announcement from it. OpenSSH sends its announcement before any other answer.
+// announcement provides the payload of the peer's last announcement of host keys. To get the payload, send a channel to
+// the announcement, and receive the payload from the channel that you sent. OpenSSH sends its announcement before any
+// other answer.
 type announcement chan chan []byte
 
-// listen answers the peer's requests, and keeps its announcement, until the channel closes.
+// listen refuses the peer's requests, but records the payload of its announcement. It stops when the channel requests
+// closes.
 func listen(requests <-chan *ssh.Request) announcement {
 	a := make(announcement)
 	go func() {
@@ -46,7 +48,7 @@ func listen(requests <-chan *ssh.Request) announcement {
 				}
 				take(r)
 			case answer := <-a:
-				for len(requests) > 0 { // all requests that were received before the question
+				for len(requests) > 0 { // first handle all requests that have already been received
 					take(<-requests)
 				}
 				answer <- payload
@@ -105,7 +107,8 @@ func (c *conn) ProveHostKeys(ctx context.Context) ([]string, error) {
 	c.wire.beginStep()
 	var proven []string
 	err := c.during(ctx, "asking for host keys", func() error {
-		// The host answers after its announcement. So if it hasn't announced its keys by then, it never will.
+		// The host announces its keys before it answers a keepalive. So if it has announced no keys when it answers, it
+		// never will.
 		if err := c.ping(); err != nil {
 			return err
 		}
@@ -130,8 +133,8 @@ type keyProof struct {
 	address, shown string
 }
 
-// prove asks the host to sign with each announced key. The handshake has already proven the key of this
-// connection.
+// prove asks the host to sign with each of these keys, and returns the keys that are proven. It doesn't ask for the key
+// of this connection, which the handshake has already proven.
 func (p keyProof) prove(keys []ssh.PublicKey) (proven []string, err error) {
 	var asked []ssh.PublicKey
 	var request []byte
@@ -162,7 +165,8 @@ func (p keyProof) prove(keys []ssh.PublicKey) (proven []string, err error) {
 	return proven, nil
 }
 
-// verify checks an answer, which has one signature for each requested key, in the same order.
+// verify checks the host's answer, which contains one signature for each requested key, in the same order. It returns
+// the set of proven keys as lines of authorized_keys.
 func (p keyProof) verify(asked []ssh.PublicKey, answer []byte) (map[string]bool, error) {
 	proven := map[string]bool{}
 	for _, key := range asked {

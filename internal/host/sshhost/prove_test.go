@@ -74,8 +74,8 @@ func TestAHostProvesItsHostKeysTheBestFirst(t *testing.T) {
 	}
 }
 
-// Other hosts may have the same key as in the first contact. So from the second connection on, the host's own key
-// must be shown.
+// Other hosts may have the same key that the host showed at the first contact. So from the second connection on, the
+// host must show its own key.
 func TestTheNextConnectionHoldsToTheHostsOwnKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -21,8 +21,8 @@ import (
 // partSuffix is the suffix of a file during its transfer.
 const partSuffix = ".part"
 
-// partOf returns the temporary name of a file during its transfer. The name of a partial daemon isn't
-// executable.
+// partOf returns the temporary name of a file during its transfer. The temporary name of a daemon doesn't end in .exe,
+// so Windows doesn't run a partial daemon.
 func partOf(name string) string {
 	if isUploaded(name) {
 		name = daemonPart + strings.TrimSuffix(strings.TrimPrefix(name, "wicd-"), ".exe")
@@ -38,8 +38,8 @@ const posixRename = "posix-rename@openssh.com"
 
 // session returns the SFTP session. The first call opens it and cleans the RPC directory.
 //
-// The cleanup deletes what broken connections left: requests, which may hold credentials, answers, and
-// partial daemons. A host has one owner at a time, so none of these files is in use.
+// The cleanup deletes the files that broken connections left: requests, which may contain credentials, answers, and
+// partial daemons. Only one worker of the operator works on a host at a time, so none of these files is in use.
 //
 // Every SFTP step calls session, which also resets the limit for bytes from the host.
 func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
@@ -68,8 +68,8 @@ func (c *conn) session(ctx context.Context) (*sftp.Client, error) {
 // needs a moment to notice that the previous session's program has ended.
 const sessionRetry = 50 * time.Millisecond
 
-// command opens a session for a command. A server with MaxSessions 1 refuses it while an SFTP session is
-// open.
+// command opens a session for a command. A server with MaxSessions 1 refuses the session while the SFTP session is
+// open. Then command ends the SFTP session first.
 func (c *conn) command(ctx context.Context, doing string) (session *ssh.Session, err error) {
 	err = c.during(ctx, doing, func() error {
 		if c.single {
@@ -90,8 +90,8 @@ func (c *conn) command(ctx context.Context, doing string) (session *ssh.Session,
 	return session, err
 }
 
-// If a server allows only one session, whileRefused retries to open a session until the server has ended the previous
-// session.
+// whileRefused calls open to open a session. If a server that allows only one session refuses it, whileRefused retries
+// until the server has ended the previous session.
 func (c *conn) whileRefused(ctx context.Context, open func() error) error {
 	limit, cancel := context.WithTimeout(ctx, endingGrace)
 	defer cancel()
@@ -128,8 +128,9 @@ const packetSize = 8 << 10
 func (c *conn) open(ctx context.Context) error {
 	var refused bool
 	err := c.during(ctx, "starting SFTP", func() error {
-		// SSH keeps buffers of the largest packet for the whole connection, and there may be hundreds of
-		// connections. 64 concurrent writes of 8 KiB reach 25 MB/s with a round trip of 20 ms.
+		// The packets are small, because each connection keeps buffers for its largest packet, and there may be
+		// hundreds of connections. With packets of this size, 64 concurrent writes of 8 KiB reach 25 MB/s with a round
+		// trip of 20 ms.
 		err := c.whileRefused(ctx, func() (err error) {
 			c.files, err = sftp.NewClient(c.client, sftp.UseConcurrentWrites(true),
 				sftp.MaxPacket(packetSize))
@@ -155,7 +156,7 @@ func (c *conn) open(ctx context.Context) error {
 	return nil
 }
 
-// tidy creates the RPC directory, or deletes the files of broken connections in it.
+// tidy creates the RPC directory. If the directory exists, tidy deletes the files that broken connections left in it.
 func tidy(files *sftp.Client) error {
 	entries, err := list(files, contract.RPCDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -175,9 +176,9 @@ func tidy(files *sftp.Client) error {
 }
 
 const (
-	// maxEntries limits how many files a step looks at. The RPC directory holds fewer than ten.
+	// maxEntries limits how many files one step lists. The RPC directory contains fewer than ten.
 	maxEntries = 1000
-	// maxDepth limits the depth of folders in the RPC directory. The operator creates none there.
+	// maxDepth limits the depth of folders in the RPC directory. The operator creates no folders there.
 	maxDepth = 4
 )
 
@@ -191,8 +192,8 @@ func list(files *sftp.Client, directory string) ([]os.FileInfo, error) {
 	return entries, err
 }
 
-// removeAll deletes a directory and its content down to maxDepth. left is the remaining number of entries,
-// and removeAll decreases it.
+// removeAll deletes a directory and its content down to maxDepth. left is the number of entries that removeAll may
+// still list. removeAll decreases it.
 func removeAll(files *sftp.Client, directory string, depth int, left *int) error {
 	entries, err := list(files, directory)
 	if err != nil {
@@ -232,8 +233,8 @@ func isUploaded(name string) bool {
 // inRPCDir returns the path of a file in the RPC directory, relative to the user's home, where SFTP starts.
 func inRPCDir(name string) string { return contract.RPCDir + "/" + name }
 
-// isPlainName reports whether a name stays in the RPC directory and means the same to SFTP, Windows and any
-// shell.
+// isPlainName reports whether a name can only refer to a file in the RPC directory, and has the same meaning for SFTP,
+// Windows and every shell.
 func isPlainName(name string) bool {
 	if name == "" || len(name) > 128 || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") {
 		return false
@@ -264,8 +265,8 @@ func put(files *sftp.Client, name string, content io.Reader) (sent int64, err er
 		return 0, err
 	}
 	if _, err = f.Seek(at, io.SeekStart); err == nil {
-		// 0 means as many concurrent writes as the session allows. ReadFrom would ask a stream for its size
-		// and, without a size, write one packet per round trip.
+		// 0 means as many concurrent writes as the session allows. Don't use ReadFrom here: if it can't find out the
+		// size of the content, it writes only one packet per round trip.
 		sent, err = f.ReadFromWithConcurrency(content, 0)
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
@@ -282,9 +283,9 @@ func put(files *sftp.Client, name string, content io.Reader) (sent int64, err er
 // may have arrived in any order.
 const resumeMargin = 4 << 20
 
-// open opens the temporary file of a transfer, and returns the offset at which the transfer starts, or continues after
-// it broke. The receiver must verify the content, because the content may have changed since, or the file may have a
-// hole.
+// open opens the temporary file of a transfer. If an earlier transfer broke, open skips the part of content that the
+// file already has, and returns the offset at which the transfer continues. The receiver must verify the file, because
+// the content may have changed since the earlier transfer, or the file may have a hole.
 func open(files *sftp.Client, part string, content io.Reader) (f *sftp.File, at int64, err error) {
 	flags := os.O_WRONLY | os.O_CREATE
 	switch info, err := files.Stat(part); {

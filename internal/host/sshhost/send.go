@@ -48,8 +48,9 @@ func (c *conn) Upload(ctx context.Context, daemon host.Blob) (sent int64, err er
 	return sent, nil
 }
 
-// doubt removes a damaged daemon: the preflight reported a wrong digest, or the daemon was uploaded in parts
-// by several connections and doesn't start. The next Upload sends it again from the start.
+// doubt deletes the uploaded daemon if it is damaged. It is damaged if the preflight reports a wrong digest, or if
+// several connections uploaded the daemon in parts and it doesn't start. After that, the next Upload sends the whole
+// daemon again.
 func (c *conn) doubt(ctx context.Context, answer []byte, failed error) {
 	p, isProblem := contract.AsProblem(failed)
 	broken := c.patched && isProblem && p.Reason == contract.ReasonDaemonCallFailed
@@ -70,8 +71,8 @@ func (c *conn) doubt(ctx context.Context, answer []byte, failed error) {
 	c.uploaded = ""
 }
 
-// findUploaded reports whether a daemon of this name and size exists. It deletes other daemons, including
-// partial ones. A daemon that is running can't be deleted and stays.
+// findUploaded reports whether a daemon of this name and size exists. It deletes other daemons, including partial ones.
+// It ignores a daemon that can't be deleted because it is running.
 func findUploaded(files *sftp.Client, name string, size int64) (present bool, err error) {
 	entries, err := list(files, contract.RPCDir)
 	if err != nil {
@@ -110,8 +111,8 @@ func (c *conn) RemoveUpload(ctx context.Context) error {
 	return err
 }
 
-// Send implements host.Conn. It resumes a file of the same name from a broken connection. So the receiver
-// must verify the content, and a repeated Send should send the same bytes.
+// Send implements host.Conn. If an earlier connection broke while it sent a file with this name, Send sends only the
+// rest. So each Send with the same name should send the same bytes, and the receiver must verify the file.
 func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent int64, err error) {
 	doing := "sending " + name
 	if !isPlainName(name) {
@@ -122,9 +123,9 @@ func (c *conn) Send(ctx context.Context, name string, content io.Reader) (sent i
 
 // stream writes content to a file of the RPC directory.
 //
-// A pipe connects content and SFTP, so that the end of the connection is noticed even while content has no data. If
-// content is a Closer, stream closes it at the end, which stops the producer of the content. If the host is slower
-// than the minimum rate, stream closes the connection.
+// A pipe connects content and SFTP, so that stream ends with the connection, even while content provides no data. If
+// content is a Closer, stream closes it at the end, which stops the producer of the content. If the host is slower than
+// the minimum rate, stream closes the connection.
 func (c *conn) stream(ctx context.Context, doing, name string, content io.Reader) (sent int64, err error) {
 	reader, writer := io.Pipe()
 	feeding := make(chan struct{})

@@ -12,12 +12,12 @@ import (
 const (
 	// maxWords limits a host's own text in an error, in bytes.
 	maxWords = 512
-	// minSecret is the shortest part of a secret that is redacted, in bytes. Words and paths are shorter or
-	// have characters that secrets lack.
+	// minSecret is the shortest part of a secret that is redacted, in bytes. Ordinary words and paths are shorter, or
+	// contain characters that no secret contains.
 	minSecret = 16
 )
 
-// tail is an io.Writer that keeps the last bytes.
+// tail is an io.Writer that keeps only the last maxWords bytes.
 type tail struct {
 	mu   sync.Mutex
 	kept []byte
@@ -44,9 +44,8 @@ func (t *tail) String() string {
 // secretLike matches text that may be a part of a secret: at least 16 characters that occur in tokens, keys and base64.
 var secretLike = regexp.MustCompile(`[A-Za-z0-9+/=_-]{16,}`)
 
-// redact returns a host's text in printable form, without parts of the request's secrets. Secrets are the
-// fields of type []byte, which hold kubeconfigs and certificates. Both their encoded and their decoded form
-// are redacted.
+// redact returns a host's text in printable form, without parts of the request's secrets. The secrets are the fields of
+// type []byte, which contain kubeconfigs and certificates. redact removes both their encoded and their decoded form.
 func redact(words string, request []byte) string {
 	var secrets [][]byte
 	for _, encoded := range secretLike.FindAll(request, -1) {
@@ -62,7 +61,7 @@ func redact(words string, request []byte) string {
 	}), maxWords)
 }
 
-// leaks reports whether any part of run with minSecret bytes is part of a secret.
+// leaks reports whether run and one of the secrets have minSecret consecutive bytes in common.
 func leaks(run string, secrets [][]byte) bool {
 	for at := 0; at+minSecret <= len(run); at++ {
 		for _, s := range secrets {

@@ -17,8 +17,8 @@ const (
 	// stepBudget is how many bytes a host may send during one step, such as a call: the longest answer, plus
 	// the same size for the overhead of SSH and SFTP.
 	stepBudget = 2 * maxAnswer
-	// acknowledgement: for every 8 bytes that we send, the host may send one more byte, to acknowledge them.
-	// OpenSSH sends about 100 bytes for each 32 KiB.
+	// acknowledgement is the number of bytes that the operator must send before the host may send one more byte, to
+	// acknowledge them. OpenSSH sends about 100 bytes for each 32 KiB.
 	acknowledgement = 8
 	// maxFirst is how many of a host's first bytes are kept. The key exchange offer is in the first two KiB,
 	// and no host sends much before it.
@@ -28,20 +28,20 @@ const (
 // errFlood ends the connection of a host that sends more than its budget.
 var errFlood = errors.New("the host sends more data than any step needs")
 
-// wire is a TCP connection that records its first error and when it last received data. The recorded error
-// distinguishes a broken connection from a peer that refused, without parsing texts. wire closes the
-// connection of a host that exceeds its budget.
+// wire is a TCP connection that records its first error and when it last received data. The recorded error shows
+// whether the connection broke or the peer refused an operation. So nobody needs to parse error texts. If a host sends
+// more than its budget, reads from the connection fail.
 type wire struct {
 	net.Conn
 	clock clock.PassiveClock
 	began time.Time
-	heard atomic.Int64 // nanoseconds after began
-	// budget is how many more bytes the host may send.
+	heard atomic.Int64 // when the host last sent data, in nanoseconds after began
+	// budget is the number of bytes that the host may still send.
 	budget atomic.Int64
 
 	mu    sync.Mutex
 	first error
-	// sent are the host's first bytes: see offered.
+	// sent contains the first bytes that the host sent: see offered.
 	sent []byte
 }
 
@@ -109,7 +109,7 @@ func (w *wire) broken() error {
 	return w.first
 }
 
-// silence returns how long the host has sent nothing.
+// silence returns the time since the host last sent data.
 func (w *wire) silence() time.Duration {
 	return w.clock.Since(w.began) - time.Duration(w.heard.Load())
 }
