@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// Security descriptors of files and directories that only Administrators (BA) and SYSTEM (SY) may access: P
-// disables inheritance, FA is full access, OICI passes the rights on to new children. The owner is set
-// explicitly, because an owner may always change the list, and the default owner is the user who happens to
-// be logged in. Syntax:
-// https://learn.microsoft.com/en-us/windows/win32/secauthz/security-descriptor-string-format.
+// Security descriptors of files and directories that only Administrators (BA) and SYSTEM (SY) may access. P disables
+// inheritance, FA is full access, and OICI makes new children inherit the rights. The owner is set explicitly for two
+// reasons: an owner may always change the access list, and the default owner is the user who happens to be logged in.
+// Syntax: https://learn.microsoft.com/en-us/windows/win32/secauthz/security-descriptor-string-format.
 const (
 	administratorsFile      = "O:BAD:P(A;;FA;;;BA)(A;;FA;;;SY)"
 	administratorsDirectory = "O:BAD:P(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)"
-	// With LC and DC, pods can write into their volumes even if their programs aren't administrators. As the owner
+	// LC and DC let programs in pods write into their volumes even if they don't run as administrators. As the owner
 	// (CO), a program has full access to the files that it created.
 	usersDirectory = administratorsDirectory + "(A;OICI;0x1200a9;;;BU)(A;CI;LCDC;;;BU)(A;OICIIO;GA;;;CO)"
 )
@@ -25,8 +24,8 @@ func isTrusted(account string) bool {
 }
 
 // entriesOf parses the access list of a security descriptor in text form. The fields of an entry are: type, flags,
-// rights, object, inherited object, account. ok is false if the owner isn't trusted, if the list is missing, which
-// grants access to every user (NO_ACCESS_CONTROL), or if an entry neither allows (A) nor denies (D) access.
+// rights, object, inherited object, account. ok is false in three cases: the owner isn't trusted; the list is missing,
+// which grants access to every user (NO_ACCESS_CONTROL); or an entry neither allows (A) nor denies (D) access.
 func entriesOf(sddl string) (entries [][]string, ok bool) {
 	_, list, found := strings.Cut(section(sddl, "D:"), "(")
 	if !found || !isTrusted(section(sddl, "O:")) {
@@ -42,8 +41,8 @@ func entriesOf(sddl string) (entries [][]string, ok bool) {
 	return entries, true
 }
 
-// accessOf returns AccessAdministrators only if a security descriptor in text form certainly grants access to trusted
-// accounts only and inherits nothing.
+// accessOf returns the access that a security descriptor in text form grants. It returns AccessAdministrators only if
+// it is certain that only trusted accounts have access and that no entry is inherited.
 func accessOf(sddl string) Access {
 	entries, ok := entriesOf(sddl)
 	if !ok || slices.ContainsFunc(entries, func(entry []string) bool {
@@ -54,9 +53,10 @@ func accessOf(sddl string) Access {
 	return AccessAdministrators
 }
 
-// foreign reports whether a security descriptor in text form lets an untrusted account replace a directory or
-// its content. The owner, WRITE_DAC and WRITE_OWNER permit a change of the rights. DELETE permits a rename.
-// FILE_DELETE_CHILD permits the deletion of other accounts' files in the directory.
+// foreign reports whether a security descriptor in text form lets an untrusted account replace a directory or its
+// content. An account can do so if it is the owner or has one of these rights: WRITE_DAC and WRITE_OWNER permit a
+// change of the rights, DELETE permits a rename, and FILE_DELETE_CHILD permits the deletion of other accounts' files in
+// the directory.
 func foreign(sddl string) bool {
 	entries, ok := entriesOf(sddl)
 	return !ok || slices.ContainsFunc(entries, func(entry []string) bool {
@@ -64,8 +64,7 @@ func foreign(sddl string) bool {
 	})
 }
 
-// replaces reports whether rights, in letters or as a number, include a right to replace a directory or its
-// content.
+// replaces reports whether rights, as letters or as a number, include a right to replace a directory or its content.
 func replaces(rights string) bool {
 	const deleteIt, deleteChild, writeDAC, writeOwner, genericAll = 0x10000, 0x40, 0x40000, 0x80000, 0x10000000
 	if number, err := strconv.ParseUint(rights, 0, 32); err == nil {
@@ -85,7 +84,7 @@ func flags(text string) (all []string) {
 	return all
 }
 
-// section returns one part (O:, G:, D:, S:) of a security descriptor.
+// section returns the part of a security descriptor that follows mark (O:, G:, D: or S:), or an empty string.
 func section(sddl, mark string) string {
 	depth := 0
 	start := -1

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Age returns how long ago a time was, by the host's clock. If the time is in the future, because the clock
-// was set back, Age returns the maximum duration: every delay is over.
+// Age returns how long ago the time at was, by the host's clock. If at is in the future because the clock was set back,
+// Age returns the maximum duration, so that no delay lasts forever.
 func Age(now, at time.Time) time.Duration {
 	if now.Before(at) {
 		return math.MaxInt64

@@ -10,11 +10,11 @@ import (
 // asideMark precedes the number in the name of a program that was moved aside.
 const asideMark = ".old-"
 
-// AsidePath returns the new name of a running program that makes room for its successor.
+// AsidePath returns the path to which a running program is renamed, so that its successor can be stored at path.
 func AsidePath(path string, number int) string { return path + asideMark + strconv.Itoa(number) }
 
-// RemoveInUse moves a running program away, and makes the next boot delete it there. The boot must not delete a file
-// that has taken the program's place by then.
+// RemoveInUse moves a running program to a unique path, and makes the next boot delete it there. If the next boot
+// deleted the original path instead, it would also delete a new file at that path.
 func RemoveInUse(host Host, path string) error {
 	away := `C:\Windows\Temp\wmco-` + rand.Text() + ".old"
 	if err := host.Files.Rename(path, away); err != nil {
@@ -26,8 +26,8 @@ func RemoveInUse(host Host, path string) error {
 	return nil
 }
 
-// StartedPath returns the path that a program had when it started. Windows reports the current path of a process's
-// exe, which may be an AsidePath. A program is never moved aside twice.
+// StartedPath returns the path that a program had when it started. path is the current path of its exe, as Windows
+// reports it, which may be an AsidePath. A program is moved aside only once.
 func StartedPath(path string) string {
 	first := strings.TrimRight(path, "0123456789")
 	if first == path {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// encodeEnvironment converts variables to the lines NAME=value of a REG_MULTI_SZ. The lines are sorted by
-// name, so that equal variables have equal lines.
+// encodeEnvironment converts variables to the lines NAME=value of a REG_MULTI_SZ. The lines are sorted by name, so that
+// the same variables always give the same lines.
 func encodeEnvironment(variables map[string]string) ([]string, error) {
 	names := slices.SortedFunc(maps.Keys(variables), func(a, b string) int {
 		return strings.Compare(strings.ToUpper(a), strings.ToUpper(b))

@@ -2,11 +2,12 @@ package winos
 
 import "io/fs"
 
-// win32OfHRESULT is the part of an HRESULT that says "the lower half is a Win32 error code".
+// win32OfHRESULT is the upper half of an HRESULT whose lower half is a Win32 error code.
 const win32OfHRESULT = 0x8007
 
-// meaning maps a Windows error code (Win32 or HRESULT) to the error that callers test for, or nil. Codes are
-// classified only here. Codes: https://learn.microsoft.com/en-us/windows/win32/debug/system-error-codes.
+// meaning returns the error of this package or of io/fs that a Windows error code (Win32 or HRESULT) stands for, or
+// nil. No other function interprets codes. Codes:
+// https://learn.microsoft.com/en-us/windows/win32/debug/system-error-codes.
 func meaning(code uint32) error {
 	if code>>16 == win32OfHRESULT {
 		code &= 0xffff
@@ -34,7 +35,7 @@ func meaning(code uint32) error {
 		303,  // ERROR_DELETE_PENDING
 		1051, // ERROR_DEPENDENT_SERVICES_RUNNING
 		1056, // ERROR_SERVICE_ALREADY_RUNNING
-		1061, // ERROR_SERVICE_CANNOT_ACCEPT_CTRL: it is starting or stopping
+		1061, // ERROR_SERVICE_CANNOT_ACCEPT_CTRL: the service is starting or stopping
 		1072, // ERROR_SERVICE_MARKED_FOR_DELETE
 		1224: // ERROR_USER_MAPPED_FILE
 		return ErrInUse

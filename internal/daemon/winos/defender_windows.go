@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows/registry"
 )
 
-// Group policy "Process Exclusions" of Windows Defender: a switch, and a key with one value "0" per exe,
-// named by the exe's path. Source:
+// Windows Defender's group policy "Process Exclusions" consists of a switch and a key. For each excluded exe, the key
+// has a value with the exe's path as name and "0" as content. Source:
 // https://learn.microsoft.com/en-us/windows/client-management/mdm/policy-csp-defender#excludedprocesses.
 const (
 	exclusionsKey    = `SOFTWARE\Policies\Microsoft\Windows Defender\Exclusions`
@@ -19,8 +19,8 @@ const (
 	defenderService  = "WinDefend"
 )
 
-// ExcludeFromDefender writes the local policy, which Defender watches. The alternatives are PowerShell and
-// WMI.
+// ExcludeFromDefender implements System. It writes the local policy in the registry, and Defender notices the change.
+// The alternatives would need PowerShell or WMI.
 func (system) ExcludeFromDefender(ctx context.Context, exe string) error {
 	if err := errors.Join(ctx.Err(), CheckPath(exe)); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (system) ExcludeFromDefender(ctx context.Context, exe string) error {
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
-	// If the error is "access denied", Defender exists, so continue.
+	// "Access denied" means that Defender exists, so continue.
 	if err == nil {
 		closeService(h)
 	} else if !errors.Is(err, ErrDenied) {

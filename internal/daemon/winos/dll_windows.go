@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// function returns a function, which x/sys doesn't declare, of a DLL in Windows' own directory. If the
-// function is missing, the error wraps ErrUnsupported. A lookup costs microseconds, because the DLL stays
+// function returns a function of a DLL in Windows' own directory, for functions that x/sys doesn't declare. If the DLL
+// or the function is missing, the error wraps ErrUnsupported. A lookup takes microseconds, because the DLL stays
 // loaded.
 func function(dll, name string) (*windows.LazyProc, error) {
 	found := windows.NewLazySystemDLL(dll).NewProc(name)

@@ -14,7 +14,7 @@ import (
 
 const exe = contract.DirK + `\csi-proxy\csi-proxy.exe`
 
-// running returns the number of processes of the program.
+// running returns the number of processes that run exe.
 func running(m *sim.Machine, exe string) (count int) {
 	for _, p := range m.Processes() {
 		if strings.EqualFold(p.Exe, exe) {

@@ -12,16 +12,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// These are arguments of the test program. As a service, it answers a request to stop with "stopping" for ever.
-// Otherwise it just keeps running.
+// hang and stay are arguments of the test program. As a service, the program answers a request to stop with "stopping"
+// forever. Otherwise it just keeps running.
 const (
 	hang = "hang"
 	stay = "stay"
 )
 
-// impatient simulates that the time limit of a stop is over. If the service's program runs, Stop waits only a moment
-// for its end. This happens once for each process. After that, the process has been killed, and Stop waits normally,
-// because the service manager notices the kill only later.
+// impatient simulates that the time limit of a stop is over. While the service's program runs, the first call of Stop
+// waits only a moment for the program's end. After that, the process has been killed. Then Stop waits normally, because
+// the service manager notices the kill only later. This happens once for each process.
 type impatient struct {
 	winos.Services
 	programs winos.Programs
@@ -101,7 +101,7 @@ func TestA42_OnWindowsAServiceThatDoesNotEndIsEndedAndStartsAnew(t *testing.T) {
 				t.Error("the process of the earlier run still exists")
 			}
 			must(t, services.Stop(t.Context(), config.Name))
-			must(t, host.Files.Remove(exe)) // no process holds the file any more
+			must(t, host.Files.Remove(exe)) // no process has the file open any more
 		})
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows/registry"
 )
 
-// environmentKey holds the system's environment variables:
+// environmentKey is the registry key of the system's environment variables:
 // https://learn.microsoft.com/en-us/windows/win32/procthread/environment-variables.
 const environmentKey = `SYSTEM\CurrentControlSet\Control\Session Manager\Environment`
 
@@ -34,7 +34,7 @@ func (environment) All(ctx context.Context) (map[string]string, error) {
 	for _, name := range names {
 		value, _, err := key.GetStringValue(name)
 		if errors.Is(err, registry.ErrUnexpectedType) || errors.Is(err, registry.ErrNotExist) {
-			continue // not a variable to Windows either, or just deleted
+			continue // Windows ignores this value as well, or it was just deleted
 		}
 		if err != nil {
 			return nil, fail(err, "reading system variable %s", name)
@@ -44,8 +44,8 @@ func (environment) All(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// Set keeps the type of an existing value, because Windows expands %NAME% in a REG_EXPAND_SZ only. A new
-// value is a REG_SZ, because percent signs in a proxy's URL are literal.
+// Set keeps the type of an existing value, because Windows expands %NAME% only in a REG_EXPAND_SZ. It creates a new
+// value as a REG_SZ, so that Windows doesn't expand percent signs in a proxy's URL.
 func (environment) Set(ctx context.Context, name, value string) error {
 	if err := errors.Join(ctx.Err(), checkVariable(name, value)); err != nil {
 		return err

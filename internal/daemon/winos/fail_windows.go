@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// fail adds the operation to an error of Windows, and wraps the error that callers test for, if there is one.
-// It returns nil for nil.
+// fail adds the operation to an error of Windows. If meaning knows the error's code, the result also wraps the error
+// that meaning returns. If err is nil, fail returns nil.
 func fail(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -29,8 +29,8 @@ func code(err error) uint32 {
 	return 0
 }
 
-// interruptible runs a Windows call that doesn't support contexts. If ctx ends first, the call continues in
-// the background and its result is dropped, so the call must own the data that it uses.
+// interruptible runs a Windows call that doesn't support contexts. If ctx ends first, interruptible returns, the call
+// continues in the background, and its result is dropped. So the caller must not use the call's data any more.
 func interruptible[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type answer struct {
 		value T

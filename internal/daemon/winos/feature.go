@@ -1,15 +1,15 @@
 package winos
 
-// failed reports whether an HRESULT is an error. Positive values are successes, including
-// ERROR_SUCCESS_REBOOT_REQUIRED (3010) from DISM. Feature then returns Pending.
+// failed reports whether an HRESULT is an error. Positive values are successes. If a reboot is required, DISM returns
+// ERROR_SUCCESS_REBOOT_REQUIRED (3010), which is also a success. Feature then returns FeaturePending.
 func failed(hr uint32) bool {
 	const rebootRequired = 0x80070bc2
 	return int32(hr) < 0 && hr != rebootRequired
 }
 
-// featureState maps a DismPackageFeatureState:
-// https://learn.microsoft.com/en-us/windows-hardware/manufacture/desktop/dism/dismpackagefeaturestate-enumeration.
-// A feature that the next boot removes, or that is partly installed, counts as absent, because it must be
+// featureState converts a DismPackageFeatureState:
+// https://learn.microsoft.com/en-us/windows-hardware/manufacture/desktop/dism/dismpackagefeaturestate-enumeration. If
+// the next boot removes a feature, or if the feature is partly installed, it counts as absent, because it must be
 // enabled.
 func featureState(code uint32) FeatureState {
 	switch code {

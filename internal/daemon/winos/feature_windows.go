@@ -15,7 +15,7 @@ func (s system) Feature(ctx context.Context, name string) (FeatureState, error) 
 		if err != nil {
 			return "", err
 		}
-		// The first fields of DismFeatureInfo, which don't depend on the structure's packing.
+		// These are the first fields of DismFeatureInfo. Their position doesn't depend on the structure's packing.
 		var info *struct {
 			Name  *uint16
 			State uint32
@@ -30,8 +30,8 @@ func (s system) Feature(ctx context.Context, name string) (FeatureState, error) 
 	return state, fail(err, "looking at Windows feature %s", name)
 }
 
-// EnableFeature also enables the feature's dependencies. If ctx ends, EnableFeature asks DISM to cancel and
-// doesn't wait for it.
+// EnableFeature implements System. It also enables the feature's dependencies. If ctx ends, EnableFeature asks DISM to
+// cancel, and returns without waiting for DISM.
 func (s system) EnableFeature(ctx context.Context, name string) error {
 	_, err := s.inSession(ctx, func(d dism, session uintptr) (FeatureState, error) {
 		text, err := windows.UTF16PtrFromString(name)
@@ -51,7 +51,7 @@ func (s system) EnableFeature(ctx context.Context, name string) error {
 	return fail(err, "enabling Windows feature %s", name)
 }
 
-// eventOf returns an event that is set when ctx ends. release frees it.
+// eventOf returns an event that is set when ctx ends. The caller must call release to free the event.
 func eventOf(ctx context.Context) (event windows.Handle, release func(), err error) {
 	event, err = windows.CreateEvent(nil, 1, 0, nil)
 	if err != nil {
@@ -60,7 +60,7 @@ func eventOf(ctx context.Context) (event windows.Handle, release func(), err err
 	set := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(set)
-		_ = windows.SetEvent(event) // fails only for an invalid handle
+		_ = windows.SetEvent(event) // SetEvent fails only for an invalid handle
 	})
 	return event, func() {
 		if !stop() {
@@ -70,7 +70,7 @@ func eventOf(ctx context.Context) (event windows.Handle, release func(), err err
 	}, nil
 }
 
-// dism holds functions of the DISM API, which changes Windows features within our own process:
+// dism has the functions of the DISM API, with which this process changes Windows features itself:
 // https://learn.microsoft.com/en-us/windows-hardware/manufacture/desktop/dism/dism-api-functions.
 type dism struct {
 	initialize, shutdown, openSession, closeSession, getFeatureInfo, enableFeature, free *windows.LazyProc
@@ -92,8 +92,8 @@ func loadDISM() (dism, error) {
 	return d, nil
 }
 
-// inSession runs work in a DISM session on the running Windows, one caller at a time, because DISM is
-// initialised per process.
+// inSession calls work in a DISM session for the running Windows. DISM is initialised per process, so only one caller
+// at a time has a session.
 func (s system) inSession(ctx context.Context, work func(d dism, session uintptr) (FeatureState, error)) (FeatureState,
 	error) {
 	d, err := loadDISM()

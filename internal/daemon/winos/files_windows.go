@@ -17,7 +17,7 @@ type files struct{}
 
 var _ Files = files{}
 
-// shareAll lets other programs read, write, rename and delete a file while we have it open.
+// shareAll lets other programs read, write, rename and delete a file while this process has the file open.
 const shareAll = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
 
 func (files) Open(path string) (io.ReadCloser, error) {
@@ -65,7 +65,8 @@ func (f files) Create(path string, access Access) (io.WriteCloser, error) {
 	return &openFile{file: os.NewFile(uintptr(h), path), path: path, written: true}, nil
 }
 
-// removeFile deletes path if it is a file, so that a new file can replace it.
+// removeFile deletes the file at path, so that a new file can be created there. If path is a directory, it returns
+// ErrDenied.
 func (f files) removeFile(path string) error {
 	info, err := f.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,7 +95,8 @@ func (files) Rename(from, to string) error {
 	return fail(reason(target, err), "%s", doing)
 }
 
-// Remove also deletes read-only files. It deletes a link or junction itself, not its target.
+// Remove implements Files. It also deletes read-only files. If path is a link or junction, Remove deletes the link, not
+// its target.
 func (files) Remove(path string) error {
 	doing := "removing " + path
 	name, err := systemPath(path)
@@ -135,7 +137,8 @@ func (files) Stat(path string) (FileInfo, error) {
 	described := describe(info, accessOf(sddl))
 	described.Name = path[strings.LastIndex(path, `\`)+1:]
 	described.Foreign = foreign(sddl)
-	// The security of a link's target was checked above. But the owner of the link can change the target.
+	// For a link, sddl describes the target. But the owner of the link can change where it leads, so check the link as
+	// well.
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		own, err := linkSecurity(name)
 		described.Foreign = described.Foreign || err != nil || foreign(own)
@@ -165,9 +168,9 @@ func (files) List(dir string) ([]FileInfo, error) {
 		}
 		sddl, err := securityOn(strings.TrimSuffix(dir, `\`) + `\` + entry.Name())
 		if meaning(code(err)) == fs.ErrNotExist { //nolint:errorlint // meaning returns the errors themselves
-			continue // just deleted
+			continue // the file was just deleted
 		}
-		access := accessOf(sddl) // of "" if there was an error: Windows hides the rights of some system files
+		access := accessOf(sddl) // after an error, sddl is "": Windows hides the rights of some system files
 		all = append(all, describe(info, access))
 	}
 	return all, nil
@@ -202,7 +205,7 @@ func (files) MkdirAll(path string, access Access) error {
 	return nil
 }
 
-// openFile is an open file. Its errors are normalised. Close flushes after writing.
+// openFile is an open file. Its errors wrap the errors of this package. After writing, Close flushes the file to disk.
 type openFile struct {
 	file    *os.File
 	path    string
@@ -239,11 +242,12 @@ func systemPath(path string) (*uint16, error) {
 	return name, fail(err, "path %s", path)
 }
 
-// verbatim returns the verbatim form of a checked path. Windows doesn't limit its length to 260 and doesn't
-// normalise it.
+// verbatim returns the verbatim form of a path that CheckPath has accepted. In this form, Windows neither limits the
+// length to 260 nor normalises the path.
 func verbatim(path string) string { return `\\?\` + path }
 
-// securityOf returns the security attributes for a new file or directory, or nil to inherit if sddl is empty.
+// securityOf returns the security attributes for a new file or directory. If sddl is empty, it returns nil, so that the
+// file inherits its rights.
 func securityOf(sddl string) (*windows.SecurityAttributes, error) {
 	if sddl == "" {
 		return nil, nil
@@ -257,7 +261,7 @@ func securityOf(sddl string) (*windows.SecurityAttributes, error) {
 	return security, nil
 }
 
-// descriptor returns the security descriptor of a new directory, or "" to inherit.
+// descriptor returns the security descriptor of a new directory. It is empty if the directory inherits its rights.
 func (a Access) descriptor() string {
 	switch a {
 	case AccessAdministrators:
@@ -270,7 +274,8 @@ func (a Access) descriptor() string {
 
 const securityParts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
 
-// securityOn reads the security descriptor of path. It is empty on a file system without rights, such as FAT.
+// securityOn reads the security descriptor of path. If the file system has no access rights, like FAT, the result is
+// empty.
 func securityOn(path string) (sddl string, err error) {
 	descriptor, err := windows.GetNamedSecurityInfo(verbatim(path), windows.SE_FILE_OBJECT, securityParts)
 	if errors.Is(err, windows.ERROR_NOT_SUPPORTED) || errors.Is(err, windows.ERROR_INVALID_FUNCTION) {
@@ -297,7 +302,7 @@ func linkSecurity(name *uint16) (sddl string, err error) {
 	return descriptor.String(), nil
 }
 
-// reason is like reasonOf, for a path.
+// reason calls reasonOf with a function that opens target for writing.
 func reason(target *uint16, err error) error {
 	return reasonOf(err, func() error {
 		h, err := windows.CreateFile(target, windows.FILE_WRITE_DATA, shareAll, nil, windows.OPEN_EXISTING, 0, 0)
@@ -308,9 +313,9 @@ func reason(target *uint16, err error) error {
 	})
 }
 
-// reasonOf determines the meaning of "access denied" for a file. Windows returns this error also when the exe
-// of a running process is deleted or replaced. To tell the two apart, reasonOf opens the file for writing:
-// for a running exe this is a sharing violation.
+// reasonOf replaces the error "access denied" by "sharing violation" if a file is the exe of a running process. Windows
+// returns "access denied" in both cases: if permission is missing, and if the exe of a running process is deleted or
+// replaced. To tell them apart, reasonOf calls openToWrite: for a running exe, this is a sharing violation.
 func reasonOf(err error, openToWrite func() error) error {
 	if !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return err

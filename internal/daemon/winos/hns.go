@@ -12,8 +12,8 @@ type hnsSubnet struct {
 	policies []json.RawMessage
 }
 
-// describeHNS converts HNS's description of a network: the first IPv4 subnet with its VNI, and the management
-// address, which is empty until the network has taken over the network card's address.
+// describeHNS converts HNS's description of a network. It uses the first IPv4 subnet and its VNI. The management
+// address is empty until the network has taken over the network card's address.
 func describeHNS(id, name string, subnets []hnsSubnet, management string) HNSNetwork {
 	found := HNSNetwork{ID: id, Name: name}
 	for _, subnet := range subnets {
@@ -28,7 +28,7 @@ func describeHNS(id, name string, subnets []hnsSubnet, management string) HNSNet
 	return found
 }
 
-// vniOf returns the VNI from the policies of a subnet, where it is called VSID, or 0.
+// vniOf returns the VNI from the policies of a subnet, or 0. HNS calls the VNI a VSID.
 func vniOf(policies []json.RawMessage) uint32 {
 	for _, raw := range policies {
 		var policy struct {
@@ -42,8 +42,8 @@ func vniOf(policies []json.RawMessage) uint32 {
 	return 0
 }
 
-// sameID compares HNS identifiers. HNS's two interfaces write them with or without braces, and in either
-// case.
+// sameID compares HNS identifiers. HNS's two interfaces write the same identifier with or without braces, and in upper
+// or lower case.
 func sameID(a, b string) bool {
 	return strings.EqualFold(strings.Trim(a, "{}"), strings.Trim(b, "{}"))
 }

@@ -36,7 +36,8 @@ func (network) HNSNetwork(ctx context.Context, name string) (HNSNetwork, error) 
 	return found, failHNS(err, "looking at HNS network %s", name)
 }
 
-// EnsureEndpoint doesn't change an existing endpoint. If the host lacks its address, it attaches the endpoint.
+// EnsureEndpoint implements Network. It doesn't change an existing endpoint. If the host doesn't have the endpoint's
+// address, EnsureEndpoint attaches the endpoint to the host.
 func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error) {
 	ip, err := withHNS(ctx, func() (netip.Addr, error) {
 		on, err := hcn.GetNetworkByName(network)
@@ -60,8 +61,8 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 				return netip.Addr{}, err
 			}
 		}
-		// If the endpoint was created too late, keep it for the next call. If the endpoint were deleted, a slow
-		// service would have to create it again on each call.
+		// If the call took too long, return an error but keep the endpoint, so that the next call finds it. If the
+		// endpoint were deleted here, each call of a slow HNS would create it again.
 		if err = ctx.Err(); err != nil {
 			return netip.Addr{}, err
 		}
@@ -78,9 +79,9 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 	return ip, failHNS(err, "making HNS endpoint %s on network %s", endpoint, network)
 }
 
-// endpointOn finds an endpoint on one network by its name. Otherwise it finds a local endpoint without a name
-// by its address, as kube-proxy creates it. It returns nil if there is neither. Names aren't unique in HNS.
-// The result `taken` reports that some endpoint has the address.
+// endpointOn finds an endpoint on one network: the endpoint with this name, or else a local endpoint without a name
+// that has this address, because kube-proxy creates such an endpoint. If there is neither, found is nil. An endpoint of
+// the same name may exist on other networks. The result taken reports that an endpoint on this network has the address.
 func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSEndpoint, taken bool, err error) {
 	all, err := hcsshim.HNSListEndpointRequest()
 	if err != nil {
@@ -104,8 +105,8 @@ func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSE
 	return found, taken, nil
 }
 
-// hasAddress reports whether any interface of the host has an address. A host gets the address of an endpoint when the
-// endpoint is attached to it.
+// hasAddress reports whether one of the host's interfaces has the address ip. When an endpoint is attached to the host,
+// the host gets the endpoint's address.
 func hasAddress(cards map[uint32]card, ip netip.Addr) bool {
 	for _, c := range cards {
 		if slices.ContainsFunc(c.addresses, func(a address) bool { return a.Prefix.Addr() == ip }) {
@@ -147,11 +148,11 @@ func (network) RemoveHNSNetwork(ctx context.Context, name string) error {
 	return failHNS(err, "removing HNS network %s", name)
 }
 
-// withHNS runs work if HNS exists. Its calls don't support contexts and may take seconds: see WithTimeouts.
+// withHNS calls work if HNS exists. HNS calls don't support contexts, and may take seconds, see WithTimeouts.
 //
-// HNS has two DLLs. The newer one (computenetwork, hcn) manages networks and their content. Only the older
-// one (vmcompute, HNS version 1), which sees the same objects, can attach an endpoint to the host and read a
-// network's management address.
+// HNS has two DLLs. The newer DLL (computenetwork, package hcn) manages networks and their content. The older DLL
+// (vmcompute, HNS version 1) works with the same objects. Only the older DLL can attach an endpoint to the host and
+// read a network's management address.
 func withHNS[T any](ctx context.Context, work func() (T, error)) (none T, err error) {
 	if err = ctx.Err(); err != nil {
 		return none, err
@@ -168,7 +169,7 @@ func failHNS(err error, format string, args ...any) error {
 	if gone(err) && !errors.Is(err, ErrNotFound) {
 		err = fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	// Errors of hcsshim don't unwrap. For errors of its newer half, hcn.CheckErrorWithCode compares the code.
+	// hcsshim's errors don't unwrap. For errors of its package hcn, hcn.CheckErrorWithCode compares the code.
 	for _, code := range []windows.Errno{windows.RPC_S_SERVER_UNAVAILABLE, windows.EPT_S_NOT_REGISTERED,
 		windows.ERROR_SERVICE_NOT_ACTIVE,
 		windows.ERROR_SERVICE_DOES_NOT_EXIST, windows.ERROR_SERVICE_DISABLED} {

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// longestHostname is DNS's limit for a label. Windows cuts the NetBIOS name after 15 characters by itself.
+// longestHostname is DNS's limit for a label. Windows itself shortens the NetBIOS name to 15 characters.
 const longestHostname = 63
 
-// checkHostname reports whether a computer may have this DNS host name: letters, digits and hyphens, no hyphen at an
-// end, and not digits only, which Windows refuses. Source:
+// checkHostname returns an error if a computer can't have this DNS host name. A name has letters, digits and hyphens,
+// and neither begins nor ends with a hyphen. Windows also refuses a name that has only digits. Source:
 // https://learn.microsoft.com/en-us/troubleshoot/windows-server/active-directory/naming-conventions-for-computer-domain-site-ou.
 func checkHostname(name string) error {
 	wrong := name == "" || len(name) > longestHostname || name[0] == '-' || name[len(name)-1] == '-' ||

@@ -2,13 +2,13 @@ package winos
 
 import "golang.org/x/sys/windows"
 
-// logs are files that programs hold open.
+// logs implements Logs on this machine.
 type logs struct{}
 
 var _ Logs = logs{}
 
-// Empty works because all our programs are Go programs, which share their log files for writing, but not for
-// renaming or deleting.
+// Empty implements Logs. It works because our programs are Go programs: Go opens a log file so that other programs may
+// write to the file, but not rename or delete it.
 func (logs) Empty(path string) error {
 	name, err := systemPath(path)
 	if err != nil {

@@ -42,9 +42,8 @@ func (network) NodeIP(ctx context.Context) (netip.Addr, error) {
 	return ip, nil
 }
 
-// routes reads the IPv4 routing table:
-// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-getipforwardtable2. It skips
-// routes of missing interfaces.
+// routes reads the IPv4 routing table, without the routes of interfaces that aren't in cards:
+// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-getipforwardtable2.
 func routes(cards map[uint32]card) ([]route, error) {
 	var raw *windows.MibIpForwardTable2
 	if err := windows.GetIpForwardTable2(windows.AF_INET, &raw); err != nil {
@@ -76,7 +75,7 @@ func routes(cards map[uint32]card) ([]route, error) {
 // https://learn.microsoft.com/en-us/windows/win32/api/iptypes/ns-iptypes-ip_adapter_addresses_lh.
 const dhcpEnabled = 0x4
 
-// hnsStateKey is where HNS stores its configuration.
+// hnsStateKey is the registry key in which HNS stores its configuration.
 const hnsStateKey = `SYSTEM\CurrentControlSet\Services\hns\State`
 
 // card is one network interface.
@@ -88,7 +87,7 @@ type card struct {
 	dynamic   bool // a DHCP server assigned its address
 }
 
-// networkCards reads the interfaces that have IPv4, by index:
+// networkCards reads the interfaces that have IPv4. The keys of the result are interface indexes:
 // https://learn.microsoft.com/en-us/windows/win32/api/iphlpapi/nf-iphlpapi-getadaptersaddresses.
 func networkCards() (map[uint32]card, error) {
 	const flags = windows.GAA_FLAG_SKIP_ANYCAST | windows.GAA_FLAG_SKIP_MULTICAST | windows.GAA_FLAG_SKIP_DNS_SERVER
@@ -120,8 +119,8 @@ func networkCards() (map[uint32]card, error) {
 	}
 }
 
-// readCards reads whether the interface with the default route has its address from DHCP, and whether other
-// interfaces have a default route as well.
+// readCards sets the facts about network cards: whether the interface with the default route has its address from DHCP,
+// and which interfaces have a default route.
 func readCards(facts *Facts) error {
 	cards, err := networkCards()
 	if err != nil {
@@ -158,7 +157,7 @@ func addressesOf(entry *windows.IpAdapterUnicastAddress) []address {
 	return addresses
 }
 
-// addressIn returns the IPv4 address in a SOCKADDR_INET, or the zero address.
+// addressIn returns the IPv4 address in a SOCKADDR_INET. For any other address it returns the zero address.
 func addressIn(union *windows.RawSockaddrInet) netip.Addr {
 	if union.Family != windows.AF_INET {
 		return netip.Addr{}
@@ -199,13 +198,13 @@ func tcpListeners(family uintptr) ([]byte, error) {
 	size := uint32(16 << 10)
 	for {
 		buffer := make([]byte, size)
-		// The result is the error code itself.
+		// The function returns the error code as its result.
 		result, _, _ := getExtendedTCPTable.Call(uintptr(unsafe.Pointer(&buffer[0])), uintptr(unsafe.Pointer(&size)), 0,
 			family, ownerPIDListener, 0)
 		switch windows.Errno(result) {
 		case windows.ERROR_SUCCESS:
 			return buffer, nil
-		case windows.ERROR_INSUFFICIENT_BUFFER: // size is now the required size, but the table may grow
+		case windows.ERROR_INSUFFICIENT_BUFFER: // size is now large enough, but the table may still grow
 		case windows.ERROR_NOT_SUPPORTED, windows.WSAEAFNOSUPPORT: // IPv6 is off
 			return nil, nil
 		default:

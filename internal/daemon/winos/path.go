@@ -13,12 +13,13 @@ const (
 	longestPath      = 32767
 )
 
-// CheckPath reports whether path is an absolute path that every Windows Server accepts: a drive letter, backslashes,
-// and names without reserved characters, reserved device names, or a trailing dot or space. Only the root of a drive,
-// such as C:\, ends with a backslash. The error wraps ErrInvalidName and explains the flaw.
+// CheckPath returns an error if path is not an absolute path that every Windows Server accepts. A path has a drive
+// letter, backslashes, and names without reserved characters. A name must not be the name of a device, and must not end
+// with a dot or a space. Only the root of a drive, such as C:\, ends with a backslash. The error wraps ErrInvalidName
+// and explains what is wrong.
 //
-// The check precedes the call into Windows for two reasons: paths in verbatim form (\\?\) skip many of Windows' own
-// checks, and Wine, which runs some of the tests, accepts names that Windows refuses. The rules:
+// The check is needed before each call into Windows, for two reasons. If a path is in verbatim form (\\?\), Windows
+// skips many of its own checks. And Wine, which runs some of the tests, accepts names that Windows refuses. The rules:
 // https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file.
 func CheckPath(path string) error {
 	wrong := func(why string) error { return fmt.Errorf("path %q: %w: %s", path, ErrInvalidName, why) }
@@ -43,7 +44,7 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// wrongName returns the flaw of one component of a path, or "".
+// wrongName returns what is wrong with one component of a path, or an empty string.
 func wrongName(name string) string {
 	switch {
 	case name == "":
@@ -64,7 +65,7 @@ func wrongName(name string) string {
 	return ""
 }
 
-// isDevice reports whether a name means a device in every directory, with or without an extension.
+// isDevice reports whether a name is the name of a device in every directory, with or without an extension.
 func isDevice(name string) bool {
 	base, _, _ := strings.Cut(name, ".")
 	base = strings.ToUpper(strings.TrimRight(base, " "))
@@ -76,8 +77,8 @@ func isDevice(name string) bool {
 	if !ok {
 		digit, ok = strings.CutPrefix(base, "LPT")
 	}
-	// The superscript digits count as digits here. Windows' documentation no longer lists 0, but older
-	// versions reserved it.
+	// Superscript digits count as digits, too. Windows' documentation no longer lists 0, but older versions reserved
+	// it.
 	return ok && utf8.RuneCountInString(digit) == 1 && strings.Contains("0123456789¹²³", digit)
 }
 
@@ -92,7 +93,8 @@ func units(s string) int {
 	return n
 }
 
-// parents lists the directories above a checked path, the drive's root first, and the path itself last.
+// parents lists the directories above a path, the drive's root first, and then the path itself. CheckPath must have
+// accepted the path.
 func parents(path string) []string {
 	all := []string{path[:3]}
 	for i := 3; i < len(path); i++ {

@@ -2,7 +2,8 @@ package winos
 
 import "encoding/binary"
 
-// tableForm is the layout of a table of TCP listeners: a row count, then rows of a fixed length.
+// tableForm is the layout of a table of TCP listeners. The table begins with the number of rows, which all have the
+// length row. port and pid are offsets in a row. All values are in bytes.
 type tableForm struct{ row, port, pid int }
 
 // tcp4 and tcp6 are the layouts of GetExtendedTcpTable for IPv4 and IPv6:
@@ -17,7 +18,7 @@ type listener struct {
 	PID  uint32
 }
 
-// listeners parses such a table. It skips truncated rows.
+// listeners parses a table of TCP listeners. It skips truncated rows.
 func listeners(table []byte, form tableForm) []listener {
 	const head = 4
 	if len(table) < head {
@@ -35,7 +36,8 @@ func listeners(table []byte, form tableForm) []listener {
 	return all
 }
 
-// programs maps ports to programs. names are the known processes. If a process is unknown, the name is empty.
+// programs returns the name of the program that listens on each port. names are the known processes by their ID. If the
+// process is unknown, the name of its program is empty.
 func programs(all []listener, names map[uint32]string) map[int]string {
 	ports := map[int]string{}
 	for _, l := range all {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// table builds a table of listeners as Windows does. The upper half of each port has random data.
+// table builds a table of listeners like Windows, with random data in the upper half of each port.
 func table(form tableForm, count int, all ...listener) []byte {
 	raw := binary.LittleEndian.AppendUint32(nil, uint32(count))
 	for _, l := range all {

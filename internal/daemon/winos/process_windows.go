@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// process is a process to wait for. Its zero value is a process that has ended.
+// process is a process to wait for. The zero value has no process, so its wait returns at once.
 type process struct{ handle windows.Handle }
 
-// serviceProcess opens the service's process, unless the service shares its process. A process can't be opened if it
-// has ended or if Windows protects it. Then serviceProcess returns the zero process, which counts as ended.
+// serviceProcess opens the process of a service. It returns the zero process if there is no process to wait for: if the
+// service shares its process with other services, if the process has ended, or if Windows protects the process.
 func serviceProcess(s *mgr.Service) (process, error) {
 	status, err := s.Query()
 	if err != nil {
@@ -40,7 +40,7 @@ func (p process) close() {
 	}
 }
 
-// ended reports whether an opened process has ended.
+// ended reports whether the process has ended. For the zero process it returns false.
 func (p process) ended() bool {
 	if p.handle == 0 {
 		return false
@@ -49,7 +49,8 @@ func (p process) ended() bool {
 	return err == nil && event == windows.WAIT_OBJECT_0
 }
 
-// wait returns when the process has ended. A wait for a handle can't be interrupted, so wait polls in slices.
+// wait returns when the process has ended, or with ctx's error. It waits in short slices, because Windows can't
+// interrupt a wait for a handle.
 func (p process) wait(ctx context.Context) error {
 	const slice = 50 * time.Millisecond
 	for p.handle != 0 {
@@ -64,8 +65,8 @@ func (p process) wait(ctx context.Context) error {
 	return nil
 }
 
-// processNames returns the exe name of every process. Unlike OpenProcess, a snapshot also has the names of
-// protected processes.
+// processNames returns the exe's name of every process, by process ID. It uses a snapshot, because a snapshot includes
+// protected processes, which OpenProcess can't open.
 func processNames() (map[uint32]string, error) {
 	names := map[uint32]string{}
 	err := eachProcess(func(entry windows.ProcessEntry32) {
@@ -77,7 +78,7 @@ func processNames() (map[uint32]string, error) {
 	return names, nil
 }
 
-// eachProcess visits every process.
+// eachProcess calls visit for every process.
 func eachProcess(visit func(entry windows.ProcessEntry32)) error {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
 	if err != nil {

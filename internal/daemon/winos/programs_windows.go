@@ -17,10 +17,11 @@ type launcher struct{}
 
 var _ Programs = launcher{}
 
-// killedCode is the exit code of a process that we kill.
+// killedCode is the exit code of a process that the daemon kills.
 const killedCode = 1
 
-// Run passes the exe separately from the command line, so that Windows doesn't search for it.
+// Run implements Programs. It passes the path of the exe separately from the command line, so that Windows doesn't
+// search for the exe in other directories.
 func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -46,7 +47,7 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 	p := process{handle: info.Process}
 	defer p.close()
 	if err = p.wait(ctx); err != nil {
-		// The exe can't be deleted before the process has ended.
+		// Wait for the end of the killed process, because its exe can't be deleted earlier.
 		if killed := windows.TerminateProcess(p.handle, killedCode); killed == nil {
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
 			defer cancel()
@@ -61,8 +62,8 @@ func (launcher) Run(ctx context.Context, exe string, args ...string) (int, error
 	return int(int32(code)), nil
 }
 
-// Kill implements Programs. A process that ends by itself in this moment can't be terminated, which is not an error.
-// Kill reads the exe from the same handle that it kills, because Windows reuses process ids.
+// Kill implements Programs. It uses the same handle to read the exe and to kill the process, because Windows reuses
+// process IDs. If the process can't be terminated because it has just ended by itself, Kill returns no error.
 func (launcher) Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error {
 	if err := ctx.Err(); err != nil || pid == windows.GetCurrentProcessId() {
 		return err
@@ -92,7 +93,8 @@ func (launcher) Kill(ctx context.Context, pid uint32, runs func(exe string) bool
 	return fail(p.wait(ctx), "waiting for the end of process %d", pid)
 }
 
-// Processes implements Programs. A process that can't be opened is protected by Windows, so it isn't ours.
+// Processes implements Programs. It skips a process that can't be opened: Windows protects such a process, so the
+// process isn't ours.
 func (launcher) Processes(ctx context.Context, path string) ([]Process, error) {
 	if err := errors.Join(ctx.Err(), CheckPath(path)); err != nil {
 		return nil, err
@@ -110,7 +112,8 @@ func (launcher) Processes(ctx context.Context, path string) ([]Process, error) {
 	return found, err
 }
 
-// imagePath returns the path that a process's exe had when the process started, or "".
+// imagePath returns the path that a process's exe had when the process started. If the process can't be opened, it
+// returns an empty string.
 func imagePath(pid uint32) string {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION, false, pid)
 	if err != nil {
@@ -124,8 +127,8 @@ func imagePath(pid uint32) string {
 	return path
 }
 
-// imageOf returns the path that the exe of an opened process had at the start. Windows itself reports the current
-// path of the exe.
+// imageOf returns the path that the exe of an opened process had when the process started. Windows itself reports the
+// exe's current path.
 func imageOf(h windows.Handle) (string, error) {
 	var name [windows.MAX_LONG_PATH]uint16
 	size := uint32(len(name))
@@ -135,8 +138,8 @@ func imageOf(h windows.Handle) (string, error) {
 	return StartedPath(windows.UTF16ToString(name[:size])), nil
 }
 
-// Lock implements Programs. The lock is a file that Windows deletes when the holder closes the file or ends. Until
-// then, no other process can open the file for writing. It contains the holder's process id.
+// Lock implements Programs. The lock is a file with the process ID of its holder. While the holder has the file open,
+// no other process can open it for writing. When the holder closes the file or ends, Windows deletes the file.
 func (launcher) Lock(ctx context.Context, path string) (func() error, uint32, error) {
 	name, err := systemPath(path)
 	if err = errors.Join(ctx.Err(), err); err != nil {
@@ -165,7 +168,7 @@ func (launcher) Lock(ctx context.Context, path string) (func() error, uint32, er
 	return unlock, 0, nil
 }
 
-// lockHolder returns the process id of a lock's holder, or 0 if it is unknown.
+// lockHolder returns the process ID of a lock's holder, or 0 if the ID is unknown.
 func lockHolder(name *uint16) uint32 {
 	h, err := windows.CreateFile(name, windows.GENERIC_READ, shareAll, nil, windows.OPEN_EXISTING, 0, 0)
 	if err != nil {
@@ -194,8 +197,8 @@ func (launcher) RemoveAtBoot(path string) error {
 		path)
 }
 
-// RemoveLayer implements Programs. It first unmounts the layer, in case a killed container left it mounted. If the
-// layer isn't mounted or belongs to an image, the unmount fails, and RemoveLayer ignores the error.
+// RemoveLayer implements Programs. It first unmounts the layer, because a killed container may have left it mounted. If
+// the layer isn't mounted or belongs to an image, the unmount fails, and RemoveLayer ignores this error.
 func (launcher) RemoveLayer(ctx context.Context, path string) error {
 	if _, err := function("vmcompute.dll", "DestroyLayer"); err != nil {
 		return err
@@ -209,7 +212,7 @@ func (launcher) RemoveLayer(ctx context.Context, path string) error {
 	return fail(err, "removing the layer %s", path)
 }
 
-// atOrBelow reports whether path is dir or is below it, ignoring case.
+// atOrBelow reports whether path is dir or lies below dir, ignoring case.
 func atOrBelow(dir, path string) bool {
 	return strings.EqualFold(dir, path) ||
 		strings.HasPrefix(strings.ToLower(path), strings.ToLower(strings.TrimSuffix(dir, `\`)+`\`))

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// rebootDelay lets the caller answer over SSH before the machine reboots.
+// rebootDelay is the time until Windows reboots, so that the caller can send its answer over SSH before the reboot.
 const rebootDelay = 5 * time.Second
 
-// longestReason is the limit of Windows for the text of a shutdown (MAX_REASON_COMMENT_LEN).
+// longestReason is Windows' limit for the text of a shutdown (MAX_REASON_COMMENT_LEN).
 const longestReason = 512
 
-// Reboot also succeeds if a shutdown is in progress or scheduled already.
+// Reboot implements System. If a shutdown is already in progress or scheduled, it returns no error.
 func (system) Reboot(ctx context.Context, why string) error {
 	if err := ctx.Err(); err != nil {
 		return err

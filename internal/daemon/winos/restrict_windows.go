@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Restrict replaces the owner and the access list of a file or directory. Windows passes the new list of a directory on
-// to everything that inherits its rights from there. Source:
+// Restrict implements Files. It replaces the owner and the access list of a file or directory. If other files inherit
+// rights from a directory, Windows also applies the directory's new list to them. Source:
 // https://learn.microsoft.com/en-us/windows/win32/api/aclapi/nf-aclapi-setnamedsecurityinfow.
 func (files) Restrict(path string) error {
 	doing := "restricting " + path
@@ -45,8 +45,8 @@ func (files) Restrict(path string) error {
 	}
 	err = set()
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_INVALID_OWNER) {
-		// The daemon is locked out as well. Administrators may take and restore files of others, but these privileges
-		// are off by default.
+		// The access list excludes even the daemon. Administrators have the privileges to take ownership of others'
+		// files and to restore them, but these privileges are off by default.
 		if asOwner := winio.RunWithPrivileges([]string{"SeTakeOwnershipPrivilege", winio.SeRestorePrivilege},
 			set); asOwner != nil {
 			err = errors.Join(err, asOwner)

@@ -7,19 +7,19 @@ import (
 	"slices"
 )
 
-// route is a row of the routing table, with the relevant fields of its interface.
+// route is a row of the routing table, together with data of the route's interface.
 type route struct {
 	Destination netip.Prefix
 	NextHop     netip.Addr
-	Interface   uint32 // index
+	Interface   uint32 // interface index
 	// Windows compares the sum of Metric and InterfaceMetric.
 	Metric, InterfaceMetric uint32
 	// Connected reports that the interface has a link.
 	Connected bool
 }
 
-// defaultRoute returns the IPv4 default route that Windows uses: the route with a connected interface and the smallest
-// sum of metrics. If sums are equal, the lowest interface index wins. Source:
+// defaultRoute returns the IPv4 default route that Windows uses. Among the default routes with a connected interface,
+// it is the route with the smallest sum of metrics. If two sums are equal, the lower interface index wins. Source:
 // https://learn.microsoft.com/en-us/windows/win32/api/netioapi/ns-netioapi-mib_ipforward_row2 (member Metric).
 func defaultRoute(table []route) (route, bool) {
 	candidates := slices.DeleteFunc(slices.Clone(table), func(r route) bool {
@@ -46,15 +46,15 @@ func gateways(table []route) (interfaces []uint32) {
 
 func (r route) cost() uint64 { return uint64(r.Metric) + uint64(r.InterfaceMetric) }
 
-// address is one address of an interface.
+// address is an address of an interface.
 type address struct {
 	Prefix netip.Prefix // the address with the length of its network
-	// Usable reports that Windows has found no duplicate of the address on the network.
+	// Usable reports that Windows has checked that no other machine on the network uses the address.
 	Usable bool
 }
 
-// addressFor returns the node's address among an interface's addresses, in the interface's order: the first
-// in the next hop's network, or else the first that isn't link-local.
+// addressFor selects the node's address from the addresses of an interface. It returns the first address in the next
+// hop's network. If there is none, it returns the first address that isn't link-local.
 func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 	var first netip.Addr
 	for _, a := range addresses {
@@ -72,9 +72,9 @@ func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 	return first, first.IsValid()
 }
 
-// detour returns a route to one address through the interface and next hop of the default route. The result `has`
-// reports that the table already has a route to this address on this interface, whatever its next hop. Without a
-// default route, ok is false.
+// detour returns a route to the single address to, through the interface and next hop of the default route. The result
+// has reports that the table already has a route to this address on the same interface, with any next hop. If there is
+// no default route, ok is false.
 func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	way, ok := defaultRoute(table)
 	if !ok {
@@ -87,7 +87,7 @@ func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	return route{Destination: single, NextHop: way.NextHop, Interface: way.Interface}, has, true
 }
 
-// shown converts the table for callers, with the widest destination first.
+// shown converts the table for callers of Table. It sorts the routes with the widest destination first.
 func shown(table []route, name func(index uint32) string) []Route {
 	all := make([]Route, 0, len(table))
 	for _, r := range table {

@@ -51,9 +51,9 @@ func (routing) Table(ctx context.Context) ([]Route, error) {
 	return shown(table, func(index uint32) string { return cards[index].name }), nil
 }
 
-// Ensure adds a row with
-// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-createipforwardentry2. Such rows
-// last until the next boot or until their interface disappears.
+// Ensure implements Routes. It adds a row with
+// https://learn.microsoft.com/en-us/windows/win32/api/netioapi/nf-netioapi-createipforwardentry2. Windows deletes such
+// a row at the next boot, or when the row's interface disappears.
 func (routing) Ensure(ctx context.Context, to netip.Addr) (added bool, err error) {
 	if err := errors.Join(ctx.Err(), check4(to)); err != nil {
 		return false, err
@@ -88,12 +88,12 @@ func (routing) Ensure(ctx context.Context, to netip.Addr) (added bool, err error
 	row.NextHop = socketAddress(way.NextHop)
 	row.Metric = 0 // Windows adds the interface's metric
 	row.Protocol = windows.MIB_IPPROTO_NETMGMT
-	// The result is the error code itself.
+	// The function returns the error code as its result.
 	result, _, _ := create.Call(uintptr(unsafe.Pointer(&row)))
 	switch windows.Errno(result) {
 	case windows.ERROR_SUCCESS:
 		return true, nil
-	case windows.ERROR_OBJECT_ALREADY_EXISTS: // another program has just added it
+	case windows.ERROR_OBJECT_ALREADY_EXISTS: // another program has just added the same route
 		return false, nil
 	}
 	return false, fail(windows.Errno(result), "adding a route to %s", to)
@@ -135,7 +135,7 @@ func check4(to netip.Addr) error {
 	return nil
 }
 
-// socketAddress is an IPv4 address as SOCKADDR_INET.
+// socketAddress converts an IPv4 address to a SOCKADDR_INET.
 func socketAddress(ip netip.Addr) (union windows.RawSockaddrInet) {
 	four := (*windows.RawSockaddrInet4)(unsafe.Pointer(&union))
 	four.Family, four.Addr = windows.AF_INET, ip.As4()

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// serviceStates are the states of SERVICE_STATUS_PROCESS:
+// serviceState converts a state of SERVICE_STATUS_PROCESS:
 // https://learn.microsoft.com/en-us/windows/win32/api/winsvc/ns-winsvc-service_status_process.
 func serviceState(code uint32) ServiceState {
 	switch code {
 	case 1:
 		return ServiceStopped
-	case 2, 5: // start pending, and continue pending, which also ends in running
+	case 2, 5: // start pending; or continue pending, after which the service is running
 		return ServiceStartPending
 	case 3:
 		return ServiceStopPending
@@ -25,8 +25,8 @@ func serviceState(code uint32) ServiceState {
 	return ServiceState(fmt.Sprintf("Unknown(%d)", code))
 }
 
-// UnansweredError is an ErrInUse: a service's process didn't answer a request to stop, because it is
-// suspended or no longer handles requests. Its service remains Running.
+// UnansweredError wraps ErrInUse. It means that a service's process didn't answer a request to stop, because the
+// process is suspended or no longer handles requests. The service's state is still Running or Paused.
 type UnansweredError struct{ Service string }
 
 // Error implements error.
@@ -37,9 +37,10 @@ func (e UnansweredError) Error() string {
 // Unwrap returns ErrInUse.
 func (e UnansweredError) Unwrap() error { return ErrInUse }
 
-// stopError classifies an error of a stop request. For a start, ERROR_SERVICE_REQUEST_TIMEOUT means that
-// the start failed. For a stop, it means that the service's process doesn't answer. If an earlier request wasn't
-// answered either, the service manager may not answer at all.
+// stopError converts the error of a stop request. If the service's process didn't answer, it returns an
+// UnansweredError. This is the case for the code ERROR_SERVICE_REQUEST_TIMEOUT, which would mean ErrStartFailed for a
+// start, and for a timeout: if an earlier request wasn't answered either, the service manager itself may not answer at
+// all.
 func stopError(service string, code uint32, err error) error {
 	const requestTimeout = 1053
 	switch {
@@ -51,7 +52,8 @@ func stopError(service string, code uint32, err error) error {
 	return err
 }
 
-// unfinished returns the ErrInUse of a stop that timed out, by the service's state at that time.
+// unfinished returns the error of a stop that timed out: UnansweredError or ErrInUse, depending on the service's state
+// when the time was over.
 func unfinished(service string, state ServiceState) error {
 	if state == ServiceRunning || state == ServicePaused {
 		return UnansweredError{Service: service}
@@ -59,8 +61,8 @@ func unfinished(service string, state ServiceState) error {
 	return ErrInUse
 }
 
-// checkServiceName reports whether the service manager accepts a name. It also prevents names that point
-// outside of the services' registry key.
+// checkServiceName returns an error if the service manager would refuse a name. It also refuses names that would lead
+// to a registry key outside the services' key.
 func checkServiceName(name string) error {
 	const longest = 256
 	if name == "" || units(name) > longest || strings.ContainsAny(name, "/\\\x00") {
@@ -69,7 +71,7 @@ func checkServiceName(name string) error {
 	return nil
 }
 
-// checkServiceConfig reports whether a configuration can be applied.
+// checkServiceConfig returns an error if a configuration is invalid.
 func checkServiceConfig(config ServiceConfig) error {
 	if err := checkServiceName(config.Name); err != nil {
 		return err

@@ -28,7 +28,7 @@ func TestARequestToStopThatIsNotAnsweredIsNoStartThatFailed(t *testing.T) {
 	}
 }
 
-// The service manager may also answer that a service accepts no request right now, again and again.
+// The service manager may also answer several times that a service can't accept a request at this moment.
 func TestAServiceThatRunsWhenTheTimeOfItsStopIsOverHasNotAnswered(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[ServiceState]bool{ServiceRunning: true, ServicePaused: true, ServiceStopPending: false,

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// localSystem is the account that our services run as.
+// localSystem is the account under which our services run.
 const localSystem = "LocalSystem"
 
-// connect opens the service manager with the required rights only. mgr.Connect requests all rights.
+// connect opens the service manager with the rights access only. mgr.Connect would request all rights.
 func connect(access uint32) (*mgr.Mgr, error) {
 	h, err := windows.OpenSCManager(nil, nil, access)
 	if err != nil {
@@ -29,8 +29,8 @@ func connect(access uint32) (*mgr.Mgr, error) {
 // disconnect closes the service manager. It ignores an error, because closing can't lose data.
 func disconnect(scm *mgr.Mgr) { _ = scm.Disconnect() }
 
-// openService opens a service with the required rights only. mgr.Mgr.OpenService requests all rights. For a protected
-// service, Windows refuses these to every account.
+// openService opens a service with the rights access only. mgr.Mgr.OpenService would request all rights, which Windows
+// refuses to every account if the service is protected.
 func openService(name string, access uint32) (*mgr.Service, error) {
 	scm, err := connect(windows.SC_MANAGER_CONNECT)
 	if err != nil {
@@ -48,10 +48,11 @@ func openService(name string, access uint32) (*mgr.Service, error) {
 	return &mgr.Service{Name: name, Handle: h}, nil
 }
 
-// closeService fails only for an invalid handle.
+// closeService closes the handle of a service. It ignores the error, because closing fails only for an invalid handle.
 func closeService(s *mgr.Service) { _ = s.Close() }
 
-// createService creates a service with the arguments of the command. They may be quoted differently: see applyConfig.
+// createService creates a service from a configuration. CreateService may quote the command's arguments differently, so
+// call applyConfig afterwards.
 func createService(config ServiceConfig) (*mgr.Service, error) {
 	scm, err := connect(windows.SC_MANAGER_CONNECT | windows.SC_MANAGER_CREATE_SERVICE)
 	if err != nil {
@@ -85,13 +86,13 @@ func applyConfig(s *mgr.Service, want ServiceConfig) error {
 		return nil
 	}
 	if len(config.Dependencies) == 0 {
-		config.Dependencies = []string{"\x00"} // the empty list of Windows. UpdateConfig takes nil as "don't change".
+		config.Dependencies = []string{"\x00"} // the empty list; UpdateConfig would ignore nil
 	}
 	return fail(s.UpdateConfig(config), "configuring service %s", s.Name)
 }
 
-// recoveryOf returns the delays of the restarts. It stops at the first action that isn't a restart, because later
-// actions never happen.
+// recoveryOf returns the delays before restarts, and the reset time. It stops at the first recovery action that isn't a
+// restart, because Windows never performs the actions after that one.
 func recoveryOf(s *mgr.Service) (delays []time.Duration, reset time.Duration, err error) {
 	actions, err := s.RecoveryActions()
 	if err != nil {
@@ -107,8 +108,8 @@ func recoveryOf(s *mgr.Service) (delays []time.Duration, reset time.Duration, er
 	return delays, time.Duration(seconds) * time.Second, fail(err, "reading the recovery actions of service %s", s.Name)
 }
 
-// applyRecovery also extends the recovery actions from crashes to services that report their own end with an error
-// code.
+// applyRecovery sets the delays before restarts, and the reset time. The restarts also apply if a service reports an
+// error code at its end, not only if its process crashes.
 func applyRecovery(s *mgr.Service, delays []time.Duration, reset time.Duration) error {
 	have, err := s.RecoveryActions()
 	if err != nil {
@@ -140,9 +141,9 @@ func applyRecovery(s *mgr.Service, delays []time.Duration, reset time.Duration) 
 	return fail(err, "setting the recovery flag of service %s", s.Name)
 }
 
-// callService calls the service manager through its own handle, so that the end of ctx ends the wait. A start blocks
-// until the service's process has connected to the service manager. A control request blocks until the service has
-// answered. Each of them blocks for up to 30 s.
+// callService opens a service and runs call with it. If ctx ends first, callService returns, and call continues in the
+// background. Both of these calls may block for up to 30 s: a start blocks until the service's process has connected to
+// the service manager, and a control request blocks until the service has answered.
 func callService(ctx context.Context, name string, access uint32, call func(*mgr.Service) error) error {
 	_, err := interruptible(ctx, func() (struct{}, error) {
 		s, err := openService(name, access)
@@ -155,15 +156,15 @@ func callService(ctx context.Context, name string, access uint32, call func(*mgr
 	return err
 }
 
-// startService returns asked = false if the service manager is too busy for the request.
+// startService requests the start of a service. If the service manager is too busy for the request, asked is false.
 func startService(ctx context.Context, name string) (asked bool, err error) {
 	err = callService(ctx, name, windows.SERVICE_START, func(s *mgr.Service) error { return s.Start() })
 	switch {
 	case errors.Is(err, windows.ERROR_SERVICE_DATABASE_LOCKED), errors.Is(err, windows.ERROR_INTERNAL_ERROR):
-		// The service manager is busy or has an internal problem. The caller retries until its time is over.
+		// The service manager is busy or has an internal problem, so the caller tries again.
 		return false, nil
 	case errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
-		return true, nil // someone else started it
+		return true, nil // another program has just started the service
 	case errors.Is(err, windows.ERROR_FILE_NOT_FOUND), errors.Is(err, windows.ERROR_PATH_NOT_FOUND):
 		err = errors.Join(ErrStartFailed, err) // the exe is missing
 	}
@@ -178,8 +179,8 @@ func controlService(ctx context.Context, name string, access uint32, control svc
 	return fail(err, "sending control %d to service %s", control, name)
 }
 
-// serviceKey is the service's registry key. Its value Environment is a list of NAME=value for the service's
-// process.
+// serviceKey returns the path of a service's registry key. The key's value Environment lists the variables of the
+// service's process as NAME=value.
 func serviceKey(name string) string { return `SYSTEM\CurrentControlSet\Services\` + name }
 
 const serviceEnvironmentValue = "Environment"
@@ -195,7 +196,7 @@ func serviceEnvironment(name string) ([]string, error) {
 	defer closeKey(key)
 	lines, _, err := key.GetStringsValue(serviceEnvironmentValue)
 	if errors.Is(err, registry.ErrNotExist) || errors.Is(err, registry.ErrUnexpectedType) {
-		return nil, nil // the service manager also ignores values of other types
+		return nil, nil // the service manager ignores values of another type, too
 	}
 	return lines, fail(err, "reading the environment of service %s", name)
 }
@@ -219,5 +220,5 @@ func applyServiceEnvironment(name string, want []string) error {
 }
 
 func closeKey(key registry.Key) {
-	_ = key.Close() // values are written when they are set
+	_ = key.Close() // closing can't lose data, because values are written when they are set
 }

@@ -12,18 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// services is this machine's service manager. It keeps no handle between calls, because an open handle keeps
-// a deleted service alive.
+// services is this machine's service manager. It closes each handle before a call ends. With an open handle, Windows
+// would not delete a service.
 type services struct{}
 
 var _ Services = services{}
 
-// longestDelete limits how long Delete waits until other programs close their handles of a service. An open
-// service console holds its handle forever.
+// longestDelete is the maximum time that Delete waits until other programs have closed their handles of a service. An
+// open Services console never closes its handle.
 const longestDelete = 30 * time.Second
 
-// pollInterval is for a service that starts, stops or is being deleted. A poll is a cheap local call, and a join
-// waits for it.
+// pollInterval is the pause between queries of a service that starts, stops or is being deleted. It is short, because a
+// query is a cheap local call, and because a join waits for the result.
 const pollInterval = 50 * time.Millisecond
 
 func (services) List(ctx context.Context) ([]string, error) {
@@ -80,8 +80,8 @@ func (services) Get(ctx context.Context, name string) (Service, error) {
 	}, nil
 }
 
-// Apply reads the configuration first and writes only the differences. The next Apply completes a creation
-// that was interrupted.
+// Apply implements Services. It reads the configuration first and writes only the differences. If the creation of a
+// service was interrupted, the next Apply completes it.
 func (services) Apply(ctx context.Context, config ServiceConfig) error {
 	if err := errors.Join(ctx.Err(), checkServiceConfig(config)); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (services) Apply(ctx context.Context, config ServiceConfig) error {
 	if err != nil {
 		return fmt.Errorf("environment of service %s: %w", config.Name, err)
 	}
-	// Setting a restart as recovery action needs the right to start the service.
+	// To set a restart as a recovery action, a program needs the right to start the service.
 	s, err := openService(config.Name,
 		windows.SERVICE_QUERY_CONFIG|windows.SERVICE_CHANGE_CONFIG|windows.SERVICE_START)
 	if errors.Is(err, ErrNotFound) {
@@ -165,7 +165,7 @@ func (services) Dependants(ctx context.Context, name string) ([]string, error) {
 		return nil, err
 	}
 	defer closeService(s)
-	// Windows lists dependants of dependants as well, in the reverse order of their start.
+	// The list also contains the dependants of dependants, in the reverse order of their start.
 	names, err := s.ListDependentServices(svc.Active)
 	return names, fail(err, "listing dependants of service %s", name)
 }
@@ -176,7 +176,7 @@ func (s services) stopDependants(ctx context.Context, name string) error {
 		return err
 	}
 	for _, dependant := range names {
-		// A service that no longer exists needs no stop.
+		// Ignore a dependant that no longer exists.
 		if err := s.stopOne(ctx, dependant); err != nil && !errors.Is(err, ErrNotFound) {
 			return fmt.Errorf("stopping %s, which needs %s: %w", dependant, name, err)
 		}
@@ -184,7 +184,7 @@ func (s services) stopDependants(ctx context.Context, name string) error {
 	return nil
 }
 
-// stopOne stops a service whose dependants have stopped. It waits for the end of the service's process,
+// stopOne stops a service whose dependants have already stopped. It waits until the service's process has ended,
 // because the exe is in use until then.
 func (s services) stopOne(ctx context.Context, name string) error {
 	h, err := openService(name, windows.SERVICE_QUERY_STATUS|windows.SERVICE_QUERY_CONFIG)
@@ -192,7 +192,7 @@ func (s services) stopOne(ctx context.Context, name string) error {
 		return err
 	}
 	defer closeService(h)
-	// Open the process before the stop, because the service manager forgets it afterwards.
+	// Open the process before the stop. After the stop, the service manager no longer knows the process.
 	process, err := serviceProcess(h)
 	if err != nil {
 		return err
@@ -224,11 +224,11 @@ func (s services) stopOne(ctx context.Context, name string) error {
 	return nil
 }
 
-// askToStop sends the request to stop. asked is false if the service can't accept it at this moment.
+// askToStop sends the request to stop. If the service can't accept the request at this moment, asked is false.
 func (s services) askToStop(ctx context.Context, name string) (asked bool, err error) {
 	err = controlService(ctx, name, windows.SERVICE_STOP, svc.Stop)
 	switch {
-	case errors.Is(err, windows.ERROR_DEPENDENT_SERVICES_RUNNING): // a dependant was started since then
+	case errors.Is(err, windows.ERROR_DEPENDENT_SERVICES_RUNNING): // a dependant was started in the meantime
 		return false, s.stopDependants(ctx, name)
 	case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL), errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
 		return false, nil // the service's state is changing

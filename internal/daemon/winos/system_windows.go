@@ -21,7 +21,7 @@ type system struct {
 
 var _ System = system{}
 
-// Keys of the registry, under HKEY_LOCAL_MACHINE.
+// Registry keys under HKEY_LOCAL_MACHINE.
 const (
 	versionKey      = `SOFTWARE\Microsoft\Windows NT\CurrentVersion`
 	productKey      = `SYSTEM\CurrentControlSet\Control\ProductOptions`
@@ -29,7 +29,7 @@ const (
 	// Windows creates these keys when it needs a reboot, and deletes them at boot.
 	servicingKey = `SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending`
 	updateKey    = `SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired`
-	// The session manager processes this list before anything else runs.
+	// The session manager performs the operations in this list at boot, before any other program runs.
 	sessionKey   = `SYSTEM\CurrentControlSet\Control\Session Manager`
 	renamesValue = "PendingFileRenameOperations"
 )
@@ -51,8 +51,9 @@ func (system) Facts(ctx context.Context) (Facts, error) {
 	return facts, nil
 }
 
-// readHostname reads the host name of this boot. A name that was set since then appears after the next boot.
-// Source: https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/nf-sysinfoapi-getcomputernameexw.
+// readHostname reads the host name that applies in this boot. If the name was changed since the boot, the new name
+// applies after the next boot. Source:
+// https://learn.microsoft.com/en-us/windows/win32/api/sysinfoapi/nf-sysinfoapi-getcomputernameexw.
 func readHostname(facts *Facts) (err error) {
 	if facts.Hostname, err = computerName(windows.ComputerNamePhysicalDnsHostname); err == nil {
 		facts.FullName, err = computerName(windows.ComputerNamePhysicalDnsFullyQualified)
@@ -88,20 +89,20 @@ func readVersion(facts *Facts) (err error) {
 	facts.Server = isServer(kind)
 	facts.Build = int(windows.RtlGetVersion().BuildNumber)
 	revision, err := number(versionKey, "UBR")
-	if err != nil && !errors.Is(err, ErrNotFound) { // a Windows without updates has none
+	if err != nil && !errors.Is(err, ErrNotFound) { // a Windows without updates has no UBR
 		return err
 	}
 	facts.UBR = int(revision)
 	return nil
 }
 
-// bootKey is a registry key that Windows keeps only in memory until the next boot. No program writes into the key, so
-// the time of its last change is the time of its creation.
+// bootKey is a registry key that Windows stores only in memory, so it exists until the next boot. No program writes
+// values to the key, so its time of change is the time when it was created.
 const bootKey = `SOFTWARE\windows-instance-config-daemon-boot`
 
-// readBoot names the boot by the time when its key was first created. Unlike the time of the boot, this doesn't change
-// when the clock is corrected. A host that hibernates stays in the same boot. If the key doesn't exist and we may not
-// create it, the boot has no name.
+// readBoot derives the boot ID from the time when bootKey was created in this boot. Unlike the time of the boot, this
+// time doesn't change when the clock is corrected. After hibernation, a host is still in the same boot. If the key
+// doesn't exist and this process may not create it, the boot ID is empty.
 func readBoot(facts *Facts) error {
 	key, err := makeVolatile(bootKey)
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
@@ -119,7 +120,8 @@ func readBoot(facts *Facts) error {
 	return nil
 }
 
-// makeVolatile creates or opens a key that doesn't survive the next boot.
+// makeVolatile opens a registry key. If the key doesn't exist, makeVolatile creates it so that it exists until the next
+// boot.
 func makeVolatile(path string) (registry.Key, error) {
 	create, err := function("advapi32.dll", "RegCreateKeyExW")
 	if err != nil {
@@ -144,7 +146,8 @@ func readAdmin(facts *Facts) error {
 	if err != nil {
 		return fail(err, "naming the group Administrators")
 	}
-	// Token 0 is the token of the caller. Without elevation, the group is for denials only, and the result is false.
+	// Token 0 is the token of the caller. If the process isn't elevated, Windows uses its group Administrators only to
+	// deny access, and the result is false.
 	facts.Admin, err = windows.Token(0).IsMember(administrators)
 	return fail(err, "looking for administrators' rights")
 }
@@ -186,8 +189,8 @@ func readDisk(facts *Facts) error {
 	return nil
 }
 
-// readReboot checks whether Windows itself needs a reboot: for servicing or updates. PendingFileRenameOperations, which
-// is often listed as another sign, is reported separately, because any installer or browser update sets it.
+// readReboot checks whether Windows needs a reboot for servicing or updates. PendingFileRenameOperations is often
+// listed as a third sign. readReboot reports it separately, because any installer or browser update sets it.
 func readReboot(facts *Facts) error {
 	for _, sign := range []struct{ name, path string }{{SignServicing, servicingKey}, {SignUpdate, updateKey}} {
 		there, err := keyExists(sign.path)
@@ -206,7 +209,8 @@ func readReboot(facts *Facts) error {
 	return nil
 }
 
-// SetHostname fails on a domain member, where the name must also change in the directory.
+// SetHostname implements System. It fails on a domain member, because the name would also have to change in the
+// domain's directory.
 func (system) SetHostname(ctx context.Context, name string) error {
 	if err := errors.Join(ctx.Err(), checkHostname(name)); err != nil {
 		return err
@@ -274,7 +278,8 @@ func keyExists(path string) (bool, error) {
 	return true, nil
 }
 
-// absent maps a missing registry key or value to ErrNotFound. The function `meaning` would map it to fs.ErrNotExist.
+// absent converts the error for a missing registry key or value to ErrNotFound. fail would convert it to
+// fs.ErrNotExist.
 func absent(err error, what string) error {
 	if errors.Is(err, registry.ErrNotExist) {
 		return fmt.Errorf("reading the registry: %s: %w", what, ErrNotFound)

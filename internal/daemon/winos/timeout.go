@@ -16,40 +16,40 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Limits. kubelet with many pods and containerd with many images start within half a minute on slow disks.
-// The service manager itself gives a service 30 s to begin its start. The limit of a stop includes the
-// dependants.
+// startLimit is enough for kubelet with many pods and containerd with many images, which start within half a minute on
+// slow disks. The service manager itself lets a service take 30 s until it begins its start. stopLimit is for a service
+// together with its dependants.
 const (
 	startLimit = 2 * time.Minute
 	stopLimit  = time.Minute
 )
 
-// killLimit limits the wait for the end of a killed process. maxKills is how often a stop is retried after a
-// kill: once for the service and once for each level of dependants.
+// killLimit is the maximum time to wait until a killed process has ended. maxKills is how often a stop is tried again
+// after a kill: once for the service and once for each level of dependants.
 const (
 	killLimit = 30 * time.Second
 	maxKills  = 4
 )
 
-// WithTimeouts returns a host whose service starts, service stops and HNS calls end in time, and whose
-// stopped services leave no process behind.
+// WithTimeouts returns a host with two guarantees: starts and stops of services and HNS calls end in time, and a
+// stopped service leaves no process behind.
 //
-// A start that takes too long fails with ErrStartFailed, and the process of a managed service is killed. If a
-// service doesn't end after a stop request, or its process doesn't answer, its processes are killed. ErrInUse
-// means that the kill had no effect either.
+// If a start takes too long, it fails with ErrStartFailed, and the process of a managed service is killed. If a service
+// doesn't end after a stop request, or its process doesn't answer, the processes of the service are killed. If the kill
+// has no effect either, the stop fails with ErrInUse.
 //
-// After a stop and before a start, all processes that run a program of the service's command line are killed as well:
-// csi-proxy continues to run after it has reported that it stopped. If a program runs in a wrapper, Windows ends only
-// the wrapper. Two processes of one program would conflict over ports and pipes.
+// After a stop and before a start, all processes that run a program in the service's command line are killed as well.
+// This is needed in two cases: csi-proxy continues to run after it has reported that it stopped, and if a program runs
+// in a wrapper, Windows ends only the wrapper. Two processes of one program would conflict over ports and pipes.
 func WithTimeouts(host Host) Host {
 	host.Services = limited{host.Services, host.Programs}
 	host.Network = &limitedNetwork{Network: host.Network}
 	return host
 }
 
-// hnsLimit limits an HNS call, which may take seconds while many pods start. hnsRemovalLimit limits the
-// removal of a network, which deletes its endpoints one by one. hnsLeft is how many abandoned calls may be
-// pending.
+// hnsLimit is the time limit of an HNS call, which may take seconds while many pods start. hnsRemovalLimit is the time
+// limit for removing a network, which deletes its endpoints one by one. hnsLeft is how many abandoned calls may be
+// running.
 const (
 	hnsLimit        = 30 * time.Second
 	hnsRemovalLimit = 2 * time.Minute
@@ -58,14 +58,14 @@ const (
 
 var errNoHNSAnswer = errors.New("the host network service has not answered in time")
 
-// limitedNetwork is a Network whose HNS calls end in time. Such a call can't be interrupted. When it times
-// out, it is abandoned with a cancelled context and continues in the background.
+// limitedNetwork is a Network whose HNS calls end in time. An HNS call can't be interrupted. If it times out,
+// limitedNetwork cancels its context and returns an error, and the abandoned call continues in the background.
 type limitedNetwork struct {
 	Network
 	// left counts the abandoned calls that haven't ended.
 	left atomic.Int32
-	// changing is held by a call that changes HNS, even after the call is abandoned. A second call would not
-	// see what the first one is creating, and would create it twice.
+	// changing is locked while a call changes HNS, even after the call was abandoned. Without the lock, a second call
+	// would not see what the first call is creating, and would create it again.
 	changing sync.Mutex
 }
 
@@ -96,7 +96,7 @@ func (l *limitedNetwork) RemoveHNSNetwork(ctx context.Context, name string) erro
 	return err
 }
 
-// change runs a call that changes HNS, unless another one is still running.
+// change runs a call that changes HNS. If an earlier change is still running, it returns an error at once.
 func (l *limitedNetwork) change(call func() error) error {
 	if !l.changing.TryLock() {
 		return fmt.Errorf("an earlier change: %w", errNoHNSAnswer)
@@ -105,8 +105,8 @@ func (l *limitedNetwork) change(call func() error) error {
 	return call()
 }
 
-// callHNS runs a call, and abandons it if its time is over or ctx ends. If too many abandoned calls are
-// pending, it returns an error at once.
+// callHNS runs an HNS call. If its time is over or ctx ends, callHNS abandons the call and returns an error. If too
+// many abandoned calls are still running, callHNS returns an error at once.
 func callHNS[T any](ctx context.Context, left *atomic.Int32, limit time.Duration,
 	call func(ctx context.Context) (T, error)) (none T, err error) {
 	if ctx.Err() != nil {
@@ -119,7 +119,7 @@ func callHNS[T any](ctx context.Context, left *atomic.Int32, limit time.Duration
 		value T
 		err   error
 	}
-	answered := make(chan answer) // received or abandoned
+	answered := make(chan answer) // unbuffered: each answer is either received or abandoned
 	givenUp, cancel := context.WithTimeoutCause(ctx, limit, errNoHNSAnswer)
 	defer cancel()
 	go func() {
@@ -159,7 +159,7 @@ func (l limited) Start(ctx context.Context, name string) error {
 	}
 	limit, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	// A virus scanner may hold a new program open.
+	// A virus scanner may have a new program open for a moment.
 	err = UntilClosed(limit.Done(), func() error { return l.Services.Start(limit, name) })
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -170,8 +170,9 @@ func (l limited) Start(ctx context.Context, name string) error {
 	return errors.Join(err, l.killStarting(ctx, name))
 }
 
-// killStarting kills the process of a managed service that didn't start in time. If a process connected but never
-// reported Running, the service manager neither ends it nor starts another one.
+// killStarting kills the process of a managed service that didn't start in time. This is needed if the process has
+// connected to the service manager but never reports Running: the service manager then neither ends the process nor
+// starts another.
 func (l limited) killStarting(ctx context.Context, name string) error {
 	found, err := l.Get(ctx, name)
 	if err != nil || found.State != ServiceStartPending || found.PID == 0 ||
@@ -212,7 +213,7 @@ func (l limited) Stop(ctx context.Context, name string) error {
 	}
 }
 
-// stop sends one stop request. It returns ErrInUse if the service or a dependant didn't end.
+// stop sends one stop request. If the service or a dependant doesn't end, it returns ErrInUse.
 func (l limited) stop(ctx context.Context, name string) error {
 	limit, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()
@@ -228,8 +229,9 @@ func (l limited) stop(ctx context.Context, name string) error {
 	return err
 }
 
-// killHung kills the processes of a service and its dependants that are neither running nor stopped. It also
-// kills the process that didn't answer (stopErr names its service), whose state is Running.
+// killHung kills the processes of a service and its dependants if their state is StartPending or StopPending. If
+// stopErr is an UnansweredError, killHung also kills the process of the service that stopErr names, whose state is
+// still Running. The result killed reports whether it killed a process.
 func (l limited) killHung(ctx context.Context, name string, stopErr error) (killed bool, err error) {
 	var silent UnansweredError
 	errors.As(stopErr, &silent)
@@ -240,7 +242,7 @@ func (l limited) killHung(ctx context.Context, name string, stopErr error) (kill
 	for _, service := range append([]string{name}, dependants...) {
 		s, err := l.Get(ctx, service)
 		if err != nil {
-			continue // the service has disappeared since then
+			continue // the service has disappeared in the meantime
 		}
 		hung := s.State == ServiceStopPending || s.State == ServiceStartPending ||
 			strings.EqualFold(service, silent.Service)
@@ -255,9 +257,9 @@ func (l limited) killHung(ctx context.Context, name string, stopErr error) (kill
 	return killed, nil
 }
 
-// killPrograms kills every process that runs a program of a service's command line. There are two exceptions. It never
-// kills the daemon's own exe, here or in the RPC directory, because this exe also runs verbs. It never kills programs
-// of services that we don't manage, such as svchost.exe, because they may have processes for other purposes.
+// killPrograms kills every process that runs a program in a service's command line, with two exceptions. It never kills
+// the daemon's own exe, whether installed or in the RPC directory, because this exe also runs verbs. It never kills
+// programs of services that we don't manage, such as svchost.exe, because they may have processes for other purposes.
 func (l limited) killPrograms(ctx context.Context, s Service) (killed bool, err error) {
 	for _, exe := range contract.Programs(s.Command) {
 		ours := contract.Within(contract.DirK, exe) || contract.IsManaged(s.Description)
@@ -295,7 +297,7 @@ func (l limited) kill(ctx context.Context, s Service, pid uint32, exes ...string
 	return l.programs.Kill(ctx, pid, Runs(exes...))
 }
 
-// Runs returns a function that recognises a process by the absolute path of its exe.
+// Runs returns a function that reports whether a process runs one of the exes. exes are absolute paths.
 func Runs(exes ...string) func(exe string) bool {
 	return func(exe string) bool { return within(exes, exe) }
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// killer ends processes, unless that is denied.
+// killer kills processes, unless denied is set.
 type killer struct {
 	winos.Programs
 	denied bool
@@ -186,7 +186,7 @@ func TestAServiceDoesNotEndItself(t *testing.T) {
 	})
 }
 
-// silent is a host network service that responds only when the test says so.
+// silent is a host network service that answers only when the test allows it.
 type silent struct {
 	winos.Network
 	answers chan struct{}
@@ -306,7 +306,7 @@ func TestWhileAChangeOfTheHostNetworkServiceIsUnderWayNoOtherIsMade(t *testing.T
 			t.Errorf("looking: %v", err)
 		}
 		time.Sleep(time.Minute)
-		// The endpoint that was created late is found.
+		// This call must find the endpoint that was created late.
 		if _, err := network.EnsureEndpoint(t.Context(), "x", "VIPEndpoint", netip.Addr{}); err != nil {
 			t.Errorf("creating an endpoint: %v", err)
 		}
@@ -336,8 +336,8 @@ func (s slow) RemoveHNSNetwork(ctx context.Context, _ string) error {
 	return nil
 }
 
-// The caller has given up the removal. In the meantime the daemon may roll back to a revision with this network, so
-// the removal must not continue.
+// The caller has given up the removal. In the meantime, the daemon may have rolled back to a revision that uses this
+// network. So the removal must not continue.
 func TestARemovalOfANetworkThatWasGivenUpGoesNoFurther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

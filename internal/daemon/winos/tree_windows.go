@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// RemoveAll implements Files. It opens one directory after the other, because a path may lead elsewhere by
-// the time it is used.
+// RemoveAll implements Files. It opens each directory relative to its parent directory, which is already open. If it
+// used paths instead, a path could lead to another directory by the time that it is used.
 func (f files) RemoveAll(path string) error {
 	if err := CheckPath(path); err != nil {
 		return err
@@ -28,10 +28,11 @@ func (f files) RemoveAll(path string) error {
 	return removeTree(above, path[cut:], path)
 }
 
-// removeTree deletes name in an open directory, with its content. path is for errors.
+// removeTree deletes the file or directory name in the open directory above, with its content. It uses path only in
+// errors and to check the name.
 func removeTree(above *os.Root, name, path string) error {
 	if err := CheckPath(path); err != nil {
-		return err // Windows and os.Root interpret the name differently
+		return err // Windows and os.Root would interpret such a name differently
 	}
 	err := removeName(above, name, path)
 	if err == nil {
@@ -64,7 +65,7 @@ func openDirectory(above *os.Root, name string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	// In the time since Lstat, someone may have replaced the directory with a link to a sibling directory.
+	// Since the call of Lstat, someone may have replaced the directory with a link to another directory.
 	opened, err := dir.Stat(".")
 	if err == nil && os.SameFile(info, opened) {
 		return dir, nil
@@ -79,7 +80,7 @@ func removeName(above *os.Root, name, path string) error {
 		return nil
 	}
 	err = reasonOf(err, func() error {
-		_ = above.Chmod(name, 0o600) // the read-only flag would also deny the write
+		_ = above.Chmod(name, 0o600) // otherwise the read-only flag would also deny writing
 		file, err := above.OpenFile(name, os.O_WRONLY, 0)
 		if err == nil {
 			_ = file.Close()

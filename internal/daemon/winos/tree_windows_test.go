@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// While a directory is emptied, its path is changed to lead to another directory. The other directory must keep its
-// files.
+// While a directory is being emptied, its path is changed so that it leads to another directory. That directory must
+// keep its files.
 func TestADirectoryThatIsReplacedWhileItIsEmptiedIsTheOneThatLosesItsFiles(t *testing.T) {
 	dir := fmt.Sprintf(`C:\wmcotest-%d`, time.Now().UnixNano())
 	t.Cleanup(func() {
@@ -44,7 +44,7 @@ func TestADirectoryThatIsReplacedWhileItIsEmptiedIsTheOneThatLosesItsFiles(t *te
 	}
 	err = removeContent(opened, dir+`\x`)
 	want := map[string]int{dir + `\x`: 2, dir + `\x\sub`: 1}
-	// Wine looks up the path of each file again before it removes the file, so it removes nothing here. Windows
+	// Wine looks up the path of each file again before it removes the file, so nothing is removed here. Real Windows
 	// empties the moved directory.
 	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() != nil {
 		want[dir+`\moved`] = 0

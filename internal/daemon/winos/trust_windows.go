@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// trust is this machine's store ROOT (LocalMachine). It contains the machine's own certificates and those
-// from group policy and Windows Update.
+// trust is the store ROOT (LocalMachine) of this machine. The store contains the machine's own certificates, and
+// certificates from group policy and Windows Update.
 type trust struct{}
 
 var _ Trust = trust{}
@@ -19,7 +19,7 @@ var _ Trust = trust{}
 // encodings of the certificates.
 const encodings = windows.X509_ASN_ENCODING | windows.PKCS_7_ASN_ENCODING
 
-// List never parses a certificate, so an invalid one doesn't hide the others.
+// List implements Trust. It doesn't parse the certificates, so an invalid certificate doesn't hide the others.
 func (trust) List(ctx context.Context) ([][]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -34,8 +34,8 @@ func (trust) List(ctx context.Context) ([][]byte, error) {
 	return all, err
 }
 
-// Add compares contents itself, because CryptoAPI considers certificates with the same issuer and serial
-// number equal, and would not add ours.
+// Add implements Trust. It compares the certificates' content itself. CryptoAPI considers two certificates with the
+// same issuer and serial number equal, and would not add the second one.
 func (trust) Add(ctx context.Context, der []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 		return err
 	}
 	err := inStore(0, func(store windows.Handle) error {
-		// Find all matching certificates before the first deletion, because a deletion invalidates the enumeration.
+		// Find all matching certificates first, because a deletion invalidates the enumeration.
 		have, err := matches(store, der)
 		if err != nil {
 			release(have)
@@ -76,7 +76,7 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 		}
 		var failed []error
 		for _, certificate := range have {
-			// The deletion also frees the context, even if it fails.
+			// This call also frees the certificate's context, even if it fails.
 			failed = append(failed, fail(windows.CertDeleteCertificateFromStore(certificate),
 				"removing a root certificate"))
 		}
@@ -88,8 +88,8 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 	return expect(der, false)
 }
 
-// expect opens the store again and checks whether it contains a certificate. Otherwise a certificate that can't be
-// changed, such as a certificate from group policy, would go unnoticed.
+// expect opens the store again, and returns an error unless the certificate is there, or missing, as expected. It
+// detects that Windows has silently kept the old state, for example of a certificate from group policy.
 func expect(der []byte, there bool) error {
 	return inStore(windows.CERT_STORE_READONLY_FLAG, func(store windows.Handle) error {
 		have, err := matches(store, der)
@@ -101,7 +101,7 @@ func expect(der []byte, there bool) error {
 	})
 }
 
-// inStore runs work with the open store.
+// inStore opens the store, calls work with it, and closes it.
 func inStore(flags uint32, work func(windows.Handle) error) error {
 	name, err := windows.UTF16PtrFromString("ROOT")
 	if err != nil {
@@ -116,11 +116,12 @@ func inStore(flags uint32, work func(windows.Handle) error) error {
 	return errors.Join(work(store), fail(windows.CertCloseStore(store, 0), "closing the root certificate store"))
 }
 
-// eachCertificate visits all certificates of a store. The context is valid only during the visit.
+// eachCertificate calls visit for every certificate of a store. The certificate's context is valid only until visit
+// returns.
 func eachCertificate(store windows.Handle, visit func(*windows.CertContext) error) error {
 	var certificate *windows.CertContext
 	for {
-		// The call frees its argument.
+		// The call frees the previous certificate.
 		next, err := windows.CertEnumCertificatesInStore(store, certificate)
 		switch {
 		case errors.Is(err, windows.Errno(windows.CRYPT_E_NOT_FOUND)), errors.Is(err, windows.ERROR_NO_MORE_FILES):
@@ -158,7 +159,7 @@ func release(certificates []*windows.CertContext) {
 	}
 }
 
-// encoded returns the certificate's DER, which is in the context's memory.
+// encoded returns the certificate's DER. The bytes are part of the context's memory.
 func encoded(certificate *windows.CertContext) []byte {
 	return unsafe.Slice(certificate.EncodedCert, certificate.Length)
 }

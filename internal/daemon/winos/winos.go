@@ -1,9 +1,9 @@
-// Package winos defines what the daemon may do on its Windows machine: small interfaces, implemented with the Windows
-// API on Windows.
+// Package winos defines what the daemon can do on its Windows machine. It consists of small interfaces, and implements
+// them with the Windows API.
 //
-// The daemon's verbs and reconcile loop use it. The simulated machine implements the same interfaces and passes the
-// same test suite (winostest). The package makes no decisions. Only Programs starts processes, to try out the daemon's
-// successor.
+// The daemon's verbs and reconcile loop use these interfaces. The simulated machine implements them as well, and passes
+// the same test suite (winostest). The package makes no decisions. Only Programs starts processes: the daemon uses it
+// to try out its successor.
 package winos
 
 import (
@@ -17,19 +17,19 @@ import (
 	"time"
 )
 
-// Errors that implementations map to. Callers test them with errors.Is.
+// All implementations wrap these errors, and callers test for them with errors.Is.
 var (
 	ErrNotFound = errors.New("not found")
-	// ErrInUse: a file is open without sharing, such as the exe of a running process, or a service is still
+	// ErrInUse means that a file is open without sharing, like the exe of a running process, or that a service is still
 	// stopping.
 	ErrInUse = errors.New("in use")
-	// ErrInvalidName: Windows doesn't allow a path or name.
+	// ErrInvalidName means that Windows doesn't allow a path or name.
 	ErrInvalidName = errors.New("invalid name")
 	ErrNoSpace     = errors.New("no space left on the disk")
-	// ErrStartFailed: a service's process ended or reported an error while it started.
+	// ErrStartFailed means that the process of a service ended or reported an error while the service started.
 	ErrStartFailed = errors.New("service did not start")
 	ErrDenied      = errors.New("access denied")
-	// ErrUnsupported: this system lacks the facility (no HNS, for example).
+	// ErrUnsupported means that this system lacks a facility, for example HNS.
 	ErrUnsupported = errors.New("unsupported on this system")
 )
 
@@ -53,10 +53,10 @@ type ServiceConfig struct {
 	// Command is the full command line of the service's process.
 	Command      string
 	Dependencies []string
-	// Environment holds the variables of the service's process, in addition to the system's variables.
+	// Environment has the variables of the service's process, in addition to the system's variables.
 	Environment map[string]string
-	// Recovery lists the delays before restarts after the first, second, … unexpected end. After the time
-	// RecoveryReset, Windows counts from the first end again.
+	// Recovery lists the delays before the service is restarted after its first, second, … unexpected end. If the
+	// service runs for the time RecoveryReset without such an end, Windows starts counting from the first delay again.
 	Recovery      []time.Duration
 	RecoveryReset time.Duration
 }
@@ -77,51 +77,51 @@ const (
 type Service struct {
 	ServiceConfig
 	State ServiceState
-	// PID of the process, or 0. A stopped service may still have a process for a moment.
+	// PID is the ID of the service's process, or 0. For a moment, a stopped service may still have a process.
 	PID uint32
-	// NoAutoStart reports that the start type isn't Automatic, so the service doesn't start at boot. A
-	// disabled service doesn't start at all.
+	// NoAutoStart reports that the start type isn't Automatic, so the service doesn't start at boot. If the service is
+	// disabled, it can't be started at all.
 	NoAutoStart bool
 }
 
-// Services is the service manager. All our services start automatically at boot. Errors of Start and Stop
-// name the operation and the service.
+// Services is the service manager. All our services start automatically at boot. The errors of Start and Stop contain
+// the operation and the service's name.
 type Services interface {
-	// List names all services of the machine.
+	// List returns the names of all services of the machine.
 	List(ctx context.Context) ([]string, error)
-	// Get returns ErrNotFound for a service that doesn't exist.
+	// Get returns ErrNotFound if the service doesn't exist.
 	Get(ctx context.Context, name string) (Service, error)
 	// Apply creates a service or changes its configuration, including the start type. It never starts or
 	// stops the service. A repeated call changes nothing.
 	Apply(ctx context.Context, config ServiceConfig) error
-	// Start returns when the service runs, and does nothing if it runs already. The service manager starts
-	// its dependencies.
+	// Start starts a service and returns when the service is running. If it is already running, Start does nothing. The
+	// service manager also starts the services on which it depends.
 	Start(ctx context.Context, name string) error
-	// Stop stops the running dependants, then the service, and returns when their processes have ended. It
-	// does nothing if the service is stopped.
+	// Stop first stops the dependants, which are the services that need this service, and then the service. It returns
+	// when their processes have ended. If the service is already stopped, Stop does nothing.
 	Stop(ctx context.Context, name string) error
 	// Dependants lists the services that Stop would stop together with this service. Each service comes before the
-	// services that it needs.
+	// services that it depends on.
 	Dependants(ctx context.Context, name string) ([]string, error)
-	// Delete deletes a stopped service. A missing service is not an error.
+	// Delete deletes a stopped service. If the service is missing, it returns no error.
 	Delete(ctx context.Context, name string) error
-	// DeleteAtStop marks a service for deletion. It returns at once. Windows deletes the service when it has
-	// stopped and all its handles are closed. Until then, the service can't be started or installed. A repeated
-	// call changes nothing.
+	// DeleteAtStop marks a service for deletion and returns at once. Windows deletes the service when it has stopped
+	// and all its handles are closed. Until then, the service can neither be started nor created again. A repeated call
+	// changes nothing.
 	DeleteAtStop(ctx context.Context, name string) error
 }
 
-// Access is the set of users that can open a file or directory.
+// Access determines which users can open a file or directory.
 type Access int
 
 // Kinds of access.
 const (
-	// AccessInherit inherits the rights of the parent directory.
+	// AccessInherit means that the file inherits the rights of its parent directory.
 	AccessInherit Access = iota
-	// AccessAdministrators permits access by Administrators and SYSTEM only. Inheritance is off.
+	// AccessAdministrators means that only Administrators and SYSTEM have access. The file inherits no rights.
 	AccessAdministrators
-	// AccessUsers is for directories. Inheritance is off. Users have the same rights as in C:\ of a server: they
-	// can read, and they can create and keep their own files. A FileInfo shows such a directory as AccessInherit.
+	// AccessUsers is for directories, which then inherit no rights. Users have the same rights as in C:\ of a server:
+	// they can read, create files, and change their own files. FileInfo.Access of such a directory is AccessInherit.
 	AccessUsers
 )
 
@@ -133,7 +133,7 @@ type FileInfo struct {
 	ModTime time.Time
 	Access  Access
 	// Foreign reports that an account without administrator rights owns the file, or may change its rights, or may
-	// delete it or its content. Only Stat sets it.
+	// delete the file or its content. Only Stat sets Foreign.
 	Foreign bool
 }
 
@@ -141,32 +141,34 @@ type FileInfo struct {
 // fs.ErrNotExist, ErrInUse, ErrInvalidName, ErrNoSpace or ErrDenied.
 type Files interface {
 	Open(path string) (io.ReadCloser, error)
-	// Create creates or truncates a file. Close flushes to disk and returns delayed write errors.
+	// Create creates a file, or truncates an existing file, see MakesNew. Close flushes the file to disk, and returns
+	// errors of earlier writes.
 	Create(path string, access Access) (io.WriteCloser, error)
-	// Rename replaces an existing file at to. It returns ErrInUse if that file is the exe of a running
-	// process. A running exe itself may be renamed.
+	// Rename renames the file from to the path to, and replaces an existing file there. If the existing file is the exe
+	// of a running process, Rename returns ErrInUse. The file from may be a running exe.
 	Rename(from, to string) error
-	// Remove deletes a file or an empty directory. A missing file is not an error.
+	// Remove deletes a file or an empty directory. If the file is missing, it returns no error.
 	Remove(path string) error
-	// RemoveAll deletes a file, or a directory with its content, and continues after an error. It deletes links and
-	// junctions, but never their targets, even if someone replaces a directory with a link during the call. Only
-	// administrators may be able to replace the directories above path. A missing file is not an error.
+	// RemoveAll deletes a file, or a directory with its content. After an error it continues with the next file. It
+	// deletes links and junctions, but never their targets, even if someone replaces a directory with a link during the
+	// call. Only administrators may have the right to replace the directories above path. If the file is missing,
+	// RemoveAll returns no error.
 	RemoveAll(path string) error
-	// Stat returns fs.ErrNotExist for a missing file.
+	// Stat returns fs.ErrNotExist if the file is missing.
 	Stat(path string) (FileInfo, error)
 	List(dir string) ([]FileInfo, error)
-	// MkdirAll creates a directory and its parents. access applies to the directories that it creates.
+	// MkdirAll creates a directory and its missing parents. access applies only to the directories that it creates.
 	MkdirAll(path string, access Access) error
-	// Restrict sets the rights of an existing file or directory to AccessAdministrators. The content of a
-	// directory keeps its own rights, except inherited ones. A repeated call changes nothing.
+	// Restrict sets the rights of an existing file or directory to AccessAdministrators. The files in a directory keep
+	// their own rights, except inherited ones. A repeated call changes nothing.
 	Restrict(path string) error
 }
 
-// Environment is the system's environment in the registry. Services get it when they start.
+// Environment has the system's environment variables in the registry. A service gets their values when it starts.
 type Environment interface {
 	All(ctx context.Context) (map[string]string, error)
-	// Names are case-insensitive. Running programs keep their environment. Windows announces a change
-	// with a window message, but a service can't send one to other sessions.
+	// Set sets a variable. Names are case-insensitive. Programs that already run keep the old value: Windows announces
+	// a change with a window message, but a service can't send a message to other sessions.
 	Set(ctx context.Context, name, value string) error
 	Unset(ctx context.Context, name string) error
 }
@@ -175,7 +177,7 @@ type Environment interface {
 type Trust interface {
 	// List returns the DER of each certificate, including those that can't be parsed.
 	List(ctx context.Context) ([][]byte, error)
-	// Add and Remove affect exactly one certificate, by its content. A repeated call changes nothing.
+	// Add and Remove change exactly the certificate with the content der. A repeated call changes nothing.
 	Add(ctx context.Context, der []byte) error
 	Remove(ctx context.Context, der []byte) error
 }
@@ -192,36 +194,37 @@ const (
 
 // Facts describe the machine.
 type Facts struct {
-	// Hostname is the computer's DNS host name, in Windows' spelling.
+	// Hostname is the computer's DNS host name, with upper and lower case as in Windows.
 	Hostname string
-	// FullName is the host name with the computer's primary DNS suffix, if it has one, such as in a domain.
+	// FullName is the host name with the computer's primary DNS suffix. A computer has such a suffix if it is in a
+	// domain, for example.
 	FullName string
 	// MachineID is the registry's MachineGuid.
 	MachineID string
-	// BootID changes with every boot. It is empty until a program with administrator rights has read it in
+	// BootID is different after every boot. It is empty until a program with administrator rights has called Facts in
 	// this boot.
 	BootID      string
 	ProductName string
-	// Server is false for client editions of Windows.
+	// Server is true for server editions of Windows.
 	Server bool
 	Build  int
 	UBR    int
 	// Admin reports whether the process has administrator rights.
 	Admin  bool
-	Memory int64 // bytes
+	Memory int64 // in bytes
 	// DiskFree and DiskTotal are the free space and the size of the system drive, in bytes.
 	DiskFree, DiskTotal int64
-	// StaticAddress reports that the interface with the default route doesn't have its address from DHCP.
-	// DeviceLessNICDisabled reports that HNS is configured to keep such an address. Source: the prerequisites
-	// of bring-your-own hosts in OpenShift's Windows documentation.
+	// StaticAddress reports that the address of the interface with the default route doesn't come from DHCP.
+	// DeviceLessNICDisabled reports that HNS is configured to keep such an address. Source: the prerequisites of
+	// bring-your-own hosts in OpenShift's Windows documentation.
 	StaticAddress, DeviceLessNICDisabled bool
-	// Gateways are the connected interfaces with an IPv4 default route.
+	// Gateways are the names of the connected interfaces that have an IPv4 default route.
 	Gateways []string
-	// RebootSigns are Windows' own reasons for a pending reboot, sorted. A new host name is not included.
+	// RebootSigns are the reasons for which Windows itself needs a reboot, sorted. A changed host name is not included.
 	RebootSigns []string
-	// ReplacedAtBoot are files in use that the next boot replaces. Files that the next boot only deletes are
-	// omitted: installers and updates leave them all the time, on some machines at every boot, and nothing
-	// depends on their deletion.
+	// ReplacedAtBoot are files in use that the next boot replaces. Files that the next boot only deletes are not
+	// included, because nothing depends on their deletion. Installers and updates often leave such files, on some
+	// machines at every boot.
 	ReplacedAtBoot []string
 }
 
@@ -234,18 +237,19 @@ const (
 // System is the machine as a whole.
 type System interface {
 	Facts(ctx context.Context) (Facts, error)
-	// Now returns the time of the wall clock. It has no monotonic reading, because the monotonic clock stops while a
+	// Now returns the time of the wall clock, without a monotonic reading, because the monotonic clock stops while a
 	// virtual machine is paused.
 	Now() time.Time
-	// SetHostname takes effect with the next boot.
+	// SetHostname sets the host name. The name takes effect at the next boot.
 	SetHostname(ctx context.Context, name string) error
 	Feature(ctx context.Context, name string) (FeatureState, error)
-	// EnableFeature may take minutes and may need a reboot: see Feature.
+	// EnableFeature enables a Windows feature. This may take minutes. If Feature then returns FeaturePending, a reboot
+	// is needed.
 	EnableFeature(ctx context.Context, name string) error
-	// Reboot requests a restart and returns before it happens.
+	// Reboot requests a reboot and returns before the reboot begins. why is the text that Windows shows and logs.
 	Reboot(ctx context.Context, why string) error
-	// ExcludeFromDefender excludes the process of an exe from Windows Defender, if Defender exists. A
-	// repeated call changes nothing.
+	// ExcludeFromDefender excludes the process of an exe from the scans of Windows Defender. If Defender doesn't exist,
+	// it does nothing. A repeated call changes nothing.
 	ExcludeFromDefender(ctx context.Context, exe string) error
 }
 
@@ -254,7 +258,7 @@ type HNSNetwork struct {
 	ID, Name     string
 	Subnet       netip.Prefix
 	ManagementIP netip.Addr
-	// VNI is an overlay network's VXLAN identifier, or 0 if HNS doesn't report it.
+	// VNI is the VXLAN identifier of an overlay network, or 0 if HNS doesn't report one.
 	VNI uint32
 }
 
@@ -263,16 +267,17 @@ type HNSNetwork struct {
 type Network interface {
 	// NodeIP returns the IPv4 address of the interface with the default route.
 	NodeIP(ctx context.Context) (netip.Addr, error)
-	// Listening returns the listening TCP ports with the name of the program, which is empty if it is
-	// unknown.
+	// Listening returns the TCP ports that programs listen on, each with the name of the program. If the program is
+	// unknown, the name is empty.
 	Listening(ctx context.Context) (map[int]string, error)
-	// HNSNetwork returns ErrNotFound if there is no network of that name.
+	// HNSNetwork returns the network with this name, or ErrNotFound if there is none.
 	HNSNetwork(ctx context.Context, name string) (HNSNetwork, error)
-	// EnsureEndpoint finds the HNS endpoint of that name on a network, or else an endpoint without a name that has the
-	// address. If there is neither, it creates an endpoint. If the address is valid and unused, the new endpoint gets
-	// it. It attaches the endpoint to the host's compartment and returns its IPv4 address.
+	// EnsureEndpoint finds the HNS endpoint with this name on a network, or else an endpoint without a name that has
+	// the address. If there is neither, it creates an endpoint. The new endpoint gets the address if the address is
+	// valid and unused. Then EnsureEndpoint attaches the endpoint to the host and returns the endpoint's IPv4 address.
 	EnsureEndpoint(ctx context.Context, network, endpoint string, address netip.Addr) (netip.Addr, error)
-	// RemoveHNSNetwork deletes the network of that name and its endpoints. A missing network is not an error.
+	// RemoveHNSNetwork deletes the network with this name and its endpoints. If the network is missing, it returns no
+	// error.
 	RemoveHNSNetwork(ctx context.Context, name string) error
 	// Listen listens on a TCP port of the loopback address. If the port is in use, it returns ErrInUse.
 	Listen(ctx context.Context, port int) (net.Listener, error)
@@ -283,71 +288,72 @@ type Network interface {
 // Route is one row of the routing table.
 type Route struct {
 	Destination netip.Prefix
-	// NextHop is unspecified if the destination is on the link.
+	// NextHop is 0.0.0.0 if the destination is on the interface's own network.
 	NextHop netip.Addr
-	// Interface is the interface's name in Windows.
+	// Interface is the name of the interface in Windows.
 	Interface string
-	// Metric is the sum of the route's and the interface's metric, which Windows compares.
+	// Metric is the sum of the metrics of the route and of its interface. Windows compares these sums.
 	Metric uint32
 }
 
-// Routes is the IPv4 routing table. It changes only routes to single addresses.
+// Routes is the IPv4 routing table. Its methods change only routes to single addresses.
 type Routes interface {
-	// Addresses lists the IPv4 addresses of the interfaces with a link, without addresses that Windows
-	// doesn't use yet.
+	// Addresses lists the IPv4 addresses of all connected interfaces. It omits addresses that Windows doesn't use yet.
 	Addresses(ctx context.Context) ([]netip.Addr, error)
-	// Table lists the routes of existing interfaces, with the widest destination first.
+	// Table lists the routes of all existing interfaces, with the widest destination first.
 	Table(ctx context.Context) ([]Route, error)
-	// Ensure adds a route to one address through the interface and next hop of the default route, unless this
-	// interface already has a route to the address. A reboot deletes the route, and network changes may delete it.
-	// added reports whether the route was missing. ErrNotFound means that there is no default route.
+	// Ensure adds a route to a single address, through the interface and next hop of the default route. If this
+	// interface already has a route to the address, Ensure does nothing and added is false. A reboot deletes the route,
+	// and network changes may delete it. If there is no default route, Ensure returns ErrNotFound.
 	Ensure(ctx context.Context, to netip.Addr) (added bool, err error)
-	// Remove deletes the routes to exactly one address. A missing route is not an error.
+	// Remove deletes the routes to a single address. If there is no such route, it returns no error.
 	Remove(ctx context.Context, to netip.Addr) error
 }
 
-// Logs are files that other programs hold open.
+// Logs changes log files that other programs have open.
 type Logs interface {
-	// Empty truncates a file in place, even while a program has it open for writing. A program that appends
-	// continues at the new end. If that program denies shared writes, Empty returns ErrInUse. If the file is
-	// missing, it returns fs.ErrNotExist.
+	// Empty truncates a file in place, even while a program has the file open for writing. A program that appends to
+	// the file continues at the new end. If the program doesn't let others write to the file, Empty returns ErrInUse.
+	// If the file is missing, it returns fs.ErrNotExist.
 	Empty(path string) error
 }
 
-// Programs are exes on the machine and their processes.
+// Programs starts and ends programs on the machine, and deletes files in use.
 type Programs interface {
-	// Run starts an exe with arguments that need no quotes, without a window or standard streams. It returns
-	// the exit code when the process has ended. If ctx ends first, it kills the process. ErrStartFailed means
-	// that Windows can't start the exe.
+	// Run starts an exe without a window or standard streams, and returns its exit code when the process has ended. The
+	// args must not need quotes. If ctx ends first, Run kills the process. If Windows can't start the exe, Run returns
+	// ErrStartFailed.
 	Run(ctx context.Context, exe string, args ...string) (exitCode int, err error)
-	// Kill kills a process and returns when it has ended. It calls runs with the process's exe. It returns
-	// nil without a kill if the process is gone, if runs returns false, or if the process is the caller
-	// itself.
+	// Kill kills a process and returns when the process has ended. Before that, it calls runs with the path of the
+	// process's exe. Kill does nothing and returns nil if runs returns false, if the process doesn't exist, or if the
+	// process is the caller itself.
 	Kill(ctx context.Context, pid uint32, runs func(exe string) bool) error
-	// Processes lists the processes whose exe is path or is below it, except the caller itself.
+	// Processes lists the processes whose exe is path or lies below path, without the calling process.
 	Processes(ctx context.Context, path string) ([]Process, error)
-	// Lock takes a lock that ends with the calling process, however the process ends, and leaves no file behind. If
-	// another process holds the lock, Lock returns ErrInUse and that process's id.
+	// Lock takes a lock. The lock ends when unlock is called or when the calling process ends, even if the process is
+	// killed, and leaves no file behind. If another process has the lock, Lock returns ErrInUse, and the ID of that
+	// process as holder.
 	Lock(ctx context.Context, path string) (unlock func() error, holder uint32, err error)
-	// RemoveAtBoot registers a file in use for deletion at the next boot. The boot deletes any file of that
-	// name, so use it only for names that aren't used again.
+	// RemoveAtBoot makes the next boot delete a file that is in use. The boot deletes whatever file has this name then,
+	// so call RemoveAtBoot only for names that aren't used again.
 	RemoveAtBoot(path string) error
-	// RemoveLayer deletes the directory of an image's or a container's file system. Its files keep their
-	// rights from the image, so they can't be deleted one by one. A missing directory is not an error.
+	// RemoveLayer deletes the directory with the file system of an image or a container. The files in it can't be
+	// deleted one by one, because they keep their rights from the image. If the directory is missing, RemoveLayer
+	// returns no error.
 	RemoveLayer(ctx context.Context, path string) error
 }
 
 // Process is a running process.
 type Process struct {
 	PID uint32
-	// Exe is the absolute path that the program had when it started, even if the file has been moved aside since:
-	// see AsidePath.
+	// Exe is the absolute path that the program had when it started, even if the file was moved aside since then, see
+	// AsidePath.
 	Exe string
 }
 
-// MakesNew reports whether Create replaces an existing file with a new one: a file for Administrators, or a
-// temporary file. A truncated file would keep its owner, its rights, other programs' handles and its hard
-// links.
+// MakesNew reports whether Create replaces an existing file with a new file instead of truncating it. Create does so
+// for a file with AccessAdministrators and for a temporary file. A truncated file would keep its owner, its rights, its
+// hard links, and the handles of other programs.
 func MakesNew(path string, access Access) bool {
 	return access == AccessAdministrators || strings.HasSuffix(path, ".tmp")
 }
@@ -372,26 +378,27 @@ func WriteFile(files Files, path string, content io.Reader, access Access) error
 	return nil
 }
 
-// Replace renames a file to path and replaces an existing file. It waits until neither of them is open: see
-// UntilClosed.
+// Replace renames a file to path and replaces an existing file there. It waits until no program has either file open,
+// see UntilClosed.
 func Replace(files Files, from, path string) error {
 	return UntilClosed(nil, func() error { return files.Rename(from, path) })
 }
 
-// OpenClosed opens a file. It waits until no other program denies access to it: see UntilClosed.
+// OpenClosed opens a file. It waits until no other program denies access to the file, see UntilClosed.
 func OpenClosed(files Files, path string) (r io.ReadCloser, err error) {
 	err = UntilClosed(nil, func() error { r, err = files.Open(path); return err })
 	return r, err
 }
 
-// RemoveClosed deletes a file. It waits until no program has it open: see UntilClosed.
+// RemoveClosed deletes a file. It waits until no program has the file open, see UntilClosed.
 func RemoveClosed(files Files, path string) error {
 	return UntilClosed(nil, func() error { return files.Remove(path) })
 }
 
-// UntilClosed calls attempt, which opens, starts, renames or deletes files. While another program has a file open,
-// Windows returns a sharing violation or "access denied". Scanners open any file for a moment. So UntilClosed
-// retries for up to a second or until stop is closed, and then returns ErrInUse or ErrDenied.
+// UntilClosed calls attempt, which opens, starts, renames or deletes files, and retries it while another program has a
+// file open. This is useful because virus scanners open any file for a moment. Windows then returns a sharing violation
+// or "access denied". UntilClosed retries until stop is closed, but for about a second at most. After that, it returns
+// attempt's last error, such as ErrInUse or ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	err := attempt()
 	isOpen := func() bool { return errors.Is(err, ErrInUse) || errors.Is(err, ErrDenied) }
@@ -406,13 +413,13 @@ func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	return err
 }
 
-// Delays between attempts, about a second in total.
+// Shortest and longest pause between attempts. All pauses together take about a second.
 const (
 	firstPause = 8 * time.Millisecond
 	lastPause  = 512 * time.Millisecond
 )
 
-// Until returns a reader that reads from r until ctx ends.
+// Until returns a reader that reads from r. When ctx has ended, reading returns the cause of ctx.
 func Until(ctx context.Context, r io.Reader) io.Reader { return until{ctx, r} }
 
 type until struct {

@@ -25,9 +25,9 @@ import (
 	"github.com/windows-nodes/wmco/test/winostest/order"
 )
 
-// TestConformance changes the machine that it runs on, and reverts its changes: services, variables, certificates and
-// files whose names begin with wmcotest. It needs administrator rights. It does not restart the machine, and does not
-// change its host name or features.
+// TestConformance changes the machine that it runs on, and then reverts its changes. It changes services, variables,
+// certificates and files whose names begin with wmcotest. It needs administrator rights. It does not reboot the
+// machine, and does not change its host name or features.
 func TestConformance(t *testing.T) {
 	winostest.Run(t, func(t *testing.T) winostest.Fixture {
 		t.Helper()
@@ -54,7 +54,7 @@ func createNetwork(t *testing.T, network winos.HNSNetwork) error {
 	return err
 }
 
-// createOverlay makes the same calls as flanneld does for its own network and for another node's part.
+// createOverlay makes the same calls as flanneld: for flanneld's own network, and for the part of another node.
 func createOverlay(network winos.HNSNetwork, gateway string) error {
 	if err := hcn.RemoteSubnetSupported(); err != nil {
 		return err
@@ -115,11 +115,11 @@ func raw(object any) json.RawMessage {
 	return text
 }
 
-// overlay as the first argument makes the test program create a network as flanneld does, and end. The network has a
-// name, a subnet and VNI 4096.
+// overlay is the first argument of the test program with which it creates a network like flanneld, and then ends. The
+// network has a name, a subnet and VNI 4096.
 const overlay = "overlay"
 
-// HNS owns the network, so it must stay when flanneld or the daemon ends.
+// HNS owns the network, so the network must still exist after flanneld or the daemon has ended.
 func TestAnOverlayOutlivesTheProcessThatMadeIt(t *testing.T) {
 	if !onWine() {
 		t.Skip("on Windows this test would take over a network card")
@@ -155,7 +155,8 @@ func TestAnOverlayOutlivesTheProcessThatMadeIt(t *testing.T) {
 	}
 }
 
-// wineCannot returns what Wine 8 does not support. Wine has no HNS either, but the lab's hosts have a replacement.
+// wineCannot returns what Wine 8 does not support. Wine has no HNS either, but the lab's hosts have a replacement for
+// HNS.
 func wineCannot() map[winostest.Ability]string {
 	cannot := map[winostest.Ability]string{
 		winostest.CircularRefused: "its service manager takes circles",
