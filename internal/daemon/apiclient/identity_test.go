@@ -85,7 +85,7 @@ func signAt(t *testing.T, request []byte, now time.Time, lives time.Duration) []
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// enroll gets the first certificate of a node.
+// enroll creates the key of a node's daemon, and stores its first certificate.
 func enroll(t *testing.T, f winos.Files, node string) {
 	t.Helper()
 	key, err := apiclient.Daemon(f, "win-a").PendingKey()
@@ -228,24 +228,24 @@ type signer struct {
 
 	mu   sync.Mutex
 	made []*unstructured.Unstructured
-	// deny is the number of the request that is denied, counted from 0. down is the number of calls that fail. asked
-	// is the number of calls so far.
+	// deny is the number of the request that is denied. The first request has number 0. down is the number of the next
+	// calls that fail. asked is the number of calls so far.
 	deny, down, asked int
-	// behind is the time by which the cluster's clock is behind the host's clock.
+	// behind is how far the cluster's clock is behind the host's clock.
 	behind time.Duration
-	// lives is how long certificates are valid.
+	// lives is the lifetime of new certificates.
 	lives time.Duration
 }
 
-// sign sets the lifetime of certificates. Half of the lifetime is in the past. Signers do this for hosts whose clock
-// is behind.
+// sign sets the lifetime of certificates. Half of the lifetime is in the past, as signers do for hosts whose clocks are
+// behind.
 func (s *signer) sign(lives time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lives, s.behind = lives, lives/2
 }
 
-// ahead sets by how much the host's clock is ahead of the cluster's clock. The daemon sees this only in its
+// ahead sets how far the host's clock is ahead of the cluster's clock. The daemon notices this only in its
 // certificates.
 func (s *signer) ahead(d time.Duration) {
 	s.mu.Lock()
@@ -265,7 +265,7 @@ func (s *signer) created() []*unstructured.Unstructured {
 	return slices.Clone(s.made)
 }
 
-// set sets the request that is denied, and the number of calls that fail.
+// set sets which request is denied, and how many of the next calls fail.
 func (s *signer) set(deny, down int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,7 +319,7 @@ func renewing(t *testing.T, test func(t *testing.T, f winos.Files, s *signer, re
 	renewingBy(t, clock.RealClock{}, taken, test)
 }
 
-// taken accepts each new certificate.
+// taken is a Renewed function that always succeeds.
 func taken(int32) error { return nil }
 
 func renewingBy(t *testing.T, by clock.Clock, renew func(n int32) error,
@@ -368,8 +368,8 @@ func pair(t *testing.T, f winos.Files) []byte {
 	return content
 }
 
-// A new certificate was stored, but could not be used at once. The daemon must use it later, before the current one
-// expires.
+// A new certificate was stored, but the first attempt to use it failed. The daemon must retry before the current
+// certificate expires.
 func TestACertificateThatCouldNotBeUsedAtOnceIsUsedLater(t *testing.T) {
 	renewingBy(t, clock.RealClock{}, func(n int32) error {
 		if n == 1 {
@@ -444,7 +444,7 @@ type scanned struct {
 	winos.Files
 	mu   sync.Mutex
 	path string
-	// open is the number of attempts that still fail.
+	// open is how many of the next attempts to replace the file fail.
 	open int
 }
 
@@ -544,7 +544,8 @@ func TestACertificateThatIsGoodForMinutesIsRenewedInTime(t *testing.T) {
 	})
 }
 
-// sleeper is the clock of a host that was suspended: it jumps ahead, but timers don't notice.
+// sleeper is the clock of a host that was suspended: the time jumps ahead, but timers that are running don't end
+// earlier.
 type sleeper struct {
 	clock.RealClock
 	slept atomic.Int64
@@ -566,7 +567,7 @@ func TestTheCertificateIsRenewedSoonAfterTheHostWasSuspended(t *testing.T) {
 
 func TestAnExpiredCertificateAsksForNothing(t *testing.T) {
 	renewing(t, func(t *testing.T, _ winos.Files, s *signer, renewed *atomic.Int32) {
-		s.set(-1, 1<<30) // the API server is down until after the end of the certificate
+		s.set(-1, 1<<30) // the API server is down until the certificate has expired
 		pass(life + time.Hour)
 		asked := s.attempts()
 		pass(24 * time.Hour)
@@ -592,8 +593,8 @@ func TestTwoRequestsForOneKeyDiffer(t *testing.T) {
 		}
 		requests = append(requests, request)
 	}
-	// The operator creates an object with the request's name. So if a request was denied, the next one must have
-	// another name.
+	// The operator creates an object with the same name as the request. So if a request was denied, the next request
+	// must have another name.
 	if bytes.Equal(requests[0], requests[1]) {
 		t.Error("the second request has the name of the first")
 	}

@@ -21,12 +21,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// proxy is a proxy in front of an API server. The next calls of some verbs reach it but are never answered, although
-// the connection stays open.
+// proxy is a proxy in front of an API server. It accepts some calls without ever answering them, and keeps the
+// connection open.
 type proxy struct {
 	dynamic.Interface
 	mu sync.Mutex
-	// silent is the number of such calls by verb, and asked the number of all calls.
+	// silent maps a verb to the number of the next calls that get no answer. asked maps a verb to the number of all
+	// calls.
 	silent, asked map[string]int
 }
 
@@ -45,7 +46,7 @@ func (p *proxy) asks(verb string) int {
 	return p.asked[verb]
 }
 
-// pass waits until ctx ends if the call is not answered.
+// pass returns at once if the call gets an answer. Otherwise it waits until ctx ends.
 func (p *proxy) pass(ctx context.Context, verb string) error {
 	p.mu.Lock()
 	p.asked[verb]++
@@ -143,7 +144,7 @@ func TestAWatchThatIsNotAnsweredIsTriedAgain(t *testing.T) {
 				if err := api.Tracker().Update(nodes, nodeAt("2", "second"), ""); err != nil {
 					t.Error(err)
 				}
-				// A watch that was answered must not be closed.
+				// A watch that the API server has accepted must not be closed.
 				pass(4 * time.Minute)
 				if object, _ := w.Get(); object == nil || object.GetAnnotations()["label"] != "second" {
 					t.Errorf("the watch returned %v", object)

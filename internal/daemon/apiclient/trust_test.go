@@ -66,24 +66,24 @@ func TestADaemonFollowsTheCAOfTheAPIServerWithoutARestart(t *testing.T) {
 	first, second := newIdentity(t, "first"), newIdentity(t, "second")
 	both := slices.Concat(first.ca, second.ca)
 	type step struct {
-		serves *identity // the API server's identity from then on
+		serves *identity // the API server's certificate from this step on
 		trusts []byte    // the CAs in the revision
 		holds  []byte    // the CAs in the kubeconfig after the step
-		held   bool      // the host has that revision, and no other is expected
+		held   bool      // the host already has this revision
 	}
 	for name, steps := range map[string][]step{
 		"with an overlap": {{serves: first, trusts: both, holds: both},
 			{serves: second, trusts: second.ca, holds: second.ca}},
-		// For a while, only the old CA verifies the API server.
+		// At first, only the old CA verifies the API server.
 		"too early": {{serves: first, trusts: second.ca, holds: slices.Concat(second.ca, first.ca)},
 			{serves: first, trusts: second.ca, holds: slices.Concat(second.ca, first.ca)},
 			{serves: second, trusts: second.ca, holds: second.ca, held: true},
 			{serves: second, trusts: second.ca, holds: second.ca, held: true}},
 		"as it is": {{serves: first, trusts: first.ca, holds: first.ca}},
-		// The previous daemon did not update the kubeconfig. At the moment, both CAs verify the API server.
+		// The previous daemon did not update the kubeconfig. Both CAs verify the API server at this time.
 		"by an upgrade": {{serves: first, trusts: both, holds: both, held: true},
 			{serves: second, trusts: both, holds: both, held: true}},
-		// A join has installed a CA that differs from the CA in the host's current revision.
+		// A join has installed another CA than the CA in the host's current revision.
 		"by a join": {{serves: first, trusts: second.ca, holds: first.ca, held: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestADaemonFollowsTheCAOfTheAPIServerWithoutARestart(t *testing.T) {
 	}
 }
 
-// Another program has the CA bundle open for a moment.
+// Another program has the CA bundle open for a moment, so the daemon can't read it.
 func TestADaemonThatCouldNotFollowTheCAOfTheAPIServerDoesSoLater(t *testing.T) {
 	t.Parallel()
 	first, second := newIdentity(t, "first"), newIdentity(t, "second")
@@ -176,7 +176,7 @@ func TestADaemonDoesNotTrustWhatHasNoCA(t *testing.T) {
 
 const pathBundle = contract.DirK + `\ca-bundle.crt`
 
-// opened returns the client of a host after its handover.
+// opened returns the files of a host after its handover, and a client with these files.
 func opened(t *testing.T, url string, ca []byte) (winos.Files, *apiclient.Client) {
 	t.Helper()
 	m, err := sim.New(sim.Options{})

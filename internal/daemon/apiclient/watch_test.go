@@ -78,8 +78,8 @@ func TestAListIsTakenThoughItsVersionIsLowerThanTheLastOne(t *testing.T) {
 	})
 }
 
-// Other clients write the Node while the daemon writes it. The daemon must not repeat its write only because the watch
-// delivers their change before its own.
+// Other clients write the Node at the same time as the daemon. The watch may deliver their change before the daemon's
+// own. The daemon must not repeat its write because of that.
 func TestTheResultOfAWriteReplacesAnOlderEventAndNoNewerOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

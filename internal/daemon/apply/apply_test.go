@@ -87,7 +87,7 @@ func (h *host) pass(t *testing.T, a *apply.Applier) apply.Report {
 	return a.Apply(t.Context(), apply.Request{Revision: h.state.Revision, Scope: plan.Everything})
 }
 
-// confide adds a confidential part to the manifest.
+// confide adds a confidential part to the host's manifest.
 func (h *host) confide(t *testing.T, c contract.Confidential) {
 	t.Helper()
 	c.Salt = []byte("0123456789abcdef")
@@ -166,13 +166,13 @@ func TestANewProgramIsPutInPlaceWhileTheOldOneRuns(t *testing.T) {
 	}
 }
 
-// unstoppable are services that can't be stopped.
+// unstoppable is a service manager that can't stop services.
 type unstoppable struct{ winos.Services }
 
 func (unstoppable) Stop(context.Context, string) error { return winos.ErrInUse }
 
-// A program was replaced, but its service could not be restarted. The service's process may have been restarted in
-// between. So until the next start, the service must not count as running with its earlier inputs.
+// A program was replaced, but its service could not be restarted. Something else may have restarted the service since.
+// So until the daemon starts the service again, it must not assume that the process has the recorded inputs.
 func TestWhatAServiceRunsWithIsForgottenOnceItsProgramIsReplaced(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -215,7 +215,7 @@ func TestARevisionIsNotGivenUpForAProgramThatAScannerReads(t *testing.T) {
 	})
 }
 
-// inUse has files that another program holds open.
+// inUse is a file system in which another program holds some files open.
 type inUse struct {
 	winos.Files
 	paths map[string]bool
@@ -229,7 +229,7 @@ func (f inUse) Open(path string) (io.ReadCloser, error) {
 	return f.Files.Open(path)
 }
 
-// While a pass waits for open files, it repairs nothing else. So the wait must be short.
+// While a pass waits for open files, it takes no other steps. So the wait must be short.
 func TestAPassDoesNotWaitLongForManyFilesThatAreOpen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -417,7 +417,7 @@ func TestAVariableThatWasThereIsPutBack(t *testing.T) {
 	}
 }
 
-// watching records renames in order.
+// watching is a file system that records all renames in order.
 type watching struct {
 	winos.Files
 	renamed *[]string
@@ -478,7 +478,8 @@ type locked struct{ winos.Trust }
 
 func (locked) List(context.Context) ([][]byte, error) { return nil, winos.ErrDenied }
 
-// Objects that existed before a revision named them belong to another owner. They must stay.
+// If an object existed before a revision named it, it belongs to someone else. It must stay when no revision names it
+// any more.
 func TestWhatIsInPlaceStaysWhenARevisionNoLongerNamesIt(t *testing.T) {
 	t.Parallel()
 	const path, proxy = `C:\k\cni\config\x.conf`, "http://proxy:3128"

@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Records from a time when the clock was ahead must expire after the clock was corrected.
+// If something was recorded while the host's clock was ahead, the record must expire after the clock was corrected.
 func TestAClockThatWasSetBackEndsWhatWasNotedBefore(t *testing.T) {
 	t.Parallel()
 	const path = `C:\k\x.conf`
@@ -24,7 +24,7 @@ func TestAClockThatWasSetBackEndsWhatWasNotedBefore(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		before func(t *testing.T, h *host, a *apply.Applier)
-		reason contract.Reason // the reason during that time
+		reason contract.Reason // the reported reason until the record expires
 		after  func(t *testing.T, h *host)
 	}{
 		"a service that did not stay up": {before: func(t *testing.T, h *host, a *apply.Applier) {

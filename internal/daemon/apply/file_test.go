@@ -93,7 +93,7 @@ func TestAFileThatIsBeingReadIsReplacedAsSoonAsItIsClosed(t *testing.T) {
 	})
 }
 
-// staged writes old content to path, unless old is empty, and new content to the staged file.
+// staged writes old content to path, unless old is empty, and new content to the temporary file next to path.
 func staged(t *testing.T, files winos.Files, path, old string) {
 	t.Helper()
 	if err := files.MkdirAll(`C:\k`, winos.AccessInherit); err != nil {
@@ -171,13 +171,13 @@ func TestWhoIsToldToEndWaitsForNoProgramThatIsOpen(t *testing.T) {
 	}
 }
 
-// scanned is a disk with a virus scanner, as a process sees it until it is killed.
+// scanned is a disk with a virus scanner, as seen by a process that may be killed.
 type scanned struct {
 	winos.Files
-	// open is the number of renames for which a path is still held open.
+	// open maps a path to the number of renames that fail because the scanner has the file open.
 	open map[string]int
-	// killedAt is the number of the rename before which the process is killed, counted from 1. If it is 0, the
-	// process is never killed.
+	// killedAt is the number of the rename before which the process is killed. The first rename has number 1. If
+	// killedAt is 0, the process is never killed.
 	killedAt, renames int
 }
 
@@ -204,8 +204,8 @@ func (s *scanned) Remove(path string) error {
 
 func (s *scanned) dead() bool { return s.killedAt > 0 && s.renames >= s.killedAt }
 
-// A virus scanner opens the new program, so it can't be put in place. Then the scanner opens the old program under
-// its new name, so it can't be put back.
+// A virus scanner opens the new program, so the program can't be renamed to its path. Then the scanner opens the old
+// program at its new name, so the old program can't be restored.
 func TestAProgramIsReplacedWhoeverOpensItInBetweenAndWhereverItsDaemonIsKilled(t *testing.T) {
 	t.Parallel()
 	const path, aside = `C:\k\x.exe`, `C:\k\x.exe.old-1`

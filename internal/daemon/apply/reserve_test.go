@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// swapping is a file system where an ordinary user replaces a directory with a junction just before an object in it
-// is removed.
+// swapping is a file system in which an ordinary user replaces a directory with a junction just before a file in the
+// directory is removed.
 type swapping struct {
 	winos.Files
 	m       *sim.Machine
@@ -31,7 +31,7 @@ func (s swapping) Remove(path string) error {
 	return s.Files.Remove(path)
 }
 
-// If C:\var\lib\cni existed before the join, users may write there.
+// If C:\var\lib\cni existed before the join, ordinary users may have the right to write there.
 func TestReleasingAddressesRemovesNothingThroughAUsersDirectory(t *testing.T) {
 	t.Parallel()
 	const networks, system = `C:\var\lib\cni\networks`, `C:\Windows\System32\config`

@@ -151,7 +151,7 @@ func TestSomebodyWhoReadsTheLogLosesNoLine(t *testing.T) {
 	m, f := files(t)
 	w := open(f, 20)
 	_, _ = io.WriteString(w, "before, 15 bytes\n")
-	reader, err := m.OpenFile(path, os.O_RDONLY) // like kubelet's log endpoint, which prevents renames
+	reader, err := m.OpenFile(path, os.O_RDONLY) // prevents renames, as kubelet's log endpoint does
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestAFullDiskCostsLinesAndNoOlderFile(t *testing.T) {
 	}
 	m.SetDiskFree(1 << 20)
 	_, _ = io.WriteString(w, "back\n")
-	_ = w.Close() // Close returns once more that the disk was full
+	_ = w.Close() // Close also returns the error of the full disk
 	if got := older(t, f); !slices.Equal(got, before) {
 		t.Errorf("older files after there is room again: %v, before: %v", got, before)
 	}

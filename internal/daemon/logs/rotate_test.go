@@ -24,7 +24,7 @@ type rig struct {
 	log     *sim.File
 }
 
-// inBubble runs a test with its own clock, and with a program that appends to its log.
+// inBubble runs a test with its own clock. A program appends to its log during the test.
 func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	t.Parallel()

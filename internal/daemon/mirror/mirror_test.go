@@ -77,7 +77,7 @@ func trusted(t *testing.T) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
-// ask sends a request to the resolver as containerd does, with the token in the files.
+// ask sends a request to the resolver in the way that containerd does, with the token from files.
 func (h *host) ask(t *testing.T, files []contract.File, path string) (status int, body string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
@@ -101,7 +101,7 @@ func (h *host) ask(t *testing.T, files []contract.File, path string) (status int
 	return response.StatusCode, string(content)
 }
 
-// token returns the token in a hosts.toml.
+// token returns the token in the file hosts.toml.
 func token(files []contract.File) string {
 	for _, f := range files {
 		if _, after, ok := strings.Cut(f.Content, mirror.TokenHeader+" = ['"); ok {
@@ -253,7 +253,8 @@ func TestAPortThatIsTakenHasItsReasonAndIsTakenLater(t *testing.T) {
 	}
 }
 
-// If another program has the resolver's port, it would act as the node's registry as long as a file names the port.
+// If another program listens on the resolver's port, it would act as the node's registry as long as a file directs
+// containerd to this port.
 func TestA22_NobodyIsSentToAnotherProgramThatHasThePort(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -282,7 +283,7 @@ func TestA22_NobodyIsSentToAnotherProgramThatHasThePort(t *testing.T) {
 	}
 }
 
-// Another program has used the port, and received the token with each pull.
+// Another program has listened on the port, and has received the token with each pull.
 func TestATokenThatAnotherProgramMayHaveHeardIsReplaced(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -308,8 +309,8 @@ func TestATokenThatAnotherProgramMayHaveHeardIsReplaced(t *testing.T) {
 	}
 }
 
-// Another program may have used the port and stopped before the daemon checks the port. So the token must change each
-// time.
+// Another program may have listened on the port and stopped before the daemon noticed. So the token must change each
+// time that the resolver begins to listen.
 func TestA22_TheTokenIsAnotherEachTimeTheResolverBeginsToListen(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

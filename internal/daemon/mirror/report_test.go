@@ -100,7 +100,7 @@ type hostClock struct {
 
 func (c hostClock) Now() time.Time { return c.system.Now() }
 
-// said returns the events so far, after some time.
+// said returns all events that were created until the given time has passed.
 func (s *stage) said(after time.Duration) []corev1.Event {
 	time.Sleep(after) // the test's own clock
 	synctest.Wait()
@@ -239,7 +239,7 @@ func TestWhatCanNotBeToldIsToldLater(t *testing.T) {
 	})
 }
 
-// config/admission/event.yaml limits the length of an event, but an image's name may be long.
+// config/admission/event.yaml limits the length of an event, but the name of an image may be longer.
 func TestAnEventIsAsShortAsItsPolicyDemands(t *testing.T) {
 	t.Parallel()
 	long := "quay.io/" + strings.Repeat("a", 250) + "/" + strings.Repeat("b", 250)

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// source has blobs. A script says how it answers each request. Without a script it sends everything.
+// source provides blobs. Its script says how it responds to each request. Without a script, it sends everything.
 type source struct {
 	blobs  map[string][]byte
 	script []func(rest []byte) (io.Reader, error)
@@ -103,7 +103,7 @@ func newRig(t *testing.T, contents ...string) *rig {
 	return r
 }
 
-// hasty is a clock whose pauses end at once.
+// hasty is a clock without pauses.
 type hasty struct{ clock.RealClock }
 
 func (hasty) NewTimer(time.Duration) clock.Timer { return clock.RealClock{}.NewTimer(0) }
@@ -150,7 +150,7 @@ func TestAnInterruptedBlobGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// A source may answer with fewer blobs than requested, for example because it is of an earlier release.
+// A source may send fewer blobs than requested, for example because it runs an earlier release.
 func TestAnAnswerMayEndWithAnyBlob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "first", "second", "third")
@@ -226,7 +226,7 @@ func TestTheDiskIsLookedAtFirst(t *testing.T) {
 	}
 }
 
-// No matter how the source fails, the store must have only correct blobs.
+// No matter how the source fails, the store must contain only correct blobs.
 func TestTheStoreHoldsRightBlobsOrNone(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

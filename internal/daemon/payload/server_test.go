@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/payload"
 )
 
-// payloadServer answers every request in the same way.
+// payloadServer returns a server that sends the same response to every request.
 func payloadServer(t *testing.T, status int, header, body string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

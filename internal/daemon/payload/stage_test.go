@@ -29,7 +29,8 @@ func trusted(t *testing.T) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
-// stager returns a Stager that fetches from the rig's source. ca is the certificate that is published for it.
+// stager returns a Stager that fetches from the rig's source. ca is the certificate that the ConfigMap contains for the
+// source.
 func (r *rig) stager(ca string) *payload.Stager {
 	client := fake.NewSimpleDynamicClient(runtime.NewScheme(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
@@ -68,8 +69,8 @@ func TestABlobThatIsGoneSoonAfterItCameIsFetchedAfterAPauseThatGrows(t *testing.
 		s := r.stager(ca)
 		go s.Run(t.Context())
 		var fetched time.Time
-		// need deletes the blob and requests it. It returns the time since the last fetch, or for the first time the
-		// time since the request.
+		// need deletes the blob and requests it again. took is the time since the previous fetch. For the first fetch,
+		// took is the time since the request.
 		need := func() (took time.Duration, problem *contract.Problem) {
 			if err := payload.NewStore(r.machine.Host().Files).Drop(r.want[0].Digest); err != nil {
 				t.Fatal(err)

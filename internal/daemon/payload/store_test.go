@@ -108,7 +108,7 @@ func TestABlobThatAScannerReadsGetsItsNameAsSoonAsItIsClosed(t *testing.T) {
 	})
 }
 
-// scanned is a file that a virus scanner holds open until a point in time.
+// scanned simulates a virus scanner that holds a file open until a certain time.
 type scanned struct {
 	winos.Files
 	path  string

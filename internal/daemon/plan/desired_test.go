@@ -57,7 +57,7 @@ func TestVariablesAreFilledIn(t *testing.T) {
 		}
 		commands = append(commands, s.Command)
 	}
-	// The longest matching name is replaced, and a value is not expanded again.
+	// The longest matching name is replaced, and names in the inserted value are not replaced.
 	want := []string{`C:\k\kubelet.exe --ip=10.0.0.5 --host=IP`, `C:\k\overlay.exe --node win-a`, `C:\k\proxy.exe`}
 	if diff := cmp.Diff(want, commands); diff != "" {
 		t.Error(diff)

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// aws simulates version 2 of Amazon's service, which answers only requests with a token.
+// aws simulates version 2 of Amazon's metadata service, which refuses requests without a token.
 func aws(name string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /latest/api/token", func(w http.ResponseWriter, r *http.Request) {

@@ -30,7 +30,7 @@ func wanted() plan.Desired {
 	}
 }
 
-// holding returns a host in this desired state.
+// holding returns the observations and changes of a host that is in the state wanted().
 func holding() (plan.Observed, state.Changes) {
 	have := plan.Observed{Services: map[string]winos.Service{}, Digests: map[string]string{`C:\k\kubelet.conf`: "conf"},
 		Environment: map[string]string{"Http_Proxy": "x", "Path": "y"}}

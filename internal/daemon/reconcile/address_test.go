@@ -15,7 +15,8 @@ import (
 
 const reserved = state.DirCNIState + `\networks\` + contract.HybridOverlayNetwork
 
-// reservations returns the addresses that host-local does not assign to pods, and the content of their files.
+// reservations returns the reserved addresses, which host-local does not assign to pods, and the content of their
+// files.
 func (r *rig) reservations(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -78,8 +79,8 @@ func TestNoPodGetsTheAddressOfKubeProxysEndpoint(t *testing.T) {
 	})
 }
 
-// kube-proxy starts with the address from before the reboot. If no endpoint has this address, kube-proxy creates one
-// without a name (kubernetes pkg/proxy/winkernel/proxier.go, newSourceVIP).
+// After a boot, kube-proxy starts with the address that its endpoint had before the boot. If no endpoint has this
+// address, kube-proxy creates an endpoint without a name (kubernetes pkg/proxy/winkernel/proxier.go, newSourceVIP).
 func TestAfterABootTheSourceAddressStaysAndHasOneEndpoint(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

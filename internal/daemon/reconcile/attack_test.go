@@ -19,9 +19,8 @@ func (p *pulls) passes() int {
 	return len(p.changed)
 }
 
-// TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway: a revision failed, and the time of its next
-// attempt has passed. While the API server is away, nothing can be tried, so the daemon must not start pass after
-// pass.
+// TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway: a revision has failed, and its retry is due. But
+// the daemon can't read the revision, because the API server is unreachable. The daemon must not run pass after pass.
 func TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -44,9 +43,9 @@ func TestARevisionThatFailedCausesNoPassAfterPassWhileTheAPIServerIsAway(t *test
 	})
 }
 
-// TestServicesStayWhileARevisionIsOnlyPartlyUnderstood: a revision that the daemon understands only in part has
-// replaced the daemon's program. Now the Node names the next revision, whose payload is not on the host. The services
-// must stay.
+// TestServicesStayWhileARevisionIsOnlyPartlyUnderstood: a revision, which the daemon can only parse in part, has
+// replaced the daemon's program. Now the Node's annotation names yet another revision, whose payload is not on the
+// host. The services must continue to run.
 func TestServicesStayWhileARevisionIsOnlyPartlyUnderstood(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.supplied(t, newProxy, newKubelet)

@@ -22,7 +22,7 @@ func (r *rig) pid(t *testing.T, name string) uint32 {
 	return s.PID
 }
 
-// another returns a manifest with other settings for kubelet and kube-proxy.
+// another returns a manifest whose settings for kubelet and kube-proxy contain text.
 func another(text string) contract.Manifest {
 	m := manifest()
 	m.Files[0].Content = text
@@ -31,7 +31,7 @@ func another(text string) contract.Manifest {
 	return m
 }
 
-// expectServing checks that all services run, and that all files have the settings of a manifest.
+// expectServing checks that all services run, and that all files have the settings of the manifest another(text).
 func (r *rig) expectServing(t *testing.T, text string) {
 	t.Helper()
 	if got := r.read(t, contract.PathKubeletConfig); got != text {
@@ -45,7 +45,7 @@ func (r *rig) expectServing(t *testing.T, text string) {
 	r.expectNoLeftovers(t)
 }
 
-// expectNoLeftovers checks that no prepared or renamed file is left.
+// expectNoLeftovers checks that no temporary file and no renamed program exists.
 func (r *rig) expectNoLeftovers(t *testing.T) {
 	t.Helper()
 	for key := range r.Snapshot() {
@@ -56,7 +56,7 @@ func (r *rig) expectNoLeftovers(t *testing.T) {
 	}
 }
 
-// lock holds a file open, like a program that prevents its replacement.
+// lock holds a file open, like a program that prevents the file's replacement.
 func (r *rig) lock(t *testing.T, path string) {
 	t.Helper()
 	f, err := r.OpenFile(path, os.O_RDONLY)
@@ -148,8 +148,8 @@ func TestADesiredStateThatCanNotBeHadIsLeftForTheOneThatHeld(t *testing.T) {
 	}
 }
 
-// Each attempt restarts services that pods notice, so attempts become rare. During an attempt, the Node shows its
-// reason.
+// Each attempt restarts services, which pods notice, so attempts become rare. During an attempt, the Node shows why the
+// last one failed.
 func TestADesiredStateThatIsLeftAgainAndAgainIsTriedLessAndLess(t *testing.T) {
 	for name, again := range map[string]func(t *testing.T, r *rig){
 		"all by one daemon":             func(*testing.T, *rig) {},
@@ -237,7 +237,7 @@ func TestWhileADesiredStateCanNotBePreparedNothingChanges(t *testing.T) {
 						t.Errorf("%s changed from %s to %s", key, was, now)
 					}
 				}
-				// Drift is still repaired in the meantime.
+				// Meanwhile, changes by others are still repaired.
 				if err := r.Host().Services.Stop(t.Context(), "kube-proxy"); err != nil {
 					t.Fatal(err)
 				}
@@ -424,8 +424,8 @@ func TestWhatFailedBeforeIsKnownToTheNextDaemon(t *testing.T) {
 	}
 }
 
-// Another program uses a service's port, so the service starts and ends at each revision. The revision must not be
-// blamed.
+// Another program uses a service's port. So the service ends soon after each start, whatever the revision. The new
+// revision must not be blamed for this.
 func TestAServiceThatDidNotStayUpBeforeKeepsNoChangeBack(t *testing.T) {
 	for name, restart := range map[string]func(t *testing.T, r *rig, publish func()){
 		"by one daemon": func(_ *testing.T, _ *rig, publish func()) { publish() },
@@ -462,7 +462,8 @@ func TestAServiceThatDidNotStayUpBeforeKeepsNoChangeBack(t *testing.T) {
 	}
 }
 
-// An older daemon recorded a service that does not stay up like any other failure. Then it was replaced.
+// An older daemon recorded a service that ended again and again in the same way as any other failure. Then the daemon
+// was replaced.
 func TestAServiceThatDidNotStayUpForAnOlderDaemonKeepsNoChangeBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -487,7 +488,7 @@ func TestAServiceThatDidNotStayUpForAnOlderDaemonKeepsNoChangeBack(t *testing.T)
 	})
 }
 
-// doesNotStayUp lets kube-proxy end right after each start, until the daemon has noticed.
+// doesNotStayUp makes kube-proxy end right after each start, and waits until the daemon has noticed this.
 func doesNotStayUp(t *testing.T, r *rig) {
 	t.Helper()
 	r.crashing.Store(true)
@@ -497,7 +498,7 @@ func doesNotStayUp(t *testing.T, r *rig) {
 	pass(10 * time.Minute)
 }
 
-// expectKept checks for some minutes that revision "two" is applied and is not rolled back.
+// expectKept checks for some minutes that revision "two" stays applied and is not rolled back.
 func (r *rig) expectKept(t *testing.T) {
 	t.Helper()
 	pass(10 * time.Second)
@@ -534,8 +535,8 @@ func TestAServiceThatDidNotStayUpBeforeExcusesNoOther(t *testing.T) {
 	})
 }
 
-// A failure that existed before a revision excuses the same failure at that revision. But if the failure was
-// repaired, or came with a revision on trial, it excuses no later revision.
+// If a failure existed before a revision, the same failure at that revision is excused. This no longer applies if the
+// failure was repaired, or if it began while a revision was on trial.
 func TestOnlyWhatStillFailsExcusesTheNextRevision(t *testing.T) {
 	breakProxy := func(t *testing.T, r *rig) {
 		t.Helper()
@@ -586,7 +587,7 @@ func TestOnlyWhatStillFailsExcusesTheNextRevision(t *testing.T) {
 	}
 }
 
-// A failure that appears during a trial counts as caused by the revision on trial. It must not excuse the next
+// A failure that begins while a revision is on trial counts as caused by this revision. It must not excuse the next
 // revision.
 func TestWhatCameWithARevisionOnTrialExcusesNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -607,7 +608,7 @@ func TestWhatCameWithARevisionOnTrialExcusesNoOther(t *testing.T) {
 			t.Errorf("kubelet's configuration is %q: a failure from an unfinished trial excuses the next revision", got)
 		}
 		r.unlock(t)
-		// The next pass comes at most 42 s after the first pass. The next attempt comes at least 48 s after the first
+		// The next pass starts at most 42 s after the first one. The next attempt starts at least 48 s after the first
 		// pass.
 		pass(25 * time.Second)
 		r.expectServing(t, "{}")

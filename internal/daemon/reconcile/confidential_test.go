@@ -19,11 +19,11 @@ func proxied(t *testing.T, r *rig) {
 	r.expectStatus(t, version, "")
 }
 
-// Stopped services must start with the proxy's password, even if the API server is away.
+// If services were stopped, they must start with the proxy's password, even if the API server is unreachable.
 func TestServicesStartWithTheirConfidentialEnvironmentWithoutTheAPIServer(t *testing.T) {
 	for name, bring := range map[string]func(t *testing.T, r *rig){
 		"another revision fails meanwhile": func(t *testing.T, r *rig) {
-			r.FailService("hybrid-overlay-node", true) // kube-proxy depends on it, and is stopped by then
+			r.FailService("hybrid-overlay-node", true) // kube-proxy depends on this service, and was stopped before
 			two := r.want(t, another("two"), rules("a.example"))
 			pass(15 * time.Second)
 			if named := r.annotations(t)[contract.DesiredRevisionAnnotation]; named != two {
@@ -61,7 +61,7 @@ func TestServicesStartWithTheirConfidentialEnvironmentWithoutTheAPIServer(t *tes
 	}
 }
 
-// While the API server is away, a trial continues with the confidential part of its revision.
+// If the API server becomes unreachable, a trial continues with the confidential part of its revision.
 func TestATrialGoesOnWithItsConfidentialPartWithoutTheAPIServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		proxied(t, r)

@@ -27,8 +27,8 @@ func withExporter(m contract.Manifest) contract.Manifest {
 	return m
 }
 
-// If the Services console has a service open, Windows deletes the service only when the console is closed. The next
-// revision must hold all the same.
+// If the Services console has a service open, Windows deletes the service only when the console is closed.
+// Nevertheless, a revision without this service must be verified.
 func TestARevisionHoldsAlthoughSomebodyHasAServiceOpenThatItDoesNotHave(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

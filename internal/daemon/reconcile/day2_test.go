@@ -26,7 +26,7 @@ import (
 
 const secretProxy = "http://me:hunter2@proxy:3128"
 
-// newCA creates a root certificate, and returns it in both forms.
+// newCA creates a root certificate, and returns it in DER and in PEM.
 func newCA(t *testing.T, name string) (der []byte, text string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -45,7 +45,7 @@ func newCA(t *testing.T, name string) (der []byte, text string) {
 	return der, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// times counts how often the root store has a certificate.
+// times returns how many copies of a certificate the root store has.
 func (r *rig) times(t *testing.T, der []byte) (n int) {
 	t.Helper()
 	all, err := r.Host().Trust.List(t.Context())
@@ -231,7 +231,7 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 		if hosts("a.example") != "m.example/a.example" {
 			t.Error("a file that was deleted did not come back")
 		}
-		// The registry returns a problem and no files, so containerd's files must stay unchanged.
+		// The registry returns a problem without files, so containerd's files must stay unchanged.
 		r.pulls.fail(contract.NewProblem(contract.ReasonPortInUse, "x"))
 		three := r.want(t, manifest(), rules("b.example", "c.example"))
 		pass(10 * time.Second)
@@ -270,8 +270,8 @@ func TestA22_MirrorsFollowWithoutARestart(t *testing.T) {
 	})
 }
 
-// containerd takes the first folder that matches a registry, even if the folder is empty. Then it ignores the rules
-// in the other folders.
+// If a folder matches a registry, containerd uses the first such folder, even if the folder is empty. Then containerd
+// ignores the rules in all other folders.
 func TestAFolderThatNobodyWantsHidesNoRuleFromContainerd(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -336,7 +336,7 @@ func TestASecretThatIsNotWhatTheManifestNamesChangesNothing(t *testing.T) {
 	}
 }
 
-// swapSecret replaces a revision's Secret by another revision's Secret.
+// swapSecret replaces the Secret of a revision by the Secret of another revision.
 func (r *rig) swapSecret(t *testing.T, version string) {
 	t.Helper()
 	other := r.publishBoth(t, another("other"),
@@ -438,7 +438,7 @@ func TestAFightIsNoticedSaidAndNotFought(t *testing.T) {
 	}
 }
 
-// A user changes a service by hand just before the next revision. The revision must hold all the same.
+// A user changes a service by hand just before the next revision. Nevertheless, that revision must be verified.
 func TestAFightThatIsOverKeepsNoRevisionBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

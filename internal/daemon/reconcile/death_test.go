@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// rich returns a desired state that differs from the first one in everything that can differ.
+// rich returns a desired state that differs from the first desired state in every respect.
 func rich(t *testing.T, r *rig, ca string) (contract.Manifest, contract.Confidential) {
 	t.Helper()
 	m := another("two")
@@ -37,10 +37,11 @@ func rich(t *testing.T, r *rig, ca string) (contract.Manifest, contract.Confiden
 	return m, c
 }
 
-// own returns the paths of files with process IDs or keys. Their content is different in each run.
+// own returns paths whose files contain process IDs or keys, so their content is different in each run.
 func own() []string { return []string{contract.PathState, contract.DirDaemonCerts} }
 
-// undisrupted returns the result of an apply without crashes, and its number of changes of the machine.
+// undisrupted applies a revision without crashes. It returns the resulting machine, and how many changes of the machine
+// this took.
 func undisrupted(t *testing.T, picky bool, ca string) (want sim.Snapshot, changes int64) {
 	t.Helper()
 	t.Run("without a crash", func(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// agents installs and starts services of another vendor. Each of them depends on the one before.
+// agents installs and starts services of another vendor. The first service depends on the service needs, and each other
+// service depends on the one before it in names.
 func (r *rig) agents(t *testing.T, needs string, names ...string) {
 	t.Helper()
 	services := r.Host().Services
@@ -38,11 +39,11 @@ func (r *rig) expectAgents(t *testing.T, want winos.ServiceState, names ...strin
 	}
 }
 
-// Other vendors' services, such as an agent that needs kubelet, stop together with ours, but only for a moment.
+// If other vendors' services, such as an agent, depend on ours, they stop together with ours, but only for a moment.
 func TestServicesOfOthersThatNeedOursComeBackWithThem(t *testing.T) {
 	for name, c := range map[string]struct {
 		during func(t *testing.T, r *rig)
-		// wait is how long it takes until the services run again, including pauses after failures.
+		// wait is the time until the services run again, including pauses after failures.
 		wait time.Duration
 	}{
 		"at once": {during: func(*testing.T, *rig) {}},
@@ -80,7 +81,7 @@ func TestServicesOfOthersThatNeedOursComeBackWithThem(t *testing.T) {
 				r.expectStatus(t, two, "")
 				r.expectAgents(t, winos.ServiceRunning, "agent", "a-second", "proxy-agent")
 				r.expectAgents(t, winos.ServiceStopped, "off")
-				// If the owner of the service stops it later, it stays stopped.
+				// If the service's owner stops the service later, the daemon must not start it.
 				if err := r.Host().Services.Stop(t.Context(), "agent"); err != nil {
 					t.Fatal(err)
 				}
@@ -106,8 +107,8 @@ func TestAServiceOfOthersThatDoesNotStartAgainKeepsNoRevisionBack(t *testing.T) 
 	})
 }
 
-// Each time our services restart, the daemon tries again to start a vendor's service that failed before, because its
-// owner may have repaired it.
+// The daemon has given up the start of a vendor's service. When our services restart later, the daemon tries to start
+// the vendor's service again, because its owner may have repaired it.
 func TestAServiceOfOthersThatWasLeftToItsOwnerIsTriedAgainTheNextTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -131,7 +132,7 @@ func TestAServiceOfOthersThatWasLeftToItsOwnerIsTriedAgainTheNextTime(t *testing
 	})
 }
 
-// If the state file is empty, the daemon recognizes its own services by their descriptions.
+// If the state file was lost, the daemon recognizes its own services by their descriptions.
 func TestOurServicesAreNoneOfOthersAfterTheStateFileWasLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -147,14 +148,14 @@ func TestOurServicesAreNoneOfOthersAfterTheStateFileWasLost(t *testing.T) {
 		r.hns.hang()
 		r.start(t, r.api)
 		pass(time.Minute)
-		r.expectAgents(t, winos.ServiceStopped, "kube-proxy") // the daemon doesn't know its settings yet
+		r.expectAgents(t, winos.ServiceStopped, "kube-proxy") // the daemon doesn't know the service's settings yet
 		r.hns.goOn()
 		pass(time.Minute)
 		r.expectStatus(t, one(), "")
 	})
 }
 
-// stopDaemonAt stops the daemon as soon as a service is in a state.
+// stopDaemonAt stops the daemon as soon as the service with this name is in this state.
 func (r *rig) stopDaemonAt(t *testing.T, name string, state winos.ServiceState) {
 	t.Helper()
 	for range 10_000 {

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// While the daemon decides to roll back, it can't write the state file: a virus scanner holds the file open, or the
-// disk is full. The decision must stand.
+// The daemon decides to roll back, but can't write the state file: a virus scanner has the file open, or the disk is
+// full. The daemon must not change its decision.
 func TestARevisionThatFailedIsNeverReportedAsHeldWhenTheStateFileCanNotBeWritten(t *testing.T) {
 	for name, spoil := range map[string]func(r *rig){
 		"a service ends right after its start": func(r *rig) { r.touchy.Store(true) },
@@ -77,7 +77,7 @@ func TestATimeThatAWrongClockWroteDelaysNoLongerThanTheLongestPause(t *testing.T
 	})
 }
 
-// A user deletes the state file. The running daemon knows its content and must write it again.
+// A user deletes the state file. The running daemon has the state in memory, and must write the file again.
 func TestAStateFileThatSomebodyDeletesUnderTheDaemonIsWrittenAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -102,8 +102,8 @@ func TestAStateFileThatSomebodyDeletesUnderTheDaemonIsWrittenAgain(t *testing.T)
 	})
 }
 
-// The daemon was replaced during a host's first revision, and the new daemon doesn't understand this revision. No
-// service may be stopped because of that.
+// The daemon was replaced while the host's first revision was on trial, and the new daemon can't parse this revision.
+// It must not stop any service because of that.
 func TestNothingIsTakenAwayForAFirstRevisionThatIsNotUnderstood(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -135,8 +135,8 @@ func TestNothingIsTakenAwayForAFirstRevisionThatIsNotUnderstood(t *testing.T) {
 	})
 }
 
-// The state file has the parts of a revision that an older daemon did not understand. A newer daemon reads them from
-// there, even if the API server is away.
+// The state file contains a revision that an older daemon could parse only in part. A newer daemon must parse all of
+// it, even if the API server is unreachable.
 func TestWhatAnOlderDaemonDidNotUnderstandIsReadWithoutTheAPIServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -159,8 +159,7 @@ func TestWhatAnOlderDaemonDidNotUnderstandIsReadWithoutTheAPIServer(t *testing.T
 	})
 }
 
-// If a program does not end after its service was stopped, the daemon ends the process instead of waiting again and
-// again.
+// A service is stopped, but its program does not end. The daemon must end the process instead of waiting in every pass.
 func TestA42_ARevisionIsNotLostForAServiceThatDoesNotEnd(t *testing.T) {
 	for name, fault := range map[string]func(r *rig){
 		"the service never reports that it has stopped":                  func(r *rig) { r.HangStop("kube-proxy", true) },

@@ -7,8 +7,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// The state file holds the previous revision for a rollback. If its confidential part is lost or damaged there, the
-// daemon must read the revision from the API server.
+// The state file contains the previous revision, for a rollback. If the confidential part in the state file is missing
+// or damaged, the daemon must read the revision from the API server.
 func TestAPreviousRevisionWithADamagedConfidentialPartIsReadAgain(t *testing.T) {
 	t.Parallel()
 	packed, digest, err := contract.Confidential{Salt: make([]byte, contract.SaltSize)}.Encode()

@@ -191,7 +191,7 @@ func TestACertificateOfKubeletThatIsRefusedIsForgotten(t *testing.T) {
 			if err != nil || has == c.forgot {
 				t.Errorf("identity %t, %v", has, err)
 			}
-			// kubelet uses the certificate in its store, even if there are other files.
+			// kubelet prefers the certificate in its store, even if its other files exist.
 			there, err := winos.Exists(files, contract.DirKubeletPKI+`\kubelet-client-current.pem`)
 			if err != nil || there == c.forgot {
 				t.Errorf("the certificate is there: %t, %v", there, err)

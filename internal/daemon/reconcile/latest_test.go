@@ -32,7 +32,7 @@ func (r *rig) hand(t *testing.T, latest contract.Latest) {
 	}
 }
 
-// latest returns a published revision in the form that daemons receive.
+// latest returns a published revision in the format of the Secret that daemons watch.
 func (r *rig) latest(t *testing.T, version string) contract.Latest {
 	t.Helper()
 	latest := contract.Latest{Revision: version}
@@ -73,7 +73,7 @@ func TestA27_ARevisionThatWasHandedOutCostsNoRead(t *testing.T) {
 		two := r.publishBoth(t, another("two"), rules("a.example"))
 		r.hand(t, r.latest(t, two))
 		pass(10 * time.Second)
-		r.expectStatus(t, one(), "") // only the Node decides which revision a host should have
+		r.expectStatus(t, one(), "") // the Node's annotation decides which revision the host must have
 		r.api.ClearActions()
 		r.annotate(t, contract.DesiredRevisionAnnotation, two)
 		pass(10 * time.Second)

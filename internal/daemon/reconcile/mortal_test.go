@@ -11,15 +11,15 @@ import (
 	"github.com/windows-nodes/wmco/test/winostest"
 )
 
-// errDead is the error of a call after the process was killed. A real process would not see it.
+// errDead is the error of every call after the process was killed. A real process would not see this error.
 var errDead = errors.New("the process was killed")
 
-// mortal simulates a process that is killed before one of its changes of the machine. The zero value counts the
-// changes and is never killed.
+// mortal simulates a process that is killed just before it makes a certain change of the machine. The zero value only
+// counts the changes.
 type mortal struct {
-	// at is the number of the change before which the process is killed, counted from 1.
+	// at is the number of the change before which the process is killed. The first change has number 1.
 	at int64
-	// strike, if set, is called before that change instead of killing the process.
+	// strike, if set, is called before that change. The process is then not killed.
 	strike func()
 	// kill ends the process.
 	kill func()
@@ -47,7 +47,7 @@ func (m *mortal) change(make func() error) error {
 	return make()
 }
 
-// die closes the files that the process has open, as Windows does.
+// die closes the files that the process has open, as Windows does when a process ends.
 func (m *mortal) die() {
 	if m.dead {
 		return

@@ -16,7 +16,8 @@ import (
 // podSubnet is the Node's part of the pod network. It doesn't depend on the name of the network.
 const podSubnet = "10.132.1.0/24"
 
-// maker creates the network that is named in its file, like flanneld. It ignores existing networks with other names.
+// maker is a program like flanneld. It creates the network that is named in its configuration file, and ignores
+// existing networks with other names.
 func maker(ctx context.Context, p *sim.Process) int {
 	name, err := winos.ReadFile(p.Host.Files, contract.PathFlannelConfig)
 	if err == nil {
@@ -33,7 +34,8 @@ func maker(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// onNetwork returns a manifest whose pods use an HNS network of this name. A service creates the network.
+// onNetwork returns a manifest whose pods use the HNS network with this name. A service of the manifest creates the
+// network.
 func onNetwork(name string) contract.Manifest {
 	m := manifest()
 	m.PodNetwork = name
@@ -53,8 +55,8 @@ func (r *rig) expectNetworks(t *testing.T, want ...string) {
 	}
 }
 
-// flanneld names its network after the VXLAN ID, and leaves networks of other IDs in place. So the daemon must remove
-// them.
+// The VXLAN ID is part of the name of flanneld's network. flanneld does not remove networks with other IDs, so the
+// daemon must remove them.
 func TestANetworkOfAnEarlierRevisionGoesBeforeTheNextIsMade(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -87,8 +89,8 @@ func TestTheNetworkOfARevisionThatFailedGoesToo(t *testing.T) {
 	})
 }
 
-// Each try of a revision creates its network, and each rollback removes it. No other program is involved, and the
-// removal is not delayed, because both networks have the same addresses.
+// Each trial of a revision creates the revision's network, and each rollback removes it. The daemon must not take this
+// for interference by another program and delay the removal, because both networks have the same addresses.
 func TestTheNetworkOfARevisionThatFailsAgainAndAgainIsNoInterference(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -103,14 +105,14 @@ func TestTheNetworkOfARevisionThatFailsAgainAndAgainIsNoInterference(t *testing.
 			r.broken.Store(false)
 			pass(10 * time.Second)
 			r.annotate(t, contract.DesiredRevisionAnnotation, first)
-			pass(5 * time.Minute) // the daemon counts ends of services for this long
+			pass(5 * time.Minute) // the daemon remembers ends of services for this long
 			r.expectStatus(t, first, "")
 			r.expectNetworks(t, "flannel.4096")
 		}
 	})
 }
 
-// After a reboot, flannel's network is gone. flanneld creates it again, and the daemon then uses the new network's
+// A reboot deletes flannel's network. flanneld creates it again, and the daemon must then use the new network's
 // address.
 func TestAfterARebootTheNodeIsOnTheNetworkThatFlanneldMakesAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -132,7 +134,7 @@ func TestAfterARebootTheNodeIsOnTheNetworkThatFlanneldMakesAnew(t *testing.T) {
 	})
 }
 
-// Other programs that use HNS, such as Docker, have their own networks.
+// Other programs that use HNS, such as Docker, have their own networks. The daemon must not remove these.
 func TestNetworksOfOthersStay(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

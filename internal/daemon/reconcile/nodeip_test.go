@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A node is identified by its address. If the address changes, kubelet restarts, and its pods appear to be on another
-// node. So the node keeps its address as long as the host has it.
+// A node's identity includes its address. If the address changes, kubelet restarts, and its pods appear to be on
+// another node. So the node keeps its address as long as the host has it.
 func TestTheNodeKeepsItsAddressForAsLongAsTheHostHasIt(t *testing.T) {
 	other := netip.MustParseAddr("192.168.77.5")
 	for name, c := range map[string]struct {
@@ -111,7 +111,7 @@ func TestTheNodeKeepsItsAddressForAsLongAsTheHostHasIt(t *testing.T) {
 	}
 }
 
-// flaps disconnects the network card for seconds, again and again.
+// flaps disconnects the network card several times, for some seconds each.
 func flaps(r *rig) {
 	for i := range 20 {
 		r.SetLinkDown(true)
@@ -121,7 +121,7 @@ func flaps(r *rig) {
 	}
 }
 
-// blink disconnects the first card for some seconds, and changes the clock during this time.
+// blink disconnects the first card for some seconds. Meanwhile it changes the host's clock.
 func blink(r *rig, other netip.Addr, by time.Duration) {
 	r.SetSecondCard(other)
 	r.SetLinkDown(true)
@@ -132,7 +132,7 @@ func blink(r *rig, other netip.Addr, by time.Duration) {
 	pass(5 * time.Minute)
 }
 
-// firstCard returns the address of the simulated machine.
+// firstCard returns the address of the simulated machine's first network card.
 func firstCard() netip.Addr { return netip.MustParseAddr("10.0.0.5") }
 
 func TestAnAddressThatNoServiceGetsAnyMoreCausesNoWork(t *testing.T) {

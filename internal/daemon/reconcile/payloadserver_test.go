@@ -31,7 +31,7 @@ func (d *payloadServer) source([]string, []byte) (payload.Source, error) { retur
 
 // Open implements fetch.Source.
 func (d *payloadServer) Open(ctx context.Context, digests []string, offset int64) (io.ReadCloser, error) {
-	digest := digests[0] // as the payload server of an earlier release
+	digest := digests[0] // an earlier release sends only one blob per request
 	d.mu.Lock()
 	content, known := d.blobs[digest]
 	away, spoiled, slow := d.away, d.spoiled, d.slow
@@ -84,7 +84,7 @@ func (r *rig) supplied(t *testing.T, contents ...string) {
 	}
 }
 
-// bringing returns the first desired state, but with other programs.
+// bringing returns the first desired state with these programs instead of its own.
 func bringing(programs map[string]string) contract.Manifest {
 	m := manifest()
 	for i, f := range m.Files {
@@ -99,7 +99,7 @@ func bringing(programs map[string]string) contract.Manifest {
 	return m
 }
 
-// has reports whether a complete blob is in the store.
+// has reports whether the store has a complete blob with this content.
 func (r *rig) has(t *testing.T, content string) bool {
 	t.Helper()
 	return r.read(t, contract.DirStore+`\`+digestOf(content)) == content

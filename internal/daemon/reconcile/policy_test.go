@@ -8,8 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// A group policy installs the same CA on all servers, as many companies do. Windows then refuses to remove it. The
-// next revision must hold all the same.
+// Many companies install the same CA on all servers by a group policy. Windows then refuses to remove the CA.
+// Nevertheless, a revision without the CA must be verified.
 func TestACAThatSomebodyElseBringsTooHoldsNoRevisionBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		_, text := newCA(t, "ours, and of group policy")

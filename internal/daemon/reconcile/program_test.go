@@ -23,10 +23,10 @@ func withDaemon(m contract.Manifest, exe string) contract.Manifest {
 	return m
 }
 
-// first returns the revision that comes with the old daemon.
+// first returns the first revision, which contains the old daemon.
 func first() contract.Manifest { return withDaemon(manifest(), oldDaemon) }
 
-// settled puts the machine in the state of an old daemon that holds the first revision.
+// settled puts the machine in a state in which the old daemon has verified the first revision.
 func settled(t *testing.T, r *rig) {
 	t.Helper()
 	for _, exe := range []string{oldDaemon, newDaemon} {
@@ -42,7 +42,7 @@ func settled(t *testing.T, r *rig) {
 	}
 }
 
-// writers records which daemon wrote each revision.
+// writers records which daemon wrote each revision to the state file.
 func (r *rig) writers() func() map[string]string {
 	var mu sync.Mutex
 	exists := map[string]string{}
@@ -78,7 +78,7 @@ func TestAnotherDaemonTakesOverAndProvesItself(t *testing.T) {
 			t.Error("the old daemon reported that the revision holds")
 		}
 		r.expectNoLeftovers(t)
-		// The Node requests the first revision again.
+		// The operator wants the first revision again.
 		r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 		pass(30 * time.Second)
 		r.expectStatus(t, versionOf(first()), "")
@@ -160,9 +160,9 @@ func TestTheOldDaemonComesBackWithWhatHeld(t *testing.T) {
 		for _, line := range sim.Diff(before, r.Snapshot(), own()...) {
 			t.Error(line)
 		}
-		// The two daemons must not alternate without a pause: each attempt comes after a longer pause. With the
-		// shortest possible pauses there are eight attempts, each with two replacements. A ninth comes after 73
-		// minutes at the earliest.
+		// The two daemons must not alternate without pauses: the pause before each attempt is longer than the one
+		// before. Even with the shortest possible pauses, there are only eight attempts, each with two replacements.
+		// The ninth attempt starts after 73 minutes at the earliest.
 		pass(time.Hour)
 		if n := r.replaced.Load(); n > 16 {
 			t.Errorf("%d replacements within an hour", n)
@@ -192,7 +192,7 @@ func TestADaemonKilledAtAnyStepOfItsReplacementIsFollowedByTheRightOne(t *testin
 				r.annotate(t, contract.DesiredRevisionAnnotation, version)
 				r.mortal = &mortal{at: at}
 				r.start(t, r.api)
-				pass(15 * time.Second) // twice this time is shorter than the pause before the next attempt
+				pass(15 * time.Second) // even twice this time is shorter than the pause before the next attempt
 				return version
 			}
 			t.Run("without a crash", func(t *testing.T) {
@@ -230,7 +230,8 @@ func TestADaemonKilledAtAnyStepOfItsReplacementIsFollowedByTheRightOne(t *testin
 	}
 }
 
-// released publishes a revision of a newer release, with settings that this release doesn't know or can't apply.
+// released publishes a revision of a newer release. The revision contains settings that this release doesn't know or
+// can't apply.
 func (r *rig) released(t *testing.T, m contract.Manifest, services func(string) string) (version string) {
 	t.Helper()
 	version, data := releasedData(t, m, services)
@@ -250,7 +251,7 @@ func releasedData(t *testing.T, m contract.Manifest, services func(string) strin
 	return "0.2.0-" + contract.DataDigest(data)[:contract.RevisionDigits], data
 }
 
-// onlyForAnotherDaemon changes a manifest's services so that this release refuses them.
+// onlyForAnotherDaemon changes the services of a manifest so that this release refuses the manifest.
 func onlyForAnotherDaemon(services string) string {
 	return strings.Replace(services, `{"name":"kubelet"`,
 		`{"hostVariablesInCommand":[{"name":"X","fact":"moon"}],"priority":"first","name":"kubelet"`, 1)
@@ -294,8 +295,8 @@ func TestWhatOnlyAnotherDaemonUnderstandsIsLeftToIt(t *testing.T) {
 		version := r.released(t, withDaemon(another("two"), newDaemon), onlyForAnotherDaemon)
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(time.Minute)
-		// In this test, the other daemon doesn't understand the revision either. So the other daemon gives up, and the
-		// old daemon and the first revision are restored.
+		// In this test, the other daemon can't parse the revision either. So the other daemon gives up, which restores
+		// the old daemon and the first revision.
 		if r.replaced.Load() < 2 {
 			t.Errorf("the program was replaced %d times", r.replaced.Load())
 		}
@@ -305,8 +306,8 @@ func TestWhatOnlyAnotherDaemonUnderstandsIsLeftToIt(t *testing.T) {
 		r.expectStatus(t, versionOf(first()), contract.ReasonManifestInvalid)
 		r.expectServing(t, "{}")
 		pass(time.Hour)
-		// A try replaces the program, and its failure replaces it again. The pauses grow from 1 to 20 minutes, and each
-		// may be a fifth shorter. So there are at most eight tries in this time.
+		// Each attempt replaces the program, and its failure replaces the program again. The pauses grow from 1 to 20
+		// minutes, and each may be a fifth shorter. So there are at most eight attempts in this time.
 		if n := r.replaced.Load(); n > 16 {
 			t.Errorf("%d replacements within an hour", n)
 		}

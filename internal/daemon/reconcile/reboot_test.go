@@ -101,7 +101,7 @@ func TestTheNodeSaysWhyWindowsDoesNotReboot(t *testing.T) {
 	})
 }
 
-// The operator waits for the reboot, so the refused reboot is reported before all other problems.
+// The operator waits for the reboot, so the Node shows the refused reboot and no other problem.
 func TestARefusedRebootIsSaidBeforeWhatElseIsWrong(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -156,8 +156,8 @@ func TestARebootThatWindowsWaitsForIsSaidAndTakenBack(t *testing.T) {
 	}
 }
 
-// A daemon whose certificate has expired can't report anything. So the daemon reports the end of each certificate
-// once, while the certificate is still valid.
+// After its certificate has expired, a daemon can't report anything. So the daemon reports the end of each new
+// certificate at once.
 func TestTheNodeSaysWhenTheDaemonsCertificateEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		first := time.Now().Add(14 * 24 * time.Hour)

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// holds starts the daemon, and waits until revision 1 holds.
+// holds starts the daemon, and waits until revision 1 is verified.
 func holds(t *testing.T, r *rig) {
 	t.Helper()
 	r.publish(t, manifest())

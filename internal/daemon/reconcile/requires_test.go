@@ -8,7 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// kubelet may get its serving certificate late, or never. Neither the revision nor another service may depend on it.
+// kubelet may get its serving certificate late, or never. Only the exporter may wait for this certificate: neither the
+// revision nor another service.
 func TestA53_TheExporterStartsOnceKubeletHasACertificateAndNothingElseWaitsForIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

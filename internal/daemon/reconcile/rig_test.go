@@ -47,20 +47,20 @@ var (
 	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
-// rig is a simulated machine after the bootstrap, and an API server that is simulated by client-go.
+// rig is a simulated machine after its bootstrap, with an API server that is a fake client of client-go.
 type rig struct {
 	*sim.Machine
 	api *fake.FakeDynamicClient
-	// crashing makes kube-proxy end right after its start; broken makes it end before it reports that it runs. With
-	// the settings "two", picky makes it refuse to start, and touchy makes it end after a second.
+	// crashing makes kube-proxy end right after its start. broken makes it end before it reports that it runs. With the
+	// settings "two", picky makes kube-proxy refuse to start, and touchy makes it end after a second.
 	crashing, broken, picky, touchy atomic.Bool
-	// silent makes the service manager refuse to answer.
+	// silent makes the service manager not respond.
 	silent atomic.Bool
 	// passes counts the passes of the daemon.
 	passes atomic.Int64
 	// unkillable makes processes impossible to end, as if a driver held them.
 	unkillable atomic.Bool
-	// slow makes programs that the daemon runs itself never end.
+	// slow makes programs hang that the daemon starts directly, not as services.
 	slow atomic.Bool
 	// keptUp makes Windows refuse to reboot.
 	keptUp atomic.Bool
@@ -69,17 +69,17 @@ type rig struct {
 	reported atomic.Pointer[contract.Reconciled]
 	// trusted records the CAs of the API server that the daemon is told to trust.
 	trusted trusted
-	// serves is the CA of the API server's certificate. If it isn't set, every CA verifies the API server.
+	// serves is the CA that signed the API server's certificate. If it isn't set, every CA verifies the API server.
 	serves served
 	// hns is the Host Network Service, which may hang.
 	hns hns
 	// starts counts the starts of kube-proxy, and environment is its environment at the last start.
 	starts      atomic.Int64
 	environment atomic.Pointer[map[string]string]
-	// pulls simulates the resolver for containerd. ends, if set, is the end of the daemon's certificate.
+	// pulls simulates the resolver for containerd. ends, if set, returns when the daemon's certificate expires.
 	pulls pulls
 	ends  atomic.Pointer[time.Time]
-	// letGo is set if the daemon's loop has ended because the host must be cleaned.
+	// letGo is set when the daemon's loop has ended because the operator has released the host.
 	letGo  atomic.Bool
 	locked *sim.File
 	// mortal, if set, may kill the daemon.
@@ -90,7 +90,7 @@ type rig struct {
 	done    chan struct{}
 	// pace has the intervals of the daemon.
 	pace reconcile.Intervals
-	// payloadServer, if set, has payload. replaced counts how often the daemon was replaced by another program.
+	// payloadServer, if set, provides payload. replaced counts how often the daemon was replaced by another program.
 	// running is the digest of the running program.
 	payloadServer *payloadServer
 	replaced      atomic.Int64
@@ -101,7 +101,7 @@ type rig struct {
 type pulls struct {
 	mu      sync.Mutex
 	problem *contract.Problem
-	// instead are the files that come with a problem.
+	// instead are the files that Follow returns together with a problem.
 	instead []contract.File
 	changed []contract.Confidential
 }
@@ -218,11 +218,11 @@ func (g governed) Remove(ctx context.Context, der []byte) error {
 	return fmt.Errorf("changing the root certificates: the change was not kept: %w", winos.ErrDenied)
 }
 
-// hns answers unless it hangs.
+// hns is a Host Network Service that may hang.
 type hns struct {
 	winos.Network
 	mu sync.Mutex
-	// hangs, if set, is closed when the service responds again. calls counts the calls until then.
+	// hangs, if set, is closed when the service responds again. calls counts the calls that wait for this.
 	hangs chan struct{}
 	calls int
 }
@@ -256,7 +256,7 @@ func (h *hns) goOn() (calls int) {
 	return h.calls
 }
 
-// inBubble runs a test with its own clock.
+// inBubble runs a test in a synctest bubble, which has its own clock.
 func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	t.Parallel()
@@ -421,7 +421,7 @@ func (r *rig) stopDaemon() {
 	}
 }
 
-// overlay creates the pod network, as hybrid-overlay-node does.
+// overlay creates the overlay network, as hybrid-overlay-node does.
 func (r *rig) overlay(t *testing.T) {
 	t.Helper()
 	_, err := r.CreateHNSNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork,
@@ -431,7 +431,7 @@ func (r *rig) overlay(t *testing.T) {
 	}
 }
 
-// node creates the Node with a desired revision.
+// node creates the Node with an annotation for the desired revision.
 func (r *rig) node(t *testing.T, desired string) {
 	t.Helper()
 	node := &unstructured.Unstructured{Object: map[string]any{
@@ -454,13 +454,13 @@ func (r *rig) annotations(t *testing.T) map[string]string {
 	return object.(*unstructured.Unstructured).GetAnnotations()
 }
 
-// annotate sets an annotation of the Node; an empty value deletes it.
+// annotate sets an annotation of the Node. If value is empty, annotate deletes the annotation.
 func (r *rig) annotate(t *testing.T, name, value string) {
 	t.Helper()
 	r.annotateAll(t, map[string]string{name: value})
 }
 
-// annotateAll sets the annotations in one update of the Node, so that the daemon never sees a part of them.
+// annotateAll sets several annotations in one update of the Node, so that the daemon sees all of them at once.
 func (r *rig) annotateAll(t *testing.T, annotations map[string]string) {
 	t.Helper()
 	object, err := r.api.Tracker().Get(nodes, "", nodeName)
@@ -484,7 +484,7 @@ func (r *rig) annotateAll(t *testing.T, annotations map[string]string) {
 // versionOf returns the name of a manifest's revision, as the operator computes it.
 func versionOf(m contract.Manifest) string { return "0.1.0-" + m.Digest()[:contract.RevisionDigits] }
 
-// one returns the revision that the machine was bootstrapped with.
+// one returns the name of the revision that the machine was bootstrapped with.
 func one() string { return versionOf(manifest()) }
 
 // publish creates the ConfigMap of a manifest.
@@ -502,7 +502,8 @@ func (r *rig) publish(t *testing.T, m contract.Manifest) (version string) {
 	return version
 }
 
-// want publishes a desired state with its confidential part, and sets it as the Node's desired revision.
+// want publishes a desired state with its confidential part, and names it in the Node's annotation as the desired
+// revision.
 func (r *rig) want(t *testing.T, m contract.Manifest, c contract.Confidential) (version string) {
 	t.Helper()
 	version = r.publishBoth(t, m, c)
@@ -532,7 +533,7 @@ func (r *rig) publishBoth(t *testing.T, m contract.Manifest, c contract.Confiden
 	return r.publish(t, m)
 }
 
-// expectStatus checks the revision that the Node reports, and the reason why the desired revision does not hold (""
+// expectStatus checks the revision that the Node reports, and the reason why the desired revision is not verified (""
 // for none).
 func (r *rig) expectStatus(t *testing.T, version string, status contract.Reason) {
 	t.Helper()

@@ -13,20 +13,20 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// scanner simulates a virus scanner. It removes one program from the store as soon as it arrives, and holds one file
-// open for some time.
+// scanner simulates a virus scanner. It may remove one program from the store as soon as the program arrives, and may
+// hold one file open for some time.
 type scanner struct {
 	winos.Files
 	blob string
-	// held is the path of the file. time is how long the scanner holds it open, from the first attempt to open, start
-	// or remove it.
+	// held is the path of the file that the scanner holds open. time is for how long, beginning with the first attempt
+	// to open, start or remove the file.
 	mu    sync.Mutex
 	held  string
 	since time.Time
 	time  time.Duration
 }
 
-// opens makes the scanner hold a file from now on.
+// opens makes the scanner hold the file at path open from now on.
 func (s *scanner) opens(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *scanner) Remove(path string) error {
 	return s.Files.Remove(path)
 }
 
-// scannedPrograms are programs that a scanner may hold open.
+// scannedPrograms runs programs whose files a virus scanner may hold open.
 type scannedPrograms struct {
 	winos.Programs
 	by *scanner
@@ -85,7 +85,7 @@ func (s scannedPrograms) Run(ctx context.Context, exe string, args ...string) (i
 	return s.Programs.Run(ctx, exe, args...)
 }
 
-// scannedServices are services whose programs a scanner may hold open.
+// scannedServices manages services whose programs a virus scanner may hold open.
 type scannedServices struct {
 	winos.Services
 	by *scanner
@@ -126,7 +126,8 @@ func TestAProgramThatAScannerTakesAwayIsNotFetchedWithoutPause(t *testing.T) {
 		if exists := r.annotations(t)[contract.ApplyStatusAnnotation]; !strings.Contains(exists, "virus scanner") {
 			t.Errorf("the Node reports %q", exists)
 		}
-		// Another revision is desired in the meantime. A day later, the first one is fetched like a new one.
+		// Another revision is wanted in the meantime. A day later, the payload of the first one is fetched as if it
+		// were new.
 		r.annotate(t, contract.DesiredRevisionAnnotation, one())
 		pass(24 * time.Hour)
 		r.expectStatus(t, one(), "")
@@ -137,13 +138,13 @@ func TestAProgramThatAScannerTakesAwayIsNotFetchedWithoutPause(t *testing.T) {
 	})
 }
 
-// If a revision failed because of a virus scanner, the rollout to all nodes would be halted.
+// If a revision failed on one host because of a virus scanner, the operator would stop the rollout to all nodes.
 func TestARevisionIsNotGivenUpForAFileThatAScannerHasOpenForAMoment(t *testing.T) {
 	for name, c := range map[string]struct {
 		held string
-		// prepare brings the host to the state before, and returns the next revision.
+		// prepare puts the host into the state that the case needs, and returns the next revision.
 		prepare func(t *testing.T, r *rig) (version string)
-		// begin makes the scanner start while the next revision is applied.
+		// begin starts the scanner while the next revision is applied.
 		begin func(r *rig)
 	}{
 		"a file that is no longer needed": {

@@ -21,8 +21,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// controller simulates the daemon's program, which runs as a service. After it has counted its start, it fails in the
-// way that the text in its exe says.
+// controller simulates the daemon's program, which runs as a service. It counts its start, and then fails in the way
+// that the text in its exe says.
 func (r *rig) controller(ctx context.Context, p *sim.Process) int {
 	host := r.mortals(p)
 	content, err := winos.ReadFile(host.Files, p.Args[0])
@@ -67,7 +67,7 @@ func (r *rig) controller(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// mortals returns the machine as a process sees it. Each process that starts may be killed, until one was killed.
+// mortals returns the machine from the view of a process. Each new process may be killed, until one of them was killed.
 func (r *rig) mortals(p *sim.Process) winos.Host {
 	m := r.mortal
 	if m == nil {
@@ -82,8 +82,8 @@ func (r *rig) mortals(p *sim.Process) winos.Host {
 	return m.host(p.Host)
 }
 
-// installed runs the old daemon as a service at the first revision, and publishes a revision whose daemon has this
-// program.
+// installed runs the old daemon as a service with the first revision, and publishes a revision that contains a daemon
+// with this exe.
 func installed(t *testing.T, r *rig, exe string) (version string) {
 	t.Helper()
 	settled(t, r)
@@ -106,7 +106,7 @@ func installed(t *testing.T, r *rig, exe string) (version string) {
 	return r.publish(t, withDaemon(another("two"), exe))
 }
 
-// unverified is like installed, but in between another daemon was started, and its revision never holds.
+// unverified is like installed, but before that, the host got another daemon with a revision that is never verified.
 func unverified(t *testing.T, r *rig, exe string) (version string) {
 	t.Helper()
 	between := installed(t, r, newDaemon)
@@ -124,7 +124,8 @@ func unverified(t *testing.T, r *rig, exe string) (version string) {
 	return r.publish(t, withDaemon(another("three"), exe))
 }
 
-// expectOldDaemon checks that the old daemon holds the first revision, and that no program is on trial.
+// expectOldDaemon checks that the old daemon runs with the first revision, which is verified, and that no program is on
+// trial.
 func (r *rig) expectOldDaemon(t *testing.T) {
 	t.Helper()
 	if got := r.read(t, contract.PathDaemon); got != oldDaemon {
@@ -191,7 +192,7 @@ func TestADaemonThatDoesNotComeUpRestoresThePreviousOne(t *testing.T) {
 					!strings.HasSuffix(exists, "; the host is held at "+versionOf(first())) {
 					t.Errorf("the Node reports %q", exists)
 				}
-				// The operator sees the report and requests the first revision again.
+				// The operator sees the report and wants the first revision again.
 				r.annotate(t, contract.DesiredRevisionAnnotation, versionOf(first()))
 				pass(3 * time.Minute)
 				r.expectStatus(t, versionOf(first()), "")
@@ -206,7 +207,8 @@ func TestADaemonThatDoesNotComeUpRestoresThePreviousOne(t *testing.T) {
 	}
 }
 
-// The daemon must restore the program of the last revision that held, which is not the program that was replaced.
+// The daemon must restore the program of the last verified revision, which is not the program that the new daemon
+// replaced.
 func TestADaemonThatDoesNotComeUpRestoresTheProgramOfTheRevisionThatHeld(t *testing.T) {
 	for _, exe := range []string{"MZ crashes", "MZ is stuck"} {
 		t.Run(exe, func(t *testing.T) {
@@ -260,7 +262,7 @@ func TestADaemonGivesNoWayWhileTheProgramOfWhatHeldIsMissing(t *testing.T) {
 	})
 }
 
-// A tool that hardens the host may disable running services.
+// A tool that hardens the host may disable a service while the service runs.
 func TestADaemonWhoseServiceWasDisabledGivesWayAllTheSame(t *testing.T) {
 	for name, exe := range map[string]string{"to one that comes up": newDaemon, "to one that does not": "MZ crashes"} {
 		t.Run(name, func(t *testing.T) {
@@ -301,8 +303,8 @@ func TestADaemonThatComesUpIsAccepted(t *testing.T) {
 	})
 }
 
-// When the operator sees the revision in the report, it releases the node's slot. If the trial were still open, a
-// restart would restore the old daemon on a node that serves.
+// When the operator sees the revision in the report, it releases the node's slot. If the trial of the program had not
+// ended before, a restart could restore the old daemon on a node that already runs pods again.
 func TestARevisionIsReportedOnceTheEndOfItsTrialIsWrittenDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		version := installed(t, r, newDaemon)
@@ -365,8 +367,8 @@ func TestADaemonThatLivesIsLeftToItself(t *testing.T) {
 	})
 }
 
-// The new daemon has not seen any service end, and it replaces the old daemon within one pass. The earlier failure of
-// a service must not count against the release.
+// The new daemon has not seen any service end, because it replaces the old daemon within one pass. A service that
+// failed before must not count against the new release.
 func TestAServiceThatDidNotStayUpBeforeKeepsNoReleaseBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const exe = "MZ newer daemon"
@@ -422,8 +424,8 @@ func TestATrialOutlivesReboots(t *testing.T) {
 	}
 }
 
-// join simulates the operator's join over SSH, if the host has no daemon program. This happens if the host loses
-// power between the two renames that replace the program. See docs/decisions/accepted-risks.md.
+// join simulates the operator's join over SSH, which installs the daemon's program if it is missing. The program is
+// missing if the host loses power between the two renames that replace it. See docs/decisions/accepted-risks.md.
 func (r *rig) join(t *testing.T, exe string) {
 	t.Helper()
 	if r.read(t, contract.PathDaemon) != "absent" {
@@ -525,7 +527,8 @@ func TestADaemonThatDiesWhileItGivesWayIsFollowedByTheNewOneInTheEnd(t *testing.
 	}
 }
 
-// Older daemons ran a second service, the watchdog, while a new daemon started. It would restore the older daemon.
+// Older daemons ran a second service, the watchdog, while a new daemon started. If the watchdog remained, it would
+// restore the older daemon.
 func TestTheFirstPassRemovesTheWatchdogOfAnOlderDaemon(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const name, path = "windows-instance-config-watchdog", `C:\k\wicd-watchdog.exe`

@@ -19,7 +19,7 @@ func verifying(m contract.Manifest, ca string) contract.Manifest {
 	return m
 }
 
-// verified writes a kubeconfig as kubelet writes its own.
+// verified writes a kubeconfig that has the CA ca and looks like kubelet's own.
 func (r *rig) verified(t *testing.T, path, ca string) {
 	t.Helper()
 	r.write(t, path, fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c",
@@ -28,7 +28,7 @@ func (r *rig) verified(t *testing.T, path, ca string) {
 		base64.StdEncoding.EncodeToString([]byte(ca))))
 }
 
-// caOf returns the CA of a kubeconfig.
+// caOf returns the CA in a kubeconfig.
 func (r *rig) caOf(t *testing.T, path string) string {
 	t.Helper()
 	server, err := apiclient.ServerOf([]byte(r.read(t, path)))
@@ -52,8 +52,8 @@ func (r *rig) expectCA(t *testing.T, ca string) {
 	}
 }
 
-// While a cluster rotates the CA of its API server, it publishes both CAs. This is how nodes get from the old CA to
-// the new one.
+// While a cluster rotates the CA of its API server, it publishes the old and the new CA. So nodes can change from the
+// old CA to the new one.
 func TestAnotherCAOfTheAPIServerReachesTheProgramsOfANode(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -71,7 +71,7 @@ func TestAnotherCAOfTheAPIServerReachesTheProgramsOfANode(t *testing.T) {
 		if r.pid(t, "kubelet") == kubelet {
 			t.Error("kubelet was not restarted, so it still uses the old CA")
 		}
-		// The next revision fails. The daemon itself must trust the new CA all the same, because otherwise it could
+		// The next revision fails. Nevertheless, the daemon itself must trust the new CA, because otherwise it could
 		// not receive the revision after that.
 		r.picky.Store(true)
 		r.trusted.fail(1)
@@ -85,7 +85,7 @@ func TestAnotherCAOfTheAPIServerReachesTheProgramsOfANode(t *testing.T) {
 	})
 }
 
-// Kubeconfigs may have an older CA than the CA file: earlier operators wrote only the CA file, and kubelet writes its
+// Kubeconfigs may have an older CA than the CA file. Earlier operators updated only the CA file, and kubelet writes its
 // kubeconfig with the CA that it read at its start.
 func TestAKubeconfigThatIsBehindTheCAsFileIsBroughtUpToDate(t *testing.T) {
 	for name, next := range map[string]func(t *testing.T, r *rig){
@@ -156,7 +156,7 @@ func TestADaemonKilledWhileItBringsAKubeconfigUpToDateFinishesIt(t *testing.T) {
 	}
 }
 
-// A revision that fails after the rotation of the CA is rolled back to a revision with the old CA, which no longer
+// After a rotation of the CA, a revision fails. The host rolls back to a revision with the old CA, which no longer
 // verifies the API server.
 func TestGoingBackTakesNoKubeconfigTheCAThatVerifiesTheAPIServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -185,8 +185,8 @@ func TestGoingBackTakesNoKubeconfigTheCAThatVerifiesTheAPIServer(t *testing.T) {
 	})
 }
 
-// A kubeconfig gets a new CA only when this CA verifies the API server. Before that, kubelet would lose its
-// connection.
+// A kubeconfig must get a new CA only when this CA verifies the API server. If it got the CA earlier, kubelet could not
+// connect.
 func TestAKubeconfigGetsACAWhenThatVerifiesTheAPIServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -205,7 +205,7 @@ func TestAKubeconfigGetsACAWhenThatVerifiesTheAPIServer(t *testing.T) {
 	})
 }
 
-// A kubeconfig that is missing or can't be used must not block a revision.
+// If a kubeconfig is missing or can't be parsed, the revision must be verified nevertheless.
 func TestAnotherCAOfTheAPIServerNeedsNoKubeconfig(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -216,7 +216,8 @@ func TestAnotherCAOfTheAPIServerNeedsNoKubeconfig(t *testing.T) {
 	})
 }
 
-// The daemon may trust more CAs than the current revision has. The kubeconfig of a token must keep the revision's CA.
+// The daemon may trust more CAs than those of the current revision. When a token is renewed, its kubeconfig must keep
+// the revision's CA.
 func TestARenewedTokenLeavesTheCAOfItsKubeconfigAsItIs(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		var server tokens
@@ -244,8 +245,8 @@ func TestARenewedTokenLeavesTheCAOfItsKubeconfigAsItIs(t *testing.T) {
 	})
 }
 
-// The CA that verified the API server before stays trusted until the CA of the revision verifies it, even after a
-// restart of the daemon.
+// The daemon trusts the previous CA until the CA of the revision verifies the API server, even after a restart of the
+// daemon.
 func TestADaemonLooksAgainWhetherTheCAOfItsRevisionVerifiesTheAPIServer(t *testing.T) {
 	for name, restart := range map[string]bool{"the same": false, "another": true} {
 		t.Run(name, func(t *testing.T) {

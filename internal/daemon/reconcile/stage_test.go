@@ -19,7 +19,7 @@ func next() contract.Manifest {
 	return bringing(map[string]string{contract.PathKubeProxy: newProxy, contract.PathKubelet: newKubelet})
 }
 
-// stages checks the Node's report about staging.
+// stages checks what the Node shows about staging.
 func (r *rig) stages(t *testing.T, version string, bytes int, status contract.Reason) {
 	t.Helper()
 	a := r.annotations(t)
@@ -49,7 +49,7 @@ func TestAVersionIsStagedWhileTheNodeServes(t *testing.T) {
 			t.Error(line)
 		}
 		r.expectStatus(t, one(), "")
-		// The switch needs no payload server.
+		// The change to the staged revision must not need a payload server.
 		r.payloadServer.set(func() { r.payloadServer.away = true })
 		r.annotate(t, contract.DesiredRevisionAnnotation, version)
 		pass(20 * time.Second)
@@ -158,7 +158,7 @@ func TestAPayloadServerThatIsAwayIsNotStormed(t *testing.T) {
 		pass(time.Minute)
 		r.api.ClearActions()
 		pass(time.Hour)
-		// Each attempt reads the ConfigMap with the payload server's address once.
+		// Each attempt reads the ConfigMap with the payload server's address once, so this counts the attempts.
 		if n := len(r.api.Actions()); n > 60 {
 			t.Errorf("%d requests within an hour", n)
 		}

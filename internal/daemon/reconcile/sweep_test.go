@@ -9,7 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// Withdrawn data, such as a pull secret, must be removed from the host as soon as the host can't roll back to it.
+// Data that is no longer published, such as a pull secret, must be removed from the host as soon as the host can no
+// longer roll back to a revision with this data.
 func TestConfidentialPartsGoWithTheRevisionThatTakesTheirPlace(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

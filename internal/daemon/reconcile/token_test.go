@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// tokens simulates the API server's side of token requests.
+// tokens simulates how the API server handles token requests.
 type tokens struct {
 	requests atomic.Int64
 	refuses  atomic.Bool
@@ -55,7 +55,7 @@ func (s *tokens) serve(r *rig) {
 	})
 }
 
-// azure returns a manifest in which kube-proxy has the role of Azure's node manager.
+// azure returns a manifest in which kube-proxy plays the role of Azure's node manager.
 func azure() contract.Manifest {
 	m := manifest()
 	for i := range m.Services {

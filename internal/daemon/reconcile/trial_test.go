@@ -24,13 +24,13 @@ func (s silentManager) Get(ctx context.Context, name string) (winos.Service, err
 	return s.Services.Get(ctx, name)
 }
 
-// In a trial some steps have to wait, and they belong to the trial as well. Here kube-proxy is started last, and
-// refuses its settings.
+// Steps that have to wait for something belong to the trial even if they are taken in a later pass. Here kube-proxy is
+// started last, and refuses its settings.
 func TestWhatFailsInALaterPassOfATrialIsRolledBack(t *testing.T) {
 	const grown = 15 * time.Second // the random pause before the next pass may be up to 48 s
 	for name, c := range map[string]struct {
 		delay, goOn func(t *testing.T, r *rig)
-		// If the API server is away, the daemon has to notice the change by itself.
+		// away makes the API server unreachable, so the daemon must notice the change by itself.
 		away bool
 	}{
 		"HNS does not answer in the first": {
@@ -90,7 +90,7 @@ func TestWhatFailsInALaterPassOfATrialIsRolledBack(t *testing.T) {
 	}
 }
 
-// The service that was started last must also stay up.
+// A service that a later pass of the trial starts must not end right away, either.
 func TestAServiceThatEndsRightAfterALateStartIsRolledBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -105,7 +105,7 @@ func TestAServiceThatEndsRightAfterALateStartIsRolledBack(t *testing.T) {
 	})
 }
 
-// A trial may wait for hours. If an administrator restarts a service in this time, the trial doesn't fail.
+// A trial may wait for hours. If an administrator restarts a service during this time, the trial must not fail.
 func TestAServiceThatHasStayedUpInATrialMayBeRestarted(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -125,8 +125,8 @@ func TestAServiceThatHasStayedUpInATrialMayBeRestarted(t *testing.T) {
 	})
 }
 
-// A service that ends again and again fails the trial, no matter how long it runs each time. A service that is
-// restarted now and then does not.
+// If a service ends again and again, the trial fails, no matter how long the service runs each time. If a service is
+// restarted only now and then, the trial does not fail.
 func TestAServiceThatEndsAgainAndAgainInATrialThatWaitsIsRolledBack(t *testing.T) {
 	for name, life := range map[string]time.Duration{"after a while": 40 * time.Second, "seldom": 3 * time.Minute,
 		"now and then": 65 * time.Minute} {
@@ -160,8 +160,8 @@ func TestAServiceThatEndsAgainAndAgainInATrialThatWaitsIsRolledBack(t *testing.T
 	}
 }
 
-// A daemon starts in the middle of a trial. It starts the services that are down. If another service ends later, this
-// is no failure of the trial.
+// A daemon starts in the middle of a trial, and starts only the services that are down. If another service ends later,
+// this is not a failure of the trial.
 func TestTheEndOfAServiceThatATrialLeftAloneIsNoFaultOfIt(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -185,7 +185,8 @@ func TestTheEndOfAServiceThatATrialLeftAloneIsNoFaultOfIt(t *testing.T) {
 	})
 }
 
-// The first pass of a trial ends at a step that failed before. The remaining steps still belong to the trial.
+// The first pass of a trial ends at a step that already failed before the trial. The remaining steps still belong to
+// the trial.
 func TestWhatFailsBesideAServiceThatFailedBeforeIsRolledBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -224,7 +225,7 @@ func TestARevisionIsNotGivenUpForWhatItWaitsFor(t *testing.T) {
 	})
 }
 
-// If the daemon can't repair a change by someone else, it must not give up a revision that holds.
+// If the daemon can't repair a change by someone else, it must not roll back a verified revision.
 func TestARevisionThatHoldsIsNotGivenUpForDrift(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)
@@ -251,7 +252,7 @@ func TestARevisionThatHoldsIsNotGivenUpForDrift(t *testing.T) {
 	})
 }
 
-// While a trial waits, events on the Node cause no passes.
+// While a trial waits, updates of the Node must not cause passes.
 func TestATrialThatWaitsIsNotTriedWithEachHeartbeat(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

@@ -7,7 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// own returns the value of a variable in the services' own environment.
+// own returns the value of a variable in the environment that the services are configured with.
 func (r *rig) own(t *testing.T, name string) (value string, there bool) {
 	t.Helper()
 	for _, s := range manifest().Services {
@@ -20,8 +20,8 @@ func (r *rig) own(t *testing.T, name string) (value string, there bool) {
 	return value, there
 }
 
-// reboot cuts the power. It stops and starts the daemon as well, because in these tests the daemon doesn't run as a
-// process of the simulated machine.
+// reboot cuts the power and starts the machine again. It also stops and starts the daemon, because in these tests the
+// daemon is not a process of the simulated machine.
 func (r *rig) reboot(t *testing.T) {
 	t.Helper()
 	r.stopDaemon()
@@ -31,8 +31,8 @@ func (r *rig) reboot(t *testing.T) {
 	pass(time.Minute)
 }
 
-// The service manager gives services the system variables of the last boot. So only a variable that existed at the
-// last boot must be overridden, and only until the next boot.
+// The service manager passes the system variables of the last boot to services. So if a variable existed at the last
+// boot and is withdrawn, it must be overridden until the next boot.
 func TestA24_AVariableThatWasWithdrawnIsGoneFromServices(t *testing.T) {
 	watched := manifest()
 	watched.WatchedEnvironmentVars = []string{"HTTP_PROXY", "HTTPS_PROXY"}

@@ -7,7 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A proxy and its CA are withdrawn together.
+// A proxy and the proxy's CA are withdrawn together.
 func TestA25_ACAThatIsWithdrawnWithItsProxyGoesWithinSeconds(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		ours, text := newCA(t, "the proxy's")

@@ -22,7 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// secret is in every place where a node could have a secret.
+// secret is a text that the test puts in every place where a node may have a secret.
 const secret = "hunter2-do-not-tell"
 
 func newMachine(t *testing.T) *sim.Machine {
@@ -35,7 +35,7 @@ func newMachine(t *testing.T) *sim.Machine {
 	return m
 }
 
-// node makes a machine look like a node in the state file and in the service manager.
+// node writes a node's state file on a machine and installs a node's services.
 func node(t *testing.T, m *sim.Machine) {
 	t.Helper()
 	host := m.Host()
@@ -167,7 +167,7 @@ func TestA51_TheReportIsBoundedWhateverThingsAreCalled(t *testing.T) {
 	}
 }
 
-// counted counts writes, and may refuse them.
+// counted is a file system that counts writes, and may refuse them.
 type counted struct {
 	winos.Files
 	writes atomic.Int64
@@ -236,7 +236,7 @@ func TestA75_TheReportIsWrittenAtOnceAtNewsAndSeldomOtherwise(t *testing.T) {
 	})
 }
 
-// written lets a machine write its report once.
+// written makes a machine write its report once.
 func written(t *testing.T, m *sim.Machine) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -252,7 +252,7 @@ func written(t *testing.T, m *sim.Machine) {
 	})
 }
 
-// Any local user may create files below C:\var\log.
+// Any local user can create files below C:\var\log.
 func TestAReportIsNobodyElsesWhoeverMadeAFileInItsPlace(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// This test reads the real machine, and does not change it.
+// This test reads the real machine and doesn't change it.
 func TestTheReportOfThisMachine(t *testing.T) {
 	t.Parallel()
 	text, err := report.Encode(report.Look(t.Context(), winos.New(), "1"))
@@ -22,7 +22,7 @@ func TestTheReportOfThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, what := range found.Unread {
-		// The machine may have no host network service, and is no node.
+		// The machine may have no host network service, and has no state file, because it is not a node.
 		if !strings.HasPrefix(what, "network ") && !strings.HasPrefix(what, "state file: ") {
 			t.Error(what)
 		}

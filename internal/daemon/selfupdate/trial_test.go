@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// The reconcile loop of this daemon hangs, and does not react to its context.
+// The reconcile loop of this daemon hangs and ignores its context.
 func TestADaemonThatHangsOnTrialEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

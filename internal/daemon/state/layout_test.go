@@ -86,7 +86,7 @@ func TestTheRootIsOursOnlyWhenNobodyElseCouldWriteIntoIt(t *testing.T) {
 	}
 }
 
-// Only this daemon creates such a store, so the directory is its own.
+// The directory contains our store. Only this daemon creates a store, so the directory is ours.
 func TestAStateFileThatWasLostIsBegunAnewWithOurDirectoriesInTheRoot(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(f winos.Files) error{
@@ -157,7 +157,7 @@ func TestOnlyDirectoriesThatWereNotThereAreNoted(t *testing.T) {
 	}
 }
 
-// A user who can write to the directory with the CNI plugins' addresses could use up all addresses.
+// If users could write to the directory in which CNI plugins store assigned addresses, they could use up all addresses.
 func TestOrdinaryUsersDoNotReachWhatCNIPluginsKeep(t *testing.T) {
 	t.Parallel()
 	f := files(t)

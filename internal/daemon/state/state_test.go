@@ -78,7 +78,7 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	}
 }
 
-// full is a full disk, where every write fails.
+// full simulates a full disk: every write fails.
 type full struct {
 	winos.Files
 	isFull bool

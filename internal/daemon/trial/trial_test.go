@@ -95,7 +95,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// If the process must end, no other step may follow. A revision that failed must never be recorded as held.
+// If the process must exit, no other step may follow. A failed revision must never be recorded as verified.
 func TestNextWhateverElseIsKnown(t *testing.T) {
 	t.Parallel()
 	why := contract.NewProblem(contract.ReasonServiceFailed, "it ended")
