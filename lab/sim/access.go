@@ -17,12 +17,12 @@ func (f fileFace) Restrict(path string) error {
 	return f.m.volume.setAccess(path, winos.AccessAdministrators)
 }
 
-// SetAccess changes the rights of an existing file or directory, like an administrator with Explorer.
+// SetAccess changes the rights of a file or directory, as an administrator can do in Explorer.
 func (m *Machine) SetAccess(path string, access winos.Access) error {
 	return m.volume.setAccess(path, access)
 }
 
-// Disown makes an ordinary user the owner of an existing directory.
+// Disown makes an ordinary user the owner of a directory.
 func (m *Machine) Disown(path string) error {
 	m.volume.mu.Lock()
 	defer m.volume.mu.Unlock()
@@ -34,16 +34,16 @@ func (m *Machine) Disown(path string) error {
 	return nil
 }
 
-// Loosen makes C:\ behave like the root of a volume without a Windows installation: users can rename and change new
-// files and directories in it.
+// Loosen makes C:\ behave like the root of a volume without Windows: users can rename and change new files and
+// directories in it.
 func (m *Machine) Loosen() {
 	m.volume.mu.Lock()
 	defer m.volume.mu.Unlock()
 	m.volume.root.loose = true
 }
 
-// MakeJunction creates a junction to an existing directory. Windows lets ordinary users do the same in every directory
-// where they can create directories.
+// MakeJunction creates a junction to a directory. On Windows, ordinary users can do this in every directory in which
+// they can create directories.
 func (m *Machine) MakeJunction(path, to string) error {
 	v := m.volume
 	v.mu.Lock()

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// containers holds the IDs of the running containers by pod.
+// containers maps each pod to the IDs of its running containers.
 type containers struct {
 	mu sync.Mutex
 	of map[string][]string
 }
 
-// SetContainers replaces the list of running containers of a pod. Without IDs, it removes the pod. It ignores a nil
-// Machine, because processes under Wine have none.
+// SetContainers replaces the list of running containers of a pod. Without IDs, it removes the pod. If m is nil,
+// SetContainers does nothing: processes in Wine have no Machine.
 func (m *Machine) SetContainers(pod string, ids ...string) {
 	if m == nil {
 		return

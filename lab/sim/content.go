@@ -5,20 +5,20 @@ import (
 	"unique"
 )
 
-// chunkSize keeps the number of chunks of a 300 MB payload at a few thousand, and limits the cost of a partly written
-// chunk.
+// chunkSize is the size of a chunk in bytes. With this size, a payload of 300 MB has only a few thousand chunks, and
+// writing a part of a chunk is still cheap.
 const chunkSize = 128 << 10
 
-// content holds the bytes of a file in chunks. A chunk is sealed when it is complete or when its file is closed. Equal
-// sealed chunks of all machines in the process share memory, which the garbage collector frees after the last user.
-// 500 machines with the same payload therefore need as much memory as one machine.
+// content holds the bytes of a file in chunks. A chunk is sealed when it is complete or when its file is closed. All
+// machines in the process share the memory of equal sealed chunks. The garbage collector frees this memory when no file
+// uses it anymore. So 500 machines with the same payload need as much memory for it as one machine.
 type content struct {
 	size   int64
 	chunks []chunk
 }
 
-// chunk is sealed (dirty is nil), being written, or a hole of zeros (neither). If it is shorter than its share of the
-// file, zeros follow.
+// chunk is sealed, is being written, or consists of zeros. It is being written if dirty is not nil. If it is shorter
+// than the part of the file that it stands for, zeros follow.
 type chunk struct {
 	sealed  unique.Handle[string]
 	dirty   []byte
@@ -110,7 +110,7 @@ func (c *content) readAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// writeAt overwrites and extends the content. The caller checks the free space first.
+// writeAt overwrites bytes and extends the content if necessary. The caller must check the free space before.
 func (c *content) writeAt(p []byte, off int64) {
 	if end := off + int64(len(p)); end > c.size {
 		c.resize(end)
@@ -123,7 +123,7 @@ func (c *content) writeAt(p []byte, off int64) {
 	}
 }
 
-// resize cuts the content, or extends it with zeros.
+// resize truncates the content or extends it with zeros.
 func (c *content) resize(size int64) {
 	need := int((size + chunkSize - 1) / chunkSize)
 	for len(c.chunks) < need {

@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// hns is the host network service. Its networks survive a reboot, except networks with a VNI: the programs that create
-// these make them temporary, see https://github.com/flannel-io/flannel/pull/1140.
+// hns is the host network service. Its networks survive a reboot. Exception: the programs that create networks with a
+// VNI make them temporary, see https://github.com/flannel-io/flannel/pull/1140.
 type hns struct {
 	mu       sync.Mutex
 	networks map[string]*network
@@ -24,11 +24,11 @@ type network struct {
 	endpoints []HNSEndpoint
 }
 
-// HNSEndpoint is an endpoint of a network. Its name is optional.
+// HNSEndpoint is an endpoint of a network. Its name may be empty.
 type HNSEndpoint struct {
 	Name    string
 	Address netip.Addr
-	// Attached reports that the host itself has the address.
+	// Attached means that the host itself has the address of the endpoint.
 	Attached bool
 }
 
@@ -36,7 +36,7 @@ func (n *network) has(address netip.Addr) bool {
 	return slices.ContainsFunc(n.endpoints, func(e HNSEndpoint) bool { return e.Address == address })
 }
 
-// firstHNS is the PID of the service on a new machine. Windows PIDs are multiples of four.
+// firstHNS is the process ID of the service on a new machine. On Windows, process IDs are multiples of four.
 const firstHNS = 1096
 
 func newHNS() *hns { return &hns{networks: map[string]*network{}, pid: firstHNS} }
@@ -47,21 +47,21 @@ func (h *hns) setFault(err error) {
 	h.fault = err
 }
 
-// HNSProcess returns the PID of the host network service.
+// HNSProcess returns the process ID of the host network service.
 func (m *Machine) HNSProcess() uint32 {
 	m.hns.mu.Lock()
 	defer m.hns.mu.Unlock()
 	return m.hns.pid
 }
 
-// RestartHNS imitates a crash of the host network service and its restart by Windows. Its networks stay.
+// RestartHNS simulates that the host network service crashes and that Windows restarts it. Its networks remain.
 func (m *Machine) RestartHNS() {
 	m.hns.mu.Lock()
 	defer m.hns.mu.Unlock()
 	m.hns.pid += 4
 }
 
-// boot removes the networks that don't survive a boot.
+// boot removes the networks that don't survive a reboot.
 func (h *hns) boot() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,9 +100,10 @@ func (h *hns) remove(name string) (removed bool, err error) {
 	return removed, nil
 }
 
-// endpoint finds an endpoint by its name, or an unnamed endpoint by its address. If there is none, it creates one. If
-// the wanted address is in use, or none is wanted, the endpoint gets the first free address after the network address
-// and the gateway.
+// endpoint returns the address of an endpoint. It looks for an endpoint with the given name, and then for an endpoint
+// that has no name and has the address wanted. If there is none, it creates an endpoint with the address wanted. If
+// wanted is in use or not set, the endpoint gets the first free address after the address of the network and of the
+// gateway.
 func (h *hns) endpoint(networkName, name string, wanted netip.Addr) (netip.Addr, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,7 +130,7 @@ func (h *hns) endpoint(networkName, name string, wanted netip.Addr) (netip.Addr,
 	return netip.Addr{}, fmt.Errorf("endpoint %s: network %s has no free address", name, networkName)
 }
 
-// add refuses an address outside the network, and an address that is in use.
+// add adds an endpoint. It refuses an address that is outside the network or in use.
 func (n *network) add(e HNSEndpoint) error {
 	if !n.Subnet.Contains(e.Address) || n.has(e.Address) {
 		return fmt.Errorf("endpoint %q: address %s of network %s is not free", e.Name, e.Address, n.Name)
@@ -138,7 +139,7 @@ func (n *network) add(e HNSEndpoint) error {
 	return nil
 }
 
-// AddHNSEndpoint creates an endpoint on a network, like a program other than the daemon.
+// AddHNSEndpoint creates an endpoint of a network, as if a program other than the daemon created it.
 func (m *Machine) AddHNSEndpoint(networkName string, e HNSEndpoint) error {
 	m.hns.mu.Lock()
 	defer m.hns.mu.Unlock()
@@ -160,14 +161,14 @@ func (m *Machine) HNSEndpoints(networkName string) ([]HNSEndpoint, error) {
 	return slices.Clone(n.endpoints), nil
 }
 
-// Windows accepts VNIs in this range, see
-// https://learn.microsoft.com/en-us/powershell/module/hyper-v/set-vmnetworkadapter (VirtualSubnetId).
+// Windows accepts VNIs in this range. See the parameter VirtualSubnetId in
+// https://learn.microsoft.com/en-us/powershell/module/hyper-v/set-vmnetworkadapter.
 const lowestVNI, highestVNI = 4096, 16_777_214
 
-// refuses returns the reason why a network can't be created or changed.
+// refuses returns an error with the reason if a network can't be created or changed. Otherwise it returns nil.
 //
-// Two networks can't have the same addresses or VNI. It is untested whether real Windows accepts a second overlay
-// network with the same prefix, so the product must not depend on it.
+// Two networks can't have the same addresses or the same VNI. Whether Windows accepts a second overlay network with the
+// same prefix was never tested, so the product must not depend on this.
 func (h *hns) refuses(n winos.HNSNetwork) error {
 	if !n.Subnet.IsValid() || !n.Subnet.Addr().Is4() {
 		return fmt.Errorf("creating network %s: %s is no IPv4 subnet", n.Name, n.Subnet)
@@ -187,8 +188,7 @@ func (h *hns) refuses(n winos.HNSNetwork) error {
 	return nil
 }
 
-// AddHNSNetwork creates a network of the host network service and refuses a name that exists. Otherwise it works like
-// CreateHNSNetwork.
+// AddHNSNetwork creates a network. It works like CreateHNSNetwork, but it refuses a name that exists.
 func (m *Machine) AddHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	m.hns.mu.Lock()
 	defer m.hns.mu.Unlock()
@@ -198,16 +198,16 @@ func (m *Machine) AddHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	return m.makeHNSNetwork(n)
 }
 
-// CreateHNSNetwork creates a network of the host network service, or replaces the network with that name, like the
-// hybrid overlay, which removes it first. It fills in an empty ID and management address. While the Containers feature
-// is disabled, it returns winos.ErrUnsupported.
+// CreateHNSNetwork creates a network, or replaces the network with the same name. The hybrid overlay has the same
+// effect: it removes the network first. If the ID or the management address is empty, CreateHNSNetwork sets it. If the
+// feature Containers is disabled, it returns winos.ErrUnsupported.
 func (m *Machine) CreateHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	m.hns.mu.Lock()
 	defer m.hns.mu.Unlock()
 	return m.makeHNSNetwork(n)
 }
 
-// makeHNSNetwork requires the lock.
+// makeHNSNetwork creates a network. The caller must have the lock.
 func (m *Machine) makeHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	if err := m.hnsReady(); err != nil {
 		return winos.HNSNetwork{}, err
@@ -239,7 +239,7 @@ func (m *Machine) makeHNSNetwork(n winos.HNSNetwork) (winos.HNSNetwork, error) {
 	return n, nil
 }
 
-// HNSNetworks lists the networks of the host network service by name.
+// HNSNetworks lists the networks, sorted by name.
 func (m *Machine) HNSNetworks() []winos.HNSNetwork {
 	m.hns.mu.Lock()
 	defer m.hns.mu.Unlock()

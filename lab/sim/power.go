@@ -8,35 +8,35 @@ import (
 	"time"
 )
 
-// Boot is the time between one power on and the next power off.
+// Boot is the period from when the machine is turned on until it is turned off.
 type Boot struct {
-	// ID differs with every boot.
+	// ID is different for every boot.
 	ID string
-	// Down is closed when the machine goes down. An SSH server then closes its listener and all its connections.
+	// Down is closed when the machine goes down. An SSH server then closes its listener and its connections.
 	Down <-chan struct{}
 }
 
-// power is the power button of the machine. It also counts the goroutines that belong to the machine.
+// power contains the state of the machine's power. It also counts the goroutines that belong to the machine.
 //
 //	on ──PowerCut / end of shutdown──▶ off ──after Costs.Off──▶ on
 //	 │                                  ▲ └─ PowerCut, or HoldOff: stays off until PowerOn
 //	 └── Reboot: after ShutdownDelay ───┘
 type power struct {
-	// turning is held while the machine is being turned on or off.
+	// turning is locked while the machine is being turned on or off.
 	turning sync.Mutex
 
 	mu      sync.Mutex
 	current Boot
 	down    chan struct{}
 	on      bool
-	// up is set when a machine that is on starts processes and services.
+	// up means that the machine is on and starts processes and services.
 	up     bool
 	closed bool
-	// rebooting is set from the request until the machine is off.
+	// rebooting is true from the request for a reboot until the machine is off.
 	rebooting bool
-	// changed is closed and replaced when any of these fields changes.
+	// changed is closed and replaced when one of the fields above changes.
 	changed chan struct{}
-	// work counts goroutines.
+	// work counts the goroutines that Close waits for.
 	work sync.WaitGroup
 }
 
@@ -58,7 +58,8 @@ func (p *power) isOn() bool {
 	return p.on
 }
 
-// set changes the state and wakes all waiting goroutines. If the machine was closed, it returns false.
+// set changes the state and wakes all goroutines that wait for a change. If the machine was closed, set changes nothing
+// and returns false.
 func (p *power) set(change func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +72,7 @@ func (p *power) set(change func()) bool {
 	return true
 }
 
-// spawn runs work in a goroutine that Close waits for. If the machine was closed, it returns false.
+// spawn runs work in a goroutine. Close waits for this goroutine. If the machine was closed, spawn returns false.
 func (m *Machine) spawn(work func()) bool {
 	m.power.mu.Lock()
 	defer m.power.mu.Unlock()
@@ -82,7 +83,8 @@ func (m *Machine) spawn(work func()) bool {
 	return true
 }
 
-// WaitBoot returns when the machine is up. It returns the error of ctx, or ErrClosed.
+// WaitBoot waits until the machine is up and returns the current boot. If ctx ends, WaitBoot returns the error of ctx.
+// If the machine was closed, it returns ErrClosed.
 func (m *Machine) WaitBoot(ctx context.Context) (Boot, error) {
 	for {
 		m.power.mu.Lock()
@@ -102,7 +104,7 @@ func (m *Machine) WaitBoot(ctx context.Context) (Boot, error) {
 	}
 }
 
-// requestReboot starts a reboot unless one is in progress.
+// requestReboot starts a reboot. If a reboot is in progress, it does nothing.
 func (m *Machine) requestReboot() error {
 	p := m.power
 	p.mu.Lock()
@@ -131,7 +133,7 @@ func (m *Machine) reboot() {
 	}
 }
 
-// pause waits for d. It returns false if the machine is closed first.
+// pause waits for the time d. It returns false if the machine is closed meanwhile.
 func (m *Machine) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -143,13 +145,15 @@ func (m *Machine) pause(d time.Duration) bool {
 	}
 }
 
-// PowerCut cuts the power: all processes end immediately, without cleanup. The machine stays off until PowerOn.
+// PowerCut cuts the power. All processes end immediately and can't clean up. The machine remains off until PowerOn is
+// called.
 func (m *Machine) PowerCut() { m.turnOff(false) }
 
-// PowerOn turns the machine on. If it is on, nothing happens.
+// PowerOn turns the machine on. If the machine is on, PowerOn does nothing.
 func (m *Machine) PowerOn() { m.turnOn() }
 
-// turnOff ends all processes. With grace, it first asks them to end and waits for Costs.ServiceKill.
+// turnOff ends all processes and turns the machine off. If grace is true, it first asks the processes to end, and waits
+// for the time Costs.ServiceKill.
 func (m *Machine) turnOff(grace bool) {
 	p := m.power
 	p.turning.Lock()
@@ -214,7 +218,7 @@ func (m *Machine) killProcesses() {
 	}
 }
 
-// awaitProcesses waits at most d until all processes have ended. If d is 0, it waits without a limit.
+// awaitProcesses waits until all processes have ended, or until the time d is over. If d is 0, there is no time limit.
 func (m *Machine) awaitProcesses(d time.Duration) {
 	var over <-chan time.Time
 	var closing <-chan struct{}

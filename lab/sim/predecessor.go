@@ -10,9 +10,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Predecessor turns the machine into a node of the previous operator: its services are running, and have the same names
-// and the same description prefix as the services of this operator. access is the access to C:\k. The programs have
-// different names, so that no simulated program of this operator runs.
+// Predecessor turns the machine into a node of the previous operator. The services of the previous operator are
+// running. Their names and the prefix of their descriptions are the same as for services of this operator. access is
+// the access to C:\k. The names of the programs are different, so that the machine doesn't run simulated programs of
+// this operator.
 func (m *Machine) Predecessor(ctx context.Context, access winos.Access) error {
 	host := m.Host()
 	for _, dir := range []string{
@@ -64,8 +65,8 @@ func (m *Machine) Predecessor(ctx context.Context, access winos.Access) error {
 	return nil
 }
 
-// PredecessorRemains creates the files that the previous operator leaves after it has cleaned a host: data of kubelet
-// and containerd that every user can read, including the keys of kubelet.
+// PredecessorRemains creates the files that remain on a host after the previous operator has cleaned it: data of
+// kubelet and containerd that every user can read, including the keys of kubelet.
 func (m *Machine) PredecessorRemains() error {
 	for path, content := range map[string]string{
 		contract.DirKubeletPKI + `\kubelet-client-2026-01-01-00-00-00.pem`:          "key of the node before",
@@ -83,7 +84,7 @@ func (m *Machine) PredecessorRemains() error {
 	return nil
 }
 
-// place writes a file and creates its directory.
+// place creates a file and the directory that contains it.
 func (m *Machine) place(path, content string, access winos.Access) error {
 	files := m.Host().Files
 	if err := files.MkdirAll(path[:strings.LastIndexByte(path, '\\')], winos.AccessInherit); err != nil {

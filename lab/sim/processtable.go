@@ -15,20 +15,20 @@ type processTable struct {
 	accepting bool
 	next      uint32
 	running   map[uint32]*process
-	// started counts all process starts of the machine, and shells counts the starts of PowerShell. seen holds the
-	// distinct command lines.
+	// started counts all starts of processes since the machine was created. shells counts the starts of PowerShell.
+	// seen contains the command lines that have appeared, without duplicates.
 	started, shells int
 	seen            map[string]struct{}
-	// locks holds the processes that hold a lock, by folded path.
+	// locks maps the folded path of each lock file to the process that has the lock.
 	locks map[string]*process
-	// remotes holds the first process of each remote command.
+	// remotes contains the first process of each remote command.
 	remotes map[*process]struct{}
 }
 
-// seenLimit is the maximum number of remembered command lines.
+// seenLimit is the maximum number of command lines in seen.
 const seenLimit = 4096
 
-// enter adds a process to the table. If the machine is off, it returns false.
+// enter adds a process to the table. It returns false if the machine is off.
 func (m *Machine) enter(p *process) bool {
 	t := &m.processes
 	t.mu.Lock()
@@ -54,7 +54,7 @@ func (m *Machine) leave(p *process) {
 	maps.DeleteFunc(t.locks, func(_ string, holder *process) bool { return holder == p })
 }
 
-// remote records that a process belongs to a remote command, or removes the record.
+// remote adds or removes the first process of a remote command.
 func (t *processTable) remote(p *process, on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,11 +97,11 @@ func (t *processTable) all() []*process {
 type ProcessInfo struct {
 	PID, Parent      uint32
 	Exe, CommandLine string
-	// Environment is the environment at the start of the process. Windows shows it only to administrators.
+	// Environment is the environment with which the process started. Windows shows it only to administrators.
 	Environment map[string]string
 }
 
-// Processes lists the running processes by PID.
+// Processes lists the running processes, sorted by process ID.
 func (m *Machine) Processes() []ProcessInfo {
 	var infos []ProcessInfo
 	for _, p := range m.processes.all() {
@@ -111,29 +111,29 @@ func (m *Machine) Processes() []ProcessInfo {
 	return infos
 }
 
-// CommandLines returns all distinct command lines that have appeared in the process list, sorted. Every user who
-// watches the process list can read them.
+// CommandLines returns the command lines of all processes that have ever run, sorted and without duplicates. On
+// Windows, any user who watches the list of processes can read them.
 func (m *Machine) CommandLines() []string {
 	m.processes.mu.Lock()
 	defer m.processes.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.processes.seen))
 }
 
-// Starts counts the process starts of the machine.
+// Starts contains the numbers of processes that a machine has started.
 type Starts struct {
 	Processes int `json:"processes"`
 	// PowerShell is the number of starts of PowerShell.
 	PowerShell int `json:"powershell"`
 }
 
-// Starts counts process starts. Reboots don't reset it.
+// Starts returns how many processes the machine has started. Reboots don't reset the numbers.
 func (m *Machine) Starts() Starts {
 	m.processes.mu.Lock()
 	defer m.processes.mu.Unlock()
 	return Starts{Processes: m.processes.started, PowerShell: m.processes.shells}
 }
 
-// Kill kills a process, like Task Manager. It returns an error if the PID is unknown.
+// Kill kills a process in the same way as Task Manager. It returns an error if no process has this ID.
 func (m *Machine) Kill(pid uint32) error {
 	p, ok := m.processes.find(pid)
 	if !ok {

@@ -12,7 +12,7 @@ type programsFace struct{ face }
 
 var _ winos.Programs = programsFace{}
 
-// Run starts a child process of the caller.
+// Run runs a program as a child process of the caller, and returns its exit code.
 func (f programsFace) Run(ctx context.Context, exe string, args ...string) (int, error) {
 	if err := f.look(ctx); err != nil {
 		return 0, err
@@ -70,7 +70,8 @@ func (f programsFace) Processes(ctx context.Context, path string) ([]winos.Proce
 	return found, nil
 }
 
-// Lock implements winos.Programs. The console can't hold a lock, because a lock ends with the process that holds it.
+// Lock implements winos.Programs. The console can't get a lock, because Windows releases a lock when the process that
+// has it ends, and the console is not a process.
 func (f programsFace) Lock(ctx context.Context, path string) (func() error, uint32, error) {
 	if err := f.change(ctx); err != nil {
 		return nil, 0, err

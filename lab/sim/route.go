@@ -11,8 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// routes holds the routes to single addresses. They don't survive a boot, or a change of HNS networks, which moves the
-// default route to another interface.
+// routes contains the routes to single addresses. A reboot removes them. A change of HNS networks removes them as well,
+// because it moves the default route to a different interface.
 type routes struct {
 	mu sync.Mutex
 	to map[netip.Addr]bool
@@ -46,22 +46,22 @@ func (r *routes) lose() {
 	clear(r.to)
 }
 
-// Routes lists the single addresses with a dedicated route.
+// Routes lists the addresses to which the machine has a route of their own.
 func (m *Machine) Routes() map[netip.Addr]bool {
 	m.routes.mu.Lock()
 	defer m.routes.mu.Unlock()
 	return maps.Clone(m.routes.to)
 }
 
-// LoseRoutes removes all routes to single addresses, like the reset of a network card.
+// LoseRoutes removes all routes to single addresses, as if the network card were reset.
 func (m *Machine) LoseRoutes() { m.routes.lose() }
 
 type routesFace struct{ face }
 
 var _ winos.Routes = routesFace{}
 
-// Addresses returns the address of the machine, the loopback, and the addresses of endpoints that are attached to the
-// host.
+// Addresses returns the address of the machine, the loopback address, and the addresses of endpoints that are attached
+// to the host.
 func (f routesFace) Addresses(ctx context.Context) ([]netip.Addr, error) {
 	if err := f.look(ctx); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (f routesFace) Addresses(ctx context.Context) ([]netip.Addr, error) {
 	return all, nil
 }
 
-// Table returns the default route, if there is one, and the added routes.
+// Table returns the default route, if there is one, and the routes that were added.
 func (f routesFace) Table(ctx context.Context) ([]winos.Route, error) {
 	if err := f.look(ctx); err != nil {
 		return nil, err

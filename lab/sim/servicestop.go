@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// stopService stops the running dependants and then the service. It returns when their processes have ended.
+// stopService stops the running services that depend on a service, and then the service itself. It returns when the
+// processes of these services have ended.
 func (s *manager) stopService(ctx context.Context, name string) error {
 	var v *service
 	for {
@@ -22,7 +23,7 @@ func (s *manager) stopService(ctx context.Context, name string) error {
 		case v == nil || !errors.Is(err, winos.ErrNotFound):
 			s.mu.Unlock()
 			return err
-		default: // the service has stopped, but its process may still run, for example while it is marked for deletion
+		default: // the process of a stopped service may still run, for example while a deletion is pending
 		}
 		dependant := s.activeDependant(name)
 		if dependant == "" {
@@ -64,8 +65,8 @@ func (v *service) isFrozen() bool {
 	return v.state == winos.ServiceRunning && v.process != nil && v.process == v.frozen
 }
 
-// awaitAnswer waits for the answer of a frozen process to a stop request. It returns without an error only if the
-// process ends first.
+// awaitAnswer waits until a frozen process answers a stop request. If the process ends during this time, awaitAnswer
+// returns nil. Otherwise it returns an error.
 func (s *manager) awaitAnswer(ctx context.Context, v *service, name string) error {
 	limit, cancel := context.WithTimeout(ctx, s.machine.knobs.costs().ServiceControl)
 	defer cancel()
@@ -79,8 +80,8 @@ func (s *manager) awaitAnswer(ctx context.Context, v *service, name string) erro
 	return winos.UnansweredError{Service: name}
 }
 
-// ask sends the stop request to a running service. A starting service doesn't accept one yet, and a frozen one doesn't
-// answer.
+// ask sends a stop request to a running service. A service that is starting doesn't accept stop requests, and a frozen
+// service doesn't answer them.
 func (s *manager) ask(v *service) {
 	if v.state != winos.ServiceRunning || v.isFrozen() {
 		return
@@ -92,7 +93,7 @@ func (s *manager) ask(v *service) {
 	s.notify()
 }
 
-// dependants lists the services that are stopped before this one, in this order.
+// dependants lists the services that must be stopped before this service, in the order in which they must be stopped.
 func (s *manager) dependants(name string) ([]string, error) {
 	if err := checkServiceName(name); err != nil {
 		return nil, err
@@ -118,7 +119,8 @@ func (s *manager) dependants(name string) ([]string, error) {
 	return order, nil
 }
 
-// activeDependant returns the name of a service that depends on this one and isn't stopped, or an empty string.
+// activeDependant returns the name of a service that depends on this service and isn't stopped. If there is none, it
+// returns an empty string.
 func (s *manager) activeDependant(name string) string {
 	for _, key := range sortedKeys(s.services) {
 		v := s.services[key]
@@ -134,8 +136,9 @@ func (s *manager) activeDependant(name string) string {
 	return ""
 }
 
-// recover applies the recovery settings after an unexpected end. As on Windows, only deleting the service or a shutdown
-// cancels a scheduled restart. If the service is running at that time, the restart does nothing.
+// recover applies the recovery settings of a service after its process ended unexpectedly. As on Windows, only a
+// shutdown or the deletion of the service cancels a restart that was scheduled. If the service is already running at
+// the scheduled time, the restart does nothing.
 func (s *manager) recover(v *service) {
 	if !v.crashed {
 		return
@@ -168,7 +171,7 @@ func (v *service) cancelRetry() {
 	}
 }
 
-// powerOn activates the service manager and starts all services.
+// powerOn makes the service manager accept requests, and starts all services.
 func (s *manager) powerOn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +181,7 @@ func (s *manager) powerOn() {
 	}
 }
 
-// powerOff makes the service manager refuse all requests. Services end with their processes.
+// powerOff makes the service manager refuse all requests. The services stop when their processes end.
 func (s *manager) powerOff() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +196,8 @@ func (s *manager) powerOff() {
 	s.notify()
 }
 
-// settled returns when no service is running, starting or stopping. It requires that powerOff was called and all
-// processes were ended.
+// settled waits until all services are stopped. Before this, powerOff must have been called and all processes must have
+// been told to end.
 func (s *manager) settled() {
 	_ = s.wait(context.Background(), func() bool {
 		for _, v := range s.services {
@@ -214,13 +217,13 @@ func (s *manager) crash(name string) error {
 		s.mu.Unlock()
 		return err
 	}
-	p := v.process // another start may follow
+	p := v.process // the service may be started again meanwhile
 	s.mu.Unlock()
 	s.machine.kill(p)
 	return nil
 }
 
-// freeze makes the process of a service unresponsive.
+// freeze makes the process of a service stop answering the service manager.
 func (s *manager) freeze(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +234,7 @@ func (s *manager) freeze(name string) error {
 	return err
 }
 
-// findAlive finds a service that has a process. It requires the lock.
+// findAlive finds a service and requires that it has a process. The caller must have the lock.
 func (s *manager) findAlive(name string) (*service, error) {
 	v, err := s.find(name)
 	if err != nil {

@@ -21,7 +21,7 @@ func cmdShell(ctx context.Context, p *Process, line string) int {
 	if strings.ContainsAny(line, "&|<>^%()\r\n") {
 		return notSimulated(p, line)
 	}
-	// A slash starts a switch, so dir/program is the command "dir".
+	// In cmd.exe, a slash begins a switch. So in dir/program, the command is dir.
 	program, rest, slash := strings.Cut(args[0], "/")
 	if slash {
 		args = append([]string{program, "/" + rest}, args[1:]...)
@@ -46,8 +46,9 @@ func cmdShell(ctx context.Context, p *Process, line string) int {
 	return code
 }
 
-// powerShell simulates powershell.exe -c. It consumes the standard input, so that the program reads an empty one. It
-// reads the output of the program as text and writes it line by line. It converts every nonzero exit code to 1.
+// powerShell simulates powershell.exe -c. As on Windows, it reads the whole standard input, so the program that it runs
+// gets an empty standard input. It reads the output of the program as text and writes the text line by line. It
+// converts every exit code other than 0 to 1.
 func powerShell(ctx context.Context, p *Process, line string) int {
 	p.Machine.countPowerShell(ctx)
 	args := splitCommandLine(line)
@@ -80,7 +81,7 @@ func powerShell(ctx context.Context, p *Process, line string) int {
 	return min(max(code, -code), 1)
 }
 
-// reencode returns a writer that copies lines to the standard output of the process and ends them in CR LF.
+// reencode returns a writer. Lines that are written to it go to the standard output of the process and end in CR LF.
 func (p *Process) reencode() (w io.WriteCloser, done <-chan struct{}) {
 	r, pipe := io.Pipe()
 	over := make(chan struct{})
@@ -104,7 +105,7 @@ func (p *Process) reencode() (w io.WriteCloser, done <-chan struct{}) {
 	return pipe, over
 }
 
-// explicitPowerShell counts a PowerShell in a command line. The command itself isn't simulated.
+// explicitPowerShell counts a start of PowerShell that a command line requests. It doesn't run the command.
 func (p *Process) explicitPowerShell(ctx context.Context, program string) int {
 	p.Machine.countPowerShell(ctx)
 	return notSimulated(p, program)

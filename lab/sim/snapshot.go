@@ -14,12 +14,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Snapshot is the persistent state of a machine, one line of text per item. It can be compared and printed.
+// Snapshot is the state of a machine that remains after a reboot. It maps the name of each item to a line of text, so
+// that snapshots can be compared and printed.
 type Snapshot map[string]string
 
-// Snapshot renders the state of a machine: files with the digest of their content and their access, services,
-// environment, certificates, HNS networks, features, host name. It omits times, processes, and the exclusions of
-// Defender, which winos can't remove.
+// Snapshot returns the state of the machine: files with their access and the digests of their content, services,
+// environment, certificates, HNS networks, features and the host name. It omits times and processes. It also omits the
+// exclusions of Windows Defender, because winos can't remove them.
 func (m *Machine) Snapshot() Snapshot {
 	s := Snapshot{}
 	m.volume.snapshot(s)
@@ -36,7 +37,7 @@ func (m *Machine) Snapshot() Snapshot {
 }
 
 // Diff returns the differences between two snapshots, sorted: "+ key: value", "- key: value", "~ key: before -> after".
-// It omits files at or below the paths in except, and the directories that lead to these paths.
+// It omits files at and below the paths in except, and the directories that contain these paths.
 func Diff(before, after Snapshot, except ...string) []string {
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(union(before, after))) {

@@ -18,9 +18,9 @@ func metadataAddress() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{169, 254, 169, 254}), 80)
 }
 
-// Listen opens a socket for one port on the address of the machine, so that the many machines in one process don't
-// conflict. If the machine has no address, or if others reach its address over a network, it listens on a free port of
-// the loopback. Dial on the same machine finds it at 127.0.0.1.
+// Listen opens a socket for one port of the machine. It uses the address of the machine, because many machines in this
+// process may use the same port. If this address is 127.0.0.1 or not a loopback address, the socket gets a free port of
+// 127.0.0.1 instead. On the same machine, Dial finds the socket at 127.0.0.1 and the requested port.
 func (f networkFace) Listen(ctx context.Context, port int) (net.Listener, error) {
 	address := f.m.address
 	if !address.IsLoopback() {
@@ -69,7 +69,7 @@ func (f networkFace) listen(ctx context.Context, address netip.Addr, port int) (
 
 func loopback() netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 1}) }
 
-// listening is an open socket that is in the table of the machine until it is closed.
+// listening is an open socket. It is in the machine's table of listeners until it is closed.
 type listening struct {
 	net.Listener
 	once    func() error
@@ -82,8 +82,8 @@ func (l *listening) Close() error {
 	return l.once()
 }
 
-// Dial connects to listeners of the machine at 127.0.0.1, to the metadata service of the cloud, and to all other
-// addresses like the current process.
+// Dial connects to an address. At 127.0.0.1, it connects to listeners of the machine. At the address of the metadata
+// service, it connects to the cloud. At all other addresses, it connects in the same way as this process.
 func (f networkFace) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	if err := f.look(ctx); err != nil {
 		return nil, err
@@ -109,23 +109,23 @@ func (f networkFace) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, err
 	return conn, nil
 }
 
-// metadata is the metadata service of the cloud that the machine runs in.
+// metadata is the metadata service of the cloud in which the machine runs.
 type metadata struct {
 	mu      sync.Mutex
 	handler http.Handler
-	// routed means that packets reach it only through a dedicated route.
+	// routed means that the machine reaches the service only if it has a route to the address of the service.
 	routed bool
 }
 
-// SetMetadata sets the handler for 169.254.169.254. nil removes it. routed means that packets reach the handler only
-// through a route to that address, like on AWS.
+// SetMetadata sets the handler for 169.254.169.254. nil removes it. If routed is true, the machine reaches the handler
+// only if it has a route to that address, as on AWS.
 func (m *Machine) SetMetadata(handler http.Handler, routed bool) {
 	m.metadata.mu.Lock()
 	defer m.metadata.mu.Unlock()
 	m.metadata.handler, m.metadata.routed = handler, routed
 }
 
-// dial connects to the service in memory, so that it also works in a test with a fake clock.
+// dial connects to the service in memory, so that tests with a fake clock can use it.
 func (s *metadata) dial(ctx context.Context, m *Machine) (net.Conn, error) {
 	s.mu.Lock()
 	handler, routed := s.handler, s.routed
@@ -144,7 +144,7 @@ func (s *metadata) dial(ctx context.Context, m *Machine) (net.Conn, error) {
 	return here, nil
 }
 
-// single is a listener that accepts one connection and ends with it.
+// single is a listener that accepts one connection. When the connection is closed, the listener is closed as well.
 type single struct {
 	conn net.Conn
 	done chan struct{}
@@ -171,7 +171,7 @@ func (s *single) Close() error {
 // Addr implements net.Listener.
 func (s *single) Addr() net.Addr { return s.conn.LocalAddr() }
 
-// last is the only connection of a single.
+// last is the only connection that a single accepts.
 type last struct {
 	net.Conn
 	listener *single

@@ -23,18 +23,18 @@ type process struct {
 	commandLine string
 	environment map[string]string
 	owner       owner
-	// stop asks the program to end. The cause contains the reason.
+	// stop asks the program to end. The cause says why.
 	stop context.CancelCauseFunc
-	// release unlocks the exe.
+	// release ends the use of the exe as a running program.
 	release func()
 	// gone is closed when the process has ended completely.
 	gone chan struct{}
-	// service means that the service manager started the process, directly or through a log runner.
+	// service means that the service manager started the process, either directly or through a log runner.
 	service bool
-	// dead is closed by a kill.
+	// dead is closed when the process is killed.
 	dead chan struct{}
 	once sync.Once
-	// linger is how long the process stays after its program has returned, in nanoseconds.
+	// linger is how long the process continues to exist after its program has returned, in nanoseconds.
 	linger atomic.Int64
 }
 
@@ -51,24 +51,24 @@ type launch struct {
 	argv        []string // argv[0] is the absolute path of the exe
 	commandLine string
 	dir         string
-	environment map[string]string // overrides the system's environment
+	environment map[string]string // takes precedence over the system's environment
 	parent      *process
 	service     bool
-	// program replaces the implementation of the exe, if set.
+	// program is the implementation of the exe. If it is nil, the machine chooses the implementation.
 	program Program
 
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	running        func()
-	// reported, if set, is called with the exit code when the program has ended. It returns how long the process
-	// lingers.
+	// reported is called with the exit code when the program has ended. It returns how long the process continues to
+	// exist. It may be nil.
 	reported func(exitCode int) time.Duration
-	// ended, if set, is called when the process has ended completely.
+	// ended is called when the process has ended completely. It may be nil.
 	ended func(exitCode int)
 }
 
-// start starts a process and returns immediately. It returns an error if the process can't be started. ctx limits the
-// lifetime of the process, and the program receives its values.
+// start starts a process and returns immediately. If the process can't be started, start returns an error. The process
+// ends at the latest when ctx ends. The program can use the values of ctx.
 func (m *Machine) start(ctx context.Context, l launch) (*process, error) {
 	exe := l.argv[0]
 	release, err := m.volume.run(exe)
@@ -103,8 +103,8 @@ func (m *Machine) start(ctx context.Context, l launch) (*process, error) {
 	return p, nil
 }
 
-// StartProgram starts an exe that belongs to no service and runs until it is killed, like the shims of containers,
-// which outlive containerd. It returns the PID.
+// StartProgram starts an exe that belongs to no service, and returns the process ID. The program runs until it is
+// killed, like the shims of containers, which run longer than containerd.
 func (m *Machine) StartProgram(exe string) (pid uint32, err error) {
 	p, err := m.start(context.Background(),
 		launch{argv: []string{exe}, commandLine: exe, dir: systemDir, program: hangs})
@@ -128,7 +128,7 @@ func (m *Machine) run(ctx context.Context, p *process, l launch) {
 	}
 }
 
-// end cleans up a process whose program has ended.
+// end cleans up after a process whose program has ended.
 func (m *Machine) end(p *process, l launch, exitCode int) {
 	if p.alive() != nil {
 		exitCode = killedCode
@@ -152,7 +152,7 @@ func (m *Machine) end(p *process, l launch, exitCode int) {
 	close(p.gone)
 }
 
-// stay keeps a process alive for a time after it has reported its end.
+// stay keeps a process running for the time d after its program has ended.
 func (p *process) stay(d time.Duration, down <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -191,8 +191,8 @@ func (m *Machine) view(p *process, l launch) *Process {
 	return view
 }
 
-// kill ends processes without their cooperation: it closes their files immediately, and the machine refuses their
-// calls. The processes end completely when their programs return.
+// kill ends processes that can't do anything about it: it closes their files immediately, and the machine refuses their
+// calls. The processes have ended completely when their programs return.
 func (m *Machine) kill(all ...*process) {
 	for _, p := range all {
 		p.once.Do(func() { close(p.dead) })
@@ -204,10 +204,10 @@ func (m *Machine) kill(all ...*process) {
 	}
 }
 
-// killTree kills a process and its descendants.
+// killTree kills a process and all its descendants.
 func (m *Machine) killTree(p *process) {
 	tree := []*process{p}
-	for _, other := range m.processes.all() { // the PID of a child is higher than its parent's
+	for _, other := range m.processes.all() { // a child has a higher ID than its parent
 		if slices.ContainsFunc(tree, func(parent *process) bool { return parent.pid == other.parent }) {
 			tree = append(tree, other)
 		}
@@ -215,7 +215,7 @@ func (m *Machine) killTree(p *process) {
 	m.kill(tree...)
 }
 
-// alive reports whether a process can still use the machine. The console (nil) always can.
+// alive returns an error if the process can no longer use the machine. The console (nil) can always use it.
 func (p *process) alive() error {
 	if p == nil {
 		return nil
@@ -228,7 +228,7 @@ func (p *process) alive() error {
 	}
 }
 
-// spend waits for d. It returns false if ctx ends first.
+// spend waits for the time d. It returns false if ctx ends first.
 func (m *Machine) spend(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -28,9 +28,9 @@ type system struct {
 	rebootSigns      []string
 	renames          []string
 	exclusions       []string
-	static, disabled bool // static: the address is static; disabled: DeviceLessNicDisabled
+	static, disabled bool // static: the address is static; disabled: the registry value DeviceLessNicDisabled is set
 	gateways         []string
-	// forgetful means that a boot applies neither a new host name nor a pending feature.
+	// forgetful means that a boot discards a pending change of the host name, and that pending features remain pending.
 	forgetful bool
 }
 
@@ -42,7 +42,7 @@ func newSystem(o Options) *system {
 	}
 }
 
-// boot applies all changes that need a boot.
+// boot applies all changes that need a reboot.
 func (s *system) boot() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *system) name() string {
 	return s.hostname
 }
 
-// facts returns the facts that the system knows.
+// facts returns the facts about the machine that system contains.
 func (s *system) facts() winos.Facts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *system) facts() winos.Facts {
 
 func productName(build int, client bool) string {
 	if client {
-		return "Windows 10 Pro" // Windows 11 has the same name in the registry
+		return "Windows 10 Pro" // also the name of Windows 11 in the registry
 	}
 	switch build {
 	case 17763:
@@ -111,7 +111,8 @@ func (s *system) setRebootSigns(signs, renames []string) {
 	s.rebootSigns, s.renames = slices.Sorted(slices.Values(signs)), slices.Clone(renames)
 }
 
-// setHostname changes the host name at the next boot. The current name cancels a pending change.
+// setHostname sets the host name that the next boot applies. If it is the current host name, setHostname cancels a
+// pending change.
 func (s *system) setHostname(name string) error {
 	if err := checkHostname(name); err != nil {
 		return err
@@ -125,7 +126,8 @@ func (s *system) setHostname(name string) error {
 	return nil
 }
 
-// checkHostname reports whether Windows accepts a DNS host name: one label, not only digits.
+// checkHostname returns an error if Windows doesn't accept a DNS host name. The name must be one label and must not
+// consist of digits only.
 func checkHostname(name string) error {
 	legal := func(r rune) bool {
 		return r == '-' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
@@ -138,7 +140,7 @@ func checkHostname(name string) error {
 	return nil
 }
 
-// netBIOSName is the short name that old interfaces show.
+// netBIOSName returns the short name of a computer that old interfaces of Windows show.
 func netBIOSName(hostname string) string { return strings.ToUpper(hostname[:min(15, len(hostname))]) }
 
 func (s *system) feature(name string) (winos.FeatureState, error) {
@@ -187,7 +189,7 @@ func (s *system) exclude(exe string) {
 	}
 }
 
-// DefenderExclusions returns the exes that Windows Defender skips.
+// DefenderExclusions returns the exes that Windows Defender doesn't scan.
 func (m *Machine) DefenderExclusions() []string {
 	m.system.mu.Lock()
 	defer m.system.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// trust is the root store of the local machine. It identifies a certificate by its bytes, and parses only the outermost
-// layer.
+// trust is the root certificate store of the local machine. It compares certificates byte by byte. It doesn't parse
+// them, except the outermost ASN.1 sequence.
 type trust struct {
 	mu           sync.Mutex
 	certificates [][]byte
@@ -33,7 +33,7 @@ func (t *trust) list() [][]byte {
 	return all
 }
 
-// add refuses data that isn't exactly one ASN.1 sequence, like the Windows API.
+// add adds a certificate. Like the Windows API, it refuses data that isn't exactly one ASN.1 sequence.
 func (t *trust) add(der []byte) error {
 	var outer asn1.RawValue
 	if rest, err := asn1.Unmarshal(der, &outer); err != nil || len(rest) > 0 || outer.Tag != asn1.TagSequence {

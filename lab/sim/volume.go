@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// ErrEnded is returned to a process after it was killed.
+// ErrEnded is the error of calls by a process that has been killed.
 var ErrEnded = errors.New("the process has ended")
 
 var (
@@ -19,20 +19,20 @@ var (
 	errNotDirectory = errors.New("it is not a directory")
 )
 
-// volume is drive C:, an NTFS file system in memory. Open files can be neither moved nor removed. Windows behaves like
-// this unless a program opens a file with FILE_SHARE_DELETE, which package os never does.
+// volume is drive C:, an NTFS file system in memory. Open files can't be moved or removed. Windows behaves in the same
+// way unless a program opens a file with FILE_SHARE_DELETE, which package os doesn't do.
 type volume struct {
 	now func() time.Time
-	// admin reports whether files for administrators can be opened.
+	// admin reports whether the caller may open files that only administrators may open.
 	admin func() bool
 
 	mu   sync.RWMutex
 	root *node
-	// total is the size of the disk. used is the space of the files in the volume. foreign is the space of everything
-	// else on the disk.
+	// total is the size of the disk. used is the space that the files in the volume use. foreign is the space that
+	// everything else on the disk uses.
 	total, used, foreign int64
 	faults               map[string]error
-	// atBoot holds the paths that the next boot deletes.
+	// atBoot lists the paths that the next boot deletes.
 	atBoot []string
 }
 
@@ -40,29 +40,30 @@ type node struct {
 	name     string
 	parent   *node
 	children map[string]*node // by folded name; nil for a file
-	// leads is the target directory of a junction.
+	// leads is the target directory of a junction. It is nil for all other nodes.
 	leads    *node
 	content  content
 	modified time.Time
 	access   winos.Access
-	foreign  bool // an ordinary user created it
-	// loose means that users can rename files that are created in this directory. New directories inherit it.
+	foreign  bool // an ordinary user created the node
+	// loose means that users can rename files that are created in this directory. New directories in it are loose as
+	// well.
 	loose   bool
 	readers int
 	writers int
-	// exclusive means that the current writer denies write access to all other handles.
+	// exclusive means that no other handle may write while the current writer has the file open.
 	exclusive bool
-	images    int // processes that run this file
+	images    int // number of processes that run this file
 }
 
 func (n *node) dir() bool { return n.children != nil }
 
 func (n *node) file() bool { return n.children == nil && n.leads == nil }
 
-// through returns the directory where a path through n continues: the target if n is a junction.
+// through returns the directory with the children of n. For a junction, this is the target of the junction.
 func (n *node) through() *node { return cmp.Or(n.leads, n) }
 
-// busy reports whether the node or anything below it is open or running.
+// busy reports whether the node or anything below it is open or is running as a program.
 func (n *node) busy() bool {
 	if n.open() || n.images > 0 {
 		return true
@@ -75,7 +76,7 @@ func (n *node) busy() bool {
 	return false
 }
 
-// size returns the size of the node and everything below it.
+// size returns the size of the node and of everything below it.
 func (n *node) size() int64 {
 	sum := n.content.size
 	for _, child := range n.children {
@@ -120,7 +121,7 @@ func (v *volume) setFault(path string, err error) {
 	v.faults[fold(path)] = err
 }
 
-// find returns the node of a path. It returns fs.ErrNotExist if the path or a directory on the way doesn't exist.
+// find returns the node at a path. It returns fs.ErrNotExist if the path or one of its directories doesn't exist.
 func (v *volume) find(path string) (*node, error) {
 	parent, name, err := v.parent(path)
 	if err != nil {
@@ -136,7 +137,7 @@ func (v *volume) find(path string) (*node, error) {
 	return child, v.check(child)
 }
 
-// parent returns the directory that contains a path, and the last name of the path. The name is empty for the root.
+// parent returns the directory that contains a path, and the last name in the path. For the root, the name is empty.
 func (v *volume) parent(path string) (dir *node, name string, err error) {
 	drive, names, err := splitPath(path)
 	if err != nil {
@@ -276,7 +277,8 @@ func (v *volume) removeAll(path string) error {
 	return v.removeAllLocked(path)
 }
 
-// removeAllLocked removes everything below a path that isn't open. It doesn't follow junctions.
+// removeAllLocked removes everything below a path, except open files. It removes junctions but not the files in their
+// targets.
 func (v *volume) removeAllLocked(path string) error {
 	var all []error
 	if n, err := v.find(path); err == nil && n != v.root {
@@ -307,8 +309,8 @@ func (v *volume) removeLocked(path string) error {
 	return &fs.PathError{Op: "remove", Path: path, Err: err}
 }
 
-// removeLayer removes a directory regardless of the rights of its files. If a container runs from it, it returns
-// winos.ErrInUse.
+// removeLayer removes a directory even if the rights of its files don't allow this. If a container runs from the
+// directory, removeLayer returns winos.ErrInUse.
 func (v *volume) removeLayer(path string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -394,7 +396,8 @@ func (v *volume) renameLocked(from, to string) error {
 	return nil
 }
 
-// run marks a file as the exe of a process until release is called. The file must look like an exe.
+// run records that a process runs a file, until release is called. It returns an error if the file doesn't look like an
+// exe.
 func (v *volume) run(path string) (release func(), err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -20,14 +20,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// These are the limits of the client, with the values that blueprint sets for kubelet.
+// Limits of the client. blueprint sets the same values for kubelet.
 const (
 	clientQPS   = 50
 	clientBurst = 100
 	dialTimeout = 30 * time.Second
 )
 
-// loadKubeconfig reads a kubeconfig on the machine, and the files that it refers to.
+// loadKubeconfig reads a kubeconfig on the machine and the files to which it refers.
 func loadKubeconfig(files winos.Files, path string) (*rest.Config, error) {
 	content, err := winos.ReadFile(files, path)
 	if err != nil {
@@ -50,7 +50,7 @@ func loadKubeconfig(files winos.Files, path string) (*rest.Config, error) {
 	for _, a := range config.AuthInfos {
 		inline(&a.ClientCertificate, &a.ClientCertificateData)
 		inline(&a.ClientKey, &a.ClientKeyData)
-		// client-go reads the file when the client is created, and again while it is used.
+		// client-go reads the token file when it creates the client, and again later.
 		if path := a.TokenFile; path != "" && err == nil {
 			var token []byte
 			inline(&a.TokenFile, &token)
@@ -68,14 +68,14 @@ func loadKubeconfig(files winos.Files, path string) (*rest.Config, error) {
 	return client, nil
 }
 
-// fileToken adds the token in a file on the machine to each request.
+// fileToken adds a token to each request. It reads the token from a file on the machine.
 type fileToken struct {
 	files winos.Files
 	path  string
 	http.RoundTripper
 }
 
-// RoundTrip sends a request with the current token.
+// RoundTrip sends a request with the token that is now in the file.
 func (f fileToken) RoundTrip(request *http.Request) (*http.Response, error) {
 	token, err := winos.ReadFile(f.files, f.path)
 	if err != nil {
@@ -86,15 +86,15 @@ func (f fileToken) RoundTrip(request *http.Request) (*http.Response, error) {
 	return f.RoundTripper.RoundTrip(request)
 }
 
-// access is a connection to the API server.
+// access is a client of the API server.
 type access struct {
 	client    kubernetes.Interface
 	transport *http.Transport
 	dialer    *connrotation.Dialer
 }
 
-// connect creates a client with its own transport, so that its certificate can be replaced and its connections closed.
-// If certificate is nil, the client always uses the credentials of the config.
+// connect creates a client with its own transport, so that the client's certificate can be replaced and its connections
+// can be closed. If certificate is nil, the client always uses the credentials in config.
 func connect(config *rest.Config, name string, now func() time.Time, certificate func() *tls.Certificate) (*access,
 	error) {
 	security, err := rest.TLSConfigFor(config)
@@ -118,7 +118,7 @@ func connect(config *rest.Config, name string, now func() time.Time, certificate
 	direct := utilnet.SetTransportDefaults(&http.Transport{
 		DialContext:     dialer.DialContext,
 		TLSClientConfig: security,
-		// The proxy environment of the lab process doesn't apply to the machine.
+		// The machine must not use the proxy in the environment of the lab's process.
 		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 	})
 	client, err := kubernetes.NewForConfig(&rest.Config{
@@ -140,7 +140,7 @@ func connect(config *rest.Config, name string, now func() time.Time, certificate
 	return &access{client: client, transport: direct, dialer: dialer}, nil
 }
 
-// reconnect makes all further requests use new connections, and therefore the newest certificate.
+// reconnect closes all connections, so that the next requests use the newest certificate.
 func (a *access) reconnect() { a.dialer.CloseAll() }
 
 func (a *access) close() {

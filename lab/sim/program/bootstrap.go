@@ -17,21 +17,22 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Files of the certificates of kubelet, in the directory given by its flag.
+// Names of the files with kubelet's certificates. The flag for the directory contains their directory.
 const (
 	clientPair = `\kubelet-client-current.pem`
 	serverPair = `\kubelet-server-current.pem`
 )
 
-// subject returns the subject of kubelet certificates.
+// subject returns the subject of kubelet's certificates.
 func (k *kubelet) subject() pkix.Name {
 	return pkix.Name{CommonName: contract.KubeletUserPrefix + k.node, Organization: []string{contract.KubeletGroup}}
 }
 
-// bootstrap ensures that there is a kubeconfig with a client certificate, like a kubelet that rotates certificates
-// (kubernetes, pkg/kubelet/certificate/bootstrap; client-go, util/certificate). It keeps a valid identity. It writes
-// the kubeconfig first, with the future path of the certificate. If a certificate exists, it takes precedence over the
-// bootstrap credential, even if the API server refuses it. The key of a request is only in memory: a restarted kubelet
+// bootstrap makes sure that there is a kubeconfig with a client certificate. It does the same as a kubelet that rotates
+// its certificates (kubernetes, pkg/kubelet/certificate/bootstrap; client-go, util/certificate). If kubelet has a valid
+// certificate, bootstrap changes nothing. Otherwise it first writes the kubeconfig with the path of the certificate,
+// and then requests the certificate. If a certificate exists, bootstrap uses it instead of the bootstrap credential,
+// even if the API server refuses the certificate. The key of a request is only in memory, so a kubelet that restarts
 // sends a request with a new key.
 func (k *kubelet) bootstrap(ctx context.Context) error {
 	if k.hasValidIdentity() {
@@ -59,8 +60,8 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 		return fmt.Errorf("bootstrapping: %w", err)
 	}
 	defer server.close()
-	// If the API server refuses the request for too long, bootstrap fails. If the request isn't signed or the server
-	// doesn't answer, bootstrap waits.
+	// bootstrap fails if the API server refuses the request for too long. It waits if nobody signs the request, or if
+	// the API server doesn't answer.
 	began := time.Now()
 	if err = k.obtainCertificate(ctx, server.client, k.clientCertificate(), func(err error) bool {
 		refused := apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
@@ -72,7 +73,7 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 	return nil
 }
 
-// hasValidIdentity reports whether the kubeconfig exists and its certificate hasn't expired.
+// hasValidIdentity reports whether kubelet has a kubeconfig whose certificate hasn't expired.
 func (k *kubelet) hasValidIdentity() bool {
 	config, err := loadKubeconfig(k.Host.Files, k.flags.kubeconfig)
 	if err != nil || len(config.CertData) == 0 {
@@ -82,8 +83,8 @@ func (k *kubelet) hasValidIdentity() bool {
 	return err == nil && k.Host.System.Now().Before(certificates[0].NotAfter)
 }
 
-// writeKubeconfig writes the kubeconfig like kubelet: with the path of the certificate instead of its content, because
-// the certificate changes.
+// writeKubeconfig writes a kubeconfig. Like kubelet, it writes the path of the certificate and not its content, because
+// the content changes.
 func (k *kubelet) writeKubeconfig(from *rest.Config) error {
 	content, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{"default-cluster": {

@@ -13,24 +13,24 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// pair is a certificate and its key in one file on the machine.
+// pair is a file on the machine that contains a certificate and its key.
 type pair struct {
 	files winos.Files
 	path  string
-	// replaced is called after each update.
+	// replaced is called each time the certificate has been replaced.
 	replaced func()
 
 	mu      sync.Mutex
 	current *tls.Certificate
 }
 
-// get returns the certificate, or nil. It reads the file if the certificate isn't cached.
+// get returns the certificate. It returns nil if there is none. It reads the file only once.
 func (p *pair) get() *tls.Certificate {
 	current, _ := p.load()
 	return current
 }
 
-// load works like get, and also returns the error if the file exists but is invalid.
+// load returns the certificate. It returns nil if the file doesn't exist. If the file is invalid, it returns an error.
 func (p *pair) load() (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +47,7 @@ func (p *pair) load() (*tls.Certificate, error) {
 	return p.current, err
 }
 
-// update writes the certificate and the key.
+// update replaces the certificate and the key.
 func (p *pair) update(chain, key []byte) error {
 	next, err := parsePair(chain, key)
 	if err != nil {
@@ -64,13 +64,15 @@ func (p *pair) update(chain, key []byte) error {
 	return nil
 }
 
-// followed is the certificate and key that a kubeconfig refers to. Another program replaces them from time to time.
+// followed is a certificate and a key that a kubeconfig refers to. A different program replaces these files from time
+// to time.
 type followed struct {
 	files      winos.Files
 	kubeconfig string
 }
 
-// get reads the certificate and key on every call, because new connections are rare. On errors, it returns nil.
+// get reads the certificate and the key. It reads them each time, because new connections are rare. After an error, it
+// returns nil.
 func (f followed) get() *tls.Certificate {
 	config, err := loadKubeconfig(f.files, f.kubeconfig)
 	if err != nil {

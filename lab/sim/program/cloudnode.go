@@ -21,10 +21,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// nodeManager simulates the node manager of Azure. It makes the same calls as the real one (cloud-provider-azure,
-// pkg/nodemanager/nodemanager.go): while its Node has the taint, it gets the Node and updates it with the provider ID,
-// the labels of zone, region, instance type and interconnect group, and without the taint. Then it patches the
-// addresses in the status.
+// nodeManager simulates the node manager of Azure. It sends the same requests as the real node manager
+// (cloud-provider-azure, pkg/nodemanager/nodemanager.go). As long as its Node has the taint, it reads the Node and
+// updates it: it sets the provider ID and the labels for zone, region, instance type and interconnect group, and
+// removes the taint. Then it patches the addresses in the status.
 type nodeManager struct {
 	*sim.Process
 	node   string
@@ -60,7 +60,7 @@ func cloudNode(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// azureInstance is the part of the answer of Azure's metadata service that is used here.
+// azureInstance contains the fields of the response of Azure's metadata service that nodeManager uses.
 type azureInstance struct {
 	Compute struct {
 		ResourceID string `json:"resourceId"`
@@ -103,7 +103,7 @@ func (m *nodeManager) sync(ctx context.Context, seen *corev1.Node) error {
 	})
 }
 
-// patchAddresses replaces the addresses in the status of the Node.
+// patchAddresses replaces the addresses in the Node's status.
 func (m *nodeManager) patchAddresses(ctx context.Context, node *corev1.Node) error {
 	ip, err := m.Host.Network.NodeIP(ctx)
 	if err != nil {
@@ -128,7 +128,7 @@ func (m *nodeManager) patchAddresses(ctx context.Context, node *corev1.Node) err
 	return err
 }
 
-// instance reads the metadata of the instance.
+// instance reads the metadata of the cloud instance.
 func (m *nodeManager) instance(ctx context.Context) (instance azureInstance, err error) {
 	service := netip.MustParseAddrPort("169.254.169.254:80")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// containerd validates the configuration like the real one. It creates no pipe: the kubelet stand-in asks the service
-// manager instead.
+// containerd validates its configuration like the real containerd. It creates no named pipe. Instead of connecting to
+// containerd, the stand-in for kubelet asks the service manager whether containerd is running.
 func containerd(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("containerd")
 	config := flags.String("config", `C:\Program Files\containerd\config.toml`, "")
@@ -37,7 +37,7 @@ func containerd(ctx context.Context, p *sim.Process) int {
 	return idle{name: "containerd", logFile: *log}.run(ctx, p)
 }
 
-// unpack creates a layer, as containers do.
+// unpack creates the layer of an image. Containers create such layers.
 func unpack(files winos.Files) error {
 	const dir = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.windows\snapshots\1\Files`
 	if err := files.MkdirAll(dir, winos.AccessInherit); err != nil {
@@ -46,7 +46,7 @@ func unpack(files winos.Files) error {
 	return winos.WriteFile(files, dir+`\License.txt`, strings.NewReader("a layer"), winos.AccessInherit)
 }
 
-// checkContainerdConfig validates the configuration file. If required is set, the file must exist.
+// checkContainerdConfig validates the configuration file. If required is true, a missing file is an error.
 func checkContainerdConfig(files winos.Files, path string, required bool) error {
 	exists, err := winos.Exists(files, path)
 	if err == nil && !exists && !required {

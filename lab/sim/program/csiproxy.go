@@ -6,7 +6,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// csiProxy waits for storage drivers. None ever connects.
+// csiProxy waits for connections of storage drivers. In the lab, none connects.
 func csiProxy(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("csi-proxy")
 	log := flags.String("log_file", "", "")

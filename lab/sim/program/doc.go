@@ -1,7 +1,7 @@
-// Package program simulates the programs of a payload on a simulated Windows machine. The stand-ins for kubelet,
-// containerd, kube-proxy, the hybrid overlay and others accept and refuse the same flags and configuration files as the
-// real programs, and talk to a real API server.
+// Package program simulates the programs of a payload on a simulated Windows machine. There are stand-ins for kubelet,
+// containerd, kube-proxy, the hybrid overlay and other programs. They accept and refuse the same flags and
+// configuration files as the real programs, and send requests to a real API server.
 //
-// The lab passes them to sim.Options.Programs. They run no containers. Only kubelet and the exporter listen on a
-// socket. The daemon isn't simulated.
+// The lab passes these programs to sim.Options.Programs. They run no containers. Only kubelet and the exporter listen
+// on a socket. There is no stand-in for the daemon, because the lab runs its real code.
 package program

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// collectors returns the collectors of windows_exporter that report on a node.
+// collectors returns the names of windows_exporter's collectors whose metrics describe a node.
 func collectors() []string {
 	return []string{
 		"cache", "container", "cpu", "cpu_info", "cs", "diskdrive", "filetime", "hyperv", "license", "logical_disk",
@@ -31,8 +31,8 @@ func collectors() []string {
 	}
 }
 
-// exporter validates its flags and TLS configuration. With a TLS configuration, it serves over TLS and reads the key
-// pair from its files for each connection, like the exporter toolkit.
+// exporter validates its flags and its TLS configuration. With a TLS configuration, it serves metrics over TLS. Like
+// the exporter toolkit, it reads the key pair from its files for each connection.
 func exporter(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("windows_exporter")
 	enabled := flags.String("collectors.enabled", "", "")
@@ -79,21 +79,21 @@ func exporter(ctx context.Context, p *sim.Process) int {
 	return service.run(ctx, p)
 }
 
-// serveTLS serves over TLS. stop returns when no request is being served.
+// serveTLS starts to serve over TLS. The function stop ends this, and waits until all requests have been answered.
 func serveTLS(listener net.Listener, keyPair func() (*tls.Certificate, error),
 	handler http.Handler) (stop func()) {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{
 			MinVersion:     tls.VersionTLS12,
-			ClientAuth:     tls.RequestClientCert, // the handler decides whether a certificate is required
+			ClientAuth:     tls.RequestClientCert, // the handler decides whether the client needs a certificate
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return keyPair() },
 		},
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.ServeTLS(listener, "", "") // it returns an error when it is closed
+		_ = server.ServeTLS(listener, "", "") // returns an error when the server is closed
 	}()
 	return func() {
 		_ = server.Close()
@@ -101,8 +101,8 @@ func serveTLS(listener net.Listener, keyPair func() (*tls.Certificate, error),
 	}
 }
 
-// readWebConfig reads the TLS configuration, loads the key pair that it refers to, and returns a function that reloads
-// the pair. Without a configuration, it returns nil.
+// readWebConfig reads the TLS configuration and the key pair to which it refers. It returns a function that reads the
+// key pair again. If path is empty, it returns nil.
 func readWebConfig(files winos.Files, path string) (keyPair func() (*tls.Certificate, error), err error) {
 	if path == "" {
 		return nil, nil

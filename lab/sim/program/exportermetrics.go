@@ -12,8 +12,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// metrics serves some metrics of windows_exporter with its names and labels. Values come from the machine, or grow with
-// time if the machine doesn't know them. A test in tools/prometheus compares the names with the source of the exporter.
+// metrics serves some metrics of windows_exporter under the same names and with the same labels. Their values come from
+// the machine. If the machine doesn't know a value, the value grows with time. A test in tools/prometheus compares the
+// names with the source code of windows_exporter.
 type metrics struct {
 	*sim.Process
 	began time.Time
@@ -57,7 +58,7 @@ func (m metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.text(w)
 }
 
-// services writes the metrics of the services of the machine. Like the exporter, it converts names to lower case.
+// services writes the metrics of the machine's services. Like windows_exporter, it converts names to lower case.
 func (m metrics) services(r *http.Request, gauge func(name string, samples ...sample)) {
 	var infos, states []sample
 	names, err := m.Host.Services.List(r.Context())
@@ -67,7 +68,7 @@ func (m metrics) services(r *http.Request, gauge func(name string, samples ...sa
 	for _, name := range names {
 		service, err := m.Host.Services.Get(r.Context(), name)
 		if err != nil {
-			continue // the service was removed meanwhile
+			continue // the service was deleted meanwhile
 		}
 		label := fmt.Sprintf("name=%q", strings.ToLower(name))
 		infos = append(infos, sample{fmt.Sprintf("%s,process_id=\"%d\"", label, service.PID), 1})
@@ -78,14 +79,14 @@ func (m metrics) services(r *http.Request, gauge func(name string, samples ...sa
 		states = append(states, sample{label + `,state="running"`, running},
 			sample{label + `,state="stopped"`, 1 - running})
 	}
-	// The host network service is part of Windows.
+	// The host network service is part of Windows, so the service manager of the simulated machine doesn't list it.
 	infos = append(infos, sample{fmt.Sprintf(`name="hns",process_id="%d"`, m.Machine.HNSProcess()), 1})
 	states = append(states, sample{`name="hns",state="running"`, 1}, sample{`name="hns",state="stopped"`, 0})
 	gauge("windows_service_info", infos...)
 	gauge("windows_service_state", states...)
 }
 
-// text appends the files that the textfile collector reads.
+// text writes the content of the files that the textfile collector reads.
 func (m metrics) text(w io.Writer) {
 	files, err := m.Host.Files.List(contract.DirMetrics)
 	if err != nil {
@@ -99,13 +100,13 @@ func (m metrics) text(w io.Writer) {
 	}
 }
 
-// sample is a value with its labels.
+// sample is one value of a metric. labels are its labels.
 type sample struct {
 	labels string
 	value  float64
 }
 
-// family returns a function that writes the samples of metrics of one type.
+// family returns a function that writes metrics of one type. kind is this type.
 func family(w io.Writer, kind string) func(name string, samples ...sample) {
 	return func(name string, samples ...sample) {
 		if len(samples) == 0 {

@@ -15,7 +15,8 @@ func newFlags(name string) *pflag.FlagSet {
 	return flags
 }
 
-// tolerate defines flags that a stand-in ignores.
+// tolerate defines flags that a stand-in accepts and ignores. switches are flags without a value, and values are flags
+// with a value.
 func tolerate(flags *pflag.FlagSet, switches, values string) {
 	for name := range strings.FieldsSeq(switches) {
 		flags.Bool(name, false, "")
@@ -25,7 +26,7 @@ func tolerate(flags *pflag.FlagSet, switches, values string) {
 	}
 }
 
-// parse parses arguments and refuses positional arguments.
+// parse parses arguments. It returns an error if there are positional arguments.
 func parse(flags *pflag.FlagSet, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("parsing %s's flags: %w", flags.Name(), err)
@@ -36,7 +37,8 @@ func parse(flags *pflag.FlagSet, args []string) error {
 	return nil
 }
 
-// doubleDashes converts the flags of programs that use package flag, which accepts a single dash, for pflag.
+// doubleDashes adds a dash to flags with a single dash. Programs that use package flag accept a single dash, but pflag
+// doesn't.
 func doubleDashes(args []string) []string {
 	doubled := make([]string, 0, len(args))
 	for _, arg := range args {

@@ -24,9 +24,9 @@ import (
 const flannelAnnotation = "flannel.alpha.coreos.com/"
 
 // flanneld simulates flanneld on Windows (v0.28.10, main.go, pkg/subnet/kube and pkg/backend/vxlan). It lists and
-// watches all Nodes, and exits if its own Node has no podCIDR or a podCIDR outside the network. It writes its lease
-// into annotations through the status of the Node, creates the HNS network, writes the lease again with the address of
-// the network, and writes the subnet into a file.
+// watches all Nodes. It exits if its own Node has no podCIDR, or if the podCIDR is outside the network. It writes its
+// lease to annotations of the Node through the subresource status, creates the HNS network, writes the lease again with
+// the address of this network, and writes the subnet to a file.
 type flanneld struct {
 	*sim.Process
 	node   string
@@ -35,7 +35,7 @@ type flanneld struct {
 	log    logr.Logger
 }
 
-// flannelConf is the part of net-conf.json that is used on Windows.
+// flannelConf contains the fields of net-conf.json that flanneld uses on Windows.
 type flannelConf struct {
 	Network string
 	Backend struct {
@@ -95,7 +95,7 @@ func flannel(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// configuration reads net-conf.json and refuses the same settings as the Windows backend.
+// configuration reads net-conf.json. It refuses the settings that the backend for Windows refuses.
 func (f *flanneld) configuration(path string) (conf flannelConf, err error) {
 	content, err := winos.ReadFile(f.Host.Files, path)
 	if err != nil {
@@ -115,7 +115,7 @@ func (f *flanneld) configuration(path string) (conf flannelConf, err error) {
 	return conf, nil
 }
 
-// interfaceOf returns the address through which other hosts reach this host.
+// interfaceOf returns the address at which other hosts reach this host.
 func (f *flanneld) interfaceOf(ctx context.Context, name string) (netip.Addr, error) {
 	if name == "" {
 		return f.Host.Network.NodeIP(ctx)
@@ -131,7 +131,7 @@ func (f *flanneld) interfaceOf(ctx context.Context, name string) (netip.Addr, er
 	return address, err
 }
 
-// follow lists and watches all Nodes, like the real flanneld, which reads the leases of other nodes.
+// follow lists and watches all Nodes. The real flanneld does this to read the leases of other nodes.
 func (f *flanneld) follow(ctx context.Context) (stop func()) {
 	lease := func(what string) func(any) {
 		return func(object any) {
@@ -179,12 +179,12 @@ func (f *flanneld) join(ctx context.Context, conf flannelConf, address netip.Add
 	err = errors.Join(f.Host.Files.MkdirAll(dir, winos.AccessInherit),
 		winos.WriteFile(f.Host.Files, subnetFile, strings.NewReader(content), winos.AccessInherit))
 	if err != nil {
-		f.log.Info("failed to write subnet file", "err", err.Error()) // the real one also continues
+		f.log.Info("failed to write subnet file", "err", err.Error()) // the real flanneld also continues
 	}
 	return nil
 }
 
-// acquire writes the lease of this host and returns its subnet.
+// acquire writes the lease of this host and returns the subnet in it.
 func (f *flanneld) acquire(ctx context.Context, conf flannelConf, address netip.Addr,
 	mac string) (subnet netip.Prefix, err error) {
 	object, exists, err := f.nodes.GetByKey(f.node)
@@ -225,7 +225,8 @@ func (f *flanneld) acquire(ctx context.Context, conf flannelConf, address netip.
 	return subnet, err
 }
 
-// ensureNetwork keeps a network with the right name and subnet unchanged, whatever its VNI, like the real flanneld.
+// ensureNetwork creates the HNS network. If a network with the right name and subnet exists, ensureNetwork doesn't
+// change it, even if its VNI differs. The real flanneld does the same.
 func (f *flanneld) ensureNetwork(ctx context.Context, conf flannelConf, subnet netip.Prefix, address netip.Addr) error {
 	name := conf.Backend.Name
 	found, err := f.Host.Network.HNSNetwork(ctx, name)

@@ -20,14 +20,14 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// overlay simulates the hybrid overlay. It waits for the subnet that the cluster assigns to its Node, creates the HNS
-// network on its machine, and writes the gateway of the network to the Node. Like the real one, it requests its own
-// certificate with the certificate of kubelet. Unlike the real one, it continues with the certificate of kubelet, so
-// that it needs no approver.
+// overlay simulates the hybrid overlay. It waits for the subnet that the cluster assigns to its Node. Then it creates
+// the HNS network on its machine, and writes the gateway of the network to the Node. Like the real hybrid overlay, it
+// authenticates with kubelet's certificate to request a certificate of its own. Unlike the real one, it never uses its
+// own certificate, so it works even if nothing approves the request.
 type overlay struct {
 	*sim.Process
 	node string
-	// certDir is the directory of its certificates, and duration their lifetime.
+	// certDir is the directory of the hybrid overlay's certificates. duration is their lifetime.
 	certDir  string
 	duration time.Duration
 	server   *access
@@ -85,7 +85,7 @@ func hybridOverlay(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// sync creates the network for the subnet of the Node, and annotates the Node with the address of the gateway.
+// sync creates the network for the Node's subnet and writes the address of the gateway to an annotation of the Node.
 func (o *overlay) sync(ctx context.Context, node *corev1.Node) error {
 	text := node.Annotations[contract.HybridSubnetAnnotation]
 	if text == "" {
@@ -125,7 +125,7 @@ func (o *overlay) ensureNetwork(ctx context.Context, subnet netip.Prefix) error 
 	if err != nil {
 		return fmt.Errorf("finding the address of the network card: %w", err)
 	}
-	// Overlay networks don't survive a boot.
+	// Windows removes overlay networks when it boots.
 	made, err := o.MakeNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork, Subnet: subnet,
 		ManagementIP: address, VNI: 4097})
 	if err != nil {
@@ -135,7 +135,7 @@ func (o *overlay) ensureNetwork(ctx context.Context, subnet netip.Prefix) error 
 	return nil
 }
 
-// gatewayMAC returns an address in the range of Microsoft that depends on the node name.
+// gatewayMAC returns a MAC address in Microsoft's range. It depends only on the name of the node.
 func gatewayMAC(node string) string {
 	digest := sha256.Sum256([]byte(node))
 	return fmt.Sprintf("00:15:5d:%02x:%02x:%02x", digest[0], digest[1], digest[2])

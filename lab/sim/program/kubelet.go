@@ -20,7 +20,7 @@ import (
 //	flags, configuration ─▶ bootstrap (client certificate, kubeconfig) ─▶ register
 //	                     ─▶ status, lease, pods, certificates until stopped
 //
-// It serves only node logs and some metrics on its port, runs no containers, and watches only its own pods
+// The stand-in runs no containers. On its port, it serves only node logs and some metrics. It watches only its own pods
 // and its Node.
 type kubelet struct {
 	*sim.Process
@@ -32,7 +32,7 @@ type kubelet struct {
 	identity *pair
 	server   *access
 	log      logr.Logger
-	// unknown is signalled when the cluster marks the Node as unknown.
+	// unknown receives a signal when the cluster marks the Node as unknown.
 	unknown chan struct{}
 }
 
@@ -50,7 +50,7 @@ func (o Options) kubelet(ctx context.Context, p *sim.Process) int {
 	return 0
 }
 
-// newKubelet parses the flags and the configuration, and returns an error if they are invalid.
+// newKubelet parses the flags and the configuration. If they are invalid, it returns an error.
 func newKubelet(ctx context.Context, p *sim.Process, o Options) (*kubelet, error) {
 	flags, err := parseKubeletFlags(p.Args[1:])
 	if err != nil {
@@ -106,7 +106,7 @@ func (k *kubelet) run(ctx context.Context) error {
 	return k.keepAlive(ctx, registered, serving)
 }
 
-// keepAlive keeps the Node alive until ctx ends.
+// keepAlive renews the lease, the status and the certificates of the Node until ctx ends.
 func (k *kubelet) keepAlive(ctx context.Context, registered registration, serving managedCertificate) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if k.config.RotateCertificates {
@@ -124,12 +124,12 @@ func (k *kubelet) keepAlive(ctx context.Context, registered registration, servin
 	return group.Wait()
 }
 
-// certificateLimit is how long kubelet runs after its client certificate has expired, if the API server answers. Then
-// kubelet exits, and the service manager restarts it.
+// certificateLimit is how long kubelet continues to run after its client certificate has expired, if the API server
+// answers. Then kubelet exits, and the service manager starts it again.
 const certificateLimit = 5 * time.Minute
 
-// endAtExpiry stops kubelet if its certificate could not be renewed. The restarted kubelet then tries to bootstrap
-// again.
+// endAtExpiry ends kubelet if its client certificate has expired and couldn't be renewed. When kubelet starts again, it
+// tries to get a certificate with its bootstrap credential.
 func (k *kubelet) endAtExpiry(ctx context.Context) error {
 	ticker := time.NewTicker(time.Minute)
 	defer ticker.Stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// readKubeletConfig reads and validates the configuration file of kubelet (JSON or YAML).
+// readKubeletConfig reads kubelet's configuration file, which is JSON or YAML, and validates it.
 func readKubeletConfig(files winos.Files, path string) (kubeletconfigv1beta1.KubeletConfiguration, error) {
 	var config kubeletconfigv1beta1.KubeletConfiguration
 	content, err := winos.ReadFile(files, path)

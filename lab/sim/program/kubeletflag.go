@@ -10,7 +10,7 @@ import (
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 )
 
-// kubeletFlags are the flags that the stand-in evaluates.
+// kubeletFlags are the flags that have an effect on the stand-in.
 type kubeletFlags struct {
 	config, bootstrapKubeconfig, kubeconfig, certDir string
 	labels                                           map[string]string
@@ -18,8 +18,8 @@ type kubeletFlags struct {
 	hostname, cloudProvider                          string
 }
 
-// These flags of kubelet 1.36 (cmd/kubelet/app/options) are accepted and ignored. Taints come from the configuration
-// file.
+// Flags of kubelet 1.36 that the stand-in accepts and ignores (cmd/kubelet/app/options). The stand-in reads taints from
+// the configuration file.
 const (
 	kubeletSwitches = `anonymous-auth authentication-token-webhook cgroups-per-qos contention-profiling cpu-cfs-quota
 		enable-controller-attach-detach enable-debugging-handlers enable-server exit-on-lock-contention
@@ -81,12 +81,13 @@ func parseKubeletFlags(args []string) (kubeletFlags, error) {
 	return f, nil
 }
 
-// underscores makes underscores equivalent to hyphens, as in all components of Kubernetes.
+// underscores treats an underscore in a flag like a hyphen. All components of Kubernetes do this.
 func underscores(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 }
 
-// parseLabels refuses the labels that a kubelet can't set on its own Node, before the API server refuses them.
+// parseLabels parses labels. It refuses labels that a kubelet may not set on its own Node. The API server would refuse
+// them later.
 func parseLabels(text string) (map[string]string, error) {
 	set := labels.Set{}
 	if text != "" {

@@ -18,9 +18,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// serve serves node logs and some metrics on the port of kubelet, with the approved serving certificate. A client needs
-// a certificate that the CA in the configuration signed or a token that the API server accepts, and the API server must
-// authorize it.
+// serve serves node logs and some metrics on kubelet's port, with the serving certificate. It accepts a client with a
+// certificate that is signed by the CA in the configuration, or with a token that the API server accepts. The API
+// server must also authorize the client.
 func (k *kubelet) serve(ctx context.Context, serving *pair) (stop func(), err error) {
 	clients, err := k.clientCAs()
 	if err != nil {
@@ -48,7 +48,8 @@ func (k *kubelet) handler() http.Handler {
 
 const metricsPath = "/metrics"
 
-// metrics serves the metrics about the certificates of kubelet, with its names. A missing certificate never expires.
+// metrics serves kubelet's metrics about its certificates, under the same names. If a certificate is missing, its
+// metric says that it never expires.
 func (k *kubelet) metrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	gauge := family(w, "gauge")
@@ -61,7 +62,8 @@ func (k *kubelet) metrics(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// clientCAs returns the CAs of client certificates. If none is configured, no client certificate is accepted.
+// clientCAs returns the CAs that sign client certificates. If the configuration has none, no client certificate is
+// accepted.
 func (k *kubelet) clientCAs() (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	path := k.config.Authentication.X509.ClientCAFile
@@ -76,7 +78,7 @@ func (k *kubelet) clientCAs() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// guard calls next only for clients that the API server authorizes for this subresource of the Node.
+// guard returns a handler that calls next if the API server authorizes the client for the subresource of the Node.
 func (k *kubelet) guard(clients *x509.CertPool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, groups, known := k.client(r, clients)
@@ -101,8 +103,8 @@ func (k *kubelet) guard(clients *x509.CertPool, next http.Handler) http.Handler 
 	})
 }
 
-// client identifies the client by its certificate. If the configuration enables token authentication, it also accepts a
-// token that the API server recognizes.
+// client returns the user and the groups of a client. It identifies the client by the client's certificate. If the
+// configuration enables token authentication, it also accepts a token that the API server accepts.
 func (k *kubelet) client(r *http.Request, clients *x509.CertPool) (user string, groups []string, known bool) {
 	if certificates := r.TLS.PeerCertificates; len(certificates) > 0 {
 		subject := certificates[0].Subject
@@ -122,7 +124,7 @@ func (k *kubelet) client(r *http.Request, clients *x509.CertPool) (user string, 
 	return review.Status.User.Username, review.Status.User.Groups, true
 }
 
-// subresource returns the subresource of the Node that a path belongs to, as kubelet maps it.
+// subresource returns the subresource of the Node to which a path belongs. kubelet uses the same mapping.
 func subresource(path string) string {
 	switch {
 	case strings.HasPrefix(path, logPath):
@@ -133,7 +135,7 @@ func subresource(path string) string {
 	return "proxy"
 }
 
-// verb returns the verb that kubelet authorizes for an HTTP method.
+// verb returns the verb that kubelet authorizes for a method of HTTP.
 func verb(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead:

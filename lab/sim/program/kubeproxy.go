@@ -18,8 +18,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// kubeProxy validates its configuration, creates the endpoint of its source address if necessary, and reads the objects
-// that the real one programs. It programs nothing.
+// kubeProxy validates its configuration. If necessary, it creates the endpoint with its source address. It reads the
+// same objects as the real kube-proxy, but programs no rules.
 func (o Options) kubeProxy(ctx context.Context, p *sim.Process) int {
 	flags := newFlags("kube-proxy")
 	config := flags.String("config", "", "")
@@ -53,8 +53,8 @@ func (o Options) kubeProxy(ctx context.Context, p *sim.Process) int {
 	return idle{name: "kube-proxy"}.run(ctx, p)
 }
 
-// readServices retries until it has read the objects that kube-proxy programs, like a reflector, with the rights of
-// kube-proxy.
+// readServices reads the objects for which the real kube-proxy programs rules, with the rights of kube-proxy. After an
+// error, it tries again, like a reflector.
 func readServices(ctx context.Context, p *sim.Process, server *access) {
 	_, log := withLog(ctx, p.Stderr, p.Host.System.Now)
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 30, Cap: 30 * time.Second}
@@ -70,13 +70,13 @@ func readServices(ctx context.Context, p *sim.Process, server *access) {
 	})
 }
 
-// sourceVIP waits for the network and then for ProxyStart. After that, whenever no endpoint has the configured address,
-// it creates an unnamed local endpoint (kubernetes 1.36, pkg/proxy/winkernel/proxier.go, newProxierInternal and
-// newSourceVIP). It doesn't attach the endpoint to the host.
+// sourceVIP waits until the network exists, and then for the time ProxyStart. From then on, it creates an unnamed local
+// endpoint each time no endpoint has the source address in the configuration (kubernetes 1.36,
+// pkg/proxy/winkernel/proxier.go, newProxierInternal and newSourceVIP). It doesn't attach the endpoint to the host.
 func (o Options) sourceVIP(ctx context.Context, p *sim.Process,
 	config kubeproxyconfigv1alpha1.KubeProxyWinkernelConfiguration) {
 	address, err := netip.ParseAddr(config.SourceVip)
-	if err != nil || p.Machine == nil { // as under Wine, where no machine is simulated
+	if err != nil || p.Machine == nil { // in Wine, there is no simulated machine
 		return
 	}
 	_, log := withLog(ctx, p.Stderr, p.Host.System.Now)

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// leaseSeconds is the default of kubelet.
+	// leaseSeconds is the default duration of a lease in kubelet.
 	leaseSeconds = 40
-	// leaseJitter spreads the renewals of many kubelets.
+	// leaseJitter varies the interval of renewals, so that many kubelets don't renew their leases at the same time.
 	leaseJitter = 0.04
 	// leaseRetry is the delay after a failed renewal.
 	leaseRetry = time.Second
 )
 
-// renewLease renews the lease of the node until ctx ends. Each renewal is one update without a read, unless another
-// client writes the lease.
+// renewLease renews the lease of the node until ctx ends. A renewal is a single update without a read. Only if a
+// different client has written the lease, renewLease reads it first.
 func (k *kubelet) renewLease(ctx context.Context, node types.UID) error {
 	var lease *coordinationv1.Lease
 	for {
@@ -41,8 +41,8 @@ func (k *kubelet) renewLease(ctx context.Context, node types.UID) error {
 	}
 }
 
-// renewOnce renews the lease in its last known version. Without a known version, it gets the lease, and creates it if
-// necessary.
+// renewOnce renews the lease. It sends an update of the version that it knows. If it knows no version, it reads the
+// lease first, and creates it if it doesn't exist.
 func (k *kubelet) renewOnce(ctx context.Context, lease *coordinationv1.Lease, node types.UID) (*coordinationv1.Lease,
 	error) {
 	leases := k.server.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)

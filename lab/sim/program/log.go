@@ -14,7 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// withLog returns a context whose logger writes to the log of a program in a format similar to klog's.
+// withLog returns a context with a logger, and the logger. The logger writes to the log of a program in a format that
+// is similar to the format of klog.
 func withLog(ctx context.Context, w io.Writer, now func() time.Time) (context.Context, logr.Logger) {
 	var mu sync.Mutex
 	log := funcr.New(func(prefix, args string) {
@@ -28,7 +29,8 @@ func withLog(ctx context.Context, w io.Writer, now func() time.Time) (context.Co
 	return klog.NewContext(ctx, log), log
 }
 
-// openLog opens the log file of a program for appending. The directory must exist, as for the real programs.
+// openLog opens the log file of a program and appends to it. The directory must exist, because the real programs need
+// it as well.
 func openLog(p *sim.Process, path string) (io.WriteCloser, error) {
 	log, err := p.AppendTo(path)
 	if err != nil {
@@ -37,7 +39,7 @@ func openLog(p *sim.Process, path string) (io.WriteCloser, error) {
 	return log, nil
 }
 
-// refuse writes to stderr why a program can't start, and returns the exit code.
+// refuse writes an error to stderr, and returns the exit code of a program that can't start.
 func refuse(p *sim.Process, err error) int {
 	_, _ = fmt.Fprintf(p.Stderr, "E%s %v\n", p.Host.System.Now().UTC().Format("0102 15:04:05.000000"), err)
 	return 1

@@ -17,12 +17,12 @@ import (
 
 const (
 	logPath = "/logs/"
-	// queryMinor is the first minor version whose node log queries need no feature gate.
+	// queryMinor is the first minor version of kubelet in which queries of node logs need no feature gate.
 	queryMinor = 36
 )
 
-// logHandler serves C:\var\log as the configuration of kubelet allows: `kubectl get --raw
-// /api/v1/nodes/NODE/proxy/logs/`.
+// logHandler serves the directory C:\var\log, as far as kubelet's configuration allows this. An example of a request is
+// `kubectl get --raw /api/v1/nodes/NODE/proxy/logs/`.
 func (k *kubelet) logHandler() http.Handler {
 	mux := http.NewServeMux()
 	c := k.config
@@ -49,16 +49,17 @@ func isTrue(setting *bool, otherwise bool) bool {
 	return *setting
 }
 
-// minor returns the minor version of kubelet.
+// minor returns the minor version of this kubelet.
 func (k *kubelet) minor() int {
 	parts := strings.SplitN(versionOf(k.Host.Files, k.Args[0]), ".", 3)
-	minor, _ := strconv.Atoi(parts[1]) // the pattern guarantees three parts
+	minor, _ := strconv.Atoi(parts[1]) // versionOf returns a version with three parts
 	return minor
 }
 
-// queries handles ?query= and passes all other requests to files. A query without a slash is the name of a service,
-// whose log is searched in the same three places as in kubelet. A query with a slash is a file name. The machine has no
-// event log. The real kubelet searches the event log first.
+// queries answers requests with ?query=. It passes all other requests to the handler files. If the query contains no
+// slash, it is the name of a service, and queries searches for the service's log in the same three places as kubelet.
+// If the query contains a slash, it is the name of a file. The real kubelet first searches the event log, but the
+// simulated machine has none.
 func queries(dir fs.FS, files http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		values := r.URL.Query()
@@ -90,7 +91,7 @@ func queries(dir fs.FS, files http.Handler) http.Handler {
 	})
 }
 
-// copyLog writes the log of a service.
+// copyLog writes the content of a service's log.
 func copyLog(w io.Writer, dir fs.FS, service string) {
 	for _, name := range []string{service, service + ".log", service + "/" + service + ".log"} {
 		info, err := fs.Stat(dir, name)
@@ -108,7 +109,7 @@ func copyLog(w io.Writer, dir fs.FS, service string) {
 	fmt.Fprintf(w, "\nlog not found for %s\n", service)
 }
 
-// logDir presents C:\var\log with paths for Go's file server.
+// logDir makes C:\var\log available to Go's file server, which uses paths with slashes.
 type logDir struct{ files winos.Files }
 
 // Open implements fs.FS.

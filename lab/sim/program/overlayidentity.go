@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Names that OVN-Kubernetes uses for its components on nodes, and for their certificates.
+// Names that OVN-Kubernetes uses for its components on nodes and for the certificates of these components:
 // https://github.com/ovn-kubernetes/ovn-kubernetes/blob/master/docs/node-identity.md
 const (
 	overlayUserPrefix = "system:ovn-node:"
@@ -21,8 +21,8 @@ const (
 	overlayStore      = `\ovnkube-client-`
 )
 
-// identify requests a certificate for the overlay unless it has a valid one. The network of the cluster approves it,
-// not the operator.
+// identify requests a certificate for the hybrid overlay. If the hybrid overlay has a valid certificate, identify does
+// nothing. The cluster's network approves the request, not the operator.
 func (o *overlay) identify(ctx context.Context) {
 	current := &pair{files: o.Host.Files, path: o.certDir + overlayStore + "current.pem", replaced: func() {}}
 	if now := current.get(); now != nil && o.Host.System.Now().Before(now.Leaf.NotAfter) {

@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// podLoop simulates the containers of the pods on this Node with one watch, one queue and one worker.
+// podLoop simulates the containers of the pods on this Node. It uses one watch, one queue and one worker.
 //
 //	bound ─▶ Running (as soon as the Node is ready) ─▶ asked to end ─▶ grace period over ─▶ deleted
 type podLoop struct {
@@ -43,7 +43,7 @@ func newPodLoop(k *kubelet) *podLoop {
 	}
 }
 
-// setReady sets whether pods can start. When it changes to true, waiting pods start.
+// setReady sets whether pods can start. If they now can, it starts the pods that are waiting.
 func (l *podLoop) setReady(ready bool) {
 	if l.ready.Swap(ready) == ready || !ready {
 		return
@@ -107,7 +107,7 @@ func (l *podLoop) next(ctx context.Context, store cache.Store) bool {
 	return true
 }
 
-// play executes the next step for one pod.
+// play does the next step for one pod.
 func (l *podLoop) play(ctx context.Context, store cache.Store, key string) error {
 	obj, exists, err := store.GetByKey(key)
 	if err == nil && !exists {
@@ -134,7 +134,7 @@ func (l *podLoop) play(ctx context.Context, store cache.Store, key string) error
 	return l.start(ctx, pod)
 }
 
-// runs reports whether the status of the pod is complete: running and ready.
+// runs reports whether the status says that the pod is running and ready.
 func runs(pod *corev1.Pod) bool {
 	if pod.Status.Phase != corev1.PodRunning {
 		return false
@@ -147,7 +147,7 @@ func runs(pod *corev1.Pod) bool {
 	return false
 }
 
-// end deletes a pod after the time that its containers need to end.
+// end deletes a pod as soon as its containers have had enough time to end.
 func (l *podLoop) end(ctx context.Context, pod *corev1.Pod, key string) error {
 	l.mu.Lock()
 	since, known := l.stopping[pod.UID]
@@ -184,8 +184,8 @@ func (l *podLoop) stopTime(pod *corev1.Pod) time.Duration {
 	return grace
 }
 
-// mount creates a volume on the host, as real pods do. It remains if the host leaves the cluster before the pods are
-// deleted.
+// mount creates a volume of a pod on the host. If the host leaves the cluster before the pod is deleted, the volume
+// remains on the host. The same is true of real pods.
 func (l *podLoop) mount(pod *corev1.Pod) error {
 	dir := contract.DirKubelet + `\pods\` + string(pod.UID) + `\volumes\kubernetes.io~projected\token`
 	if err := l.Host.Files.MkdirAll(dir, winos.AccessInherit); err != nil {
@@ -194,7 +194,7 @@ func (l *podLoop) mount(pod *corev1.Pod) error {
 	return winos.WriteFile(l.Host.Files, dir+`\token`, strings.NewReader("a token"), winos.AccessInherit)
 }
 
-// start reports that all containers of a pod are running and ready.
+// start writes a status that says that all containers of a pod are running and ready.
 func (l *podLoop) start(ctx context.Context, pod *corev1.Pod) error {
 	ip := l.ip.String()
 	if !pod.Spec.HostNetwork {

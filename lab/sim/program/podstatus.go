@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// running returns the status of a pod whose containers are all running and ready, and whose init containers have
+// running returns the status of a pod whose containers are all running and ready, and whose init containers have all
 // succeeded.
 func (l *podLoop) running(pod *corev1.Pod, ip string) corev1.PodStatus {
 	now := metav1.NewTime(l.Host.System.Now())
@@ -59,12 +59,13 @@ func containerStatus(pod *corev1.Pod, c corev1.Container) corev1.ContainerStatus
 	}
 }
 
-// addresses assigns the addresses of the pod network.
+// addresses assigns addresses of the pod network to pods.
 type addresses struct {
 	taken map[types.UID]string
 }
 
-// firstPodAddress reserves the network address, the gateway, the host and the endpoint of kube-proxy.
+// firstPodAddress is the first address that a pod can get. The addresses before it are for the network, the gateway,
+// the host and kube-proxy's endpoint.
 const firstPodAddress = 10
 
 func (a addresses) take(pod types.UID, subnet netip.Prefix) string {

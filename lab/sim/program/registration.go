@@ -23,27 +23,29 @@ import (
 const (
 	// cores is the number of processors of a simulated machine.
 	cores = "4"
-	// evictionMemory is the default eviction threshold of kubelet on Windows. Allocatable memory excludes it.
+	// evictionMemory is kubelet's default eviction threshold for memory on Windows. Allocatable memory doesn't include
+	// it.
 	evictionMemory = "500Mi"
-	// attachDetach means that the controller manager attaches the volumes of this Node.
+	// attachDetach is an annotation. It means that the controller manager attaches the volumes of this Node.
 	attachDetach = "volumes.kubernetes.io/controller-managed-attach-detach"
-	// uninitialized keeps pods away until a cloud controller has initialized the Node.
+	// uninitialized is the taint that keeps pods away until a cloud controller has initialized the Node.
 	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
-	// defaultVersion is used for an exe without a version.
+	// defaultVersion is the version of kubelet if its exe contains none.
 	defaultVersion = "v1.36.3"
-	// exeHead is how many bytes of an exe are searched for its version.
+	// exeHead is how many bytes at the start of an exe are searched for the version.
 	exeHead = 4 << 10
 
 	firstRetry, lastRetry = 200 * time.Millisecond, 7 * time.Second
 )
 
-// registration is the Node that was found or created.
+// registration is the Node that kubelet found or created.
 type registration struct {
 	uid        types.UID
 	conditions []corev1.NodeCondition
 }
 
-// register creates the Node, or updates the parts of an existing Node that kubelet owns. It retries until it succeeds.
+// register creates the Node. If the Node exists, register updates the parts that belong to kubelet. After an error, it
+// tries again until it succeeds.
 func (k *kubelet) register(ctx context.Context) (registration, error) {
 	node, err := k.initialNode(ctx)
 	if err != nil {
@@ -92,8 +94,8 @@ func (k *kubelet) tryRegister(ctx context.Context, node *corev1.Node) (*corev1.N
 	return nodes.PatchStatus(ctx, k.node, patch)
 }
 
-// staleLabels returns the default labels whose value differs on the existing Node. --node-labels applies only to new
-// Nodes.
+// staleLabels returns the default labels that have a different value on the existing Node. Labels from --node-labels
+// aren't included, because kubelet sets them only on new Nodes.
 func (k *kubelet) staleLabels(existing, wanted *corev1.Node) map[string]string {
 	stale := map[string]string{}
 	for _, key := range []string{corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable,
@@ -161,7 +163,8 @@ func (k *kubelet) capacity(facts winos.Facts) corev1.ResourceList {
 	}
 }
 
-// allocatable returns the capacity minus the resources for the system and the eviction threshold.
+// allocatable returns the capacity without the resources that are reserved for the system and without the eviction
+// threshold.
 func (k *kubelet) allocatable(capacity corev1.ResourceList) corev1.ResourceList {
 	left := capacity.DeepCopy()
 	take := func(name corev1.ResourceName, amount resource.Quantity) {
@@ -181,7 +184,7 @@ func (k *kubelet) allocatable(capacity corev1.ResourceList) corev1.ResourceList 
 	return left
 }
 
-// versionOf finds the version in the text of the exe of a stand-in.
+// versionOf returns the version in the text of a stand-in's exe.
 func versionOf(files winos.Files, exe string) string {
 	r, err := files.Open(exe)
 	if err != nil {
@@ -196,7 +199,7 @@ func versionOf(files winos.Files, exe string) string {
 	return defaultVersion
 }
 
-// versionPattern matches a line that consists of a version.
+// versionPattern matches a line that contains only a version.
 func versionPattern() *regexp.Regexp {
 	return regexp.MustCompile(`\nv?[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*\n`)
 }

@@ -21,18 +21,18 @@ type managedCertificate struct {
 	store   *pair
 	signer  string
 	purpose certificatesv1.KeyUsage
-	// names and addresses are set for a serving certificate.
+	// names and addresses are the names and addresses in a serving certificate. A client certificate has none.
 	names     []string
 	addresses []net.IP
 }
 
-// clientCertificate is the identity of kubelet.
+// clientCertificate returns the description of kubelet's client certificate.
 func (k *kubelet) clientCertificate() managedCertificate {
 	return managedCertificate{store: k.identity, signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		purpose: certificatesv1.UsageClientAuth}
 }
 
-// servingCertificate is the certificate of the kubelet API.
+// servingCertificate returns the description of the certificate with which kubelet serves its API.
 func (k *kubelet) servingCertificate() managedCertificate {
 	return managedCertificate{
 		store: &pair{files: k.Host.Files, path: k.flags.certDir + serverPair,
@@ -43,17 +43,17 @@ func (k *kubelet) servingCertificate() managedCertificate {
 }
 
 const (
-	// Certificates are replaced between these fractions of their lifetime, like in kubelet, so that the nodes don't
-	// renew at the same time.
+	// A certificate is replaced when it is between these fractions of its lifetime. kubelet chooses a random time in
+	// between, so that not all nodes renew their certificates at the same time.
 	earliestRotation, latestRotation = 0.7, 0.9
-	// requestTimeout limits one request. The next request follows.
+	// requestTimeout is how long kubelet waits for the certificate of one request. Then it sends a new request.
 	requestTimeout              = 15 * time.Minute
 	firstRotation, lastRotation = 2 * time.Second, 32 * time.Second
 	rotationBackoff             = 2
 )
 
-// keepCertificate requests a certificate and renews it before it expires, until ctx ends. (The manager of client-go
-// does the same, but doesn't stop with its context.)
+// keepCertificate requests a certificate and renews it before it expires, until ctx ends. The certificate manager of
+// client-go can't be used here, because it doesn't stop when its context ends.
 func (k *kubelet) keepCertificate(ctx context.Context, w managedCertificate) error {
 	endless := func(error) bool { return false }
 	for {
@@ -69,8 +69,8 @@ func (k *kubelet) keepCertificate(ctx context.Context, w managedCertificate) err
 	}
 }
 
-// obtainCertificate requests a certificate until it gets one, each time with a new key. If ctx ends or givesUp returns
-// true, it returns the last error.
+// obtainCertificate sends requests for a certificate until it gets one. Each request has a new key. It stops and
+// returns the last error if ctx ends or if givesUp returns true for the error.
 func (k *kubelet) obtainCertificate(ctx context.Context, server kubernetes.Interface, w managedCertificate,
 	givesUp func(err error) bool) error {
 	for retry := firstRotation; ; retry = min(rotationBackoff*retry, lastRotation) {
@@ -90,8 +90,8 @@ func (k *kubelet) obtainCertificate(ctx context.Context, server kubernetes.Inter
 	}
 }
 
-// untilRotation returns how long the current certificate stays in use. If there is none, or if it lacks a name, it
-// returns 0.
+// untilRotation returns how long the current certificate will be used. It returns 0 if there is no certificate, or if
+// the certificate lacks one of the names.
 func (k *kubelet) untilRotation(w managedCertificate) time.Duration {
 	current := w.store.get()
 	if current == nil || !w.covered(current.Leaf) {
@@ -116,7 +116,7 @@ func (w managedCertificate) covered(leaf *x509.Certificate) bool {
 	return true
 }
 
-// replaceCertificate requests a certificate with a new key and waits for it.
+// replaceCertificate requests a certificate for a new key, and waits until the certificate is issued.
 func (k *kubelet) replaceCertificate(ctx context.Context, server kubernetes.Interface, w managedCertificate) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

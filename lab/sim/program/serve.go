@@ -6,11 +6,11 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// idle is a service that does nothing until it is stopped. It writes a first line to its log and, if the port isn't 0,
-// listens on the port.
+// idle is a service that does nothing until it is stopped. It writes one line to its log. If port is not 0, it listens
+// on this port.
 type idle struct {
 	name string
-	// logFile is the path of the log. If empty, the service logs to standard error.
+	// logFile is the path of the log. If it is empty, the service logs to standard error.
 	logFile string
 	port    int
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// Options configure the stand-ins. The zero value behaves like the real programs.
+// Options configure the stand-ins. With the zero value, they behave like the real programs.
 type Options struct {
 	// LeaseInterval is how often kubelet renews the lease of its Node. Default: 10 s.
 	LeaseInterval time.Duration
@@ -14,14 +14,14 @@ type Options struct {
 	StatusInterval time.Duration
 	// Poll is how often kubelet checks the container runtime and the network of its machine. Default: 250 ms.
 	Poll time.Duration
-	// PodStop is how long a container runs after the stop request, but at most its grace period. Default: the whole
-	// grace period.
+	// PodStop is how long a container continues to run after it was asked to stop. It ends at the latest when its grace
+	// period ends. Default: the whole grace period.
 	PodStop time.Duration
 	// ProxyStart is how long kube-proxy waits after it has found its network. Default: 10 s.
 	ProxyStart time.Duration
 }
 
-// Standins returns the stand-ins by the lower-case name of their exe.
+// Standins returns the stand-ins. The keys are the names of their exes in lower case.
 func Standins(options Options) map[string]sim.Program {
 	for value, otherwise := range map[*time.Duration]time.Duration{
 		&options.LeaseInterval:  10 * time.Second,

@@ -21,8 +21,8 @@ import (
 // statusRetry is the delay after a failed report.
 const statusRetry = time.Second
 
-// reportStatus reports the conditions of the Node when they change and at regular intervals, and notifies the pods when
-// the Node becomes ready.
+// reportStatus reports the conditions of the Node when they change, and at regular intervals. When the Node becomes
+// ready, it also tells the pods that they can start.
 func (k *kubelet) reportStatus(ctx context.Context, registered registration, pods *podLoop) error {
 	ticker := time.NewTicker(k.options.Poll)
 	defer ticker.Stop()
@@ -51,8 +51,8 @@ func (k *kubelet) reportStatus(ctx context.Context, registered registration, pod
 	}
 }
 
-// watchNode triggers a status report when the cluster has marked the Node as unknown, until ctx ends. The real kubelet
-// compares its Node with its own state every ten seconds.
+// watchNode watches the Node until ctx ends. If the cluster has marked the Node as unknown, watchNode requests a new
+// report of the status. The real kubelet compares its Node with its own state every ten seconds.
 func (k *kubelet) watchNode(ctx context.Context) {
 	look := func(obj any) {
 		node, ok := obj.(*corev1.Node)
@@ -84,18 +84,19 @@ func (k *kubelet) patchConditions(ctx context.Context, conditions []corev1.NodeC
 	return err
 }
 
-// health checks the prerequisites for running pods on a node.
+// health checks what a node needs to run pods.
 type health struct {
 	host winos.Host
-	// network is the network that the CNI configuration names. file describes the version of the configuration that was
-	// read last.
+	// network is the name of the network in the CNI configuration. file describes the version of the configuration that
+	// was last read.
 	file    winos.FileInfo
 	network string
 }
 
 const runtimeDown = "container runtime is down"
 
-// problem returns the reason why the Node isn't ready, in the words of kubelet, or an empty string.
+// problem returns the reason why the Node isn't ready, in the same words as kubelet. If the Node is ready, problem
+// returns an empty string.
 func (h *health) problem(ctx context.Context) string {
 	runtime, err := h.host.Services.Get(ctx, contract.ServiceContainerd)
 	if err != nil || runtime.State != winos.ServiceRunning {
@@ -112,7 +113,7 @@ func (h *health) problem(ctx context.Context) string {
 	return ""
 }
 
-// readNetwork reads the CNI configuration if it has changed.
+// readNetwork reads the CNI configuration if the file has changed.
 func (h *health) readNetwork() error {
 	path, err := h.networkFile()
 	if err != nil {
@@ -143,9 +144,9 @@ func (h *health) readNetwork() error {
 	return nil
 }
 
-// networkFile returns the path of the CNI configuration that containerd reads. Normally, this is the operator's file.
-// If the operator's file is missing and containerd is configured for an external network, it is the first file of that
-// network.
+// networkFile returns the path of the CNI configuration that containerd reads. If the operator's file exists, it is
+// this file. If the operator's file doesn't exist and containerd is configured for an external network, it is the first
+// file of that network.
 func (h *health) networkFile() (string, error) {
 	if _, err := h.host.Files.Stat(contract.PathCNIConfig); err == nil {
 		return contract.PathCNIConfig, nil
@@ -161,12 +162,12 @@ func (h *health) networkFile() (string, error) {
 	return contract.DirExternalCNIConfig + `\` + files[0].Name, nil
 }
 
-// conditions holds the conditions of the Node with the times of their transitions.
+// conditions contains the conditions of the Node and the times at which they changed.
 type conditions struct {
 	held []corev1.NodeCondition
 }
 
-// set updates the conditions and reports whether one has changed.
+// set updates the conditions. It reports whether one of them has changed.
 func (c *conditions) set(problem string, now time.Time) bool {
 	wanted := []corev1.NodeCondition{
 		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory",
@@ -201,7 +202,7 @@ func (c *conditions) set(problem string, now time.Time) bool {
 	return changed
 }
 
-// at returns the conditions with the time of a report.
+// at returns the conditions with now as the time of the report.
 func (c *conditions) at(now time.Time) []corev1.NodeCondition {
 	report := slices.Clone(c.held)
 	for i := range report {
