@@ -518,8 +518,8 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"reboot the host. Or let the host get its address by DHCP."},
 	ReasonSeveralGateways: {313, "Set spec.nodeIP of the WindowsInstance to the address for the Node, or remove the " +
 		"default gateway from the other cards."},
-	ReasonAPIServerUnreachable: {314, "Depending on the message, make the host resolve the API server's name, open the " +
-		"API server's TCP port for the host, or exclude its address from TLS inspection. If hosts need another " +
+	ReasonAPIServerUnreachable: {314, "Depending on the message, make the host resolve the API server's name, open " +
+		"the API server's TCP port for the host, or exclude its address from TLS inspection. If hosts need another " +
 		"address, set spec.apiServer of the WindowsMachineConfig. On OpenShift, the address is " +
 		"status.apiServerInternalURI of the Infrastructure cluster: make hosts resolve that name."},
 	ReasonHostInClusterNetwork: {315, "Give the host an address outside of these networks, or set spec.nodeIP of the " +
@@ -598,9 +598,9 @@ var explanations = map[Reason]explanation{ //nolint:gochecknoglobals // a table 
 		"disables the service windows-instance-config-daemon, such as a virus scanner, and read C:\\var\\log\\wicd " +
 		"on the host."},
 	ReasonRollbackTimedOut: {714, "Find the cause in the message, in the Node's annotation apply-status, or in " +
-		"C:\\var\\log on the host, and correct it. The daemon keeps trying. Or publish another revision, and the node is " +
-		"upgraded to that revision. Or delete the Node: the operator then joins its host again over SSH, at its " +
-		"previous revision."},
+		"C:\\var\\log on the host, and correct it. The daemon keeps trying. Or publish another revision, and the " +
+		"node is upgraded to that revision. Or delete the Node: the operator then joins its host again over SSH, at " +
+		"its previous revision."},
 	ReasonNodeOrphaned: {715, "If the removal of the host was forced, or its Machine is gone, nothing to do: the " +
 		"daemon cleans the host if it still runs, and the operator deletes the Node when it has been NotReady for " +
 		"five minutes. If the Node stays for longer although its Machine is gone, delete it. In other cases, list " +

@@ -88,7 +88,8 @@ var onlyDigits = regexp.MustCompile(`^[0-9]+$`)
 func ReadMachine(m Machine, platform contract.Platform, resolves map[string]bool) Reading {
 	if m.Phase != MachineProvisioned && m.Phase != MachineRunning {
 		return Reading{
-			Wait: fmt.Sprintf("its phase is %q, and only Provisioned and Running Machines have a host to reach", m.Phase)}
+			Wait: fmt.Sprintf("its phase is %q, and only Provisioned and Running Machines have a host to reach",
+				m.Phase)}
 	}
 	if len(m.Addresses) == 0 {
 		return Reading{Wait: "it has no address yet"}

@@ -58,7 +58,7 @@ spec:
 		!strings.Contains(out, `"rule": "command"`) {
 		t.Errorf("with standard input: %d %s", code, out)
 	}
-	at.expect(t, 1, []string{"name files"}, "lint")
+	at.expect(t, 1, []string{"specify files"}, "lint")
 	at.expect(t, 1, []string{"opening a manifest"}, "lint", "absent.yaml")
 
 	labels := map[string]string{"app": "live"}
@@ -138,7 +138,7 @@ func pauseCommands(t *testing.T, at *terminal) {
 	at.expect(t, 0, []string{"host 10.0.0.2 resumed"}, "resume", "--all")
 	paused(false)
 	at.expect(t, 1, []string{"no host is named nobody"}, "pause", "nobody")
-	at.expect(t, 1, []string{"name hosts"}, "pause")
+	at.expect(t, 1, []string{"specify hosts"}, "pause")
 	at.expect(t, 1, []string{"not halted"}, "resume", "--rollout")
 
 	config := get[v1alpha1.WindowsMachineConfig](t, at, "", contract.MachineConfigObject)

@@ -278,7 +278,7 @@ func (r *reader) part(ctx context.Context, node, file, span string) (got part, e
 		got.size, _ = strconv.ParseInt(size, 10, 64)
 	default:
 		var refused metav1.Status
-		if json.Unmarshal(got.text, &refused) == nil && refused.Status == metav1.StatusFailure { // the API server's own answer
+		if json.Unmarshal(got.text, &refused) == nil && refused.Status == metav1.StatusFailure { // from the API server
 			return part{}, &apierrors.StatusError{ErrStatus: refused}
 		}
 		return part{}, apierrors.NewGenericServerResponse(answer.StatusCode, "get", schema.GroupResource{

@@ -157,7 +157,8 @@ func (r *reader) check(ctx context.Context, o preflightOptions, address string) 
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeLimit)
 		defer cancel()
 		if left := client.IgnoreNotFound(r.Delete(end, instance)); left != nil {
-			err = errors.Join(err, fmt.Errorf("WindowsInstance %s could not be deleted; delete it: %w", instance.Name, left))
+			err = errors.Join(err,
+				fmt.Errorf("WindowsInstance %s could not be deleted; delete it: %w", instance.Name, left))
 		}
 	}()
 	if created != nil { // the API server may have created the object despite the error

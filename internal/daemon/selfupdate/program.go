@@ -120,7 +120,7 @@ func (p *Program) Replace(ctx context.Context, revision state.Revision) *contrac
 		if err := p.keep(ctx, *before); err != nil {
 			return apply.FileProblem(err)
 		}
-		p.state.Update = &state.Update{Program: exe.Digest} // saved together with the record of the file that is moved aside
+		p.state.Update = &state.Update{Program: exe.Digest} // saved with the record of the moved file
 	}
 	if err := p.install(ctx, exe.Digest); err != nil {
 		return apply.FileProblem(err)

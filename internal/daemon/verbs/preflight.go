@@ -130,7 +130,8 @@ func nodeName(ctx context.Context, host winos.Host, facts winos.Facts, request c
 	}
 	if name, problem = plan.HostFacts(ctx, host, "", nil)(request.NodeName); problem != nil {
 		if err = host.Routes.Remove(ctx, to); err != nil {
-			logr.FromContextOrDiscard(ctx).Info("a route to the metadata service can't be removed", "detail", err.Error())
+			logr.FromContextOrDiscard(ctx).Info("a route to the metadata service can't be removed", "detail",
+				err.Error())
 		}
 	}
 	return name, problem
