@@ -10,9 +10,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/plan"
 )
 
-// staleKubeconfigs finds the kubeconfigs that must get the CA of the node's revision, and adds them to have. A
-// kubeconfig keeps its CA until the new CA verifies the API server, because the revision may be older than the API
-// server's CA, or the API server may not use the new CA yet.
+// staleKubeconfigs finds the kubeconfigs that must get the CA of the node's revision, and adds them to
+// have.StaleKubeconfigs. A kubeconfig keeps its CA until the new CA verifies the API server, because the revision may
+// be older than the API server's CA, or the API server may not use the new CA yet.
 func (a *Applier) staleKubeconfigs(ctx context.Context, want plan.Desired, have *plan.Observed) {
 	have.StaleKubeconfigs = map[string]bool{}
 	reached := map[string]error{}

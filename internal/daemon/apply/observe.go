@@ -128,7 +128,7 @@ func (a *Applier) absent(want plan.Desired) map[string]bool {
 	return all
 }
 
-// private adds to have our private files and directories that other users may access.
+// private finds our private files and directories that other users may access, and adds them to have.Loose.
 func (a *Applier) private(have *plan.Observed) {
 	for _, path := range state.Private(a.state) {
 		info, err := a.host.Files.Stat(path)

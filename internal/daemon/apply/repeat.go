@@ -54,11 +54,11 @@ type fight struct {
 	step plan.Step
 	// times are when the steps were taken, the latest last.
 	times []time.Time
-	// pause is how long the next step waits.
+	// pause is how long the next step must wait.
 	pause time.Duration
 }
 
-// isAbout reports whether a step has the same goal.
+// isAbout reports whether a step has the same goal as the steps in this history.
 func (f *fight) isAbout(step plan.Step) bool {
 	return f.step.Kind == step.Kind && f.step.Want == step.Want
 }

@@ -12,8 +12,9 @@ import (
 )
 
 // removeStale deletes unwanted entries in containerd's folder of registries. If a folder matches an image's registry,
-// containerd uses it instead of the default folder, even if it is empty. removeStale keeps folders that contain wanted
-// files, and folders that contain files in ours. Separate steps delete the unwanted files among these.
+// containerd uses this folder instead of the default folder, even if the matching folder is empty. removeStale keeps
+// folders that contain files in `want` or in `ours`. Separate steps delete those of our files that are no longer
+// wanted.
 func removeStale(files winos.Files, want []contract.File, ours []string) *contract.Problem {
 	there, err := files.List(contract.DirRegistries)
 	if errors.Is(err, fs.ErrNotExist) {

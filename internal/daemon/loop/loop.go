@@ -40,8 +40,9 @@ func Signal(wake chan<- struct{}) {
 	}
 }
 
-// Grow returns the pause after a failure. previous is the pause after the failure before it in the same row, or zero if
-// there was none. The pause is `first` at the beginning, and then grows by factor each time, up to limit.
+// Grow returns the pause after a failure. previous is the pause after the preceding failure in a row, or zero if this
+// is the first failure. After the first failure, the pause is `first`. After each further failure, it is previous times
+// factor, but at most limit.
 func Grow(previous time.Duration, factor float64, first, limit time.Duration) time.Duration {
 	if previous == 0 {
 		return first

@@ -110,9 +110,9 @@ func (f *Fetcher) room(ctx context.Context, missing []contract.Blob) error {
 	return nil
 }
 
-// fill writes the first blob of the list blobs to w. It retries as long as attempts receive bytes. If *body isn't nil,
-// it is a response whose next byte is the first byte of this blob. When fill succeeds, the next byte of *body is the
-// first byte after this blob.
+// fill writes the first of `blobs` to w. It gives up after `barren` attempts in a row that receive nothing. If *body
+// isn't nil, it is a response whose next byte is the first byte of this blob. When fill succeeds, the next byte of
+// *body is the first byte after this blob.
 func (f *Fetcher) fill(ctx context.Context, blobs []contract.Blob, body *io.ReadCloser, w *counted) error {
 	var pause time.Duration
 	for tries := 0; *w.n < blobs[0].Size; {

@@ -141,9 +141,9 @@ func (s *Store) read(ctx context.Context, file string, into io.Writer) (err erro
 	return nil
 }
 
-// Sweep removes the blobs that are not in the set named, unless they were written after the time before. It also
-// removes temporary files of interrupted transfers that are as old. If a file can't be removed, Sweep continues with
-// the others.
+// Sweep removes the blobs whose digests are not in `named`, except blobs that were written after the time in `before`.
+// It also removes temporary files of interrupted transfers that are as old. If a file can't be removed, Sweep continues
+// with the others.
 func (s *Store) Sweep(named map[string]bool, before time.Time) (removed int, err error) {
 	entries, err := s.files.List(contract.DirStore)
 	if errors.Is(err, fs.ErrNotExist) {

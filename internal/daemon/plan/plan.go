@@ -78,8 +78,8 @@ type Plan struct {
 	Waiting, Conflicts []*contract.Problem
 }
 
-// Diff computes the steps that change the host from the state have to the state want. was is the record of earlier
-// changes.
+// Diff computes the steps that change the host from the state in `have` to the state in `want`. `was` is the record of
+// earlier changes.
 func Diff(want Desired, have Observed, was state.Changes) Plan {
 	p := &planner{want: want, have: have, was: was, unwritten: map[string]bool{}, pointed: map[string]bool{}}
 	p.rights()

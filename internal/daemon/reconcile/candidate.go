@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/state"
 )
 
-// readTimeout bounds one read of a ConfigMap or Secret. The loop reconciles nothing during a read.
+// readTimeout bounds one read of a ConfigMap or Secret. The reconcile loop waits during a read.
 const readTimeout = 15 * time.Second
 
 // revisions reads the revision that the Node's annotation names, and caches it.
@@ -120,7 +120,8 @@ func (r *revisions) known(name string) *state.Revision {
 	return nil
 }
 
-// published reads a revision from its ConfigMap and its Secret, which the operator publishes before a Node names it.
+// published reads a revision from its ConfigMap and its Secret. The operator publishes both before a Node's annotation
+// names the revision.
 func (r *revisions) published(ctx context.Context, name string) (*state.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

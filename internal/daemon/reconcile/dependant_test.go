@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// agents installs and starts services of another vendor. The first service depends on the service needs, and each other
-// service depends on the one before it in names.
+// agents installs and starts services of another vendor. The first of them depends on the service in the parameter
+// needs, and each of the others depends on the one before it.
 func (r *rig) agents(t *testing.T, needs string, names ...string) {
 	t.Helper()
 	services := r.Host().Services

@@ -65,7 +65,7 @@ func (f *failures) untilNextTry(pause time.Duration) time.Duration {
 	return pause
 }
 
-// fetchProblem returns the problem to report if an attempt to fetch payload failed with the problem why. If a revision
+// fetchProblem returns the problem to report for `why`, the problem of the last attempt to fetch payload. If a revision
 // failed because its payload was missing, the result also names this revision. If a revision failed for another reason,
 // the result is nil, because the other reason is more useful.
 func (f *failures) fetchProblem(why *contract.Problem) *contract.Problem {

@@ -219,9 +219,9 @@ func (r *Reconciler) repair(ctx context.Context, p *pass) {
 	r.trial.isReplaced = r.Program.ReplacedBy(report)
 }
 
-// unjudged returns the recorded crash loops that may still exist: the service is not in the list seen, and has not been
-// observed for StayTime under the current revision. A new daemon and a new revision both start counting crashes from
-// zero.
+// unjudged returns the recorded crash loops that may still exist. These are the services that are not in `seen` and
+// that have not been observed for StayTime under the current revision. A new daemon and a new revision both start
+// counting crashes from zero.
 func (r *Reconciler) unjudged(seen []state.Fault) []state.Fault {
 	if r.Clock.Since(r.trial.since) >= apply.StayTime {
 		return nil

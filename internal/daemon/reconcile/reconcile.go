@@ -217,7 +217,7 @@ type inputs struct {
 	manifest, candidate       string
 	values                    map[string]string
 	problem, reboot           contract.Problem
-	// token counts the written tokens and the changes of their problems.
+	// token increases with each written token and with each change of a token's problem.
 	token int64
 }
 
@@ -361,7 +361,7 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 func (r *Reconciler) publish(ctx context.Context, node *unstructured.Unstructured,
 	report apply.Report) time.Duration {
 	again, after := r.status.publish(ctx, r.node, node, report, r.pauses.waitsSince)
-	if after != nil { // the daemon's own write is not news
+	if after != nil { // the daemon's own write must not cause a pass
 		r.seen.revision, r.seen.status = after[contract.RevisionAnnotation], after[contract.ApplyStatusAnnotation]
 	}
 	return again

@@ -240,9 +240,9 @@ func (s *State) Back() {
 	s.Revision, s.Before, s.Verified = *s.Before, nil, true
 }
 
-// Fail records that a revision failed with the problem why. The host stays at the current revision. The failed revision
-// isn't retried before the time that until(pause) returns. The pause is `first`. If the same revision has failed
-// before, the pause is twice the previous pause, but at most limit.
+// Fail records that a revision failed, and the problem in `why`. The host stays at the current revision. The failed
+// revision isn't retried before the time that until(pause) returns. The pause is `first`. If the same revision has
+// failed before, the pause is twice the previous pause, but at most limit.
 func (s *State) Fail(revision string, why *contract.Problem, first, limit time.Duration,
 	until func(pause time.Duration) time.Time) {
 	pause := first
@@ -255,8 +255,8 @@ func (s *State) Fail(revision string, why *contract.Problem, first, limit time.D
 	}
 }
 
-// HeldInstead returns the problem why of a failed revision, with a detail that also names the failed revision and the
-// revision that the host keeps.
+// HeldInstead returns a copy of `why`, the problem of a failed revision. The copy's detail also names the failed
+// revision and the revision that the host keeps.
 func (s *State) HeldInstead(of string, why *contract.Problem) *contract.Problem {
 	return contract.NewProblem(why.Reason, "%s%s; the host is held at %s", contract.AboutRevision(of), why.Detail,
 		s.Revision.Name)
