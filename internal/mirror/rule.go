@@ -7,7 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Rules decide from which registries each image is pulled. The zero value has no rules, so every image comes from its
+// Rules decide which registries each image is pulled from. The zero value has no rules, so every image comes from its
 // source. Rules are immutable.
 type Rules struct {
 	entries map[Location]entry // by source
@@ -17,8 +17,8 @@ type Rules struct {
 }
 
 // entry is the rule for one source. As on Linux, pulls by digest and pulls by tag share one entry. This has two
-// effects. If a repository has an entry with digest mirrors only, then for tags, too, the entry of its namespace or
-// registry doesn't apply. And NeverContactSource applies to both kinds of pulls.
+// effects. If a repository has an entry with digest mirrors only, the entry of its namespace or registry doesn't apply,
+// not even for tags. And NeverContactSource applies to both kinds of pulls.
 type entry struct {
 	source  Location
 	mirrors map[contract.PullKind][]Location
@@ -152,8 +152,8 @@ func (r Rules) forbids(name Location) bool {
 }
 
 // MayLead reports whether the registry from may redirect a pull to the location to. Usually, rules don't list the hosts
-// from which a registry serves content. So rules about a whole domain don't apply if the host of to is below the host
-// of from.
+// that serve a registry's content. So rules about a whole domain don't apply if the host of to is below the host of
+// from.
 func (r Rules) MayLead(from, to Location) bool {
 	if to.Host == from.Host {
 		return to.Path == "" || !r.Never(to)

@@ -39,7 +39,7 @@ func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
 	return restricted, nil
 }
 
-// Refused returns the reason for which the cluster's settings refuse an image, or an empty string if they allow it. The
+// Refused tells why the cluster's settings refuse an image. If they allow the image, it returns an empty string. The
 // image's mirrors don't matter. The reason contains no secret.
 func (r Rules) Refused(name Location) string {
 	switch {
@@ -54,7 +54,7 @@ func (r Rules) Refused(name Location) string {
 }
 
 // blocks reports whether the cluster blocks a name. As on Linux nodes, if a registry without a port is blocked, it is
-// blocked at each port. Exception: a name for which the rules have an entry with its port.
+// blocked at each port. Exception: the rules have an entry for the name with its port.
 func (r Rules) blocks(name Location) bool {
 	if covers(r.blocked, name) {
 		return true

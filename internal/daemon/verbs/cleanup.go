@@ -67,7 +67,7 @@ func isInvolved(ctx context.Context, host winos.Host, request contract.CleanupRe
 }
 
 // mistaken returns a problem if the operator has reached the wrong machine: the machine is a different node, or it is a
-// different installation of Windows on which an operator has installed something. A different installation without
+// different installation of Windows where an operator has installed something. A different installation without
 // anything of ours, such as a reinstalled host, is no problem.
 func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequest) error {
 	stateFile, err := open(host.Files)

@@ -18,7 +18,7 @@ import (
 // cleanupVerb is the subcommand of this program that the one-shot service runs.
 const cleanupVerb = "cleanup-service"
 
-// answer returns the path of the file to which the one-shot service writes its answer.
+// answer returns the path of the file with the one-shot service's answer.
 func (w Where) answer() string { return RPCPath(w.Home) + `\cleanup.json` }
 
 // command returns the command line of the one-shot service.

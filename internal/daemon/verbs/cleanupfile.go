@@ -37,7 +37,7 @@ func (c *cleaning) files(context.Context) {
 	c.root()
 }
 
-// layers is the directory in which containerd's snapshotter for Windows stores the file systems of containers.
+// layers is the directory where containerd's snapshotter for Windows stores the file systems of containers.
 const layers = contract.DirContainerdData + `\root\io.containerd.snapshotter.v1.windows\snapshots`
 
 // data removes pods' volumes, images and containers' file systems, because they may contain secrets. Exception: data

@@ -78,7 +78,7 @@ While the API server can't be reached, it goes on with the last manifest that it
 }
 
 // run runs the service until ctx ends. It calls running at once, because the service manager waits until the service
-// reports that it is running. It starts to reconcile when no verb is running any more.
+// reports that it is running. It starts to reconcile when all running verbs have ended.
 func (s *service) run(ctx context.Context, o Options, running func()) (err error) {
 	log := s.logger(o, contract.PathDaemonLog[len(contract.DirDaemonLog)+1:])
 	defer func() {
@@ -245,7 +245,7 @@ func (s *service) open(ctx context.Context, o Options) *apiclient.Client {
 
 // alone reconciles the host with the last known revision. It ends when the client of the API server can be created, and
 // returns this client, or when ctx ends. It uses a single Reconciler, because a new Reconciler would lose its state,
-// such as the time at which a wait began.
+// such as the start time of a wait.
 func (r *runner) alone(ctx context.Context) (api *apiclient.Client, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	opened := make(chan *apiclient.Client, 1)

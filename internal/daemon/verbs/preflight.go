@@ -102,7 +102,7 @@ func look(ctx context.Context, host winos.Host, self string, request contract.Pr
 	return found, err
 }
 
-// shared returns the directories from which containerd runs programs, and to which other programs also write.
+// shared returns the directories that containerd runs programs from and that other programs also write to.
 func shared(externalNetwork bool) []string {
 	if !externalNetwork {
 		return nil

@@ -27,8 +27,8 @@ func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureS
 }
 
 // Preparations lists in words the changes that Prepare would make. An empty list means that none are needed. hostname
-// is the wanted host name. If hostname is empty, the host keeps its current name. nodeName is the fact from which a
-// Node gets its name on this platform.
+// is the wanted host name. If hostname is empty, the host keeps its current name. nodeName is the fact that becomes the
+// Node's name on this platform.
 func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string, nodeName contract.Fact) (
 	needs []string) {
 	if renames(facts, hostname, nodeName) {

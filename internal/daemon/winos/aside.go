@@ -10,7 +10,8 @@ import (
 // asideMark precedes the number in the name of a program that was moved aside.
 const asideMark = ".old-"
 
-// AsidePath returns the path to which a running program is renamed, so that its successor can be stored at path.
+// AsidePath returns the new path of a running program. The program is renamed so that its successor can be stored at
+// path.
 func AsidePath(path string, number int) string { return path + asideMark + strconv.Itoa(number) }
 
 // RemoveInUse moves a running program to a unique path, and makes the next boot delete it there. If the next boot

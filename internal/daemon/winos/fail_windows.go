@@ -30,7 +30,8 @@ func code(err error) uint32 {
 }
 
 // interruptible runs a Windows call that doesn't support contexts. If ctx ends first, interruptible returns, the call
-// continues in the background, and its result is dropped. So the caller must not use the call's data any more.
+// continues in the background, and its result is dropped. So after an error, the caller must no longer use the call's
+// data.
 func interruptible[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type answer struct {
 		value T

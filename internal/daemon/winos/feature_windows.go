@@ -70,7 +70,7 @@ func eventOf(ctx context.Context) (event windows.Handle, release func(), err err
 	}, nil
 }
 
-// dism has the functions of the DISM API, with which this process changes Windows features itself:
+// dism has functions of the DISM API. With them, this process changes Windows features itself:
 // https://learn.microsoft.com/en-us/windows-hardware/manufacture/desktop/dism/dism-api-functions.
 type dism struct {
 	initialize, shutdown, openSession, closeSession, getFeatureInfo, enableFeature, free *windows.LazyProc

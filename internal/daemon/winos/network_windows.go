@@ -75,7 +75,7 @@ func routes(cards map[uint32]card) ([]route, error) {
 // https://learn.microsoft.com/en-us/windows/win32/api/iptypes/ns-iptypes-ip_adapter_addresses_lh.
 const dhcpEnabled = 0x4
 
-// hnsStateKey is the registry key in which HNS stores its configuration.
+// hnsStateKey is the registry key where HNS stores its configuration.
 const hnsStateKey = `SYSTEM\CurrentControlSet\Services\hns\State`
 
 // card is one network interface.

@@ -77,7 +77,7 @@ func isDevice(name string) bool {
 	if !ok {
 		digit, ok = strings.CutPrefix(base, "LPT")
 	}
-	// Superscript digits count as digits, too. Windows' documentation no longer lists 0, but older versions reserved
+	// Superscript digits also count as digits. Windows' documentation no longer lists 0, but older versions reserved
 	// it.
 	return ok && utf8.RuneCountInString(digit) == 1 && strings.Contains("0123456789¹²³", digit)
 }

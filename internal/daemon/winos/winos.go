@@ -95,7 +95,7 @@ type Services interface {
 	// stops the service. A repeated call changes nothing.
 	Apply(ctx context.Context, config ServiceConfig) error
 	// Start starts a service and returns when the service is running. If it is already running, Start does nothing. The
-	// service manager also starts the services on which it depends.
+	// service manager also starts the services that it depends on.
 	Start(ctx context.Context, name string) error
 	// Stop first stops the dependants, which are the services that need this service, and then the service. It returns
 	// when their processes have ended. If the service is already stopped, Stop does nothing.
@@ -220,7 +220,7 @@ type Facts struct {
 	StaticAddress, DeviceLessNICDisabled bool
 	// Gateways are the names of the connected interfaces that have an IPv4 default route.
 	Gateways []string
-	// RebootSigns are the reasons for which Windows itself needs a reboot, sorted. A changed host name is not included.
+	// RebootSigns tell why Windows itself needs a reboot. They are sorted. A changed host name is not included.
 	RebootSigns []string
 	// ReplacedAtBoot are files in use that the next boot replaces. Files that the next boot only deletes are not
 	// included, because nothing depends on their deletion. Installers and updates often leave such files, on some
@@ -397,7 +397,7 @@ func RemoveClosed(files Files, path string) error {
 
 // UntilClosed calls attempt, which opens, starts, renames or deletes files, and retries it while another program has a
 // file open. This is useful because virus scanners open any file for a moment. Windows then returns a sharing violation
-// or "access denied". UntilClosed retries until stop is closed, but for about a second at most. After that, it returns
+// or "access denied". UntilClosed retries for about a second at most, or until stop is closed. After that, it returns
 // attempt's last error, such as ErrInUse or ErrDenied.
 func UntilClosed(stop <-chan struct{}, attempt func() error) error {
 	err := attempt()

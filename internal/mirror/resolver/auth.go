@@ -49,8 +49,8 @@ func (q question) remembered() string {
 	return header
 }
 
-// prove returns the Authorization header that a source requires. refused is the answer in which the source requires it.
-// If the resolver has no suitable credential, prove returns a fault.
+// prove returns the Authorization header that a source requires. refused is the answer that requires it. If the
+// resolver has no suitable credential, prove returns a fault.
 func (q question) prove(ctx context.Context, refused *http.Response) (string, error) {
 	s, g := q.pull.state, q.grant()
 	c := g.credential

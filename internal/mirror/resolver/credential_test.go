@@ -42,7 +42,7 @@ func wantsBasic(user string) func(w http.ResponseWriter, r *http.Request) bool {
 // requests.
 type tokens struct {
 	user    string // the user that gets a token; empty: every user
-	refresh string // the identity token that is exchanged for a token
+	refresh string // the identity token that gets a token
 	uses    int    // how often a token can be used; 0: no limit
 	forbids bool   // a used token is refused with 403
 

@@ -12,6 +12,6 @@
 //
 // Each step is in the file with its name, and the step sources is in source.go. pull.go runs the steps. For manifests
 // and for HEAD, whole.go replaces copy.go. The daemon is the only user. The package never pushes, never listens beyond
-// loopback, never answers without the node's token, never lets wrong bytes look complete, never sends a credential to a
-// host for which it is not meant, and keeps nothing on disk.
+// loopback, never answers without the node's token, never lets wrong bytes look complete, sends a credential only to
+// the host that it is meant for, and keeps nothing on disk.
 package resolver

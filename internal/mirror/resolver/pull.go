@@ -30,7 +30,7 @@ type pull struct {
 	pod *podAccess
 	// sources are the registries that may have the target, in the order of the attempts.
 	sources []mirror.Location
-	// deadline is the time by which a source must have answered.
+	// deadline is the latest time for the answer of a source.
 	deadline time.Time
 	// attempts are the skipped sources, in order.
 	attempts []Attempt

@@ -26,7 +26,7 @@ type Report struct {
 	Served string
 	// Attempts are the skipped registries in the order of the attempts; empty if there was no registry to try.
 	Attempts []Attempt
-	// Refused is the reason for which the cluster refuses the image. It is empty if the cluster allows the image.
+	// Refused tells why the cluster refuses the image. It is empty if the cluster allows the image.
 	Refused string
 }
 

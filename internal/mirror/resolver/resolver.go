@@ -43,8 +43,7 @@ type Options struct {
 	Stall time.Duration
 	// Request is the maximum time to receive a request with its body from a client. Default 10 s.
 	Request time.Duration
-	// OnReport is called after each request for which registries were skipped, or that failed. It must return at once.
-	// Optional.
+	// OnReport is called after each request that failed or that skipped registries. It must return at once. Optional.
 	OnReport func(Report)
 	// Metrics counts the requests. Default: new metrics.
 	Metrics *Metrics

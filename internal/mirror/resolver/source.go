@@ -70,9 +70,9 @@ const (
 	maxBrokenOff = 8
 )
 
-// troubled remembers a fault that would probably affect other requests, too: that a host doesn't answer, or that a
-// repository has wrong bytes. All other faults concern one image only. They also show that the host answers, so
-// troubled then forgets an earlier trouble of the host.
+// troubled remembers a fault that would probably also affect other requests: a host doesn't answer, or a repository has
+// wrong bytes. All other faults concern one image only. They also show that the host answers, so troubled then forgets
+// an earlier trouble of the host.
 func (s *state) troubled(at mirror.Location, f *fault) {
 	host := mirror.At(at.Host, "")
 	switch f.reason {
