@@ -6,7 +6,7 @@
 //
 //	old: smoke test ── does not run here: failed, nothing has changed
 //	     write down the program on trial ── replace the exe ── end
-//	new: count the start ── apply ──┬─ the API server answers, and its revision is verified or it ran a minute: accepted
+//	new: count the start ── apply ──┬─ the API server answers, its revision is verified or it ran a minute: accepted
 //	                                ├─ its revision fails: roll back, including the exe ── end
 //	                                └─ crashes, or is not accepted by the deadline: end
 //	     third start, or a start after the deadline: restore the old exe, write down what failed ── end
