@@ -2,8 +2,8 @@ package sim
 
 import "strings"
 
-// splitCommandLine splits a command line like CommandLineToArgvW, which every C and Go program uses: a backslash is
-// special only before a quote, and two quotes inside quotes stand for one quote.
+// splitCommandLine splits a command line into arguments, like CommandLineToArgvW and all programs in C and Go. A
+// backslash is special only before a quotation mark. Inside quotation marks, two quotation marks stand for one.
 func splitCommandLine(line string) []string {
 	var args []string
 	first := true
@@ -23,7 +23,7 @@ func splitCommandLine(line string) []string {
 	}
 }
 
-// splitProgram reads the first word. Backslashes in this word never escape a quote.
+// splitProgram splits off the first word of a command line. In this word, a backslash never escapes a quotation mark.
 func splitProgram(line string) (word, rest string) {
 	if quoted, found := strings.CutPrefix(line, `"`); found {
 		word, rest, _ = strings.Cut(quoted, `"`)
@@ -68,7 +68,7 @@ func splitArgument(line string) (word, rest string) {
 	return b.String(), ""
 }
 
-// joinCommandLine is the inverse of splitCommandLine. It quotes arguments only if necessary.
+// joinCommandLine is the inverse of splitCommandLine. It puts an argument in quotation marks only if this is necessary.
 func joinCommandLine(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {

@@ -9,7 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// environment is the system environment in the registry. A name keeps the case of its first write.
+// environment is the system environment, which Windows stores in the registry. The first write of a variable decides
+// about upper and lower case in its name.
 type environment struct {
 	mu        sync.Mutex
 	variables map[string]variable // by folded name
@@ -60,7 +61,7 @@ func (e *environment) unset(name string) {
 	delete(e.variables, fold(name))
 }
 
-// checkVariable reports whether Windows accepts a variable.
+// checkVariable returns an error if Windows doesn't accept a variable.
 func checkVariable(name, value string) error {
 	if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
 		return fmt.Errorf("variable %q: %w", name, winos.ErrInvalidName)
@@ -68,8 +69,8 @@ func checkVariable(name, value string) error {
 	return nil
 }
 
-// processEnvironment returns the environment of a new process: the system environment, the variables that Windows adds,
-// and the variables of the process, which take precedence.
+// processEnvironment returns the environment of a new process. It consists of the system environment, the variables
+// that Windows adds, and the variables own. The variables own take precedence.
 func (m *Machine) processEnvironment(own map[string]string) map[string]string {
 	all := m.environment.all()
 	maps.Copy(all, map[string]string{

@@ -7,26 +7,27 @@ import (
 	"strings"
 )
 
-// ExecRequest is one remote command.
+// ExecRequest is a request to run a remote command.
 type ExecRequest struct {
-	// CommandLine is passed to the shell unchanged.
+	// CommandLine is the command line. The shell gets it unchanged.
 	CommandLine string
-	// Shell interprets the command line. If empty, the default shell of the machine is used.
+	// Shell is the shell that runs the command line. Default: the default shell of the machine.
 	Shell Shell
 	// Stdin, Stdout and Stderr may be nil.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
 
-// lostCode is the exit code of a command whose shell was killed.
+// lostCode is the exit code of a command if its shell was killed.
 const lostCode = -1
 
-// Exec runs one command in the user's home directory through a shell, like the SSH server of the machine, and returns
-// the exit code of the shell. If ctx is cancelled or the machine goes down, the processes of the command are killed and
+// Exec runs a command through a shell, in the same way as the SSH server of the machine. The working directory is the
+// user's home directory. Exec returns the exit code of the shell. If ctx is cancelled or the machine goes down, the
+// processes of the command are killed, and the exit code is -1.
 // the exit code is -1.
 //
-// The shell runs one program with arguments, or exit. It refuses pipes, redirections and variables, because no caller
-// uses them.
+// The shell can run a program with arguments, or the command exit. It refuses pipes, redirections and variables,
+// because no caller uses them.
 func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) {
 	shell := request.Shell
 	if shell == "" {
@@ -41,7 +42,7 @@ func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) 
 	}
 	exitCode = lostCode
 	down := m.power.boot().Down
-	// The processes don't inherit the cancellation of ctx, so that its end reaches them only as a kill.
+	// The processes must not get the cancellation of ctx. When ctx ends, they must be killed.
 	p, err := m.start(context.WithoutCancel(ctx), launch{
 		argv:        []string{exe, flag, request.CommandLine},
 		commandLine: `"` + exe + `" ` + flag + ` "` + request.CommandLine + `"`,
@@ -70,8 +71,8 @@ func (m *Machine) Exec(ctx context.Context, request ExecRequest) (exitCode int) 
 	}
 }
 
-// dropSessions imitates the removal of an HNS network: Windows rebinds the network card, open connections break, and
-// OpenSSH for Windows ends the jobs of the commands of a broken connection.
+// dropSessions simulates what happens when an HNS network is removed: Windows rebinds the network card, open
+// connections break, and OpenSSH for Windows ends the commands of the broken connections.
 func (m *Machine) dropSessions() {
 	for _, p := range m.processes.sessions() {
 		m.killTree(p)
@@ -83,7 +84,7 @@ func (m *Machine) userEnvironment() map[string]string {
 		"HOMEPATH": strings.TrimPrefix(m.Home(), "C:")}
 }
 
-// runChild runs a program for a shell and returns its exit code.
+// runChild runs a program as a child process of a shell and returns its exit code.
 func (p *Process) runChild(ctx context.Context, exe string, args []string, stdin io.Reader, stdout,
 	stderr io.Writer) (int, error) {
 	argv := append([]string{exe}, args...)
@@ -101,8 +102,8 @@ func (p *Process) runChild(ctx context.Context, exe string, args []string, stdin
 	return code, nil
 }
 
-// resolve finds a program by its absolute path, by its path relative to dir, or by its bare name in any of the
-// directories. The extension .exe is optional.
+// resolve returns the path of a program. program may be an absolute path, a path relative to dir, or a name without a
+// directory, which resolve searches for in the directories. The extension .exe may be missing.
 func (m *Machine) resolve(dir, program string, directories []string) (string, bool) {
 	var candidates []string
 	switch {
@@ -126,7 +127,7 @@ func (m *Machine) resolve(dir, program string, directories []string) (string, bo
 	return "", false
 }
 
-// builtinExit parses "exit <n>".
+// builtinExit parses the command "exit <n>".
 func builtinExit(args []string) (code int, found bool) {
 	if len(args) == 0 || !strings.EqualFold(args[0], "exit") {
 		return 0, false
@@ -137,13 +138,13 @@ func builtinExit(args []string) (code int, found bool) {
 	return code, true
 }
 
-// isPowerShell reports whether a word names PowerShell.
+// isPowerShell reports whether a word is the name of PowerShell.
 func isPowerShell(word string) bool {
 	name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
 	return name == "powershell" || name == "pwsh"
 }
 
-// countPowerShell counts one start of PowerShell and waits for the duration that it costs.
+// countPowerShell counts a start of PowerShell and waits for the time that the start takes.
 func (m *Machine) countPowerShell(ctx context.Context) {
 	m.processes.mu.Lock()
 	m.processes.shells++

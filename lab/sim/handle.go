@@ -10,21 +10,21 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// File is an open file. It can be read and written at any offset, in any order, also concurrently. Read and Write share
-// one position.
+// File is an open file. ReadAt and WriteAt can be called concurrently, at any offset and in any order. Read and Write
+// use the same position.
 type File struct {
 	volume         *volume
 	node           *node
 	path           string
 	owner          *owner
 	canRead, write bool
-	// appends makes each Write go to the current end of the file.
+	// appends means that each Write writes to the current end of the file.
 	appends bool
 
 	position sync.Mutex
 	offset   int64
 
-	// closed and failed are guarded by the lock of the volume.
+	// The lock of the volume protects closed and failed.
 	closed bool
 	failed error
 }
@@ -34,14 +34,14 @@ var (
 	_ io.WriterAt = (*File)(nil)
 )
 
-// owner represents the process that a file was opened by. Windows closes the files of a process when the process ends.
+// owner stands for the process that has opened a file. When the process ends, Windows closes its files.
 type owner struct {
-	// files and killed are guarded by the lock of the volume.
+	// The lock of the volume protects files and killed.
 	files  map[*File]struct{}
 	killed bool
 }
 
-// end closes the open files of an owner. After a kill, the owner can't open files.
+// end closes the open files of an owner. If kill is true, the owner can't open files afterwards.
 func (v *volume) end(o *owner, kill bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -51,17 +51,17 @@ func (v *volume) end(o *owner, kill bool) {
 	}
 }
 
-// writeOnly is the flag for changing an existing file in place.
+// writeOnly is the flag with which an existing file is opened to change it in place.
 const writeOnly = os.O_WRONLY
 
 // opening describes how to open a file.
 type opening struct {
-	flag int // of package os
-	// access applies to newly created files.
+	flag int // flags of package os
+	// access is the access to the file if it is created.
 	access winos.Access
-	// anew replaces an existing file with a new one.
+	// anew means that a new file replaces an existing file.
 	anew bool
-	// exclusive denies write access to all other handles.
+	// exclusive means that no other handle may write.
 	exclusive bool
 	owner     *owner
 }
@@ -109,7 +109,7 @@ func (v *volume) openLocked(path string, how opening) (*File, error) {
 
 func (how opening) writes() bool { return how.flag&(os.O_WRONLY|os.O_RDWR) != 0 }
 
-// allowed reports whether an existing file can be opened in this way.
+// allowed returns nil if an existing file can be opened in this way.
 func (how opening) allowed(n *node) error {
 	switch {
 	case how.flag&os.O_CREATE != 0 && how.flag&os.O_EXCL != 0:
@@ -184,8 +184,8 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 	return f.node.content.readAt(p, off)
 }
 
-// WriteAt implements io.WriterAt. If the disk is full, it writes as much as fits and returns winos.ErrNoSpace. Close
-// then returns the error again.
+// WriteAt implements io.WriterAt. If the disk is full, WriteAt writes as many bytes as possible and returns
+// winos.ErrNoSpace. In this case, Close also returns the error.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	f.volume.mu.Lock()
 	defer f.volume.mu.Unlock()
@@ -222,7 +222,7 @@ func (f *File) writeLocked(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// Truncate cuts the file, or extends it with zeros.
+// Truncate truncates the file, or extends it with zeros.
 func (f *File) Truncate(size int64) error {
 	v := f.volume
 	v.mu.Lock()
@@ -244,7 +244,7 @@ func (f *File) Truncate(size int64) error {
 	return nil
 }
 
-// Stat describes the current state of the file.
+// Stat returns the current state of the file.
 func (f *File) Stat() (winos.FileInfo, error) {
 	f.volume.mu.RLock()
 	defer f.volume.mu.RUnlock()
@@ -254,7 +254,8 @@ func (f *File) Stat() (winos.FileInfo, error) {
 	return f.node.info(), nil
 }
 
-// Close closes the file and returns the error of a failed write. A second Close returns fs.ErrClosed.
+// Close closes the file. If a write has failed, Close returns the error of this write. If the file is already closed,
+// it returns fs.ErrClosed.
 func (f *File) Close() error {
 	f.volume.mu.Lock()
 	defer f.volume.mu.Unlock()
@@ -290,8 +291,8 @@ func (f *File) wrap(op string, err error) error {
 	return &fs.PathError{Op: op, Path: f.path, Err: err}
 }
 
-// OpenFile opens a file for an SFTP server with flags of package os (O_RDONLY, O_WRONLY, O_RDWR, O_CREATE, O_EXCL,
-// O_TRUNC, O_APPEND). It returns the same errors as winos.Files.
+// OpenFile opens a file for an SFTP server. flag consists of flags of package os: O_RDONLY, O_WRONLY, O_RDWR, O_CREATE,
+// O_EXCL, O_TRUNC and O_APPEND. OpenFile returns the same errors as winos.Files.
 func (m *Machine) OpenFile(path string, flag int) (*File, error) {
 	return m.volume.open(path, opening{flag: flag})
 }

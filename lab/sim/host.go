@@ -11,11 +11,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Host returns the OS interface of the machine for a user at the console, independent of any process. While the machine
-// is off, files, environment, certificates and facts stay readable. Services and networks return ErrOff.
+// Host returns the interface to the operating system for a user at the console, who needs no process. While the machine
+// is off, files, environment, certificates and facts can still be read. Services and networks then return ErrOff.
 func (m *Machine) Host() winos.Host { return m.hostFor(nil) }
 
-// hostFor returns the OS interface for one process.
+// hostFor returns the interface to the operating system for a process. nil stands for the console.
 func (m *Machine) hostFor(p *process) winos.Host {
 	f := face{m: m, p: p}
 	return winos.Host{
@@ -26,13 +26,14 @@ func (m *Machine) hostFor(p *process) winos.Host {
 	}
 }
 
-// face is the view that one caller has of the machine.
+// face is the machine from the perspective of one caller: a process or the console.
 type face struct {
 	m *Machine
-	p *process // nil at the console
+	p *process // nil for the console
 }
 
-// look reports whether the caller can read the state of the machine now. change reports whether it can modify it.
+// look returns nil if the caller can read the state of the machine now. The method change returns nil if the caller can
+// also change the state.
 func (f face) look(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -304,7 +305,8 @@ func (f systemFace) ExcludeFromDefender(ctx context.Context, exe string) error {
 	return nil
 }
 
-// network reports whether the caller can use the host network service now.
+// network returns nil if the caller can use the host network service now. check is the method look or the method
+// change.
 func (f networkFace) network(ctx context.Context, check func(context.Context) error) error {
 	if err := check(ctx); err != nil {
 		return err

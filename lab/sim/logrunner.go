@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// runLogged simulates kube-log-runner: it runs another program, writes the output to a file, and returns the exit code
-// of the program. If it is killed, the program continues to run.
+// runLogged simulates kube-log-runner. It runs a program, writes the program's output to a file, and returns the
+// program's exit code. If kube-log-runner is killed, the program continues to run.
 func runLogged(ctx context.Context, p *Process) int {
 	flags, child := splitLogRunner(p.Args[1:])
 	if len(child) == 0 {
@@ -46,14 +46,15 @@ func runLogged(ctx context.Context, p *Process) int {
 	select {
 	case exitCode := <-code:
 		return exitCode
-	case <-p.process.dead: // Windows only ends the wrapper; its program continues.
+	case <-p.process.dead: // Windows ends only kube-log-runner; the program continues.
 		return killedCode
 	}
 }
 
-// runnerLog is the log file of kube-log-runner. A full file is closed and renamed. Windows refuses the rename while
-// another process has the file open without sharing deletion, like every Go program. In this case, no further output is
-// written: the pipe from the program is closed, and klog ignores that.
+// runnerLog is the log file of kube-log-runner. When the file is full, it is closed and renamed. Windows refuses to
+// rename a file that a different process has open, unless that process shares deletion, which programs in Go never do.
+// If Windows refuses, kube-log-runner writes no more output: it closes the pipe from the program, and klog ignores
+// this.
 type runnerLog struct {
 	process *Process
 	path    string
@@ -121,8 +122,8 @@ func (l *runnerLog) close() {
 	}
 }
 
-// splitLogRunner separates the flags of kube-log-runner from the command to run, which starts at the first word that
-// isn't a flag.
+// splitLogRunner separates the flags of kube-log-runner from the command that it runs. The command begins with the
+// first argument that isn't a flag.
 func splitLogRunner(args []string) (flags map[string]string, child []string) {
 	flags = map[string]string{}
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// ErrClosed is returned after the machine was closed.
+// ErrClosed is the error of calls after the machine was closed.
 var ErrClosed = errors.New("the machine was closed")
 
 // Machine is one simulated Windows Server. Its methods may be called concurrently.
@@ -50,7 +50,7 @@ func New(options Options) (*Machine, error) {
 	if err := winos.CheckPath(`C:\Users\` + options.User); err != nil || strings.Contains(options.User, `\`) {
 		return nil, fmt.Errorf("making a machine: user name %q: %w", options.User, winos.ErrInvalidName)
 	}
-	// Old machines can have an underscore in their name. Current Windows refuses such a name.
+	// Allow underscores: current Windows refuses them in names, but machines that were set up long ago may have them.
 	if err := checkHostname(strings.ReplaceAll(options.Hostname, "_", "-")); err != nil {
 		return nil, fmt.Errorf("making a machine: %w", err)
 	}
@@ -77,7 +77,7 @@ func New(options Options) (*Machine, error) {
 	return m, nil
 }
 
-// windowsSize is the disk space that Windows Server uses.
+// windowsSize is how many bytes Windows Server uses on the disk.
 const windowsSize = 14 << 30
 
 const systemDir = `C:\Windows\System32`
@@ -108,7 +108,7 @@ func setDefault[T comparable](value *T, otherwise T) {
 	}
 }
 
-// populate creates the files of a Windows Server with an SSH server that the tests and the lab need.
+// populate creates the files of Windows Server and of its SSH server that the tests and the lab need.
 func (m *Machine) populate(authorizedKeys []byte) error {
 	files := m.Host().Files
 	for _, dir := range []string{systemDir, `C:\Windows\Temp`, `C:\Program Files`, `C:\ProgramData`,
@@ -138,10 +138,10 @@ func (m *Machine) populate(authorizedKeys []byte) error {
 		winos.AccessAdministrators)
 }
 
-// AuthorizedKeysPath is the path where OpenSSH for Windows reads the keys of administrators.
+// AuthorizedKeysPath is the path of the file from which OpenSSH for Windows reads the keys of administrators.
 const AuthorizedKeysPath = `C:\ProgramData\ssh\administrators_authorized_keys`
 
-// Close ends all processes immediately and waits for them. It is idempotent.
+// Close ends all processes immediately and waits until they have ended. It may be called more than once.
 func (m *Machine) Close() error {
 	m.power.mu.Lock()
 	closed := m.power.closed

@@ -6,9 +6,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// splitPath returns the drive letter and the names of a path. The root has no names. It refuses the same paths as the
-// check of the daemon: real Windows drops trailing dots and spaces and resolves . and .., so that the resulting path
-// differs from the requested one.
+// splitPath returns the drive letter and the names in a path. The root has no names. splitPath refuses the same paths
+// as the daemon, such as paths with trailing dots or spaces, or with the names . and .. in them. Windows would change
+// such a path to a different path.
 func splitPath(path string) (drive byte, names []string, err error) {
 	if err := winos.CheckPath(path); err != nil {
 		return 0, nil, err
@@ -20,7 +20,7 @@ func splitPath(path string) (drive byte, names []string, err error) {
 	return drive, strings.Split(path[len(`C:\`):], `\`), nil
 }
 
-// fold converts a name to the form that NTFS compares: upper case, character by character.
+// fold converts a name to upper case, because NTFS ignores case when it compares names.
 func fold(name string) string { return strings.ToUpper(name) }
 
 // baseName returns the part after the last backslash.

@@ -17,7 +17,7 @@ type ports struct {
 type listener struct {
 	program string
 	process *process
-	// socket is nil for a port that is only reserved.
+	// socket is the open socket. It is nil for a port that only is in the table.
 	socket net.Listener
 }
 
@@ -72,7 +72,7 @@ func (t *ports) releaseAll(p *process) {
 	}
 }
 
-// socket returns the listener on a port, or nil.
+// socket returns the socket that listens on a port. It returns nil if there is none.
 func (t *ports) socket(port int) net.Listener {
 	t.mu.Lock()
 	defer t.mu.Unlock()

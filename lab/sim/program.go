@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// program returns the implementation of an exe.
+// program returns the implementation of a process's exe.
 func (m *Machine) program(p *process) Program {
 	name := strings.ToLower(baseName(p.exe))
 	if digits, found := strings.CutPrefix(name, "wicd-"); found && strings.HasSuffix(digits, ".exe") {

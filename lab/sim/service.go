@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// ErrOff is returned while the machine is off or going down.
+// ErrOff is the error of calls while the machine is off or goes down.
 var ErrOff = errors.New("the machine is off")
 
 // manager is the service control manager.
@@ -29,34 +29,36 @@ type manager struct {
 	mu       sync.Mutex
 	services map[string]*service // by folded name
 	on       bool
-	// changed is closed and replaced when a state changes.
+	// changed is closed and replaced when the state of a service changes.
 	changed chan struct{}
 }
 
 type service struct {
 	config winos.ServiceConfig
 	state  winos.ServiceState
-	// process is the current or last process. alive holds all processes that haven't ended completely.
+	// process is the current process, or the last process of a stopped service. alive contains all processes that
+	// haven't ended completely.
 	process *process
 	alive   map[*process]struct{}
-	// frozen is the process that doesn't respond to the service manager, or nil.
+	// frozen is the process that doesn't answer the service manager. It is nil if there is none.
 	frozen *process
-	// attempt is the start in progress.
+	// attempt is the start that is in progress. It is nil if there is none.
 	attempt *attempt
-	// crashed is set between an unexpected end and the evaluation of the recovery settings.
+	// crashed is true from the unexpected end of a process until the recovery settings have been applied.
 	crashed bool
-	// failures counts the failures until lastFailure, and retry is the resulting restart.
+	// failures is how many failures are counted together. lastFailure is the time of the last failure. retry is the
+	// restart that is scheduled because of the failures.
 	failures    int
 	lastFailure time.Time
 	retry       *time.Timer
-	// holders counts the open handles of the service. A deleted service stays until all of them are closed.
+	// holders is how many handles of the service are open. A deleted service remains until all handles are closed.
 	holders int
 	deleted bool
-	// disabled services can't be started until they are configured again.
+	// disabled means that the service can't be started until it is configured again.
 	disabled bool
 }
 
-// attempt is one start of a service. Other callers can wait for it.
+// attempt is one start of a service. Several callers can wait for the same start.
 type attempt struct {
 	done chan struct{}
 	err  error
@@ -66,7 +68,7 @@ func newManager(m *Machine) *manager {
 	return &manager{machine: m, services: map[string]*service{}, changed: make(chan struct{})}
 }
 
-// notify wakes all goroutines that wait for a state. It requires the lock.
+// notify wakes all goroutines that wait for a change of state. The caller must have the lock.
 func (s *manager) notify() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -142,7 +144,8 @@ func (s *manager) apply(config winos.ServiceConfig) error {
 	return nil
 }
 
-// disable sets the start type of a service. If the service is running, it continues to run.
+// disable prevents a service from starting until it is configured again. If the service is running, it continues to
+// run.
 func (s *manager) disable(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,10 +156,11 @@ func (s *manager) disable(name string) error {
 	return err
 }
 
-// errCircular is ERROR_CIRCULAR_DEPENDENCY.
+// errCircular stands for the Windows error ERROR_CIRCULAR_DEPENDENCY.
 var errCircular = errors.New("the service would depend on itself")
 
-// circular reports whether config, together with all other services, depends on itself.
+// circular reports whether a service with this configuration would depend on itself, directly or through other
+// services.
 func (s *manager) circular(config winos.ServiceConfig) bool {
 	seen := map[string]bool{}
 	var reaches func(dependencies []string) bool
@@ -179,11 +183,11 @@ func (s *manager) circular(config winos.ServiceConfig) bool {
 	return reaches(config.Dependencies)
 }
 
-// longestDelete limits how long a deletion waits for other handles of the service to be closed.
+// longestDelete is how long a deletion waits at most until other handles of the service are closed.
 const longestDelete = 30 * time.Second
 
-// delete removes a stopped service. If the service is open elsewhere, it is marked for deletion and removed when the
-// last handle is closed.
+// delete deletes a stopped service. If other handles of the service are open, delete marks the service for deletion.
+// The service is then removed when the last handle is closed.
 func (s *manager) delete(ctx context.Context, name string) error {
 	s.mu.Lock()
 	v, err := s.find(name)
@@ -209,7 +213,7 @@ func (s *manager) delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// deleteAtStop marks a service for deletion, even if it is running.
+// deleteAtStop marks a service for deletion, even if the service is running.
 func (s *manager) deleteAtStop(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +225,8 @@ func (s *manager) deleteAtStop(name string) error {
 	return err
 }
 
-// purge removes a service that is marked for deletion, if it has stopped and no handle of it is open.
+// purge removes a service that is marked for deletion. It does this only if the service is stopped and no handle is
+// open.
 func (s *manager) purge(v *service) {
 	if !v.deleted || v.state != winos.ServiceStopped || v.holders > 0 || s.services[fold(v.config.Name)] != v {
 		return
@@ -231,7 +236,7 @@ func (s *manager) purge(v *service) {
 	s.notify()
 }
 
-// hold opens a service like the Services console. The service can't be removed until release is called.
+// hold opens a handle of a service, as the Services console does. The service can't be removed until release is called.
 func (s *manager) hold(name string) (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +253,7 @@ func (s *manager) hold(name string) (release func(), err error) {
 	}), nil
 }
 
-// wait returns when ready returns true. It calls ready with the lock held.
+// wait waits until ready returns true, or until ctx ends. It calls ready while it has the lock.
 func (s *manager) wait(ctx context.Context, ready func() bool) error {
 	for {
 		s.mu.Lock()
@@ -292,7 +297,8 @@ func checkServiceName(name string) error {
 	return nil
 }
 
-// cloneConfig copies a configuration with the resolution of Windows: milliseconds for delays, seconds for the reset.
+// cloneConfig copies a configuration. It rounds times in the same way as Windows: delays to milliseconds, and the reset
+// period to seconds.
 func cloneConfig(config winos.ServiceConfig) winos.ServiceConfig {
 	config.Dependencies = slices.Clone(config.Dependencies)
 	config.Environment = maps.Clone(config.Environment)

@@ -10,7 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// startService returns when the service is running. If the caller gives up, the start continues.
+// startService starts a service and returns when the service is running. If ctx ends, startService returns, but the
+// start continues.
 func (s *manager) startService(ctx context.Context, name string) error {
 	for {
 		s.mu.Lock()
@@ -37,11 +38,11 @@ func (s *manager) startService(ctx context.Context, name string) error {
 	}
 }
 
-// errStopping is ERROR_SERVICE_CANNOT_ACCEPT_CTRL.
+// errStopping stands for the Windows error ERROR_SERVICE_CANNOT_ACCEPT_CTRL.
 var errStopping = fmt.Errorf("it is stopping: %w", winos.ErrInUse)
 
-// begin returns the start in progress, and begins one if necessary. If the service is running, it returns nil. It
-// requires the lock.
+// begin returns the start that is in progress. If none is in progress, it begins one. If the service is running, it
+// returns nil. The caller must have the lock.
 func (s *manager) begin(name string) (*attempt, error) {
 	v, err := s.find(name)
 	switch {
@@ -68,7 +69,7 @@ func (s *manager) begin(name string) (*attempt, error) {
 	return a, nil
 }
 
-// carryOut starts the dependencies, then the service.
+// carryOut starts the services on which a service depends, and then the service.
 func (s *manager) carryOut(v *service, a *attempt) {
 	err := s.startDependencies(v)
 	if err == nil {
@@ -102,7 +103,8 @@ func (s *manager) startDependencies(v *service) error {
 	}
 }
 
-// nextDependency returns the start of a dependency that isn't running, or nil if all of them are running.
+// nextDependency returns the start of a service on which v depends and which isn't running. It returns nil if all these
+// services are running.
 func (s *manager) nextDependency(v *service) (*attempt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +129,7 @@ func (s *manager) nextDependency(v *service) (*attempt, error) {
 	return nil, nil //nolint:nilnil // no dependency is left to wait for
 }
 
-// launch starts the process of the service and waits until it reports Running.
+// launch starts the process of a service and waits until the service reports that it is running.
 func (s *manager) launch(v *service) error {
 	m := s.machine
 	s.mu.Lock()
@@ -140,7 +142,7 @@ func (s *manager) launch(v *service) error {
 	faults := m.knobs.service(name)
 	up, ended := make(chan struct{}), make(chan int, 1)
 	var p *process
-	ready := make(chan struct{}) // p is set
+	ready := make(chan struct{}) // closed when p is set
 	l := launch{
 		argv: argv, commandLine: command, dir: systemDir, environment: environment, service: true,
 		running: func() {
@@ -193,8 +195,8 @@ func (s *manager) awaitRunning(v *service, p *process, up <-chan struct{}, ended
 	return fmt.Errorf("%w: it did not respond in time", winos.ErrStartFailed)
 }
 
-// If a service hasn't started in time, giveUp marks it as stopped, so that its end doesn't count as a crash. If the
-// service is running now, it returns false.
+// giveUp marks a service that hasn't started in time as stopped, so that the end of its process doesn't count as a
+// crash. If the service is running now, giveUp returns false.
 func (s *manager) giveUp(v *service, p *process) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +215,7 @@ func hangs(ctx context.Context, _ *Process) int {
 	return 0
 }
 
-// running handles the report of a service process that it is up.
+// running is called when the process of a service reports that the service is running.
 func (s *manager) running(v *service, p *process, up chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +227,7 @@ func (s *manager) running(v *service, p *process, up chan struct{}) {
 	s.notify()
 }
 
-// reported is called when the program of a service has ended. It returns how long the process lingers.
+// reported is called when the program of a service has ended. It returns how long the process continues to exist.
 func (s *manager) reported(v *service, p *process, code int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +247,7 @@ func (s *manager) reported(v *service, p *process, code int) time.Duration {
 	return s.machine.knobs.service(v.config.Name).linger
 }
 
-// gone is called when a service process has ended completely.
+// gone is called when the process of a service has ended completely.
 func (s *manager) gone(v *service, p *process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,8 +256,8 @@ func (s *manager) gone(v *service, p *process) {
 	s.notify()
 }
 
-// findExe finds the exe in the command line of a service like CreateProcess: it tries an unquoted path with spaces word
-// by word.
+// findExe finds the exe in the command line of a service. Like CreateProcess, it tries a path that contains spaces but
+// no quotation marks word by word.
 func (m *Machine) findExe(command string) ([]string, error) {
 	argv := splitCommandLine(command)
 	if len(argv) == 0 {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// runWrapped simulates cmd/servicewrapper: it is the service, and runs another program. The program ends with the
-// wrapper, even if the wrapper is killed.
+// runWrapped simulates cmd/servicewrapper. The wrapper is a service that runs a program. The program ends when the
+// wrapper ends, even if the wrapper is killed.
 func runWrapped(ctx context.Context, p *Process) int {
 	log, environment, child := splitWrapper(p.Args[1:])
 	if len(child) == 0 {
@@ -50,7 +50,7 @@ func runWrapped(ctx context.Context, p *Process) int {
 	}
 }
 
-// splitWrapper separates the flags of the wrapper from the command to run.
+// splitWrapper separates the flags of the wrapper from the command that it runs.
 func splitWrapper(args []string) (log string, environment map[string]string, child []string) {
 	environment = map[string]string{}
 	for ; len(args) > 0 && strings.HasPrefix(args[0], "--"); args = args[1:] {

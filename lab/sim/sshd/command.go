@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// powerShellStarts returns how many PowerShell processes a command line starts: one if PowerShell is the shell, and one
-// for each occurrence of its name in the line.
+// powerShellStarts returns how many processes of PowerShell a command line starts. This is one process if PowerShell is
+// the shell, and one process for each time that PowerShell's name occurs in the line.
 func powerShellStarts(shell, line string) int64 {
 	starts := int64(0)
 	for _, word := range append([]string{shell},

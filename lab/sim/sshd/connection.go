@@ -14,10 +14,9 @@ import (
 )
 
 const (
-	// banner is the version string of OpenSSH on Windows Server 2022 and 2025.
+	// banner is the version string that OpenSSH on Windows Server 2022 and 2025 sends.
 	banner = "SSH-2.0-OpenSSH_for_Windows_9.5"
-	// loginGrace, maxSessions and maxTries are the defaults of OpenSSH for LoginGraceTime, MaxSessions and
-	// MaxAuthTries.
+	// loginGrace, maxSessions and maxTries are OpenSSH's defaults for LoginGraceTime, MaxSessions and MaxAuthTries.
 	loginGrace  = 120 * time.Second
 	maxSessions = 10
 	maxTries    = 6
@@ -25,7 +24,7 @@ const (
 
 var errRefused = errors.New("key refused")
 
-// serve speaks SSH on one connection until it ends.
+// serve serves SSH on one connection until the connection ends.
 func (s *Server) serve(ctx context.Context, w *wire) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -56,7 +55,8 @@ func (s *Server) serve(ctx context.Context, w *wire) {
 	_ = w.Close()
 }
 
-// config creates a configuration for each connection, because host keys change.
+// config returns the configuration for a connection. Each connection needs a configuration of its own, because host
+// keys may change.
 func (s *Server) config() *ssh.ServerConfig {
 	config := &ssh.ServerConfig{
 		ServerVersion: banner,
@@ -78,7 +78,7 @@ func (s *Server) config() *ssh.ServerConfig {
 	return config
 }
 
-// account returns the account of a login name. The name can have the host name as a prefix.
+// account returns the account for a login name. The login name may begin with the host name.
 func (s *Server) account(login string) (Account, bool) {
 	host, user, found := strings.Cut(login, `\`)
 	if !found {
@@ -90,8 +90,8 @@ func (s *Server) account(login string) (Account, bool) {
 	return s.machine.Account(user)
 }
 
-// answer handles global requests. Like OpenSSH, it refuses all except the proof of host keys. It also refuses
-// keepalives, because any answer is enough for a client.
+// answer answers global requests. Like OpenSSH, it refuses all requests except the request to prove host keys. It also
+// refuses keepalive requests: clients are satisfied with any answer.
 func (s *Server) answer(conn *ssh.ServerConn, requests <-chan *ssh.Request) {
 	for r := range requests {
 		ok, payload := false, []byte(nil)
@@ -104,7 +104,7 @@ func (s *Server) answer(conn *ssh.ServerConn, requests <-chan *ssh.Request) {
 	}
 }
 
-// connection is one login.
+// connection is a connection on which a client has logged in.
 type connection struct {
 	server  *Server
 	account Account
@@ -114,8 +114,8 @@ type connection struct {
 	sessions int
 }
 
-// open accepts sessions and refuses all other channels, because the Windows hosts that the product supports forward
-// nothing.
+// open accepts channels for sessions and refuses all other channels. The hosts that the product supports don't forward
+// connections either.
 func (c *connection) open(ctx context.Context, offered ssh.NewChannel) {
 	if offered.ChannelType() != "session" {
 		_ = offered.Reject(ssh.UnknownChannelType, "only sessions are offered")

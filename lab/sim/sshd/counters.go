@@ -2,21 +2,22 @@ package sshd
 
 import "sync/atomic"
 
-// Counters are the counts of a server since its start or the last reset.
+// Counters contains numbers that a server counts. Counting begins at the start of the server or at the last reset.
 type Counters struct {
-	// Connections is the number of accepted TCP connections, and Authenticated the number of logins.
+	// Connections is the number of TCP connections that the server accepted. Authenticated is the number of successful
+	// logins.
 	Connections   int64 `json:"connections"`
 	Authenticated int64 `json:"authenticated"`
-	// Commands is the number of exec requests that ran.
+	// Commands is the number of commands that ran.
 	Commands int64 `json:"commands"`
-	// PowerShellStarts is the number of starts of PowerShell: as the default shell of a command, or because a command
-	// names it.
+	// PowerShellStarts is how many times PowerShell was started: as the default shell of a command, or because a
+	// command contains its name.
 	PowerShellStarts int64 `json:"powershellStarts"`
 	SFTPSessions     int64 `json:"sftpSessions"`
-	// BytesIn and BytesOut are bytes on the wire, from the perspective of the host.
+	// BytesIn is the number of bytes that the host received. BytesOut is the number of bytes that it sent.
 	BytesIn  int64 `json:"bytesIn"`
 	BytesOut int64 `json:"bytesOut"`
-	// OpenConnections is the number of open connections. A reset doesn't change it.
+	// OpenConnections is the number of connections that are open now. A reset doesn't change it.
 	OpenConnections int64 `json:"openConnections"`
 }
 

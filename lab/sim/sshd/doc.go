@@ -1,6 +1,7 @@
-// Package sshd simulates the SSH server of a Windows Server: exec through cmd.exe or PowerShell, SFTP with Windows
-// paths, and the faults of such hosts.
+// Package sshd simulates the SSH server of a Windows Server. It can run commands through cmd.exe or PowerShell, serves
+// SFTP with Windows paths, and simulates the faults of such hosts.
 //
-// The lab and the tests use it in front of any Machine: the simulated one, or a Windows prefix under Wine. It holds no
-// state of the machine, offers no shell, terminal or forwarding, and is never part of the product.
+// The lab and the tests use the server for any Machine: a simulated machine, or a Windows prefix in Wine. The server
+// stores no state of the machine. It offers no interactive shell, no terminal and no forwarding. It is never part of
+// the product.
 package sshd

@@ -22,7 +22,7 @@ func flood(ctx context.Context, to io.Writer) {
 	}
 }
 
-// floodRequests sends SSH requests without a reply until the connection ends.
+// floodRequests sends SSH requests until the connection ends. It asks for no replies.
 func floodRequests(conn ssh.Conn) {
 	piece := bytes.Repeat([]byte("more"), 1<<12)
 	for {
@@ -32,7 +32,7 @@ func floodRequests(conn ssh.Conn) {
 	}
 }
 
-// floodSession sends an invalid exit status, and then requests until the session ends.
+// floodSession sends an exit status that is invalid. Then it sends requests until the session ends.
 func floodSession(channel ssh.Channel) {
 	_, err := channel.SendRequest("exit-status", false, nil)
 	for err == nil {
@@ -40,10 +40,10 @@ func floodSession(channel ssh.Channel) {
 	}
 }
 
-// endless is an infinite directory listing.
+// endless is the listing of a directory that never ends.
 type endless struct{}
 
-// ListAt fills the given slice.
+// ListAt fills the slice to with entries.
 func (endless) ListAt(to []os.FileInfo, offset int64) (int, error) {
 	for i := range to {
 		to[i] = entry{winos.FileInfo{Name: fmt.Sprintf("file-%d", offset+int64(i))}}
@@ -51,5 +51,5 @@ func (endless) ListAt(to []os.FileInfo, offset int64) (int, error) {
 	return len(to), nil
 }
 
-// nested is the listing of a folder that contains a folder.
+// nested is the listing of a folder that contains one folder.
 func nested() listing { return listing{entry{winos.FileInfo{Name: "folder", Dir: true}}} }

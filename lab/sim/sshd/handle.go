@@ -40,7 +40,7 @@ func (f face) open(r *sftp.Request, flag int) (*handle, error) {
 	return &handle{file: file, network: f.network}, nil
 }
 
-// handle is an open file. Several goroutines call its methods concurrently.
+// handle is an open file. Several goroutines may call its methods at the same time.
 type handle struct {
 	file    File
 	network *network
@@ -52,7 +52,7 @@ func (h *handle) ReadAt(p []byte, offset int64) (int, error) {
 	return n, translate(err)
 }
 
-// WriteAt implements io.WriterAt. If the fault is active, it damages the data.
+// WriteAt implements io.WriterAt. If the fault Corrupt is set, it changes the data.
 func (h *handle) WriteAt(p []byte, offset int64) (int, error) {
 	settings := h.network.settings()
 	if c := settings.Faults.Corrupt; c != nil && c.At >= offset && c.At < offset+int64(len(p)) &&
@@ -64,5 +64,5 @@ func (h *handle) WriteAt(p []byte, offset int64) (int, error) {
 	return n, translate(err)
 }
 
-// Close returns errors of earlier writes.
+// Close closes the file. It also returns errors of earlier writes.
 func (h *handle) Close() error { return translate(h.file.Close()) }

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// OpenSSH uses these requests to announce its host keys to a client after the login, and to prove them. See its file
-// PROTOCOL.
+// With these requests, OpenSSH announces its host keys to a client after the login, and proves that it has them. See
+// the file PROTOCOL of OpenSSH.
 const (
 	requestAnnounce = "hostkeys-00@openssh.com"
 	requestProve    = "hostkeys-prove-00@openssh.com"
 )
 
-// hostKeys returns all keys, one per type: HostKey, and the further keys of other types.
+// hostKeys returns one key of each type: HostKey, and the keys in FurtherHostKeys that have other types.
 func (s *Settings) hostKeys() []ssh.Signer {
 	all := []ssh.Signer{s.HostKey}
 	for _, key := range s.FurtherHostKeys {
@@ -27,7 +27,8 @@ func (s *Settings) hostKeys() []ssh.Signer {
 	return all
 }
 
-// announce sends all host keys to a client directly after the login, before any other message.
+// announce sends all host keys to a client. It does this directly after the login, before the server sends anything
+// else.
 func (s *Server) announce(conn *ssh.ServerConn) {
 	settings := s.network.settings()
 	var payload []byte
@@ -45,8 +46,8 @@ func (s *Server) announce(conn *ssh.ServerConn) {
 	_, _, _ = conn.SendRequest(requestAnnounce, false, payload)
 }
 
-// prove signs the challenge with each key that the client names. Like OpenSSH, it refuses all of them if one key is
-// unknown.
+// prove signs the client's challenge with each key that the client requests. If one of these keys is unknown, prove
+// refuses the whole request, as OpenSSH does.
 func (s *Server) prove(conn *ssh.ServerConn, payload []byte) (signatures []byte, ok bool) {
 	settings := s.network.settings()
 	if settings.Faults.HostKeys == HostKeysUnproven {
@@ -78,12 +79,13 @@ func (s *Server) prove(conn *ssh.ServerConn, payload []byte) (signatures []byte,
 	return signatures, true
 }
 
-// proof returns the data to sign to prove a key in a session.
+// proof returns the data that the server signs in order to prove in a session that it has a key.
 func proof(session, key []byte) []byte {
 	return appendString(appendString(appendString(nil, []byte(requestProve)), session), key)
 }
 
-// sign signs like OpenSSH: RSA with SHA-2, because the key exchange of the client requested it.
+// sign signs data in the same way as OpenSSH. RSA keys use SHA-2, because the client requested this in the key
+// exchange.
 func sign(settings *snapshot, key ssh.Signer, data []byte) (*ssh.Signature, error) {
 	if settings.Faults.HostKeys == HostKeysForged {
 		other, err := NewHostKey()
@@ -98,7 +100,7 @@ func sign(settings *snapshot, key ssh.Signer, data []byte) (*ssh.Signature, erro
 	return key.Sign(rand.Reader, data)
 }
 
-// appendString appends bytes in the SSH string format.
+// appendString appends bytes in the format of a string in SSH.
 func appendString(to, text []byte) []byte {
 	return append(to, ssh.Marshal(struct{ Text []byte }{text})...)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// AuthorizedKeysPath is the file with the keys of all administrators. The server reads it for each key that a client
-// offers.
+// AuthorizedKeysPath is the path of the file with the keys of all administrators. The server reads the file each time a
+// client offers a key.
 const AuthorizedKeysPath = `C:\ProgramData\ssh\administrators_authorized_keys`
 
 // NewHostKey creates an Ed25519 host key.
@@ -42,7 +42,7 @@ func newECDSAHostKey() (ssh.Signer, error) {
 	return signer, nil
 }
 
-// Authorize replaces the authorized keys. The change applies to the next login.
+// Authorize replaces the authorized keys. They apply to later logins.
 func Authorize(files winos.Files, keys ...ssh.PublicKey) error {
 	var lines bytes.Buffer
 	for _, key := range keys {
@@ -57,7 +57,7 @@ func Authorize(files winos.Files, keys ...ssh.PublicKey) error {
 	return nil
 }
 
-// authorized reports whether a key is in the file of the administrators. Like sshd, it skips invalid lines.
+// authorized reports whether a key is in the file with the administrators' keys. Like OpenSSH, it skips invalid lines.
 func authorized(files winos.Files, key ssh.PublicKey) bool {
 	content, err := winos.ReadFile(files, AuthorizedKeysPath)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// network is the network of the host, which all its connections share.
+// network is the network of the host. All connections of the host share it.
 type network struct {
 	current  atomic.Pointer[snapshot]
 	counters counters
@@ -15,11 +15,11 @@ type network struct {
 	up, down lane
 }
 
-// snapshot is one version of the settings. replaced is closed when a new version replaces it.
+// snapshot is one version of the settings. replaced is closed when there is a newer version.
 type snapshot struct {
 	Settings
 	replaced chan struct{}
-	// drops and corruptions are the remaining numbers of these faults. A negative number is unlimited.
+	// drops and corruptions are how many more times these faults happen. A negative number means no limit.
 	drops, corruptions *atomic.Int64
 }
 
@@ -42,7 +42,7 @@ func allowance(times int64) int64 {
 	return times
 }
 
-// spend reports whether one more fault is allowed, and counts it.
+// spend reports whether a fault may happen once more. If it may, spend counts it.
 func spend(left *atomic.Int64) bool {
 	for {
 		n := left.Load()
@@ -60,25 +60,25 @@ func spend(left *atomic.Int64) bool {
 
 func (n *network) settings() *snapshot { return n.current.Load() }
 
-// shaped reports whether bytes are delayed.
+// shaped reports whether the network delays bytes.
 func (n *network) shaped() bool {
 	s := n.settings()
 	return s.Latency > 0 || s.Bandwidth > 0
 }
 
-// deliver returns when bytes leave a lane that enter it now.
+// deliver returns when bytes arrive at the other end if they enter a lane now.
 func (n *network) deliver(l *lane, size int) time.Time {
 	s := n.settings()
 	return l.reserve(size, s.Bandwidth, time.Now()).Add(s.Latency)
 }
 
-// lane is one direction of the network card of the host.
+// lane is one direction of the host's network card.
 type lane struct {
 	mu   sync.Mutex
 	free time.Time
 }
 
-// reserve returns when the last of size bytes is sent, if they are queued now.
+// reserve adds size bytes to the queue of the lane, and returns when the last of these bytes will be sent.
 func (l *lane) reserve(size int, bandwidth int64, now time.Time) time.Time {
 	if bandwidth <= 0 {
 		return now

@@ -2,9 +2,10 @@ package sshd
 
 import "strings"
 
-// windowsPath converts an SFTP path to a Windows path. SFTP paths have the format of OpenSSH for Windows,
-// /C:/Users/Administrator. If a client sends C:/x or C:\x, the path arrives here after the home directory and means the
-// same. The root / isn't a Windows directory and returns "".
+// windowsPath converts a path of SFTP to a Windows path. OpenSSH for Windows uses paths such as
+// /C:/Users/Administrator. If a client sends C:/x or C:\x, the SFTP library puts the home directory before this path.
+// windowsPath ignores the home directory in such a path. For the root /, it returns an empty string, because the root
+// isn't a directory on Windows.
 func windowsPath(p string) string {
 	var parts []string
 	for part := range strings.FieldsFuncSeq(p, func(r rune) bool { return r == '/' || r == '\\' }) {
@@ -16,7 +17,7 @@ func windowsPath(p string) string {
 			}
 		case isDrive(part):
 			parts = []string{strings.ToUpper(part)}
-		case len(parts) == 0: // "/x" is x on the current drive
+		case len(parts) == 0: // "/x" is the path x on the current drive
 			parts = []string{"C:", part}
 		default:
 			parts = append(parts, part)
@@ -35,7 +36,7 @@ func isDrive(part string) bool {
 	return len(part) == 2 && part[1] == ':' && (part[0]|0x20) >= 'a' && (part[0]|0x20) <= 'z'
 }
 
-// sftpPath converts an absolute Windows path to an SFTP path.
+// sftpPath converts an absolute Windows path to a path of SFTP.
 func sftpPath(p string) string {
 	return "/" + strings.TrimSuffix(strings.ReplaceAll(p, `\`, "/"), "/")
 }

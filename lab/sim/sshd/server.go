@@ -15,10 +15,10 @@ import (
 
 // Options configure a server.
 type Options struct {
-	// Machine is the machine behind the server. Required.
+	// Machine is the machine to which the server belongs. It is required.
 	Machine Machine
-	// Listen is the address and port, usually in 127.0.0.0/8. Port 0 selects a free port, which the server then keeps
-	// permanently. Required.
+	// Listen is the address and the port of the server, usually in 127.0.0.0/8. If the port is 0, the server chooses a
+	// free port and keeps it. Listen is required.
 	Listen netip.AddrPort
 	// Settings are the initial settings. If HostKey is nil, the server creates an Ed25519 key. If FurtherHostKeys is
 	// nil, it creates an ECDSA key.
@@ -39,12 +39,11 @@ type Server struct {
 	wires map[*wire]struct{}
 }
 
-// relistenDelay is the delay before the next attempt to listen on the server's port. Another program can temporarily
-// use the port as the local end of a connection.
+// relistenDelay is the pause before the server tries again to listen on its port. A different program may be using the
+// port for an outgoing connection at the moment.
 const relistenDelay = 20 * time.Millisecond
 
-// Start waits until the machine is up, listens, and serves until ctx is cancelled or Close is
-// called.
+// Start waits until the machine is up and starts a server. The server runs until ctx is cancelled or Close is called.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Settings.HostKey == nil {
 		key, err := NewHostKey()
@@ -96,10 +95,10 @@ func listen(ctx context.Context, address netip.AddrPort) (net.Listener, error) {
 	return l, nil
 }
 
-// Address is the address of the server, even while it isn't listening.
+// Address returns the address of the server, even if the server isn't listening.
 func (s *Server) Address() netip.AddrPort { return s.address }
 
-// HostKey returns the key that new connections get, as "<type> <base64>".
+// HostKey returns the host key for new connections, as "<type> <base64>".
 func (s *Server) HostKey() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.network.settings().HostKey.PublicKey())))
 }
@@ -107,8 +106,8 @@ func (s *Server) HostKey() string {
 // Settings returns the current settings.
 func (s *Server) Settings() Settings { return s.network.settings().Settings }
 
-// Change changes the settings. They are in effect when it returns, also for open connections unless a setting documents
-// otherwise.
+// Change changes the settings. When it returns, the settings are in effect. They also apply to open connections, unless
+// the comment of a setting says something else.
 func (s *Server) Change(edit func(settings *Settings)) {
 	s.mu.Lock()
 	previous := s.network.settings()
@@ -123,7 +122,7 @@ func (s *Server) Change(edit func(settings *Settings)) {
 	s.settle()
 }
 
-// Cut resets all open connections once.
+// Cut resets all connections that are open now.
 func (s *Server) Cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,19 +131,19 @@ func (s *Server) Cut() {
 	}
 }
 
-// Counters returns the current counts.
+// Counters returns the current counters.
 func (s *Server) Counters() Counters { return s.network.counters.read() }
 
-// ResetCounters resets the counts.
+// ResetCounters resets the counters.
 func (s *Server) ResetCounters() { s.network.counters.reset() }
 
-// Close resets all connections and returns when the server has stopped completely. It is idempotent.
+// Close resets all connections and waits until the server has stopped completely. It may be called more than once.
 func (s *Server) Close() {
 	s.stop()
 	<-s.ended
 }
 
-// settle returns when the state of the port matches the settings and the power state of the machine.
+// settle waits until the port is open or closed according to the settings and to the power of the machine.
 func (s *Server) settle() {
 	done := make(chan struct{})
 	select {
@@ -158,7 +157,7 @@ func (s *Server) settle() {
 	}
 }
 
-// run owns the listener. down is nil while the machine is off.
+// run opens and closes the listener, and accepts connections. down is nil while the machine is off.
 func (s *Server) run(ctx context.Context, listener net.Listener, down <-chan struct{}) {
 	defer close(s.ended)
 	boots := s.watchPower(ctx, down)
@@ -194,7 +193,7 @@ func (s *Server) run(ctx context.Context, listener net.Listener, down <-chan str
 	}
 }
 
-// watchPower reports each boot after the current one.
+// watchPower returns a channel that reports each boot after the current boot.
 func (s *Server) watchPower(ctx context.Context, down <-chan struct{}) <-chan (<-chan struct{}) {
 	boots := make(chan (<-chan struct{}))
 	s.group.Go(func() {
@@ -219,7 +218,7 @@ func (s *Server) watchPower(ctx context.Context, down <-chan struct{}) <-chan (<
 	return boots
 }
 
-// heed opens or closes the port. If the port is closed or can't be opened, it returns nil.
+// heed opens or closes the port. It returns the listener, or nil if the port is closed or couldn't be opened.
 func (s *Server) heed(ctx context.Context, listener net.Listener, open bool, down <-chan struct{}) net.Listener {
 	switch {
 	case open && listener == nil:
@@ -248,7 +247,7 @@ func (s *Server) accept(ctx context.Context, listener net.Listener, down <-chan 
 	})
 }
 
-// admit starts to serve a connection, unless the machine went down in between.
+// admit starts to serve a connection. If the machine has gone down meanwhile, it closes the connection.
 func (s *Server) admit(ctx context.Context, conn net.Conn, down <-chan struct{}) {
 	w := newWire(newTap(conn, &s.network, &s.group))
 	s.mu.Lock()

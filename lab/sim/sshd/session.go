@@ -7,7 +7,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// session is one channel: a command, or SFTP.
+// session is one SSH channel with a command or with SFTP.
 type session struct {
 	*connection
 	channel ssh.Channel
@@ -15,8 +15,8 @@ type session struct {
 	work    sync.WaitGroup
 }
 
-// serve answers the requests of the session until the client closes it or the connection ends. Its command ends with
-// it.
+// serve answers the requests in a session until the client closes the session or the connection ends. Then the command
+// of the session ends as well.
 func (s *session) serve(ctx context.Context, requests <-chan *ssh.Request) {
 	ctx, cancel := context.WithCancel(ctx)
 	for r := range requests {
@@ -36,7 +36,7 @@ func (s *session) serve(ctx context.Context, requests <-chan *ssh.Request) {
 	s.work.Wait()
 }
 
-// begin returns the function that handles a request, or nil to refuse the request.
+// begin returns the function that handles a request. It returns nil if the server refuses the request.
 func (s *session) begin(ctx context.Context, r *ssh.Request) func() {
 	if s.busy {
 		return nil
@@ -59,7 +59,7 @@ func (s *session) begin(ctx context.Context, r *ssh.Request) func() {
 	return nil
 }
 
-// command runs one command line and ends the session with its exit code.
+// command runs a command line, and ends the session with the exit code of the command.
 func (s *session) command(ctx context.Context, line string) {
 	n := &s.server.network
 	n.counters.commands.Add(1)
@@ -79,7 +79,7 @@ func (s *session) command(ctx context.Context, line string) {
 	code := s.server.machine.Exec(ctx, s.account,
 		Command{Line: line, Stdin: s.channel, Stdout: s.channel, Stderr: s.channel.Stderr()})
 	if code < 0 || ctx.Err() != nil {
-		_ = s.channel.Close() // the command was killed, so there is no exit code
+		_ = s.channel.Close() // the command was killed, so it has no exit code
 		return
 	}
 	s.exit(uint32(code))

@@ -6,51 +6,53 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Settings can be changed while the server is running. The zero value is a host without faults.
+// Settings can be changed while the server is running. With the zero value, the host has no faults.
 type Settings struct {
-	// HostKey is presented to new connections. A different key imitates a reinstalled host, or another machine. It is
-	// never nil in a running server.
+	// HostKey is the host key for new connections. A different key simulates a reinstalled host, or a different
+	// machine. In a running server, HostKey is never nil.
 	HostKey ssh.Signer
-	// FurtherHostKeys are presented to clients that accept only their key types, and announced after the login. A key
-	// of the same type as HostKey is ignored. If nil, the server creates an ECDSA key, which every Windows host has. An
-	// empty slice means that the host has only HostKey.
+	// FurtherHostKeys are host keys of other types. The server uses such a key if a client accepts only this type, and
+	// announces the key after the login. A key of the same type as HostKey is ignored. If FurtherHostKeys is nil, the
+	// server creates an ECDSA key, because every Windows host has one. An empty slice means that HostKey is the only
+	// key.
 	FurtherHostKeys []ssh.Signer
-	// HostKeyTypes are the key types that the server presents, like HostKeyAlgorithms of sshd. Keys of other types are
-	// still announced and proven, like in OpenSSH. Nil presents all types.
+	// HostKeyTypes are the types of the host keys that the server uses for connections, like HostKeyAlgorithms in
+	// sshd_config. The server announces and proves all keys, as OpenSSH does. If HostKeyTypes is nil, the server uses
+	// all types.
 	HostKeyTypes []string
 	// Latency is the delay of every byte in each direction. It doesn't limit throughput.
 	Latency time.Duration
-	// Bandwidth is the limit in bytes per second for all connections together, separately for each direction. 0 is
-	// unlimited.
+	// Bandwidth is the maximum number of bytes per second for all connections together. Each direction has its own
+	// limit. 0 means no limit.
 	Bandwidth int64
-	// MaxSessions is the maximum number of concurrent sessions per connection. Default: the default of OpenSSH.
+	// MaxSessions is how many sessions a connection may have at the same time. Default: the default of OpenSSH.
 	MaxSessions int
-	// Faults are the injected faults.
+	// Faults are the faults of the host.
 	Faults Faults
 }
 
 // Faults are the faults of a host.
 type Faults struct {
-	// RefuseKeys refuses every key.
+	// RefuseKeys makes the server refuse all keys of clients.
 	RefuseKeys bool
-	// Closed refuses TCP connections, like a host whose sshd is stopped. Open connections stay.
+	// Closed makes the host refuse TCP connections, as if sshd were stopped. Open connections remain open.
 	Closed bool
-	// Hung accepts TCP connections and never sends anything. Open connections stay.
+	// Hung makes the host accept TCP connections but never send anything. Open connections remain open.
 	Hung bool
-	// Frozen stops all traffic of all connections without closing them, like an unplugged cable or a paused virtual
-	// machine.
+	// Frozen stops all traffic without closing connections, as if a cable were unplugged or a virtual machine were
+	// paused.
 	Frozen bool
 	// HangExec makes every command hang.
 	HangExec bool
-	// HangFiles makes every SFTP session hang at its end.
+	// HangFiles makes every SFTP session hang when it ends.
 	HangFiles bool
-	// HostKeys is the fault in the announcement of further host keys.
+	// HostKeys is a fault in the announcement of host keys.
 	HostKeys HostKeysFault
-	// Flood makes the host send endless data.
+	// Flood makes the host send data without end.
 	Flood Flood
-	// Drop cuts connections.
+	// Drop makes the network cut connections.
 	Drop *Drop
-	// Corrupt damages data that is written through SFTP.
+	// Corrupt makes the host store different data than a client writes through SFTP.
 	Corrupt *Corrupt
 }
 
@@ -59,49 +61,51 @@ type HostKeysFault string
 
 // Faults in the announcement of host keys.
 const (
-	// HostKeysSilent announces nothing, like servers other than OpenSSH and OpenSSH before 6.8.
+	// HostKeysSilent makes the server announce no keys, like OpenSSH before 6.8 and servers other than OpenSSH.
 	HostKeysSilent HostKeysFault = "silent"
-	// HostKeysUnproven announces keys and refuses to prove them.
+	// HostKeysUnproven makes the server announce keys but refuse to prove them.
 	HostKeysUnproven HostKeysFault = "unproven"
-	// HostKeysForged proves keys with signatures of another key, like an attacker who announces foreign keys.
+	// HostKeysForged makes the server prove keys with signatures by a different key, like an attacker who announces
+	// keys of other hosts.
 	HostKeysForged HostKeysFault = "forged"
-	// HostKeysGarbled announces bytes that aren't keys.
+	// HostKeysGarbled makes the server announce bytes that aren't keys.
 	HostKeysGarbled HostKeysFault = "garbled"
 )
 
-// Flood selects where a hostile host sends endless data.
+// Flood says in which place a hostile host sends data without end.
 type Flood string
 
-// Places to send endless data.
+// Places in which a host sends data without end.
 const (
-	// FloodListing sends an infinite directory listing.
+	// FloodListing makes every listing of a directory endless.
 	FloodListing Flood = "listing"
-	// FloodFolders presents a folder in every folder.
+	// FloodFolders makes every folder contain a folder.
 	FloodFolders Flood = "folders"
-	// FloodOutput makes every command write endless output, and FloodErrors endless error output, until the command is
-	// ended.
+	// FloodOutput makes every command write to its standard output until the command is killed. FloodErrors does the
+	// same with standard error.
 	FloodOutput Flood = "output"
 	FloodErrors Flood = "errors"
-	// FloodRequests sends endless SSH requests after the login.
+	// FloodRequests makes the server send SSH requests without end after the login.
 	FloodRequests Flood = "requests"
-	// FloodSession sends an invalid exit status and then endless requests over every session.
+	// FloodSession makes the server send an invalid exit status in every session, and then requests without end.
 	FloodSession Flood = "session"
 )
 
 // Drop cuts a connection with a reset.
 type Drop struct {
-	// After is the number of bytes, in both directions together, before a connection is cut.
+	// After is how many bytes a connection transfers before it is cut, in both directions together.
 	After int64
-	// Random replaces After with a random number for each connection, uniformly between 0 and twice After.
+	// Random replaces After by a random number for each connection. The numbers are uniformly distributed from 0 to
+	// twice After.
 	Random bool
-	// Times is the total number of connections to cut. Default: unlimited.
+	// Times is how many connections are cut in total. Default: no limit.
 	Times int64
 }
 
-// Corrupt changes one byte of a file that is written through SFTP.
+// Corrupt changes one byte of each file that a client writes through SFTP.
 type Corrupt struct {
-	// At is the offset of the byte in the file. Shorter files aren't changed.
+	// At is the offset of the byte in the file. Files that are too short aren't changed.
 	At int64
-	// Times is the total number of bytes to change. Default: unlimited.
+	// Times is how many bytes are changed in total. Default: no limit.
 	Times int64
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// tap is the point where the bytes of a connection enter and leave the host. It counts them, and can freeze or cut the
-// connection.
+// tap counts the bytes of a connection where they enter and leave the host. It can also stop the traffic of the
+// connection or cut the connection.
 type tap struct {
 	net.Conn
 	network *network
@@ -55,7 +55,7 @@ func (t *tap) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// thaw returns when the network isn't frozen.
+// thaw waits until the network isn't frozen.
 func (t *tap) thaw() error {
 	for {
 		s := t.network.settings()
@@ -70,7 +70,7 @@ func (t *tap) thaw() error {
 	}
 }
 
-// pass returns how many of size bytes pass before the connection is cut.
+// pass returns how many of size bytes may pass before the connection is cut.
 func (t *tap) pass(size int) int {
 	s := t.network.settings()
 	drop := s.Faults.Drop
@@ -92,10 +92,10 @@ func (t *tap) pass(size int) int {
 	return int(t.left)
 }
 
-// Close closes the connection gracefully.
+// Close closes the connection. Data in transit still arrives.
 func (t *tap) Close() error { return t.leave(func() {}) }
 
-// cut closes the connection with a reset: data in transit is lost. If the connection has ended, nothing happens.
+// cut resets the connection. Data in transit is lost. If the connection has already ended, cut does nothing.
 func (t *tap) cut() {
 	_ = t.leave(func() {
 		if c, ok := t.Conn.(*net.TCPConn); ok {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// wire is one TCP connection with the latency and bandwidth of the host's network:
+// wire is one TCP connection. It has the latency and the bandwidth of the host's network:
 //
 //	client ── delay line in ──▶ tap ──▶ SSH
 //	client ◀── delay line out ── tap ◀── SSH
 //
-// If the network has no delays, reads and writes bypass the delay lines. The delay lines start when they are
-// first needed, and then stay.
+// If the network has neither latency nor a limited bandwidth, reads and writes don't use the delay lines. The delay
+// lines start when they are first needed, and then run until the connection ends.
 type wire struct {
 	*tap
 	mu        sync.Mutex
@@ -25,7 +25,7 @@ type wire struct {
 	finish    sync.Once
 }
 
-// parcel is a piece of data and its arrival time.
+// parcel is data in transit. It has a time of arrival.
 type parcel struct {
 	data []byte
 	due  time.Time
@@ -33,17 +33,17 @@ type parcel struct {
 }
 
 const (
-	// parcelSize is slightly larger than the largest SSH packet of SFTP's 32 KiB chunks, so that one write is one
-	// parcel.
+	// parcelSize is slightly larger than the largest SSH packet with one of SFTP's chunks of 32 KiB. So each write of
+	// SSH is one parcel.
 	parcelSize = 40 << 10
-	// lineLength is the maximum number of parcels in transit. The window of SSH (2 MiB per channel) is smaller than
-	// this many full parcels, so the line doesn't limit throughput. It bounds memory if a peer floods.
+	// lineLength is the maximum number of parcels in transit. It limits memory if a peer floods the connection. It
+	// doesn't limit throughput, because SSH has at most 2 MiB in transit for each channel.
 	lineLength = 1024
 )
 
 func newWire(t *tap) *wire { return &wire{tap: t, finishing: make(chan struct{})} }
 
-// Read waits for the next bytes to arrive. Only one goroutine reads, as in package ssh.
+// Read waits until bytes arrive. Only one goroutine may call it, as package ssh does.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.in == nil {
 		if !w.network.shaped() {
@@ -74,7 +74,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// receive reads bytes from the network as they arrive.
+// receive reads bytes from the network when they arrive, and puts them into the delay line.
 func (w *wire) receive() {
 	buffer := make([]byte, parcelSize)
 	for {
@@ -91,7 +91,7 @@ func (w *wire) receive() {
 	}
 }
 
-// Write passes bytes to the network.
+// Write puts bytes into the delay line to the network.
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	if w.writeErr != nil {
@@ -119,7 +119,8 @@ func (w *wire) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// send writes bytes to the network when they are due. After Close, it sends the rest and then closes.
+// send takes bytes from the delay line and writes them to the network when they are due. After Close, it sends the
+// remaining bytes and closes the connection.
 func (w *wire) send() {
 	defer w.cut()
 	for {
@@ -132,7 +133,7 @@ func (w *wire) send() {
 			select {
 			case next = <-w.out:
 			default:
-				_ = w.tap.Close() // gracefully, so that the peer receives all data that was sent
+				_ = w.tap.Close() // so that the peer receives all data that was sent
 				return
 			}
 		}
@@ -148,7 +149,7 @@ func (w *wire) send() {
 	}
 }
 
-// Close closes the connection gracefully: data in transit arrives.
+// Close closes the connection after all data in transit has arrived.
 func (w *wire) Close() error {
 	w.mu.Lock()
 	sending := w.out != nil
@@ -163,7 +164,7 @@ func (w *wire) Close() error {
 	return w.tap.Close()
 }
 
-// wait returns at due. If the connection ends first, it returns an error.
+// wait waits until the time due. If the connection ends first, wait returns an error.
 func (w *wire) wait(due time.Time) error {
 	delay := time.Until(due)
 	if delay <= 0 {

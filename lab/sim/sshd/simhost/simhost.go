@@ -1,6 +1,6 @@
-// Package simhost connects a simulated machine to an SSH server: it turns a sim.Machine into an sshd.Machine.
+// Package simhost adapts a simulated machine to the SSH server: it implements sshd.Machine for a sim.Machine.
 //
-// The lab and the tests use it. It adds no behaviour.
+// The lab and the tests use this package. It adds no behavior of its own.
 package simhost
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// Machine implements sshd.Machine for a simulated machine.
+// Machine implements sshd.Machine with a simulated machine.
 type Machine struct{ machine *sim.Machine }
 
-// Of returns the sshd.Machine for a simulated machine.
+// Of returns an sshd.Machine for a simulated machine.
 func Of(machine *sim.Machine) Machine { return Machine{machine: machine} }
 
 // Hostname returns the current host name.
@@ -27,7 +27,7 @@ func (m Machine) Hostname() string {
 	return facts.Hostname
 }
 
-// Account returns the account of the machine's administrator. There are no other users.
+// Account returns the account of the machine's administrator. The machine has no other users.
 func (m Machine) Account(user string) (sshd.Account, bool) {
 	if !strings.EqualFold(user, m.machine.User()) {
 		return sshd.Account{}, false
@@ -35,7 +35,7 @@ func (m Machine) Account(user string) (sshd.Account, bool) {
 	return sshd.Account{User: m.machine.User(), Home: m.machine.Home(), Shell: string(m.machine.Shell())}, true
 }
 
-// Files returns the file system with the rights of the console.
+// Files returns the file system, with the rights that a user at the console has.
 func (m Machine) Files() winos.Files { return m.machine.Host().Files }
 
 // OpenFile opens a file for SFTP.
@@ -47,7 +47,7 @@ func (m Machine) OpenFile(path string, flag int) (sshd.File, error) {
 	return opened, nil
 }
 
-// Exec runs a command line through the account's shell.
+// Exec runs a command line in the shell of the account.
 func (m Machine) Exec(ctx context.Context, account sshd.Account, command sshd.Command) int {
 	return m.machine.Exec(ctx, sim.ExecRequest{
 		CommandLine: command.Line,
@@ -58,7 +58,7 @@ func (m Machine) Exec(ctx context.Context, account sshd.Account, command sshd.Co
 	})
 }
 
-// WaitBoot returns when the machine is up.
+// WaitBoot waits until the machine is up. It returns a channel that is closed when the machine goes down.
 func (m Machine) WaitBoot(ctx context.Context) (<-chan struct{}, error) {
 	boot, err := m.machine.WaitBoot(ctx)
 	return boot.Down, err
