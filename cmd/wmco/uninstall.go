@@ -19,7 +19,7 @@ import (
 const (
 	// uninstallTimeout is the time limit of the check.
 	uninstallTimeout = time.Minute
-	// uninstallNamed is how many instances the message names at most.
+	// uninstallNamed is the maximum number of instances that the message names.
 	uninstallNamed = 10
 )
 

@@ -19,7 +19,7 @@ func PodTemplate(pod *corev1.Pod) lint.Template {
 		Spec: pod.Spec}
 }
 
-// OfPod explains why a pod does not run. The caller gets the findings from lint.Check. They include problems of the
+// OfPod explains why a pod does not run. findings is the result of lint.Check for the pod. It includes problems of the
 // pod's images if lint asked the registries.
 func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Finding, s Snapshot,
 	events []Event) Diagnosis {

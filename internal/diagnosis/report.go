@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// mostOfEach is how many items of one kind are printed at most. A node may report any number.
+// mostOfEach is the maximum number of printed items of one kind. A node may report any number.
 const mostOfEach = 10
 
 // Report adds the content of the daemon's report to the diagnosis.

@@ -102,7 +102,8 @@ func (d *Diagnosis) order() {
 	slices.SortStableFunc(d.Events, func(a, b Event) int { return b.Time.Compare(a.Time.Time) })
 }
 
-// OfHost explains the state of a host from its instance, its Node, or both. The one that doesn't exist is nil.
+// OfHost explains the state of a host. instance is nil if the host has no WindowsInstance, and node is nil if it has no
+// Node.
 func OfHost(instance *v1alpha1.WindowsInstance, node *corev1.Node, s Snapshot, events []Event) Diagnosis {
 	d := Diagnosis{Facts: []Fact{}, Unread: s.Unread, Events: events}
 	if o := operator(s.Lease, s.Now); o.Problem != "" {

@@ -167,7 +167,7 @@ func (r *reader) events(ctx context.Context, s *diagnosis.Snapshot, kind, namesp
 		s.Unread = append(s.Unread, fmt.Sprintf(
 			"events of %s %s: only the first %d were read, in the order of their names", kind, name, len(all)))
 	}
-	// The API server sorts by name. Sort by time, the newest first.
+	// The API server sorts events by name. Sort them by time, the newest first.
 	slices.SortStableFunc(all, func(a, b diagnosis.Event) int { return b.Time.Compare(a.Time.Time) })
 	return all[:min(len(all), maxEvents)]
 }

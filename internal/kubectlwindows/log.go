@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// maxLog is how many bytes of a log are read at most. shownLog is how many bytes the command logs prints by
-	// default.
+	// maxLog is the maximum number of bytes that are read of a log. shownLog is how many bytes the command logs prints
+	// by default.
 	maxLog   = 64 << 20
 	shownLog = 64 << 10
 	// followEvery is how often logs -f reads the log.

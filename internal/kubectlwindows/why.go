@@ -174,7 +174,8 @@ func (r *reader) findHost(ctx context.Context, s *diagnosis.Snapshot, kind, name
 	return found, nil
 }
 
-// findPod returns nil if the pod does not exist. The caller can ignore unread if the name belongs to a host.
+// findPod returns nil if the pod does not exist. If the pod can't be read, findPod returns the error unread. The caller
+// can ignore this error if the name belongs to a host.
 func (r *reader) findPod(ctx context.Context, name string) (pod *corev1.Pod, unread error) {
 	pod = &corev1.Pod{}
 	if unread = r.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: name}, pod); unread != nil {

@@ -17,7 +17,7 @@ type ports struct {
 type listener struct {
 	program string
 	process *process
-	// socket is the open socket. It is nil for a port that only is in the table.
+	// socket is the open socket. It is nil if the port is only reserved in the table.
 	socket net.Listener
 }
 

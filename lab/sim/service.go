@@ -183,7 +183,7 @@ func (s *manager) circular(config winos.ServiceConfig) bool {
 	return reaches(config.Dependencies)
 }
 
-// longestDelete is how long a deletion waits at most until other handles of the service are closed.
+// longestDelete is the maximum time that a deletion waits for other handles of the service to be closed.
 const longestDelete = 30 * time.Second
 
 // delete deletes a stopped service. If other handles of the service are open, delete marks the service for deletion.

@@ -9,8 +9,8 @@ import (
 
 // Machine is the machine to which a server belongs.
 type Machine interface {
-	// Hostname returns the name of the computer in upper and lower case as Windows shows it. "<hostname>\<user>" is a
-	// valid login name.
+	// Hostname returns the name of the computer, spelled as Windows shows it. "<hostname>\<user>" is a valid login
+	// name.
 	Hostname() string
 	// Account returns the account of a user. It returns false if the user can't log in. Names are not case-sensitive.
 	Account(user string) (account Account, ok bool)
@@ -30,7 +30,7 @@ type Machine interface {
 
 // Account is the account of a user of the machine.
 type Account struct {
-	// User is the name of the user in upper and lower case as Windows shows it.
+	// User is the name of the user, spelled as Windows shows it.
 	User string
 	// Home is the home directory, such as C:\Users\Administrator.
 	Home string
