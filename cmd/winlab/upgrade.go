@@ -43,9 +43,9 @@ type upgradeReport struct {
 	To             string `json:"to"`
 	Nodes          int    `json:"nodes"`
 	MaxUnavailable int    `json:"maxUnavailable"`
-	// MostUnavailable is how many nodes at most were cordoned or not Ready at the same time because of the upgrade.
-	// MostNodes are these nodes. MostOfAll also counts nodes that were unavailable for a different reason, for example
-	// because the machine that runs the lab is overloaded.
+	// MostUnavailable is the maximum number of nodes that were cordoned or not Ready at the same time because of the
+	// upgrade. MostNodes are these nodes. MostOfAll also counts nodes that were unavailable for a different reason, for
+	// example because the machine that runs the lab is overloaded.
 	MostUnavailable int      `json:"mostUnavailable"`
 	MostNodes       []string `json:"mostNodes"`
 	MostOfAll       int      `json:"mostOfAll"`

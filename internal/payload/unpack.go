@@ -36,7 +36,7 @@ const (
 	maxUnwanted = 1 << 30
 	// maxUnwantedEntries is how many unrequested entries Unpack skips.
 	maxUnwantedEntries = 1 << 10
-	// entryOverhead is how many bytes tar adds to an entry at most: a header and padding.
+	// entryOverhead is the maximum number of bytes that tar adds to an entry: a header and padding.
 	entryOverhead = 2 << 10
 	// maxWindow is the largest zstd window in bytes that Unpack accepts. RFC 8878 recommends this limit. Operators of
 	// older releases send streams with a window of 4 MiB.

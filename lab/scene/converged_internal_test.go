@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// calm is the state of one host that has converged.
+// calm returns the state of a scene with one host that has converged.
 func calm() state {
 	s := state{namespace: contract.OperatorNamespace, config: &v1alpha1.WindowsMachineConfig{}, places: &corev1.ConfigMap{}}
 	s.config.Generation = 2
@@ -39,7 +39,8 @@ func calm() state {
 	return s
 }
 
-// All joining hosts have the same requester, so the name of a request alone doesn't identify the host.
+// The requester is the same for all hosts that join, so it doesn't identify the host. The description must contain
+// more.
 func TestARequestThatIsPendingIsNamedWithItsTimeAndCredential(t *testing.T) {
 	t.Parallel()
 	s := calm()
@@ -54,8 +55,8 @@ func TestARequestThatIsPendingIsNamedWithItsTimeAndCredential(t *testing.T) {
 	}
 }
 
-// If the answer to the first request of kubelet is lost, kubelet sends a request with a new key, and its host joins
-// with a new token. docs/troubleshooting.md describes what happens to the first request.
+// If the response to kubelet's first request is lost, kubelet sends a request with a new key, and its host joins with a
+// new token. docs/troubleshooting.md describes what happens to the first request.
 func TestAFirstRequestWhoseJoinIsOverIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := calm()

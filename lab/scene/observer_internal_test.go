@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// history sends events to an observer with increasing revisions.
+// history sends events to an observer. Each event has a higher revision than the event before it.
 type history struct {
 	*Observer
 	revision int
@@ -25,7 +25,7 @@ func newHistory() *history {
 	return &history{Observer: &Observer{stop: func() {}, nodes: map[string]*Observed{}, pods: map[string]*corev1.Pod{}}}
 }
 
-// node sends the event of a node. annotations are pairs of a key without its prefix and a value.
+// node sends an event of a node. annotations alternates between keys and values. The keys have no prefix.
 func (h *history) node(name string, ready, cordoned bool, annotations ...string) {
 	h.revision++
 	status := corev1.ConditionFalse
@@ -74,7 +74,7 @@ func TestTheObserverCountsWhoDoesNotServe(t *testing.T) {
 	h.node("a", true, true, "cordoned", "true")
 	h.node("a", false, true, "cordoned", "true")
 	h.node("b", false, false, "version", "1", "desired-version", "2")
-	h.node("c", false, false, "version", "1", "desired-version", "1") // by itself
+	h.node("c", false, false, "version", "1", "desired-version", "1") // not because of the operator
 	h.node("a", true, false)
 	h.node("c", true, true, "cordoned", "true")
 	if most, all := h.Most(), h.MostOfAll(); !slices.Equal(most, []string{"a", "b"}) ||

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/test/winostest/order"
 )
 
-// testService behaves like the real test service of the suite.
+// testService does the same as the test service that the suite uses on real Windows.
 func testService(ctx context.Context, p *sim.Process) int {
 	orders, err := order.Parse(p.Args[1:])
 	if err != nil || orders.Fail {

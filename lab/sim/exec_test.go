@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// echo writes its arguments and its input. Its first argument is the exit code.
+// echo prints its arguments and its input. Its first argument is the exit code that it returns.
 func echo(_ context.Context, p *sim.Process) int {
 	input, _ := io.ReadAll(p.Stdin)
 	_, _ = fmt.Fprintf(p.Stdout, "%s|%s|%s\nin %q\nno end", p.Args[0], strings.Join(p.Args[1:], "|"), p.Dir, input)
@@ -140,7 +140,7 @@ func TestACommandEndsWithTheOneWhoRunsIt(t *testing.T) {
 	})
 }
 
-// A test that fails inside a program ends the goroutine of the program.
+// If a test fails inside a program, testing ends the goroutine of the program. The program must then count as ended.
 func TestAProgramWhoseGoroutineEndsIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

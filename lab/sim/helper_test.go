@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// machine creates a machine for the duration of the test.
+// machine creates a machine. The machine is closed when the test ends.
 func machine(t *testing.T, options sim.Options) *sim.Machine {
 	t.Helper()
 	m, err := sim.New(options)
@@ -46,7 +46,7 @@ func write(t *testing.T, m *sim.Machine, path, content string) {
 	noError(t, winos.WriteFile(m.Host().Files, path, strings.NewReader(content), winos.AccessInherit))
 }
 
-// reboot restarts a machine through its OS interface and waits until it is up.
+// reboot reboots a machine through winos and waits until the machine is up.
 func reboot(t *testing.T, m *sim.Machine) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)

@@ -15,19 +15,20 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// model is a reference model of the service manager for a single caller.
+// model is a simple service manager for a single caller. The test compares the simulated service manager with it.
 type model map[string]*modelService
 
 type modelService struct {
 	needs   []string
 	running bool
 	fails   bool
-	// recovery is the delay of the only recovery action, or 0. due is the time of the next restart.
+	// recovery is the delay of the only recovery action. It is 0 if there is none. due is when the service is restarted
+	// next.
 	recovery time.Duration
 	due      time.Time
 }
 
-// start updates the model and reports whether the start succeeds.
+// start starts a service of the model. It reports whether the start succeeds.
 func (m model) start(name string, now time.Time) bool {
 	s, exists := m[name]
 	switch {
@@ -49,7 +50,7 @@ func (m model) start(name string, now time.Time) bool {
 	return true
 }
 
-// end models an unexpected end.
+// end simulates that the process of the service ends unexpectedly.
 func (s *modelService) end(now time.Time) {
 	s.running = false
 	if s.recovery > 0 {
@@ -66,7 +67,7 @@ func (m model) stop(name string) {
 	m[name].running = false
 }
 
-// reaches reports whether a service depends on another, directly or indirectly.
+// reaches reports whether one of the services in needs is the service name, or depends on it directly or indirectly.
 func (m model) reaches(needs []string, name string) bool {
 	for _, need := range needs {
 		if need == name {
@@ -79,7 +80,7 @@ func (m model) reaches(needs []string, name string) bool {
 	return false
 }
 
-// restart executes the recovery actions that are due until now.
+// restart executes all recovery actions that are due at the time now.
 func (m model) restart(now time.Time) {
 	for {
 		next := ""
@@ -106,7 +107,7 @@ func (m model) reboot(now time.Time) {
 	}
 }
 
-// walk applies random operations to a machine and to the model.
+// walk applies the same random operations to a machine and to the model.
 type walk struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -197,7 +198,7 @@ func (w *walk) apply(name string) {
 	}
 }
 
-// pass advances the clock, or restarts the machine.
+// pass advances the clock or reboots the machine.
 func (w *walk) pass() {
 	w.t.Helper()
 	if w.random.IntN(4) > 0 {
@@ -266,7 +267,8 @@ func TestTheServiceManagerDoesWhatItsModelDoes(t *testing.T) {
 	}
 }
 
-// TestTheServiceManagerSurvivesManyCallersAtOnce checks the invariants that hold in every order of operations.
+// TestTheServiceManagerSurvivesManyCallersAtOnce checks conditions that must hold whatever the order of the operations
+// is.
 func TestTheServiceManagerSurvivesManyCallersAtOnce(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -276,7 +278,7 @@ func TestTheServiceManagerSurvivesManyCallersAtOnce(t *testing.T) {
 	}
 }
 
-// chain is a set of services. Each service can depend on earlier ones.
+// chain returns the names of services. Each name is mapped to the services on which this service depends.
 func chain() map[string][]string {
 	return map[string][]string{"A": nil, "B": {"A"}, "C": {"A", "B"}, "D": {"C"}, "E": {"A"}, "F": {"E", "D"}}
 }

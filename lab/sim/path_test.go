@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/test/winostest"
 )
 
-// FuzzPath checks that either every operation refuses a path, or the path names exactly one object under the name that
-// the path contains.
+// FuzzPath checks one of two results for each path: either every operation refuses the path, or the path is the path of
+// exactly one object. The name of this object must be the name in the path.
 func FuzzPath(f *testing.F) {
 	for _, path := range winostest.BadPaths() {
 		f.Add(path)

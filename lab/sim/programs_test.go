@@ -39,7 +39,7 @@ func TestAProgramIsRunAndItsExitCodeKnown(t *testing.T) {
 	if _, err := m.Host().Programs.Run(ctx, exe, "wait"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("running a program that does not end: %v", err)
 	}
-	// The process was killed, so its exe can be removed.
+	// The process has been killed, so its exe can be removed.
 	noError(t, m.Host().Files.Remove(exe))
 }
 

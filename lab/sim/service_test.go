@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// install creates a service for an exe in C:\k.
+// install creates a service whose exe is in C:\k. change changes the configuration of the service before that.
 func install(t *testing.T, m *sim.Machine, name string, change func(*winos.ServiceConfig)) {
 	t.Helper()
 	writeExe(t, m, `C:\k\`+name+`.exe`)
@@ -44,7 +44,7 @@ func expectState(t *testing.T, m *sim.Machine, name string, want winos.ServiceSt
 	}
 }
 
-// sleep waits for d and for all events that are due then.
+// sleep waits for the time d, and then until all other goroutines have handled the events of this time.
 func sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C
@@ -125,7 +125,7 @@ func TestAFrozenServiceAnswersNoStopAndRunsOn(t *testing.T) {
 		}
 		expectState(t, m, "a", winos.ServiceRunning)
 		time.AfterFunc(time.Second, func() { noError(t, m.CrashService("a")) })
-		noError(t, m.Host().Services.Stop(t.Context(), "a")) // the manager notices the end
+		noError(t, m.Host().Services.Stop(t.Context(), "a")) // the service manager notices that the process has ended
 		noError(t, m.Host().Services.Start(t.Context(), "a"))
 		noError(t, m.Host().Services.Stop(t.Context(), "a")) // the new process answers
 	})

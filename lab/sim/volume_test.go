@@ -77,7 +77,7 @@ func TestAFaultyPathFailsAsTold(t *testing.T) {
 	noError(t, files.Remove(`C:\k\held`))
 }
 
-// reference is the simplest implementation of a file.
+// reference is a simple file. The test compares the simulated file with it.
 type reference struct{ bytes []byte }
 
 func (r *reference) writeAt(p []byte, off int) {
@@ -220,7 +220,7 @@ func TestFiveHundredMachinesAreCheap(t *testing.T) {
 	if each > 128<<10 {
 		t.Error("a machine needs too much memory")
 	}
-	// There is one goroutine per running service.
+	// Each running service has one goroutine.
 	if n := runtime.NumGoroutine() - goroutines; n > machines+10 {
 		t.Errorf("there are %d goroutines for %d machines", n, machines)
 	}

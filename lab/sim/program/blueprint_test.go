@@ -18,7 +18,7 @@ import (
 )
 
 // TestStandinsTakeEverythingThatIsPublished starts each service of each platform with the files and the command line
-// that blueprint renders. The stand-ins must accept both.
+// that package blueprint creates. The stand-ins must accept them.
 func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 	t.Parallel()
 	for name, content := range blueprinttest.Golden(t, "../../../internal/blueprint/testdata") {
@@ -38,10 +38,10 @@ func TestStandinsTakeEverythingThatIsPublished(t *testing.T) {
 			for path, content := range map[string]string{
 				contract.PathKubeletCA: certificate, contract.PathBootstrapCA: certificate,
 				contract.PathKubeconfig:          kubeconfig,
-				contract.PathBootstrapKubeconfig: kubeconfig, // nothing listens there, so kubelet waits
+				contract.PathBootstrapKubeconfig: kubeconfig, // nothing listens at this address, so kubelet waits
 				contract.PathDaemonKubeconfig:    kubeconfig, contract.PathKubeletServingPair: certificate + key,
-				// The certificate has expired: kubelet requests a new one, and the other programs use the expired one
-				// until then.
+				// The certificate has expired. kubelet requests a new certificate, and the other programs use the
+				// expired certificate until then.
 				contract.DirKubeletPKI + `\kubelet-client-current.pem`: certificate + key,
 			} {
 				b.write(t, path, content)

@@ -8,8 +8,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// nameRequests makes the fake clientset set the name and UID of a request, like the API server. It keeps only the
-// newest request, because the fake doesn't support field selectors.
+// nameRequests makes the fake clientset set the name and the UID of a request, as the API server does. The fake
+// clientset doesn't support field selectors, so nameRequests keeps only the newest request.
 func nameRequests(client *fake.Clientset) {
 	last := ""
 	client.PrependReactor("create", "certificatesigningrequests",

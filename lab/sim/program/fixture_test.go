@@ -30,7 +30,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/program"
 )
 
-// lab is one control plane for all tests of the package.
+// lab is the control plane that all tests of this package use.
 var lab struct {
 	once    sync.Once
 	cluster *cluster.Cluster
@@ -53,7 +53,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// startLab starts the control plane for the first test that needs it, and returns an administrator's client.
+// startLab starts the control plane if it isn't running yet. It returns the control plane and a client with an
+// administrator's rights.
 func startLab(t *testing.T) (*cluster.Cluster, kubernetes.Interface) {
 	t.Helper()
 	plane.SkipIfShort(t)
@@ -72,7 +73,7 @@ func startLab(t *testing.T) (*cluster.Cluster, kubernetes.Interface) {
 	return lab.cluster, lab.admin
 }
 
-// prepareLab creates the identity that bootstraps kubelets.
+// prepareLab creates the identity with which kubelets bootstrap.
 func prepareLab(admin kubernetes.Interface) error {
 	ctx := context.Background()
 	_, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
@@ -108,7 +109,7 @@ const containerdConfig = "version = 3\n"
 
 const cniConfig = `{"cniVersion": "0.2.0", "name": "OVNKubernetesHybridOverlayNetwork", "type": "win-overlay"}`
 
-// box is a machine with the files that the daemon installs before it starts services.
+// box is a machine with the files that the daemon writes before it starts services.
 type box struct {
 	*sim.Machine
 	node string
@@ -169,7 +170,7 @@ func (b box) read(t *testing.T, path string) string {
 	return string(content)
 }
 
-// exec runs a command line and waits for its end.
+// exec runs a command line and waits until it has ended.
 func (b box) exec(t *testing.T, line string) (output string, code int) {
 	t.Helper()
 	var out bytes.Buffer
@@ -177,7 +178,7 @@ func (b box) exec(t *testing.T, line string) (output string, code int) {
 	return out.String(), code
 }
 
-// start installs a service and starts it.
+// start creates a service and starts it.
 func (b box) start(t *testing.T, name, command string) {
 	t.Helper()
 	services := b.Host().Services
@@ -207,7 +208,8 @@ const (
 // unique returns a node name that no earlier test in this process has used.
 func unique(name string) string { return name + "-" + strings.ToLower(rand.Text()[:6]) }
 
-// join waits until the kubelet of the machine has registered, and approves its requests until the test ends.
+// join returns a machine whose kubelet has registered its Node. It approves kubelet's certificate requests until the
+// test ends.
 func join(t *testing.T, name string, options program.Options) (box, kubernetes.Interface) {
 	t.Helper()
 	c, admin := startLab(t)
@@ -233,7 +235,7 @@ func joinOn(t *testing.T, c *cluster.Cluster, admin kubernetes.Interface, name s
 	return b
 }
 
-// makeReady imitates the hybrid overlay and the daemon: it sets up the network of the node.
+// makeReady sets up the network of the node, as the hybrid overlay and the daemon do.
 func (b box) makeReady(t *testing.T, admin kubernetes.Interface) {
 	t.Helper()
 	_, err := b.CreateHNSNetwork(winos.HNSNetwork{Name: contract.HybridOverlayNetwork,
@@ -263,7 +265,7 @@ func (b box) expectReady(t *testing.T, admin kubernetes.Interface, status corev1
 
 const servingPair = `C:\var\lib\kubelet\pki\kubelet-server-current.pem`
 
-// awaitServing waits until kubelet has its serving certificate. After that, kubelet sends no requests.
+// awaitServing waits until kubelet has its serving certificate. After that, kubelet sends no more certificate requests.
 func (b box) awaitServing(t *testing.T) {
 	t.Helper()
 	eventually(t, "the serving certificate of "+b.node, func() error {
@@ -272,7 +274,7 @@ func (b box) awaitServing(t *testing.T) {
 	})
 }
 
-// approve approves the requests of one node until the test ends.
+// approve approves the certificate requests of a node until the test ends.
 func approve(t *testing.T, admin kubernetes.Interface, node string) {
 	t.Helper()
 	requests := admin.CertificatesV1().CertificateSigningRequests()
@@ -304,7 +306,7 @@ func approve(t *testing.T, admin kubernetes.Interface, node string) {
 	}()
 }
 
-// requestsOf returns the certificate requests for a node name.
+// requestsOf returns the certificate requests for the node with this name.
 func requestsOf(t *testing.T, admin kubernetes.Interface, node string) []certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	list, err := admin.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
@@ -321,7 +323,7 @@ func requestsOf(t *testing.T, admin kubernetes.Interface, node string) []certifi
 	return own
 }
 
-// eventually waits until check returns nil.
+// eventually waits until check returns nil. what describes the condition for the error message.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	deadline := time.NewTimer(2 * time.Minute)

@@ -18,7 +18,7 @@ func TestFlanneldMakesTheNetworkOfItsNodesPartAndEndsWithItsWrapper(t *testing.T
 	t.Parallel()
 	c, admin := startLab(t)
 	b := joinOn(t, c, admin, unique("flannel"), program.Options{})
-	// This test uses admin rights. The tests of the manifests check the rights of flannel's own identity.
+	// This test uses an administrator's rights. The tests of the manifests check flannel's own rights.
 	mighty, err := os.ReadFile(c.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)

@@ -54,7 +54,8 @@ func TestHybridOverlayMakesTheNetworkOfItsNodesSubnet(t *testing.T) {
 	})
 }
 
-// approveOverlay acts as the network's approver, and waits for the certificate.
+// approveOverlay approves the hybrid overlay's certificate request, as the cluster's network does. It waits until the
+// hybrid overlay has the certificate.
 func approveOverlay(t *testing.T, admin kubernetes.Interface, b box) {
 	t.Helper()
 	requests := admin.CertificatesV1().CertificateSigningRequests()

@@ -148,8 +148,8 @@ func parseRequest(t *testing.T, content []byte) *x509.CertificateRequest {
 	return request
 }
 
-// Kubelet's kubeconfig is deleted, but its certificate is still stored. A restarted kubelet must use the certificate
-// instead of the bootstrap credential.
+// kubelet's kubeconfig is deleted, but its certificate still exists. When kubelet starts again, it must use the
+// certificate instead of the bootstrap credential.
 func TestKubeletStartsAgainWithTheCertificateThatItHas(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]string{"nobootstrap": contract.PathBootstrapKubeconfig,
@@ -181,7 +181,7 @@ func TestKubeletStartsAgainWithTheCertificateThatItHas(t *testing.T) {
 	}
 }
 
-// relabel changes a label of the Node. Kubelet must restore it.
+// relabel changes a label of the Node and waits until kubelet has restored the label.
 func relabel(t *testing.T, admin kubernetes.Interface, name string) {
 	t.Helper()
 	_, err := admin.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType,
@@ -234,8 +234,8 @@ func TestADeniedRequestIsFollowedByOneForAnotherKey(t *testing.T) {
 	b.asksForTwoKeys(t, admin)
 }
 
-// A kubelet that rotates its certificate keeps the key of its request only in memory. Therefore, a restarted kubelet
-// must send a request with another key.
+// A kubelet that rotates its certificate keeps the key of its request only in memory. So when it starts again, it must
+// send a request with a different key.
 func TestAKubeletThatIsStoppedAsksWithAnotherKey(t *testing.T) {
 	t.Parallel()
 	b, admin := bootstrapping(t, "pending")
@@ -251,7 +251,8 @@ func TestAKubeletThatIsStoppedAsksWithAnotherKey(t *testing.T) {
 	b.asksForTwoKeys(t, admin)
 }
 
-// bootstrapping returns a machine whose kubelet has a bootstrap credential. Its requests aren't approved.
+// bootstrapping returns a machine whose kubelet has a bootstrap credential. Nothing approves kubelet's certificate
+// requests.
 func bootstrapping(t *testing.T, name string) (box, kubernetes.Interface) {
 	t.Helper()
 	c, admin := startLab(t)
@@ -265,8 +266,8 @@ func bootstrapping(t *testing.T, name string) (box, kubernetes.Interface) {
 	return b, admin
 }
 
-// asksForTwoKeys waits until there are requests with two different keys. The API server must have generated the names
-// of the requests.
+// asksForTwoKeys waits until there are certificate requests with two different keys. It also checks that the API server
+// has generated the names of these requests.
 func (b box) asksForTwoKeys(t *testing.T, admin kubernetes.Interface) {
 	t.Helper()
 	eventually(t, "a second key", func() error {
@@ -350,7 +351,7 @@ func TestPodsRunAndEndWithTheirGracePeriod(t *testing.T) {
 	}
 }
 
-// allowPods creates the service account that admission assigns to pods. On real clusters, a controller creates it.
+// allowPods creates the service account that admission adds to pods. On real clusters, a controller creates it.
 func allowPods(t *testing.T, admin kubernetes.Interface) {
 	t.Helper()
 	_, err := admin.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(),
@@ -393,7 +394,7 @@ func TestAnIdleKubeletWritesItsLeaseOnly(t *testing.T) {
 		delete(verbs, "update leases/")
 		return verbs
 	}
-	// The log entry follows shortly after the change that made the node ready.
+	// kubelet writes this log entry shortly after the change that makes the node ready.
 	before := others()
 	eventually(t, "idleness", func() error {
 		last := before

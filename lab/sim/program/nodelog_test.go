@@ -32,7 +32,7 @@ func TestKubeletServesLogsAsItsConfigurationAndTheAPIServerSay(t *testing.T) {
 	}
 	const file, first = "kubelet/kubelet.log", "successfully registered node"
 	for _, step := range []struct {
-		settings string // part of kubelet's configuration
+		settings string // a part of kubelet's configuration
 		who      *rest.Config
 		path     string
 		code     int
@@ -42,7 +42,7 @@ func TestKubeletServesLogsAsItsConfigurationAndTheAPIServerSay(t *testing.T) {
 		{"", admin, file, http.StatusOK, first},
 		{"", admin, "kubelet/other.log", http.StatusNotFound, ""},
 		{"", admin, `..\..\k\kubeconfig`, http.StatusInternalServerError, ""},
-		{"", admin, "?query=kubelet", http.StatusOK, `<a href="kubelet/">`}, // log queries are disabled
+		{"", admin, "?query=kubelet", http.StatusOK, `<a href="kubelet/">`}, // queries of logs are disabled
 		{"", nobody, file, http.StatusForbidden, ""},
 		{"", &rest.Config{}, file, http.StatusUnauthorized, ""},
 		{`"enableSystemLogQuery": true,`, admin, "?query=kubelet", http.StatusOK, first},
@@ -66,7 +66,7 @@ func TestKubeletServesLogsAsItsConfigurationAndTheAPIServerSay(t *testing.T) {
 	}
 }
 
-// kubelet sends a request to the kubelet of the machine, with the certificate of a config.
+// kubelet sends a request to the machine's kubelet. It uses the client certificate in the config as.
 func (b box) kubelet(ctx context.Context, as *rest.Config, ca []byte, path string) (code int, body string, err error) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)

@@ -8,8 +8,8 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/program"
 )
 
-// If the controller manager is slow or restarts, it can miss renewals of the lease. It then marks the Node as unknown
-// although kubelet runs. Kubelet must report its status again.
+// If the controller manager is slow or restarts, it can miss renewals of the lease. It then marks the Node as unknown,
+// although kubelet is running. kubelet must report its status again.
 func TestKubeletReportsItsStatusAgainWhenTheClusterHasMarkedItsNodeAsUnknown(t *testing.T) {
 	t.Parallel()
 	b, admin := join(t, "unknown", program.Options{})

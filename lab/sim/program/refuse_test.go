@@ -185,7 +185,7 @@ func TestServicesRunUntilTheyAreStoppedAndLog(t *testing.T) {
 			b := newBox(t, "serves", program.Options{})
 			b.write(t, contract.PathKubeProxyConfig, kubeProxyConfig)
 			b.write(t, contract.PathKubeconfig, kubeconfig)
-			for range 2 { // the second start must append to the log
+			for range 2 { // the second start must append to the log of the first
 				b.start(t, name, test.command)
 				if name == "windows_exporter" {
 					if ports, err := b.Host().Network.Listening(context.Background()); err != nil ||

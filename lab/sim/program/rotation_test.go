@@ -28,7 +28,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim"
 )
 
-// signingCA signs certificates with the lifetime that a test requests.
+// signingCA signs certificates. The test chooses their lifetime.
 type signingCA struct {
 	key  crypto.Signer
 	root *x509.Certificate
@@ -53,7 +53,7 @@ func (a signingCA) sign(t *testing.T, template *x509.Certificate, public crypto.
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// serve approves, signs and counts every request.
+// serve approves and signs every certificate request. It returns the counter of the requests.
 func (a signingCA) serve(ctx context.Context, t *testing.T, client *fake.Clientset,
 	lifetime time.Duration) *atomic.Int64 {
 	t.Helper()

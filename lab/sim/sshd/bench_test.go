@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// nullFile discards writes, so that the benchmark measures only the server.
+// nullFile is a file that discards all data, so that the benchmark measures only the server.
 type nullFile struct{}
 
 func (nullFile) ReadAt(p []byte, _ int64) (int, error)  { return len(p), nil }
@@ -24,7 +24,8 @@ type nullMachine struct{ *diskMachine }
 
 func (nullMachine) OpenFile(string, int) (sshd.File, error) { return nullFile{}, nil }
 
-// BenchmarkUpload measures concurrent uploads of 8 MiB to each host, with the client and the servers in one process.
+// BenchmarkUpload uploads 8 MiB to each of several hosts at the same time. The client and the servers run in one
+// process.
 func BenchmarkUpload(b *testing.B) {
 	const size = 8 << 20
 	content := pattern(size)

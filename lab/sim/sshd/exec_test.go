@@ -73,7 +73,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// waiter runs until it is killed, and closes a channel when it is.
+// waiter is a program that runs until it is killed. Then it closes the channel killed.
 type waiter struct{ started, killed chan struct{} }
 
 func newWaiter() waiter { return waiter{started: make(chan struct{}), killed: make(chan struct{})} }
@@ -142,7 +142,7 @@ func TestAHungCommandNeverEnds(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- session.Wait() }()
-	for range 3 { // the connection stays open
+	for range 3 { // the connection remains open
 		if _, _, err := client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// peer is a client that sees the SSH messages of the host.
+// peer is a client that receives the SSH messages of the host.
 type peer struct {
 	ssh.Conn
 	requests <-chan *ssh.Request
@@ -41,7 +41,7 @@ func (h *host) peer(tb testing.TB, algorithms ...string) peer {
 	return peer{conn, requests}
 }
 
-// announced returns the keys that the host announces. It waits for the announcement.
+// announced waits until the host has announced its keys, and returns them.
 func (p peer) announced(tb testing.TB) (keys [][]byte) {
 	tb.Helper()
 	select {

@@ -165,7 +165,7 @@ func TestARebootCutsConnectionsAndRefusesNewOnesUntilTheMachineIsUp(t *testing.T
 			}
 			return errors.Is(err, syscall.ECONNREFUSED)
 		})
-		// Settings can be changed while the machine is off.
+		// Settings can also be changed while the machine is off.
 		h.Change(func(s *sshd.Settings) { s.Latency = time.Millisecond })
 		if _, err := net.Dial("tcp", h.Address().String()); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Fatalf("got %v while the machine is off, want a refused connection", err)

@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
-// diskMachine is a machine whose C: is a directory of the test. It tests the server against an implementation other
-// than the simulated machine, such as a Wine prefix.
+// diskMachine is a machine whose drive C: is a directory of the test. With it, the tests check that the server works
+// with a machine that isn't simulated, such as a Wine prefix.
 type diskMachine struct {
 	root  string
 	shell string
@@ -95,7 +95,7 @@ func (m *diskMachine) powerOn() {
 	close(m.up)
 }
 
-// check implements the Windows rules that the tests need.
+// check returns the errors that Windows would return for a path, as far as the tests need them.
 func (m *diskMachine) check(path string) error {
 	switch {
 	case strings.Contains(path, "reserved|name"):
@@ -185,7 +185,7 @@ func known(info fs.FileInfo) winos.FileInfo {
 
 var _ sshd.Machine = (*diskMachine)(nil)
 
-// host is a running server with an authorized key.
+// host is a running server. Its clients have an authorized key.
 type host struct {
 	*sshd.Server
 	machine *diskMachine
@@ -225,7 +225,7 @@ func newKey(tb testing.TB) ssh.Signer {
 	return signer
 }
 
-// dialAs logs in as a user. It also returns the host key that the server presented.
+// dialAs logs in as a user. It returns the client, and the host key that the server showed.
 func (h *host) dialAs(tb testing.TB, user string) (client *ssh.Client, shown string, err error) {
 	tb.Helper()
 	client, err = ssh.Dial("tcp", h.Address().String(), &ssh.ClientConfig{
@@ -263,7 +263,7 @@ func (h *host) sftp(tb testing.TB, options ...sftp.ClientOption) *sftp.Client {
 	return client
 }
 
-// run runs a command and returns its output and exit code.
+// run runs a command and returns its output and its exit code.
 func run(tb testing.TB, client *ssh.Client, line, stdin string) (output string, code int) {
 	tb.Helper()
 	session, err := client.NewSession()
@@ -285,7 +285,7 @@ func run(tb testing.TB, client *ssh.Client, line, stdin string) (output string, 
 	return string(out), 0
 }
 
-// eventually waits until a condition holds.
+// eventually waits until holds returns true. what describes the condition for the error message.
 func eventually(tb testing.TB, what string, holds func() bool) {
 	tb.Helper()
 	deadline := time.NewTimer(time.Minute)
@@ -301,7 +301,7 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 	}
 }
 
-// await waits until a channel is closed.
+// await waits until a channel is closed. what describes the event for the error message.
 func await(tb testing.TB, what string, closed <-chan struct{}) {
 	tb.Helper()
 	limit := time.NewTimer(time.Minute)

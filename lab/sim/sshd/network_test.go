@@ -33,8 +33,8 @@ func TestLatencyDelaysEachRoundTripByTwice(t *testing.T) {
 
 func TestLatencyDoesNotLimitThroughput(t *testing.T) {
 	t.Parallel()
-	// With one 32 KiB chunk per round trip of 400 ms, 4 MiB would take 51 s. With pipelining, they take a few round
-	// trips.
+	// If each chunk of 32 KiB took a round trip of 400 ms, 4 MiB would take 51 s. With pipelining, an upload takes only
+	// a few round trips.
 	h := startHost(t, func(_ *diskMachine, s *sshd.Settings) { s.Latency = 200 * time.Millisecond })
 	client := h.sftp(t, sftp.UseConcurrentWrites(true))
 	content := pattern(4 << 20)
@@ -78,7 +78,7 @@ func TestLatencyChangesUnderAnOpenConnection(t *testing.T) {
 	}
 	roundTrip()
 	h.Change(func(s *sshd.Settings) { s.Latency = 30 * time.Millisecond })
-	roundTrip() // the server was already reading with the old setting
+	roundTrip() // the server has begun this read with the old setting
 	if took := roundTrip(); took < 60*time.Millisecond {
 		t.Errorf("a round trip took %v", took)
 	}
@@ -107,7 +107,7 @@ func TestAConnectionIsCutAfterSoManyBytes(t *testing.T) {
 			if c := h.Counters(); c.BytesIn+c.BytesOut < 100_000 || c.BytesIn+c.BytesOut > 200_000 {
 				t.Errorf("the counters are %+v", c)
 			}
-			put(t, h.sftp(t), "x", pattern(1<<20)) // the fault happens only once
+			put(t, h.sftp(t), "x", pattern(1<<20)) // the fault happens only once, so this upload succeeds
 		})
 	}
 }
@@ -159,7 +159,7 @@ func TestAFrozenNetworkStopsEverythingAndGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Change(func(s *sshd.Settings) { s.Faults.Frozen = true })
-	h.Close() // Close must not leave a goroutine of a frozen connection
+	h.Close() // Close must also end the goroutine of a frozen connection
 	_ = client.Wait()
 }
 

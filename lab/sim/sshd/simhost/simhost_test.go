@@ -90,7 +90,7 @@ func upload(files *sftp.Client, path string, content []byte) error {
 	return f.Close()
 }
 
-// daemon stands in for an uploaded program.
+// daemon is a stand-in for an uploaded program.
 func daemon(_ context.Context, p *sim.Process) int {
 	request, err := winos.ReadFile(p.Host.Files, p.Dir+`\.wmco\1.req.json`)
 	if err != nil {
@@ -202,8 +202,8 @@ func TestWindowsRulesHoldOverSFTP(t *testing.T) {
 	}
 }
 
-// BenchmarkUpload measures concurrent uploads of 8 MiB to each simulated machine, with clients and servers in one
-// process.
+// BenchmarkUpload uploads 8 MiB to each of several simulated machines at the same time. The clients and the servers run
+// in one process.
 func BenchmarkUpload(b *testing.B) {
 	const size = 8 << 20
 	content := bytes.Repeat([]byte("0123456789abcde\n"), size/16)
