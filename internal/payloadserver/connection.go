@@ -9,24 +9,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxConnections is the maximum number of open connections without a request: several for each node of a large
-// fleet.
+// maxConnections is the maximum number of open connections on which no request has been sent yet. It is enough for
+// several connections from each node of a large fleet.
 const maxConnections = 4096
 
-// bounded is a listener that always has room: if too many connections are open without a request, it closes the oldest
-// of them. Otherwise a client that opens connections and stays silent would keep daemons out. A connection with a
-// request ends with its response; see shares for the limit of a node.
+// bounded is a listener that always accepts new connections. If too many connections are open on which no request has
+// been sent, bounded closes the oldest of them. Otherwise a client could block daemons by opening connections and
+// sending nothing. bounded doesn't close a connection with a request, because that connection ends with its response.
+// shares limits the requests of each node.
 type bounded struct {
 	net.Listener
-	silent chan *connection       // oldest connection first; some have ended or sent a request
-	failed *prometheus.CounterVec // by reason
+	silent chan *connection       // the oldest connection comes first; some connections have ended or sent a request
+	failed *prometheus.CounterVec // failed connections, by reason
 }
 
 func newBounded(listener net.Listener, most int, failed *prometheus.CounterVec) *bounded {
 	return &bounded{Listener: listener, silent: make(chan *connection, most), failed: failed}
 }
 
-// Accept implements net.Listener. http.Server calls it in one goroutine.
+// Accept implements net.Listener. http.Server never calls Accept concurrently.
 func (b *bounded) Accept() (net.Conn, error) {
 	conn, err := b.Listener.Accept()
 	if err != nil {
@@ -40,15 +41,16 @@ func (b *bounded) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// connection is silent until it sends a request. Before that, its certificate is verified.
+// connection is a connection of a client. It is silent until the client has sent a request. The server verifies the
+// client's certificate before it reads the request.
 type connection struct {
 	net.Conn
 	failed *prometheus.CounterVec
-	// settled is set when the connection has ended or sent a request.
+	// settled is true if the connection has ended, or if the client has sent a request.
 	settled atomic.Bool
 }
 
-// end closes a connection that is still silent, and counts it.
+// end closes a connection that is still silent, and counts it as failed.
 func (c *connection) end(reason string) {
 	if c.settled.CompareAndSwap(false, true) {
 		c.failed.WithLabelValues(reason).Inc()
@@ -62,10 +64,10 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// connectionKey is the key of the *connection in the context of a request.
+// connectionKey is the key under which the context of a request contains the *connection.
 type connectionKey struct{}
 
-// connContext is http.Server.ConnContext.
+// connContext adds the *connection to the context of a request. It is the field ConnContext of http.Server.
 func connContext(ctx context.Context, conn net.Conn) context.Context {
 	if secured, ok := conn.(*tls.Conn); ok {
 		conn = secured.NetConn()
@@ -73,7 +75,8 @@ func connContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// spoken records that the connection of a request is no longer silent.
+// spoken records that a client has sent a request, so its connection is no longer silent. ctx is the context of the
+// request.
 func spoken(ctx context.Context) {
 	if c, ok := ctx.Value(connectionKey{}).(*connection); ok {
 		c.settled.Store(true)

@@ -10,25 +10,25 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// logPause is the minimum time between two lines about connections, because any client that reaches the port can
-// cause such lines.
+// logPause is the minimum time between two log lines about failed connections. Any client that can connect to the port
+// can cause such lines.
 const logPause = time.Minute
 
-// errorLog receives net/http's messages about connections. It passes on every panic. Once per logPause, it passes on
-// one line about connections that can't be accepted, and one other line, so that unknown clients can't hide a
-// message.
+// errorLog receives the messages that net/http logs about connections. It logs every panic. In each period of logPause,
+// it also logs one message that connections can't be accepted, and one message of any other kind. Both kinds have a
+// limit of their own, so unknown clients can't hide the first kind.
 type errorLog struct {
 	log          logr.Logger
 	accept, some rate.Sometimes
 }
 
-// newErrorLog is for http.Server's ErrorLog.
+// newErrorLog returns a logger for the field ErrorLog of http.Server.
 func newErrorLog(to logr.Logger) *log.Logger {
 	seldom := func() rate.Sometimes { return rate.Sometimes{Interval: logPause} }
 	return log.New(&errorLog{log: to, accept: seldom(), some: seldom()}, "", 0)
 }
 
-// Write is io.Writer, of whole lines.
+// Write implements io.Writer. Each call must write one whole line.
 func (e *errorLog) Write(line []byte) (int, error) {
 	text := string(bytes.TrimSpace(line))
 	switch {

@@ -7,7 +7,8 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-// A flood of foreign connections may use up all file descriptors of the process. The log must still show that.
+// Connections of unknown clients may use up all file descriptors of the process. The log must show this, even though it
+// also contains messages about other failed connections.
 func TestThatConnectionsCanNotBeAcceptedIsLoggedBesideThoseThatFail(t *testing.T) {
 	t.Parallel()
 	var lines []string

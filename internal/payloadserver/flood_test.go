@@ -22,7 +22,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// lines is a log that tests can read.
+// lines is a log whose lines tests can read.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -40,8 +40,9 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// Any client can connect to the port without TLS. A container's log is small, so such clients must not fill it. This
-// test sets the output of Go's own log, so it runs alone.
+// Any client can connect to the port without TLS. The log of a container has a limited size, so such clients must not
+// be able to fill it. This test changes the output of Go's standard logger, so it doesn't run in parallel with other
+// tests.
 func TestA55_WhoShowsNoCertificateFillsNoLog(t *testing.T) {
 	const connections = 1000
 	written := &lines{}
@@ -57,7 +58,7 @@ func TestA55_WhoShowsNoCertificateFillsNoLog(t *testing.T) {
 		if _, err = conn.Write([]byte("this is no TLS at all\n")); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.Copy(io.Discard, conn) // until the server closes
+		_, _ = io.Copy(io.Discard, conn) // returns when the server closes the connection
 		_ = conn.Close()
 	}
 	if text := written.String(); strings.Count(text, "\n") > 3 || !strings.Contains(text, "TLS handshake") {
@@ -65,8 +66,8 @@ func TestA55_WhoShowsNoCertificateFillsNoLog(t *testing.T) {
 	}
 }
 
-// A daemon must be served while other clients hold all connections. Its transfer must continue when more clients
-// connect.
+// If other clients have opened all connections that the server allows, the server must still serve a daemon. If more
+// clients connect then, the daemon's transfer must continue.
 func TestA55_ADaemonIsServedWhileOthersHoldAllConnections(t *testing.T) {
 	t.Parallel()
 	const connections = 16
@@ -99,12 +100,12 @@ func TestA55_ADaemonIsServedWhileOthersHoldAllConnections(t *testing.T) {
 	hold()
 	ask()
 	hold()
-	for _, conn := range silent[:connections] { // these connections were closed for later ones
+	for _, conn := range silent[:connections] { // the server closed these connections when later connections came
 		if _, err := conn.Read(make([]byte, 1)); err == nil {
 			t.Error("more connections than allowed are open")
 		}
 	}
-	ask() // this connection comes after all others
+	ask() // this connection comes after all silent connections
 	close(goods.gate)
 	asking.Wait()
 	if got := gather(t, registry)["wmco_payload_failed_connections_total full"]; got != connections+1 {
@@ -112,7 +113,7 @@ func TestA55_ADaemonIsServedWhileOthersHoldAllConnections(t *testing.T) {
 	}
 }
 
-// A node, or another client with a certificate of the cluster, can't hold connections open: each connection ends with
+// A client with a certificate of the cluster, such as a node, can't keep connections open: each connection ends with
 // its response.
 func TestA55_WhoShowsACertificateDoesNotHoldAllConnections(t *testing.T) {
 	t.Parallel()
@@ -143,7 +144,8 @@ func TestA55_WhoShowsACertificateDoesNotHoldAllConnections(t *testing.T) {
 	}
 }
 
-// A client announces a body and never sends it. Its connection must be closed when others need it.
+// If a client announces a body and never sends it, the server must close this connection as soon as other clients need
+// it.
 func TestA55_WhoPromisesABodyDoesNotHoldAllConnections(t *testing.T) {
 	t.Parallel()
 	const connections = 8
@@ -168,7 +170,7 @@ func TestA55_WhoPromisesABodyDoesNotHoldAllConnections(t *testing.T) {
 	}
 }
 
-// dial connects with a certificate, and stays connected until the test ends.
+// dial connects with a certificate. The connection is open until the test ends.
 func (p *place) dial(t *testing.T, as tls.Certificate) net.Conn {
 	t.Helper()
 	dialer := tls.Dialer{
@@ -181,7 +183,8 @@ func (p *place) dial(t *testing.T, as tls.Certificate) net.Conn {
 	return conn
 }
 
-// hold requests a missing blob. It reports whether the server leaves the connection open.
+// hold requests a blob that the payload doesn't contain. It reports whether the server leaves the connection open
+// afterwards.
 func (p *place) hold(t *testing.T, as tls.Certificate) (stays bool) {
 	t.Helper()
 	conn := p.dial(t, as)

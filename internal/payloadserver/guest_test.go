@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// The API server's proxy sends no client certificate, so it is a guest. It has access only while a host joins by
-// itself.
+// The API server's proxy sends no client certificate, so its client is a guest. Guests have access only while a host
+// joins by itself.
 func TestA85_AGuestReadsWhileAHostJoinsByItself(t *testing.T) {
 	t.Parallel()
 	signer, goods := newCA(t), &shelf{content: []byte("x")}
@@ -32,8 +32,8 @@ func TestA85_AGuestReadsWhileAHostJoinsByItself(t *testing.T) {
 	}
 }
 
-// Any client in the cluster may be a guest. So guests get at most half of the transfers, and are refused instead of
-// waiting.
+// Any client in the cluster may be a guest. So guests get at most half of the transfers. If these are in use, the
+// server refuses a guest's request immediately.
 func TestA85_GuestsLeaveRoomForDaemons(t *testing.T) {
 	t.Parallel()
 	signer, goods := newCA(t), &shelf{content: []byte("x"), gate: make(chan struct{}), opened: make(chan struct{}, 8)}

@@ -9,20 +9,20 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Nodes are the nodes of the operator's instances.
+// Nodes answers questions about the nodes of the operator's WindowsInstances.
 type Nodes struct {
-	// Reader reads from a cache.
+	// Reader reads WindowsInstances from a cache.
 	Reader client.Reader
-	// Namespace of the instances.
+	// Namespace is the namespace of the WindowsInstances.
 	Namespace string
 }
 
-// Known is for Options.Known. It reports whether an instance has this node.
+// Known reports whether a WindowsInstance has this node. Use it for Options.Known.
 func (n Nodes) Known(ctx context.Context, node string) (bool, error) {
 	return n.any(ctx, func(i *v1alpha1.WindowsInstance) bool { return node != "" && i.Status.NodeName == node })
 }
 
-// Guests is for Options.Guests. It reports whether any host joins by itself.
+// Guests reports whether any host is joining by itself. Use it for Options.Guests.
 func (n Nodes) Guests(ctx context.Context) (bool, error) {
 	return n.any(ctx, func(i *v1alpha1.WindowsInstance) bool {
 		return i.Spec.ByItself != nil && i.Status.Phase != v1alpha1.PhaseReady

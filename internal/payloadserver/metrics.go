@@ -6,23 +6,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Results of requests, for the metrics.
+// Results of requests in the metrics.
 const (
-	resultSent    = "sent"    // completely
-	resultCut     = "cut"     // interrupted; the daemon requests the rest
-	resultBusy    = "busy"    // no slot in time
-	resultRefused = "refused" // the client is not a daemon of a known node, or the request is malformed
-	resultMissing = "missing" // the payload has no such blob
-	resultFailed  = "failed"  // an error of the server
+	resultSent    = "sent"    // the whole response was sent
+	resultCut     = "cut"     // the transfer was interrupted; the daemon requests the rest
+	resultBusy    = "busy"    // no slot was free in time
+	resultRefused = "refused" // the client isn't the daemon of a known node, or its request is malformed
+	resultMissing = "missing" // the payload doesn't contain the blob
+	resultFailed  = "failed"  // the server had an error
 )
 
-// Reasons of failed connections, for the metrics.
+// Reasons of failed connections in the metrics.
 const (
-	failedCertificate = "certificate" // it ended before it had sent a certificate and a request
-	failedFull        = "full"        // the server closed it, because too many were open
+	failedCertificate = "certificate" // ended before the client had sent a certificate and a request
+	failedFull        = "full"        // closed by the server, because too many connections were open
 )
 
-// meters count what is handed out.
+// meters contains the metrics of the server.
 type meters struct {
 	bytes    prometheus.Counter
 	requests *prometheus.CounterVec
@@ -31,7 +31,7 @@ type meters struct {
 	waiting  prometheus.Gauge
 }
 
-// newMeters registers the metrics, if there is a registry.
+// newMeters creates the metrics. It registers them if registry is not nil.
 func newMeters(registry prometheus.Registerer) (*meters, error) {
 	m := &meters{
 		bytes: prometheus.NewCounter(prometheus.CounterOpts{

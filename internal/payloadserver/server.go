@@ -1,11 +1,11 @@
-// Package payloadserver serves missing files of the payload to nodes in service: it sends blobs by their
-// digest, to daemons of known nodes. While hosts join by themselves, it also sends blobs to guests. Guests are such
-// hosts: they connect through the API server's proxy, which checks their rights and doesn't present a certificate to
-// this server. No blob is confidential.
+// Package payloadserver implements a server from which nodes in service download missing files of the payload. It sends
+// a blob to a client that knows the digest of the blob. Clients are daemons of known nodes. While hosts join by
+// themselves, these hosts are clients as well, called guests. They connect through the API server's service proxy,
+// which checks their rights but doesn't present a certificate to this server. No blob is confidential.
 //
-// The operator runs it together with its controllers; daemons pull from it. It knows no host and no version, and
-// never writes. It keeps no state of a transfer: if a transfer was interrupted, the daemon requests the rest of the
-// blob with a range request.
+// The operator's leader runs the server together with the controllers. The server doesn't know about hosts or versions,
+// and never writes to the cluster. It stores nothing about transfers: if a transfer is interrupted, the daemon sends a
+// range request for the rest of the blob.
 package payloadserver
 
 import (
@@ -33,54 +33,57 @@ import (
 
 // Limits of the payload server.
 const (
-	// defaultTransfers bounds the network traffic while a whole fleet stages: ten streams fill a 10 Gbit/s link.
+	// defaultTransfers is the number of transfers at the same time. It limits the network traffic while all nodes of a
+	// fleet download a payload: ten transfers fill a link with 10 Gbit/s.
 	defaultTransfers = 10
-	// handshakeTime is how long a client may take to present its certificate and its request.
+	// handshakeTime is how long a client may take to send its certificate and its request.
 	handshakeTime = 10 * time.Second
-	// queueTimeout is how long a request waits for its turn until the client gets the answer to try again later.
+	// queueTimeout is how long a request waits for a slot. After that, the server responds that the client should try
+	// again later.
 	queueTimeout = 20 * time.Second
-	// stall is how long a daemon may take to accept the next piece.
+	// stall is how long a daemon may take to receive the next piece of a response.
 	stall = time.Minute
-	// leastRate is the minimum rate of a transfer in bytes per second. A slower daemon would block a slot that other
-	// daemons need. At this rate, 100 MB take half an hour.
+	// leastRate is the minimum rate of a transfer in bytes per second. A slower transfer would keep a slot for too
+	// long, while other daemons wait for slots. At this rate, a transfer of 100 MB takes half an hour.
 	leastRate = 64 << 10
-	// lifetime of the payload server's certificate. The operator creates a new certificate at every start, and is
-	// updated more often than that.
+	// lifetime is the lifetime of the server's certificate. The operator creates a new certificate each time it starts.
+	// Upgrades make it start more often than every five years.
 	lifetime = 5 * 365 * 24 * time.Hour
-	// retryAfter is the shortest time until a daemon tries again if all slots are taken. A random part of up to the
-	// same length is added.
+	// retryAfter is the minimum time after which a daemon should try again if no slot is free. The server adds a random
+	// time from 0 to retryAfter.
 	retryAfter = 5 * time.Second
 )
 
-// Blobs finds the blobs of the payload; *payload.Dir implements it.
+// Blobs finds the blobs of a payload by their digests. *payload.Dir implements it.
 type Blobs interface {
-	// Blob returns false if the payload has no such digest.
+	// Blob returns false if the payload doesn't contain a blob with this digest.
 	Blob(digest string) (payload.Blob, bool)
 }
 
-// Options of a payload server. All but Transfers, Connections and Registry are required.
+// Options configure a payload server. Blobs, Clients, Known and at least one name or address are required.
 type Options struct {
 	Blobs Blobs
-	// Names and Addresses are the names and addresses of the payload server for daemons; its certificate is valid for
-	// them.
+	// Names and Addresses are the names and addresses at which daemons connect to the server. They are in the server's
+	// certificate.
 	Names     []string
 	Addresses []net.IP
-	// Clients returns the CAs that sign the certificates of daemons, or false while they are unknown. It is called for
-	// every connection. A dynamiccertificates.CAContentProvider has this method.
+	// Clients returns the CAs that sign the certificates of daemons. It returns false while these CAs are unknown. The
+	// server calls it for each connection. The method VerifyOptions of a dynamiccertificates.CAContentProvider has this
+	// type.
 	Clients func() (x509.VerifyOptions, bool)
-	// Known reports whether a node belongs to the operator.
+	// Known reports whether a node is a node of the operator.
 	Known func(ctx context.Context, node string) (bool, error)
-	// Guests reports whether guests may read. Nil means never.
+	// Guests reports whether guests are allowed now. If it is nil, guests are never allowed.
 	Guests func(ctx context.Context) (bool, error)
-	// Transfers is how many blobs are sent at once; 10 if 0. Guests have half of them.
+	// Transfers is the maximum number of transfers at the same time. Guests can use half of them. Default: 10.
 	Transfers int
-	// Connections is how many are open at once without a request; 4096 if 0.
+	// Connections is the maximum number of open connections on which no request has been sent yet. Default: 4096.
 	Connections int
-	// Registry for metrics; nil counts nothing.
+	// Registry is the registry for the server's metrics. If it is nil, the metrics are not registered.
 	Registry prometheus.Registerer
 }
 
-// PayloadServer is an HTTPS server for blobs.
+// PayloadServer is an HTTPS server from which clients download blobs.
 type PayloadServer struct {
 	Options
 	certificate tls.Certificate
@@ -90,7 +93,7 @@ type PayloadServer struct {
 	meters      *meters
 }
 
-// New creates a payload server with its own certificate. Daemons need the certificate as well as the address: see
+// New creates a payload server and a certificate for it. Daemons need this certificate to verify the server: see
 // Certificate.
 func New(options Options) (*PayloadServer, error) {
 	if options.Blobs == nil || options.Clients == nil || options.Known == nil ||
@@ -120,17 +123,19 @@ func New(options Options) (*PayloadServer, error) {
 		turns: make(chan struct{}, options.Transfers), shares: shares{nodes: map[string]int{}}, meters: meters}, nil
 }
 
-// Certificate is the payload server's own certificate and its CA, as PEM. Both change with every New.
+// Certificate returns the certificate of the server and its CA, as PEM. Each call of New creates a new certificate and
+// a new CA.
 func (s *PayloadServer) Certificate() []byte { return s.trusted }
 
-// Serve answers requests until ctx ends. It closes the listener. Each connection carries one request, so clients can't
-// hold idle connections.
+// Serve serves requests until ctx ends. It closes the listener. The server closes each connection after one request, so
+// clients can't keep idle connections open.
 func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s, ReadHeaderTimeout: handshakeTime, MaxHeaderBytes: 1 << 14,
-		// net/http ends the context of a request that waits longer.
+		// net/http cancels the context of a request at the end of this time. The request may still be waiting for a
+		// slot then.
 		ReadTimeout: handshakeTime + queueTimeout,
-		// send extends it for each piece of a blob.
+		// transfer extends this deadline for each piece of a response.
 		WriteTimeout: stall,
 		ErrorLog:     newErrorLog(logr.FromContextOrDiscard(ctx)),
 		ConnContext:  connContext,
@@ -158,7 +163,7 @@ func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 		},
 	}
 	server.SetKeepAlivesEnabled(false)
-	// A transfer ends with ctx; the daemon asks for the rest later.
+	// When ctx ends, interrupt all transfers. Daemons request the rest later.
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	err := server.ServeTLS(newBounded(listener, s.Connections, s.meters.failed), "", "")
@@ -168,16 +173,17 @@ func (s *PayloadServer) Serve(ctx context.Context, listener net.Listener) error 
 	return nil
 }
 
-// ServeHTTP hands out blobs one after the other, or the rest of them from an offset: GET of contract.PayloadServerPath
-// and a digest. The digests of the following blobs are in the query: see contract.PayloadServerThen.
+// ServeHTTP sends one or more blobs, one after the other. A request is a GET of contract.PayloadServerPath followed by
+// the digest of the first blob. The query contains the digests of the other blobs: see contract.PayloadServerThen. A
+// range request gets the rest of this content from an offset.
 func (s *PayloadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.meters.requests.WithLabelValues(s.answer(w, r)).Inc()
 }
 
-// answer returns how the request ended.
+// answer answers a request and returns its result for the metrics.
 func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result string) {
 	ctx := r.Context()
-	if r.ContentLength == 0 { // if a request announces a body, net/http waits for the body
+	if r.ContentLength == 0 { // if the request has a body, net/http still waits for the body
 		spoken(ctx)
 	}
 	guest := s.Guests != nil && r.TLS != nil && len(r.TLS.PeerCertificates) == 0
@@ -205,7 +211,7 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 		return resultMissing
 	}
 	most := perNode
-	if guest { // all guests share one limit, because anyone may be a guest
+	if guest { // all guests together have one limit, because any client may be a guest
 		most = max(1, s.Transfers/2)
 	}
 	leave, ok := s.shares.take(node, most)
@@ -222,14 +228,14 @@ func (s *PayloadServer) answer(w http.ResponseWriter, r *http.Request) (result s
 	return s.send(w, r, blobs)
 }
 
-// busy tells a daemon to try again later.
+// busy responds that the client should try again later.
 func busy(w http.ResponseWriter) string {
 	w.Header().Set("Retry-After", strconv.Itoa(int((retryAfter + rand.N(retryAfter)).Seconds())))
 	http.Error(w, "too many transfers", http.StatusServiceUnavailable)
 	return resultBusy
 }
 
-// turn waits for a slot among all transfers. It returns false if no slot was free in time.
+// turn waits for a slot among all transfers. It returns false if no slot is free in time.
 func (s *PayloadServer) turn(ctx context.Context) bool {
 	s.meters.waiting.Inc()
 	defer s.meters.waiting.Dec()
@@ -243,8 +249,8 @@ func (s *PayloadServer) turn(ctx context.Context) bool {
 	}
 }
 
-// caller returns the node of the daemon that asks. It is empty if the certificate does not belong to a known node's
-// daemon.
+// caller returns the name of the node whose daemon sent the request. If the client's certificate doesn't belong to the
+// daemon of a known node, caller returns an empty string.
 func (s *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) (string, error) {
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return "", nil
@@ -261,7 +267,8 @@ func (s *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) 
 	return node, nil
 }
 
-// blobs returns the requested blobs, up to the first one that the payload doesn't have.
+// blobs returns the requested blobs. If the payload doesn't contain one of them, blobs returns only the blobs before
+// it.
 func (s *PayloadServer) blobs(digest, then string) (found []payload.Blob) {
 	for {
 		blob, ok := s.Blobs.Blob(digest)
@@ -297,7 +304,7 @@ func (s *PayloadServer) send(w http.ResponseWriter, r *http.Request, blobs []pay
 	for _, b := range blobs {
 		if err := copyFrom(out, b, from); out.failed {
 			return resultCut
-		} else if err != nil { // the daemon sees that the answer is too short, and tries again
+		} else if err != nil { // the response is then too short, so the daemon tries again
 			logr.FromContextOrDiscard(r.Context()).Error(err, "reading a blob", "digest", b.Digest)
 			return resultFailed
 		}
@@ -306,7 +313,7 @@ func (s *PayloadServer) send(w http.ResponseWriter, r *http.Request, blobs []pay
 	return resultSent
 }
 
-// copyFrom copies a blob from an offset on, which may be behind its end.
+// copyFrom copies a blob from an offset to its end. If the offset is after the end, copyFrom copies nothing.
 func copyFrom(out io.Writer, b payload.Blob, offset int64) error {
 	if offset >= b.Size {
 		return nil
@@ -321,15 +328,15 @@ func copyFrom(out io.Writer, b payload.Blob, offset int64) error {
 	return errors.Join(err, content.Close())
 }
 
-// transfer sends a response. It limits the time for each piece, and the time for the whole response by the minimum
-// rate. So a slow link works, and a dead link ends the transfer.
+// transfer writes a response. It limits the time for each piece, and by the minimum rate also the time for the whole
+// response. So a response over a slow link succeeds, and a response over a broken link ends.
 type transfer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	began   time.Time
 	written int64
 	bytes   prometheus.Counter
-	// failed is set if a piece could not be sent.
+	// failed is true if a piece couldn't be sent.
 	failed bool
 }
 
@@ -344,8 +351,8 @@ func (t *transfer) Write(piece []byte) (n int, err error) {
 	return n, err
 }
 
-// writeDeadline is the latest time for the daemon to accept the next piece: within the stall time, and early enough
-// to keep the minimum rate of the whole transfer.
+// writeDeadline returns the time until which the daemon must have received the next piece. It is at most the time stall
+// from now. It is earlier if the whole transfer would otherwise become slower than the minimum rate.
 func writeDeadline(began, now time.Time, written int64) time.Time {
 	rate := began.Add(stall + time.Duration(written)*time.Second/leastRate)
 	if next := now.Add(stall); next.Before(rate) {

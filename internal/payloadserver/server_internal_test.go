@@ -11,7 +11,7 @@ func TestA55_ATransferKeepsUpWithTheLeastRate(t *testing.T) {
 	for name, c := range map[string]struct {
 		after   time.Duration
 		written int64
-		want    time.Duration // the time from the beginning
+		want    time.Duration // time since began
 	}{
 		"the first piece has a minute":                       {0, 0, time.Minute},
 		"a transfer that takes little ends":                  {50 * time.Second, 1 << 10, time.Minute + time.Second/64},

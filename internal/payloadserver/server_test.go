@@ -31,13 +31,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// shelf has one blob. gate, if set, blocks readers.
+// shelf contains one blob. If gate is set, readers of the blob wait for gate.
 type shelf struct {
 	content []byte
 	gate    chan struct{}
-	// opened gets a signal for each reader, if a test reads it.
+	// opened gets a signal each time the blob is opened.
 	opened chan struct{}
-	// open is the number of readers, and peak the highest number at the same time.
+	// open is the number of readers of the blob. peak is the maximum number of readers at the same time.
 	open, peak atomic.Int32
 }
 
@@ -79,7 +79,7 @@ func (g *gated) Close() error {
 	return nil
 }
 
-// signingCA signs certificates of daemons.
+// signingCA is a CA that signs certificates of daemons.
 type signingCA struct {
 	key         *ecdsa.PrivateKey
 	certificate *x509.Certificate
@@ -169,7 +169,8 @@ func startLogged(t *testing.T, log logr.Logger, options payloadserver.Options) *
 	return p
 }
 
-// get sends a request with a certificate. If offset is negative, it requests the whole blob.
+// get requests path with a certificate. offset is the rest to request, such as 499990-. If it is empty, get requests
+// the whole content.
 func (p *place) get(t *testing.T, as *tls.Certificate, path string, offset string) (status int, body []byte,
 	err error) {
 	t.Helper()
@@ -223,7 +224,7 @@ func TestADaemonGetsABlobAndTheRestOfOne(t *testing.T) {
 	}
 }
 
-// several has a blob for each letter.
+// several contains several blobs. The keys are the digests of the blobs.
 type several map[string]*shelf
 
 func (s several) Blob(digest string) (payload.Blob, bool) {
@@ -315,7 +316,7 @@ func TestATroubleOfOursIsNoRefusal(t *testing.T) {
 	}
 }
 
-// receive waits up to a minute for a value from a channel.
+// receive returns a value from a channel. The test fails if there is none within a minute.
 func receive[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
 	var one T
@@ -348,7 +349,7 @@ func TestNoMoreBlobsAreSentAtOnceThanAllowed(t *testing.T) {
 	defer release()
 	receive(t, goods.opened)
 	receive(t, goods.opened)
-	for range cap(statuses) { // one piece for each
+	for range cap(statuses) { // one for each transfer
 		select {
 		case goods.gate <- struct{}{}:
 		case <-time.After(time.Minute):
@@ -391,7 +392,7 @@ func TestWhatIsHandedOutIsCounted(t *testing.T) {
 	}
 }
 
-// gather returns the metrics by their names and label values.
+// gather returns the values of the metrics. The keys are the names of the metrics with the values of their labels.
 func gather(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()

@@ -2,16 +2,18 @@ package payloadserver
 
 import "sync"
 
-// perNode is how many requests of one node are served or wait at once. A daemon sends one request after the other.
+// perNode is the maximum number of requests of one node that are served or wait at the same time. A daemon sends its
+// requests one after the other.
 const perNode = 2
 
-// shares counts the requests of each node.
+// shares counts the current requests of each node.
 type shares struct {
 	mu    sync.Mutex
 	nodes map[string]int
 }
 
-// take adds a request of a node, unless the node already has the maximum. leave ends the request.
+// take counts a new request of a node. If the node already has the maximum number of requests, take returns false. The
+// caller calls leave when the request has ended.
 func (s *shares) take(node string, most int) (leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

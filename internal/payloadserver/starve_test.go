@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// shelves combines several shelves.
+// shelves contains the blobs of several shelves.
 type shelves []*shelf
 
 func (s shelves) Blob(digest string) (payload.Blob, bool) {
@@ -41,7 +41,7 @@ func TestA55_OneNodeDoesNotKeepOthersFromThePayload(t *testing.T) {
 			statuses <- status
 		}()
 	}
-	// This ends when all slots are used, or when the node has reached its limit.
+	// Continue until all slots are used or the node has reached its limit.
 	for opened := 0; opened < transfers; {
 		select {
 		case <-slow.opened:

@@ -181,7 +181,7 @@ func TestKubeletStartsAgainWithTheCertificateThatItHas(t *testing.T) {
 	}
 }
 
-// relabel changes a label of the Node and waits until kubelet has restored the label.
+// relabel changes a label of the Node that kubelet must restore.
 func relabel(t *testing.T, admin kubernetes.Interface, name string) {
 	t.Helper()
 	_, err := admin.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType,
