@@ -18,7 +18,7 @@ const (
 	maxRequest = 16 << 10
 )
 
-// Check returns an error for an answer that no honest daemon sends. Afterwards the operator may safely store,
+// Check returns an error for an answer that no honest daemon sends. If it returns nil, the operator may safely store,
 // compare and use the content. Exception: a caller that uses the Node's name must check the name itself.
 func (a PreflightAnswer) Check() error {
 	f := a.Facts
@@ -50,8 +50,8 @@ func (a BootstrapAnswer) Check() error {
 	return checkHostName("nodeName", a.NodeName)
 }
 
-// Check is like PreflightAnswer.Check. It only checks the number of files: other programs may have left files of
-// any name in C:\k, and these must not block the removal of a host.
+// Check is like PreflightAnswer.Check, but checks only the number of entries. Other programs may have left files with
+// any name in C:\k, and such files must not block the removal of a host.
 func (a CleanupAnswer) Check() error {
 	return checkCount("files and problems", len(a.Removed)+len(a.Left)+len(a.Kept))
 }
@@ -115,7 +115,7 @@ func checkCount(what string, count int) error {
 	return nil
 }
 
-// OneLine returns a text as one line of at most limit characters.
+// OneLine returns a text as one line of at most limit characters. It replaces control characters with spaces.
 func OneLine(text string, limit int) string {
 	line := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -2,13 +2,13 @@ package contract
 
 import "strconv"
 
-// WindowsBuild is a long-term release of Windows Server. Each build has its own container images.
+// WindowsBuild is a supported long-term release of Windows Server. Each build has its own container images.
 type WindowsBuild struct {
 	Number  int
 	Product string
-	// Update is the minimum update of the build (UBR) of a host; 0 means any.
+	// Update is the minimum update (UBR) that a host of this build must have; 0 means any.
 	Update int
-	// RuntimeClass is the name of the RuntimeClass that selects its nodes.
+	// RuntimeClass is the name of the RuntimeClass that selects nodes of this build.
 	RuntimeClass string
 }
 
@@ -23,7 +23,7 @@ func WindowsBuilds() []WindowsBuild {
 	}
 }
 
-// Label returns kubelet's value of BuildLabel on nodes of this build.
+// Label returns the value of BuildLabel that kubelet sets on nodes of this build.
 func (b WindowsBuild) Label() string { return "10.0." + strconv.Itoa(b.Number) }
 
 const (

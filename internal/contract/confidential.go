@@ -2,33 +2,34 @@ package contract
 
 import "strings"
 
-// Confidential is the part of the desired state that only nodes may read. It is published as JSON under
-// ConfidentialField in an immutable Secret with the same name as the manifest's ConfigMap,
-// windows-services-<revision>. The manifest contains its digest, so the revision covers both.
+// Confidential is the part of the desired state that only nodes may read. It is published, in the form of Encode, under
+// ConfidentialField in an immutable Secret. The Secret has the same name as the manifest's ConfigMap,
+// windows-services-<revision>. The manifest contains the digest of the Confidential, so the revision's name covers
+// both.
 type Confidential struct {
-	// Salt prevents readers of the public digest from guessing the content. It is the same in all revisions.
+	// Salt prevents readers of the public digest from guessing the content. All revisions have the same salt.
 	Salt []byte `json:"salt"`
-	// Trust are CAs for the root store of the node, each once, as PEM, sorted.
+	// Trust are CAs for the root store of the node, as PEM. They are sorted, and each CA occurs once.
 	Trust []string `json:"trust,omitempty"`
-	// Mirrors are the cluster's mirror rules, merged and in their order.
+	// Mirrors are the cluster's mirror rules, as mirror.Merge returns them.
 	Mirrors []MirrorRule `json:"mirrors,omitempty"`
 	// Registries say which registries nodes may pull from, and how. If Registries is nil, nodes may pull from all
 	// registries, and check their certificates.
 	Registries *RegistrySources `json:"registries,omitempty"`
 	// PullSecret is the cluster's .dockerconfigjson.
 	PullSecret []byte `json:"pullSecret,omitempty"`
-	// RegistryTrust are further CAs for one registry each: <host> or <host>:<port> → PEM
-	// bundle.
+	// RegistryTrust are additional CAs for single registries: <host> or <host>:<port> → PEM bundle.
 	RegistryTrust map[string]string `json:"registryTrust,omitempty"`
-	// Environment are variables with credentials, such as a proxy's URL with user info. They override the
-	// manifest's variables with the same name.
+	// Environment are variables with credentials, such as a proxy's URL with user info. They override the manifest's
+	// variables with the same names.
 	Environment map[string]string `json:"environment,omitempty"`
-	// Files are more files, with secrets such as a private key. They contain no variables.
+	// Files are files with secrets, such as a private key, in addition to the manifest's files. They contain no
+	// variables.
 	Files []File `json:"files,omitempty"`
 }
 
-// Environment returns the variables of a node's system environment: the manifest's and the confidential ones. If
-// both set a variable, in upper or lower case, the confidential value wins.
+// Environment returns the variables of a node's system environment, from the manifest and from the Confidential. Names
+// are compared without regard to case. If both set a variable, the value of the Confidential wins.
 func Environment(m Manifest, c Confidential) map[string]string {
 	all := make(map[string]string, len(m.EnvironmentVars)+len(c.Environment))
 	secret := make(map[string]bool, len(c.Environment))
@@ -43,7 +44,7 @@ func Environment(m Manifest, c Confidential) map[string]string {
 	return all
 }
 
-// ConfidentialField is the key of a published Secret whose value is the output of Encode.
+// ConfidentialField is a key in the published Secret. Its value is the output of Encode.
 const ConfidentialField = "confidential"
 
 // PullKind is the kind of pulls that a mirror rule applies to.
@@ -62,6 +63,7 @@ type MirrorRule struct {
 	Kind   PullKind `json:"kind"`
 	// Mirrors are tried in this order. The mirror replaces the part of an image's name that matches Source.
 	Mirrors []string `json:"mirrors,omitempty"`
-	// NeverContactSource excludes the source itself. Otherwise the source is tried last.
+	// NeverContactSource means that the source itself must not be contacted. If it is false, the source is tried after
+	// all mirrors.
 	NeverContactSource bool `json:"neverContactSource,omitempty"`
 }

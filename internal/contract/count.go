@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Count is a number with a noun that agrees with it: 1 node, 2 nodes, 0 entries.
+// Count returns a number and a noun that agrees with the number: 1 node, 2 nodes, 0 entries.
 func Count(n int, noun string) string {
 	if n != 1 {
 		if stem, ok := strings.CutSuffix(noun, "y"); ok {
@@ -16,7 +16,7 @@ func Count(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun
 }
 
-// CountAre is like Count, with the verb: 1 node is, 2 nodes are.
+// CountAre is like Count, but adds the verb: 1 node is, 2 nodes are.
 func CountAre(n int, noun string) string {
 	if n == 1 {
 		return Count(n, noun) + " is"

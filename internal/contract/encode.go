@@ -18,15 +18,15 @@ import (
 // SaltSize is the number of random bytes in a Confidential's salt.
 const SaltSize = 16
 
-// Limits of a Confidential. A Secret holds 1 MiB, and its metadata needs little of that.
+// Limits of a Confidential. A Secret can contain 1 MiB, and its metadata needs little of this.
 const (
 	maxPacked   = 1<<20 - 4<<10
 	maxUnpacked = 16 << 20
 )
 
-// Encode returns the form in which a Secret and the state file hold a Confidential: compressed JSON, because bundles of
-// CAs are large. The same content always gives the same JSON. digest is the SHA-256 of the JSON, in lower-case hex. If
-// the result doesn't fit into a Secret, the error is a *Problem with ReasonDesiredStateTooLarge.
+// Encode returns the Confidential as compressed JSON, for the Secret and for the state file. It compresses the JSON
+// because bundles of CAs are large. The same content always gives the same JSON. digest is the SHA-256 of the JSON, in
+// lower-case hex. If the result doesn't fit into a Secret, the error is a *Problem with ReasonDesiredStateTooLarge.
 func (c Confidential) Encode() (packed []byte, digest string, err error) {
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -36,9 +36,9 @@ func (c Confidential) Encode() (packed []byte, digest string, err error) {
 	return packed, Digest(data), err
 }
 
-// EnvironmentDigest returns the value of Manifest.ConfidentialEnvironment for this Confidential. It is empty
-// without an environment, and changes with the environment. Without the salt, the environment can't be guessed by
-// trial.
+// EnvironmentDigest returns the value of Manifest.ConfidentialEnvironment for this Confidential. If the Confidential
+// has no environment, the digest is empty. If the environment changes, the digest changes. A reader who doesn't know
+// the salt can't find the environment by trial.
 func (c Confidential) EnvironmentDigest() string {
 	if len(c.Environment) == 0 {
 		return ""
@@ -50,8 +50,9 @@ func (c Confidential) EnvironmentDigest() string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// ParseConfidential reads the output of Encode and checks that the manifest names it. If the manifest has no
-// confidential part, the part is empty. Errors are *Problem with ReasonManifestInvalid and never show the content.
+// ParseConfidential reads the output of Encode and compares its digest with the digest in the manifest. If the manifest
+// has no confidential part, the result is empty. Errors are *Problem with ReasonManifestInvalid and never show the
+// content.
 func ParseConfidential(packed []byte, m Manifest) (c Confidential, err error) {
 	if m.Confidential == "" {
 		return c, nil
@@ -63,14 +64,14 @@ func ParseConfidential(packed []byte, m Manifest) (c Confidential, err error) {
 	if Digest(data) != m.Confidential {
 		return c, NewProblem(ReasonManifestInvalid, "the manifest names another confidential part")
 	}
-	// The parser's errors may quote text.
+	// Drop the parser's error, because it may quote the content.
 	if err = kjson.UnmarshalCaseSensitivePreserveInts(data, &c); err != nil {
 		return Confidential{}, NewProblem(ReasonManifestInvalid, "the confidential part is not understood")
 	}
 	return c, c.Validate()
 }
 
-// Pack compresses data for a Secret. It returns the same errors as Encode.
+// Pack compresses data for a Secret. If the result doesn't fit, it returns the same error as Encode.
 func Pack(data []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&out, gzip.BestCompression) // the level is valid

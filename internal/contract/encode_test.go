@@ -22,7 +22,7 @@ func sampleConfidential() Confidential {
 	}
 }
 
-// belonging returns a manifest for this Confidential.
+// belonging returns a manifest with the digest of this Confidential, and the packed Confidential.
 func belonging(t *testing.T, c Confidential) (m Manifest, packed []byte) {
 	t.Helper()
 	m = sample()

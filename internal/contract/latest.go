@@ -5,34 +5,35 @@ import (
 	"fmt"
 )
 
-// LatestSecret is in the operator's namespace and holds the latest published revision: the data of its ConfigMap
-// and of its Secret. Daemons watch it, so that hundreds of nodes receive a change without a read. It does not
-// assign the revision to a node: only an annotation of the Node does.
+// LatestSecret is a Secret in the operator's namespace with the latest published revision: the data of the revision's
+// ConfigMap and Secret. Daemons watch LatestSecret, so that hundreds of nodes receive a change without a read.
+// LatestSecret doesn't assign the revision to a node: only an annotation of the Node does.
 const LatestSecret = ServicesSecretPrefix + "latest"
 
-// MemorySecret is in the operator's namespace. It holds the last read content of the WindowsMachineConfig and of the
-// objects that contain facts. While such an object is absent, this content stays in force.
+// MemorySecret is a Secret in the operator's namespace. It contains the content that the operator last read of the
+// WindowsMachineConfig and of the objects with facts. While such an object is absent, the operator uses this content.
 const MemorySecret = ServicesSecretPrefix + "memory"
 
-// Further keys of LatestSecret. ConfidentialField is a key as well.
+// Keys of LatestSecret, in addition to ConfidentialField.
 const (
 	latestRevision = "revision"
 	latestManifest = "manifest.gz"
 )
 
-// maxLatest is the maximum size of a revision in one Secret, with space for the other fields of the object.
+// maxLatest is the maximum size of a revision in LatestSecret. It leaves space for the other fields of the object.
 const maxLatest = 900 << 10
 
 // Latest is the last published revision.
 type Latest struct {
-	// Revision is the revision's name. Manifest is the data of its ConfigMap, and Confidential the packed data of its
-	// Secret. If they don't fit into one Secret, both are nil, and the daemon reads the two objects.
+	// Revision is the revision's name. Manifest is the data of the revision's ConfigMap, and Confidential the packed
+	// data of its Secret. If both don't fit into one Secret together, they are nil, and the daemon reads the two
+	// objects.
 	Revision     string
 	Manifest     map[string]string
 	Confidential []byte
 }
 
-// Data returns the data of the Secret.
+// Data returns the data of LatestSecret.
 func (l Latest) Data() (map[string][]byte, error) {
 	data := map[string][]byte{latestRevision: []byte(l.Revision)}
 	text, err := json.Marshal(l.Manifest)
@@ -50,8 +51,8 @@ func (l Latest) Data() (map[string][]byte, error) {
 	return data, nil
 }
 
-// ParseLatest reads the output of Data. It does not check that the content matches the revision's name. The caller
-// does this, as for the ConfigMap and the Secret of that name.
+// ParseLatest reads the output of Data. It does not check that the content matches the revision's name. The caller must
+// check this, as for the content of the revision's ConfigMap and Secret.
 func ParseLatest(data map[string][]byte) (Latest, error) {
 	l := Latest{Revision: string(data[latestRevision])}
 	packed, has := data[latestManifest]

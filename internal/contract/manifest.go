@@ -7,32 +7,32 @@ import (
 )
 
 // Manifest is the desired state of a node, published in the ConfigMap windows-services-<revision>. It contains no
-// secrets. Only add fields: a newer daemon on trial writes the previous revision's manifest back to the state file, and
-// loses fields that it does not know.
+// secrets. Add fields, but never remove or rename one: a newer daemon on trial writes the previous revision's manifest
+// back to the state file, and would lose fields that it does not know.
 type Manifest struct {
 	Services        []Service         `json:"services"`
 	Files           []File            `json:"files"`
 	EnvironmentVars map[string]string `json:"environmentVars,omitempty"`
-	// WatchedEnvironmentVars are removed from the node if neither EnvironmentVars nor the confidential environment
-	// sets them.
+	// WatchedEnvironmentVars are names of variables. If neither EnvironmentVars nor the confidential environment sets
+	// such a variable, the daemon removes it from the node.
 	WatchedEnvironmentVars []string `json:"watchedEnvironmentVars,omitempty"`
 	// Confidential is the digest (lower-case hex SHA-256) of the manifest's Confidential, as Confidential.Encode
-	// returns it. It is empty if there is none.
+	// returns it. It is empty if the manifest has no Confidential.
 	Confidential string `json:"confidential,omitempty"`
-	// ConfidentialEnvironment changes when the environment in the Confidential changes, and doesn't reveal it: see
-	// Confidential.EnvironmentDigest.
+	// ConfidentialEnvironment is a digest of the environment in the Confidential. It changes with the environment, but
+	// doesn't reveal it, see Confidential.EnvironmentDigest.
 	ConfidentialEnvironment string `json:"confidentialEnvironment,omitempty"`
-	// PodNetwork is the name of the pods' HNS network; HybridOverlayNetwork if empty.
+	// PodNetwork is the name of the pods' HNS network. If it is empty, the name is HybridOverlayNetwork.
 	PodNetwork string `json:"podNetwork,omitempty"`
-	// Daemon are the daemon's own settings, or nil for its defaults.
+	// Daemon has the daemon's own settings. If it is nil, the defaults apply.
 	Daemon *DaemonSettings `json:"daemon,omitempty"`
 }
 
-// DaemonSettings are the settings of the daemon itself. A change restarts no service.
+// DaemonSettings are the settings of the daemon itself. If they change, no service is restarted.
 type DaemonSettings struct {
 	// Debug enables the daemon's detailed log.
 	Debug bool `json:"debug,omitempty"`
-	// Log has the limits of the daemon's own log. Path and Rotates are ignored.
+	// Log has the limits of the daemon's own log. Its fields Path and Rotates are ignored.
 	Log *Log `json:"log,omitempty"`
 }
 
@@ -42,41 +42,42 @@ type Log struct {
 	// this file without its extension, followed by a hyphen, and have the same extension: kubelet-20260102-150405.log
 	// is an older kubelet.log.
 	Path string `json:"path"`
-	// Rotates means that the service, or the program that runs it, renames a full file itself. Otherwise the
-	// service holds its file open for appending, so the file can't be renamed. The daemon then copies the content
-	// to another file and empties the file.
+	// Rotates means that the service, or the program that runs it, renames a full file itself. If Rotates is false, the
+	// service keeps its file open for appending, so the file can't be renamed. Then the daemon copies the content of a
+	// full file to another file and empties the full file.
 	Rotates bool `json:"rotates,omitempty"`
-	// MaxSize is the size in bytes of a full file.
+	// MaxSize is the number of bytes after which a file is full.
 	MaxSize int64 `json:"maxSize,omitempty"`
-	// MaxAgeSeconds is the maximum age of an older file, by its time of modification. The daemon removes older
-	// files of every service.
+	// MaxAgeSeconds is the maximum age of an older file, by its time of modification. The daemon removes files beyond
+	// this age, even if Rotates is set.
 	MaxAgeSeconds int64 `json:"maxAgeSeconds,omitempty"`
-	// MaxFiles is how many older files are kept. The daemon removes the oldest files of every service.
+	// MaxFiles is the maximum number of older files. The daemon removes the oldest files beyond this number, even if
+	// Rotates is set.
 	MaxFiles int `json:"maxFiles,omitempty"`
 }
 
 // Service is one Windows service.
 type Service struct {
 	Name string `json:"name"`
-	// Command is the full command line; the contract calls it path. The names of variables in it are replaced as
-	// literal text.
+	// Command is the full command line. Its JSON name is path. The daemon replaces the names of variables in it by
+	// their values, as literal text.
 	Command       string         `json:"path"`
 	NodeVariables []NodeVariable `json:"nodeVariablesInCommand,omitempty"`
-	// HostVariables are facts that the daemon finds on the host itself. No script runs.
+	// HostVariables are facts that the daemon finds on the host itself, without a script.
 	HostVariables []HostVariable `json:"hostVariablesInCommand,omitempty"`
 	Dependencies  []string       `json:"dependencies,omitempty"`
 	// Bootstrap means that the service starts before the Node exists. Such a service uses no NodeVariables and
 	// depends only on bootstrap services.
 	Bootstrap bool `json:"bootstrap"`
-	// Priority orders starts, lowest first. Bootstrap services have lower priorities than all others.
+	// Priority determines the order of starts, lowest first. Bootstrap services have lower priorities than all others.
 	Priority uint `json:"priority"`
 	// Disruptive means that a restart of this service affects pods.
 	Disruptive bool `json:"disruptive,omitempty"`
-	// RequiresFile is a file that another program writes. Without it, the service would end at once. The daemon starts
-	// the service as soon as the file exists. No other service waits for this service.
+	// RequiresFile is a file that another program writes. Without this file, the service would end at once. The daemon
+	// starts the service as soon as the file exists. No other service waits for this service.
 	RequiresFile string `json:"requiresFile,omitempty"`
-	// Log is the service's log, or nil if it has none. The daemon applies its limits. A change of only this field
-	// restarts no service.
+	// Log is the service's log, or nil if the service has no log. The daemon applies the limits of the log. If only
+	// this field changes, no service is restarted.
 	Log *Log `json:"log,omitempty"`
 }
 
@@ -99,29 +100,29 @@ type Fact string
 
 // Facts of a host.
 const (
-	FactHostname     Fact = "hostname"     // lower-case host name, which names the Node on most platforms
+	FactHostname     Fact = "hostname"     // lower-case host name; on most platforms the name of the Node
 	FactNodeIP       Fact = "nodeIP"       // IPv4 address of the interface of the default route
 	FactSourceVIP    Fact = "sourceVIP"    // IPv4 address of the HNS endpoint VIPEndpoint on the pods' HNS network
 	FactHNSSubnet    Fact = "hnsSubnet"    // IPv4 prefix of the pods' HNS network
 	FactManagementIP Fact = "managementIP" // management IP of the pods' HNS network
 	// FactFullHostname is the lower-case host name with the host's primary DNS suffix, if it has one.
 	FactFullHostname Fact = "fullHostname"
-	// FactAWSHostname is the private DNS name of the machine in AWS: the first word of latest/meta-data/local-hostname
-	// of the metadata service (version 2, with a token), in lower case.
+	// FactAWSHostname is the private DNS name of the machine in AWS, in lower case: the first word of
+	// latest/meta-data/local-hostname of the metadata service (version 2, with a token).
 	FactAWSHostname Fact = "awsHostname"
-	// FactGCPHostname is the machine's name in Google's cloud, in lower case: computeMetadata/v1/instance/hostname
-	// with the header Metadata-Flavor: Google. If it is longer than 63 characters, it is cut before its first dot.
-	// If it is still too long, it is cut after 63 characters.
+	// FactGCPHostname is the machine's name in Google's cloud, in lower case: computeMetadata/v1/instance/hostname,
+	// requested with the header Metadata-Flavor: Google. A name of more than 63 characters is cut before its first dot,
+	// and if it is still too long, after 63 characters.
 	FactGCPHostname Fact = "gcpHostname"
-	// FactCloudNodeKubeconfig is the path of a kubeconfig that the daemon writes. It contains a token of the
-	// ServiceAccount CloudNodeServiceAccount that is bound to the Node. The daemon renews the token.
+	// FactCloudNodeKubeconfig is the path of a kubeconfig that the daemon writes. The kubeconfig contains a token of
+	// the ServiceAccount CloudNodeServiceAccount. The token is bound to the Node, and the daemon renews it.
 	FactCloudNodeKubeconfig Fact = "cloudNodeKubeconfig"
-	// FactFlannelKubeconfig is the same for FlannelServiceAccount.
+	// FactFlannelKubeconfig is the path of such a kubeconfig for FlannelServiceAccount.
 	FactFlannelKubeconfig Fact = "flannelKubeconfig"
 )
 
-// ServiceToken is a token that the daemon stores on the host for a service, as long as a manifest contains its
-// fact. It is bound to the Node.
+// ServiceToken is a token that the daemon stores on the host for a service, as long as the manifest contains the fact
+// Fact. The token is bound to the Node.
 type ServiceToken struct {
 	Fact    Fact
 	Account string
@@ -130,7 +131,7 @@ type ServiceToken struct {
 	Token, Kubeconfig string
 }
 
-// ServiceTokens returns all tokens that a manifest can name.
+// ServiceTokens returns all tokens that a manifest can request.
 func ServiceTokens() []ServiceToken {
 	return []ServiceToken{
 		{Fact: FactCloudNodeKubeconfig, Account: CloudNodeServiceAccount, Service: ServiceCloudNode,
@@ -140,7 +141,7 @@ func ServiceTokens() []ServiceToken {
 	}
 }
 
-// KubeconfigServices returns the services that read their kubeconfig for the API server only when they start.
+// KubeconfigServices returns the services that read the kubeconfig for the API server only when they start.
 func KubeconfigServices() []string {
 	names := []string{ServiceKubelet, ServiceKubeProxy}
 	for _, t := range ServiceTokens() {
@@ -149,10 +150,10 @@ func KubeconfigServices() []string {
 	return names
 }
 
-// BootstrapCA returns the CA of the API server, in PEM. It is empty if the manifest has none.
+// BootstrapCA returns the CA of the API server, in PEM. It is empty if the manifest has no such CA.
 func (m Manifest) BootstrapCA() string { return m.content(PathBootstrapCA) }
 
-// ClusterDomain returns the DNS domain that kubelet gives to pods. It is empty if the manifest has none.
+// ClusterDomain returns the DNS domain that kubelet gives to pods. It is empty if the manifest has no such domain.
 func (m Manifest) ClusterDomain() string {
 	var config struct {
 		ClusterDomain string `json:"clusterDomain"`
@@ -172,7 +173,7 @@ func (m Manifest) content(path string) string {
 	return m.Files[i].Content
 }
 
-// Token returns the token whose kubeconfig this fact names, and false if the fact names none.
+// Token returns the ServiceToken that has this fact. It returns false if the fact isn't about a token.
 func (f Fact) Token() (ServiceToken, bool) {
 	for _, t := range ServiceTokens() {
 		if t.Fact == f {
@@ -198,7 +199,7 @@ func (m Manifest) Blobs() []Blob {
 	return blobs
 }
 
-// DaemonProgram returns the file of the daemon's own program. It returns false if the manifest has none.
+// DaemonProgram returns the file of the daemon's own program. It returns false if the manifest lacks this file.
 func (m Manifest) DaemonProgram() (File, bool) {
 	for _, f := range m.Files {
 		if daemonProgram(f) {
@@ -212,15 +213,15 @@ func (m Manifest) DaemonProgram() (File, bool) {
 type File struct {
 	// Path is absolute, with backslashes.
 	Path string `json:"path"`
-	// Digest is the lower-case hex SHA-256 of a payload blob, and Size its length in bytes.
+	// Digest is the lower-case hex SHA-256 of a payload blob, and Size is the blob's length in bytes.
 	Digest string `json:"sha256,omitempty"`
 	Size   int64  `json:"size,omitempty"`
-	// Content is the text of a small file, with variables replaced as in commands. A file that has HostVariables or
-	// NodeVariables is written once they are known. If it names NodeVariables or an HNS fact, it is a late file, which
-	// is not written at bootstrap.
+	// Content is the text of a small file, with variables replaced as in commands. A file with HostVariables or
+	// NodeVariables is written when the values of its variables are known. A file with NodeVariables or with a fact
+	// about HNS is a late file: it is not written at bootstrap.
 	Content       string         `json:"content,omitempty"`
 	NodeVariables []NodeVariable `json:"nodeVariables,omitempty"`
 	HostVariables []HostVariable `json:"hostVariables,omitempty"`
-	// Services are restarted when this file changes.
+	// Services are the names of the services that are restarted when this file changes.
 	Services []string `json:"services,omitempty"`
 }

@@ -2,28 +2,28 @@ package contract
 
 import "time"
 
-// Verb is a command of the daemon's binary for the operator.
+// Verb is a command of the daemon's binary that the operator calls.
 //
-// A call doesn't use the remote shell's standard streams, because cmd.exe and PowerShell treat them differently.
-// The operator writes <RPCDir>/<id>.req.json over SFTP, runs "<RPCDir>\<daemon> <verb> --rpc <id>", and reads
-// <RPCDir>/<id>.ans.json. The daemon deletes the request as soon as it has read it, because requests may contain
+// A call doesn't use the remote shell's standard streams, because cmd.exe and PowerShell treat them differently. The
+// operator writes <RPCDir>/<id>.req.json over SFTP, runs "<RPCDir>\<daemon> <verb> --rpc <id>", and reads
+// <RPCDir>/<id>.ans.json. The daemon deletes the request as soon as it has read it, because a request may contain
 // short-lived credentials.
 type Verb string
 
 // Verbs of the daemon.
 const (
-	VerbPreflight Verb = "preflight" // check: facts, problems, missing blobs. Changes nothing
-	VerbPrepare   Verb = "prepare"   // host name, Windows features; may reboot the host
+	VerbPreflight Verb = "preflight" // return facts, problems, missing blobs; changes nothing
+	VerbPrepare   Verb = "prepare"   // set the host name, enable Windows features; may reboot the host
 	VerbReceive   Verb = "receive"   // unpack, verify and store the payload stream
 	VerbFetch     Verb = "fetch"     // fetch, verify and store blobs; for hosts without SSH
-	VerbBootstrap Verb = "bootstrap" // files and bootstrap services; makes the daemon's key and request
+	VerbBootstrap Verb = "bootstrap" // write files, start bootstrap services, create the daemon's key
 	VerbHandover  Verb = "handover"  // store the daemon's certificate, install and start the daemon
 	VerbCleanup   Verb = "cleanup"   // remove everything that we created, restore previous values
 )
 
 // Answer is the envelope of every verb's answer.
 type Answer[T any] struct {
-	// Problem is set if the verb failed. Result may still be filled, at least partly.
+	// Problem is set if the verb failed. Even then, Result may be set, at least in part.
 	Problem *Problem `json:"problem,omitempty"`
 	Result  T        `json:"result"`
 }
@@ -36,23 +36,23 @@ type Blob struct {
 
 // PreflightRequest describes how the host will be configured.
 type PreflightRequest struct {
-	// Hostname is the wanted host name, or empty to keep the host's own.
+	// Hostname is the wanted host name. If it is empty, the host keeps its own name.
 	Hostname string `json:"hostname,omitempty"`
-	// Time is the operator's clock, to detect a wrong clock on the host.
+	// Time is the time of the operator's clock. The daemon uses it to detect that the host's clock is wrong.
 	Time time.Time `json:"time"`
 	// Blobs is the whole payload. The answer lists the missing blobs.
 	Blobs []Blob `json:"blobs"`
-	// Daemon is the SHA-256 of the uploaded binary. The daemon compares it with its own file.
+	// Daemon is the SHA-256 of the uploaded binary. The daemon compares it with its own exe.
 	Daemon string `json:"daemon"`
-	// NodeName is the fact that names the Node; FactHostname when empty.
+	// NodeName is the fact that becomes the name of the Node. If it is empty, this is FactHostname.
 	NodeName Fact `json:"nodeName,omitempty"`
 	// VXLANPort is the port of the hybrid network, or 0 for the default.
 	VXLANPort uint16 `json:"vxlanPort,omitempty"`
-	// NodeIP is the wanted address of the Node, or empty for the address of the default route. If the host lacks this
-	// address, the answer has a problem.
+	// NodeIP is the wanted address of the Node. If it is empty, the Node gets the address of the interface with the
+	// default route. If the host lacks the wanted address, the answer has a problem.
 	NodeIP string `json:"nodeIP,omitempty"`
-	// APIServer is the URL that the host must use for the API server. CA is the bundle that verifies its
-	// certificate. Both are empty if the host uses a proxy: then the daemon skips this check.
+	// APIServer is the URL that the host must use for the API server. CA is the bundle that verifies its certificate.
+	// If the host uses a proxy, both are empty, and the daemon doesn't check whether it can reach the API server.
 	APIServer string `json:"apiServer,omitempty"`
 	CA        []byte `json:"ca,omitempty"`
 	// ExternalNetwork means that other software provides the network. containerd then runs programs in
@@ -60,15 +60,15 @@ type PreflightRequest struct {
 	ExternalNetwork bool `json:"externalNetwork,omitempty"`
 }
 
-// PreflightAnswer holds the daemon's findings.
+// PreflightAnswer contains the daemon's findings.
 type PreflightAnswer struct {
 	Facts HostFacts `json:"facts"`
-	// Problems keep the host from becoming a node until they are fixed.
+	// Problems prevent the host from becoming a node until they are fixed.
 	Problems []Problem `json:"problems,omitempty"`
 	Missing  []Blob    `json:"missing,omitempty"`
-	// NeedsPrepare lists what VerbPrepare would change, in words; empty means nothing.
+	// NeedsPrepare lists in words what VerbPrepare would change. An empty list means nothing.
 	NeedsPrepare []string `json:"needsPrepare,omitempty"`
-	// Joined reports that the daemon's service is installed, and Running that it runs.
+	// Joined reports that the daemon's service is installed. Running reports that this service is running.
 	Joined  bool `json:"joined,omitempty"`
 	Running bool `json:"running,omitempty"`
 }
@@ -85,25 +85,26 @@ type HostFacts struct {
 	DiskFree    int64     `json:"diskFree"` // bytes on the system drive
 	Memory      int64     `json:"memory"`   // bytes
 	NodeIP      string    `json:"nodeIP"`
-	// NodeName is the Node's name: the value of the fact that the request names. In most cases it equals Hostname.
+	// NodeName is the name that the Node has or will have: the value of the fact in PreflightRequest.NodeName. In most
+	// cases it equals Hostname.
 	NodeName string `json:"nodeName,omitempty"`
 }
 
 // PrepareRequest contains the wanted host name.
 type PrepareRequest struct {
 	Hostname string `json:"hostname,omitempty"`
-	// NodeName is the fact that names Nodes on this platform.
+	// NodeName is the fact that becomes the name of Nodes on this platform.
 	NodeName Fact `json:"nodeName,omitempty"`
 }
 
 // PrepareAnswer reports whether the host reboots.
 type PrepareAnswer struct {
 	Rebooting bool   `json:"rebooting"`
-	BootID    string `json:"bootID"` // of the boot that gave this answer
+	BootID    string `json:"bootID"` // the host's boot when it gave this answer
 }
 
-// ReceiveRequest names the uploaded stream in the RPC directory: a tar in zstd whose entries are named by digest.
-// VerbFetch has no stream: the daemon fetches the blobs from the address in the host's Attendance.
+// ReceiveRequest names the uploaded stream in the RPC directory: a tar in zstd. The name of each entry in the tar is
+// its digest. For VerbFetch there is no stream: the daemon fetches the blobs from the address in the host's Attendance.
 type ReceiveRequest struct {
 	Stream string `json:"stream,omitempty"`
 	Blobs  []Blob `json:"blobs"`
@@ -120,19 +121,19 @@ type BootstrapRequest struct {
 	NodeName string   `json:"nodeName"`
 	Revision string   `json:"revision"`
 	Manifest Manifest `json:"manifest"`
-	// Confidential is the manifest's confidential part, in the form in which it is published: see ParseConfidential.
-	// It is empty if the manifest has none.
+	// Confidential is the manifest's confidential part, as in the published Secret, see ParseConfidential. It is empty
+	// if the manifest has no confidential part.
 	Confidential []byte `json:"confidential,omitempty"`
-	// NodeIP is the value of FactNodeIP on this host from now on, or empty for the address of the default route.
-	// The daemon stores it in its state file.
+	// NodeIP is the value of FactNodeIP on this host from now on. If it is empty, this is the address of the interface
+	// with the default route. The daemon stores NodeIP in its state file.
 	NodeIP string `json:"nodeIP,omitempty"`
 	// BootstrapKubeconfig is kubelet's first, short-lived credential. The daemon deletes it from the host once
 	// kubelet has its own credential.
 	BootstrapKubeconfig []byte `json:"bootstrapKubeconfig"`
-	// Register means that no Node of this name exists. A kubelet registers only when it starts, so the daemon
-	// restarts a running kubelet, unless this call started it.
+	// Register means that no Node with this name exists. kubelet registers its Node only when it starts. So the daemon
+	// restarts a running kubelet, unless this call has just started it.
 	Register bool `json:"register,omitempty"`
-	// ExternalNetwork is as in the PreflightRequest.
+	// ExternalNetwork has the same meaning as in PreflightRequest.
 	ExternalNetwork bool `json:"externalNetwork,omitempty"`
 }
 
@@ -141,8 +142,8 @@ type BootstrapRequest struct {
 type BootstrapAnswer struct {
 	NodeName  string `json:"nodeName"`
 	DaemonCSR []byte `json:"daemonCSR"` // PEM, CN system:wicd-node:<node>, O system:wicd-nodes
-	// ClearedKeys reports that the daemon deleted keys of another kubelet, because users other than Administrators
-	// could write them.
+	// ClearedKeys reports that the daemon deleted kubelet keys that another operator had left, because users other than
+	// Administrators could write them.
 	ClearedKeys bool `json:"clearedKeys,omitempty"`
 }
 
@@ -150,30 +151,32 @@ type BootstrapAnswer struct {
 type HandoverRequest struct {
 	NodeName    string `json:"nodeName"`
 	Revision    string `json:"revision"`
-	Certificate []byte `json:"certificate"` // PEM, for the key that the host made
+	Certificate []byte `json:"certificate"` // PEM, for the key that the host created
 	APIServer   string `json:"apiServer"`   // URL
 	CA          []byte `json:"ca"`          // PEM bundle of the API server
 	Namespace   string `json:"namespace"`   // namespace of the services manifests
 }
 
-// HandoverAnswer confirms that the service runs.
+// HandoverAnswer confirms that the daemon's service is running.
 type HandoverAnswer struct{}
 
-// CleanupRequest asks the daemon to remove everything that it installed. It identifies the host, so that another host
-// with the same SSH host key, such as a copy of its disk, stays unchanged. Empty fields are not compared.
+// CleanupRequest requests that the daemon removes everything that it installed. Its fields identify the host, so that
+// cleanup doesn't change another host with the same SSH host key, such as a copy of the host's disk. Empty fields are
+// not compared.
 type CleanupRequest struct {
 	NodeName string `json:"nodeName,omitempty"`
 	// MachineID is the MachineGuid of the installation of Windows that became the node.
 	MachineID string `json:"machineID,omitempty"`
 }
 
-// CleanupAnswer lists what was done, and what could not be done.
+// CleanupAnswer lists what cleanup removed, what it could not remove, and what it kept on purpose.
 type CleanupAnswer struct {
 	Removed []string  `json:"removed"`
 	Left    []Problem `json:"left,omitempty"`
-	// Kept lists what stays, in words or as a path: other users' files in C:\k, data that is in use or protected or
-	// lies below a user's directory, and objects with an unknown owner because the state file was lost.
+	// Kept lists what stays on the host, in words or as a path: other users' files in C:\k, data that is in use, that
+	// is protected or that is below a user's directory, and objects whose owner is unknown because the state file was
+	// lost.
 	Kept []string `json:"kept,omitempty"`
-	// RebootAdvised reports that some object disappears only at the next boot, such as a file in use.
+	// RebootAdvised reports that something disappears only at the next boot, such as a file in use.
 	RebootAdvised bool `json:"rebootAdvised,omitempty"`
 }

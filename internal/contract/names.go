@@ -10,24 +10,26 @@ const (
 
 // Identities.
 const (
-	// OperatorServiceAccount runs the operator, in OperatorNamespace.
+	// OperatorServiceAccount is the ServiceAccount of the operator, in OperatorNamespace.
 	OperatorServiceAccount = "windows-machine-config-operator"
 	// BootstrapServiceAccount is the identity that a kubelet uses to request its first certificate. It is in the
 	// operator's namespace.
 	BootstrapServiceAccount = "node-bootstrapper"
-	// CredentialIDExtra is the key of the requester's extra field with the id of the token. The API server sets it.
+	// CredentialIDExtra is a key in the extra fields of the user who makes a request. Its value is the ID of the user's
+	// token. The API server sets it.
 	CredentialIDExtra = "authentication.kubernetes.io/credential-id"
-	// BootstrapSecretPrefix, followed by the UID of an instance, is the name of a Secret in the operator's
-	// namespace. The bootstrap tokens of the instance's join are bound to this Secret: when it is deleted, the
-	// tokens become invalid. BootstrapSecretType is its type.
+	// BootstrapSecretPrefix, followed by the UID of an instance, is the name of a Secret in the operator's namespace.
+	// The bootstrap tokens of the instance's join are bound to this Secret. When the Secret is deleted, the tokens
+	// become invalid. BootstrapSecretType is the type of the Secret.
 	BootstrapSecretPrefix = "windows-bootstrap-"
 	BootstrapSecretType   = "windowsmachineconfig.openshift.io/bootstrap"
 	// DaemonUserPrefix, followed by a node name, is the user name in a daemon's certificate.
 	DaemonUserPrefix = "system:wicd-node:"
-	// CloudNodeServiceAccount is the identity of Azure's node manager, in OperatorNamespace. Each
-	// daemon requests tokens of it that are bound to its own Node.
+	// CloudNodeServiceAccount is the identity of Azure's node manager, in OperatorNamespace. Each daemon requests
+	// tokens for this identity. The tokens are bound to the daemon's own Node.
 	CloudNodeServiceAccount = "azure-cloud-node-manager"
-	// FlannelServiceAccount is the identity of flanneld, in OperatorNamespace, used in the same way.
+	// FlannelServiceAccount is the identity of flanneld, in OperatorNamespace. Each daemon requests tokens for it in
+	// the same way.
 	FlannelServiceAccount = "flanneld"
 	// DaemonGroup is the group of every daemon's certificate.
 	DaemonGroup = "system:wicd-nodes"
@@ -37,9 +39,9 @@ const (
 	KubeletGroup = "system:nodes"
 )
 
-// ConfigMaps and Secrets.
+// Names of objects.
 const (
-	// InstanceCRD and MachineCRD define WindowsInstances and Machines of OpenShift.
+	// InstanceCRD and MachineCRD are the CustomResourceDefinitions of WindowsInstances and of OpenShift's Machines.
 	InstanceCRD = "windowsinstances.windowsmachineconfig.openshift.io"
 	MachineCRD  = "machines.machine.openshift.io"
 	// InstancesConfigMap lists bring-your-own hosts: address → "username=<name>".
@@ -48,24 +50,22 @@ const (
 	ServicesConfigMapPrefix = "windows-services-"
 	// ServicesSecretPrefix, followed by a revision, is the name of the Secret with the Confidential of a manifest.
 	ServicesSecretPrefix = ServicesConfigMapPrefix
-	// ServicesReaderRole is the Role whose resourceNames are the published manifests and Secrets;
-	// the daemons' group is bound to it.
+	// ServicesReaderRole is the Role that lets the daemons' group read the published manifests and Secrets. Its
+	// resourceNames list these objects.
 	ServicesReaderRole = "windows-services-reader"
 	// ReleasedConfigMap lists the nodes whose hosts were removed by force: node name → time.
 	ReleasedConfigMap = "windows-released-nodes"
-	// PrivateKeySecret holds the SSH key under PrivateKeyField.
+	// PrivateKeySecret contains the SSH key under PrivateKeyField.
 	PrivateKeySecret = "cloud-private-key"
 	PrivateKeyField  = "private-key.pem"
-	// BootstrapTokenSecret holds the cluster's CA for bootstrapping kubelets, in
-	// MachineConfigNamespace.
+	// BootstrapTokenSecret is in MachineConfigNamespace and contains the cluster's CA for bootstrapping kubelets.
 	BootstrapTokenSecret = "node-bootstrapper-token"
 	// TrustedCAConfigMap is in the operator's namespace. If it has InjectTrustedCALabel, the cluster writes the
 	// proxy's CA bundle to it, under CABundleField.
 	TrustedCAConfigMap   = "trusted-ca"
 	CABundleField        = "ca-bundle.crt"
 	InjectTrustedCALabel = "config.openshift.io/inject-trusted-cabundle"
-	// PullSecret holds the cluster's credentials for registries, in ConfigNamespace, as
-	// .dockerconfigjson.
+	// PullSecret is in ConfigNamespace and contains the cluster's credentials for registries, as .dockerconfigjson.
 	PullSecret = "pull-secret"
 	// LeaderLease is the operator's leader lock.
 	LeaderLease = "windows-machine-config-operator-lock"
@@ -73,7 +73,7 @@ const (
 	MachineConfigObject = "cluster"
 )
 
-// SSH and node ports.
+// Ports of SSH and of a node's services.
 const (
 	SSHPort     = 22
 	KubeletPort = 10250

@@ -24,9 +24,9 @@ const (
 
 // Node annotations.
 const (
-	// RevisionAnnotation is the revision that is completely applied on the host. The daemon writes it.
+	// RevisionAnnotation is the revision that is completely applied on the host. The daemon writes the annotation.
 	RevisionAnnotation = Prefix + "version"
-	// DesiredRevisionAnnotation selects the services manifest. The operator writes it.
+	// DesiredRevisionAnnotation is the revision that the Node should have. The operator writes the annotation.
 	DesiredRevisionAnnotation = Prefix + "desired-version"
 	// RebootRequiredAnnotation requests a reboot from the operator. Its value is empty.
 	RebootRequiredAnnotation = Prefix + "reboot-required"
@@ -34,7 +34,7 @@ const (
 	// without the newline.
 	PublicKeyHashAnnotation = Prefix + "pub-key-hash"
 	// HostKeyAnnotation and HostKeyTypeAnnotation show the pinned host key (base64 of its wire format) and its
-	// algorithm. They are only for reading: the operator uses the pin in the WindowsInstance, which the node can't
+	// algorithm. They are only information: the operator uses the pin in the WindowsInstance, which the node can't
 	// edit.
 	HostKeyAnnotation     = Prefix + "ssh-host-key"
 	HostKeyTypeAnnotation = Prefix + "ssh-host-key-type"
@@ -42,35 +42,36 @@ const (
 	InstanceAnnotation = Prefix + "instance"
 	// CordonedAnnotation = "true" means that the operator cordoned the Node, so it may remove the cordon.
 	CordonedAnnotation = Prefix + "cordoned"
-	// ApplyStatusAnnotation is the daemon's report: why the desired revision is not applied yet, or a problem that
-	// doesn't concern the revision (Reason.IsBesideRevision). Its form is "<Reason>: <detail>". If the detail is
-	// about a revision other than the applied one, it begins with AboutRevision.
+	// ApplyStatusAnnotation is the daemon's report. It says why the desired revision is not applied yet, or contains a
+	// problem that doesn't concern the revision (Reason.IsBesideRevision). Its form is "<Reason>: <detail>". If the
+	// detail is about a revision other than the applied one, the detail begins with AboutRevision.
 	ApplyStatusAnnotation = Prefix + "apply-status"
-	// StageAnnotation is a revision whose payload the daemon fetches while its node is in service. The operator
-	// writes it. When the whole payload is on the host, the daemon responds with StagedAnnotation = that revision
-	// and StagedBytesAnnotation = the number of received bytes. While it can't fetch the payload, it writes
+	// StageAnnotation is a revision whose payload the daemon should fetch in advance, while the node is in service. The
+	// operator writes it. When the whole payload is on the host, the daemon writes StagedAnnotation = that revision and
+	// StagedBytesAnnotation = the number of received bytes. While it can't fetch the payload, it writes
 	// StageStatusAnnotation = "<Reason>: <detail>".
 	StageAnnotation       = Prefix + "stage-version"
 	StagedAnnotation      = Prefix + "staged-version"
 	StagedBytesAnnotation = Prefix + "staged-bytes"
 	StageStatusAnnotation = Prefix + "stage-status"
-	// BootIDAnnotation is the boot of Windows that the daemon runs in. Another value proves a reboot.
+	// BootIDAnnotation identifies the boot of Windows that the daemon runs in. If the value changes, the host has
+	// rebooted.
 	BootIDAnnotation = Prefix + "boot-id"
-	// CertificateEndAnnotation is when the daemon's certificate ends, in RFC 3339. A daemon without a valid certificate
-	// can't report that, so it writes the end in advance.
+	// CertificateEndAnnotation is the time when the daemon's certificate expires, in RFC 3339. After that time, the
+	// daemon can't report the expiry, so it writes the annotation in advance.
 	CertificateEndAnnotation = Prefix + "certificate-end"
-	// RebootRequestedAnnotation is a user's request for one reboot of the node. Its value is ignored. The operator
-	// removes it when the reboot is verified.
+	// RebootRequestedAnnotation is a user's request for one reboot of the node. Its value is ignored. When the operator
+	// has verified the reboot, it removes the annotation.
 	RebootRequestedAnnotation = Prefix + "reboot"
-	// RebootPendingAnnotation means that Windows itself has a pending reboot. Its value names the signs, separated
-	// by commas. The daemon writes it.
+	// RebootPendingAnnotation means that Windows itself needs a reboot. Its value lists the signs of this, separated by
+	// commas. The daemon writes the annotation.
 	RebootPendingAnnotation = Prefix + "reboot-pending"
-	// RebootApprovedAnnotation is a boot id: if the daemon runs in this boot, it reboots its host now. The operator
-	// writes it on a drained node.
+	// RebootApprovedAnnotation is a boot ID. If this is the ID of the current boot, the daemon reboots its host now.
+	// The operator writes the annotation on a drained node.
 	RebootApprovedAnnotation = Prefix + "reboot-approved"
-	// ReleasedAnnotation makes the daemon remove everything that it installed from its host. Its value is the end of
-	// that daemon's certificate, as in CertificateEndAnnotation. Only the operator may write it, on a Node without an
-	// instance after a forced removal.
+	// ReleasedAnnotation makes the daemon remove everything that it installed on its host. Its value is the time when
+	// that daemon's certificate expires, as in CertificateEndAnnotation. Only the operator may write it. It does so
+	// after a forced removal, on a Node without an instance.
 	ReleasedAnnotation = Prefix + "released"
 	// HybridSubnetAnnotation and HybridMACAnnotation belong to hybrid-overlay.
 	HybridSubnetAnnotation = "k8s.ovn.org/hybrid-overlay-node-subnet"
@@ -85,25 +86,26 @@ const (
 	// SSHPortAnnotation on a Machine is the port of its SSH server, if the port is not 22. Machines have no field
 	// for it.
 	SSHPortAnnotation = Prefix + "ssh-port"
-	// MinAvailableAnnotation on a MachineSet is how many of its Windows nodes must stay available when the operator
-	// replaces Machines, as a number or a percentage. Without it, the rollout budget decides.
+	// MinAvailableAnnotation on a MachineSet is the number or percentage of its Windows nodes that must stay available
+	// when the operator replaces Machines. If the annotation is missing, the rollout budget decides.
 	MinAvailableAnnotation = Prefix + "min-available"
 	// ResumeRolloutAnnotation on the WindowsMachineConfig is a revision whose rollout continues although it was
 	// halted.
 	ResumeRolloutAnnotation = Prefix + "resume-rollout"
-	// TryKeyAnnotation on a WindowsInstance requests a try of the private key on the host: each new value, an RFC
-	// 3339 time, requests one.
+	// TryKeyAnnotation on a WindowsInstance makes the operator try the private key on the host. Its value is a time in
+	// RFC 3339. Each new value requests another try.
 	TryKeyAnnotation = Prefix + "try-key"
-	// IgnoredAnnotation = "true" on a WindowsInstance means that it is paused because its Machine is ignored.
+	// IgnoredAnnotation = "true" on a WindowsInstance means that the instance is paused because its Machine is ignored.
 	IgnoredAnnotation = Prefix + "ignored"
-	// BootstrapConfigAnnotation on a WindowsInstance is the UID of the WindowsConfig of Cluster API that created it.
+	// BootstrapConfigAnnotation on a WindowsInstance is the UID of the WindowsConfig of Cluster API that created the
+	// instance.
 	BootstrapConfigAnnotation = Prefix + "bootstrap-config"
 
 	// ClusterAPITaint keeps pods away until Cluster API has copied the labels of the Machine to its Node.
 	ClusterAPITaint = "node.cluster.x-k8s.io/uninitialized"
 )
 
-// The taint that every Windows node registers with.
+// The taint that every Windows node has when it registers.
 const (
 	TaintKey   = "os"
 	TaintValue = "Windows"
@@ -112,6 +114,6 @@ const (
 // InstanceFinalizer keeps a WindowsInstance until its host is clean.
 const InstanceFinalizer = Prefix + "host"
 
-// AboutRevision begins the detail of a daemon's report about a revision that it has not applied: it tells the operator
-// which revision the report is about.
+// AboutRevision returns the text that begins the detail of a daemon's report about a revision that it has not applied.
+// The operator reads from this text which revision the report is about.
 func AboutRevision(revision string) string { return "revision " + revision + ": " }

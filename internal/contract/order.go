@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// StartOrder lists the services in their start order: a service follows every service that it depends on. Otherwise,
-// lower priorities come first, then names. Services stop in the reverse order.
+// StartOrder lists the services in their start order. A service comes after every service that it depends on. If
+// dependencies don't decide, the lower priority comes first, and then the alphabetical order of names. Services stop in
+// the reverse order.
 func (m Manifest) StartOrder() []Service {
 	byName := make(map[string]Service, len(m.Services))
 	for _, s := range m.Services {

@@ -14,14 +14,14 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Keys of a ConfigMap that holds a services manifest.
+// Keys of a ConfigMap with a services manifest.
 const (
 	KeyServices        = "services"
 	KeyFiles           = "files"
 	KeyEnvironment     = "environmentVars"
 	KeyWatchedVarNames = "watchedEnvironmentVars"
-	// KeyConfidential and KeyConfidentialEnvironment hold a digest each and KeyPodNetwork a name, as plain text. The
-	// other keys hold JSON.
+	// The values of KeyConfidential and KeyConfidentialEnvironment are digests, and the value of KeyPodNetwork is a
+	// name, all as plain text. The values of the other keys are JSON.
 	KeyConfidential            = "confidential"
 	KeyConfidentialEnvironment = "confidentialEnvironment"
 	KeyPodNetwork              = "podNetwork"
@@ -30,7 +30,7 @@ const (
 
 // ManifestFromConfigMap reads a services manifest from a ConfigMap's data and checks it with Validate. It ignores
 // unknown keys and fields, including names in another case, because another release may have written them. If it
-// ignored any, IsRevisionOf reports false for the result. Its errors are *Problem with ReasonManifestInvalid.
+// ignored any, IsRevisionOf returns false for the result. Its errors are *Problem with ReasonManifestInvalid.
 func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
 	var m Manifest
 	targets := map[string]any{
@@ -59,9 +59,9 @@ func ManifestFromConfigMap(data map[string]string) (Manifest, error) {
 	return m, m.Validate()
 }
 
-// FilesFromConfigMap reads only the files of a services manifest, so that the files of another release with unknown
-// fields can be fetched as well. Use only path, digest and size of the result. Its errors are *Problem with
-// ReasonManifestInvalid.
+// FilesFromConfigMap reads only the files of a services manifest. So the daemon can fetch the files of another release,
+// even if that release's manifest has unknown fields. Use only the path, digest and size of each file, because the
+// other fields may be incomplete. Its errors are *Problem with ReasonManifestInvalid.
 func FilesFromConfigMap(data map[string]string) ([]File, error) {
 	var files []File
 	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(data[KeyFiles]), &files); err != nil {
@@ -75,8 +75,8 @@ func FilesFromConfigMap(data map[string]string) ([]File, error) {
 	return files, nil
 }
 
-// Data returns the manifest as a ConfigMap's data, always the same for the same manifest. It omits optional keys that
-// would be empty.
+// Data returns the manifest as a ConfigMap's data. Equal manifests give equal data. Data omits optional keys with empty
+// values.
 func (m Manifest) Data() (map[string]string, error) {
 	data := make(map[string]string, 7)
 	put := func(key string, value any) error {
@@ -112,7 +112,7 @@ func (m Manifest) Data() (map[string]string, error) {
 	return data, nil
 }
 
-// texts maps keys to the fields that a ConfigMap holds as plain text.
+// texts returns, by key, the fields that a ConfigMap contains as plain text.
 func (m *Manifest) texts() map[string]*string {
 	return map[string]*string{KeyConfidential: &m.Confidential,
 		KeyConfidentialEnvironment: &m.ConfidentialEnvironment, KeyPodNetwork: &m.PodNetwork}
@@ -128,8 +128,8 @@ func (m Manifest) Digest() string {
 	return DataDigest(data)
 }
 
-// DataDigest is the lower-case hex SHA-256 of the data of a ConfigMap that holds a manifest. It is part of the
-// revision's name.
+// DataDigest is the lower-case hex SHA-256 of the data of a ConfigMap with a manifest. It is part of the revision's
+// name.
 func DataDigest(data map[string]string) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(data)) {

@@ -112,7 +112,7 @@ func TestConfigMapRefusals(t *testing.T) {
 	}
 }
 
-// next returns the sample as a later release may write it.
+// next returns the data of the sample as a later release may write it, with unknown keys and fields.
 func next(t *testing.T) map[string]string {
 	t.Helper()
 	data, err := sample().Data()

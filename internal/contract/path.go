@@ -1,6 +1,6 @@
 package contract
 
-// Directories on a node. All are on the system drive. Users know these paths.
+// Directories on a node. All are on the system drive. Users rely on these paths.
 const (
 	DirK         = `C:\k`
 	DirCNI       = `C:\k\cni`
@@ -12,21 +12,21 @@ const (
 	DirContainerd        = `C:\k\containerd`
 	DirRegistries        = `C:\k\containerd\registries`
 	DirManifests         = `C:\k\etc\kubernetes\manifests`
-	// DirVolumePlugins is kubelet's directory of FlexVolume drivers. kubelet runs them when it starts.
+	// DirVolumePlugins is the directory of FlexVolume drivers. kubelet runs the programs in it when it starts.
 	DirVolumePlugins = `C:\k\volume-plugins`
 	DirTLS           = `C:\k\tls`
 	DirDaemonCerts   = `C:\k\wicd-certs`
-	// DirStore holds verified payload blobs, each named by its lower-case hex SHA-256. Managed
-	// files are copies of them, so that a damaged or missing file is repaired without the operator.
+	// DirStore contains verified payload blobs. The name of each blob is its lower-case hex SHA-256. Managed files are
+	// copies of blobs, so that the daemon can repair a damaged or missing file without the operator.
 	DirStore = `C:\k\store`
-	// DirMetrics holds metrics that windows_exporter serves in addition to its own.
+	// DirMetrics contains files with metrics that windows_exporter serves in addition to its own metrics.
 	DirMetrics    = `C:\k\metrics`
 	DirLog        = `C:\var\log`
 	DirDaemonLog  = DirLog + `\wicd`
 	DirTemp       = `C:\Temp`
 	DirKubelet    = `C:\var\lib\kubelet`
 	DirKubeletPKI = `C:\var\lib\kubelet\pki`
-	// DirContainerdData holds images and containers' file systems.
+	// DirContainerdData contains images and containers' file systems.
 	DirContainerdData = `C:\ProgramData\containerd`
 )
 
@@ -37,7 +37,7 @@ const (
 	PathKubeLogRunner = `C:\k\kube-log-runner.exe`
 	PathHybridOverlay = `C:\k\hybrid-overlay-node.exe`
 	PathFlannel       = `C:\k\flanneld.exe`
-	// PathServiceWrapper runs a program as a Windows service that isn't one itself.
+	// PathServiceWrapper is the program that runs an ordinary program as a Windows service.
 	PathServiceWrapper   = `C:\k\service-wrapper.exe`
 	PathCSIProxy         = `C:\k\csi-proxy.exe`
 	PathWindowsExporter  = `C:\k\windows_exporter.exe`
@@ -47,7 +47,7 @@ const (
 	PathContainerd       = `C:\k\containerd\containerd.exe`
 	PathContainerdShim   = `C:\k\containerd\containerd-shim-runhcs-v1.exe`
 	PathContainerdConfig = `C:\k\containerd\containerd_conf.toml`
-	// PathHosts is the file that containerd reads for each registry that has no other folder in DirRegistries.
+	// PathHosts is the file that containerd reads for each registry without a folder of its own in DirRegistries.
 	PathHosts               = `C:\k\containerd\registries\_default\hosts.toml`
 	PathCNIConfig           = `C:\k\cni\config\cni.conf`
 	PathKubeletConfig       = `C:\k\kubelet.conf`
@@ -66,25 +66,26 @@ const (
 	PathFlannelSubnet     = `C:\k\flannel\subnet.env`
 	PathKubeProxyConfig   = `C:\k\kube-proxy.conf`
 	PathExporterWebConfig = `C:\k\tls\windows-exporter-webconfig.yaml`
-	// PathKubeletServingPair is kubelet's serving certificate and key, once it has them.
+	// PathKubeletServingPair contains kubelet's serving certificate and key. It doesn't exist before kubelet has them.
 	PathKubeletServingPair = `C:\var\lib\kubelet\pki\kubelet-server-current.pem`
-	// PathState is the daemon's own record: what it applied, what it created, and what existed before. It makes
-	// cleanup exact.
+	// PathState is the state file. In it, the daemon records what it applied, what it created, and what existed before.
+	// So cleanup can remove exactly what the daemon created.
 	PathState = `C:\k\wicd-state.json`
 	// PathDaemonLog is the daemon's log. Users' log collectors expect this name.
 	PathDaemonLog = DirDaemonLog + `\` + ServiceDaemon + `.exe.INFO`
 	// PathReport is the daemon's report about the host, for people: a NodeReport as JSON.
 	PathReport = DirDaemonLog + `\report.json`
-	// PathLock exists only while a verb runs, or while the daemon checks that none runs. Ordinary users can't
-	// create a file there.
+	// PathLock exists only while a verb runs, or while the daemon checks that no verb runs. Ordinary users can't create
+	// a file there.
 	PathLock = `C:\Windows\windows-instance-config-daemon.lock`
 	// PathMetrics are the daemon's counters in Prometheus' text format.
 	PathMetrics = `C:\k\metrics\wicd.prom`
 )
 
-// The RPC directory is in the SSH user's home. Only that user, Administrators and SYSTEM may open it. Names in it
-// are relative to that home and contain no characters that cmd.exe or PowerShell would interpret.
+// The RPC directory is in the SSH user's home directory. Only that user, Administrators and SYSTEM may open it. Names
+// of files in it are relative to the home directory, and contain no characters that cmd.exe or PowerShell would
+// interpret.
 const (
-	// RPCDir holds the uploaded daemon, requests, answers and the payload stream.
+	// RPCDir contains the uploaded daemon, requests, answers and the payload stream.
 	RPCDir = ".wmco"
 )

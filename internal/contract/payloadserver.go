@@ -1,18 +1,18 @@
 package contract
 
-// PayloadServerPort is the port of the operator's payload server, which serves blobs of the payload to daemons,
-// over HTTPS with mutual authentication. PayloadServerPath and the hex SHA-256 of a blob are its path. The query
-// parameter PayloadServerThen contains the digests of more blobs, separated by commas, which follow in the same answer.
-// The answer ends before the first blob that the payload doesn't have. A range request may ask for the rest from an
-// offset.
+// PayloadServerPort is the port of the operator's payload server, which serves blobs of the payload to daemons, over
+// HTTPS with mutual authentication. The path of a blob is PayloadServerPath, followed by the blob's hex SHA-256. The
+// query parameter PayloadServerThen contains the digests of more blobs, separated by commas. The same answer contains
+// these blobs after the first one. The answer ends before the first blob that the server doesn't have. A range request
+// can ask for the end of an answer, from an offset on.
 const (
 	PayloadServerPort = 9183
 	PayloadServerPath = "/blobs/"
 	PayloadServerThen = "then"
 )
 
-// PayloadSourceConfigMap contains the addresses of payload servers for daemons: under PayloadSourceURLs one URL per
-// line, without a path, and under PayloadSourceCA the servers' certificates as PEM.
+// PayloadSourceConfigMap tells daemons the addresses of the payload servers. Its key PayloadSourceURLs has one URL per
+// line, without a path, and its key PayloadSourceCA has the servers' certificates as PEM.
 const (
 	PayloadSourceConfigMap = "windows-payload-source"
 	PayloadSourceURLs      = "urls"

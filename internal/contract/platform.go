@@ -3,7 +3,7 @@ package contract
 // Platform is the cluster's platform, in lower case. Any other value is treated like PlatformNone.
 type Platform string
 
-// Platforms with differences for nodes or Machines, or that are documented to work.
+// Platforms that need different settings for nodes or Machines, or that the documentation describes.
 const (
 	PlatformNone    Platform = "none"
 	PlatformVSphere Platform = "vsphere"
@@ -13,9 +13,9 @@ const (
 	PlatformGCP     Platform = "gcp"
 )
 
-// NodeName returns the fact that names the Node of a host on this platform. The cloud controllers of AWS and
-// Google's cloud find a machine by its name in the cloud. vSphere's cloud controller uses the name that VMware
-// Tools report, which includes the primary DNS suffix, such as a domain's.
+// NodeName returns the fact that becomes the name of a host's Node on this platform. The cloud controllers of AWS and
+// Google's cloud find a machine by its name in the cloud. vSphere's cloud controller uses the name that VMware Tools
+// report, which includes the primary DNS suffix, for example the suffix of a domain.
 func (p Platform) NodeName() Fact {
 	switch p {
 	case PlatformAWS:

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Reason is a CamelCase word for why something waits or fails, the same in conditions, events,
-// metrics and logs. Its number is stable and findable in the docs; its fix tells an administrator
+// Reason is a CamelCase word that says why something waits or fails. Conditions, events, metrics and logs use the same
+// word. Each reason has a stable number, which users can look up in the docs, and a fix, which tells an administrator
 // what to do.
 type Reason string
 
-// Problem is a reason with the details of one case. It is an error in the operator and in the daemon.
+// Problem is a reason with the details of one case. The operator and the daemon use it as an error.
 type Problem struct {
 	Reason Reason `json:"reason"`
-	// Detail names the object and the cause, without secrets.
+	// Detail says which object failed and why, without secrets.
 	Detail string `json:"detail"`
 }
 
@@ -31,8 +31,8 @@ func (p *Problem) Error() string {
 // Explain returns the problem and its fix, as conditions and events show them.
 func (p *Problem) Explain() string { return p.Error() + ". " + p.Reason.Fix() }
 
-// Explained returns the detail and the fix in a message that Explain returned for a problem with this reason. The
-// message may have more text after the fix.
+// Explained splits a message that Explain returned for a problem with this reason into the detail and the fix. If the
+// message has more text after the fix, fix includes that text.
 func (r Reason) Explained(message string) (detail, fix string) {
 	separator := NewProblem(r, "").Error() + ". "
 	if i := strings.LastIndex(message, separator); i >= 0 {
@@ -41,7 +41,7 @@ func (r Reason) Explained(message string) (detail, fix string) {
 	return message, ""
 }
 
-// AsProblem finds a Problem in an error's chain.
+// AsProblem returns the Problem in an error's chain. It returns false if there is none.
 func AsProblem(err error) (*Problem, bool) {
 	p := new(Problem)
 	if errors.As(err, &p) {
@@ -50,7 +50,8 @@ func AsProblem(err error) (*Problem, bool) {
 	return nil, false
 }
 
-// ProblemOf returns the problem that an error holds, or else a problem with the given reason.
+// ProblemOf returns the Problem in an error's chain. If there is none, it returns a new Problem with the given reason
+// and the error's text.
 func ProblemOf(reason Reason, err error) *Problem {
 	if p, ok := AsProblem(err); ok {
 		return p
@@ -61,7 +62,7 @@ func ProblemOf(reason Reason, err error) *Problem {
 // Same reports whether two problems are equal.
 func Same(a, b *Problem) bool { return *a == *b }
 
-// JoinProblems joins all problems in one error. It returns nil if there are none.
+// JoinProblems joins problems in one error. It returns nil if the list is empty.
 func JoinProblems(problems []*Problem) error {
 	all := make([]error, len(problems))
 	for i, p := range problems {
@@ -73,30 +74,32 @@ func JoinProblems(problems []*Problem) error {
 // Subject is what a reason is about.
 type Subject string
 
-// Subjects with their own condition.
+// Subjects that have their own condition.
 const (
 	AboutReach Subject = "reaching the host"
 	AboutHost  Subject = "the host itself"
 )
 
-// Number of the reason; 0 if it is unknown.
+// Number returns the number of the reason, or 0 if the reason is unknown.
 func (r Reason) Number() int { return explanations[r].number }
 
-// Code is the number as users read it, such as W203.
+// Code returns the number in the form that users see, such as W203.
 func (r Reason) Code() string { return fmt.Sprintf("W%d", r.Number()) }
 
 // Known reports whether this release has the reason.
 func (r Reason) Known() bool { return r.Number() != 0 }
 
-// Fix says what an administrator can do.
+// Fix returns the text that tells an administrator what to do.
 func (r Reason) Fix() string { return explanations[r].fix }
 
-// IsBesideRevision reports whether a daemon's reason is independent of its revision, which may be applied or not.
+// IsBesideRevision reports whether this reason, in a daemon's report, concerns no revision. So the desired revision may
+// be applied or not.
 func (r Reason) IsBesideRevision() bool {
 	return r == ReasonTokenExpiring || r == ReasonRebootFailed || r == ReasonStateLost
 }
 
-// About returns the condition of a host that a failure with this reason makes False, if any.
+// About returns the subject that a failure with this reason concerns. The failure sets the host's condition for this
+// subject to False. If the subject is empty, it sets no such condition.
 func (r Reason) About() Subject {
 	switch r.Number() / 100 {
 	case 1, 2:
@@ -107,9 +110,9 @@ func (r Reason) About() Subject {
 	return ""
 }
 
-// Reasons, by number: 1xx the entry, 2xx reaching the host, 3xx the host itself, 4xx preparing and rebooting, 5xx the
-// payload, 6xx services, files and certificates, 7xx the Node, 8xx leaving and waiting, 9xx the cluster. The comment of
-// a reason says when it occurs: docs/reference/reasons.md shows it.
+// Reasons, grouped by number: 1xx the entry, 2xx reaching the host, 3xx the host itself, 4xx preparing and rebooting,
+// 5xx the payload, 6xx services, files and certificates, 7xx the Node, 8xx leaving and waiting, 9xx the cluster. The
+// comment of each reason says when the reason occurs, and docs/reference/reasons.md shows the comment.
 const (
 	// An entry of windows-instances is not valid.
 	ReasonEntryMalformed Reason = "EntryMalformed"

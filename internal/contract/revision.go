@@ -2,12 +2,12 @@ package contract
 
 import "strings"
 
-// RevisionDigits is how many hex digits of a manifest's digest end the name of its revision, after
-// the operator's version and a hyphen.
+// RevisionDigits is the number of hex digits of the manifest's digest in the name of a revision. The name consists of
+// the operator's version, a hyphen, and these digits.
 const RevisionDigits = 10
 
-// IsRevisionOf reports whether a revision is the name of a manifest. It is false if ManifestFromConfigMap dropped
-// fields of the manifest that this release doesn't know.
+// IsRevisionOf reports whether a revision is the name of a manifest. If ManifestFromConfigMap dropped fields of the
+// manifest that this release doesn't know, IsRevisionOf returns false.
 func IsRevisionOf(revision string, m Manifest) bool { return names(revision, m.Digest()) }
 
 // IsRevisionOfData reports whether a revision is the name of the manifest in a ConfigMap's data. If it is not, the

@@ -5,20 +5,21 @@ import "strings"
 // uploadedDigits is the number of hex digits of the digest in the name of an uploaded daemon.
 const uploadedDigits = 16
 
-// UploadedName is the name in the RPC directory of a daemon's binary with this digest
-// (lower-case hex SHA-256).
+// UploadedName returns the file name that a daemon's binary with this digest (lower-case hex SHA-256) has in the RPC
+// directory.
 func UploadedName(digest string) string {
 	return "wicd-" + digest[:min(uploadedDigits, len(digest))] + ".exe"
 }
 
-// IsCallID reports whether a text can be the ID of a call: a part of a file's name, and an argument without quotes.
+// IsCallID reports whether a text can be the ID of a call. An ID must be usable as a part of a file's name, and as a
+// command-line argument without quotes.
 func IsCallID(text string) bool {
 	return text != "" && len(text) <= 64 &&
 		strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") == ""
 }
 
-// RequestName is the name in the RPC directory of the request of one call.
+// RequestName returns the name of the file with the request of a call, in the RPC directory.
 func RequestName(id string) string { return id + ".req.json" }
 
-// AnswerName is the name in the RPC directory of the answer of one call.
+// AnswerName returns the name of the file with the answer of a call, in the RPC directory.
 func AnswerName(id string) string { return id + ".ans.json" }

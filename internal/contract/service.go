@@ -2,8 +2,8 @@ package contract
 
 import "strings"
 
-// Names of the managed Windows services and their description, and the names of the overlay's HNS network and of the
-// endpoint of its source address.
+// Names of the managed Windows services, the mark in their descriptions, and the names of the overlay's HNS network and
+// of the endpoint with its source address.
 const (
 	ServiceContainerd     = "containerd"
 	ServiceKubelet        = "kubelet"
@@ -20,8 +20,8 @@ const (
 	SourceVIPEndpointName = "VIPEndpoint"
 )
 
-// LogFile is the path of a service's log, under the names that users' log collectors expect. For the daemon, it is the
-// name of its newest file.
+// LogFile returns the path of a service's log. Users' log collectors expect these paths. For the daemon, it returns the
+// path of the newest log file.
 func LogFile(service string) string {
 	switch service {
 	case ServiceDaemon:
@@ -32,7 +32,7 @@ func LogFile(service string) string {
 	return DirLog + `\` + service + `\` + service + `.log`
 }
 
-// LoggingServices are the services that log to a file of LogFile, the daemon first.
+// LoggingServices returns the services that log to the file that LogFile returns. The daemon comes first.
 func LoggingServices() []string {
 	return []string{ServiceDaemon, ServiceKubelet, ServiceContainerd, ServiceKubeProxy, ServiceHybridOverlay,
 		ServiceFlannel, ServiceExporter, ServiceCSIProxy, ServiceCloudNode}

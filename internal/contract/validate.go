@@ -13,16 +13,17 @@ import (
 	"unicode/utf8"
 )
 
-// legalName is a name for a Windows service or an HNS network. Windows allows more.
+// legalName matches the names that a Windows service or an HNS network may have in a manifest. Windows allows more
+// names.
 var legalName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,80}$`)
 
-// protectedVariables are environment variables of Windows itself. Setting or removing them breaks the host.
+// protectedVariables returns the names of Windows' own environment variables. Setting or removing them breaks the host.
 func protectedVariables() []string {
 	return []string{"path", "pathext", "comspec", "systemroot", "windir", "systemdrive", "temp", "tmp", "os",
 		"psmodulepath", "processor_architecture", "number_of_processors", "username"}
 }
 
-// Validate returns one *Problem with ReasonManifestInvalid that names everything that could harm a host: programs and
+// Validate returns a *Problem with ReasonManifestInvalid that lists everything that could harm a host: programs and
 // files outside of our directories, names that belong to the daemon or to Windows, and facts that this release can't
 // find. It checks nothing else, because the revision's name proves that the operator wrote the manifest.
 func (m Manifest) Validate() error {
@@ -38,7 +39,7 @@ func (m Manifest) Validate() error {
 	return manifestProblem(all)
 }
 
-// Validate is like Manifest.Validate. It never shows a value.
+// Validate is like Manifest.Validate. Its error never shows a value.
 func (c Confidential) Validate() error {
 	all := append(fileViolations(c.Files), environmentViolations(c.Environment, nil)...)
 	if len(c.Salt) != SaltSize {
@@ -80,7 +81,7 @@ func checkFacts(variables []HostVariable) error {
 	return nil
 }
 
-// Executable is the path of the program that a command line starts: its first word, without quotes.
+// Executable returns the path of the program that a command line starts: the first word, without quotes.
 func Executable(command string) string {
 	command = strings.TrimLeft(command, " ")
 	if rest, quoted := strings.CutPrefix(command, `"`); quoted {
@@ -91,8 +92,8 @@ func Executable(command string) string {
 	return exe
 }
 
-// Programs lists the programs that only the service with this command line runs. For kube-log-runner and the service
-// wrapper, which other services run as well, it lists the program that they start.
+// Programs lists the programs that only the service with this command line runs. Other services also run
+// kube-log-runner and the service wrapper. For these two, Programs lists the program that they start.
 func Programs(command string) []string {
 	exe := Executable(command)
 	if !strings.EqualFold(exe, PathKubeLogRunner) && !strings.EqualFold(exe, PathServiceWrapper) {
@@ -135,12 +136,12 @@ func (f File) check() error {
 	return checkFacts(f.HostVariables)
 }
 
-// IsDigest reports whether text is a SHA-256 as we write it.
+// IsDigest reports whether text is a SHA-256 in lower-case hex.
 func IsDigest(text string) bool {
 	return len(text) == hex.EncodedLen(sha256.Size) && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// CheckDigest returns an error for a text that is not a digest, and therefore must not become part of a path.
+// CheckDigest returns an error if a text is not a digest and therefore must not become part of a path.
 func CheckDigest(digest string) error {
 	if !IsDigest(digest) {
 		return fmt.Errorf("%.70q is not a digest", digest)
@@ -148,8 +149,8 @@ func CheckDigest(digest string) error {
 	return nil
 }
 
-// environmentViolations checks variables to set, and the names of variables to remove. It never shows a value, which
-// may be a secret.
+// environmentViolations checks the variables to set and the names of the variables to remove. Its errors never show a
+// value, because a value may be secret.
 func environmentViolations(set map[string]string, remove []string) (all []error) {
 	for _, name := range slices.Concat(slices.Sorted(maps.Keys(set)), remove) {
 		switch value := set[name]; {
@@ -178,7 +179,7 @@ func (f Fact) Known() bool {
 	return false
 }
 
-// Network reports whether the fact is known only once the pods' network exists.
+// Network reports whether the fact is known only after the pods' network was created.
 func (f Fact) Network() bool {
 	return f == FactSourceVIP || f == FactHNSSubnet || f == FactManagementIP
 }

@@ -11,17 +11,19 @@ import (
 )
 
 const (
-	// maxPath is the maximal length of a path without the long-path prefix. maxName is the longest name on NTFS.
+	// maxPath is the maximum length of a path without the long-path prefix. maxName is the maximum length of a name on
+	// NTFS.
 	maxPath = 259
 	maxName = 255
 )
 
-// deviceName can't name a file on Windows, with or without an extension. Superscript digits count as digits.
+// deviceName matches the names of devices, with or without an extension. Windows allows no file with such a name.
+// Superscript digits count as digits.
 var deviceName = regexp.MustCompile(`^(?i:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)`)
 
-// CheckPath returns what is wrong with an absolute Windows path. A legal path starts with a drive, has only
+// CheckPath returns an error if path is not a valid absolute Windows path. A valid path starts with a drive, has only
 // backslashes, and has no part that Windows refuses or silently changes. CheckPath never asks a file system, because
-// Wine is more lenient than Windows.
+// Wine accepts more paths than Windows.
 func CheckPath(path string) error {
 	switch {
 	case !utf8.ValidString(path):
@@ -53,20 +55,20 @@ func Within(dir, path string) bool {
 	return strings.HasPrefix(strings.ToLower(path), strings.ToLower(strings.TrimSuffix(dir, `\`)+`\`))
 }
 
-// managedRoots lists the folders for files of a manifest.
+// managedRoots lists the folders that may contain a manifest's files.
 func managedRoots() []string { return []string{DirK, `C:\var`, DirTemp} }
 
 func managedPath(path string) bool {
 	return slices.ContainsFunc(managedRoots(), func(root string) bool { return Within(root, path) })
 }
 
-// daemonProgram reports whether a file is the daemon's program, as a blob. No other file of the daemon may be in a
-// manifest. The program restarts no service, because the daemon replaces its program itself.
+// daemonProgram reports whether a file is the daemon's program, as a blob. A manifest must not contain another file of
+// the daemon. A change of the program must not restart a service, because the daemon replaces its program itself.
 func daemonProgram(f File) bool {
 	return strings.EqualFold(f.Path, PathDaemon) && f.Digest != "" && len(f.Services) == 0
 }
 
-// ownPath reports whether the daemon or kubelet writes the path itself, so that no manifest may.
+// ownPath reports whether the daemon or kubelet itself writes the path. A manifest must not contain such a path.
 func ownPath(path string) bool {
 	return slices.ContainsFunc([]string{PathState, PathDaemon, PathKubeconfig, PathBootstrapKubeconfig,
 		PathDaemonKubeconfig, DirStore, DirDaemonCerts, DirRegistries, DirKubeletPKI},
