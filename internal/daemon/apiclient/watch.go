@@ -105,8 +105,8 @@ func (w *Watch) saw(object *unstructured.Unstructured, listed bool) {
 	}
 }
 
-// older reports whether the state one of an object precedes the state other. Versions of one object are increasing
-// numbers. If a version isn't a number, older returns false.
+// older reports whether `one` is an earlier state of the same object than `other`. Versions of one object are
+// increasing numbers. If a version isn't a number, older returns false.
 func older(one, other *unstructured.Unstructured) bool {
 	if other == nil || one.GetUID() != other.GetUID() {
 		return false

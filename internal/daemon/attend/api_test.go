@@ -57,8 +57,8 @@ type api struct {
 	refuses bool
 	// denies makes the operator deny certificate requests.
 	denies bool
-	// id is the ID of the host that may answer calls. If it is empty, it is set by the first request, which must have
-	// an address.
+	// id is the ID of the host that may answer calls. If it is empty, the first certificate request sets it, and this
+	// request must contain an address.
 	id    string
 	blobs map[string]string
 	// asked lists the requests: user, verb and path.
@@ -117,7 +117,7 @@ func (a *api) remove() {
 	a.secret = nil
 }
 
-// changed sends an event to watches of the Secret. The caller holds the lock.
+// changed sends an event to the watches of the Secret. The caller must hold the lock.
 func (a *api) changed(event string) {
 	a.version++
 	a.secret.ResourceVersion = strconv.Itoa(a.version)
@@ -152,14 +152,14 @@ func (a *api) host() (h contract.CallHost) {
 	return h
 }
 
-// with changes the server while it holds the lock.
+// with calls change while it holds the server's lock.
 func (a *api) with(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change()
 }
 
-// requests counts the requests with this text.
+// requests counts the requests whose line in asked starts with this text.
 func (a *api) requests(line string) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

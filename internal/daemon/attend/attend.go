@@ -19,11 +19,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// ServiceCommand is the command that the service runs.
+// ServiceCommand is the command of the program that the service runs.
 const ServiceCommand = "attend-service"
 
 const (
-	// patience is how long Attend waits for the service.
+	// patience is how long Attend waits until the service carries out calls.
 	patience = 10 * time.Minute
 	look     = 200 * time.Millisecond
 	// maxInput limits the Attendance in bytes. The CA bundle is the largest part.
@@ -34,15 +34,16 @@ const (
 type Options struct {
 	Host    winos.Host
 	Version string
-	// Dir is the RPC directory, and Self the path of the running program in it.
+	// Dir is the path of the RPC directory. Self is the path of the running program, which is in this directory.
 	Dir, Self string
 	Clock     clock.Clock
-	// Pace of the service; its zero value is right for production.
+	// Pace has the pauses and time limits of the service. Its zero value is right for production.
 	Pace Pace
 }
 
-// Attend stores an Attendance, installs the service, and waits until the host carries out calls. It writes its progress
-// as text. A repeated call with the same Attendance only waits.
+// Attend reads an Attendance from in, stores it, installs and starts the service, and waits until the host carries out
+// calls. It writes its progress to out as text. If the service already runs with the same Attendance, Attend changes
+// nothing.
 func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("this host has not joined within %s", patience))
 	defer cancel()
@@ -69,7 +70,7 @@ func Attend(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	return p.await(ctx, o.Host.Services, out)
 }
 
-// decode reads and checks an Attendance.
+// decode reads an Attendance in JSON and checks it.
 func decode(in io.Reader) (a contract.Attendance, err error) {
 	content, err := io.ReadAll(io.LimitReader(in, maxInput))
 	if err == nil {
@@ -135,7 +136,7 @@ func (p rpcDir) install(ctx context.Context, o Options, want contract.Attendance
 	return start(ctx, services, config)
 }
 
-// mayReplace refuses to replace a service of another program, or an attendance for another cluster.
+// mayReplace returns an error if another program installed the service, or if the host attends for another cluster.
 func mayReplace(installed winos.Service, was record, want contract.Attendance) error {
 	if !contract.IsManaged(installed.Description) {
 		return fmt.Errorf("service %s exists, but this program did not install it", contract.ServiceAttend)
@@ -159,7 +160,8 @@ func start(ctx context.Context, services winos.Services, config winos.ServiceCon
 	return nil
 }
 
-// prepare writes the record. The service runs the program as LocalSystem, so only administrators may replace it.
+// prepare writes the record. Before that, it lets only administrators write to the RPC directory and the program,
+// because the service runs the program as LocalSystem. It also deletes outdated files.
 func (p rpcDir) prepare(self string, next record, same bool) error {
 	for _, path := range []string{p.dir, self} {
 		if err := p.files.Restrict(path); err != nil {

@@ -27,7 +27,7 @@ type rig struct {
 	*sim.Machine
 	*api
 	fresh sim.Snapshot
-	// verbs counts the executed verbs. hold, if set, makes them wait.
+	// verbs counts the executed verbs. hold, if set, makes verbs wait.
 	verbs atomic.Int64
 	hold  atomic.Pointer[func(ctx context.Context)]
 	pace  attend.Pace
@@ -94,7 +94,7 @@ func (r *rig) command(t *testing.T, a contract.Attendance) string {
 	return text
 }
 
-// join runs the command.
+// join runs the join command, and returns its output.
 func (r *rig) join(t *testing.T) string {
 	t.Helper()
 	output, err := fleet.RunJoinCommand(t.Context(), r.Machine, r.command(t, r.attendance()))
@@ -182,12 +182,12 @@ func (r *rig) restart(t *testing.T) {
 	}
 }
 
-// preflight writes a call that always succeeds, and returns its ID.
+// preflight writes a preflight call, which always succeeds, and returns its ID.
 func (r *rig) preflight() string {
 	return r.call(blob(program), contract.VerbPreflight, contract.PreflightRequest{Time: time.Now()})
 }
 
-// left checks that the service was removed with all of its files.
+// left checks that the service and all of its files were removed, except the paths in but.
 func (r *rig) left(t *testing.T, but ...string) {
 	t.Helper()
 	eventually(t, "leaving", func() bool { return r.service(t).Name == "" })

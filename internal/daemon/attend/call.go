@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// maxAnswer limits an answer in bytes: request and answer must fit into one Secret.
+	// maxAnswer limits an answer in bytes, because the request and the answer must fit into one Secret.
 	maxAnswer = 512 << 10
-	// callLimit ends a program that hangs. Each verb has a shorter limit.
+	// callLimit limits the time of a call, in case its program hangs. Each verb has a shorter limit of its own.
 	callLimit = 65 * time.Minute
 )
 
-// answer carries out one call.
+// answer carries out one call and returns its answer.
 func (s *service) answer(ctx context.Context, call contract.Call) ([]byte, error) {
 	log := logr.FromContextOrDiscard(ctx).WithValues("call", call.ID, "verb", call.Verb)
 	log.Info("a call begins")
@@ -40,7 +40,8 @@ func (s *service) answer(ctx context.Context, call contract.Call) ([]byte, error
 	return content, nil
 }
 
-// run passes the request to the program through the RPC directory, as over SSH, and returns the answer.
+// run runs the program of a call. It passes the request and the answer in files of the RPC directory, in the same way
+// as a call over SSH.
 func (s *service) run(ctx context.Context, call contract.Call) (content []byte, err error) {
 	if !contract.IsCallID(call.ID) || !contract.IsCallID(string(call.Verb)) || !contract.IsDigest(call.Program.Digest) {
 		return nil, errors.New("the call has no valid id, verb or program")
@@ -87,7 +88,7 @@ func (s *service) run(ctx context.Context, call contract.Call) (content []byte, 
 	return content, nil
 }
 
-// bring fetches the program if it is missing, and then deletes all other programs.
+// bring fetches the program of a call if it is missing. After the fetch, it deletes all other programs.
 func (s *service) bring(ctx context.Context, program contract.Blob) error {
 	store := payload.NewStoreAt(s.files, func(digest string) string { return s.path(contract.UploadedName(digest)) })
 	missing, err := store.Missing([]contract.Blob{program})
@@ -104,8 +105,8 @@ func (s *service) bring(ctx context.Context, program contract.Blob) error {
 	return err
 }
 
-// tidy deletes old files in the RPC directory. Without a program, it deletes the requests and answers of earlier
-// calls. With a program, it deletes all other programs, except programs in use.
+// tidy deletes old files in the RPC directory. If program is empty, tidy deletes the requests and answers of earlier
+// calls. Otherwise, tidy deletes all programs except this one and except programs that are running.
 func (s *service) tidy(ctx context.Context, program string) {
 	entries, err := s.files.List(s.dir)
 	s.logError(ctx, "the RPC directory can't be listed", err)
@@ -120,8 +121,9 @@ func (s *service) tidy(ctx context.Context, program string) {
 	}
 }
 
-// leave removes the attendance's files and its service, but not the node: a cleanup, or the daemon of a released host,
-// removes the node. If leave is interrupted, the next start of the service continues.
+// leave ends the attendance: it removes the attendance's files and its service. It does not remove the node: a cleanup
+// does that, or the daemon after the operator has released the host. If leave is interrupted, the next start of the
+// service continues it.
 func (s *service) leave(ctx context.Context, why string) error {
 	logr.FromContextOrDiscard(ctx).Info("the attendance ends", "why", why)
 	for _, name := range []string{contract.HostStateFile, certificateFile, keyFile} {
@@ -136,7 +138,8 @@ func (s *service) leave(ctx context.Context, why string) error {
 	return nil
 }
 
-// Clear removes the RPC directory after the end of the attendance, unless a cleanup needs it.
+// Clear removes the RPC directory after the end of the attendance. If a cleanup is running, Clear keeps the directory,
+// because the cleanup needs it.
 func Clear(ctx context.Context, o Options) error {
 	if _, err := o.Host.Services.Get(ctx, contract.ServiceCleanup); !errors.Is(err, winos.ErrNotFound) {
 		return err

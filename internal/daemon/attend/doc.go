@@ -1,7 +1,8 @@
-// Package attend lets a host join by itself: it carries out the operator's calls without SSH.
+// Package attend lets a host join the cluster without SSH: the host itself fetches the operator's calls and carries
+// them out.
 //
-// The command on the host runs Attend, which installs the service. The service runs Serve: it gets a certificate of the
-// host for the token, watches the Secret with the operator's calls, runs the daemon's program for each of them, and
-// writes the answers to the Secret. The package decides nothing about the node. It logs and prints no
-// tokens, requests or answers.
+// An administrator runs the join command on the host, which calls Attend. Attend installs a Windows service, which
+// calls Serve. Serve exchanges the token of the join command for a certificate of the host. Then it watches the Secret
+// with the operator's calls, runs the daemon's program for each call, and writes the answer to the Secret. The package
+// makes no decisions about the node. It never logs or prints tokens, requests or answers.
 package attend

@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/loop"
 )
 
-// certificateLifetime is the requested lifetime of the certificate.
+// certificateLifetime is the lifetime that the host requests for its certificate.
 const certificateLifetime = 14 * 24 * time.Hour
 
 // The pause between attempts to get a certificate grows from firstRetry to longestRetry. The operator approves most
@@ -25,7 +25,8 @@ const (
 	longestRetry = time.Minute
 )
 
-// options returns how to reach the API server: with the token, or else with the certificate.
+// options returns the options for a connection to the API server. If token is empty, the host authenticates with its
+// certificate.
 func (s *service) options(token string) apiclient.Options {
 	return apiclient.Options{Files: s.files, Identity: s.identity(s.record.UID), Token: token,
 		Server:    apiclient.Server{URL: s.record.APIServer, CA: []byte(s.record.CA)},
@@ -33,8 +34,8 @@ func (s *service) options(token string) apiclient.Options {
 		UserAgent: contract.ServiceAttend + "/" + s.Version}
 }
 
-// enrol gets the certificate for the token, and deletes the token. If the host will never get a certificate, why
-// contains the reason.
+// enrol exchanges the token for a certificate, and deletes the token. It retries until it succeeds or ctx ends. If the
+// host can't get a certificate at all, enrol returns the reason in `why`.
 func (s *service) enrol(ctx context.Context) (why string, err error) {
 	var refusal since
 	renewer := apiclient.Renewer{Clock: s.Clock}
@@ -85,8 +86,9 @@ func (s *service) obtain(ctx context.Context, renewer *apiclient.Renewer) error 
 	return renewer.Obtain(ctx, certificateLifetime)
 }
 
-// identify names the host of a Machine by its key, and returns the address that names the Machine. If a host has its
-// own WindowsInstance, the join command contains the host's name, and no address is needed.
+// identify returns the address by which the operator finds the host's Machine, and sets the record's UID to the digest
+// of the host's key. If the host does not belong to a Machine, identify does nothing, because the join command contains
+// the UID of the WindowsInstance.
 func (s *service) identify(ctx context.Context) (addresses []net.IP, err error) {
 	if !s.record.ByKey {
 		return nil, nil

@@ -13,9 +13,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Other files in the RPC directory.
+// Files in the RPC directory, in addition to the files of calls.
 const (
-	// LogFile is the service's log. The directory of the other logs may not exist yet.
+	// LogFile is the service's log. It is not in the directory of the other logs, because that directory may not exist
+	// yet.
 	LogFile = "attend.log"
 
 	certificateFile = "attend.pem"
@@ -32,10 +33,10 @@ type rpcDir struct {
 // record is the content of contract.HostStateFile.
 type record struct {
 	contract.Attendance
-	// TokenDigest shows whether the command has a new token. The token itself is deleted when the host has its
-	// certificate.
+	// TokenDigest is the digest of the join command's token. It stays when the token is deleted, so that Attend
+	// recognises a new token. The token is deleted when the host has its certificate.
 	TokenDigest string `json:"tokenDigest"`
-	// ByKey means that this is the host of a Machine. UID is then the digest of its first key.
+	// ByKey means that this host belongs to a Machine. UID is then the digest of the host's first key.
 	ByKey bool `json:"byKey,omitempty"`
 }
 
@@ -71,7 +72,7 @@ func (p rpcDir) write(name string, value any) error {
 	return nil
 }
 
-// Keeps reports whether a file of the RPC directory belongs to the attendance. A cleanup keeps it.
+// Keeps reports whether a file of the RPC directory belongs to the attendance. A cleanup keeps such files.
 func Keeps(name string) bool { return strings.HasPrefix(strings.ToLower(name), "attend") }
 
 func (p rpcDir) identity(uid string) apiclient.Identity {
@@ -79,7 +80,7 @@ func (p rpcDir) identity(uid string) apiclient.Identity {
 		User: contract.HostUserPrefix + uid, Groups: []string{contract.HostGroup}, Request: "windows-host-" + uid + "-"}
 }
 
-// Source returns the payload source of the host whose RPC directory dir is.
+// Source returns the payload source for a host. dir is the path of the host's RPC directory.
 func Source(files winos.Files, dir string) (payload.Source, error) {
 	p, r := rpcDir{files, dir}, record{}
 	if err := p.read(contract.HostStateFile, &r); err != nil {

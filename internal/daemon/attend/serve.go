@@ -51,16 +51,17 @@ type service struct {
 	watch  *apiclient.Watch
 	wake   chan struct{}
 	boot   string
-	// self is what the host reports: the content of CallHostField in the Secret with the UID greeted. unsent means that
-	// the Secret doesn't contain it yet.
+	// self is the host's report, which belongs into CallHostField of the Secret. greeted is the UID of the Secret to
+	// which self belongs. unsent reports that the Secret doesn't contain self yet.
 	self    contract.CallHost
 	greeted types.UID
 	unsent  bool
 	shown   string
 }
 
-// Serve gets the host's certificate and carries out calls, until ctx or the attendance ends. If the attendance ends,
-// Serve removes the service. The result `over` reports that the caller must call Clear after it has closed the log.
+// Serve gets the host's certificate and carries out calls until ctx ends or the attendance ends. The attendance ends if
+// the WindowsInstance was deleted, or if the API server refuses the host for too long. Then Serve removes the service.
+// The result `over` reports that the caller must call Clear after it has closed the log.
 func Serve(ctx context.Context, o Options) (over bool, err error) {
 	o.Pace = Pace{Beat: cmp.Or(o.Pace.Beat, beat), Retry: cmp.Or(o.Pace.Retry, retry), Gone: cmp.Or(o.Pace.Gone, gone),
 		Refused: cmp.Or(o.Pace.Refused, refused)}
@@ -80,7 +81,7 @@ func Serve(ctx context.Context, o Options) (over bool, err error) {
 	s.tidy(ctx, "")
 	if why, err := s.enrol(ctx); why != "" || err != nil || ctx.Err() != nil {
 		if why != "" {
-			return false, s.leave(ctx, why) // Attend may still read the progress
+			return false, s.leave(ctx, why) // keep the directory, because Attend may still read the progress
 		}
 		return false, err
 	}
@@ -145,7 +146,8 @@ func (s *since) longer(now time.Time, is bool, limit time.Duration) bool {
 
 func isRefusal(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
-// carryOn reports the boot, carries out the call, and reports the answer. After a failed report, it is called again.
+// carryOn reports the boot ID, carries out the call in the Secret if the host has not answered it yet, and reports the
+// answer. If a report fails, the next call of carryOn sends the report again.
 func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured) {
 	if s.greeted != object.GetUID() {
 		s.self, s.greeted = contract.CallHost{}, object.GetUID()
@@ -172,7 +174,7 @@ func (s *service) carryOn(ctx context.Context, object *unstructured.Unstructured
 	s.report(ctx)
 }
 
-// current is the ID of the current call, or empty.
+// current returns the ID of the call in the Secret, or an empty string.
 func (s *service) current() string {
 	var call contract.Call
 	if object, _ := s.watch.Get(); object != nil {
@@ -181,8 +183,8 @@ func (s *service) current() string {
 	return call.ID
 }
 
-// carryOut runs a call, and sends signs of life while it runs. If the operator no longer waits for the call, carryOut
-// ends it. Exception: a cleanup continues.
+// carryOut runs a call, and sends signs of life while the call runs. If the Secret no longer contains the call, the
+// operator has given it up, so carryOut stops the call. Exception: a cleanup is not stopped.
 func (s *service) carryOut(ctx context.Context, call contract.Call) (answer []byte, err error) {
 	running, end := context.WithCancel(ctx)
 	defer end()
@@ -207,7 +209,8 @@ func (s *service) carryOut(ctx context.Context, call contract.Call) (answer []by
 	}
 }
 
-// report writes CallHostField.
+// report writes the host's report to the Secret. If the API server rejects the answer in it, report replaces the answer
+// with a fault, which the next report sends.
 func (s *service) report(ctx context.Context) (ok bool) {
 	content, err := json.Marshal(s.self)
 	if err == nil {

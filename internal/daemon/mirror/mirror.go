@@ -54,8 +54,8 @@ func (s *Service) Close() {
 }
 
 // Follow applies the cluster's settings for pulls. It returns the file that directs containerd to the resolver, or an
-// empty list if there is nothing to resolve. environment contains the proxy variables. The resolver uses the new rules
-// before Follow returns.
+// empty list if there is nothing to resolve. environment contains the proxy variables. When Follow returns, the
+// resolver already uses the new rules.
 //
 // If another program uses the port, Follow returns a problem, and a file that doesn't direct containerd to the port.
 // Otherwise the other program would act as the node's registry. With any other problem, the files are nil, and
@@ -108,7 +108,7 @@ func read(c contract.Confidential) (rules mirror.Rules, secret mirror.PullSecret
 	return rules, secret, nil
 }
 
-// serve starts the resolver if it isn't listening. The resolver continues to run when ctx ends, until Close.
+// serve starts the resolver if it isn't listening. The resolver runs until Close, even after ctx ends.
 func (s *Service) serve(ctx context.Context) *contract.Problem {
 	if s.serving != nil {
 		select {

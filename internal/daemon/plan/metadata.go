@@ -72,9 +72,9 @@ func (s *Metadata) AWSHostname(ctx context.Context) (string, error) {
 	return checked(first)
 }
 
-// GCPHostname returns the name that the cloud gave the machine, in lower case. If the name is too long for a Node, it
-// is cut at its first dot, or otherwise after 63 characters. Its errors are *contract.Problem with
-// ReasonMetadataUnavailable or ReasonHostnameInvalid. Source:
+// GCPHostname returns the name that the cloud gave the machine, in lower case. If the name is too long for a Node,
+// GCPHostname cuts it at its first dot. If it is still too long, GCPHostname cuts it after 63 characters. Its errors
+// are *contract.Problem with ReasonMetadataUnavailable or ReasonHostnameInvalid. Source:
 // https://cloud.google.com/compute/docs/metadata/querying-metadata.
 func (s *Metadata) GCPHostname(ctx context.Context) (string, error) {
 	const flavor = "Metadata-Flavor"

@@ -106,7 +106,8 @@ type planner struct {
 	pointed map[string]bool
 }
 
-// step adds a step to the plan, unless it is held. It reports whether the step is planned.
+// step adds a step to the plan, unless Observed.Held reports that the step must not be taken now. The result reports
+// whether the step is in the plan.
 func (p *planner) step(step Step) bool {
 	if p.have.Held != nil && p.have.Held(step) {
 		return false

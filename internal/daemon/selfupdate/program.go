@@ -39,8 +39,8 @@ func New(host winos.Host, stateFile *state.File, digest string) *Program {
 	return &Program{host: host, state: stateFile, store: payload.NewStore(host.Files), digest: digest}
 }
 
-// ErrReplaced means that another program has replaced this one. This process must exit with an error, so that the
-// service manager starts the new program.
+// ErrReplaced means that the daemon's program was replaced by another one. This process must exit with an error, so
+// that the service manager starts the new program.
 var ErrReplaced = errors.New("the daemon's program was replaced by another")
 
 // testPath is the path of the copy of another daemon's exe for the smoke test. The exe has its normal file name there.
