@@ -48,7 +48,7 @@ type MachinePhase string
 
 // Phases in which a Machine has a host. In every other phase, the operator can't reach a host yet.
 const (
-	// MachineProvisioned: the host exists. MachineRunning: it is also a node.
+	// MachineProvisioned: the host exists. MachineRunning: the host exists and is a node.
 	MachineProvisioned MachinePhase = "Provisioned"
 	MachineRunning     MachinePhase = "Running"
 )

@@ -99,9 +99,9 @@ func (l *Log) look(id key, dated time.Time, isSo bool) policy.Since {
 }
 
 // NotReady returns since when a Node has not been Ready. It returns zero if the Node is Ready or nil. If kubelet
-// reports that the Node isn't Ready, its date comes from the clock of its host, which may be wrong. So the result is
-// when this operator saw the report. If kubelet reports nothing, the cluster's node lifecycle controller writes the
-// status Unknown, and its date is used.
+// reports that the Node isn't Ready, the date in the report comes from the host's clock, which may be wrong. So
+// NotReady returns when this operator saw the report. If kubelet reports nothing, the cluster's node lifecycle
+// controller writes the status Unknown with a date, and NotReady uses this date.
 func (l *Log) NotReady(node *corev1.Node) policy.Since {
 	if node == nil {
 		return policy.Since{}

@@ -56,8 +56,8 @@ func KeyBackoff(failures int32, jitter float64) time.Duration {
 	return doubled(keyBackoffBase, keyBackoffMax, failures, jitter)
 }
 
-// DisruptBackoff returns the delay before the operator disrupts a node again that could not be drained, or that failed
-// at a different revision: 1 min, 2 min, 4 min … at most 30 min. jitter in [0,1) adds up to a fifth.
+// DisruptBackoff returns the delay before the operator disrupts a node again, after the node could not be drained or
+// failed at a different revision: 1 min, 2 min, 4 min … at most 30 min. jitter in [0,1) adds up to a fifth.
 func DisruptBackoff(tries int32, jitter float64) time.Duration {
 	return doubled(disruptBackoffBase, disruptBackoffMax, tries, jitter)
 }

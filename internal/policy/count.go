@@ -6,7 +6,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Count adds an instance to the counts. A failing instance counts as failing, and also as Ready or leaving if it is.
+// Count adds an instance to the counts. A failing instance that is Ready or being deleted counts in both categories.
 func Count(counts *v1alpha1.InstanceCounts, i *v1alpha1.WindowsInstance) {
 	failing := i.Status.Failures > 0
 	counts.Total++

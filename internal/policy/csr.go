@@ -30,8 +30,8 @@ const (
 	CSRWait CSRVerdict = "Wait"
 	// CSRApprove: the request obeys every rule.
 	CSRApprove CSRVerdict = "Approve"
-	// CSRRefuse: the request claims a node of the operator and breaks a rule. The request stays pending and is
-	// reported.
+	// CSRRefuse: the request is for kubelet on a node of the operator, and breaks a rule. The request stays pending and
+	// is reported.
 	CSRRefuse CSRVerdict = "Refuse"
 	// CSRDeny: the request breaks a rule, and is for the daemon on a node of the operator, or for a host that joins by
 	// itself.
@@ -145,20 +145,19 @@ type CSRInput struct {
 	OperatorUser string
 	// BootstrapUser is the user name in kubelets' requests for their first certificate.
 	BootstrapUser string
-	// Elsewhere maps names and addresses in the request to another owner, such as "Node master-0": an instance that the
-	// user or the cloud assigned them to, or a Node that isn't this operator's.
+	// Elsewhere maps names and addresses in the request to another owner, such as "Node master-0". The owner is an
+	// instance to which the user or the cloud assigned the name or address, or a Node that isn't this operator's.
 	Elsewhere map[string]string
-	// Found is like Elsewhere, for addresses where the operator reached another host, and for addresses of pods. It
-	// doesn't count against addresses that the user or the cloud assigned to this instance.
+	// Found is like Elsewhere, for addresses where the operator reached another host, and for addresses of pods. It is
+	// ignored for addresses that the user or the cloud assigned to this instance.
 	Found map[string]string
-	// ReportedElsewhere is like Elsewhere, for addresses that another host of the operator reports. It doesn't count
-	// against addresses that the user or the cloud assigned to this instance, or against the address where its host was
-	// reached.
+	// ReportedElsewhere is like Elsewhere, for addresses that another host of the operator reports. It is ignored for
+	// addresses that the user or the cloud assigned to this instance, and for the address where the host of this
+	// instance was reached.
 	ReportedElsewhere map[string]string
 	// Listed is like Elsewhere, for addresses that were assigned to another instance without a node. That instance may
-	// be another host, or a second entry for this host. Exceptions are as for ReportedElsewhere. In addition, while the
-	// address where this host was reached is unknown, Listed doesn't count against addresses that this host reported
-	// over SSH.
+	// be another host, or a second entry for this host. Listed is ignored in the same cases as ReportedElsewhere. While
+	// it is unknown where this host was reached, Listed is also ignored for addresses that this host reported over SSH.
 	Listed map[string]string
 	// Reserved are addresses that no host may have: the addresses of the API server and of pods.
 	Reserved []netip.Prefix

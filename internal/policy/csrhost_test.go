@@ -126,8 +126,8 @@ func firstOfMachine(key crypto.Signer) situation {
 	return s
 }
 
-// OpenShift's machine approver has the same rules. All Machines have the same token. So a request is approved only
-// for a new Machine without a Node that has the requested addresses, and each Machine gets a certificate for one key.
+// OpenShift's machine approver has the same rules. All Machines have the same token. So a request is approved only for
+// a new Machine that has the requested addresses and no Node, and each Machine gets a certificate for one key.
 func TestA88_TheTokenOfTheUserDataIsWorthOneCertificateOfEachNewMachine(t *testing.T) {
 	t.Parallel()
 	made := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

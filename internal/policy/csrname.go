@@ -158,13 +158,13 @@ func ContainsAddress(all []string, address string) bool {
 }
 
 // addressesOf returns the names and addresses that a serving certificate of the Node may contain. A kubelet can write
-// any address into its Node's status. From there, the operator accepts only the node's name without its domain and
-// private addresses, because these depend on the network. Public addresses and names in a domain must come from the
-// user or the cloud.
+// any address into its Node's status. From there, the operator accepts only two kinds: the node's name without its
+// domain, and private addresses, which depend on the network of the node. Public addresses and names in a domain must
+// come from the user or the cloud.
 func addressesOf(f csrFacts) map[string]bool {
 	known := map[string]bool{f.Node.Name: true}
 	for _, address := range f.instance.Addresses {
-		// kubelet uses the cloud's spelling of a name, which may contain capital letters.
+		// Accept both spellings: kubelet uses the cloud's spelling of a name, which may contain capital letters.
 		known[AddressText(address)], known[address] = true, true
 	}
 	for _, address := range f.Node.Status.Addresses {

@@ -11,7 +11,7 @@ import (
 const (
 	// MaxRequestBytes is the maximum size of a request that is parsed. The largest valid request has an RSA key of
 	// maxRSABits (1 KiB for the key and 1 KiB for the signature) and maxSANs names of 253 bytes: 18 KiB as PEM. Without
-	// this limit, a request could be as large as an API object, which is a hundred times larger.
+	// this limit, a request could be a hundred times larger, up to the API server's limit for objects.
 	MaxRequestBytes = 32 << 10
 	// maxSANs is several times the number of names that a node with two networks and two DNS names has.
 	maxSANs = 32

@@ -104,7 +104,7 @@ func mixed(random *rand.Rand) situation {
 
 func pick[T any](random *rand.Rand, from []T) T { return from[random.IntN(len(from))] }
 
-// outOfBounds returns what a request contains that must never be approved, or "" if it contains nothing of the kind.
+// outOfBounds returns why a request must never be approved, or "" if it may be approved.
 func outOfBounds(in policy.CSRInput, claim policy.CSRClaim) string {
 	request, spec := claim.Request, in.CSR.Spec
 	purpose, prefix, group := certificatesv1.UsageClientAuth, contract.KubeletUserPrefix, contract.KubeletGroup

@@ -30,7 +30,7 @@ const (
 	CSRInstanceLeaving CSRReason = "CSRInstanceLeaving"
 	// CSRPhaseEarly occurs when the instance's join hasn't reached the phase in which this certificate is requested.
 	CSRPhaseEarly CSRReason = "CSRPhaseEarly"
-	// CSRNodePending occurs when the request is valid only after the Node exists, and the Node doesn't exist yet.
+	// CSRNodePending occurs when the Node must exist before the request can be approved, and doesn't exist yet.
 	CSRNodePending CSRReason = "CSRNodePending"
 	// CSRNodeUnadopted occurs when the Node exists but isn't bound to the instance yet.
 	CSRNodeUnadopted CSRReason = "CSRNodeUnadopted"

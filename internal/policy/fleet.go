@@ -29,7 +29,7 @@ type Member struct {
 	// Unavailable is why the member isn't in service, or soon won't be. It is empty for a member in service.
 	Unavailable string
 	// Cordoned reports that someone else cordoned the node. Behind reports that the node doesn't have the desired
-	// revision yet. Both are set only if the node is otherwise available, so that its pods run.
+	// revision yet. Both are set only if the node has no worse problem, so its pods run.
 	Cordoned, Behind bool
 	// Disrupted reports that the operator disrupts the node: it has a slot, or is being removed. Begun reports that the
 	// operator has begun the disruption, and that the operator's cordon is still on the node.
@@ -189,12 +189,11 @@ func (f Fleet) Count(set types.UID, wanted func(host string) bool) (count int) {
 }
 
 // memberOf returns the member for one node. instance is nil if no instance has the node. If the operator disrupts the
-// node, this is the reason in Unavailable, whatever the Node's state is, because the Node shows the disruption only
-// later.
+// node, Unavailable says so, whatever state the Node shows. The Node shows the disruption only later.
 func memberOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, made made, slots []Slot) Member {
 	slot := SlotOf(slots, instance)
 	member := Member{Node: node.Name, Host: made.byNode[node.Name], Ready: IsReady(node),
-		// Check both: someone else may have removed the cordon but not the annotation.
+		// Check the cordon and the annotation, because someone else may have removed only the cordon.
 		Begun: node.Spec.Unschedulable && node.Annotations[contract.CordonedAnnotation] == "true"}
 	if instance != nil {
 		member.Host, member.Leaving = instance.Name, !instance.DeletionTimestamp.IsZero()

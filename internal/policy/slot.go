@@ -263,7 +263,7 @@ func (s RolloutState) revisionToTry(instance *v1alpha1.WindowsInstance) string {
 	return update.Revision
 }
 
-// why returns a text: the node is unavailable because it has this slot.
+// why returns a text that says that a node is unavailable because it has this slot.
 func (p Slot) why() string {
 	return fmt.Sprintf("it was granted a slot in the rollout budget at %s", p.Since.UTC().Format(time.RFC3339))
 }

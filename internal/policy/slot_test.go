@@ -135,8 +135,8 @@ func TestAPlaceLastsAsLongAsItsRequest(t *testing.T) {
 	}
 }
 
-// If an earlier request left a slot, the slot must be written again before it is used. Only the conflict of this write
-// shows that another operator has decided in the meantime.
+// If an instance still has the slot of an earlier request, the slot must be written again before it is used. Only a
+// conflict of this write shows that another operator has decided in the meantime.
 func TestAPlaceThatAnEarlierRequestLeftIsWrittenAnewBeforeItIsUsed(t *testing.T) {
 	t.Parallel()
 	s := state(asks("a"), onNode("b", "b"))

@@ -17,7 +17,7 @@ type Window struct {
 	Start string
 	// Duration is how long the window is open.
 	Duration time.Duration
-	// TimeZone is the time zone of Start, a name from the IANA database such as Europe/Berlin. Empty means UTC.
+	// TimeZone is the time zone of Start, as a name from the IANA database such as Europe/Berlin. Empty means UTC.
 	TimeZone string
 }
 

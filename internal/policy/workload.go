@@ -139,7 +139,7 @@ func UnplaceablePod(pod *corev1.Pod, nodes []corev1.Node, now time.Time,
 	return contract.ReasonPodUnplaceable, causes(len(nodes), others, small, taints)
 }
 
-// waits reports whether a pod has been unschedulable for at least the time after.
+// waits reports whether a pod has been unschedulable for at least the duration in the parameter after.
 func waits(pod *corev1.Pod, now time.Time, after time.Duration) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse &&

@@ -80,11 +80,12 @@ func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 	return append(claim.SANs(), claimKey(claim))
 }
 
-// nodeKey returns the key of a node in requestsAbout. Because of the slash, it differs from the key of every address. A
-// request could contain an address with a slash, but then the operator only checks the request once more than needed.
+// nodeKey returns the key of a node in requestsAbout and instancesByClaim. Because of the slash, it differs from every
+// address. A request could contain an address with a slash, but then the operator only checks the request once more
+// than needed.
 func nodeKey(name string) string { return "node/" + name }
 
-// hostKey returns the key of a host that joins by itself, in the same index.
+// hostKey returns the key of a host that joins by itself, in the same indexes.
 func hostKey(id string) string { return "host/" + id }
 
 func claimKey(claim policy.CSRClaim) string {

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scheme"
 )
 
-// Fake clients don't refuse a patch with another UID, so this test needs a real API server.
+// This test needs a real API server, because fake clients don't refuse a patch with the UID of a different object.
 func TestAStatusIsNotWrittenToAnInstanceThatTookTheName(t *testing.T) {
 	t.Parallel()
 	lab := labplane.Start(t, labcluster.Options{})

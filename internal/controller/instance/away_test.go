@@ -18,7 +18,7 @@ import (
 // proxied is a revision of the same release as the revision that the hosts joined with.
 const proxied = "1.0.0-cccccccccc"
 
-// away simulates a time without an operator, and then starts a new operator.
+// away simulates a time without any operator, and then starts a new operator.
 func (r *rig) away(t *testing.T, n int, d time.Duration) {
 	t.Helper()
 	r.clock = r.clock.Add(d)
@@ -26,7 +26,7 @@ func (r *rig) away(t *testing.T, n int, d time.Duration) {
 	r.reconcile(t, n)
 }
 
-// inPlace returns hosts that have joined, and publishes a revision that only restarts their services in place.
+// inPlace returns hosts that have joined. It publishes a revision for which the daemon only restarts services.
 func inPlace(t *testing.T, hosts ...int) *rig {
 	t.Helper()
 	r := staged(t, hosts...)
@@ -38,7 +38,8 @@ func inPlace(t *testing.T, hosts ...int) *rig {
 	return r
 }
 
-// A written status must equal the stored status. Otherwise each reconcile would write the status again.
+// The API server must store exactly the status that the operator wrote. Otherwise, each reconcile would write the
+// status again.
 func TestTimesAreThoseThatTheAPIServerKeeps(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -63,7 +64,8 @@ func TestTimesAreThoseThatTheAPIServerKeeps(t *testing.T) {
 	kept()
 }
 
-// If a daemon received no request, the revision has not failed, no matter how long ago the operator decided on it.
+// If a daemon received no request for a revision, the revision has not failed, no matter how long ago the operator
+// decided to request it.
 func TestA29_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.T) {
 	t.Parallel()
 	r := inPlace(t, 1)
@@ -81,7 +83,7 @@ func TestA29_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.
 		t.Fatalf("the daemon was told revision %s, the failed revision is %+v", told, i.Status.FailedRevision)
 	}
 	dials := r.machine(1).Dials()
-	r.advance(t, 1, time.Minute) // the daemon may have been dead before, so the operator joins the host again
+	r.advance(t, 1, time.Minute) // the daemon may have died before the request, so its host is joined again
 	if r.machine(1).Dials() == dials {
 		t.Errorf("the host is not joined again when its time is over: %+v", r.get(t, 1).Status)
 	}
@@ -94,8 +96,8 @@ func TestA29_ARevisionThatNobodyWasToldFailsNotWhileNoOperatorWorked(t *testing.
 	}
 }
 
-// While the API server is away, a daemon can't report. A new operator waits for the report before it blames the
-// revision.
+// While the API server is away, a daemon can't report anything. A new operator must wait for a report before it counts
+// the revision as failed.
 func TestA29_ARevisionThatAppliedWhileNoOperatorWorkedHasNotFailed(t *testing.T) {
 	t.Parallel()
 	r := inPlace(t, 1)
@@ -121,7 +123,7 @@ func TestA29_ADaemonThatGotNothingWhileNoOperatorServedItIsNotTakenOverSSH(t *te
 	if i := r.get(t, 1); i.Status.Upgrade().Step != v1alpha1.StepStaging || r.machine(1).Dials() != dials {
 		t.Fatalf("%d connections, status %+v", r.machine(1).Dials()-dials, i.Status)
 	}
-	r.advance(t, 1, 4*time.Minute) // the new operator starts its own timer
+	r.advance(t, 1, 4*time.Minute) // the new operator measures the time from its own start
 	r.reconcile(t, 1)
 	if r.machine(1).Dials() == dials {
 		t.Error("the operator did not connect to the host")
@@ -162,7 +164,7 @@ func TestA28_PodsThatNobodyToldToGoMeanwhileAreNoneThatStay(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// If a join stopped the daemon, the join must start the daemon again, even if the node becomes healthy in between.
+// If a join has stopped the daemon, the join must start the daemon again, even if the node has become healthy since.
 func TestANodeThatRecoversInAJoinGetsItsDaemonBack(t *testing.T) {
 	t.Parallel()
 	for name, interrupt := range map[string]func(r *rig, t *testing.T){
@@ -197,7 +199,7 @@ func TestANodeThatRecoversInAJoinGetsItsDaemonBack(t *testing.T) {
 			}
 			r.isReady(t, 1, false)
 			r.clock = r.clock.Add(11 * time.Minute)
-			r.reconcile(t, 1) // until the join waits for the daemon's certificate, which is not signed yet
+			r.reconcile(t, 1) // the join now waits for the certificate of the daemon
 			r.isReady(t, 1, true)
 			before := r.calls(1, contract.VerbHandover)
 			interrupt(r, t)

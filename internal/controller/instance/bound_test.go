@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// restores simulates a restore of etcd: the object has an earlier resource version and the same UID.
+// restores simulates a restore of etcd. Afterwards, the object has an earlier resource version and the same UID.
 func (r *rig) restores(t *testing.T, was *v1alpha1.WindowsInstance) {
 	t.Helper()
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Finalizers = nil })
@@ -55,8 +55,8 @@ func TestAStatusIsWrittenAgainAfterARestoreOfEtcd(t *testing.T) {
 	}
 }
 
-// A restore of etcd can bring back a slot of a node that is in service. The operator must release it. Otherwise it
-// would block all other nodes.
+// A restore of etcd can bring back the slot of a node that is in service. The operator must release this slot.
+// Otherwise, the slot would block all other nodes.
 func TestAPlaceThatARestoreOfEtcdBringsBackIsGivenBack(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -70,7 +70,7 @@ func TestAPlaceThatARestoreOfEtcdBringsBackIsGivenBack(t *testing.T) {
 	}
 }
 
-// If a clock was wrong for a while, the times that it wrote must not hold a host for years.
+// If a clock was wrong for a while, hosts must not wait for years because of times that it wrote.
 func TestTimesThatAWrongClockWroteAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -96,8 +96,7 @@ func TestTimesThatAWrongClockWroteAreBounded(t *testing.T) {
 	}
 }
 
-// Every time in the status that a decision depends on must be bounded. Times that are only shown to users need not be
-// bounded.
+// Every time in the status that a decision depends on must be bounded. Times that are only shown to users need not be.
 func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -148,7 +147,7 @@ func TestEveryTimeThatIsReckonedWithIsBounded(t *testing.T) {
 	}
 }
 
-// A removal that waits for a missing key must not hold a slot, because the key may never come.
+// A removal that waits for a missing key must not use a slot, because the key may never be added.
 func TestARemovalThatWaitsForTheKeyTakesNoPlace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -166,7 +165,7 @@ func TestARemovalThatWaitsForTheKeyTakesNoPlace(t *testing.T) {
 	}
 }
 
-// During a removal, the key is deleted and the connection is lost. The removal must release its slot.
+// During a removal, the key is deleted and the connection is lost. The removal must then release its slot.
 func TestARemovalThatLosesTheKeyGivesItsPlaceBack(t *testing.T) {
 	t.Parallel()
 	r, blocked := newRig(t, listed(1)...), true
@@ -213,8 +212,8 @@ func TestARemovalThatTheClusterRefusesGivesItsPlaceBack(t *testing.T) {
 				}
 				r.clock = policy.NextAttempt(i)
 			}
-			// The host is cleaned. If a later request fails for a moment, only the request is repeated. The host is
-			// not cleaned again.
+			// The host is already cleaned. If a later request to the API server fails for a moment, only this request
+			// must be repeated. The host must not be cleaned a second time.
 			busy := apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
 			busy.ErrStatus.Reason = ""
 			r.broken[what] = busy
@@ -235,7 +234,8 @@ func TestARemovalThatTheClusterRefusesGivesItsPlaceBack(t *testing.T) {
 	}
 }
 
-// A dead daemon does not execute an approved reboot. Its node still serves, so the slot must be released.
+// A dead daemon does not execute a reboot that was requested. Its node is still in service, so the slot must be
+// released.
 func TestAnApprovedRebootThatTheDaemonDoesNotDoGivesItsPlaceBack(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)

@@ -10,11 +10,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// clockSkew is how far the clocks of two operators may be apart.
+// clockSkew is the maximum difference between the clocks of two operators.
 const clockSkew = time.Minute
 
-// boundTimes corrects times that a wrong clock wrote: no pause is longer than the maximum, and no start is in the
-// future. It skips the times that observed.Log checks itself.
+// boundTimes corrects times in the status that a wrong clock wrote. After that, no pause is longer than the longest
+// possible pause, and no start is in the future. boundTimes leaves the times that observed.Log checks itself.
 func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 	bound := func(t *metav1.Time, longest time.Duration) {
 		if t != nil && t.Time.After(now.Add(longest+clockSkew)) {
@@ -29,7 +29,7 @@ func boundTimes(status *v1alpha1.WindowsInstanceStatus, now time.Time) {
 	if refusal := status.KeyRefusal; refusal != nil {
 		bound(&refusal.Since, 0)
 		if refusal.Time.After(now.Add(clockSkew)) {
-			status.KeyRefusal = nil // don't correct it to now: it would look like a new refusal
+			status.KeyRefusal = nil // don't set it to now, because it would look like a new refusal
 		}
 	}
 	if slot := status.Slot; slot != nil {

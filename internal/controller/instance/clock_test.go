@@ -14,14 +14,14 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// hasRealClock starts an operator whose clock also has a monotonic reading.
+// hasRealClock starts an operator whose clock has a monotonic reading as well.
 func (r *rig) hasRealClock(t *testing.T) {
 	t.Helper()
 	r.clock = clock.At(r.clock)
 	r.restart(t)
 }
 
-// A82: if the clock is set while a node is switched, the revision is not blamed.
+// A82: if the clock is set while a node is switched, the revision must not count as failed.
 func TestA82_AClockThatIsSetDuringASwitchBlamesNoRevision(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]time.Duration{"forward": 2 * time.Hour, "back": -12 * time.Hour} {
@@ -49,7 +49,7 @@ func TestA82_AClockThatIsSetDuringASwitchBlamesNoRevision(t *testing.T) {
 	}
 }
 
-// A82: if the clock is set while a daemon has yet to respond, the daemon doesn't count as unresponsive.
+// A82: if the clock is set before a daemon has responded, the daemon must not count as unresponsive.
 func TestA82_AClockThatIsSetMakesNoDaemonUnresponsive(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]time.Duration{"forward": 2 * time.Hour, "back": -12 * time.Hour} {
@@ -75,7 +75,7 @@ func TestA82_AClockThatIsSetMakesNoDaemonUnresponsive(t *testing.T) {
 	}
 }
 
-// twenty returns hosts that have joined and that the operator doesn't need to dial.
+// twenty returns hosts that have joined, so that the operator has no reason to dial them.
 func twenty(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
@@ -96,7 +96,7 @@ func twenty(t *testing.T) *rig {
 	return r
 }
 
-// dialled reconciles each host, and counts the hosts that the operator dialled.
+// dialled reconciles each host. It returns how many hosts the operator dialled.
 func (r *rig) dialled(t *testing.T) (count int) {
 	t.Helper()
 	for n := range 20 {
@@ -112,7 +112,7 @@ func (r *rig) dialled(t *testing.T) (count int) {
 	return count
 }
 
-// unknownSince sets the Ready condition of all nodes to Unknown, with a transition that long ago.
+// unknownSince sets the Ready condition of all nodes to Unknown. ago is how long ago this changed, according to it.
 func (r *rig) unknownSince(t *testing.T, ago time.Duration) {
 	t.Helper()
 	for n := range 20 {
@@ -123,13 +123,15 @@ func (r *rig) unknownSince(t *testing.T, ago time.Duration) {
 	}
 }
 
-// A82: After a restore of etcd, or if a controller manager's clock is behind, nodes can show that they were Unknown
-// before this operator started. The operator must not join their hosts again because of that.
+// A82: After a restore of etcd, or if the clock of a controller manager is behind, the status of nodes may say that
+// they have been Unknown since before this operator started. The operator must not join their hosts again because of
+// this.
 func TestA82_NodesThatWereUnknownBeforeThisOperatorSawItAreNotJoinedAgain(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		ago time.Duration
-		// anew means that the operator starts now. For a minute, it does not trust times in the cluster.
+		// anew means that the operator starts now. For a minute, it then doesn't act on times that it reads from the
+		// cluster.
 		anew  bool
 		after time.Duration
 	}{
@@ -162,7 +164,8 @@ func TestA82_NodesThatWereUnknownBeforeThisOperatorSawItAreNotJoinedAgain(t *tes
 	}
 }
 
-// A82: after a restore of etcd, an instance is at a step that began long ago. The step must get its full time again.
+// A82: after a restore of etcd, an instance is in a step that began long ago. The step must get its full time once
+// more.
 func TestA82_AStepOfARestoredEtcdIsGivenItsTime(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)

@@ -32,13 +32,14 @@ import (
 )
 
 const (
-	// budgetRetry is a safety net for a node that waits for its slot. Normally an event ends the wait.
+	// budgetRetry is a safety net for a node that waits for its slot. Normally, an event triggers the next reconcile.
 	budgetRetry = time.Minute
-	// pausedRetry is a safety net. Normally an event reports the end of a pause.
+	// pausedRetry is a safety net for a paused host. Normally, an event triggers a reconcile when the pause ends.
 	pausedRetry = time.Hour
 )
 
-// Reconciler takes one step for one instance at a time. Many instances are reconciled in parallel.
+// Reconciler reconciles WindowsInstances. It reconciles many instances in parallel, but takes one step at a time for
+// each.
 type Reconciler struct {
 	client   client.Client
 	parts    *journey.Parts
@@ -46,22 +47,22 @@ type Reconciler struct {
 	rollout  *rollout.Rollout
 	recorder recorder
 	meters   *meters
-	// trials limits the number of concurrent tries of a new key.
+	// trials limits the number of hosts on which a new key is tried at the same time.
 	trials *journey.Slots
 	now    func() time.Time
 	jitter func() float64
 
 	mu       sync.Mutex
 	memories map[types.UID]*memory
-	// isRecalled reports that the claims from before a restart are restored.
+	// isRecalled reports that recall has already run, so that the memory contains the claims of all instances.
 	isRecalled bool
-	// notes limits the number of concurrent writes of statuses that only report that a node has its revision.
+	// notes limits the number of concurrent writes of statuses that only report that a node has changed its revision.
 	notes *semaphore.Weighted
-	// woken reconciles instances.
+	// woken receives instances that must be reconciled because a slot for a join or for a try of the key is free.
 	woken chan event.GenericEvent
 }
 
-// journeys are the possible kinds of work at a host.
+// journeys are the kinds of work that the controller can do for a host.
 type journeys struct {
 	join    join.Join
 	disrupt disrupt.Disrupt
@@ -74,10 +75,10 @@ func newJourneys(parts *journey.Parts) journeys {
 		health.Health{Parts: parts}}
 }
 
-// errGone means that the instance was deleted during the reconcile.
+// errGone means that the instance was deleted during this reconcile.
 var errGone = errors.New("the instance is gone")
 
-// Reconcile takes one step for an instance.
+// Reconcile takes the next step for an instance.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if err := r.recall(ctx); err != nil {
 		return ctrl.Result{}, err
@@ -93,21 +94,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	kept := r.memory(instance)
 	if kept.gone {
-		return ctrl.Result{}, nil // the instance is deleted, but the cache still shows it
+		return ctrl.Result{}, nil // the instance was deleted, but is still in the cache
 	}
 	var result ctrl.Result
 	c, err := r.gather(ctx, instance, kept)
 	if err == nil {
 		result, err = c.step(ctx)
 	}
-	if c == nil || !c.isQueued { // not queued in this reconcile: drop the stale queue entry
+	if c == nil || !c.isQueued { // this reconcile did not queue the host: drop its old queue entry
 		r.trials.Release(instance.UID)
 	}
 	switch {
 	case errors.Is(err, errLags):
 		return ctrl.Result{RequeueAfter: lagRetry}, nil
 	case apierrors.IsConflict(err):
-		return ctrl.Result{RequeueAfter: journey.ConflictRetry}, nil // the cache will soon show the newer object
+		return ctrl.Result{RequeueAfter: journey.ConflictRetry}, nil // the cache will soon contain the newer object
 	case errors.Is(err, errGone):
 		logf.FromContext(ctx).Info("instance vanished without leaving; its host was not cleaned", "address",
 			instance.Spec.Address)
@@ -121,14 +122,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 type reconciliation struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
-	// node is the Node of the instance's name, or nil.
+	// node is the Node of this instance, or nil.
 	node   *corev1.Node
 	memory *memory
-	// record saves the status. status writes reports into it.
+	// record saves the status. status writes results into the status.
 	record record
 	status reporter
 	slot   slot
-	// isQueued reports that the host waits in the queue for a try of the key.
+	// isQueued reports that the host is in the queue for a try of the key.
 	isQueued bool
 }
 
@@ -143,7 +144,7 @@ func newReconciliation(r *Reconciler, instance *v1alpha1.WindowsInstance, node *
 	return c
 }
 
-// step takes the next step for an instance: it removes the host, checks it, or joins it.
+// step takes the next step for an instance: it removes, checks or joins the host.
 func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 	if !c.instance.DeletionTimestamp.IsZero() {
 		return leaving{c}.run(ctx)
@@ -167,8 +168,8 @@ func (c *reconciliation) step(ctx context.Context) (ctrl.Result, error) {
 		return checking{c}.run(ctx)
 	case c.instance.Spec.Paused:
 		c.stop()
-		// During the pause, a user may have stopped the daemon. Restart its time limit, so that it has time to start
-		// again.
+		// During the pause, a user may have stopped the daemon. Restart the time limit for the daemon's response, so
+		// that the daemon has time to start.
 		c.parts.Daemons.Forget(c.instance)
 		c.report(ctx, journey.Wait(pausedRetry, contract.ReasonPaused, "spec.paused is true"))
 		return c.result(ctx, pausedRetry)
@@ -195,8 +196,8 @@ func (c *reconciliation) addFinalizer(ctx context.Context) error {
 	return nil
 }
 
-// observe ends all pauses if the user has changed the spec. The change may concern the connection to the host, so
-// the key is tried again on a host that has joined.
+// observe ends all pauses between attempts if the user has changed the spec. Because the change may concern the
+// connection to the host, observe also makes the operator try the key again on a host that has joined.
 func (c *reconciliation) observe() {
 	status := &c.instance.Status
 	if observed(status) == c.instance.Generation {
@@ -216,7 +217,7 @@ func (c *reconciliation) observe() {
 	}
 }
 
-// observed returns the generation of the spec that a status describes.
+// observed returns the generation of the spec that a status is about.
 func observed(status *v1alpha1.WindowsInstanceStatus) int64 {
 	if progressing := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionProgressing); progressing != nil {
 		return progressing.ObservedGeneration
@@ -224,8 +225,8 @@ func observed(status *v1alpha1.WindowsInstanceStatus) int64 {
 	return 0
 }
 
-// untilNextAttempt returns the time until the next attempt after a failure. Without a pause, or if a wrong clock
-// wrote the times, it returns 0.
+// untilNextAttempt returns the time until the next attempt after a failed attempt. It returns 0 if the operator need
+// not wait, or if the times in the status come from a wrong clock.
 func (c *reconciliation) untilNextAttempt() time.Duration {
 	wait := policy.NextAttempt(c.instance).Sub(c.now())
 	if c.memory.isHurried || wait < 0 || wait > policy.LongestBackoff+clockSkew {
@@ -234,22 +235,23 @@ func (c *reconciliation) untilNextAttempt() time.Duration {
 	return wait
 }
 
-// stop ends the work at the host, and releases its slots.
+// stop ends the work at the host. It releases the host's join slot and its slot in the rollout budget.
 func (c *reconciliation) stop() {
 	c.endWork()
 	c.slot.release()
 }
 
-// endWork ends the work at the host, and releases its join slot, or its place in the queue.
+// endWork ends the work at the host. It releases the host's join slot, or removes the host from the queue for a join
+// slot.
 func (c *reconciliation) endWork() {
 	c.memory.session.End()
 	c.parts.Slots.Release(c.instance.UID)
 }
 
-// failed ends an attempt, and plans the next one.
+// failed records that an attempt failed, and plans the next attempt.
 func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (ctrl.Result, error) {
 	if ctx.Err() != nil {
-		return ctrl.Result{}, ctx.Err() // the operator is stopping; the host didn't fail
+		return ctrl.Result{}, ctx.Err() // the operator stops, so this is not the host's failure
 	}
 	c.stop()
 	c.status.timed(c.instance.Status.Phase)
@@ -268,8 +270,8 @@ func (c *reconciliation) failed(ctx context.Context, outcome journey.Outcome) (c
 	return c.result(ctx, wait)
 }
 
-// check takes the next step for a host that has joined. In steady state, it reads the Node from the cache and
-// writes nothing.
+// check takes the next step for a host that has joined. If there is nothing to do, it only reads the Node from the
+// cache, and writes nothing.
 func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	found, err := c.look(ctx, c.node)
 	if err != nil {
@@ -279,7 +281,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	again, wait := c.status.workloads(c.parts.Misplaced(c.instance.Status.NodeName)), time.Duration(0)
 	if proven := c.instance.Status.PublicKeyHash; found.Rejoin == nil {
 		if wait = c.tryKey(ctx); c.instance.Status.PublicKeyHash != proven {
-			if found, err = c.look(ctx, c.node); err != nil { // look again: the Node must show the new key as well
+			if found, err = c.look(ctx, c.node); err != nil { // the new key must also be written to the Node
 				return ctrl.Result{}, err
 			}
 		}
@@ -287,7 +289,7 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	found.Outcome.After = policy.Soonest(found.Outcome.After, policy.Soonest(wait, again))
 	switch {
 	case found.Rejoin != nil:
-		// once for each wait
+		// log only when the wait begins
 		if waits := c.instance.Status.Reason() == string(contract.ReasonDaemonUnresponsive); !waits {
 			logf.FromContext(ctx).Info("joining again", "reason", found.Rejoin.Reason, "detail", found.Rejoin.Detail)
 		}
@@ -312,8 +314,8 @@ func (c *reconciliation) check(ctx context.Context) (ctrl.Result, error) {
 	return c.await(ctx, found.Node, found.Outcome, journey.QuietPeriod)
 }
 
-// look returns the result of health.Check. Exception: if the daemon does not respond, and the rollout of the desired
-// revision is halted, the host joins again at the revision that it holds.
+// look returns the result of health.Check. Exception: the daemon does not respond, and the rollout of the desired
+// revision is halted. In this case, the result says that the host must join again, at the revision that it has.
 func (c *reconciliation) look(ctx context.Context, node *corev1.Node) (health.Finding, error) {
 	found, err := c.journeys.health.Check(ctx, c.instance, node)
 	if err != nil || found.Unresponsive == nil || found.Update == nil {
@@ -330,7 +332,7 @@ func is(outcome journey.Outcome, reason contract.Reason) bool {
 	return outcome.Problem != nil && outcome.Problem.Reason == reason
 }
 
-// config returns the settings in force.
+// config returns the settings that are in force.
 func (r *Reconciler) config(ctx context.Context) (*v1alpha1.WindowsMachineConfig, error) {
 	return cluster.Settings(ctx, r.client, r.parts.Namespace)
 }

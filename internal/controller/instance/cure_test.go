@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// calm returns hosts that have had one revision for a day. desire publishes a revision that changes either a setting
-// of kubelet or a file that no service reads. Neither needs payload.
+// calm returns hosts that have had the same revision for a day. desire publishes a revision that changes either a
+// setting of kubelet or a file that no service reads. The daemon needs no new payload for these changes.
 func calm(t *testing.T, hosts ...int) (r *rig, desire func(kubelet, file string)) {
 	t.Helper()
 	r = newRig(t)
@@ -44,9 +44,9 @@ func calm(t *testing.T, hosts ...int) (r *rig, desire func(kubelet, file string)
 	return r, desire
 }
 
-// A change of mirrors takes no node out of service. If a node has the request but has not reported the revision yet,
-// it must not be treated as a node between two revisions. Otherwise its pods would be evicted despite their budget
-// and an administrator's cordon.
+// A change of mirrors takes no node out of service. A node whose daemon has the request, but has not reported the
+// revision yet, must not be treated as a node between two revisions. Otherwise, the operator would evict its pods
+// despite disruption budgets and an administrator's cordon.
 func TestANodeThatWasToldASettingThatNeedsNoPlaceHasNotLeftItsRevision(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -84,8 +84,8 @@ func TestANodeThatWasToldASettingThatNeedsNoPlaceHasNotLeftItsRevision(t *testin
 	}
 }
 
-// A change of a setting needs no payload. So if a daemon has been dead for weeks, this shows only when the setting is
-// requested. The setting must not be blamed.
+// A change of a setting needs no payload. So if a daemon has been dead for weeks, the operator notices this only when
+// it requests the setting. The setting must not count as failed.
 func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -112,8 +112,9 @@ func TestADaemonThatWasDeadBeforeBlamesNoSetting(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// The daemon received the setting in its window, and the join over SSH continues this. If the window closes in the
-// meantime, or an attempt fails, the setting has not failed.
+// The daemon got the request for the setting while a maintenance window was open, and the operator continues with a
+// join over SSH. If the window closes before the join is complete, or if an attempt fails, the setting must not count
+// as failed.
 func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 	t.Parallel()
 	for name, failures := range map[string]int{
@@ -129,7 +130,7 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 						Duration: metav1.Duration{Duration: time.Hour}}}
 				})
 			}
-			// This change restarts services, but no pod has to leave.
+			// This change restarts services, but no pod needs to be evicted.
 			r.manifest.EnvironmentVars = map[string]string{"HTTPS_PROXY": "http://proxy:3128"}
 			r.version = "1.0.0-" + r.manifest.Digest()[:contract.RevisionDigits]
 			r.publish(t, r.version, r.manifest)
@@ -163,7 +164,7 @@ func TestAnUnresponsiveDaemonKeepsItsPlaceInAWindowThatCloses(t *testing.T) {
 	}
 }
 
-// If a setting cuts the daemon of every node off from the API server, the rollout must stop after the first node.
+// If a setting disconnects each daemon from the API server, the rollout must stop after the first node.
 func TestASettingAtWhichADaemonNeverReportsHaltsTheRollout(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -186,7 +187,7 @@ func TestASettingAtWhichADaemonNeverReportsHaltsTheRollout(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 }
 
-// hasSlot gives a host a slot in the rollout budget for a reboot, or takes it back.
+// hasSlot assigns a slot in the rollout budget to a host, for a reboot, or takes the slot away.
 func (r *rig) hasSlot(t *testing.T, n int, has bool) {
 	t.Helper()
 	i := r.get(t, n)
@@ -199,7 +200,7 @@ func (r *rig) hasSlot(t *testing.T, n int, has bool) {
 	}
 }
 
-// down makes a node NotReady, and has its host joined again at its previous revision, which does not help.
+// down makes a node NotReady. Then its host is joined again at its previous revision, and the node is still NotReady.
 func (r *rig) down(t *testing.T, n int) {
 	t.Helper()
 	r.isReady(t, n, false)
@@ -210,13 +211,13 @@ func (r *rig) down(t *testing.T, n int) {
 	}
 }
 
-// A revision that is desired later, such as a setting or a release, may repair a node that is down.
+// If a node is down, a revision that is published later, such as a new setting or release, may repair it.
 func TestANodeThatStaysDownGoesToTheRevisionThatIsDesiredLater(t *testing.T) {
 	t.Parallel()
 	closed := []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6", Duration: metav1.Duration{Duration: time.Hour}}}
 	for name, test := range map[string]struct {
 		arrange func(t *testing.T, r *rig)
-		file    string // no pod is affected
+		file    string // a change of this file affects no pods
 		stays   bool
 	}{
 		"with a slot":               {},
@@ -262,8 +263,8 @@ func TestANodeThatStaysDownGoesToTheRevisionThatIsDesiredLater(t *testing.T) {
 	}
 }
 
-// A node was down before a revision appeared, and stays down at it. This doesn't count as a failure of the revision,
-// and the rollout to the other nodes continues.
+// A node was already down before a revision was published, and is down at the revision as well. This must not count as
+// a failure of the revision, and the rollout to other nodes must continue.
 func TestANodeThatWasDownBeforeBlamesNoRevision(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -301,7 +302,8 @@ func TestANodeThatWasDownBeforeBlamesNoRevision(t *testing.T) {
 	}
 }
 
-// The operator can end after it requested a revision that needs no slot from the nodes, and before it saved that.
+// For a revision that needs no slot, the operator may be killed after it requested the revision from a node and before
+// it saved this in the status.
 func TestARevisionThatWasRequestedIsNotTakenBackForTheNextOne(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -317,8 +319,8 @@ func TestARevisionThatWasRequestedIsNotTakenBackForTheNextOne(t *testing.T) {
 	}
 }
 
-// The operator can end after it requested a revision in a join, and before it saved that. If the daemon has applied
-// this revision, a request for the older revision would cost a slot.
+// The operator may be killed after it requested a revision in a join and before it saved this in the status. If the
+// daemon has applied this revision, a request for the older revision in the status would cost a slot.
 func TestANodeThatHasWhatItWasToldIsNotToldTheRevisionOfTheStatus(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -336,7 +338,7 @@ func TestANodeThatHasWhatItWasToldIsNotToldTheRevisionOfTheStatus(t *testing.T) 
 	}
 }
 
-// The host can't be reached over SSH. If its daemon applies the request late, no join is needed.
+// The host can't be reached over SSH. If its daemon applies the request late, no join must be needed.
 func TestADaemonThatAppliesASettingLateNeedsNoJoin(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1)
@@ -358,8 +360,8 @@ func TestADaemonThatAppliesASettingLateNeedsNoJoin(t *testing.T) {
 	}
 }
 
-// goesThere simulates a node that stays down at its previous revision, until the operator joins its host at the
-// desired revision.
+// goesThere simulates a node that is still down after a join at its previous revision. Then the operator joins its host
+// at the desired revision.
 func (r *rig) goesThere(t *testing.T, n int, desire func(kubelet, file string)) (held string) {
 	t.Helper()
 	held = r.version
@@ -373,7 +375,7 @@ func (r *rig) goesThere(t *testing.T, n int, desire func(kubelet, file string)) 
 	return held
 }
 
-// A change that affects no pods must not restart a running join again and again.
+// A change that affects no pods must not restart a running join over and over.
 func TestARevisionThatNobodyFeelsDoesNotDisruptAJoinThatFollows(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -390,7 +392,7 @@ func TestARevisionThatNobodyFeelsDoesNotDisruptAJoinThatFollows(t *testing.T) {
 	}
 }
 
-// If the Node is missing, there are no pods to disrupt. If the host can't join at its previous revision, it may join
+// If the Node is missing, there are no pods to disrupt. So if the host can't join at its previous revision, it may join
 // at the desired one.
 func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testing.T) {
 	t.Parallel()
@@ -426,8 +428,8 @@ func TestAHostWhoseNodeIsGoneFollowsWhereItFailsAtTheRevisionThatItHeld(t *testi
 	}
 }
 
-// If a pause takes the slot of such a host, the host returns to its previous revision. This doesn't count as a
-// failure of the revision.
+// If such a host loses its slot because of a pause, the host returns to its previous revision. This must not count as a
+// failure of the desired revision.
 func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -451,7 +453,8 @@ func TestAJoinThatFollowsAndIsPausedBlamesNoRevision(t *testing.T) {
 	}
 }
 
-// A node that is Ready at the new revision stays there, although other nodes have taken its slot in the meantime.
+// A node that is Ready at its new revision must keep this revision, even if another node has got the slot in the
+// meantime.
 func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 	t.Parallel()
 	const reportsLate = "with a daemon that reports a moment later"
@@ -527,7 +530,7 @@ func TestANodeThatIsReadyAtTheRevisionThatItFollowsStaysThere(t *testing.T) {
 	}
 }
 
-// A setting that also breaks SSH must not be retried forever.
+// If a setting breaks SSH as well, the operator must not retry the join forever.
 func TestAnUnresponsiveDaemonWhoseHostCannotBeJoinedFailedAtTheSetting(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)
@@ -546,7 +549,8 @@ func TestAnUnresponsiveDaemonWhoseHostCannotBeJoinedFailedAtTheSetting(t *testin
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonRolloutHalted)
 }
 
-// While the budget is used up, such a host is joined at its previous revision. Later it goes to the desired revision.
+// While the budget is used up, such a host is joined at its previous revision. Later, it changes to the desired
+// revision.
 func TestAHostThatFindsTheBudgetFullGoesToTheDesiredRevisionLater(t *testing.T) {
 	t.Parallel()
 	r, desire := calm(t, 1, 2)

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// disrupt takes the next steps of a node's upgrade or reboot.
+// disrupt takes the next step of a node's upgrade or reboot.
 func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind,
 	found health.Finding) (ctrl.Result, error) {
 	view, err := c.view(ctx, found)
@@ -36,7 +36,7 @@ func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind
 	case is(outcome, contract.ReasonRebootTimedOut) && c.isUp(ctx):
 		return c.joinInstead(ctx, view.Node, outcome.Problem)
 	}
-	// Meanwhile the node may go down, or its daemon may die, so check the node again.
+	// Check the node again soon: the node may go down, or its daemon may die.
 	outcome.After = policy.Soonest(outcome.After, found.Outcome.After)
 	if outcome.IsUnreported {
 		return c.result(ctx, outcome.After)
@@ -45,11 +45,11 @@ func (c *reconciliation) disrupt(ctx context.Context, kind v1alpha1.ActivityKind
 	return c.await(ctx, view.Node, outcome, outcome.Quiet)
 }
 
-// dialPause is the pause between two dials of a host that did not come back from a reboot in time.
+// dialPause is the pause between two attempts to dial a host that did not come back from a reboot in time.
 const dialPause = 5 * time.Minute
 
-// isUp dials a host that did not come back from a reboot in time. If the host accepts the login, only its node is
-// down. The connection stays open for the join.
+// isUp dials a host that did not come back from a reboot in time. If the host accepts the login, isUp returns true,
+// because then only the host's node is down. The connection stays open for the join.
 func (c *reconciliation) isUp(ctx context.Context) bool {
 	now := c.now()
 	if now.Sub(c.memory.dialledAt) < dialPause {
@@ -61,8 +61,8 @@ func (c *reconciliation) isUp(ctx context.Context) bool {
 	return c.parts.Access.Dial(work, c.instance, &c.memory.session).IsDone()
 }
 
-// joinInstead joins a host again if its node is down after a reboot. If the host is still in the same boot, it is
-// rebooted again.
+// joinInstead starts a new join of a host whose node is down after a reboot. If the host has not rebooted at all, it is
+// rebooted later.
 func (c *reconciliation) joinInstead(ctx context.Context, node *corev1.Node,
 	why *contract.Problem) (ctrl.Result, error) {
 	if err := c.journeys.disrupt.WithdrawReboot(ctx, node); err != nil {
@@ -98,7 +98,7 @@ func (c *reconciliation) Take(ctx context.Context, granted func()) (policy.Verdi
 	return c.slot.take(ctx, granted)
 }
 
-// Note reports the events and metrics of an outcome.
+// Note implements disrupt.Controller. It reports the events and metrics of an outcome.
 func (c *reconciliation) Note(ctx context.Context, outcome journey.Outcome) {
 	c.recorder.record(ctx, c.instance, outcome.Events...)
 	if slot := outcome.Released; slot != nil {
@@ -114,16 +114,16 @@ func (c *reconciliation) Note(ctx context.Context, outcome journey.Outcome) {
 func (c *reconciliation) wantsReboot(ctx context.Context, node *corev1.Node) bool {
 	config, err := c.config(ctx)
 	if err != nil {
-		return false // a cached read fails only when the manager stops
+		return false // reading from the cache fails only when the manager stops
 	}
 	return c.journeys.disrupt.ObserveReboot(c.instance, node, config.Spec.Rollout.RebootWhenPending, c.jitter(),
 		&c.memory.reboots)
 }
 
-// rebootsFirst reports whether a node is rebooted before it changes to another desired revision. If the rollout of
-// that revision is halted, the reboot goes first, because the halt may last long. If the host did not come back from
-// an earlier reboot and was joined again, that reboot must be verified first. Otherwise the operator would confuse
-// that reboot with a later request.
+// rebootsFirst reports whether a node must be rebooted, or its last reboot must be verified, before the node changes to
+// the desired revision. There are two cases. If the rollout of the desired revision is halted, a requested reboot comes
+// first, because the halt may last long. If the host did not come back from a reboot and joined again, this reboot must
+// be verified first. Otherwise, the operator would mistake it for the result of a later request.
 func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding) bool {
 	if found.Update == nil || found.Updating {
 		return false
@@ -140,7 +140,7 @@ func (c *reconciliation) rebootsFirst(ctx context.Context, found health.Finding)
 	return err == nil && halted != "" && c.wantsReboot(ctx, found.Node)
 }
 
-// halted returns why no other node may change to a revision, or an empty string.
+// halted returns why no more nodes may change to a revision, or "" if they may.
 func (r *Reconciler) halted(ctx context.Context, revision string) (why string, err error) {
 	if revision == "" {
 		return "", nil
@@ -156,7 +156,7 @@ func (r *Reconciler) halted(ctx context.Context, revision string) (why string, e
 	return policy.Halted(revision, config, list.Items), nil
 }
 
-// bounds returns the user's limits, or the defaults.
+// bounds returns the time limits that the user has set. For others, it returns the defaults.
 func (r *Reconciler) bounds(ctx context.Context) (journey.Bounds, error) {
 	config, err := r.config(ctx)
 	return boundsOf(config), err

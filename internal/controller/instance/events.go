@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// Event reasons in the contract. They appear on the source of an instance and on the instance.
+// Reasons of events, which are part of the contract with users. The events are about the instance and about its source.
 const (
 	eventSetup        = "InstanceSetup"
 	eventSetupFailure = "InstanceSetupFailure"
@@ -25,7 +25,7 @@ const (
 	eventMachineSetupFailure = "MachineSetupFailure"
 )
 
-// maxNote keeps notes below the 1024 bytes that the API allows.
+// maxNote is the maximum length of an event's note, in bytes. The API allows 1024.
 const maxNote = 1000
 
 // setupEvent reports that a host became a node.
@@ -35,8 +35,8 @@ func setupEvent(instance *v1alpha1.WindowsInstance) journey.Event {
 			instance.Status.Revision)}
 }
 
-// failureEvent reports that an attempt failed. The action contains the reason. Otherwise failures with different
-// reasons would count as one event, with the note of the first failure.
+// failureEvent reports that an attempt failed. The action contains the reason. Otherwise, Kubernetes would count
+// failures with different reasons as one event, with the note of the first failure.
 func failureEvent(phase v1alpha1.Phase, p *contract.Problem) journey.Event {
 	return journey.Event{Type: corev1.EventTypeWarning, Reason: eventSetupFailure,
 		Action: string(phase) + string(p.Reason),
@@ -56,7 +56,7 @@ func teardownEvent(instance *v1alpha1.WindowsInstance) journey.Event {
 		Note: instance.Spec.Address + " " + how}
 }
 
-// recorder records events on an instance, and on its ConfigMap or Machine.
+// recorder records events about an instance, and about its entry in the ConfigMap or its Machine.
 type recorder struct {
 	client client.Reader
 	events events.EventRecorder
@@ -75,7 +75,8 @@ func (r recorder) record(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 }
 
-// ofMachines returns the event reason that users know on Machines, or an empty string.
+// ofMachines returns the reason of an event that users know from Machines, or "" if the event is not reported on
+// Machines.
 func ofMachines(reason string) string {
 	switch reason {
 	case eventSetup:
@@ -86,7 +87,7 @@ func ofMachines(reason string) string {
 	return ""
 }
 
-// machine returns the Machine of the instance, or nil.
+// machine returns a reference to the Machine of the instance, or nil if the instance has no Machine.
 func machine(instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceMachine {
@@ -98,8 +99,9 @@ func machine(instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	}
 }
 
-// entry returns the entry of windows-instances for the instance, or nil. The reference has the UID of the ConfigMap,
-// so that kubectl describe finds the events. If the ConfigMap is gone, the reference has no UID.
+// entry returns a reference to the instance's entry in windows-instances, or nil if the instance has no entry. The
+// reference contains the UID of the ConfigMap, so that kubectl describe shows the events. If the ConfigMap doesn't
+// exist, the reference has no UID.
 func (r recorder) entry(ctx context.Context, instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceConfigMap {

@@ -24,7 +24,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// waitsInService checks that a host waits for its turn, and that its node was not touched.
+// waitsInService checks that a host waits for a slot, and that the operator has not touched its node.
 func (r *rig) waitsInService(t *testing.T, n int) *v1alpha1.WindowsInstance {
 	t.Helper()
 	i, node := r.get(t, n), r.node(t, n)
@@ -36,7 +36,7 @@ func (r *rig) waitsInService(t *testing.T, n int) *v1alpha1.WindowsInstance {
 	return i
 }
 
-// stagedAll simulates daemons that have fetched the revision's payload.
+// stagedAll simulates daemons that have downloaded the payload of the revision.
 func (r *rig) stagedAll(t *testing.T, hosts ...int) {
 	t.Helper()
 	for _, n := range hosts {
@@ -61,17 +61,17 @@ func TestABlipOfReadinessGoesPastNoBound(t *testing.T) {
 		r.reconcile(t, n)
 		r.waitsInService(t, n)
 	}
-	r.isReady(t, 1, false) // the pods of a NotReady node still run
+	r.isReady(t, 1, false) // the node is NotReady, but its pods still run
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepDraining, contract.ReasonDraining)
 }
 
-// No node holds a slot here. If a NotReady node counted as out of service, it would wrongly get the only slot.
+// No node has a slot here. If a NotReady node counted as out of service at once, it would wrongly get the only slot.
 func TestABlipOfReadinessGoesPastNoBoundWhereNobodyHasAPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2, 3)
 	r.stagedAll(t, 2, 3)
-	// An administrator's cordon, which uses up the budget.
+	// An administrator cordons a node, so the budget is used up.
 	r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	for _, n := range []int{2, 3} {
 		r.isReady(t, n, false)
@@ -100,8 +100,8 @@ func TestNodesThatAreDownAreBoundedByTheBudgetToo(t *testing.T) {
 	}
 }
 
-// If the user sets a longer time, a NotReady node counts as in service for that time. This applies to the assignment
-// of slots and to the decision to join its host again.
+// If the user sets a longer time, a NotReady node must count as in service for that time. This applies to the
+// assignment of slots, and to the decision to join the node's host again.
 func TestANodeThatIsNotReadyIsInServiceForAsLongAsTheUserSays(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
@@ -109,7 +109,7 @@ func TestANodeThatIsNotReadyIsInServiceForAsLongAsTheUserSays(t *testing.T) {
 		c.Spec.Rollout.UnavailableAfter = &metav1.Duration{Duration: 20 * time.Minute}
 	})
 	r.stagedAll(t, 2)
-	// An administrator's cordon, which uses up the budget.
+	// An administrator cordons a node, so the budget is used up.
 	r.changes(t, 1, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	r.isReady(t, 2, false)
 	r.reconcile(t, 2)
@@ -170,8 +170,8 @@ func TestAClosedWindowHoldsNodesThatAreDownToo(t *testing.T) {
 	}
 }
 
-// The node is Ready again just before the operator requests the switch: the write conflicts with a newer Node, and
-// the next reconcile reads it.
+// The node becomes Ready again just before the operator requests the switch. The request conflicts with the newer
+// version of the Node, and the next reconcile reads this version.
 func TestANodeThatIsBackBeforeTheSwitchIsDrainedLikeAnyOther(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -200,7 +200,7 @@ func TestANodeThatIsBackBeforeTheSwitchIsDrainedLikeAnyOther(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// genuine returns hosts that have joined at a published revision, and publishes a newer one. The names of both
+// genuine returns hosts that have joined at a published revision. It also publishes a newer revision. The names of both
 // revisions match the content of their manifests.
 func genuine(t *testing.T, hosts ...int) (r *rig, held string) {
 	t.Helper()
@@ -227,7 +227,7 @@ func genuine(t *testing.T, hosts ...int) (r *rig, held string) {
 	return r, held
 }
 
-// talks simulates daemons that fetch payload by themselves.
+// talks simulates daemons that can download payload.
 func (r *rig) talks(t *testing.T, hosts ...int) {
 	t.Helper()
 	for _, n := range hosts {
@@ -235,7 +235,7 @@ func (r *rig) talks(t *testing.T, hosts ...int) {
 	}
 }
 
-// goesBack simulates a host that fails at the desired revision, is rolled back and serves again.
+// goesBack simulates a host that fails at the desired revision, is rolled back, and is in service again.
 func (r *rig) goesBack(t *testing.T, n int, held string) {
 	t.Helper()
 	r.switched(t, n)
@@ -250,7 +250,7 @@ func (r *rig) goesBack(t *testing.T, n int, held string) {
 	r.expect(t, n, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonUpdateFailed)
 }
 
-// joinsAgain simulates a host that is joined again over SSH: its certificates are signed.
+// joinsAgain simulates a host that joins again over SSH: its certificate requests are signed.
 func (r *rig) joinsAgain(t *testing.T, n int) {
 	t.Helper()
 	for range 3 {
@@ -330,8 +330,8 @@ func TestANodeThatGoesBackAndIsNotReadyDoesNotGetTheFailedRevisionAgain(t *testi
 	if i.Status.Phase != v1alpha1.PhaseReady || i.Status.FailedRevision != r.version {
 		t.Errorf("status %+v", i.Status)
 	}
-	// The daemon received the failed revision once. The next try starts from the beginning, so it must wait for an
-	// open window and stay within the limits of the rollout.
+	// The daemon received the request for the failed revision once. The next try is a new upgrade, so it must wait for
+	// an open window and for a slot.
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
 		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
 			Duration: metav1.Duration{Duration: time.Hour}}}
@@ -460,7 +460,7 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := updating(t)
-			r.annotate(t, 2, contract.BootIDAnnotation, "boot-1") // the other host's daemon needs no SSH
+			r.annotate(t, 2, contract.BootIDAnnotation, "boot-1") // the daemon of the other host needs no SSH
 			lacks(r)
 			r.reconcile(t, 1)
 			i := r.get(t, 1)
@@ -475,7 +475,7 @@ func TestAHostThatWaitsForWhatMayNeverComeKeepsNoPlace(t *testing.T) {
 	}
 }
 
-// A host between two revisions gets its slot before the operator connects to it.
+// A host between two revisions has its slot before the operator connects to it.
 func TestAHostThatIsJoinedInItsPlaceGivesItBackToWaitForWhatMayNeverCome(t *testing.T) {
 	t.Parallel()
 	for reason, lacks := range map[contract.Reason]func(r *rig){
@@ -528,8 +528,8 @@ func TestAHostWhoseLabelsAreRefusedKeepsNoSlot(t *testing.T) {
 	r.join(t, 1)
 }
 
-// hostsThatLeave returns three joined hosts that are deleted at the same time. A disruption budget blocks the
-// eviction of their pods.
+// hostsThatLeave returns three joined hosts that are deleted at the same time. While the returned bool is true, a
+// disruption budget blocks the eviction of their pods.
 func hostsThatLeave(t *testing.T, edit func(i *v1alpha1.WindowsInstance)) (*rig, *bool) {
 	t.Helper()
 	r := newRig(t, append(append(listed(1), listed(2)...), listed(3)...)...)
@@ -548,7 +548,7 @@ func hostsThatLeave(t *testing.T, edit func(i *v1alpha1.WindowsInstance)) (*rig,
 	return r, &blocked
 }
 
-// cordoned counts cordoned nodes.
+// cordoned returns the number of cordoned nodes.
 func (r *rig) cordoned(t *testing.T) (count int) {
 	t.Helper()
 	list := &corev1.NodeList{}
@@ -604,7 +604,7 @@ func TestSeveralLeaveAtOnceAsTheBudgetAllows(t *testing.T) {
 	r.settings(t, func(c *v1alpha1.WindowsMachineConfig) {
 		c.Spec.Rollout.MaxUnavailable = &two
 		c.Spec.Rollout.MaintenanceWindows = []v1alpha1.MaintenanceWindow{{Start: "0 22 * * 6",
-			Duration: metav1.Duration{Duration: time.Hour}}} // windows do not hold removals
+			Duration: metav1.Duration{Duration: time.Hour}}} // windows don't delay removals
 	})
 	for n := 1; n <= 3; n++ {
 		r.reconcile(t, n)
@@ -647,8 +647,8 @@ func TestAHostThatNeverBecameANodeLeavesWithoutAPlace(t *testing.T) {
 	}
 }
 
-// Pods that tolerate the cordon are created again as soon as they have ended. They end at different times, so at each
-// check one of them is still ending. The drain must succeed all the same.
+// Pods that tolerate the cordon are created again as soon as they have ended. They end at different times, so one of
+// them is still ending whenever the operator checks. The drain must succeed nevertheless.
 func TestPodsThatComeBackAfterEachEvictionDoNotHoldADrainForEver(t *testing.T) {
 	t.Parallel()
 	const grace = 30 * time.Second
@@ -707,7 +707,7 @@ func TestPodsThatComeBackAfterEachEvictionDoNotHoldADrainForEver(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDrainBlocked)
 }
 
-// The operator writes labels only after the disruption. So the API server can refuse them only then.
+// The operator writes a node's labels after the disruption. So only then can the API server refuse them.
 func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
@@ -740,7 +740,7 @@ func TestANodeWhoseLabelsAreRefusedKeepsNoPlace(t *testing.T) {
 	}
 }
 
-// If a host loses power before its daemon receives a revision, this doesn't count as a failure of the revision.
+// If a host loses power before its daemon has received a revision, this must not count as a failure of the revision.
 func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
@@ -785,7 +785,7 @@ func TestAHostThatLosesPowerBeforeItsTurnHaltsNoRollout(t *testing.T) {
 	}
 }
 
-// A policy or a webhook may refuse each write of a Node.
+// A policy or a webhook may refuse every write of a Node.
 func TestAnUncordonThatIsRefusedIsReported(t *testing.T) {
 	t.Parallel()
 	for name, ends := range map[string]func(t *testing.T, r *rig) (phase v1alpha1.Phase){
@@ -917,7 +917,7 @@ func TestARebootThatMayNotBeRequestedHoldsAPlaceNoLongerThanOneThatTakesTooLong(
 	}
 }
 
-// The Node's name belongs to another machine. Only a person can solve this, so the host must not hold a slot.
+// The Node with this name belongs to another machine. Only a person can fix this, so the host must not keep its slot.
 func TestAnInstanceWhoseNodeIsAnothersKeepsNoPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -951,8 +951,8 @@ func TestADrainBeginsAnewWithEachPlace(t *testing.T) {
 	}
 }
 
-// An operator that has lost its lease without noticing writes what it knew last. This must not erase the slot that
-// the new operator assigned.
+// An operator that has lost its lease but doesn't know this yet writes an outdated status. This write must not remove
+// the slot that the new operator assigned.
 func TestAStaleOperatorErasesNoClaim(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -967,8 +967,8 @@ func TestAStaleOperatorErasesNoClaim(t *testing.T) {
 	if !r.get(t, 1).Status.HasSlot() {
 		t.Fatal("the new operator did not assign a slot")
 	}
-	r.version, r.key.Hash = first, "another" // the stale operator would write this key's result
-	// Its cache lags behind at first. Later it shows what the new operator wrote.
+	r.version, r.key.Hash = first, "another" // the stale operator would write the result of this key
+	// At first, its cache lags behind. Later, the cache contains what the new operator wrote.
 	for range 3 {
 		r.stale = before
 		_, err := stale.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)})
@@ -982,8 +982,8 @@ func TestAStaleOperatorErasesNoClaim(t *testing.T) {
 	}
 }
 
-// A host that failed during an update over SSH is out of service. If it returns at its previous revision, it needs no
-// slot. So it must not return at a revision that needs a slot.
+// A host that failed during an upgrade over SSH is out of service. It can return to its previous revision without a
+// slot. So the operator must not join it at a revision for which it needs a slot.
 func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(t *testing.T, r *rig){
@@ -1022,8 +1022,8 @@ func TestAHostOutOfServiceComesBackOverSSHAtTheRevisionThatItHeld(t *testing.T) 
 	}
 }
 
-// The host's previous revision may no longer be published. Then only the desired revision is left. If the rollout is
-// halted, the host must not be joined at it.
+// If the host's previous revision is no longer published, the host can only join at the desired revision. If the
+// rollout is halted, the host must not be joined at it.
 func TestAHostThatLostWhatItHeldIsNotJoinedAtARevisionThatIsHalted(t *testing.T) {
 	t.Parallel()
 	r, _ := genuine(t, 1, 2)
@@ -1054,8 +1054,8 @@ func TestAHostThatLostWhatItHeldIsNotJoinedAtARevisionThatIsHalted(t *testing.T)
 	}
 }
 
-// stuck returns two hosts. The first must be joined again over SSH, because its daemon can't report. The second
-// waits only for its slot.
+// stuck returns two hosts. The first host must be joined again over SSH, because its daemon can't report. The second
+// host only waits for a slot.
 func stuck(t *testing.T) *rig {
 	t.Helper()
 	r := staged(t, 1, 2)
@@ -1065,8 +1065,8 @@ func stuck(t *testing.T) *rig {
 	return r
 }
 
-// overtaken checks that the second host proceeds while the operator works on the first host, which needs no slot for
-// this work.
+// overtaken checks that the second host gets its slot while the operator works on the first host. This work needs no
+// slot.
 func (r *rig) overtaken(t *testing.T, doing string) {
 	t.Helper()
 	if i := r.get(t, 1); i.Status.HasSlot() {
@@ -1117,8 +1117,8 @@ func TestADeadDaemonsHostKeepsNoPlaceFromOthersWhileItIsDialled(t *testing.T) {
 	}
 }
 
-// A host that loses its turn while the operator connects to it keeps its slot the next time. Otherwise hosts that
-// need no time to connect would always come first.
+// If a host loses its slot while the operator connects to it, the host must keep its slot the next time. Otherwise,
+// hosts that the operator can connect to faster would always be first.
 func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 	t.Parallel()
 	r := stuck(t)
@@ -1142,7 +1142,7 @@ func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 	r.sending = nil
 	r.machine(1).Answer(contract.VerbPreflight, nil)
 	r.arrives(t, 2, second)
-	for _, kept := range []bool{true, false} { // the host keeps its slot once
+	for _, kept := range []bool{true, false} { // the host keeps its slot only once
 		dialled := 0
 		r.slow = func(context.Context) error {
 			if dialled++; (r.get(t, 1).Status.HasSlot()) != kept {
@@ -1160,7 +1160,7 @@ func TestAHostKeepsNoPlaceFromOthersWhileItsPayloadIsSent(t *testing.T) {
 	r.rescued(t, 1)
 }
 
-// A node that still serves while it waits for a join slot must not lose its position in the queue.
+// If a node is in service while its host waits for a join slot, the host must not lose its position in the queue.
 func TestAHostThatIsUpgradedOverSSHKeepsItsTurnForAJoinSlot(t *testing.T) {
 	t.Parallel()
 	r := stuck(t)
@@ -1195,7 +1195,7 @@ func TestAHostInServiceIsNotPreparedWithoutAPlace(t *testing.T) {
 	r.arrives(t, 2, second)
 	r.slow = nil
 	r.advance(t, 1, time.Minute)
-	for range 2 { // the host keeps its slot while it reboots
+	for range 2 { // the host must keep its slot while it reboots
 		i := r.get(t, 1)
 		if i.Status.Reason() != string(contract.ReasonRebooting) || !i.Status.HasSlot() || r.calls(1, contract.VerbPrepare) != 1 {
 			t.Fatalf("status %+v", i.Status)

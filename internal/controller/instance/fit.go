@@ -8,17 +8,18 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Limits of the API. The API counts characters. This package counts bytes: no text has fewer bytes than characters.
+// Limits of the API, in characters. This package counts bytes instead, because a text never has more characters than
+// bytes.
 const (
-	maxMessage  = 32768 // of a condition
-	maxWhy      = 4096  // why a host waits, or an update failed
+	maxMessage  = 32768 // for the message of a condition
+	maxWhy      = 4096  // for the reason why a host waits or why an update failed
 	maxRevision = 253
 	maxBootID   = 128
 	maxPhases   = 64
 )
 
-// fit shortens texts from a host or its kubelet to what the API accepts. Otherwise a host could prevent writes of its
-// status. fit doesn't shorten names.
+// fit shortens the texts in a status that come from a host or its kubelet to the length that the API accepts. Without
+// this, a host could prevent all writes of its status. fit doesn't shorten names.
 func fit(status *v1alpha1.WindowsInstanceStatus) {
 	status.Revision, status.HeldRevision = cut(status.Revision, maxRevision), cut(status.HeldRevision, maxRevision)
 	status.Phases = status.Phases[max(0, len(status.Phases)-maxPhases):]
@@ -32,7 +33,7 @@ func fit(status *v1alpha1.WindowsInstanceStatus) {
 
 func shorten(message string) string { return cut(message, maxMessage) }
 
-// cut leaves at most limit bytes of a text, and no part of a character.
+// cut returns at most the first limit bytes of a text. It never cuts a character in two.
 func cut(text string, limit int) string {
 	if len(text) <= limit {
 		return text

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// A kubelet may write texts of any length to its own Node, up to the limit of the API server.
+// A kubelet may write texts of any length into its own Node, up to the limit of the API server.
 func TestA51_WhatANodeSaysOfItselfFitsIntoTheStatusAndIsCutWhole(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

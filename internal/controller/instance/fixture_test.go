@@ -51,18 +51,19 @@ const (
 	second    = "1.1.0-bbbbbbbbbb"
 )
 
-// told is one event.
+// told is an event that the operator sent.
 type told struct {
 	regarding, related runtime.Object
 	reason, note       string
 }
 
-// rig is a Reconciler in a simulated environment: hosts, the API server with its cache, and the clock are scripted.
+// rig is a Reconciler in a simulated environment. Tests control the hosts, the API server with its cache, and the
+// clock.
 type rig struct {
 	*Reconciler
 	api      client.WithWatch
 	pods     *kubefake.Clientset
-	machines map[string]*hosttest.Machine // by address
+	machines map[string]*hosttest.Machine // the hosts, by address
 	clock    time.Time
 	version  string
 	manifest contract.Manifest
@@ -70,33 +71,34 @@ type rig struct {
 	noKey    error
 	key      credential.Key
 	events   []told
-	// statusWrites counts writes of instances' statuses. broken has errors for writes ("status", "finalizer",
-	// "delete" of a Node, "revoke"), for reads of settings ("settings"), and for the revision to join at ("desired").
+	// statusWrites counts the writes of instances' statuses. broken contains the errors that operations return: writes
+	// ("status", "finalizer", "delete" of a Node, "revoke"), reads of the settings ("settings"), and reads of the
+	// revision to join at ("desired").
 	statusWrites int
 	// nodePatches counts patches of Nodes.
 	nodePatches int
 	broken      map[string]error
-	// stale is an instance, and staleNode a Node, as a cache that lags behind shows it. unseen is a Node that the
-	// cache does not show. liveNodes counts reads of Nodes that bypass the cache.
+	// stale is an instance, and staleNode is a Node, as a cache that lags behind contains them. unseen is the name of a
+	// Node that the cache does not contain. liveNodes counts reads of Nodes that bypass the cache.
 	stale     *v1alpha1.WindowsInstance
 	staleNode *corev1.Node
 	unseen    string
 	liveNodes int
-	// looked runs after a read of a Node that bypasses the cache.
+	// looked is called after each read of a Node that bypasses the cache.
 	looked func()
-	// saving runs before a status is written. slow runs instead of dialling. If quiet is set, events are not
-	// recorded.
+	// saving is called before a status is written. slow is called instead of dialling a host. If quiet is set, events
+	// are not recorded.
 	saving  func()
 	written *v1alpha1.WindowsInstanceStatus
 	slow    func(ctx context.Context) error
-	// reaches returns which addresses are dialled although slow is set; nil means none.
+	// reaches reports whether an address is dialled although slow is set. nil means that no address is.
 	reaches func(address string) bool
-	// sending runs before payload is sent. The daemon's program is the first blob.
+	// sending is called before payload is sent. The first blob is the daemon's program.
 	sending func(blobs []contract.Blob)
 	quiet   bool
-	// kind is the metadata of the CRD of instances.
+	// kind is the metadata of the CRD of WindowsInstances.
 	kind metav1.ObjectMeta
-	// spent is the ID of the bootstrap token that can get no more certificates.
+	// spent is the id of the bootstrap token with which no more certificates are approved.
 	spent string
 	mu    sync.Mutex
 }
@@ -155,13 +157,13 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 		r.machines[address] = hosttest.New(name)
 		r.machines[address].Change(func(f *contract.HostFacts) { f.NodeIP = address })
 	}
-	// This tracker has no managed fields. With managed fields, each write would list all types of the scheme.
+	// This tracker doesn't maintain managed fields. If it did, each write would list all types of the scheme.
 	tracker := kubetesting.NewObjectTracker(scheme, serializer.NewCodecFactory(scheme).UniversalDecoder())
 	r.api = fake.NewClientBuilder().WithScheme(scheme).WithObjectTracker(tracker).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.WindowsInstance{}, &v1alpha1.WindowsMachineConfig{},
 			&corev1.Node{}).WithInterceptorFuncs(r.faults()).Build()
 	r.pods = kubefake.NewClientset()
-	// The fake client doesn't filter pods by node, so this reactor does.
+	// The fake client can't filter pods by node, so this reactor does it.
 	r.pods.PrependReactor("list", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
 		list, ok := a.(kubetesting.ListAction)
 		if !ok {
@@ -182,7 +184,7 @@ func newRig(t *testing.T, objects ...client.Object) *rig {
 	return r
 }
 
-// Reconcile reconciles an instance, runs the rollout controller, and reconciles again the instances that it triggers.
+// Reconcile reconciles an instance and the rollout. Then it reconciles the instances that the rollout has woken.
 func (r *rig) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	for again := 0; ; again++ {
 		result, err := r.Reconciler.Reconcile(ctx, request)
@@ -201,7 +203,7 @@ func (r *rig) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result,
 			}
 			select {
 			case r.woken <- answer:
-			default: // a test that runs schedules reconciles all hosts anyway
+			default: // full: a test that runs schedules reconciles all hosts anyway
 			}
 		}
 		if !isAnswered {
@@ -216,7 +218,7 @@ func (r *rig) restart(t *testing.T) {
 	r.restartWith(t, pastCache{r.api, r})
 }
 
-// pastCache reads without the cache.
+// pastCache is a reader that bypasses the cache.
 type pastCache struct {
 	client.Reader
 	rig *rig
@@ -235,7 +237,7 @@ func (p pastCache) Get(ctx context.Context, key client.ObjectKey, o client.Objec
 	return p.Reader.Get(ctx, key, o, options...)
 }
 
-// restartWith simulates a new operator process with another live client.
+// restartWith simulates a new operator process that uses a different live client.
 func (r *rig) restartWith(t *testing.T, live client.Reader) {
 	t.Helper()
 	meters, err := newMeters(prometheus.NewRegistry())
@@ -337,7 +339,7 @@ func (r *rig) faults() interceptor.Funcs {
 	}
 }
 
-// listed returns an instance that was created from the list of instances, and the list.
+// listed returns the list of hosts, and an instance that was created from it.
 func listed(n int) []client.Object {
 	address := fmt.Sprintf("10.0.0.%d", n)
 	return []client.Object{&v1alpha1.WindowsInstance{
@@ -356,7 +358,7 @@ func key(n int) types.NamespacedName {
 
 func (r *rig) machine(n int) *hosttest.Machine { return r.machines[key(n).Name] }
 
-// reconcile reconciles a host once, and fails the test on an error.
+// reconcile reconciles a host once. The test fails if this returns an error.
 func (r *rig) reconcile(t *testing.T, n int) ctrl.Result {
 	t.Helper()
 	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(n)})
@@ -379,7 +381,7 @@ func (r *rig) get(t *testing.T, n int) *v1alpha1.WindowsInstance {
 	return i
 }
 
-// edit changes an instance as a user does: the generation increases.
+// edit changes an instance as a user does: the change increases the generation.
 func (r *rig) edit(t *testing.T, n int, change func(*v1alpha1.WindowsInstance)) {
 	t.Helper()
 	i := r.get(t, n)
@@ -408,7 +410,8 @@ func (r *rig) exists(t *testing.T, n int) bool {
 	return err == nil
 }
 
-// register simulates kubelet: the Node appears, is Ready, and shows the revision that the daemon reports.
+// register simulates a kubelet that registers its Node. The Node is Ready, and contains the revision that the daemon
+// reports.
 func (r *rig) register(t *testing.T, n int, version string) {
 	t.Helper()
 	name := r.machine(n).Facts().Hostname
@@ -434,7 +437,7 @@ func (r *rig) register(t *testing.T, n int, version string) {
 	}
 }
 
-// sign signs every certificate request.
+// sign approves and signs every certificate request.
 func (r *rig) sign(t *testing.T) {
 	t.Helper()
 	list := &certificatesv1.CertificateSigningRequestList{}
@@ -479,7 +482,7 @@ func (r *rig) publish(t *testing.T, version string, manifest contract.Manifest) 
 	}
 }
 
-// condition returns a condition's status and reason.
+// condition returns the status and the reason of a condition, as "Status Reason".
 func condition(i *v1alpha1.WindowsInstance, kind string) string {
 	c := meta.FindStatusCondition(i.Status.Conditions, kind)
 	if c == nil {
@@ -491,10 +494,10 @@ func condition(i *v1alpha1.WindowsInstance, kind string) string {
 // unreachable is the error for a dead host.
 func unreachable() error { return contract.NewProblem(contract.ReasonUnreachable, "nothing answers") }
 
-// hosttestUnreachable replaces the dialling of a dead host.
+// hosttestUnreachable is called instead of dialling a host that does not respond.
 func hosttestUnreachable(context.Context) error { return unreachable() }
 
-// fixOf and codeOf return the fix in the message of an instance, and the code of its reason.
+// fixOf returns the fix in the message of an instance. codeOf returns the code of the instance's reason.
 func fixOf(i *v1alpha1.WindowsInstance) string {
 	_, fix := contract.Reason(i.Status.Reason()).Explained(i.Status.Message())
 	return fix

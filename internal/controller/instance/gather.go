@@ -16,12 +16,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// gather reads the instance and its Node for one reconcile. No other function decides what is read from the API
-// server. If a node is in service without any work on it, or if a host joins for the first time, the cache is
-// sufficient. Otherwise gather reads the instance, its Node and the list of slots from the API server, because the
-// cache may still show a slot, a Node or a revision that no longer exists. Every write names the version that was
-// read here. If another client has written in the meantime, the API server refuses the write, and the next
-// reconcile reads again.
+// gather reads the instance and its Node for one reconcile. Only gather decides which of them are read from the API
+// server. If a node is in service and no work on it is in progress, or if a host joins for the first time, the cache is
+// sufficient. Otherwise, gather reads the instance, its Node and the list of slots from the API server, because the
+// cache may still contain a slot, a Node or a revision that no longer exists. Every write contains the resource version
+// that was read here. If another client has written the object in the meantime, the API server refuses the write, and
+// the next reconcile reads the object again.
 func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstance,
 	kept *memory) (*reconciliation, error) {
 	name := cached.Status.NodeName
@@ -58,7 +58,7 @@ func (r *Reconciler) gather(ctx context.Context, cached *v1alpha1.WindowsInstanc
 			return nil, fmt.Errorf("reading which hosts hold a slot in the rollout budget: %w", err)
 		}
 		if !has {
-			live.Status.Slot.Since = nil // the instance must request the slot again
+			live.Status.Slot.Since = nil // the instance must request a slot again
 		}
 	}
 	return newReconciliation(r, live, node, kept), nil
@@ -79,7 +79,7 @@ func (r *Reconciler) isSettled(ctx context.Context, instance *v1alpha1.WindowsIn
 		node.Annotations[contract.DesiredRevisionAnnotation] == status.DesiredRevision)
 }
 
-// isLookedAfter reports whether a host has joined and is not joining again.
+// isLookedAfter reports whether a host has joined and no join is in progress.
 func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
 	switch instance.Status.Phase {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting:
@@ -88,17 +88,17 @@ func isLookedAfter(instance *v1alpha1.WindowsInstance) bool {
 	return false
 }
 
-// The cache shows the operator's own writes within milliseconds. If it doesn't show them after longestLag, it may
-// never show them, for example after a restore of etcd.
+// The cache normally contains the operator's own writes within milliseconds. After longestLag, the operator stops
+// waiting for the cache, because it may never contain the writes, for example after a restore of etcd.
 const (
 	lagRetry   = 50 * time.Millisecond
 	longestLag = time.Minute
 )
 
-// errLags means that the cache does not show the operator's last write yet.
+// errLags means that the cache does not contain the operator's last write yet.
 var errLags = errors.New("the cache lags behind")
 
-// knows records the newest version of the instance. Resource versions of one object are increasing numbers
+// knows records the newest resource version of the instance. Resource versions of one object can be compared as numbers
 // (KEP-5504).
 func (m *memory) knows(version string, now time.Time) {
 	if m.version != version {

@@ -16,14 +16,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// joining is the reconciliation of a host that joins. It runs the phases. Before the first phase that may disrupt a
-// node, it requests a slot in the rollout budget.
+// joining is the reconcile of a host that joins. It runs the phases of the join. Before the first phase that may
+// disrupt a node in service, it requests a slot in the rollout budget.
 type joining struct{ *reconciliation }
 
-// mayJoin decides whether a host may join. A node in service needs a slot in the rollout budget, also after a
-// failed attempt. While its host can't be reached, other hosts may use the slot. A node that has not been Ready for
-// long needs no slot to join at the revision that it held. To change to another revision, it needs a slot. Such a
-// host never changes to a revision whose rollout is halted.
+// mayJoin decides whether a host may join. If its node is in service, the join needs a slot in the rollout budget, even
+// after a failed attempt, because other hosts may have used the slot while this host couldn't be reached. If the node
+// has been out of service for a long time, the join needs a slot only to change the node's revision. A host never joins
+// at a new revision whose rollout is halted.
 func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
 	status := &c.instance.Status
@@ -54,16 +54,17 @@ func (c joining) mayJoin(ctx context.Context) (policy.Verdict, error) {
 	return free, nil
 }
 
-// disruptsNoPods reports whether the join disrupts no pods: the host has none, the join has already replaced the
-// daemon's key, or an upgrade over SSH only waits for the Node.
+// disruptsNoPods reports whether the join disrupts no pods. This is the case if the host has no pods, if the join has
+// already replaced the daemon's key, or if an upgrade over SSH only waits for the Node.
 func (c joining) disruptsNoPods(node *corev1.Node) bool {
 	status := &c.instance.Status
 	return journey.IsFirstJoin(status, node) || c.memory.session.HasReplacedKey() ||
 		join.OverSSH(status) != nil && status.IsRequested() && status.Phase == v1alpha1.PhaseConfirming
 }
 
-// mayTurn decides whether a host whose node is down may change to another revision. The change needs a slot and an
-// open window, and the rollout must not be halted. The node is already unavailable, so its slot delays no other node.
+// mayTurn decides whether a host whose node is down may change to another revision. The change needs a slot and an open
+// maintenance window, and the rollout must not be halted. Because the node is unavailable anyway, its slot doesn't
+// delay other nodes.
 func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, error) {
 	config, err := c.config(ctx)
 	if err != nil {
@@ -78,7 +79,7 @@ func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, 
 	return c.slot.take(ctx, func() {})
 }
 
-// run runs the phases until one waits or fails.
+// run runs the phases of the join until a phase waits or fails, or until the join is complete.
 func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 	if well, err := c.recovered(ctx); err != nil {
 		return ctrl.Result{}, err
@@ -99,11 +100,11 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 			return ctrl.Result{}, err
 		case errors.Is(context.Cause(work), errLeaving):
 			c.stop()
-			return c.result(ctx, 0) // the event of the deletion is already queued
+			return c.result(ctx, 0) // the event about the deletion is already queued
 		case outcome.IsFailed():
 			return c.failed(ctx, outcome)
 		case outcome.IsWaiting():
-			c.memory.failedIn = "" // the reason of the wait replaces the earlier failure
+			c.memory.failedIn = "" // the status now shows why the host waits, not the earlier failure
 			if outcome.Endless {
 				c.slot.release()
 			}
@@ -140,8 +141,8 @@ func (c joining) run(ctx context.Context) (ctrl.Result, error) {
 // showAfter is how long a phase may last before the status shows it.
 const showAfter = 2 * time.Second
 
-// runPhase runs a phase. It saves the status only if the phase requests it, or takes longer than showAfter: most phases
-// end within a second.
+// runPhase runs a phase. It saves the status only if the phase requests this, or if the phase takes longer than
+// showAfter. Most phases end within a second.
 func (c joining) runPhase(ctx, work context.Context, phase join.Phase) (journey.Outcome, error) {
 	shown, written := c.record.copy(), make(chan error, 1)
 	timer := time.AfterFunc(showAfter, func() { written <- shown.save(ctx) })
@@ -157,7 +158,7 @@ func (c joining) runPhase(ctx, work context.Context, phase join.Phase) (journey.
 	return outcome, err
 }
 
-// ending is the result of a reconcile. If it is nil, the reconcile continues.
+// ending is the result with which a reconcile ends. A nil *ending means that the reconcile continues.
 type ending struct {
 	result ctrl.Result
 	err    error
@@ -170,13 +171,13 @@ func onError(err error) *ending {
 	return &ending{err: err}
 }
 
-// awaitSlot ends the reconcile if the join must wait. It returns nil if the join may continue.
+// awaitSlot checks whether the join may continue. If so, it returns nil. If the join must wait, the reconcile ends.
 func (c joining) awaitSlot(ctx context.Context) *ending {
 	verdict, err := c.mayJoin(ctx)
 	if err != nil || verdict.Allowed {
 		return onError(err)
 	}
-	if !c.slot.isUndecided { // the decision takes a moment
+	if !c.slot.isUndecided { // a pending decision takes only a moment
 		c.pauseRejoin()
 	}
 	c.report(ctx, c.heldBack(ctx, verdict))
@@ -184,7 +185,7 @@ func (c joining) awaitSlot(ctx context.Context) *ending {
 	return &ending{result, err}
 }
 
-// heldBack describes a host that may not join again yet.
+// heldBack returns the outcome of a host that may not join again yet. verdict says why.
 func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.Outcome {
 	_, unresponsive, err := c.journeys.health.Unresponsive(ctx, c.instance)
 	if err == nil && unresponsive != nil {
@@ -195,10 +196,10 @@ func (c joining) heldBack(ctx context.Context, verdict policy.Verdict) journey.O
 		"waits for the rollout budget: %s", verdict.Shown())
 }
 
-// awaitTurn makes an attempt wait for its join slot. It returns nil if the attempt may begin or continue. If the node
-// is in service, awaitTurn releases the node's rollout slot until the host is ready, because a slow host would block
-// the slot. Exception: a host that was ready before, and then lost its turn, keeps the slot. Otherwise faster hosts
-// would always come first.
+// awaitTurn checks whether an attempt may begin or continue. If so, it returns nil. If the attempt must wait, the
+// reconcile ends. If the node is in service and has a slot in the rollout budget, awaitTurn releases this slot until
+// the host is ready to be disrupted: a slow host must not block the slot while it prepares. Exception: if the host was
+// ready before but got no slot then, it keeps the slot now. Otherwise, faster hosts would always be first.
 func (c joining) awaitTurn(ctx context.Context) *ending {
 	status, session := &c.instance.Status, &c.memory.session
 	if status.Joined() && !session.Connected() {
@@ -208,7 +209,7 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	}
 	isUnknown := !status.Joined() && !status.HasSlot() // its Node may be in service: see join.restore
 	if (session.Connected() || isUnknown) && !session.IsGranted {
-		return nil // the host requests its slot when it is ready
+		return nil // the host requests a slot when it is ready
 	}
 	begins := c.journeys.join.Resume(ctx, c.instance, session) == 0
 	if waits := c.awaitSlot(ctx); waits != nil || !begins {
@@ -229,8 +230,8 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 	return onError(err)
 }
 
-// takeSlot requests the slot of a host that is ready to be disrupted. The result `waits` is nil once the host has the
-// slot. The result `again` reports that the host must join at a different revision from the one it was prepared for.
+// takeSlot requests a slot for a host that is ready to be disrupted. If the host has the slot, waits is nil. If again
+// is true, the host must join at a different revision than the one that it was prepared for, so the join starts again.
 func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)
@@ -244,8 +245,9 @@ func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	return journey.JoinRevision(status) != revision, nil
 }
 
-// recovered reports whether a host that was waiting to join again no longer needs to. It returns false if the first
-// attempt only waits for the daemon's report, and while the operator prepares an upgrade over SSH.
+// recovered reports whether a host that waits to join again no longer needs to join, because it has recovered. It
+// returns false if the first attempt only waits for the daemon's report, or while the operator prepares an upgrade over
+// SSH.
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	isLast := status.Phase == v1alpha1.PhaseConfirming && status.Failures == 0 && len(status.BootstrapCredentials) > 0
@@ -261,7 +263,7 @@ func (c joining) recovered(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// pauseRejoin ends the work at a host whose join waits or is no longer needed, and returns the host to service.
+// pauseRejoin ends the work at a host whose join must wait or is no longer needed. It returns the host to service.
 func (c *reconciliation) pauseRejoin() {
 	c.endWork()
 	c.journeys.join.PauseRejoin(&c.instance.Status)

@@ -82,7 +82,7 @@ func TestFailuresAreCountedAndBackedOff(t *testing.T) {
 		if phases := i.Status.Phases; len(phases) != 1 || !phases[0].StartTime.Equal(&metav1.MicroTime{Time: r.clock}) {
 			t.Errorf("the time of an attempt includes the attempt before: %+v", phases)
 		}
-		// A reconcile before the time of the next attempt does nothing.
+		// A reconcile before the time of the next attempt must do nothing.
 		wait = result.RequeueAfter
 		r.clock = r.clock.Add(wait - time.Second)
 		writes, dials := r.statusWrites, r.machine(1).Dials()
@@ -114,7 +114,7 @@ func TestBackOffOutlivesTheOperator(t *testing.T) {
 	}
 }
 
-// The cache lists instances in any order. After a restart, an instance that already has a Node must claim it first.
+// The cache lists instances in any order. After a restart, the instance that already has the Node must claim it first.
 func TestA10_AfterARestartWhoHasANodeClaimsItFirst(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]struct{ node, machine string }{
@@ -182,7 +182,7 @@ func TestAReasonStaysOnShowUntilItsPhaseIsPassed(t *testing.T) {
 	}
 }
 
-// While a kubelet rotates its certificate, the key of the request exists only in memory.
+// While a kubelet requests a new certificate, the key of this request is only in memory.
 func TestAKubeletThatLostItsKeyGetsAnotherToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -192,7 +192,7 @@ func TestAKubeletThatLostItsKeyGetsAnotherToken(t *testing.T) {
 	first := i.Status.BootstrapCredentials
 	r.spent = first[len(first)-1]
 	r.clock = r.clock.Add(moment)
-	r.reconcile(t, 1) // the kubelet may just have received its certificate
+	r.reconcile(t, 1) // kubelet may just have got its certificate
 	r.expect(t, 1, v1alpha1.PhaseAdopting, "", contract.ReasonNodePending)
 	r.clock = r.clock.Add(moment)
 	r.reconcile(t, 1)
@@ -207,7 +207,7 @@ func TestAKubeletThatLostItsKeyGetsAnotherToken(t *testing.T) {
 	}
 }
 
-// A host that joins again already has a Node, and nothing else limits how long the Node may be NotReady.
+// If a host joins again, it already has a Node. Nothing else limits how long this Node may be NotReady.
 func TestAKubeletThatLostItsKeyInALaterJoinGetsAnotherToken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -230,7 +230,7 @@ func TestAKubeletThatLostItsKeyInALaterJoinGetsAnotherToken(t *testing.T) {
 	}
 }
 
-// If a host is reinstalled after the handover, its node never becomes Ready by itself.
+// If a host is reinstalled after the handover, its node never becomes Ready without a new join.
 func TestAHostThatIsLostBeforeItIsConfirmedIsJoinedAnew(t *testing.T) {
 	t.Parallel()
 	for name, begins := range map[string]func(t *testing.T, r *rig){
@@ -284,7 +284,8 @@ func TestAHostThatIsLostBeforeItIsConfirmedIsJoinedAnew(t *testing.T) {
 	}
 }
 
-// If kubelet reports, but the node is not Ready, another join would not help. An example is a missing network plugin.
+// If kubelet reports but the node is not Ready, for example because it has no network plugin, another join would not
+// help.
 func TestAHostWhoseKubeletReportsIsWaitedForUntilItIsConfirmed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -315,7 +316,7 @@ func TestAHostWhoseKubeletReportsIsWaitedForUntilItIsConfirmed(t *testing.T) {
 func TestStoppingIsNoFailureOfAHost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
-	r.reconcile(t, 1) // the join waits for the Node, and is connected
+	r.reconcile(t, 1) // the join waits for the Node, with an open connection
 	ctx, cancel := context.WithCancel(t.Context())
 	r.saving = cancel
 	r.machine(1).Break()
@@ -362,7 +363,7 @@ func TestWhatCouldNotBeSavedIsNotLost(t *testing.T) {
 func TestPausedMeansHandsOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, append(listed(1), listed(2)...)...)
-	r.reconcile(t, 1) // the host is joining, with a connection and a slot
+	r.reconcile(t, 1) // the host is joining, and has a connection and a slot
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = true })
 	r.reconcile(t, 1)
 	if r.machine(1).Open() != 0 || r.parts.Slots.Held() != 0 {
@@ -404,7 +405,7 @@ func TestASlotThatIsFreeWakesWhoWaitsForIt(t *testing.T) {
 		t.Fatalf("status %+v", i.Status)
 	}
 	r.machine(1).Break()
-	r.reconcile(t, 1) // the connection was lost: the host is dialled again, and keeps its slot
+	r.reconcile(t, 1) // after the connection is lost, the host is dialled again and keeps its slot
 	if len(r.woken) != 0 {
 		t.Error("a host was triggered while no slot was free")
 	}
@@ -415,7 +416,7 @@ func TestASlotThatIsFreeWakesWhoWaitsForIt(t *testing.T) {
 	}
 }
 
-// The node becomes Ready by itself while its join waits in the queue or holds a slot.
+// The node becomes Ready without help while its host is in the queue for a join, or has a join slot.
 func TestAHostThatRecoversLeavesItsSlotToOthers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -475,8 +476,8 @@ func TestAHostThatVanishedFromTheClusterJoinsAgain(t *testing.T) {
 	}
 }
 
-// The bootstrap creates a new key for the daemon, and the rest of the join gets the certificate for it. If the node
-// becomes Ready in between, with kubelet's old credentials, the join must still continue.
+// The bootstrap creates a new key for the daemon, and later phases of the join get a certificate for this key. If the
+// node becomes Ready in between, with kubelet's old certificate, the join must still continue.
 func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
 	t.Parallel()
 	for name, interrupt := range map[string]func(*rig, *testing.T){
@@ -515,7 +516,7 @@ func TestAJoinThatGaveTheHostACredentialIsNotBrokenOff(t *testing.T) {
 	}
 }
 
-// A user sees within seconds in which phase a join is. Phases that last less than a second are not written.
+// Users must see within seconds which phase of a join is running. Phases that last less than a second are not written.
 func TestAStatusShowsAPhaseThatLastsAndNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, listed(1)...)

@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// trials is the number of concurrent tries of a new key. A handshake takes about a second, and no other work
-	// waits for the result.
+	// trials is the maximum number of hosts on which a new key is tried at the same time. A handshake takes about a
+	// second, and no other work waits for the result.
 	trials = 16
-	// trialRetry is a safety net for a host that waits for its try. Normally an event ends the wait.
+	// trialRetry is a safety net for a host that is in the queue for a try. Normally, an event ends the wait.
 	trialRetry = time.Minute
 )
 
-// keyTrial is the last try of a private key on a host. After a restart, the operator tries the key at once.
+// keyTrial is the last try of a private key on a host. It is only in memory, so a new operator tries the key at once.
 type keyTrial struct {
 	hash     string
 	failures int32
 	next     time.Time
 }
 
-// tryKey logs in to the host to check whether it accepts the current private key. It does so if the host last
-// accepted another key, or if the user has changed the connection settings: see observe. If the host does not accept
-// the key, tryKey tries again after growing pauses. wait is the time until the next try, or 0 if no try is needed.
+// tryKey logs in to a host to check whether it accepts the current private key. It does this in two cases: the host
+// last accepted a different key, or the user has changed the connection settings (see observe). If the host does not
+// accept the key, tryKey tries again after growing pauses. wait is the time until the next try, or 0 if none is needed.
 func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 	key, err := c.parts.Keys.PrivateKey(ctx)
 	if err != nil || c.instance.Spec.ByItself != nil {
-		return 0 // there is no usable key; a new key starts a reconcile
+		return 0 // no key is usable, or needed; a new key triggers a reconcile
 	}
 	status := &c.instance.Status
 	if c.memory.keyTrial.hash != key.Hash {
@@ -62,13 +62,13 @@ func (c *reconciliation) tryKey(ctx context.Context) (wait time.Duration) {
 		c.keyAccepted()
 		return 0
 	case outcome.IsWaiting():
-		return outcome.After // the operator stops, or the instance is removed
+		return outcome.After // the operator stops, or the instance is being removed
 	}
 	return c.notLetIn(ctx, key.Hash, outcome.Problem)
 }
 
-// hasNewSettings reports whether the user has changed the connection settings, and no login with them has succeeded. If
-// the condition shows that the host refused another key, the settings are correct.
+// hasNewSettings reports whether the user has changed the connection settings, and no login with the new settings has
+// succeeded yet. Exception: if the host refused another key, as the condition shows, the settings are correct.
 func (c *reconciliation) hasNewSettings() bool {
 	condition := meta.FindStatusCondition(c.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
 	return condition != nil && condition.Status != metav1.ConditionTrue &&
@@ -80,7 +80,8 @@ func (c *reconciliation) keyAccepted() {
 		"the current private key was accepted")
 }
 
-// Reasons of the condition KeyAuthorized while it is True, and while it is Unknown after a change of the spec.
+// Reasons of the condition KeyAuthorized: keyAccepted if the condition is True, and keyUntried if the condition is
+// Unknown because the spec was changed.
 const (
 	keyAccepted contract.Reason = "KeyAccepted"
 	keyUntried  contract.Reason = "SpecChanged"
@@ -94,7 +95,7 @@ func (c *reconciliation) notLetIn(ctx context.Context, hash string, problem *con
 	trial.next = c.now().Add(wait)
 	state, reason := metav1.ConditionUnknown, problem.Reason
 	switch {
-	case status.PublicKeyHash == hash: // the key is not new, but the connection settings are
+	case status.PublicKeyHash == hash: // the host accepted this key before, so the new settings may be wrong
 		if reason == contract.ReasonKeyRefused {
 			state = metav1.ConditionFalse
 		}

@@ -16,10 +16,10 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// rotate replaces the private key.
+// rotate replaces the private key by a new one with this name.
 func (r *rig) rotate(name string) { r.key = credential.Key{PEM: []byte(name), Hash: "hash of " + name} }
 
-// joined is a host that accepted key a.
+// joined returns a cluster whose first host has joined and accepted key a.
 func joined(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, listed(1)...)
@@ -29,7 +29,7 @@ func joined(t *testing.T) *rig {
 	return r
 }
 
-// shown returns the hash of the accepted key that the Node shows.
+// shown returns the hash of the accepted key, as it is written on the Node.
 func (r *rig) shown(t *testing.T, n int) string {
 	t.Helper()
 	node := &corev1.Node{}
@@ -97,7 +97,7 @@ func TestARefusedKeyIsReportedAndTheNodeServesOn(t *testing.T) {
 	before := r.machine(1).Dials()
 	r.machine(1).Authorize("b")
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Labels = map[string]string{"a": "b"} })
-	r.reconcile(t, 1) // the user has changed the spec, so the wait of half an hour ends
+	r.reconcile(t, 1) // the change of the spec ends the pause of half an hour
 	if i = r.get(t, 1); r.machine(1).Dials() != before+1 || i.Status.PublicKeyHash != "hash of b" ||
 		codeOf(i) != "W705" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-before, i.Status)
@@ -150,7 +150,7 @@ func TestA81_AChangedWayIntoAReadyHostIsTriedAtOnce(t *testing.T) {
 	}
 }
 
-// requestKey requests that the first host is asked about its key, as the machine controller does.
+// requestKey requests a try of the key on the first host, as the machine controller does.
 func (r *rig) requestKey(t *testing.T) {
 	t.Helper()
 	r.clock = r.clock.Add(time.Second)
@@ -173,7 +173,7 @@ func TestA18_AHostIsAskedAtOnceWhenItsAnswerIsRequested(t *testing.T) {
 	if r.machine(1).Dials() != before+1 || !refusal.Time.Time.Equal(r.clock) || !refusal.Since.Time.Before(r.clock) {
 		t.Fatalf("%d connections; refusal %+v", r.machine(1).Dials()-before, refusal)
 	}
-	r.reconcile(t, 1) // the host has answered
+	r.reconcile(t, 1) // not tried again, because the host has answered
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
 	refused := r.clock
 	r.requestKey(t)
@@ -218,7 +218,7 @@ func TestAKeyThatComesBackIsKnown(t *testing.T) {
 		i.Status.PublicKeyHash != "hash of a" || condition(i, v1alpha1.ConditionKeyAuthorized) != "True KeyAccepted" {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-dials, i.Status)
 	}
-	r.rotate("b") // the old result may be outdated, so the key is tried again
+	r.rotate("b") // the old result for this key may be outdated, so the key is tried again
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); r.machine(1).Dials() != dials+1 || i.Status.KeyRefusal == nil {
 		t.Errorf("%d connections; status %+v", r.machine(1).Dials()-dials, i.Status)
@@ -330,7 +330,7 @@ func TestAHostThatJoinsShowsHowItTakesTheKey(t *testing.T) {
 		!refusal.Time.Time.Equal(start.Add(2*time.Minute)) {
 		t.Fatalf("refusal %+v", refusal)
 	}
-	r.rotate("c") // the trial starts again
+	r.rotate("c") // a new key is tried from the beginning
 	r.reconcile(t, 1)
 	if refusal = r.get(t, 1).Status.KeyRefusal; refusal.PublicKeyHash != "hash of c" ||
 		!refusal.Since.Time.After(start) {

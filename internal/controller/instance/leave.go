@@ -17,10 +17,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// leaving is the reconciliation of a host that is removed.
+// leaving is the reconcile of a host that is being removed.
 type leaving struct{ *reconciliation }
 
-// run removes the host from the cluster, then removes the finalizer.
+// run removes the host from the cluster, and then the finalizer from the instance.
 func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(c.instance, contract.InstanceFinalizer) {
 		c.end(c.memory)
@@ -65,8 +65,8 @@ func (c leaving) run(ctx context.Context) (ctrl.Result, error) {
 	return c.takeStep(ctx)
 }
 
-// letGo removes the finalizer of an instance whose CRD is deleted. It changes neither host nor Node, because no user
-// removed this host. When the CRD exists again, the host gets a new instance.
+// letGo removes the finalizer of an instance whose CRD is being deleted. It changes neither the host nor its Node,
+// because no user has removed this host. If the CRD is created again, the host gets a new instance.
 func (c leaving) letGo(ctx context.Context) (ctrl.Result, error) {
 	c.stop()
 	if err := c.dropFinalizer(ctx); err != nil {
@@ -86,7 +86,7 @@ func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 	outcome := c.journeys.remove.Next(ctx, c.instance, &c.memory.session, bounds.Drain)
 	switch {
 	case outcome.IsFailed(), outcome.IsWaiting() && outcome.Problem.Reason == contract.ReasonDrainBlocked:
-		return c.failed(ctx, outcome) // the obstacle may last, so free the slot for other hosts
+		return c.failed(ctx, outcome) // the obstacle may last long, so release the slot
 	case outcome.IsWaiting():
 		if outcome.Endless {
 			c.slot.release()
@@ -99,9 +99,9 @@ func (c leaving) takeStep(ctx context.Context) (ctrl.Result, error) {
 	return c.release(ctx)
 }
 
-// mayLeave takes a slot in the rollout budget for a removal, so that removals don't drain more nodes at once than
-// upgrades do. Maintenance windows don't apply, because the user chose the time. A host without a node, and a
-// forced removal, need no slot.
+// mayLeave decides whether a removal may begin. A removal needs a slot in the rollout budget, so that removals and
+// upgrades together don't drain too many nodes at once. Maintenance windows don't apply, because the user chose the
+// time. A removal needs no slot if the host has no node, or if the removal is forced.
 func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	status := &c.instance.Status
 	free := policy.Verdict{Allowed: true, Why: "no pods are disrupted"}
@@ -111,15 +111,15 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	if node := journey.Ours(c.node, c.instance); node == nil {
 		return free, nil
 	}
-	if status.HasSlot() { // the removal continues in the slot that the host already has
+	if status.HasSlot() { // use the slot that the host already has for the removal
 		return free, nil
 	}
 	switch status.Phase {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseUpdating, v1alpha1.PhaseRebooting, v1alpha1.PhaseRemoving:
-	default: // end the work at the host
+	default: // a join is in progress: end it
 		c.pauseRejoin()
 	}
-	if status.HostKey != "" && status.NodeName != "" { // the operator must reach the host
+	if status.HostKey != "" && status.NodeName != "" { // the removal needs SSH, so the key comes first
 		if key := c.parts.Access.HasKey(ctx, c.instance); !key.IsDone() {
 			return policy.Verdict{Reason: key.Problem.Reason, Why: key.Problem.Detail}, nil
 		}
@@ -131,7 +131,7 @@ func (c leaving) mayLeave(ctx context.Context) (policy.Verdict, error) {
 	})
 }
 
-// turn ends the join and begins the removal.
+// turn ends other work at the host, and begins the removal.
 func (c leaving) turn(ctx context.Context) {
 	c.endWork()
 	status := &c.instance.Status
@@ -141,7 +141,7 @@ func (c leaving) turn(ctx context.Context) {
 	c.report(ctx, journey.Wait(0, contract.ReasonInProgress, "leaving"))
 }
 
-// dropFinalizer removes the operator's finalizer. Other finalizers stay. After a conflict, Reconcile tries again.
+// dropFinalizer removes the operator's finalizer, but no other finalizers. After a conflict, Reconcile retries.
 func (c leaving) dropFinalizer(ctx context.Context) error {
 	without := c.record.saved.DeepCopy()
 	controllerutil.RemoveFinalizer(without, contract.InstanceFinalizer)
@@ -153,7 +153,7 @@ func (c leaving) dropFinalizer(ctx context.Context) error {
 	return nil
 }
 
-// release removes the finalizer. This deletes the status, including the pinned host key.
+// release removes the finalizer. As a result, the instance is deleted, including the pinned host key in its status.
 func (c leaving) release(ctx context.Context) (ctrl.Result, error) {
 	if err := c.dropFinalizer(ctx); err != nil {
 		return ctrl.Result{}, err

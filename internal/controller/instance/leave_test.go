@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// held counts what the operator keeps in memory for an instance.
+// held returns the number of resources that the operator holds for an instance.
 func (r *rig) held(n int) int {
 	count := r.machine(n).Open() + r.parts.Slots.Held()
 	if _, ok := r.parts.Claims.Owner(r.machine(n).Facts().Hostname); ok {
@@ -28,12 +28,12 @@ func (r *rig) held(n int) int {
 	return count
 }
 
-// cleanups counts how often a host was cleaned.
+// cleanups returns how often a host was cleaned.
 func (r *rig) cleanups(n int) int {
 	return r.calls(n, contract.VerbCleanup)
 }
 
-// calls counts how often a verb was called on a host.
+// calls returns how often a verb was called on a host.
 func (r *rig) calls(n int, verb contract.Verb) int {
 	return len(slices.DeleteFunc(r.machine(n).Calls(), func(v contract.Verb) bool { return v != verb }))
 }
@@ -49,7 +49,7 @@ func TestAnInstanceLeavesOnceEvenIfTheCacheLagsBehind(t *testing.T) {
 		t.Fatalf("exists %v, holds %d, cleaned %d times", r.exists(t, 1), r.held(1), r.cleanups(1))
 	}
 	told := len(r.events)
-	r.stale = before // the event about the deleted Node comes before the instance's own event
+	r.stale = before // the event about the deleted Node arrives before the instance's own event
 	r.reconcile(t, 1)
 	r.stale = nil
 	if r.machine(1).Dials() != 2 || r.cleanups(1) != 1 || len(r.events) != told || r.held(1) != 0 {
@@ -65,7 +65,7 @@ func TestAnInstanceLeavesOnceEvenIfTheCacheLagsBehind(t *testing.T) {
 	}
 }
 
-// The daemon reported that files wait for the next boot. The operator once dropped this report.
+// The daemon reported that some files can only be deleted at the next boot. An earlier operator ignored this report.
 func TestA41_WhatWaitsForARebootOfAHostThatLeavesIsToldOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -85,7 +85,7 @@ func TestA41_WhatWaitsForARebootOfAHostThatLeavesIsToldOnce(t *testing.T) {
 	advice := slices.DeleteFunc(slices.Clone(r.events[first:]), func(e told) bool {
 		return !strings.Contains(e.note, "reboot")
 	})
-	// One event for the instance, and one for its list entry.
+	// There must be one event about the instance, and one about its list entry.
 	if len(advice) != 2 || advice[0].regarding == advice[1].regarding {
 		t.Errorf("events %+v", r.events[first:])
 	}
@@ -125,8 +125,8 @@ func TestARemovalThatFailsNamesTheWayOut(t *testing.T) {
 	}
 }
 
-// A user who deletes the CRD also deletes all instances. The user doesn't want to remove the hosts, so they must stay
-// as they are.
+// A user who deletes the CRD also deletes all instances. But the user doesn't want to remove the hosts, so they must
+// not be changed.
 func TestA80_AnInstanceThatLeavesWithItsKindLeavesTheHostAlone(t *testing.T) {
 	t.Parallel()
 	absent := apierrors.NewNotFound(schema.GroupResource{Resource: "customresourcedefinitions"}, "x")
@@ -274,7 +274,7 @@ func TestAnInstanceMadeAnewUnderItsNameStartsAnew(t *testing.T) {
 	if err := r.api.Create(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
-	r.join(t, 1) // the claim of the old instance must not block the new one
+	r.join(t, 1) // the claim of the old instance must not block the new instance
 	if owner, _ := r.parts.Claims.Owner("win-a"); owner.UID != "another" || len(r.memories) != 1 ||
 		r.parts.Slots.Held() != 0 {
 		t.Errorf("claimed by %+v, memories %v", owner, r.memories)
@@ -293,7 +293,7 @@ func TestAfterARestartTheFirstEntryOfAHostKeepsIt(t *testing.T) {
 	}
 	r.restart(t)
 	r.clock = r.clock.Add(time.Hour)
-	r.reconcile(t, 2) // the second instance is reconciled first
+	r.reconcile(t, 2) // this time, the second instance is reconciled first
 	if i := r.get(t, 2); i.Status.Reason() != string(contract.ReasonHostDuplicate) {
 		t.Errorf("the second instance claimed the host: %+v", i.Status)
 	}
@@ -309,7 +309,7 @@ func TestAfterARestartTheFirstEntryOfAHostKeepsIt(t *testing.T) {
 }
 
 // Clones have the same SSH host key. If the address of a removed clone now belongs to another clone, the removal must
-// not clean that other clone, because its node is in service.
+// not clean that clone, because its node is in service.
 func TestARemovalCleansNoOtherMachineThatShowsTheHostsKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, append(listed(1), listed(2)...)...)
@@ -374,8 +374,8 @@ func TestAnInstanceIsRemovedInMidUpdate(t *testing.T) {
 	}
 }
 
-// A removal may fail until a person repairs the cause. In the meantime it must not hold a slot, because slots are for
-// work that disrupts pods.
+// A removal may fail until a person fixes the cause. Until then, it must not keep a slot, because only work that
+// disrupts pods needs one.
 func TestA28_ARemovalThatDoesNotSucceedHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	blocked := true

@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// restored returns two hosts that have joined. A user has restored the first instance without its status. The second
-// host's node is not Ready.
+// restored returns two hosts that have joined. A user has restored the first instance from a backup, without its
+// status. The node of the second host is not Ready.
 func restored(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, append(listed(1), listed(2)...)...)
@@ -32,7 +32,7 @@ func restored(t *testing.T) *rig {
 	return r
 }
 
-// isAway deletes a node from the cluster, or puts it back.
+// isAway deletes a node from the cluster if away is true, and otherwise restores it.
 func (r *rig) isAway(t *testing.T, n int, away bool) {
 	t.Helper()
 	r.changes(t, n, func(n *corev1.Node) {
@@ -44,7 +44,7 @@ func (r *rig) isAway(t *testing.T, n int, away bool) {
 	})
 }
 
-// isUntouched reports whether a host's node and its pods are unchanged.
+// isUntouched reports whether the operator has changed neither a host's node nor its pods.
 func (r *rig) isUntouched(t *testing.T, n int) bool {
 	t.Helper()
 	pods, err := r.pods.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
@@ -55,7 +55,7 @@ func (r *rig) isUntouched(t *testing.T, n int) bool {
 		r.cleanups(n) == 0
 }
 
-// The status was lost, so it looks like a first join. But the node is in service.
+// Because the status was lost, the join looks like the host's first join. But the host's node is in service.
 func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsJoinedAgain(t *testing.T) {
 	t.Parallel()
 	r := restored(t)
@@ -85,7 +85,7 @@ func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsJoinedAgain(t *testing.T) {
 func TestAHostWhoseStatusWasLostTakesAPlaceBeforeItIsRemoved(t *testing.T) {
 	t.Parallel()
 	r := restored(t)
-	r.reconcile(t, 1) // which finds the Node of the host
+	r.reconcile(t, 1) // the operator finds the host's Node
 	r.remove(t, 1)
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); !r.isUntouched(t, 1) || i.Status.Reason() != string(contract.ReasonRemovalPending) {
@@ -132,7 +132,7 @@ func TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain(t *testing
 						Duration: metav1.Duration{Duration: time.Hour}}}
 				})
 			} else {
-				r.isAway(t, 2, true) // which uses up the budget
+				r.isAway(t, 2, true) // so the budget is used up
 			}
 			r.kind.DeletionTimestamp = new(metav1.NewTime(r.clock))
 			r.remove(t, 1)
@@ -166,7 +166,7 @@ func TestA80_HostsRejoinUntouchedWhenTheKindOfInstancesIsCreatedAgain(t *testing
 	}
 }
 
-// The Node of a first join has no pods until the join has ended, so the join needs no slot.
+// Until a first join is complete, its Node has no pods, so the join needs no slot.
 func TestAFirstJoinThatIsTakenOverByAnotherOperatorTakesNoPlace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, append(listed(1), listed(2)...)...)

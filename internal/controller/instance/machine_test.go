@@ -19,7 +19,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// cloudIs returns the same state for every Machine.
+// cloudIs returns the same result for every Machine.
 type cloudIs struct {
 	mu  sync.Mutex
 	now journey.Origin
@@ -37,7 +37,7 @@ func (c *cloudIs) set(now journey.Origin) {
 	c.now = now
 }
 
-// ofMachine returns an instance that was created from a Machine, and its cloud.
+// ofMachine returns an instance that was created from a Machine, and the cloud that this Machine belongs to.
 func ofMachine(t *testing.T) (*rig, *cloudIs) {
 	t.Helper()
 	objects := listed(1)
@@ -49,7 +49,7 @@ func ofMachine(t *testing.T) (*rig, *cloudIs) {
 	return r, cloud
 }
 
-// discard deletes the instance together with its Machine.
+// discard deletes the instance because its Machine was deleted.
 func (r *rig) discard(t *testing.T, n int) {
 	t.Helper()
 	r.edit(t, n, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalDiscard })
@@ -131,7 +131,7 @@ func TestACleaningThatCanNotEndTurnsIntoLettingGo(t *testing.T) {
 	if i := r.get(t, 1); i.Status.Failures < 4 {
 		t.Fatalf("status %+v", i.Status)
 	}
-	cloud.set(journey.Origin{}) // the Machine is gone, and its controller finds this out
+	cloud.set(journey.Origin{}) // the Machine is deleted, and the machine controller notices this
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.RemovalPolicy = v1alpha1.RemovalDiscard })
 	r.reconcile(t, 1)
 	if r.exists(t, 1) || r.held(1) != 0 {

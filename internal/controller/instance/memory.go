@@ -16,47 +16,47 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// memory holds data about an instance that must survive between reconciles and that can't be read again. Only one
+// memory is the data about an instance that the operator needs in later reconciles and can't read again. Only one
 // worker at a time reconciles an instance and uses its memory.
 type memory struct {
 	uid     types.UID
 	key     types.NamespacedName
 	session journey.Session
-	// version is the newest resource version of the instance that was read or written. versionAt is when that
+	// version is the newest resource version of the instance that the operator read or wrote. versionAt is when this
 	// happened.
 	version   string
 	versionAt time.Time
-	// isBehind reports that a write was refused because of a newer version.
+	// isBehind reports that the API server refused a write because the instance has a newer version.
 	isBehind bool
-	// fetch is what the daemon last reported about its payload.
+	// fetch is what the daemon last reported about the download of its payload.
 	fetch disrupt.Fetch
-	// reboots are the reboots of the host in a row.
+	// reboots records how often the host was rebooted in a row.
 	reboots disrupt.Reboots
-	// requestedAt is when a revision was last requested from the daemon.
+	// requestedAt is when the operator last requested a revision from the daemon.
 	requestedAt time.Time
-	// dialledAt is when the operator last dialled a host that did not come back from a reboot.
+	// dialledAt is when the operator last dialled the host because it did not come back from a reboot.
 	dialledAt time.Time
-	// keyTrial is the last try of a private key on a host that has joined. keyRequest is the last request for a try.
+	// keyTrial is the last try of a private key on the joined host. keyRequest is the last request for such a try.
 	keyTrial   keyTrial
 	keyRequest string
-	// interrupt ends the work at the host, or is nil if there is none. Reconciler.mu guards it.
+	// interrupt ends the work at the host. It is nil if there is no such work. Reconciler.mu guards it.
 	interrupt context.CancelCauseFunc
-	// failedIn is the phase of the last failed attempt. The status shows the reason until an attempt passes that
-	// phase.
+	// failedIn is the phase of the last failed attempt. The status shows the reason of the failure until a new attempt
+	// completes this phase.
 	failedIn v1alpha1.Phase
-	// isHurried reports that a user ended the pause after the last failed attempt.
+	// isHurried reports that a user has ended the pause that follows the last failed attempt.
 	isHurried bool
-	// isReached reports that the host was ready to be disrupted, and then lost its turn. The next time, it keeps
-	// its slot from the beginning.
+	// isReached reports that the host was ready to be disrupted, but got no slot at that time. When it gets a slot the
+	// next time, it keeps the slot from the beginning of the attempt.
 	isReached bool
-	// left reports that the host was removed and only the finalizer is left. gone reports that the instance is
-	// deleted, although the cache may still show it.
+	// left reports that the host is already removed, so that only the finalizer is left. gone reports that the instance
+	// is deleted, although it may still be in the cache.
 	left, gone bool
 }
 
-// recall restores the claims of all instances after a start, before any instance is reconciled. Otherwise a second
-// entry for the same host could claim the host first. recall starts with instances that have a node, so that no host
-// without a node takes a claim from them.
+// recall restores the claims of all instances on their hosts after a start, before any instance is reconciled.
+// Otherwise, a second entry for the same host could claim the host first. recall starts with the instances that have a
+// node, so that these keep their claims.
 func (r *Reconciler) recall(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +79,7 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	return nil
 }
 
-// begin creates the memory of an instance. The caller holds r.mu.
+// begin creates the memory of an instance. The caller must hold r.mu.
 func (r *Reconciler) begin(instance *v1alpha1.WindowsInstance) *memory {
 	started := &memory{uid: instance.UID, key: client.ObjectKeyFromObject(instance)}
 	r.memories[instance.UID] = started
@@ -87,7 +87,8 @@ func (r *Reconciler) begin(instance *v1alpha1.WindowsInstance) *memory {
 	return started
 }
 
-// memory returns the memory of an instance, or creates it. It drops the memory of an earlier instance of that name.
+// memory returns the memory of an instance. If there is none, it creates one, and ends an earlier instance of this
+// name.
 func (r *Reconciler) memory(instance *v1alpha1.WindowsInstance) *memory {
 	r.mu.Lock()
 	found, ok := r.memories[instance.UID]
@@ -101,8 +102,8 @@ func (r *Reconciler) memory(instance *v1alpha1.WindowsInstance) *memory {
 	return r.begin(instance)
 }
 
-// forget drops the memories of all earlier instances of a name. If the finalizer of an instance was removed by force,
-// its work may still be running.
+// forget drops the memories of all earlier instances with this name, and ends their work. Such work may still be
+// running if a user removed the finalizer of the instance by force. present is the UID of the current instance.
 func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
 	var past []*memory
 	r.mu.Lock()
@@ -118,7 +119,7 @@ func (r *Reconciler) forget(key types.NamespacedName, present types.UID) {
 	}
 }
 
-// end releases everything that an instance holds in memory. A repeated call does nothing.
+// end releases everything that the operator holds for an instance. It can be called more than once.
 func (r *Reconciler) end(one *memory) {
 	one.gone = true
 	one.session.End()
@@ -127,11 +128,11 @@ func (r *Reconciler) end(one *memory) {
 	r.parts.Claims.Forget(one.uid)
 }
 
-// errLeaving is the cause that ends a phase when the removal of its host is requested.
+// errLeaving is the cause with which work at a host is cancelled if the instance is deleted.
 var errLeaving = errors.New("the removal of the instance was requested")
 
-// interruptible returns a context for work at the host that ends if the instance is deleted. Call ended when the
-// work is over.
+// interruptible returns a context for work at the host. The context is cancelled if the instance is deleted. Call ended
+// when the work is done.
 func (r *Reconciler) interruptible(ctx context.Context, one *memory) (work context.Context, ended func()) {
 	work, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()
@@ -145,8 +146,8 @@ func (r *Reconciler) interruptible(ctx context.Context, one *memory) (work conte
 	}
 }
 
-// interrupt ends the work at the host of an instance that is deleted. Otherwise the removal would wait for this work,
-// for example for a transfer to a host that is being destroyed. The next reconcile removes the host.
+// interrupt cancels the work at the host of an instance that is being deleted. Otherwise, the removal would wait for
+// this work, for example for a transfer to a host that is being destroyed. The next reconcile removes the host.
 func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reconcile.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,7 +158,7 @@ func (r *Reconciler) interrupt(_ context.Context, instance client.Object) []reco
 	return nil
 }
 
-// vanished returns errGone if the instance no longer exists.
+// vanished returns errGone if err shows that the instance no longer exists. Otherwise, it returns err.
 func vanished(err error) error {
 	if apierrors.IsNotFound(err) {
 		return errGone

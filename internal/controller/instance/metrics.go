@@ -47,11 +47,11 @@ func newMeters(registry prometheus.Registerer) (*meters, error) {
 	return m, nil
 }
 
-// scrapeTimeout limits a scrape while the caches are not filled yet. Reading them takes milliseconds.
+// scrapeTimeout limits how long a scrape waits for the caches to be filled. Reading from them takes only milliseconds.
 const scrapeTimeout = 5 * time.Second
 
-// instances collects the metrics of each WindowsInstance from the caches at a scrape, so that a deleted instance has
-// none.
+// instances collects the metrics of all WindowsInstances from the caches when it is scraped, so that there are no
+// metrics of deleted instances.
 type instances struct {
 	parts *journey.Parts
 
@@ -95,7 +95,7 @@ func (i *instances) Collect(out chan<- prometheus.Metric) {
 		err = i.parts.Client.List(ctx, nodes, client.MatchingLabels{corev1.LabelOSStable: string(corev1.Windows)},
 			client.UnsafeDisableDeepCopy)
 	}
-	// The caches are not filled yet. An invalid metric would make the whole scrape fail.
+	// The caches are not filled yet. Don't send an invalid metric, because it would make the whole scrape fail.
 	if err != nil {
 		return
 	}
@@ -113,8 +113,8 @@ func (i *instances) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect collects the metrics of one instance. node is empty if there is none. The label node is empty until the
-// operator has adopted a Node. It keeps its value while the host joins again.
+// collect collects the metrics of one instance. node is the instance's Node, or an empty Node if there is none. The
+// label node is empty until the operator has adopted a Node. This label keeps its value while the host joins again.
 func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.WindowsInstance, node *corev1.Node) {
 	status, name := &instance.Status, ""
 	if status.NodeUID != "" || status.Joined() {
@@ -136,10 +136,10 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 		code = reason.Code()
 	}
 	gauge(i.info, 1, string(status.Phase), status.Reason(), code)
-	if !instance.Spec.PreflightOnly { // a host that is only checked never becomes a node
+	if !instance.Spec.PreflightOnly { // preflight-only hosts never become nodes
 		truth(i.ready, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
-		// While a node waits for its turn or its next try, its desired revision is still its current revision. So
-		// also check whether an upgrade is pending.
+		// While a node waits for a slot or for its next try, its desired revision is still its current revision. So the
+		// revisions alone don't show whether an upgrade is pending.
 		truth(i.updated, status.Revision != "" && status.Revision == status.DesiredRevision && status.Upgrade() == nil)
 	}
 	truth(i.unresponsive, i.hasDeadDaemon(instance, node))
@@ -150,14 +150,14 @@ func (i *instances) collect(out chan<- prometheus.Metric, instance *v1alpha1.Win
 		requested = requested || set
 	}
 	truth(i.reboot, requested || status.Reason() == string(contract.ReasonRebooting))
-	// The daemon writes this annotation. If its value is not a time, omit the metric.
+	// The daemon writes this annotation. If the value is not a time, there is no metric.
 	if end, err := time.Parse(time.RFC3339, node.Annotations[contract.CertificateEndAnnotation]); err == nil {
 		gauge(i.certificate, float64(end.Unix()))
 	}
 }
 
-// hasDeadDaemon reports whether a daemon has yet to respond, or counts as dead. The status may show the reason of a
-// failed attempt instead.
+// hasDeadDaemon reports whether a daemon has not responded yet, or counts as dead. It can't rely on the reason in the
+// status alone, because the status may show the reason of a failed attempt instead.
 func (i *instances) hasDeadDaemon(instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	status := &instance.Status
 	if status.Reason() == string(contract.ReasonDaemonUnresponsive) {

@@ -52,12 +52,12 @@ func TestA70_EachInstanceHasMetricsThatAlertsAreMadeOf(t *testing.T) {
 		s.Conditions = []metav1.Condition{says("DaemonUnresponsive")}
 		s.NodeUID = "c"
 	})
-	// The preflight has named this host. The Node of that name belongs to a host that was there before.
+	// The preflight check has determined this host's node name. The Node with this name belongs to an earlier host.
 	named := instance("10.0.0.5", func(s *v1alpha1.WindowsInstanceStatus) {
 		s.Phase, s.NodeName = v1alpha1.PhaseBootstrapping, "win-e"
 		s.Conditions = []metav1.Condition{says("FeatureMissing")}
 	})
-	// This host was a node before, and is joined again.
+	// This host was a node before, and is joining again.
 	again := instance("10.0.0.6", func(s *v1alpha1.WindowsInstanceStatus) {
 		s.Phase, s.NodeName, s.NodeUID, s.HeldRevision = v1alpha1.PhaseConnecting, "win-f", "f", "1-a"
 		s.Conditions = []metav1.Condition{says("DaemonUnresponsive")}
@@ -118,7 +118,7 @@ wmco_instance_updated{node="win-f",windows_instance="10.0.0.6"} 0
 	if got := scrape(t, read(api)); got != strings.TrimPrefix(want, "\n") {
 		t.Errorf("metrics:\n%s", got)
 	}
-	// If the cache can't answer, all other metrics must still be there.
+	// If the cache can't be read, all other metrics must still be returned.
 	broken := interceptor.NewClient(api, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList,
 		...client.ListOption) error {
 		return errors.New("the cache is not there yet")
@@ -140,12 +140,12 @@ func TestA70_ANodeThatWaitsForItsTurnIsNotUpdated(t *testing.T) {
 	}
 }
 
-// read returns the parts that the metrics are computed from.
+// read returns the parts from which the metrics are computed.
 func read(cached client.Client) *journey.Parts {
 	return &journey.Parts{Options: journey.Options{Client: cached, Namespace: "ns"}}
 }
 
-// scrape returns the metrics as text, after a check of their format.
+// scrape returns the metrics as text. It also checks their format.
 func scrape(t *testing.T, parts *journey.Parts) string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// follows requests a revision that affects no pods, and simulates the daemon's response.
+// follows requests a revision that affects no pods. Then it simulates the daemon's response.
 func (r *rig) follows(t *testing.T, n int) {
 	t.Helper()
 	r.version = mirrored
@@ -19,8 +19,8 @@ func (r *rig) follows(t *testing.T, n int) {
 	r.annotate(t, n, contract.RevisionAnnotation, mirrored)
 }
 
-// crowded returns a host whose node has followed a revision, while the operator already writes as many statuses of
-// other hosts as it may at a time.
+// crowded returns a host whose node has changed to a new revision. At this time, the operator is already writing as
+// many other statuses as it may write at a time.
 func crowded(t *testing.T) *rig {
 	t.Helper()
 	r := staged(t, 1)
@@ -58,7 +58,7 @@ func TestA27_ThatNodesFollowedIsWrittenByFewAtATime(t *testing.T) {
 	}
 }
 
-// If an operator is replaced before it wrote what it knows, the next operator reads it from the Node.
+// If an operator ends before it wrote a status, the next operator must find out the same from the Node.
 func TestA27_WhatWasNotWrittenYetIsFoundOutByTheNextOperator(t *testing.T) {
 	t.Parallel()
 	r := crowded(t)

@@ -6,8 +6,8 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// A change of the spec ends all pauses once. The status must show the change at once, although nothing else changes:
-// a user may wait for observedGeneration.
+// A change of the spec ends all pauses once. The new generation must be written to the status at once, even if nothing
+// else changes, because a user may wait for observedGeneration.
 func TestAChangeOfTheSpecIsSeenOnceAndSavedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := joined(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/rollout"
 )
 
-// The operator ended after it wrote the list of slots, and before it wrote the instance's status.
+// The operator ended after it wrote the list of slots, and before it wrote the slot to the instance's status.
 func TestAnInstanceGoesOnWithThePlaceThatItWasGiven(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
@@ -40,7 +40,7 @@ func TestAnInstanceGoesOnWithThePlaceThatItWasGiven(t *testing.T) {
 	}
 }
 
-// If a request for a slot is no longer needed, it must be withdrawn. Otherwise it would block the slot for all other
+// If a request for a slot is no longer needed, it must be withdrawn. Otherwise, its slot would be blocked for all other
 // nodes.
 func TestARequestThatIsNotMadeAgainIsWithdrawn(t *testing.T) {
 	t.Parallel()
@@ -57,7 +57,7 @@ func TestARequestThatIsNotMadeAgainIsWithdrawn(t *testing.T) {
 	}
 }
 
-// A user deletes the list of slots, as the fix of W716 says. The disruption of a node must continue with its slot.
+// A user deletes the list of slots, as the fix of W716 says. A disruption that is in progress must continue.
 func TestAListOfPlacesThatIsDeletedIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
@@ -76,7 +76,7 @@ func TestAListOfPlacesThatIsDeletedIsMadeAgain(t *testing.T) {
 	}
 }
 
-// immutable is an API server where the list of slots can't be changed.
+// immutable is an API server that refuses changes of the list of slots.
 type immutable struct{ client.Client }
 
 func (c immutable) Update(ctx context.Context, o client.Object, options ...client.UpdateOption) error {

@@ -19,14 +19,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// shelf has the objects of an API server at one moment. They are never changed, only replaced.
+// shelf contains the objects in an API server at one moment. Objects are never changed, only replaced.
 type shelf struct {
 	instances map[string]*v1alpha1.WindowsInstance
 	nodes     map[string]*corev1.Node
 	config    *v1alpha1.WindowsMachineConfig
-	// places is the list of assigned slots; nil if the list doesn't exist.
+	// places is the ConfigMap with the list of assigned slots, or nil if it doesn't exist.
 	places *corev1.ConfigMap
-	// memory is the publisher's saved copy of the settings. config is nil while the settings are deleted.
+	// memory is the Secret in which the publisher stores the settings. config is nil while the settings are deleted.
 	memory *corev1.Secret
 }
 
@@ -35,19 +35,20 @@ func (s shelf) clone() shelf {
 		memory: s.memory}
 }
 
-// plane is an API server with few objects. It is fast enough for hundreds of schedules. It checks resource versions,
-// writes statuses separately, and keeps its history, which lagging caches show.
+// plane is a simulated API server with few objects. It is so fast that hundreds of schedules can run. It checks
+// resource versions, writes statuses separately, and keeps its history for caches that lag behind.
 type plane struct {
 	client.WithWatch
 	now  shelf
 	past []shelf
-	// writes counts the writes. Its value is the resource version of the next written object.
+	// writes counts the writes. The resource version of the next written object is this number.
 	writes int
-	// lag returns how many writes the cache is behind. It is at most the number of writes since the operator started.
+	// lag returns by how many writes the cache lags behind. This is at most the number of writes since the operator
+	// started.
 	lag func() int
-	// before and after are called at each write of the operator. They can return an error to make it fail.
+	// before and after are called at each write of the operator. If they return an error, the write fails with it.
 	before, after func(old, wanted client.Object) error
-	// requests are certificate requests. They are signed at once. If nil, the server accepts none.
+	// requests contains certificate requests, which are signed at once. If it is nil, the server accepts no requests.
 	requests map[string]*certificatesv1.CertificateSigningRequest
 }
 
@@ -73,7 +74,7 @@ func (p *plane) store(o client.Object) {
 	}
 }
 
-// seen returns the state that a cache shows.
+// seen returns the state that the cache contains.
 func (p *plane) seen() shelf {
 	lag := p.lag()
 	if lag == 0 || len(p.past) == 0 {
@@ -110,7 +111,7 @@ func (s shelf) get(key client.ObjectKey, o client.Object) error {
 			return nil
 		}
 	case *metav1.PartialObjectMetadata:
-		return nil // the CRD exists, so a user who deletes an instance wants its host removed
+		return nil // the CRD exists, so whoever deletes an instance wants its host removed
 	}
 	return apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, key.Name)
 }
@@ -131,13 +132,13 @@ func (s shelf) list(list client.ObjectList) error {
 	return nil
 }
 
-// Get and List read the cache's state. live reads the current state.
+// Get and List read the state in the cache. The type live reads the current state.
 func (p *plane) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	if request, ok := o.(*certificatesv1.CertificateSigningRequest); ok && p.requests[key.Name] != nil {
 		p.requests[key.Name].DeepCopyInto(request)
 		return nil
 	}
-	// The Secret was written when the settings changed, and no cache lags behind that far.
+	// Read the current Secret: it was written when the settings changed, and no cache lags behind that far.
 	if _, ok := o.(*corev1.Secret); ok {
 		return p.now.get(key, o)
 	}
@@ -148,8 +149,8 @@ func (p *plane) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return p.seen().list(list)
 }
 
-// live reads the current state of the simulated API server. reading is called after a read of Nodes. The read doesn't
-// see changes that reading makes.
+// live reads the current state of the simulated API server. It calls reading after each read of Nodes. The result of
+// this read doesn't contain the changes that reading makes.
 type live struct {
 	p       *plane
 	reading func()
@@ -167,10 +168,10 @@ func (l live) List(_ context.Context, list client.ObjectList, _ ...client.ListOp
 	return err
 }
 
-// Patch writes the wanted Node if it is unchanged since it was read.
+// Patch writes the wanted Node, unless the stored Node has changed since the wanted Node was read.
 func (p *plane) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	if leaving, ok := o.(*v1alpha1.WindowsInstance); ok && len(leaving.Finalizers) == 0 {
-		delete(p.now.instances, leaving.Name) // this was the last finalizer
+		delete(p.now.instances, leaving.Name) // the last finalizer is removed, so the instance is deleted
 		return nil
 	}
 	if marked, ok := o.(*v1alpha1.WindowsInstance); ok {
@@ -196,7 +197,7 @@ func (p *plane) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...c
 	return p.after(old, wanted)
 }
 
-// mark writes annotations of an instance if it is unchanged since it was read.
+// mark writes the annotations of an instance, unless the stored instance has changed since it was read.
 func (p *plane) mark(wanted *v1alpha1.WindowsInstance) error {
 	old, ok := p.now.instances[wanted.Name]
 	resource := schema.GroupResource{Resource: "windowsinstances"}
@@ -216,7 +217,7 @@ func (p *plane) mark(wanted *v1alpha1.WindowsInstance) error {
 	return p.after(old, stored)
 }
 
-// Create creates the list of slots, and certificate requests if the server accepts them.
+// Create creates the list of slots. It also creates certificate requests if the server accepts them.
 func (p *plane) Create(ctx context.Context, o client.Object, _ ...client.CreateOption) error {
 	if _, ok := o.(*corev1.ConfigMap); ok {
 		return p.Update(ctx, o)
@@ -229,7 +230,7 @@ func (p *plane) Create(ctx context.Context, o client.Object, _ ...client.CreateO
 	return apierrors.NewServiceUnavailable("away")
 }
 
-// Update replaces the list of slots if it is unchanged since it was read.
+// Update replaces the list of slots, unless the stored list has changed since it was read.
 func (p *plane) Update(_ context.Context, o client.Object, _ ...client.UpdateOption) error {
 	wanted, ok := o.(*corev1.ConfigMap)
 	old := &corev1.ConfigMap{}
@@ -253,7 +254,7 @@ func (p *plane) Delete(_ context.Context, o client.Object, _ ...client.DeleteOpt
 	return nil
 }
 
-// Status writes statuses of instances.
+// Status returns a writer of instances' statuses.
 func (p *plane) Status() client.SubResourceWriter { return statuses{p: p} }
 
 type statuses struct {
@@ -284,7 +285,7 @@ func (s statuses) Patch(_ context.Context, o client.Object, _ client.Patch, _ ..
 	return s.p.after(old, wanted)
 }
 
-// change simulates a write of a Node by another client.
+// change simulates a write of a Node by a different client.
 func (p *plane) change(name string, edit func(*corev1.Node)) {
 	if found, ok := p.now.nodes[name]; ok {
 		n := found.DeepCopy()
@@ -293,8 +294,8 @@ func (p *plane) change(name string, edit func(*corev1.Node)) {
 	}
 }
 
-// set simulates a user's change of the settings. If the object is missing, the user creates it with the settings in
-// force and the change.
+// set simulates a user who changes the settings. If the object doesn't exist, the user creates it: with the settings
+// that are in force, and with the change.
 func (p *plane) set(edit func(*v1alpha1.WindowsMachineConfig)) {
 	c := p.config().DeepCopy()
 	c.Name = contract.MachineConfigObject
@@ -307,7 +308,7 @@ func (p *plane) set(edit func(*v1alpha1.WindowsMachineConfig)) {
 	p.now.memory = &corev1.Secret{Data: data}
 }
 
-// config returns the settings in effect.
+// config returns the settings that are in force.
 func (p *plane) config() *v1alpha1.WindowsMachineConfig {
 	if p.now.config != nil {
 		return p.now.config

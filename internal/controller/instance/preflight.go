@@ -18,13 +18,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// preflightKept is how long the result of a check is kept if no user deletes it.
+// preflightKept is how long the result of a preflight check is kept, unless a user deletes it earlier.
 const preflightKept = time.Hour
 
-// checking is the reconciliation of a host that is only checked.
+// checking is the reconcile of a host that is only checked and doesn't join.
 type checking struct{ *reconciliation }
 
-// run checks a host once, and keeps the result for a while.
+// run checks a host once. It deletes the instance after preflightKept.
 func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	status := &c.instance.Status
 	if done := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPreflightPassed); done != nil {
@@ -43,7 +43,7 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 		defer ended()
 		outcome = c.journeys.join.Check(work, c.instance, &c.memory.session)
 		if errors.Is(context.Cause(work), errLeaving) {
-			return c.result(ctx, 0) // the event of the deletion is already queued
+			return c.result(ctx, 0) // the event about the deletion is already queued
 		}
 	}
 	switch {
@@ -55,7 +55,7 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	case outcome.IsFailed():
 		c.status.timed(v1alpha1.PhasePreflight)
 		c.report(ctx, outcome)
-		// If the host can't be reached, this condition is False as well, because users read only this condition.
+		// Set this condition even if the host can't be reached, because users of the check read only this condition.
 		c.status.condition(v1alpha1.ConditionPreflightPassed, metav1.ConditionFalse, outcome.Problem.Reason,
 			outcome.Problem.Detail)
 	default:
@@ -67,8 +67,8 @@ func (c checking) run(ctx context.Context) (ctrl.Result, error) {
 	return c.result(ctx, preflightKept)
 }
 
-// unlisted fails if another instance has the host, because the check must not disrupt the join of that instance. If
-// two instances only check a host, the older one continues.
+// unlisted fails if another instance has the same address, because the check must not disrupt the join of that host. If
+// two preflight-only instances have the same address, only the older one continues.
 func (c checking) unlisted(ctx context.Context) (journey.Outcome, error) {
 	var all v1alpha1.WindowsInstanceList
 	if err := c.client.List(ctx, &all, client.InNamespace(c.instance.Namespace)); err != nil {
@@ -93,7 +93,7 @@ func isOlder(one, other *v1alpha1.WindowsInstance) bool {
 	return one.UID < other.UID
 }
 
-// expire deletes an instance when its result has been kept long enough.
+// expire deletes the instance if left, the rest of preflightKept, is over.
 func (c checking) expire(ctx context.Context, left time.Duration) (ctrl.Result, error) {
 	if left > 0 {
 		return c.result(ctx, left)

@@ -14,7 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// toCheck returns an instance whose host is only checked.
+// toCheck returns an instance whose host is only checked and doesn't join.
 func toCheck(n int, address string) []client.Object {
 	all := listed(n)
 	for _, o := range all {
@@ -75,7 +75,7 @@ func TestA75_AHostThatIsCheckedStaysAsItWas(t *testing.T) {
 					m.Calls())
 			}
 			r.clock = r.clock.Add(2 * time.Hour)
-			r.reconcile(t, 1) // this reconcile deletes the instance
+			r.reconcile(t, 1) // deletes the instance
 			if r.exists(t, 1) {
 				r.reconcile(t, 1)
 			}
@@ -97,8 +97,8 @@ func TestA75_AHostThatAnotherInstanceHasIsNotDisrupted(t *testing.T) {
 		r.machine(1).Dials() != before || !strings.Contains(checked.Status.Message(), "in phase Ready") {
 		t.Errorf("%s after %d connections", got, r.machine(1).Dials()-before)
 	}
-	// A second instance has another address of the same host. The operator detects the host by its identity. The
-	// uploaded program on it belongs to the first instance.
+	// The second instance has a different address of the same host. The operator notices this from the host's identity.
+	// The program that was uploaded to this host belongs to the first instance.
 	other := newRig(t, append(listed(1), toCheck(2, "10.0.0.2")...)...)
 	other.join(t, 1)
 	other.machine(2).Change(func(f *contract.HostFacts) { f.MachineID = other.machine(1).Facts().MachineID })
@@ -128,7 +128,7 @@ func TestA75_ACheckWaitsForTheKeyAndTakesNoSlot(t *testing.T) {
 		condition(i, v1alpha1.ConditionPreflightPassed) != condition(i, "none") {
 		t.Errorf("status %+v", i.Status)
 	}
-	for n := range 100 { // as many as may join at the same time
+	for n := range 100 { // no join slot is left
 		r.parts.Slots.Acquire(toCheck(n+10, "x")[0].GetUID())
 	}
 	r.noKey = nil

@@ -37,13 +37,14 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// schedules is the number of schedules, and steps is the length of each.
+// schedules is how many schedules are run. steps is the length of each schedule.
 const (
 	schedules = 200
 	steps     = 70
 )
 
-// twoBudgets is part of the API server's message if two disruption budgets match a pod.
+// twoBudgets is a part of the message with which the API server refuses an eviction if two disruption budgets match a
+// pod.
 const twoBudgets = "more than one PodDisruptionBudget"
 
 // errKilled is the error of a write during which the operator is killed.
@@ -52,37 +53,38 @@ var errKilled = errors.New("the operator is killed")
 // machineOf is the real state of one host.
 type machineOf struct {
 	pods int
-	// blocked means that its pods can't be evicted, because of a disruption budget or, if refused is set, for another
-	// reason. bad means that only the first revision becomes healthy on the host. down means that the host is off.
+	// blocked means that the host's pods can't be evicted. The reason is a disruption budget, or a different one if
+	// refused is set. bad means that the host becomes healthy only at the first revision. down means that the host is
+	// switched off.
 	blocked, refused, bad, down bool
 	// toward is the revision that the daemon is applying.
 	toward string
 	boot   int
 	// answers means that the host can be reached over SSH.
 	answers bool
-	// lost means that the node's pods were lost, until the node serves again.
+	// lost means that the pods of the host's node are lost. It is reset when the node is in service again.
 	lost bool
 }
 
-// tally counts what happened. A schedule in which too little happens shows nothing.
+// tally counts what happened. If too little happened in a schedule, its success proves nothing.
 type tally struct {
-	// disrupted counts slots for nodes in service. peak is the highest number of slots at the same time. both counts
-	// updates that continued with a reboot.
+	// disrupted counts slots that were assigned to nodes in service. peak is the highest number of slots at the same
+	// time. both counts upgrades that continued with a reboot in the same slot.
 	disrupted, peak, wentBack, reboots, both, removed, blips int
-	// concurrent counts decisions of a stale operator during a decision of the current one.
+	// concurrent counts decisions of a stale operator during a decision of the current operator.
 	concurrent int
-	// shut counts reconciles of nodes in service that waited while no window was open. none counts such reconciles
-	// while the budget was zero.
+	// shut counts reconciles in which a node in service had to wait because no window was open. none counts reconciles
+	// in which it had to wait because the budget was zero.
 	shut, none int
-	// refused counts evictions that were refused for another reason than a disruption budget. stuck counts drains
-	// that failed because of that.
+	// refused counts evictions that were refused for a different reason than a disruption budget. stuck counts drains
+	// that failed because of such evictions.
 	refused, stuck int
-	// deleted counts deletions of the settings. set counts changes of the operator's clock. again counts joins over
-	// SSH of hosts that had joined before.
+	// deleted counts how often the settings were deleted. set counts how often the operator's clock was set. again
+	// counts joins over SSH of hosts that had joined before.
 	deleted, set, again int
 }
 
-// add adds another tally.
+// add adds the numbers of another tally.
 func (a *tally) add(b tally) {
 	a.disrupted, a.peak, a.wentBack = a.disrupted+b.disrupted, max(a.peak, b.peak), a.wentBack+b.wentBack
 	a.reboots, a.both, a.removed, a.blips = a.reboots+b.reboots, a.both+b.both, a.removed+b.removed, a.blips+b.blips
@@ -91,7 +93,7 @@ func (a *tally) add(b tally) {
 	a.deleted, a.set, a.again = a.deleted+b.deleted, a.set+b.set, a.again+b.again
 }
 
-// fleet is a cluster where anything may happen at any time, and an observer that checks the operator.
+// fleet is a cluster in which any event may happen at any time, and an observer that checks the operator's writes.
 type fleet struct {
 	t    *testing.T
 	r    *rand.Rand
@@ -100,25 +102,25 @@ type fleet struct {
 	host map[string]*machineOf
 	// killed is set if the operator was killed during a write.
 	killed bool
-	// budget and isClosed are the settings. The observer needs no earlier settings: slots are assigned after a live
-	// read, and the settings don't change during such a read.
+	// budget and isClosed are the current settings. The observer needs no earlier ones: slots are assigned after a live
+	// read, and the settings don't change during this read.
 	budget   intstr.IntOrString
 	isClosed bool
-	// before is a stale operator: a new operator has taken over, but the stale one has not noticed.
+	// before is a stale operator, which doesn't know yet that a new operator has taken over.
 	before    *Reconciler
 	resumed   string
 	threshold int
 	journal   []string
 	tally
-	// overlapped means that a stale operator decided during this reconcile. The new operator may not have seen a
-	// failure that the stale one wrote.
+	// overlapped means that a stale operator made a decision during this reconcile. The new operator may not know about
+	// a failure that the stale operator wrote.
 	overlapped    bool
 	calm, isStale bool
-	// real is the time of the cluster and the observer. The operator's clock may differ. ahead means that the
-	// operator's clock was last set forward.
+	// real is the time of the cluster and of the observer. The operator's clock may differ. ahead means that the last
+	// change set the operator's clock forward.
 	real  time.Time
 	ahead bool
-	// kinds is the number of kinds of events. Schedules with old seeds know fewer kinds.
+	// kinds is the number of kinds of events. Schedules that were recorded with fewer kinds set a lower number.
 	kinds int
 }
 
@@ -130,7 +132,7 @@ func (f *fleet) violated(format string, args ...any) {
 	f.t.Errorf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(f.journal[max(0, len(f.journal)-25):], "\n"))
 }
 
-// serves reports whether the observer sees a node as in service: its pods run and keep running. It is written
+// serves reports whether a node is in service, as the observer sees it: its pods run and keep running. It is written
 // independently of the code under test.
 func (f *fleet) serves(name string) bool {
 	n, i := f.p.now.nodes[name], f.p.now.instances[name]
@@ -143,17 +145,17 @@ func (f *fleet) serves(name string) bool {
 		a[contract.RevisionAnnotation] == a[contract.DesiredRevisionAnnotation]
 }
 
-// isOut reports whether a node has been NotReady for so long that its pods are lost.
+// isOut reports whether a node has been NotReady for so long that its pods count as lost.
 func (f *fleet) isOut(name string) bool {
 	ready := f.p.now.nodes[name].Status.Conditions[0]
 	after := 5 * time.Minute
-	if f.ahead { // the operator's clock is already later, and the operator has seen the node NotReady itself
+	if f.ahead { // by its clock, more time has passed; and it has seen the node NotReady itself
 		after = policy.Witnessed
 	}
 	return ready.Status != corev1.ConditionTrue && f.real.Sub(ready.LastTransitionTime.Time) >= after
 }
 
-// isBegun reports whether a node has the operator's cordon.
+// isBegun reports whether a node has a cordon of the operator.
 func (f *fleet) isBegun(name string) bool {
 	n := f.p.now.nodes[name]
 	return n.Spec.Unschedulable && n.Annotations[contract.CordonedAnnotation] == "true"
@@ -216,7 +218,8 @@ func (f *fleet) watch(old, wanted client.Object) error {
 		f.tells(was, now, &instance.Status)
 		for what, is := range map[string]bool{
 			"cordoned": !was.Spec.Unschedulable && now.Spec.Unschedulable,
-			// A stopped daemon does nothing. Before it is started, it may be told its previous revision.
+			// A daemon that was stopped does nothing. So before it is started, its previous revision may be requested
+			// from it.
 			"told another revision": to != was.Annotations[contract.DesiredRevisionAnnotation] &&
 				(!journey.HasStoppedDaemon(&instance.Status) || to != instance.Status.HeldRevision),
 			"allowed to reboot": now.Annotations[contract.RebootApprovedAnnotation] != "" &&
@@ -245,13 +248,13 @@ func (f *fleet) noteLost(name string) {
 	f.host[name].lost = f.host[name].lost || f.p.now.nodes[name] == nil || f.isOut(name)
 }
 
-// rejoins reports whether a host whose pods were lost is joined again. No revision is published here, so it joins at
-// the desired one.
+// rejoins reports whether a host whose pods were lost is joined again. In this test, no revisions are published, so the
+// host joins at the desired revision.
 func (f *fleet) rejoins(name string) bool {
 	return f.host[name].lost && journey.HasStoppedDaemon(&f.p.now.instances[name].Status)
 }
 
-// claims lets the observer check a node that gets a slot.
+// claims lets the observer check that a node may get its slot.
 func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	name := i.Status.NodeName
 	f.note("%s has its turn (%s)", name, i.Purpose())
@@ -263,7 +266,7 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	for other := range f.host {
 		one, node := f.p.now.instances[other], f.p.now.nodes[other]
 		if one == nil {
-			continue // the instance was just removed, and no longer counts
+			continue // the instance was just removed, so it doesn't count
 		}
 		if one.Status.HasSlot() {
 			hands++
@@ -302,9 +305,9 @@ func (f *fleet) claims(i *v1alpha1.WindowsInstance) {
 	}
 }
 
-// givesBack lets the observer check a slot that is released: the node must be in service or paused, or its host can't
-// be reached yet. If an operator could not save a failed connection attempt, it saves it with the next step. In this
-// case only the previous phase shows the attempt.
+// givesBack lets the observer check that a slot may be released: the node must be in service or paused, or the operator
+// must have failed to reach the host. If an operator could not save such a failure, it saves the failure together with
+// the next step. In this case, only the phase before shows the failure.
 func (f *fleet) givesBack(was, now *v1alpha1.WindowsInstance) {
 	phase := now.Status.Phase
 	looked := phase == v1alpha1.PhaseReady || phase == v1alpha1.PhaseUpdating || phase == v1alpha1.PhaseRebooting
@@ -316,7 +319,7 @@ func (f *fleet) givesBack(was, now *v1alpha1.WindowsInstance) {
 	}
 }
 
-// tells lets the observer check a request to leave the previous revision: the node's pods must be gone or lost.
+// tells lets the observer check a request to leave the previous revision: the node's pods must be evicted or lost.
 func (f *fleet) tells(was, now *corev1.Node, status *v1alpha1.WindowsInstanceStatus) {
 	from, to := was.Annotations[contract.DesiredRevisionAnnotation], now.Annotations[contract.DesiredRevisionAnnotation]
 	if update := status.Upgrade(); update != nil && from == status.HeldRevision && to == update.Revision && from != to &&
@@ -325,8 +328,8 @@ func (f *fleet) tells(was, now *corev1.Node, status *v1alpha1.WindowsInstanceSta
 	}
 }
 
-// goesOn lets the observer check an update that continues with a reboot in the same slot. The next operator observes a
-// node for the settling time, also if an operator was killed before.
+// goesOn lets the observer check an update that continues with a reboot in the same slot. The update must be verified
+// and complete, and the host must not have been rebooted too often.
 func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	f.both++
 	n := f.p.now.nodes[now.Status.NodeName]
@@ -337,7 +340,7 @@ func (f *fleet) goesOn(was, now *v1alpha1.WindowsInstance) {
 	}
 }
 
-// halts lets the observer check that no further node goes to a failed revision.
+// halts lets the observer check that no more nodes change to a failed revision.
 func (f *fleet) halts(name, version string) {
 	failed := 0
 	for _, other := range f.p.now.instances {
@@ -375,12 +378,12 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	f.real = f.rig.clock
 	f.rig.key = credential.Key{PEM: []byte("pem"), Hash: "hash"}
 	f.rig.slow = hosttestUnreachable
-	f.rig.reaches = func(address string) bool { // hosts that are being removed, and hosts that answer
+	f.rig.reaches = func(address string) bool { // hosts that are being removed, and hosts that can be reached
 		i, h := f.p.now.instances[address], f.host[address]
 		return i != nil && !i.DeletionTimestamp.IsZero() || h.answers && !h.down
 	}
 	f.rig.pods = pods
-	pods.ReactionChain = nil // a clientset is slow to create, so all fleets share one, one after the other
+	pods.ReactionChain = nil // creating a clientset is slow, so all fleets use the same one, one after another
 	pods.AddReactor("list", "pods", f.listPods)
 	pods.AddReactor("create", "pods", f.evictPod)
 	for n := range 3 + f.r.IntN(4) {
@@ -391,14 +394,14 @@ func newFleet(t *testing.T, pods *kubefake.Clientset, seed uint64) *fleet {
 	return f
 }
 
-// names returns the names of the hosts, in the same order for the same seed.
+// names returns the names of the hosts. The order depends only on the seed.
 func (f *fleet) names() []string { return slices.Sorted(maps.Keys(f.host)) }
 
 func (f *fleet) add(name string) {
 	f.host[name] = &machineOf{pods: 1, boot: 1}
 	f.rig.machines[name] = hosttest.New(name)
 	f.p.writes++
-	generation := fmt.Sprint(f.p.writes) // makes the names of the objects unique if a host returns under its old name
+	generation := fmt.Sprint(f.p.writes) // makes the objects' names unique if a host returns under its old name
 	joined := metav1.NewTime(f.real)
 	f.p.store(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name + generation),
@@ -424,7 +427,7 @@ func (f *fleet) add(name string) {
 	})
 }
 
-// restart simulates a new operator: it has no memory, and its caches begin with the current objects.
+// restart simulates a new operator process: it has no memory, and its caches start with the current objects.
 func (f *fleet) restart() {
 	f.before = f.rig.Reconciler
 	f.p.past, f.killed = nil, false
@@ -434,8 +437,8 @@ func (f *fleet) restart() {
 	f.rig.restartWith(f.t, live{f.p, f.readsNodes})
 }
 
-// readsNodes runs when an operator that assigns slots has read the Nodes. At this moment a stale operator may decide
-// as well.
+// readsNodes is called after an operator has read the Nodes to assign slots. At this moment, a stale operator may make
+// a decision as well.
 func (f *fleet) readsNodes() {
 	if f.calm || f.before == nil || f.isStale || f.r.IntN(4) != 0 {
 		return
@@ -493,7 +496,7 @@ func (f *fleet) evictPod(a kubetesting.Action) (bool, runtime.Object, error) {
 	return true, nil, nil
 }
 
-// act simulates the daemon and the kubelet of a host.
+// act simulates the next action of a host's daemon and kubelet.
 func (f *fleet) act(name string) {
 	h, n := f.host[name], f.p.now.nodes[name]
 	if n == nil {
@@ -545,7 +548,7 @@ func (f *fleet) act(name string) {
 
 const first1 = "1.0.0-0000000000"
 
-// happen makes one change that the operator did not request.
+// happen simulates one random event that the operator did not cause.
 func (f *fleet) happen(version *int) {
 	name := fmt.Sprintf("win-%d", f.r.IntN(len(f.host)))
 	h := f.host[name]
@@ -614,8 +617,8 @@ func (f *fleet) happen(version *int) {
 	}
 }
 
-// knowsMore enables three more kinds of events: the settings are deleted, the clock is set, and hosts are joined
-// again.
+// knowsMore enables three more kinds of events: the settings are deleted, the operator's clock is set, and hosts are
+// joined again.
 func (f *fleet) knowsMore() {
 	f.kinds = 21
 	f.rig.clock = clock.At(f.rig.clock)
@@ -623,7 +626,7 @@ func (f *fleet) knowsMore() {
 	f.restart()
 }
 
-// settings deletes the settings, or restores them unchanged.
+// settings deletes the settings if deleted is true. Otherwise, it restores them unchanged.
 func (f *fleet) settings(deleted bool) {
 	switch {
 	case deleted && f.p.now.config != nil:
@@ -636,7 +639,7 @@ func (f *fleet) settings(deleted bool) {
 	}
 }
 
-// setClock sets the operator's clock two hours forward or back.
+// setClock sets the operator's clock forward or back by two hours.
 func (f *fleet) setClock() {
 	f.set++
 	by := 2 * time.Hour
@@ -653,7 +656,7 @@ func (f *fleet) advance(d time.Duration) {
 	f.rig.clock, f.real = f.rig.clock.Add(d), f.real.Add(d)
 }
 
-// bootstraps counts how often kubelet was started over SSH.
+// bootstraps returns how often kubelet was started over SSH on a host.
 func (f *fleet) bootstraps(name string) (count int) {
 	for _, verb := range f.rig.machines[name].Calls() {
 		if verb == contract.VerbBootstrap {
@@ -663,7 +666,7 @@ func (f *fleet) bootstraps(name string) (count int) {
 	return count
 }
 
-// blip makes one node, or all nodes, NotReady for a moment, as if leases were late. The pods keep running.
+// blip makes one node or all nodes NotReady for a moment, as late leases would do. The pods keep running.
 func (f *fleet) blip(name string, all bool) {
 	f.blips++
 	f.note("%s is not Ready for a moment, and all others: %v", name, all)
@@ -680,7 +683,7 @@ func (f *fleet) blip(name string, all bool) {
 	}
 }
 
-// windows opens the maintenance windows, or closes them: the next window is in June.
+// windows opens the maintenance windows. If closed is true, it closes them: the next window is in June.
 func (f *fleet) windows(closed bool) {
 	f.p.set(func(c *v1alpha1.WindowsMachineConfig) {
 		c.Spec.Rollout.MaintenanceWindows = nil
@@ -705,7 +708,7 @@ func (f *fleet) remove(name string) {
 	}
 }
 
-// replace adds a new host for each host that was removed.
+// replace adds a new host for each removed host.
 func (f *fleet) replace() {
 	for n := range len(f.host) {
 		if name := fmt.Sprintf("win-%d", n); f.p.now.instances[name] == nil {
@@ -713,7 +716,7 @@ func (f *fleet) replace() {
 			f.note("%s is gone, and there is another", name)
 			delete(f.p.now.nodes, name)
 			f.add(name)
-			f.p.past = nil // once a cache has shown the new instance, it never shows the old one again
+			f.p.past = nil // after the cache has contained the new instance, it never contains the old one again
 		}
 	}
 }
@@ -728,7 +731,7 @@ func (f *fleet) pause(name string, paused bool) {
 	}
 }
 
-// look reconciles an instance. If the operator is killed by that, a new one starts.
+// look reconciles an instance. If the operator is killed during this, a new operator starts.
 func (f *fleet) look(name string) {
 	f.overlapped = false
 	if due := f.isDue(name); due && f.isClosed {
@@ -769,13 +772,13 @@ func (f *fleet) lookStale() {
 	name := fmt.Sprintf("win-%d", f.r.IntN(len(f.host)))
 	f.note("a stale operator looks at %s", name)
 	f.noteLost(name)
-	_, _ = f.rig.Reconcile(f.t.Context(), // the result doesn't matter
+	_, _ = f.rig.Reconcile(f.t.Context(), // the result is irrelevant
 		ctrl.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 	f.rig.Reconciler, f.killed = present, false
 	f.replace()
 }
 
-// heal ends all faults. After that, all nodes must become healthy and the writes must stop.
+// heal ends all faults. After that, all nodes must become healthy, and then the operator must not write any more.
 func (f *fleet) heal() {
 	f.calm = true
 	f.windows(false)
@@ -815,7 +818,7 @@ func (f *fleet) heal() {
 	f.violated("it does not come to rest")
 }
 
-// run runs a schedule to its end or to the first violation.
+// run runs a schedule until it ends or the observer finds a violation.
 func (f *fleet) run() {
 	version := 0
 	for range steps {
@@ -839,7 +842,7 @@ func (f *fleet) run() {
 	f.heal()
 }
 
-// The same seed must produce the same schedule. Otherwise a violation could not be reproduced.
+// The same seed must always lead to the same schedule, so that a violation can be reproduced.
 func TestASeedRepeatsItsSchedule(t *testing.T) {
 	t.Parallel()
 	first, pods := rand.Uint64(), kubefake.NewClientset()
@@ -858,10 +861,10 @@ func TestASeedRepeatsItsSchedule(t *testing.T) {
 	}
 }
 
-// These schedules once made the observer report a violation. In the first, an operator that no longer led uncordoned
-// a node with lost pods, after the new leader had read the Nodes and before it assigned the slot. In the second, a
-// slot was released when a pause ended. In the third, the slot of a host that could not be reached was correctly
-// released with the step after the attempt.
+// In these schedules, the observer once found a violation. In the first schedule, a stale operator uncordoned a node
+// whose pods were lost, after the new leader had read the Nodes and before it assigned the slot. In the second
+// schedule, a slot was released when a pause ended. In the third schedule, the operator was right: it released the slot
+// of a host that it could not reach, but only with the step after the attempt.
 func TestA28_SchedulesThatOnceExceededTheBudget(t *testing.T) {
 	t.Parallel()
 	pods := kubefake.NewClientset()
@@ -874,13 +877,14 @@ func TestA28_SchedulesThatOnceExceededTheBudget(t *testing.T) {
 	}
 }
 
-// The invariants hold for any events in any order: caches lag behind, operators are killed at any write or are
-// stale, nodes go down or are NotReady for a moment, drains block, evictions are refused, revisions don't hold,
-// budgets change, windows close, settings are deleted and restored, the operator's clock is set, and hosts are
-// removed or joined again. The invariants: no node in service is disrupted when the budget is used up. The operator
-// works on no more nodes that are down than the budget allows. Nothing begins in a closed window. No node is
-// switched with its pods. No second node is upgraded to a failed revision. No other user's cordon is removed. In
-// the end, every node is healthy. The observer only reads the API server.
+// In this test, any events happen in any order: caches lag behind, operators are stale or are killed at any write,
+// nodes go down or are NotReady for a moment, drains block, evictions are refused, revisions fail, budgets change,
+// windows close, settings are deleted and restored, the operator's clock is set, and hosts are removed or joined again.
+//
+// The observer checks these invariants, and only reads the API server for this. If the budget is used up, no node in
+// service is disrupted. The operator works on no more nodes that are down than the budget allows. Nothing begins while
+// the windows are closed. No node is switched while its pods run. No second node is upgraded to a failed revision. No
+// cordon of another user is removed. In the end, every node is healthy.
 func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 	t.Parallel()
 	first := rand.Uint64()
@@ -895,7 +899,7 @@ func TestA28_NoScheduleExceedsTheBudget(t *testing.T) {
 		seed := first + schedule
 		f := newFleet(t, pods, seed)
 		f.knowsMore()
-		if seed%2 == 1 { // only half of the time, because otherwise few drains would last long enough
+		if seed%2 == 1 { // only every second time, because otherwise few drains would last long enough
 			f.p.set(func(c *v1alpha1.WindowsMachineConfig) {
 				c.Spec.Rollout.DrainTimeout = &metav1.Duration{Duration: 2 * time.Minute}
 			})

@@ -20,7 +20,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/disrupt"
 )
 
-// steady returns hosts that have joined and are at the desired revision.
+// steady returns hosts that have joined and have the desired revision.
 func steady(t *testing.T, hosts ...int) *rig {
 	t.Helper()
 	r := staged(t, hosts...)
@@ -28,7 +28,7 @@ func steady(t *testing.T, hosts ...int) *rig {
 	return r
 }
 
-// boots simulates a host that reboots and reports a new boot ID.
+// boots simulates a host that reboots and then reports a new boot ID.
 func (r *rig) boots(t *testing.T, n int, boot string) {
 	t.Helper()
 	r.isReady(t, n, false)
@@ -39,12 +39,12 @@ func (r *rig) boots(t *testing.T, n int, boot string) {
 	if err := r.recall(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.memory(r.get(t, n)).reboots = reboots // otherwise the new operator would start at 0
+	r.memory(r.get(t, n)).reboots = reboots // a new operator would start at 0
 	r.isReady(t, n, true)
 	r.annotate(t, n, contract.BootIDAnnotation, boot)
 	r.reconcile(t, n)
 	r.expect(t, n, v1alpha1.PhaseRebooting, v1alpha1.StepVerifying, contract.ReasonSettling)
-	r.advance(t, n, time.Minute) // the request is deleted
+	r.advance(t, n, time.Minute) // then the operator deletes its request
 	r.reconcile(t, n)
 }
 
@@ -85,7 +85,7 @@ func TestANodeIsRebootedWhenSomebodyAsksForIt(t *testing.T) {
 				t.Fatalf("the Node's annotations for the daemon are %v", n.Annotations)
 			}
 			if test.pending {
-				// Windows no longer needs a reboot.
+				// Windows no longer requires a reboot.
 				r.changes(t, 1, func(n *corev1.Node) { delete(n.Annotations, contract.RebootPendingAnnotation) })
 			}
 			r.boots(t, 1, "boot-2")
@@ -176,7 +176,7 @@ func TestANodeThatIsToBeUpdatedAndRebootedIsDrainedOnce(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// A node that was rebooted too often returns to service with its update.
+// A node that was rebooted too often must return to service with its update.
 func TestAnUpdateDoesNotGoOnWithARebootAfterThreeInARow(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -220,7 +220,7 @@ func TestAHostThatDoesNotComeBackIsReportedAndHoldsOnePlace(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-// The host runs, but kubelet or the daemon does not: a Windows update broke or disabled a service.
+// The host runs, but kubelet or the daemon doesn't run, because a Windows update broke or disabled a service.
 func TestAHostWhoseNodeStaysDownAfterItsRebootIsJoinedAgain(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -249,7 +249,7 @@ func TestAHostWhoseNodeStaysDownAfterItsRebootIsJoinedAgain(t *testing.T) {
 	}
 }
 
-// The host has already rebooted. Another drain or reboot would be useless.
+// The host has already rebooted, so a second drain or reboot would be useless.
 func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 	t.Parallel()
 	for name, comesBack := range map[string]func(t *testing.T, r *rig){
@@ -317,7 +317,7 @@ func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 			})
 			r.pod(t, 1, "web")
 			comesBack(t, r)
-			evictions = 0 // ignore the evictions of the join
+			evictions = 0 // don't count the evictions of the join
 			for range 10 {
 				r.advance(t, 1, time.Minute)
 			}
@@ -331,7 +331,8 @@ func TestAHostThatIsJoinedAgainAfterItsRebootIsNotDrainedAnew(t *testing.T) {
 	}
 }
 
-// The next revision may wait for a long time after a reboot. A request in the meantime is for another reboot.
+// After a reboot, the next revision may have to wait for a long time. A reboot that is requested during this wait must
+// be a new reboot.
 func TestARebootIsOverBeforeAnotherRevisionHasItsTurn(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -371,8 +372,8 @@ func TestARebootIsOverBeforeAnotherRevisionHasItsTurn(t *testing.T) {
 	}
 }
 
-// A daemon missed a reboot, and its host can't be joined again. The daemon may recover, so the operator must keep
-// watching it.
+// A daemon did not execute a reboot, and its host can't be joined again. The daemon may recover, so the operator must
+// keep watching it.
 func TestADaemonThatMissedARebootIsNotGivenUpWhereItsHostCannotBeJoined(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -391,7 +392,8 @@ func TestADaemonThatMissedARebootIsNotGivenUpWhereItsHostCannotBeJoined(t *testi
 	}
 }
 
-// A daemon may get no request for weeks, so a dead daemon is only detected when its host must be rebooted.
+// If a daemon gets no requests for weeks, the operator notices only when the host must be rebooted that the daemon is
+// dead.
 func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirst(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -419,8 +421,8 @@ func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirst(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-// If an operator ends between two writes, the reboot is decided but not requested from the daemon. If another
-// operator continues much later, it must give the daemon its full time.
+// If an operator ends between two writes, it has decided on the reboot but has not requested it from the daemon. If a
+// new operator continues much later, the daemon must still get its full time.
 func TestADaemonThatIsToldLateToRebootItsHostHasItsTime(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -445,7 +447,7 @@ func TestADaemonThatIsToldLateToRebootItsHostHasItsTime(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonDaemonUnresponsive)
 }
 
-// The rollout is halted, so the host is joined again at its previous revision.
+// The rollout is halted, so the host must be joined again at its previous revision.
 func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirstAlsoWhereTheRolloutIsHalted(t *testing.T) {
 	t.Parallel()
 	r, held := genuine(t, 1, 2)
@@ -509,7 +511,7 @@ func TestA55_ALoopOfRebootsIsStopped(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 }
 
-// A program that requests reboots may withdraw its request each time, on purpose or not.
+// A program that requests reboots may withdraw each request, on purpose or by mistake.
 func TestA55_ALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -538,7 +540,7 @@ func TestA55_ALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T)
 	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 }
 
-// A node waits for something that may never come. If it then goes down, it sends no further events.
+// A node waits for something that may never happen. If it then goes down, no more events about it arrive.
 func TestANodeThatIsNotReadyIsRescuedInTimeWhateverItWaitsFor(t *testing.T) {
 	t.Parallel()
 	for name, waits := range map[string]func(t *testing.T) *rig{
@@ -599,12 +601,12 @@ func TestNothingBeginsOutsideOfAWindow(t *testing.T) {
 	r.reconcile(t, 1)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 	r.clock = r.clock.Add(2 * time.Minute)
-	r.arrives(t, 1, second) // an update that began before is finished
+	r.arrives(t, 1, second) // the update that began in the window is completed
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 	r.reconcile(t, 2)
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonMaintenanceWindowClosed)
 	r.isReady(t, 2, false)
-	r.advance(t, 2, 6*time.Minute) // the node is down, and may be back soon
+	r.advance(t, 2, 6*time.Minute) // the node is down, but may come back soon
 	if i := r.get(t, 2); i.Status.HasSlot() {
 		t.Errorf("status %+v", i.Status)
 	}
@@ -668,7 +670,8 @@ func TestA73_PodsThatCantRunOnANodeAreAConditionOfItsInstance(t *testing.T) {
 	}
 }
 
-// An operator that has just started has not checked any pods yet, and the previous operator's result may be outdated.
+// An operator that has just started has not checked any pods yet, and the result of the previous operator may be
+// outdated.
 func TestPodsThatNobodyLookedAtAreNotSaidToFit(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -696,7 +699,7 @@ func TestPodsThatNobodyLookedAtAreNotSaidToFit(t *testing.T) {
 	}
 }
 
-// An update may skip minor versions of Kubernetes, because kubelet is just another file of the payload.
+// An update may skip minor versions of Kubernetes, because kubelet is a file of the payload like any other.
 func TestAKubeletThatIsMinorVersionsNewerIsProven(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -711,7 +714,7 @@ func TestAKubeletThatIsMinorVersionsNewerIsProven(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-// The daemon responds, and reports why Windows refuses the reboot. A join would not help. A later try may succeed.
+// The daemon responds, and reports why Windows refuses the reboot. A join would not help. A later request may succeed.
 func TestAHostThatWindowsDoesNotRebootIsNotJoinedAgain(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)

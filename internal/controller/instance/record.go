@@ -18,12 +18,12 @@ type record struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
 	memory   *memory
-	// saved is the instance in the API server.
+	// saved is the instance as it is stored in the API server.
 	saved *v1alpha1.WindowsInstance
 }
 
-// save writes the status if it differs from the API server's. If the instance was written since it was read, save
-// fails.
+// save writes the status if it differs from the stored one. It fails if someone else has written the instance since the
+// operator read it.
 func (r *record) save(ctx context.Context) error {
 	fit(&r.instance.Status)
 	if equality.Semantic.DeepEqual(r.saved.Status, r.instance.Status) {
@@ -44,17 +44,17 @@ func (r *record) save(ctx context.Context) error {
 	return nil
 }
 
-// copy returns a record that can be saved while a phase changes the instance.
+// copy returns a record that can be saved while a phase changes the original instance.
 func (r *record) copy() *record {
 	copied := *r
 	copied.instance, copied.saved = r.instance.DeepCopy(), r.saved.DeepCopy()
 	return &copied
 }
 
-// statusPatch replaces the status of exactly this instance in exactly this version. If another instance has the name
-// now, its UID differs. If another operator has written the status since it was read, for example a slot in the
-// rollout budget, the patch does not overwrite that write. A merge patch could not check the UID, because the API
-// server ignores the metadata in a patch of a status, except for the resource version.
+// statusPatch returns a patch that replaces the status of exactly this instance in exactly this version. The patch
+// fails in two cases. If a new instance has the same name, its UID differs. If someone else, for example another
+// operator, has written the instance since it was read, its resource version differs. A merge patch could not check the
+// UID, because in a patch of a status, the API server ignores all metadata except the resource version.
 func statusPatch(instance *v1alpha1.WindowsInstance) (client.Patch, error) {
 	type operation struct {
 		Op    string `json:"op"`

@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// report writes an outcome into the conditions. The condition Ready is the state of the node: while a host waits for
-// its upgrade, or after its upgrade failed, the node stays in service.
+// report writes an outcome into the conditions. The condition Ready only says whether the node is in service: it can be
+// True while the host waits for its upgrade, and after the upgrade failed.
 func (c *reconciliation) report(ctx context.Context, outcome journey.Outcome) {
 	var node *corev1.Node
 	var err error
@@ -26,7 +26,7 @@ func (c *reconciliation) report(ctx context.Context, outcome journey.Outcome) {
 	c.status.report(outcome, node, err == nil)
 }
 
-// result saves the status once, and plans the next reconcile.
+// result saves the status, and returns when to reconcile next.
 func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.Result, error) {
 	c.slot.withdraw()
 	if err := c.record.save(ctx); err != nil {
@@ -35,17 +35,18 @@ func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// A change may request a revision from hundreds of nodes at once. For writeThrottle after that, at most noters
-// statuses are written at a time, so that nodes that haven't responded yet don't wait longer.
+// If the settings change, the operator may request a new revision from hundreds of nodes at once. During writeThrottle
+// after such a request, it writes at most noters statuses at a time, so that these writes don't delay nodes that
+// haven't responded yet.
 const (
 	noters        = 4
 	writeThrottle = time.Minute
 	writeDelay    = time.Second
 )
 
-// await saves the report of an outcome, and plans the next reconcile. During the quiet time after a request for a
-// revision, it doesn't write a status that only reports that the node is still busy: it applies the revision, becomes
-// Ready, or settles.
+// await saves the status, and returns when to reconcile next. Exception: during the time quiet after a request for a
+// revision, it doesn't save a status that only says that the node is still applying the revision, becoming Ready, or
+// settling.
 func (c *reconciliation) await(ctx context.Context, node *corev1.Node, outcome journey.Outcome,
 	quiet time.Duration) (ctrl.Result, error) {
 	c.slot.withdraw()
@@ -70,7 +71,7 @@ func (c *reconciliation) isReady(status *v1alpha1.WindowsInstanceStatus) bool {
 	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
 }
 
-// mayPostpone reports whether everything that changed in the status can be read from the Node later.
+// mayPostpone reports whether the operator can find out all changes of the status later, by reading the Node.
 func (c *reconciliation) mayPostpone() bool {
 	rest := func(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.WindowsInstanceStatus {
 		s := status.DeepCopy()
@@ -81,7 +82,7 @@ func (c *reconciliation) mayPostpone() bool {
 	return observed(saved) == observed(present) && equality.Semantic.DeepEqual(rest(saved), rest(present))
 }
 
-// isTransient reports whether a problem may pass by itself in the quiet time.
+// isTransient reports whether a problem often disappears by itself within the quiet time after a request.
 func isTransient(reason contract.Reason) bool {
 	switch reason {
 	case contract.ReasonRevisionPending, contract.ReasonBudgetExhausted, contract.ReasonNodeNotReady,

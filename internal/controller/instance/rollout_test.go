@@ -17,7 +17,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// updating returns two hosts that have joined, and a new revision that needs SSH.
+// updating returns two hosts that have joined. A new revision, for which the operator needs SSH, is desired.
 func updating(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, append(listed(1), listed(2)...)...)
@@ -91,7 +91,7 @@ func TestAHostThatFailsBeforeItsNodeIsDisruptedHoldsNobodyUp(t *testing.T) {
 	r.machine(1).Fail(hosttest.Dialling, nil)
 	r.clock = r.clock.Add(time.Minute)
 	dials := r.machine(1).Dials()
-	r.reconcile(t, 1) // its next attempt must queue, because the second host is being updated
+	r.reconcile(t, 1) // now the first host must wait, because the second host is being updated
 	if i = r.get(t, 1); i.Status.Reason() != string(contract.ReasonBudgetExhausted) || r.machine(1).Dials() != dials {
 		t.Errorf("two nodes are disrupted at the same time: %+v", i.Status)
 	}
@@ -101,7 +101,7 @@ func TestAHostThatFailsAfterItsNodeIsDisruptedGoesOn(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	lost := contract.NewProblem(contract.ReasonConnectionLost, "in the middle")
-	// The Node is adopted, and its daemon was told the new revision.
+	// The Node is adopted, and the new revision was requested from its daemon.
 	r.machine(1).Fail(string(contract.VerbHandover), lost)
 	r.reconcile(t, 1)
 	if i := r.get(t, 1); i.Status.Failures != 1 || condition(i, v1alpha1.ConditionReady) != "False ConnectionLost" {
@@ -122,7 +122,7 @@ func TestAHostThatFailsAfterItsNodeIsDisruptedGoesOn(t *testing.T) {
 func TestTheBudgetHoldsAcrossARestart(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
-	for n := 1; n <= 2; n++ { // both updates have begun, but their nodes are not disrupted yet
+	for n := 1; n <= 2; n++ { // both updates have begun, but the nodes are not disrupted yet
 		i := r.get(t, n)
 		i.Status.Phase = v1alpha1.PhaseDelivering
 		if err := r.api.Status().Update(t.Context(), i); err != nil {
@@ -195,7 +195,7 @@ func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisrupted(t *testing.T) {
 	t.Parallel()
 	r := updating(t)
 	seen := 0
-	r.saving = func() { // the first written statuses are the request and the slot, and the host isn't dialled yet
+	r.saving = func() { // the first two writes are the request and the slot, and must come before the dialling
 		if seen++; seen <= 2 && r.machine(1).Dials() != 1 {
 			t.Error("the host is disrupted before its status shows that")
 		}
@@ -206,7 +206,7 @@ func TestAPlaceInTheBudgetIsOnShowBeforeAnythingIsDisrupted(t *testing.T) {
 	if claim == nil || !claim.Since.Time.Equal(r.clock) {
 		t.Fatalf("claim %+v", claim)
 	}
-	r.restart(t) // a new operator must know the slot
+	r.restart(t) // a new operator must know about the slot
 	r.reconcile(t, 2)
 	if i := r.get(t, 2); i.Status.HasSlot() || r.machine(2).Dials() != 1 {
 		t.Errorf("a second host got a slot: %+v", i.Status)
@@ -242,7 +242,7 @@ func TestAPlaceThatCouldNotBeWrittenDownIsNotTaken(t *testing.T) {
 	}
 }
 
-// A host that lost its slot while it was joined at another revision requests a slot again. If the rollout is halted
+// A host that lost its slot during a join at another revision requests a slot a second time. If the rollout is halted
 // by then, the host must not be joined at that revision.
 func TestAHostIsNotJoinedAgainAtARevisionThatIsHalted(t *testing.T) {
 	t.Parallel()
@@ -261,7 +261,7 @@ func TestAHostIsNotJoinedAgainAtARevisionThatIsHalted(t *testing.T) {
 	}
 }
 
-// mayJoin returns the rollout controller's verdict whether the host of i may be joined.
+// mayJoin returns the rollout controller's verdict on whether the host of i may join.
 func (r *rig) mayJoin(t *testing.T, i *v1alpha1.WindowsInstance) (policy.Verdict, error) {
 	t.Helper()
 	if err := r.api.Status().Update(t.Context(), i); err != nil {

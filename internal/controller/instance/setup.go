@@ -31,15 +31,16 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// workers is the number of concurrent remote calls. A worker mostly waits for the network. Slots limit the joins.
+// workers is how many instances are reconciled concurrently. A worker mostly waits for the network. Slots limit the
+// joins.
 const workers = 256
 
-// wakes is the number of waiting hosts that may be woken at once. If there are more, slotRetry wakes the rest.
+// wakes is how many waiting hosts can be woken at the same time. If there are more, slotRetry wakes the others.
 const wakes = 8192
 
-// Setup adds the controller to a manager. It sets Live, Slots and Claims of the options. places decides which hosts
-// may be disrupted. changed sends an event when the result of options.Desired changes, and misplaced sends each Node
-// for which the result of options.Misplaced changes.
+// Setup adds the controller to a manager. It sets Live, Slots, Claims, Bounds and Observed in options. slots decides
+// which hosts may be disrupted. changed must receive an event when the result of options.Desired changes. misplaced
+// must receive each Node for which the result of options.Misplaced changes.
 func Setup(mgr ctrl.Manager, options journey.Options, slots *rollout.Rollout, changed,
 	misplaced <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)
@@ -91,7 +92,7 @@ func Setup(mgr ctrl.Manager, options journey.Options, slots *rollout.Rollout, ch
 	return nil
 }
 
-// defaultJoins is spec.rollout.maxConcurrentJoins if there is no WindowsMachineConfig.
+// defaultJoins is the value of spec.rollout.maxConcurrentJoins if there is no WindowsMachineConfig.
 const defaultJoins = 10
 
 func (r *Reconciler) wake(id types.UID) {
@@ -109,7 +110,7 @@ func (r *Reconciler) wake(id types.UID) {
 	}
 }
 
-// ofNode returns the instance that claimed the name of a Node.
+// ofNode returns the instance that has claimed the name of a Node.
 func (r *Reconciler) ofNode(_ context.Context, node client.Object) []reconcile.Request {
 	owner, ok := r.parts.Claims.Owner(node.GetName())
 	if !ok {
@@ -118,8 +119,8 @@ func (r *Reconciler) ofNode(_ context.Context, node client.Object) []reconcile.R
 	return []reconcile.Request{{NamespacedName: owner.Key}}
 }
 
-// ofCertificate returns the instance that a certificate request names. It ignores other namespaces: any client can
-// write that name, and the cache has only the operator's namespace.
+// ofCertificate returns the instance in a certificate request's annotation. It returns only instances in the operator's
+// namespace, because any client can write this annotation, and the cache contains no other namespaces.
 func (r *Reconciler) ofCertificate(_ context.Context, csr client.Object) []reconcile.Request {
 	namespace, name, ok := strings.Cut(csr.GetAnnotations()[contract.InstanceAnnotation], "/")
 	if !ok || namespace != r.parts.Namespace {
@@ -128,11 +129,11 @@ func (r *Reconciler) ofCertificate(_ context.Context, csr client.Object) []recon
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// all returns all instances, because the key or the desired revision may concern every instance.
+// all returns all instances. It is used for objects that may concern every instance, such as the key.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // a cached list fails only when the manager stops
+		return nil // listing from the cache fails only when the manager stops
 	}
 	requests := make([]reconcile.Request, len(list.Items))
 	for i := range list.Items {
@@ -141,17 +142,19 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Reque
 	return requests
 }
 
-// limit applies maxConcurrentJoins. Deleted settings count as the defaults.
+// limit applies the setting maxConcurrentJoins. If there are no settings, the default applies. limit returns all
+// instances, because other settings may concern each of them.
 func (r *Reconciler) limit(ctx context.Context, object client.Object) []reconcile.Request {
 	config, err := r.config(ctx)
 	if err != nil {
-		return nil // a cached read fails only when the manager stops
+		return nil // reading from the cache fails only when the manager stops
 	}
 	r.parts.Slots.SetLimit(cmp.Or(int(config.Spec.Rollout.MaxConcurrentJoins), defaultJoins))
 	return r.all(ctx, object)
 }
 
-// nodeNews passes changes of a Node that concern the operator. Heartbeats and images don't.
+// nodeNews selects changes of a Node that concern the operator. It ignores heartbeats and changes of the list of
+// images.
 func nodeNews() predicate.Predicate {
 	return watch.Changed(digest)
 }
@@ -168,8 +171,8 @@ func digest(node *corev1.Node) []any {
 		node.Status.NodeInfo.KubeletVersion, node.Status.Addresses}
 }
 
-// reports passes the Secrets of hosts that join by themselves. It passes a Secret that is created or deleted, and the
-// first report of a host after each boot.
+// reports selects events about the Secrets of hosts that join by themselves: the creation or deletion of a Secret, and
+// the first report of a host after each boot.
 func reports(namespace string) predicate.Predicate {
 	return predicate.And(predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && (strings.HasPrefix(o.GetName(), contract.CallSecretPrefix) ||
@@ -183,8 +186,8 @@ func reports(namespace string) predicate.Predicate {
 	}))
 }
 
-// keyNews passes an instance if its host must be asked about the key, or if its host belongs to a Machine and got its
-// certificate.
+// keyNews selects changes of an instance after which the operator must try the key on the host, or after which a
+// Machine's host has its first certificate.
 func keyNews() predicate.Predicate {
 	return watch.Changed(func(i *v1alpha1.WindowsInstance) []string {
 		return []string{i.Annotations[contract.TryKeyAnnotation], policy.HostID(i)}

@@ -39,7 +39,7 @@ func TestSettingsThatWereDeletedAreTheDefaults(t *testing.T) {
 	if err := r.api.Delete(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	r.limit(t.Context(), config) // the event has the deleted object
+	r.limit(t.Context(), config) // the event contains the deleted object
 	if free() != defaultJoins {
 		t.Errorf("%d slots, want %d", free(), defaultJoins)
 	}

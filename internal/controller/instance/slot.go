@@ -9,17 +9,18 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// slot is an instance's slot in the rollout budget, or its request for a slot.
+// slot handles an instance's slot in the rollout budget, and its request for this slot.
 type slot struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
 	record   *record
-	// isWanted reports that this reconcile requested the slot, and isUndecided that there is no decision yet.
+	// isWanted reports that this reconcile has requested the slot. isUndecided reports that there is no decision yet.
 	isWanted, isUndecided bool
 }
 
-// take requests the slot. First it writes the request to the status. Then the rollout controller adds the slot to
-// the list. Then take writes the slot to the status. granted changes the status in that last write.
+// take requests the slot, in several reconciles. At first, take adds the request to the status. Then the rollout
+// controller adds the slot to its list. After that, take adds the slot to the status, calls granted, which may also
+// change the status, and saves the status.
 func (s *slot) take(ctx context.Context, granted func()) (policy.Verdict, error) {
 	status := &s.instance.Status
 	s.isWanted = true
@@ -51,8 +52,8 @@ func (s *slot) take(ctx context.Context, granted func()) (policy.Verdict, error)
 	return policy.Verdict{Allowed: true, Why: "it is on the list of slots"}, s.record.save(ctx)
 }
 
-// isChanged reports whether the host requests the slot for a different activity from the one that the API server shows.
-// If so, the rollout controller must see the new request first.
+// isChanged reports whether the activity that the host requests the slot for differs from the one in the API server. If
+// it differs, the rollout controller must see the new request before it decides.
 func (s *slot) isChanged() bool {
 	of := func(status *v1alpha1.WindowsInstanceStatus) (kind v1alpha1.ActivityKind, revision string) {
 		if status.Activity == nil {
@@ -65,18 +66,19 @@ func (s *slot) isChanged() bool {
 	return kind != wasKind || revision != wasRevision
 }
 
-// undecided returns the verdict until the rollout controller has decided.
+// undecided records that there is no decision yet, and returns a verdict that says so.
 func (s *slot) undecided() policy.Verdict {
 	s.isUndecided = true
 	return policy.Verdict{Why: "the decision is pending"}
 }
 
-// release releases the slot, or withdraws the request. The slot is free once the status is saved.
+// release releases the slot, or withdraws the request for it. Both take effect when the status is saved.
 func (s *slot) release() {
 	s.instance.Status.Slot = nil
 }
 
-// withdraw removes a request that this reconcile did not repeat. Otherwise its slot would keep other nodes waiting.
+// withdraw removes the request if this reconcile did not repeat it. An outdated request could prevent other nodes from
+// getting slots.
 func (s *slot) withdraw() {
 	if !s.isWanted && !s.instance.Status.HasSlot() {
 		s.instance.Status.Slot = nil

@@ -17,8 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// The cache of a new operator may lag behind the previous operator's writes. A slot that only such a cache shows has
-// been released, and may belong to another host.
+// The cache of a new operator may not contain the last writes of the previous operator. If only the cache contains a
+// slot, the slot was already released, and may belong to a different host.
 func TestAPlaceThatOnlyAStaleCacheShowsDisruptsNobody(t *testing.T) {
 	t.Parallel()
 	for name, shown := range map[string]func(r *rig, status *v1alpha1.WindowsInstanceStatus){
@@ -75,7 +75,7 @@ func TestAPlaceThatOnlyAStaleCacheShowsDisruptsNobody(t *testing.T) {
 	}
 }
 
-// The cache still shows a pause that has ended. The host must keep its slot.
+// The cache still contains a pause that has ended. The host must keep its slot.
 func TestAPauseThatOnlyAStaleCacheShowsKeepsThePlace(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -100,7 +100,7 @@ func TestWhatTheOperatorWroteItselfIsAwaitedInTheCache(t *testing.T) {
 	r.annotate(t, 1, contract.RebootRequestedAnnotation, "")
 	r.reconcile(t, 1)
 	r.stale = before
-	r.parts.Live = nil // a read that bypasses the cache panics
+	r.parts.Live = nil // fail if anything is read without the cache
 	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key(1)})
 	if err != nil || result.RequeueAfter != lagRetry {
 		t.Errorf("reconciled again in %s, %v", result.RequeueAfter, err)
@@ -111,15 +111,15 @@ func TestAQuietHostIsNotReadPastTheCache(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
 	r.restart(t)
-	r.parts.Live = nil // a read that bypasses the cache panics
+	r.parts.Live = nil // fail if anything is read without the cache
 	for range 3 {
 		r.reconcile(t, 1)
 	}
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-// A stale cache shows a Node in service as missing, or as NotReady for a long time. The operator must not join its
-// host again because of that, and not without a slot. No slot is free.
+// According to a stale cache, a Node in service is missing or has been NotReady for a long time. The operator must not
+// join its host again because of this, and not without a slot. No slot is free.
 func TestANodeThatOnlyAStaleCacheShowsAsOutIsNotTakenOutOfService(t *testing.T) {
 	t.Parallel()
 	for name, lags := range map[string]func(r *rig){
@@ -163,7 +163,7 @@ func TestANodeThatOnlyAStaleCacheShowsAsOutIsNotTakenOutOfService(t *testing.T) 
 	}
 }
 
-// The node becomes Ready again while its host is joined, but the cache does not show this yet.
+// The node becomes Ready while its host is joined again, but the cache does not show this yet.
 func TestANodeThatIsBackUnseenIsNotJoinedAgainWithoutAPlace(t *testing.T) {
 	t.Parallel()
 	for name, lags := range map[string]func(r *rig){
@@ -220,7 +220,7 @@ func TestANodeThatOnlyAStaleCacheDoesNotShowIsRemovedWithAPlace(t *testing.T) {
 	}
 }
 
-// Only the cache lacks the Node. The removal must evict its pods and delete it.
+// The Node is missing in the cache, but exists. The removal must evict its pods and delete it.
 func TestARemovalLeavesNoNodeThatTheCacheDoesNotShow(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -251,7 +251,7 @@ func TestARemovalLeavesNoNodeThatTheCacheDoesNotShow(t *testing.T) {
 }
 
 // After a restart or a change of the leader, the cache of instances may lag behind the cache of Nodes. The operator
-// must not set an old revision because of that.
+// must not set a Node back to an old revision because of this.
 func TestARevisionIsPutRightByNoStaleInstance(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -269,7 +269,7 @@ func TestARevisionIsPutRightByNoStaleInstance(t *testing.T) {
 	}
 }
 
-// The live read must not lose earlier decisions of the same reconcile.
+// The live read must not discard the earlier decisions of the same reconcile.
 func TestAHostThatRecoversIsInServiceAtOnceAlsoWhenItsRevisionIsPutRight(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -289,7 +289,7 @@ func TestAHostThatRecoversIsInServiceAtOnceAlsoWhenItsRevisionIsPutRight(t *test
 	}
 }
 
-// Another machine has the address of a node in service, and only the cache shows the Node as down.
+// A different machine has the address of a node in service. According to the cache only, the node is down.
 func TestAHostThatServesIsNotTakenForReplacedByAStaleCache(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -328,7 +328,7 @@ func TestAHostThatWentWithItsMachineLeavesNoNodeThatTheCacheDoesNotShow(t *testi
 	}
 }
 
-// listsAgain removes a host from the list, and adds it again when its instance is gone.
+// listsAgain removes a host from the list. When its instance is deleted, it adds the host to the list again.
 func (r *rig) listsAgain(t *testing.T, n int) {
 	t.Helper()
 	r.remove(t, n)
@@ -344,9 +344,9 @@ func (r *rig) listsAgain(t *testing.T, n int) {
 	}
 }
 
-// A host is removed from the list and listed again. The cache still shows the Node that was deleted with the first
-// instance: Ready, at the desired revision, and marked with the same instance name. This must not count as evidence
-// that kubelet already has its certificate.
+// A host is removed from the list and listed again. The cache still contains the Node that was deleted with the first
+// instance: it is Ready, has the desired revision, and contains the same instance name. The operator must not conclude
+// from this Node that kubelet already has its certificate.
 func TestAHostThatIsListedAgainIsNotTakenForTheNodeThatItWas(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -361,7 +361,7 @@ func TestAHostThatIsListedAgainIsNotTakenForTheNodeThatItWas(t *testing.T) {
 	if i := r.get(t, 1); len(i.Status.BootstrapCredentials) == 0 || i.Status.NodeUID != "" || i.Status.Failures != 0 {
 		t.Errorf("credentials %v, Node %q, %d failures", i.Status.BootstrapCredentials, i.Status.NodeUID, i.Status.Failures)
 	}
-	// kubelet has its certificate, and registers. The cache does not even show yet that the old Node is gone.
+	// kubelet has its certificate, and registers. According to the cache, even the old Node still exists.
 	r.staleNode = nil
 	r.register(t, 1, "")
 	r.staleNode = deleted
@@ -379,8 +379,9 @@ func TestAHostThatIsListedAgainIsNotTakenForTheNodeThatItWas(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady)
 }
 
-// An operator takes over. Its cache still shows the last phase of the first join, but the instance has gone to a
-// second revision since. Now the first revision is desired again, and the budget is zero: nothing may be disrupted.
+// A new operator takes over. Its cache still contains the last phase of the first join, but the instance has changed to
+// a second revision since then. Now the first revision is desired again, and the budget is zero, so nothing may be
+// disrupted.
 func TestAPhaseThatOnlyAStaleCacheShowsTellsNoRevision(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)
@@ -410,7 +411,7 @@ func TestAPhaseThatOnlyAStaleCacheShowsTellsNoRevision(t *testing.T) {
 	}
 }
 
-// Another client's finalizer keeps a Node that was deleted with the host's first instance.
+// Because of another client's finalizer, a Node that was deleted with the host's first instance still exists.
 func TestANodeThatIsBeingDeletedIsNotAdopted(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -426,8 +427,8 @@ func TestANodeThatIsBeingDeletedIsNotAdopted(t *testing.T) {
 	}
 }
 
-// Only the host says that the Node's address is its own. The operator may believe this only for a Node that appears
-// after the host got its credential, even if the cache lacked the Node before.
+// Only the host itself says that the Node's address belongs to it. The operator may believe this only if the Node was
+// created after the host got its token, even if the cache did not contain the Node before.
 func TestANodeThatTheCacheDidNotShowIsStillAnothers(t *testing.T) {
 	t.Parallel()
 	for _, unseen := range []bool{false, true} {

@@ -21,7 +21,8 @@ type reporter struct {
 	now      func() time.Time
 }
 
-// enter begins a phase, or continues the current one. first begins a new attempt.
+// enter begins a phase, or continues it if it is already running. If first is true, a new attempt begins with this
+// phase.
 func (r reporter) enter(phase v1alpha1.Phase, first bool) {
 	status := &r.instance.Status
 	if status.Phase == phase && running(status, phase) {
@@ -43,7 +44,7 @@ func running(status *v1alpha1.WindowsInstanceStatus, phase v1alpha1.Phase) bool 
 	return n > 0 && status.Phases[n-1].Phase == phase && status.Phases[n-1].Milliseconds == nil
 }
 
-// passed ends a phase.
+// passed records that a phase was completed successfully.
 func (r reporter) passed(phase v1alpha1.Phase) {
 	if took, ok := r.timed(phase); ok {
 		r.meters.phaseSeconds.WithLabelValues(string(phase)).Observe(took.Seconds())
@@ -64,7 +65,7 @@ func (r reporter) passed(phase v1alpha1.Phase) {
 	}
 }
 
-// timed records the duration of a phase that ends now, with or without success.
+// timed records how long a phase took, whether it succeeded or failed.
 func (r reporter) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
 	phases := r.instance.Status.Phases
 	if len(phases) == 0 || phases[len(phases)-1].Phase != phase {
@@ -77,8 +78,8 @@ func (r reporter) timed(phase v1alpha1.Phase) (took time.Duration, ok bool) {
 	return took, true
 }
 
-// report writes an outcome into the conditions. serving is the Node if it is in service. If this is
-// unknown, the condition Ready does not change.
+// report writes an outcome into the conditions. serving is the Node, or nil if the Node is not in service. If isKnown
+// is false, the condition Ready does not change.
 func (r reporter) report(outcome journey.Outcome, serving *corev1.Node, isKnown bool) {
 	status := &r.instance.Status
 	if outcome.IsDone() {
@@ -117,8 +118,8 @@ func (r reporter) serves(revision string) {
 		"node "+r.instance.Status.NodeName+" is Ready at revision "+revision)
 }
 
-// If a removal fails, force returns a text that explains how to force the removal. Otherwise it returns an empty
-// string.
+// force returns a text that explains how to force a removal, to be added to a message. It returns "" unless a removal
+// failed.
 func (r reporter) force(reason contract.Reason, failed bool) string {
 	if !failed || r.instance.Status.Phase != v1alpha1.PhaseRemoving || reason == contract.ReasonCleanupFailed {
 		return ""
@@ -135,8 +136,8 @@ func (r reporter) condition(kind string, state metav1.ConditionStatus, reason co
 	})
 }
 
-// skew reports whether the releases of node and operator are too far apart, and why. Such a host joins again over
-// SSH.
+// skew writes a condition if the releases of the node and the operator are too far apart. why describes the difference.
+// A host with such a node joins again over SSH.
 func (r reporter) skew(why string) {
 	if why != "" {
 		r.condition(v1alpha1.ConditionSkewSupported, metav1.ConditionFalse, contract.ReasonSkewUnsupported, why)
@@ -148,11 +149,11 @@ func (r reporter) skew(why string) {
 	}
 }
 
-// skewSupported is the reason of a SkewSupported condition that is True.
+// skewSupported is the reason of the condition SkewSupported if it is True.
 const skewSupported contract.Reason = "Supported"
 
-// workloads reports pods on the node that can't run there. If the node was not checked yet, workloads returns the
-// time until the next check.
+// workloads writes a condition about pods on the node that can't run there. looked is false if the pods were not
+// checked yet. In this case, again is the time until this should be checked again.
 func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again time.Duration) {
 	exists := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionWorkloadsFit) != nil
 	switch {
@@ -173,14 +174,15 @@ func (r reporter) workloads(misplaced *contract.Problem, looked bool) (again tim
 	return 0
 }
 
-// unlookedRequeue is the time until the next check of a node that was not checked yet.
+// unlookedRequeue is the time until the next reconcile if the pods on a node were not checked yet.
 const unlookedRequeue = time.Minute
 
-// workloadsFit is the reason of a WorkloadsFit condition that is True.
+// workloadsFit is the reason of the condition WorkloadsFit if it is True.
 const workloadsFit contract.Reason = "Fit"
 
-// sayKey reports that a host that has joined does not accept a key, if there is nothing else to report. Its node stays
-// in service. If a new key can't be tried, only the condition reports it.
+// sayKey reports in the condition Progressing that a joined host does not accept a key, if there is no other problem to
+// report. The host's node stays in service. If a new key could not be tried, only the condition KeyAuthorized reports
+// this.
 func (r reporter) sayKey(outcome journey.Outcome) {
 	condition := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
 	if !outcome.IsDone() || condition == nil || condition.Status == metav1.ConditionTrue {

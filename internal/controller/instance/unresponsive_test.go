@@ -20,10 +20,10 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// mirrored is a revision that daemons go to at once, without a slot in the budget.
+// mirrored is a revision that daemons apply at once, without a slot in the rollout budget.
 const mirrored = "1.0.0-eeeeeeeeee"
 
-// unresponsive returns hosts that have joined, and whose daemons have been quiet for a long time. A revision that
+// unresponsive returns hosts that have joined, and whose daemons have reported nothing for a long time. A revision that
 // affects no pods is desired.
 func unresponsive(t *testing.T, hosts ...int) *rig {
 	t.Helper()
@@ -41,12 +41,12 @@ func unresponsive(t *testing.T, hosts ...int) *rig {
 	}
 	r.clock = r.clock.Add(journey.QuietPeriod)
 	for _, n := range hosts {
-		r.reconcile(t, n) // the operator notes that it waits for a response
+		r.reconcile(t, n) // the operator starts to wait for a response
 	}
 	return r
 }
 
-// expires lets the certificate of a host's daemon expire, and advances the clock until the daemon counts as dead.
+// expires lets the certificate of a host's daemon expire. Then it advances the clock until the daemon counts as dead.
 func (r *rig) expires(t *testing.T, n int) {
 	t.Helper()
 	r.annotate(t, n, contract.CertificateEndAnnotation, r.clock.Format(time.RFC3339))
@@ -63,7 +63,7 @@ func (r *rig) alerts(t *testing.T, n int) bool {
 		"wmco_instance_daemon_unresponsive{node=%q,windows_instance=%q} 1\n", r.node(t, n).Name, key(n).Name))
 }
 
-// rescued simulates a host that is joined again, until its daemon reports.
+// rescued simulates a host that is joined again, until its daemon reports its revision.
 func (r *rig) rescued(t *testing.T, n int) {
 	t.Helper()
 	for range 3 { // first the drain, then the certificate, then the revision
@@ -107,7 +107,7 @@ func TestADaemonThatDoesNotAnswerIsRescuedOverSSH(t *testing.T) {
 	}
 }
 
-// The join evicts the node's pods, as an upgrade does. An event must announce it.
+// Before the join, the operator evicts the node's pods, as for an upgrade. An event must announce this.
 func TestAnEventSaysThatANodeHasItsTurnToBeJoinedAgain(t *testing.T) {
 	t.Parallel()
 	r := unresponsive(t, 1)
@@ -120,7 +120,7 @@ func TestAnEventSaysThatANodeHasItsTurnToBeJoinedAgain(t *testing.T) {
 	}
 }
 
-// started returns the events at instances that announce work on a node.
+// started returns the events that announce work on a node.
 func (r *rig) started() (events []told) {
 	for _, e := range r.events {
 		if _, ok := e.regarding.(*v1alpha1.WindowsInstance); ok && strings.HasSuffix(e.reason, "Started") {
@@ -168,8 +168,8 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 	}
 }
 
-// looksInTime checks that the operator joins no host again within four minutes, and does so within six. dials is the
-// number of dials so far.
+// looksInTime checks that the operator does not join a host again within the next four minutes, but does so within six.
+// dials is how often the operator has dialled the host until now.
 func (r *rig) looksInTime(t *testing.T, i, dials int) {
 	t.Helper()
 	r.advance(t, i, 4*time.Minute)
@@ -190,7 +190,7 @@ func TestAPauseGivesADaemonTimeAnew(t *testing.T) {
 	r.reconcile(t, 1)
 	r.advance(t, 1, time.Hour)
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
-	r.reconcile(t, 1) // the operator checks once whether the key is still accepted
+	r.reconcile(t, 1) // after the pause, the operator tries once whether the key is still accepted
 	r.looksInTime(t, 1, r.machine(1).Dials())
 }
 
@@ -253,7 +253,7 @@ func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 	}
 	r.machine(1).Fail(hosttest.Dialling, unreachable())
 	r.advance(t, 1, 2*time.Minute)
-	for n := range 3 { // a host that can't be reached keeps serving, holds no slot, and is tried less and less often
+	for n := range 3 { // an unreachable host stays in service, has no slot, and is tried less and less often
 		if !r.alerts(t, 1) {
 			t.Errorf("failure %d: the alert does not fire", n)
 		}
@@ -275,7 +275,7 @@ func TestADaemonWhoseCertificateEndedIsRescuedOverSSH(t *testing.T) {
 	if r.alerts(t, 1) {
 		t.Error("the alert still fires")
 	}
-	// The daemon reports an old certificate again, or a wrong one. This must not start another join.
+	// The daemon reports an old or wrong certificate again. This must not start another join.
 	r.annotate(t, 1, contract.CertificateEndAnnotation, r.clock.Add(-6*time.Minute).Format(time.RFC3339))
 	last := r.machine(1).Dials()
 	r.advance(t, 1, 7*time.Minute)
@@ -300,7 +300,8 @@ func TestADaemonThatComesBackByItselfIsNotRescued(t *testing.T) {
 	}
 }
 
-// blocksItsRescue lets the operator drain a node before a join. A disruption budget blocks this drain.
+// blocksItsRescue makes the operator drain a node before a join. While blocked is true, a disruption budget blocks the
+// drain.
 func (r *rig) blocksItsRescue(t *testing.T, blocked *bool) {
 	t.Helper()
 	r.evicts(blocked)
@@ -381,7 +382,7 @@ func TestADaemonThatComesBackBeforeItIsStoppedIsNotRescued(t *testing.T) {
 	}
 }
 
-// If an operator is killed, the next operator doesn't know whether the call that stops the daemon was made.
+// If an operator is killed, the next operator doesn't know whether the daemon was already stopped.
 func TestADaemonThatIsAboutToBeStoppedIsRescuedByAnotherOperator(t *testing.T) {
 	t.Parallel()
 	r, blocked := unresponsive(t, 1), true
@@ -457,7 +458,7 @@ func TestADaemonThatDiesAgainAfterItsRescueIsTriedAnew(t *testing.T) {
 	}
 }
 
-// kubelet sets the time of its own report. If the host's clock is behind, the report looks older than it is.
+// kubelet sets the time of its report itself. If the host's clock is behind, the report seems older than it is.
 func TestAHostWhoseClockIsWrongIsJoinedAgainWhenOthersAre(t *testing.T) {
 	t.Parallel()
 	for name, wrong := range map[string]time.Duration{"behind": -time.Hour, "right": 0, "ahead": time.Hour} {

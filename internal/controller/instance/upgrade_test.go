@@ -25,7 +25,7 @@ import (
 
 const third = "1.2.0-cccccccccc"
 
-// staged returns hosts that have joined, whose daemons fetch payload by themselves, and a new revision.
+// staged returns hosts that have joined and whose daemons can download payload. A new revision is desired.
 func staged(t *testing.T, hosts ...int) *rig {
 	t.Helper()
 	r := newRig(t)
@@ -53,7 +53,7 @@ func (r *rig) node(t *testing.T, n int) *corev1.Node {
 	return node
 }
 
-// changes writes a Node as another client does.
+// changes writes a Node as a different client would.
 func (r *rig) changes(t *testing.T, n int, edit func(*corev1.Node)) {
 	t.Helper()
 	node := r.node(t, n)
@@ -67,11 +67,11 @@ func (r *rig) changes(t *testing.T, n int, edit func(*corev1.Node)) {
 		t.Fatal(err)
 	}
 	if ready, _ := journey.NodeReady(node); !ready {
-		r.rollout.Observed.NotReady(node) // the Node's event triggers a reconcile
+		r.rollout.Observed.NotReady(node) // as the event about the Node would do
 	}
 }
 
-// annotate writes what the daemon reports on a Node.
+// annotate writes an annotation on a Node, as the daemon does when it reports.
 func (r *rig) annotate(t *testing.T, n int, annotation, value string) {
 	t.Helper()
 	r.changes(t, n, func(node *corev1.Node) { node.Annotations[annotation] = value })
@@ -106,7 +106,7 @@ func (r *rig) pod(t *testing.T, n int, name string) {
 	}
 }
 
-// evicts answers evictions. While blocked is true, it refuses them. Otherwise it deletes the pod.
+// evicts handles evictions. While blocked is true, it refuses them. Otherwise, it deletes the pods.
 func (r *rig) evicts(blocked *bool) {
 	r.pods.PrependReactor("create", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
 		create, ok := a.(kubetesting.CreateAction)
@@ -125,14 +125,14 @@ func (r *rig) evicts(blocked *bool) {
 	})
 }
 
-// refusesEvictions answers evictions with an error that doesn't come from a disruption budget.
+// refusesEvictions makes evictions fail with an error that doesn't come from a disruption budget.
 func (r *rig) refusesEvictions(err error) {
 	r.pods.PrependReactor("create", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
 		return a.GetSubresource() == "eviction", nil, apierrors.NewInternalError(err)
 	})
 }
 
-// expect checks a host's phase, step ("" for none) and reason.
+// expect checks the phase, the step ("" for none) and the reason of an instance.
 func (r *rig) expect(t *testing.T, n int, phase v1alpha1.Phase, step v1alpha1.Step,
 	reason contract.Reason) *v1alpha1.WindowsInstance {
 	t.Helper()
@@ -197,7 +197,7 @@ func TestANodeGoesToAnotherRevisionStepByStepWithoutSSH(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonSettling)
 	r.advance(t, 1, 9*time.Second)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonSettling)
-	r.restart(t) // the new operator observes the node for the whole settling time
+	r.restart(t) // a new operator must observe the node for the whole settling time
 	r.advance(t, 1, 2*time.Second)
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonSettling)
 	r.advance(t, 1, 11*time.Second)
@@ -221,7 +221,7 @@ func TestANodeGoesToAnotherRevisionStepByStepWithoutSSH(t *testing.T) {
 	}
 }
 
-// switched reconciles a host until its daemon is told the new revision.
+// switched reconciles a host until the operator has requested the new revision from its daemon.
 func (r *rig) switched(t *testing.T, n int) {
 	t.Helper()
 	r.reconcile(t, n)
@@ -230,7 +230,7 @@ func (r *rig) switched(t *testing.T, n int) {
 	r.expect(t, n, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// arrives simulates a daemon that reports a revision, and lets the node settle.
+// arrives simulates a daemon that reports a revision. Then it lets the settling time pass.
 func (r *rig) arrives(t *testing.T, n int, version string) {
 	t.Helper()
 	r.annotate(t, n, contract.RevisionAnnotation, version)
@@ -260,7 +260,7 @@ func TestOnlyOneNodeAtATimeGoesAndTheNextFollowsAtOnce(t *testing.T) {
 	r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// Hundreds of nodes may wait for the budget, so their message may change only if a person must act.
+// Hundreds of nodes may wait for the budget, so their message should change only if a person must act.
 func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2, 3)
@@ -304,8 +304,8 @@ func TestANodeThatWaitsForTheBudgetNamesWhoIsInItsWay(t *testing.T) {
 	}
 }
 
-// A token that can't be renewed and a reboot that Windows refuses are problems from before the update. They must not
-// count as a failure of the revision.
+// A token that can't be renewed, and a reboot that Windows refuses, are problems that existed before the update. They
+// must not count as a failure of the revision.
 func TestWhatIsWrongBesideARevisionDoesNotFailIt(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []contract.Reason{contract.ReasonTokenExpiring, contract.ReasonRebootFailed} {
@@ -385,7 +385,7 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 			r.expect(t, 2, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 			r.arrives(t, 2, second)
 			r.settings(t, func(c *v1alpha1.WindowsMachineConfig) { c.Annotations = nil })
-			r.version = third // a newer revision doesn't inherit the failure
+			r.version = third // the failure must not count for a newer revision
 			r.switched(t, 1)
 			r.arrives(t, 1, third)
 			if i = r.expect(t, 1, v1alpha1.PhaseReady, "", contract.ReasonNodeReady); i.Status.FailedRevision != "" {
@@ -395,7 +395,7 @@ func TestARevisionThatDoesNotHoldIsTakenBackAndHaltsTheRollout(t *testing.T) {
 	}
 }
 
-// The daemon's report about the refused revision is no response to the request to roll back.
+// The daemon's report that the revision failed must not count as a response to the request to roll back.
 func TestADaemonThatDiesOnItsWayBackIsRescuedOverSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -409,12 +409,12 @@ func TestADaemonThatDiesOnItsWayBackIsRescuedOverSSH(t *testing.T) {
 		!strings.Contains(i.Status.Message(), "kubelet ended") {
 		t.Errorf("the status lacks the cause: %+v", i.Status)
 	}
-	r.reconcile(t, 1) // the Node has changed
+	r.reconcile(t, 1) // because the Node has changed
 	r.looksInTime(t, 1, r.machine(1).Dials())
 }
 
-// A node that does not return to its previous revision is out of service, with or without a slot. It keeps its slot,
-// and its status says what to do.
+// A node that does not become healthy at its previous revision is out of service, with or without a slot. It must keep
+// its slot, and its status must say what to do.
 func TestANodeThatDoesNotGetBackSaysSoOnceAndIsUnavailableWithOrWithoutItsPlace(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2)
@@ -519,8 +519,8 @@ func TestADrainThatIsBlockedDelaysThatNodeOnly(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepSwitching, contract.ReasonRevisionPending)
 }
 
-// When hosts with the most failures came first, two hosts whose drains were blocked took turns for ever, and no other
-// node got a slot.
+// If hosts with the most failures were first, two hosts whose drains are blocked would take turns forever, and no other
+// node would get a slot.
 func TestTwoDrainsThatAreBlockedLeaveThePlaceToOthersInBetween(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1, 2, 3)
@@ -652,7 +652,7 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 	r.reconcile(t, 2)
 	r.annotate(t, 2, contract.StagedAnnotation, second)
 	r.reconcile(t, 2)
-	// The second node is still down.
+	// The second node must still wait.
 	r.expect(t, 2, v1alpha1.PhaseReady, v1alpha1.StepWaiting, contract.ReasonBudgetExhausted)
 	r.edit(t, 1, func(i *v1alpha1.WindowsInstance) { i.Spec.Paused = false })
 	r.reconcile(t, 1)
@@ -662,8 +662,8 @@ func TestAPauseInMidwayGivesThePlaceBackAndGoesOnAfterwards(t *testing.T) {
 	}
 }
 
-// A user pauses a node in the middle of an update and repairs its host. The time of the pause must not count as
-// verification time, or the revision would fail.
+// A user pauses an instance in the middle of an update and repairs its host. The time of the pause must not count as
+// verification time, because otherwise the revision would fail.
 func TestTimeUnderAPauseIsNoTimeOfTheVerification(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(t *testing.T, r *rig){
@@ -728,7 +728,7 @@ func TestADaemonThatIsSlowIsNotHelpedOverSSH(t *testing.T) {
 	}
 }
 
-// A daemon reports progress even during a transfer without data, until it gives up.
+// If a transfer gets no data, the daemon still reports progress until it gives up.
 func TestADaemonThatSaysInBetweenHowFarItIsAndGetsNothingIsHelpedOverSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -745,11 +745,12 @@ func TestADaemonThatSaysInBetweenHowFarItIsAndGetsNothingIsHelpedOverSSH(t *test
 	}
 }
 
-// Each of the five attempts of a fetch may take a minute, so the daemon reports progress most of the time.
+// A daemon makes five attempts to download a file. Each may take a minute, so the daemon reports progress most of the
+// time.
 func TestADaemonThatGetsNothingSlowlyIsHelpedOverSSH(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		left     []int // the number of missing programs, per fetch
+		left     []int // the number of missing programs after each download
 		isJoined bool
 	}{
 		"none of its programs":         {[]int{14, 14, 14}, true},
@@ -779,8 +780,8 @@ func TestADaemonThatGetsNothingSlowlyIsHelpedOverSSH(t *testing.T) {
 	}
 }
 
-// The payload server is away for a moment, long after the daemon began to fetch. The host must not be joined again
-// because of that.
+// The payload server is away for a moment, long after the daemon began to download. The host must not be joined again
+// because of this.
 func TestADaemonThatGetsNothingForAMomentGoesOnWithoutSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -818,7 +819,8 @@ func TestADaemonThatGetsItsPayloadWhileItWaitsForSSHIsUpgradedByItself(t *testin
 	}
 }
 
-// A step must be recorded before it begins. Otherwise the next operator would not know about it.
+// The operator must write a step to the status before it begins the step. Otherwise, the next operator would not know
+// about the step.
 func TestAStepThatCanNotBeNotedIsNotTaken(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -826,7 +828,7 @@ func TestAStepThatCanNotBeNotedIsNotTaken(t *testing.T) {
 	r.annotate(t, 1, contract.StagedAnnotation, second)
 	writes := 0
 	r.saving = func() {
-		if writes++; writes == 2 { // the first write takes the slot
+		if writes++; writes == 2 { // the first write records the slot
 			r.broken["status"] = apierrors.NewServiceUnavailable("away")
 		}
 	}
@@ -845,7 +847,7 @@ func TestAStepThatCanNotBeNotedIsNotTaken(t *testing.T) {
 	}
 }
 
-// A restart of services doesn't evict pods, and costs only two writes of a node's status.
+// If services are only restarted, no pods are evicted, and the status of the node is written only twice.
 func TestA24_ARestartInPlaceTakesAPlaceAndDrainsNothing(t *testing.T) {
 	t.Parallel()
 	r := inPlace(t, 1, 2)

@@ -13,7 +13,7 @@ import (
 )
 
 // A stale cache shows a node as it was before it was verified. A failed revision halts the rollout for all nodes, so
-// the operator reads the API server before it decides that.
+// the operator must read the API server before it decides that a revision failed.
 func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 	t.Parallel()
 	const failed = "ServiceFailed: revision " + second + ": kubelet ended; the host is held at " + first
@@ -54,7 +54,8 @@ func TestARevisionThatOnlyAStaleCacheShowsAsFailedIsProven(t *testing.T) {
 	}
 }
 
-// verifies simulates a node that is NotReady for a moment after it reported its revision, and reconciles it.
+// verifies simulates a node that reports its revision and is then NotReady for a moment. It also reconciles the
+// instance.
 func (r *rig) verifies(t *testing.T) {
 	t.Helper()
 	r.annotate(t, 1, contract.RevisionAnnotation, second)
@@ -65,8 +66,8 @@ func (r *rig) verifies(t *testing.T) {
 	r.expect(t, 1, v1alpha1.PhaseUpdating, v1alpha1.StepVerifying, contract.ReasonNodeNotReady)
 }
 
-// Between the decision about a node's revision and the request to its daemon, the operator may end, a newer
-// revision may be published, or a pause may take the slot. Then the daemon gets no request without a slot.
+// Between the decision about a node's revision and the request to its daemon, the operator may end, a newer revision
+// may be published, or a pause may release the slot. In these cases, the daemon must get no request without a new slot.
 func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 	t.Parallel()
 	manifest := contract.Manifest{Services: []contract.Service{{Name: "kubelet", Command: `C:\k\kubelet.exe`,
@@ -137,8 +138,9 @@ func TestWhatWasDecidedAndNotToldIsNotToldWithoutAPlace(t *testing.T) {
 	}
 }
 
-// A user reverts a setting while a node is between two revisions. The desired revision then equals the daemon's last
-// report, but this report no longer describes the host. The daemon must report again before the node serves.
+// A user reverts a setting while a node is between two revisions. Then the daemon's last report contains the desired
+// revision, but this report no longer describes the host. The daemon must report again before the node counts as in
+// service.
 func TestARevisionThatIsPutBackHalfwayIsReportedAnewBeforeTheNodeServes(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -161,7 +163,7 @@ func TestARevisionThatIsPutBackHalfwayIsReportedAnewBeforeTheNodeServes(t *testi
 	}
 }
 
-// A user reverts a revision that broke kubelet and the daemon. The host must be joined over SSH.
+// A user reverts a revision that broke kubelet and the daemon. The host must be joined again over SSH.
 func TestANodeThatARevertDoesNotBringBackIsJoinedOverSSH(t *testing.T) {
 	t.Parallel()
 	r := staged(t, 1)
@@ -178,8 +180,8 @@ func TestANodeThatARevertDoesNotBringBackIsJoinedOverSSH(t *testing.T) {
 	}
 }
 
-// A node settles if it is healthy for the whole settling time. An interruption counts even if the operator did not
-// check in the meantime.
+// The settling time ends when a node was healthy for its whole length. An interruption restarts it, even if the
+// operator did not check the node during the interruption.
 func TestA29_AnInterruptionRestartsTheSettlingTime(t *testing.T) {
 	t.Parallel()
 	const half = v1alpha1.DefaultSettleTime / 2
@@ -201,7 +203,7 @@ func TestA29_AnInterruptionRestartsTheSettlingTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := staged(t, 1)
-			r.clock = r.clock.Add(time.Hour) // this operator has led for long
+			r.clock = r.clock.Add(time.Hour) // this operator has been the leader for a long time
 			r.switched(t, 1)
 			r.annotate(t, 1, contract.RevisionAnnotation, second)
 			r.reconcile(t, 1)

@@ -25,8 +25,8 @@ import (
 const (
 	// nameRetry is how often names that have no address in DNS are looked up again, because DNS sends no events.
 	nameRetry = 30 * time.Second
-	// staleRetry is the pause before a retry if the cache lags behind the API server. It is also the pause while a host
-	// is being cleaned whose Machine isn't in the cache, because the deletion of this Machine sends no event.
+	// staleRetry is the pause before a retry if the cache lags behind the API server. It is also the pause while the
+	// operator cleans a host whose Machine isn't in the cache, because the deletion of such a Machine sends no event.
 	staleRetry = 5 * time.Second
 )
 

@@ -36,8 +36,8 @@ type View struct {
 	refused atomic.Pointer[map[string]bool]
 }
 
-// refuse records the Machines with a name that no Windows host can have. These Machines can never join, because all
-// other problems can be corrected, but a Machine's name can't change.
+// refuse records the Machines with a name that no Windows host can have. All other problems can be corrected. But a
+// Machine's name can't change, so these Machines can never join.
 func (v *View) refuse(findings []finding) {
 	names := map[string]bool{}
 	for _, f := range findings {

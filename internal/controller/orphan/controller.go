@@ -195,7 +195,7 @@ const (
 )
 
 // claimed reports whether this Node belongs to an instance, or may soon belong to one. Kubelet may have written the
-// annotation with the instance, so this annotation counts only if the instance has no Node yet.
+// annotation with the instance, so this annotation counts only if that instance has no Node yet.
 func (r *Reconciler) claimed(ctx context.Context, node *corev1.Node) (claim, error) {
 	instances := &v1alpha1.WindowsInstanceList{}
 	if err := r.client.List(ctx, instances, client.InNamespace(r.namespace), client.UnsafeDisableDeepCopy); err != nil {

@@ -503,7 +503,7 @@ func TestANodeThatAnInstanceWasToGetIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// The kubelet of a released host may write the name of an instance that has no Node yet into its Node. Once this
+// The kubelet of a released host may write into its own Node the name of an instance that has no Node yet. Once this
 // instance has a different Node, the host must be released again.
 func TestA54_AReleasedNodeThatNamesAnInstanceIsReleasedAgainOnceThatHasAnother(t *testing.T) {
 	t.Parallel()

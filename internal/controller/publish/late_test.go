@@ -17,8 +17,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// obstacles returns faults because of which a pass fails, by the expected message. next is the name of the next
-// revision.
+// obstacles returns faults that make a pass fail. The key of each fault is the expected message. next is the name of
+// the next revision.
 func obstacles() map[string]struct {
 	put  func(t *testing.T, w *world, next string)
 	says string
@@ -159,7 +159,7 @@ func TestWhatKeepsTheFirstRevisionFromBeingPublishedKeepsHostsFromJoining(t *tes
 	}
 }
 
-// While a deleted revision can't be restored, the problems because of which hosts can't join must be reported as well.
+// While a deleted revision can't be restored, the problems that prevent hosts from joining must be reported as well.
 func TestWhatCantBeRestoredIsToldBesideTheProblems(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -16,7 +16,7 @@ import (
 type PayloadSource struct {
 	// URLs are the URLs of the payload servers, without a path. If there are none, daemons can't download anything.
 	URLs []string
-	// CA is the certificates of the servers, as PEM.
+	// CA contains the certificates of the servers, as PEM.
 	CA []byte
 }
 

@@ -64,8 +64,8 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	return ctrl.Result{RequeueAfter: policy.Soonest(again, next)}, nil
 }
 
-// late returns the error of the current pass as a problem if every pass in the last lateAfter has failed. Otherwise, it
-// returns nil.
+// late returns the error of the current pass as a problem if every pass has failed for at least lateAfter. Otherwise,
+// it returns nil.
 func (p *publisher) late(err error) *contract.Problem {
 	if err == nil {
 		p.failing = time.Time{}
@@ -157,8 +157,8 @@ func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.Windo
 	return p.remember(ctx, last)
 }
 
-// remember writes the Secret with the last good settings and facts. If an object of these doesn't exist when the
-// operator starts, the operator uses the values in this Secret.
+// remember writes the Secret with the last good settings and facts. If one of the objects with these settings or facts
+// doesn't exist when the operator starts, the operator uses the values in this Secret.
 func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineConfig) error {
 	parts, err := p.Facts.Remember(ctx)
 	if err != nil {
@@ -173,7 +173,7 @@ func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineC
 	return ensure(ctx, p, contract.MemorySecret, inPlace, func(s *corev1.Secret) { fillSecret(s, data) })
 }
 
-// isUnread reports whether hosts can't join because a fact is missing, or whether optional facts could not be read.
+// isUnread reports whether a missing fact prevents hosts from joining, or whether optional facts could not be read.
 func isUnread(facts blueprint.Facts) bool {
 	return len(facts.Lacks) > 0 || slices.ContainsFunc(facts.Troubles, func(p *contract.Problem) bool {
 		return p.Reason == contract.ReasonClusterFactsIncomplete

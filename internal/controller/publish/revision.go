@@ -47,8 +47,8 @@ func unpacked(s *corev1.Secret) ([]byte, bool) {
 	return data, err == nil
 }
 
-// isRevisionName reports whether a text may be the name of a revision's objects. Because of the digest at the end, the
-// names of ConfigMaps of OpenShift's existing operator don't match: they end with that operator's version.
+// isRevisionName reports whether a text may be the name of a revision's objects. The name must end with a digest. The
+// ConfigMaps of OpenShift's existing operator don't match, because their names end with that operator's version.
 func isRevisionName(name string) bool {
 	return strings.HasPrefix(name, contract.ServicesConfigMapPrefix) &&
 		regexp.MustCompile(`-[0-9a-f]{10}$`).MatchString(name)
@@ -78,8 +78,8 @@ func revisions(ctx context.Context, reader client.Reader, namespace string) (map
 }
 
 // previous returns the revision that was published last, by this process or by an earlier one. The result always has a
-// salt. If the earlier revision had a salt, it is this one, so that the same content has the same revision after a
-// restart.
+// salt. If there was an earlier revision, the result has its salt, so that the same content has the same revision after
+// a restart.
 func (p *publisher) previous(ctx context.Context, config *v1alpha1.WindowsMachineConfig) (blueprint.Desired, error) {
 	if last, _, ok := p.source.Published(); ok {
 		return last, nil

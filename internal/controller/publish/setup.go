@@ -101,8 +101,8 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 	return b.Complete(p)
 }
 
-// contentChanged selects events about an input that appears or disappears, and events about an input whose content, as
-// far as the operator reads it, changes. It ignores other updates, such as those of the status.
+// contentChanged selects events about an input that appears or disappears, and events that change the content that the
+// operator reads from an input. It ignores other updates, such as those of the status.
 func contentChanged(input cluster.Input) predicate.Predicate {
 	matters := func(o client.Object) bool { return input.Content(o) != "" }
 	return predicate.And(watch.Named(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{

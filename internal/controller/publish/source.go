@@ -34,7 +34,7 @@ type state struct {
 	generation int64
 	// problems are the reasons why no newer desired state can be rendered now.
 	problems []*contract.Problem
-	// late is a failure because of which the published state has been outdated for too long, or nil.
+	// late is a failure that has kept the published state outdated for too long, or nil.
 	late *contract.Problem
 	// read is the facts that were read last. They may not be published yet. It is nil if no facts have been read.
 	read *blueprint.Facts
@@ -76,7 +76,7 @@ func (s *Source) Current(context.Context) (blueprint.Desired, blueprint.Facts, e
 	return s.state.desired, facts, nil
 }
 
-// missing returns an error that joins the problems because of which there is no desired state.
+// missing returns an error that joins the problems that prevent a desired state.
 func (s *Source) missing() error {
 	if all := s.blocking(); len(all) > 0 {
 		return contract.JoinProblems(all)
@@ -84,7 +84,7 @@ func (s *Source) missing() error {
 	return contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
 }
 
-// blocking returns the problems because of which hosts can't join. A late failure is not one of them if a revision is
+// blocking returns the problems that prevent hosts from joining. A late failure is not one of them if a revision is
 // published and nothing else is wrong, because then hosts join at that revision.
 func (s *Source) blocking() []*contract.Problem {
 	if s.state.late == nil || s.state.published && len(s.state.problems) == 0 {
@@ -93,7 +93,7 @@ func (s *Source) blocking() []*contract.Problem {
 	return append(slices.Clone(s.state.problems), s.state.late)
 }
 
-// Problems returns the problems because of which no host can join: problems of the cluster, its network, the revision
+// Problems returns the problems that prevent all hosts from joining: problems of the cluster, its network, the revision
 // or the payload.
 func (s *Source) Problems() []*contract.Problem {
 	s.mu.RLock()
@@ -124,8 +124,8 @@ func (s *Source) Published() (desired blueprint.Desired, generation int64, ok bo
 }
 
 // readFacts returns the facts that were read last. Hosts may be unable to join with these facts, or the facts may not
-// be published yet. If no facts have been read, readFacts returns an error: the problem because of which hosts can't
-// join, or that no facts have been read yet. The caller must not change the result.
+// be published yet. If no facts have been read, readFacts returns an error: either the problems that prevent hosts from
+// joining, or that no facts have been read yet. The caller must not change the result.
 func (s *Source) readFacts() (blueprint.Facts, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -140,7 +140,7 @@ func (s *Source) readFacts() (blueprint.Facts, error) {
 
 // Reserved returns the addresses and names that no host may have: the names and addresses of the API server, and the
 // networks of pods and services. If not all of them are known, it returns none of them, and an error. It ignores other
-// problems because of which hosts can't join, because existing nodes still need serving certificates.
+// problems that prevent hosts from joining, because existing nodes still need serving certificates.
 func (s *Source) Reserved(context.Context) ([]netip.Prefix, []string, error) {
 	known, err := s.addresses()
 	return known.Reserved(), known.ReservedNames(), err
@@ -165,7 +165,7 @@ func (s *Source) addresses() (blueprint.Facts, error) {
 	return known, nil
 }
 
-// Platform returns the cluster's platform, even if hosts can't join because of problems. If the platform has not been
+// Platform returns the cluster's platform, even if problems prevent hosts from joining. If the platform has not been
 // read yet, it returns an error.
 func (s *Source) Platform(context.Context) (contract.Platform, error) {
 	known, err := s.readFacts()

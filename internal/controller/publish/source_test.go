@@ -12,8 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Serving certificates of existing nodes depend on the last facts. So these facts must be available even if hosts can't
-// join because of problems.
+// Serving certificates of existing nodes depend on the last facts. So these facts must be available even if problems
+// prevent hosts from joining.
 func TestTheFactsThatWereReadLastStayWhateverKeepsHostsFromJoining(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/controller/rollout"
 )
 
-// reports sets the Ready condition of a node, and since when it has this status.
+// reports sets the status of a node's Ready condition. since is when the node got this status.
 func reports(node *corev1.Node, status corev1.ConditionStatus, since time.Time) {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status,
 		LastTransitionTime: metav1.NewTime(since)}}

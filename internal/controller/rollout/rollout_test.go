@@ -199,8 +199,8 @@ func TestADecisionThatChangesNothingSparesTheAPIServer(t *testing.T) {
 	}
 }
 
-// The list of slots and the cache may match but be outdated. So the operator must read the current state from the API
-// server before a slot is used.
+// The list of slots and the cache may agree although both are outdated. So the operator must read the current state
+// from the API server before a slot is used.
 func TestAPlaceIsUsedOnlyAsTheFleetIsNow(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, append(asking("a"), asking("b")...)...)

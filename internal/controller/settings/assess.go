@@ -231,8 +231,8 @@ func boots(i *v1alpha1.WindowsInstance, now time.Time) bool {
 		i.Spec.Source.Kind == v1alpha1.SourceMachine && now.Sub(i.CreationTimestamp.Time) < bootTime
 }
 
-// blocking returns the missing prerequisites because of which an upgrade of the operator is unsafe. If an upgrade may
-// add the missing prerequisites, blocking returns none.
+// blocking returns the missing prerequisites that make an upgrade of the operator unsafe. If the upgrade may provide
+// the missing prerequisites, blocking returns none.
 func blocking(lacks []*contract.Problem) []*contract.Problem {
 	if isCurable(lacks) {
 		return nil

@@ -58,7 +58,7 @@ func claim(ctx context.Context, c client.Client, namespace string, now time.Time
 	err := c.Get(ctx, types.NamespacedName{Name: contract.MachineConfigObject}, config)
 	if apierrors.IsNotFound(err) {
 		if config, err = cluster.Remembered(ctx, c, namespace); err == nil && config.Name != "" {
-			return nil // another controller restores the object, and Claimer claims it later
+			return nil // another controller restores the object, and Claimer claims the nodes later
 		}
 		if config.Name = contract.MachineConfigObject; err == nil {
 			err = c.Create(ctx, config)

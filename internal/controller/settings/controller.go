@@ -52,7 +52,7 @@ type Options struct {
 	Troubles *problem.State
 }
 
-// Desired returns the published desired state, and the problems because of which none can be published.
+// Desired returns the published desired state, and the problems that prevent its publication.
 type Desired interface {
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 	Problems() []*contract.Problem

@@ -122,7 +122,7 @@ func nextTry(waiting []*v1alpha1.WindowsInstance, now time.Time) (first *v1alpha
 	return first
 }
 
-// hostProgress says how far a joined host's change to a revision has got.
+// hostProgress is the progress of a joined host's change to a revision.
 type hostProgress struct {
 	revision, failed, next                       string
 	updated, staged, moving, unavailable, paused bool

@@ -34,8 +34,8 @@ const (
 	absenceGrace = time.Minute
 	// staleRetry is the pause before a retry if the cache lags behind the API server.
 	staleRetry = time.Second
-	// refusedRetry is how often the operator retries to create an instance that the API server refuses. A retry needs
-	// no event: if the cause, such as a quota, changes, no event reports this.
+	// refusedRetry is how often the operator retries to create an instance that the API server refuses. The operator
+	// retries without an event, because no event reports when the cause, such as a quota, changes.
 	refusedRetry = 30 * time.Second
 )
 
@@ -97,7 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	}
 	refused, again, err := r.carryOut(ctx, list, p)
 	r.tellRejected(list, slices.Concat(p.rejected, refused))
-	var beyond []*contract.Problem // only these: the settings report problems in the list
+	var beyond []*contract.Problem // the settings report invalid entries by themselves
 	for _, one := range slices.Concat(p.rejected[len(rejected):], refused) {
 		beyond = append(beyond, one.Problem)
 	}
@@ -145,8 +145,8 @@ func (r *Reconciler) carryOut(ctx context.Context, list *corev1.ConfigMap, p pla
 }
 
 // isNewest reports whether the list from the cache is the same as in the API server. The cache of the list may be older
-// than the cache of the instances, for example after the operator was suspended. Then the operator would remove a host
-// that was just added to the list.
+// than the cache of the instances, for example after the operator was suspended. With such an old list, the operator
+// would remove a host that was just added to the list.
 func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool, error) {
 	now := &corev1.ConfigMap{}
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: contract.InstancesConfigMap}, now)

@@ -515,7 +515,7 @@ func TestACacheThatLagsBehindIsNoError(t *testing.T) {
 	r.reconcile(t)
 }
 
-// If a user writes the list as the source into an instance by hand, the instance belongs to the list. If the list
+// If a user creates an instance by hand and sets the list as its source, the instance belongs to the list. If the list
 // contains no such entry, the instance is deleted.
 func TestAnInstanceWithASourceMadeUpIsTheLists(t *testing.T) {
 	t.Parallel()

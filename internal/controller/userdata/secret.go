@@ -19,7 +19,7 @@ import (
 // contains no host key.
 type wanted struct{ script, publicKeyHash, hostKey string }
 
-// into changes the operator's part of a Secret. It leaves other keys, because users may set keys that machine
+// into changes the operator's part of a Secret. It doesn't change other keys, because users may set keys that machine
 // controllers read. If the script already contained this host key, the recorded time of its publication doesn't change.
 func (w wanted) into(s *corev1.Secret, now time.Time) {
 	if s.Data == nil {

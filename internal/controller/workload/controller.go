@@ -33,8 +33,8 @@ const (
 	// firstLook delays the first pass, so that a new leader can do urgent work first.
 	firstLook = 30 * time.Second
 	lookEvery = 5 * time.Minute
-	// lookLimit is how long a pass may take until it reads no more nodes. The next pass starts with the nodes that the
-	// last pass did not read.
+	// lookLimit is the time after which a pass reads no more nodes. The next pass starts with the nodes that the last
+	// pass did not read.
 	lookLimit = 3 * time.Minute
 	// staleAfter is how old a finding may be. It is so long that one failed pass doesn't make a finding stale.
 	staleAfter = 2*lookEvery + lookLimit
@@ -199,7 +199,8 @@ func (c *Checker) read(ctx context.Context, nodes []corev1.Node, pendingFor time
 // mostErrors is how many errors of nodes are logged. If there are more errors, the API server probably doesn't work.
 const mostErrors = 3
 
-// list reads the pods that query selects, as far as possible. judge returns why a pod can't run, or an empty reason.
+// list reads the pods that query selects, until all are read or the time is over. judge returns why a pod can't run, or
+// an empty reason.
 func (c *Checker) list(ctx context.Context, k *known, p *pass, query pods.Query,
 	judge func(*corev1.Pod) (contract.Reason, string)) error {
 	query.Now, k.tried = c.now, c.now()
