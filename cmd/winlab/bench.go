@@ -153,7 +153,7 @@ func (b *bench) run(ctx context.Context) error {
 // mostJoins is the maximum value of spec.rollout.maxConcurrentJoins that the API server accepts.
 const mostJoins = 1000
 
-// with starts a new scene, calls measure with the scene, and closes the scene.
+// with starts a new scene, calls the function measure with it, and closes the scene.
 func (b *bench) with(ctx context.Context, hosts int, faults []fleet.Fault,
 	measure func(*scene.Scene) error) (err error) {
 	s, err := scene.Start(ctx, scene.Options{

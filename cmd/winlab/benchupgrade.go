@@ -117,8 +117,7 @@ func (b *benchUpgrade) run(ctx context.Context) (err error) {
 	return errors.Join(wrong...)
 }
 
-// TwiceToOnce must be from fewest to most. With twice the budget, an upgrade should take half of the time; 25 % more or
-// less are allowed.
+// Bounds of TwiceToOnce. With twice the budget, an upgrade should take half of the time; 25 % more or less are allowed.
 const (
 	fewest = 0.375
 	most   = 0.625

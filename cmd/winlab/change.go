@@ -108,8 +108,8 @@ func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 	}, nil
 }
 
-// settling is how long to wait after the last node has reported the change before the requests are counted. The
-// operator and other clients still send requests during this time.
+// settling is how long to wait after the last node has reported the change. Only then are the requests counted, because
+// the operator and other clients send some of them late.
 const settling = 3 * time.Second
 
 // change makes one change and returns its figures.

@@ -81,7 +81,8 @@ const machineSet = "windows"
 // latency is the delay of the simulated network in each direction.
 const latency = 2 * time.Millisecond
 
-// lively returns costs of simulated hosts that make a demo look real, but shorter than on a real host.
+// lively returns the durations of operations on simulated hosts. They make a demo look real, but are shorter than on a
+// real host.
 func lively() sim.Costs {
 	return sim.Costs{ProcessStart: 200 * time.Millisecond, PowerShellStart: time.Second}
 }

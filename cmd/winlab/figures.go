@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// writeFigures writes figures as JSON to out. If path is not empty, it also writes them to the file path.
+// writeFigures writes figures as JSON to out. If path is not empty, it also writes them to the file at this path.
 func writeFigures(out io.Writer, path string, figures any) error {
 	content, err := encoded(figures)
 	if err != nil {

@@ -157,8 +157,8 @@ func recognise(ctx context.Context, restConfig *rest.Config, log logr.Logger) (o
 	return openShift, err
 }
 
-// untilReady calls try every second until try succeeds, its error is final, or discoveryTimeout is over. It logs each
-// new error at once, because the wait may be in vain, for example if a token is invalid.
+// untilReady calls the function try every second until the function succeeds, its error is final, or discoveryTimeout
+// is over. It logs each new error at once, because the wait may be in vain, for example if a token is invalid.
 func untilReady(ctx context.Context, log logr.Logger, what string,
 	try func(ctx context.Context) (final bool, err error)) (err error) {
 	logged := ""

@@ -38,7 +38,7 @@ type DrainPod struct {
 	Blocked string `json:"blocked,omitempty"`
 }
 
-// DrainOf returns the progress of a node's drain. The drain must evict all pods in the list pods.
+// DrainOf returns the progress of a node's drain. The parameter pods contains the pods that the drain must evict.
 func DrainOf(node *corev1.Node, instance *v1alpha1.WindowsInstance, pods []corev1.Pod,
 	budgets []policyv1.PodDisruptionBudget) Drain {
 	d := Drain{Node: node.Name, Cordoned: node.Spec.Unschedulable, Pods: drainPods(pods, budgets)}

@@ -29,7 +29,7 @@ func OfPod(pod *corev1.Pod, classes []nodev1.RuntimeClass, findings []lint.Findi
 	if reason, why := policy.MisplacedPod(pod); reason != "" && node >= 0 {
 		d.add(Problem, "placement", reason, "the pod %s, and is on Windows node %s", why, pod.Spec.NodeName)
 	}
-	// Wait for no autoscaler: the operator does, but the user of the plugin wants an answer now.
+	// Don't wait for an autoscaler. The operator waits for it, but the user of the plugin wants an answer now.
 	if reason, why := policy.UnplaceablePod(pod, s.Nodes, s.Now, 0); reason != "" {
 		d.add(Problem, "placement", reason, "%s", why)
 	}

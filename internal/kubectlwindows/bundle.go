@@ -15,7 +15,7 @@ const (
 	defaultTimeout  = 10 * time.Minute
 )
 
-// bundleOptions are the flags of the command bundle. They limit the content of a bundle.
+// bundleOptions are the flags of `kubectl windows bundle`. They limit the content of a bundle.
 type bundleOptions struct {
 	file            string
 	nodes           []string

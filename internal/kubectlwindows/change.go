@@ -27,8 +27,8 @@ const (
 	dryRunServer = "server"
 )
 
-// edits adds the flag --dry-run to a command that changes objects, and makes the command call run. If asks is true, the
-// command asks for confirmation, so edits also adds --yes.
+// edits adds the flag --dry-run to a command that changes objects, and makes the command call the function run. If asks
+// is true, the command asks for confirmation, so edits also adds the flag --yes.
 func (p *plugin) edits(command *cobra.Command, asks bool,
 	run func(ctx context.Context, e *editor, args []string) error) *cobra.Command {
 	var ch change
@@ -97,7 +97,7 @@ func (e *editor) done(format string, args ...any) error {
 	return err
 }
 
-// each calls do for each name, also after an error. It returns all errors.
+// each calls the function do for each name, even after an error. It returns all errors together.
 func each(names []string, do func(name string) error) error {
 	var failed error
 	for _, name := range names {

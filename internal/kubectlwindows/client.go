@@ -31,7 +31,8 @@ const (
 	// maxAnswer is the maximum size of a response of the API server in bytes. A list of five thousand Windows nodes
 	// with many images needs half of this size.
 	maxAnswer = 128 << 20
-	// maxListed is the maximum number of objects in a list. maxEvents is how many events of one object a command keeps.
+	// maxListed is the maximum number of objects in a list. maxEvents is the maximum number of events of one object in
+	// the output.
 	maxListed, maxEvents = 5000, 200
 )
 
@@ -142,7 +143,7 @@ func (r *reader) instances(ctx context.Context) ([]v1alpha1.WindowsInstance, err
 	return list.Items, nil
 }
 
-// unread adds to the list all that an object couldn't be read, unless err is nil.
+// unread appends a message to a list: an object couldn't be read, because of err. If err is nil, it appends nothing.
 func unread(all []string, what string, err error) []string {
 	if err == nil {
 		return all

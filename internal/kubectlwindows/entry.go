@@ -25,7 +25,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// addOptions are the flags of add.
+// addOptions are the flags of `kubectl windows add`.
 type addOptions struct {
 	awaiting
 	user, hostKey, file string

@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// workloads are the kinds that lint --live reads if the user names none. lint skips objects that a controller
+	// workloads are the kinds that `lint --live` reads if the user names none. `lint` skips objects that a controller
 	// created, and checks the controller instead.
 	workloads = "deployments,statefulsets,daemonsets,replicasets,cronjobs,jobs,pods"
 	chunk     = 500
 )
 
-// lintOptions are the flags of lint. They say which objects lint checks, and whether it compares them with the cluster
-// and with registries.
+// lintOptions are the flags of `kubectl windows lint`. They say which objects are checked, and whether the objects are
+// compared with the cluster and with registries.
 type lintOptions struct {
 	files                        []string
 	live, all, against, registry bool

@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// maxLog is the maximum number of bytes that are read of a log. shownLog is how many bytes the command logs prints
-	// by default.
+	// maxLog is the maximum number of bytes that are read of a log. shownLog is how many bytes `kubectl windows logs`
+	// prints by default.
 	maxLog   = 64 << 20
 	shownLog = 64 << 10
 	// followEvery is how often logs -f reads the log.
@@ -229,7 +229,7 @@ func since(log part, begin time.Time) (text []byte, begins bool, err error) {
 	return nil, begins, nil
 }
 
-// end reads at most most bytes from the end of a file. The file's path is relative to C:\var\log on the node.
+// end reads the last bytes of a file, up to the limit most. The file's path is relative to C:\var\log on the node.
 func (r *reader) end(ctx context.Context, node, file string, most int64) (part, error) {
 	if most <= 0 || most > maxLog {
 		return part{}, fmt.Errorf("--tail-bytes is %d and must be from 1 to %d", most, maxLog)
@@ -287,8 +287,8 @@ func (r *reader) part(ctx context.Context, node, file, span string) (got part, e
 	return got, err
 }
 
-// endOf returns at most most bytes from the end of a response. The response may be longer. After an error, it returns
-// the text that it has read so far and the error.
+// endOf returns the last bytes of a response, up to the limit most. The response may be longer than this limit. After
+// an error, it returns the text that it has read so far and the error.
 func endOf(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
 	answer, err := request.Stream(ctx)
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 	removeLimit = 15 * time.Second
 )
 
-// preflightOptions are the flags of preflight. They say how the operator connects to the hosts.
+// preflightOptions are the flags of `kubectl windows preflight`. They say how the operator connects to the hosts.
 type preflightOptions struct {
 	user, hostKey string
 	port          uint16

@@ -16,8 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/response"
 )
 
-// reportTimeout is how long the command why waits for a node's report. The rest of the command's output doesn't need
-// the node.
+// reportTimeout is how long `kubectl windows why` waits for a node's report. The rest of the command's output doesn't
+// need the node.
 const reportTimeout = 10 * time.Second
 
 // reportFile returns the path of the daemon's report, relative to C:\var\log.

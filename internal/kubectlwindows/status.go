@@ -76,8 +76,9 @@ func (r *reader) status(ctx context.Context) (diagnosis.Status, error) {
 	return diagnosis.Summarize(snapshot), nil
 }
 
-// watchStatus prints the status again and again until the user interrupts it. On a terminal, it clears the screen each
-// time. Without a terminal, it prints the status only if it changed. It continues if the API server can't be reached.
+// watchStatus prints the status every few seconds until the user interrupts it. On a terminal, it clears the screen
+// each time. Without a terminal, it prints the status only if it changed. It continues if the API server can't be
+// reached.
 func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
 	last := ""
 	err := wait.PollUntilContextCancel(ctx, watchEvery, true, func(ctx context.Context) (bool, error) {
@@ -99,7 +100,7 @@ func (p *plugin) watchStatus(ctx context.Context, r *reader) error {
 	return nil
 }
 
-// screen returns the text that the command status prints now.
+// screen returns the text that `kubectl windows status` prints now.
 func (p *plugin) screen(ctx context.Context, r *reader) (string, error) {
 	status, err := r.status(ctx)
 	if err != nil {

@@ -110,7 +110,8 @@ func (r *reader) whyPod(ctx context.Context, pod *corev1.Pod, s diagnosis.Snapsh
 	return diagnosis.OfPod(pod, classes.Items, findings, s, happened)
 }
 
-// find returns the objects with the name in argument, such as web or pod/web. A host and its node count as one subject.
+// find returns the objects that the user means with an argument such as web or pod/web. A host and its node count as
+// one subject.
 func (r *reader) find(ctx context.Context, s *diagnosis.Snapshot, argument string) (subject, error) {
 	kind, name, given := strings.Cut(argument, "/")
 	if !given {

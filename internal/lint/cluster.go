@@ -58,7 +58,8 @@ func buildNumber(version string) int {
 // https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility.
 func runs(image, node int) bool { return image == node || build2022 <= image && image <= node }
 
-// fits returns the builds in nodes that can't run an image of any of the builds in images.
+// fits returns the builds of nodes that can't run an image. The parameter images contains the builds of the image's
+// variants, and nodes the builds of the nodes.
 func fits(images, nodes []int) (unfit []int) {
 	for _, node := range nodes {
 		if !slices.ContainsFunc(images, func(image int) bool { return runs(image, node) }) {

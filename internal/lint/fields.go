@@ -56,10 +56,10 @@ const defaultMode = 0o644
 // longestUser is the maximum length of a user name on Windows: a domain, a backslash and a name of 20 characters.
 const longestUser = 256 + 1 + 20
 
-// fieldRules returns the rules that check single fields. The rules linux-security check the fields that the API server
-// refuses in a pod with os.name windows. The first rule volume checks for volumes with in-tree drivers that exist for
-// Linux only. There are no rules for other in-tree drivers, because CSI drivers replace them and declare their
-// operating systems themselves.
+// fieldRules returns the rules that check single fields. The rules named linux-security report fields that the API
+// server refuses in a pod with os.name windows. The first rule named volume reports volumes whose in-tree driver exists
+// for Linux only. No rule reports the other in-tree drivers: CSI drivers replace them, and declare their operating
+// systems themselves.
 func fieldRules() []rule {
 	isTrue := func(value any) bool { return value == true }
 	other := func(than any) func(any) bool { return func(value any) bool { return value != than } }

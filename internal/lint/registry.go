@@ -23,7 +23,7 @@ const (
 	maxAnswer = 8 << 20
 )
 
-// Registries is an Images that asks the registry in an image's name. It uses the credentials of docker login or podman
+// Registries implements Images. It asks the registry in an image's name, with the credentials of docker login or podman
 // login.
 type Registries struct{}
 

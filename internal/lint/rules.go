@@ -58,7 +58,7 @@ func (p *pod) path(field string) string {
 // report is the function that a rule calls for each finding. field is a path below the pod's spec.
 type report func(severity Severity, field, message, fix string)
 
-// rule is one row of the table of rules. It applies to pods for which when returns true.
+// rule is one row of the table of rules. It applies to the pods for which the function when returns true.
 type rule struct {
 	name  string
 	when  func(*pod) bool
@@ -84,8 +84,8 @@ func rules() []rule {
 	}...)
 }
 
-// containers calls each for every container of the template, with the container's path. A template has no ephemeral
-// containers.
+// containers calls the function each for every container of the template, with the container's path. A template has no
+// ephemeral containers.
 func (p *pod) containers(each func(path string, c *corev1.Container)) {
 	for i := range p.Spec.InitContainers {
 		each(fmt.Sprintf("initContainers[%d]", i), &p.Spec.InitContainers[i])
