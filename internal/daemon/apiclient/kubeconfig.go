@@ -57,7 +57,8 @@ func ServerOf(content []byte) (Server, error) {
 	return Server{URL: cluster.Server, CA: cluster.CertificateAuthorityData}, nil
 }
 
-// Kubeconfig returns a kubeconfig with one user. Its cluster, its user and its context are all called name.
+// Kubeconfig returns a kubeconfig with one user. The parameter `name` is the name of its cluster, of its user and of
+// its context.
 func Kubeconfig(name, namespace string, server Server, user clientcmdapi.AuthInfo) ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: server.CA}

@@ -16,8 +16,8 @@ import (
 // reachTimeout bounds the wait for the API server: name resolution, TCP and TLS together.
 const reachTimeout = 10 * time.Second
 
-// Reach checks that the API server responds, and that its certificate is signed by the CA and valid at the time that
-// the function now returns. Reach sends no request and needs no credential.
+// Reach checks that the API server responds, and that its certificate is signed by the CA and currently valid. The
+// function `now` returns the current time. Reach sends no request and needs no credential.
 func Reach(ctx context.Context, to Server, now func() time.Time) error {
 	server, err := url.Parse(to.URL)
 	if err != nil {

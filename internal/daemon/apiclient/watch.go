@@ -160,8 +160,8 @@ func GetCached(ctx context.Context, client dynamic.ResourceInterface, name strin
 	return found, err
 }
 
-// read reads the newest version of one object. Exception: if at is "0", it reads any version from the API server's
-// cache.
+// read reads the newest version of one object. Exception: if the parameter `at` is "0", read returns any version from
+// the API server's cache.
 func read(ctx context.Context, client dynamic.ResourceInterface, name, at string) (found *unstructured.Unstructured,
 	version string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errNoAnswer)

@@ -115,8 +115,8 @@ type Report struct {
 // Holds reports whether the host is in its desired state.
 func (r Report) Holds() bool { return len(r.Waiting)+len(r.Failed) == 0 }
 
-// sort adds the problems of unknown values to Waiting or Failed. A problem that can't disappear by waiting is a
-// failure.
+// sort adds problems of unknown values to the report: to Waiting if the value may become known with time, and to Failed
+// otherwise.
 func (r *Report) sort(unknown []*contract.Problem) {
 	for _, p := range unknown {
 		switch p.Reason {

@@ -113,8 +113,8 @@ func (l *histories) stopped(name string) {
 	}
 }
 
-// held reports whether a service in a crash loop must not be started now. with is the digest of the inputs for this
-// start. A service with new inputs may be started at once.
+// held reports whether a service in a crash loop must not be started now. The parameter `with` is the digest of the
+// inputs for this start. A service with new inputs may be started at once.
 func (l *histories) held(name, with string) bool {
 	known := l.of[name]
 	return known != nil && known.with == with && winos.Age(l.now(), known.started) < known.rest

@@ -187,7 +187,7 @@ func (r *rig) preflight() string {
 	return r.call(blob(program), contract.VerbPreflight, contract.PreflightRequest{Time: time.Now()})
 }
 
-// left checks that the service and all of its files were removed, except the paths in but.
+// left checks that the service and all of its files were removed, except the paths in the parameter `but`.
 func (r *rig) left(t *testing.T, but ...string) {
 	t.Helper()
 	eventually(t, "leaving", func() bool { return r.service(t).Name == "" })

@@ -53,7 +53,7 @@ type Observed struct {
 	// Digests maps the paths of desired files that exist to their digests. If a file has changed since it was read, its
 	// entry is a text that no digest equals.
 	Digests map[string]string
-	// Unreadable maps the paths of files that can't be read to the problem. No step is planned for them.
+	// Unreadable maps the path of each file that can't be read to the problem. No step is planned for such a file.
 	Unreadable map[string]*contract.Problem
 	// Absent lists the missing files that services require.
 	Absent map[string]bool
@@ -324,8 +324,8 @@ func (p *planner) lacks(s Service, blocked map[string]bool) bool {
 }
 
 // stops plans the stops of services whose inputs changed, that are stopping or paused, or that depend on such a
-// service. If a service has to wait for a value, it is stopped together with its dependency, and is started again when
-// the value is known.
+// service. If a dependent service has to wait for a value, it is stopped as well, and is started again when the value
+// is known.
 func (p *planner) stops(usable []Service) map[string]bool {
 	down := map[string]bool{}
 	why := map[string]string{}
@@ -372,8 +372,8 @@ func (p *planner) stale(s Service, current winos.Service) bool {
 }
 
 // astray reports whether another program changed the command or environment of a service, and the service may have
-// started since the change. If the service started before the change, its process still runs with the right
-// configuration.
+// started since the change. If the service started before the change, it is not astray, because its process still has
+// the right configuration.
 func (p *planner) astray(s Service, current winos.Service) bool {
 	if current.Command == s.Command && maps.Equal(current.Environment, s.Environment) {
 		return false

@@ -535,8 +535,8 @@ func TestAServiceThatDidNotStayUpBeforeExcusesNoOther(t *testing.T) {
 	})
 }
 
-// If a failure existed before a revision, the same failure at that revision is excused. This no longer applies if the
-// failure was repaired, or if it began while a revision was on trial.
+// If a failure existed before a revision, the same failure at that revision is excused. It is not excused if it was
+// repaired in between, or if it began while a revision was on trial.
 func TestOnlyWhatStillFailsExcusesTheNextRevision(t *testing.T) {
 	breakProxy := func(t *testing.T, r *rig) {
 		t.Helper()

@@ -85,7 +85,7 @@ type Reconciler struct {
 	seen inputs
 	// next is the time of the next check. At fullPass a full pass is due, even if nothing seems to have changed.
 	next, fullPass time.Time
-	// wake is signalled when a watch sees a change.
+	// wake is signalled when a watch sees a change, or when a background goroutine has a result.
 	wake   chan struct{}
 	beside sync.WaitGroup
 }

@@ -18,8 +18,8 @@ import (
 type scanner struct {
 	winos.Files
 	blob string
-	// held is the path of the file that the scanner holds open. time is for how long, beginning with the first attempt
-	// to open, start or remove the file.
+	// held is the path of the file that the scanner holds open. time is how long the scanner holds it open, from the
+	// first attempt to open, start or remove the file.
 	mu    sync.Mutex
 	held  string
 	since time.Time

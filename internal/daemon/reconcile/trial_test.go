@@ -90,7 +90,7 @@ func TestWhatFailsInALaterPassOfATrialIsRolledBack(t *testing.T) {
 	}
 }
 
-// A service that a later pass of the trial starts must not end right away, either.
+// If a later pass of the trial starts a service, and the service ends right away, the trial must fail as well.
 func TestAServiceThatEndsRightAfterALateStartIsRolledBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		holds(t, r)

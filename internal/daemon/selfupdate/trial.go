@@ -125,10 +125,11 @@ func (p *Program) restore(ctx context.Context, why string) error {
 	return nil
 }
 
-// Accept ends the trial of this program if its revision is verified, or if lived, the time since this process started,
-// is at least ownLife. A program that has run this long can roll back by itself or on the operator's request. Call
-// Accept only if the API server has answered. Call it before the revision is reported on the Node, because the old
-// program must not be restored after that report. Accept returns a problem if the end of the trial can't be recorded.
+// Accept ends the trial of this program if its revision is verified, or if this process has run for at least ownLife.
+// The parameter `lived` is the time that this process has run. A program that has run for ownLife can roll back by
+// itself or on the operator's request. Call Accept only if the API server has answered. Call it before the revision is
+// reported on the Node, because the old program must not be restored after that report. Accept returns a problem if the
+// end of the trial can't be recorded.
 func (p *Program) Accept(lived time.Duration) *contract.Problem {
 	if p.state.Update == nil || !p.state.Verified && lived < ownLife {
 		return nil
