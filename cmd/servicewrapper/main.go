@@ -3,7 +3,7 @@
 //
 // If the wrapper ends, the program ends as well, even if the wrapper was killed. If the program ends, the wrapper ends.
 // The wrapper contains no version number. So its digest is the same in each release of the operator, and an upgrade
-// doesn't restart the services. On other systems than Windows, the wrapper runs the program in the foreground.
+// doesn't restart the services. On systems other than Windows, the wrapper runs the program in the foreground.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // Command wicd is the daemon: it makes a Windows machine a node, and runs on this machine as the service
 // windows-instance-config-daemon.
 //
-// It passes its machine to the commands of internal/daemon/verbs. On other systems than Windows it compiles and shows
+// It passes its machine to the commands of internal/daemon/verbs. On systems other than Windows, it compiles and shows
 // its help, but its commands fail.
 package main
 

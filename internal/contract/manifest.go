@@ -69,7 +69,8 @@ type Service struct {
 	// Bootstrap means that the service starts before the Node exists. Such a service uses no NodeVariables and
 	// depends only on bootstrap services.
 	Bootstrap bool `json:"bootstrap"`
-	// Priority determines the order of starts, lowest first. Bootstrap services have lower priorities than all others.
+	// Priority determines the order of starts: the lowest number starts first. Bootstrap services have lower numbers
+	// than all other services.
 	Priority uint `json:"priority"`
 	// Disruptive means that a restart of this service affects pods.
 	Disruptive bool `json:"disruptive,omitempty"`
@@ -101,7 +102,7 @@ type Fact string
 // Facts of a host.
 const (
 	FactHostname     Fact = "hostname"     // lower-case host name; on most platforms the name of the Node
-	FactNodeIP       Fact = "nodeIP"       // IPv4 address of the interface of the default route
+	FactNodeIP       Fact = "nodeIP"       // IPv4 address of the interface with the default route
 	FactSourceVIP    Fact = "sourceVIP"    // IPv4 address of the HNS endpoint VIPEndpoint on the pods' HNS network
 	FactHNSSubnet    Fact = "hnsSubnet"    // IPv4 prefix of the pods' HNS network
 	FactManagementIP Fact = "managementIP" // management IP of the pods' HNS network

@@ -100,11 +100,11 @@ type PrepareRequest struct {
 // PrepareAnswer reports whether the host reboots.
 type PrepareAnswer struct {
 	Rebooting bool   `json:"rebooting"`
-	BootID    string `json:"bootID"` // the host's boot when it gave this answer
+	BootID    string `json:"bootID"` // of the boot during this call
 }
 
-// ReceiveRequest names the uploaded stream in the RPC directory: a tar in zstd. The name of each entry in the tar is
-// its digest. For VerbFetch there is no stream: the daemon fetches the blobs from the address in the host's Attendance.
+// ReceiveRequest names the uploaded stream in the RPC directory: a tar in zstd. Each entry in the tar has its digest as
+// name. For VerbFetch there is no stream: the daemon fetches the blobs from the address in the host's Attendance.
 type ReceiveRequest struct {
 	Stream string `json:"stream,omitempty"`
 	Blobs  []Blob `json:"blobs"`

@@ -114,6 +114,6 @@ const (
 // InstanceFinalizer keeps a WindowsInstance until its host is clean.
 const InstanceFinalizer = Prefix + "host"
 
-// AboutRevision returns the text that begins the detail of a daemon's report about a revision that it has not applied.
-// The operator reads from this text which revision the report is about.
+// AboutRevision returns the beginning of the detail in a daemon's report about a revision that isn't applied. It tells
+// the operator which revision the report is about.
 func AboutRevision(revision string) string { return "revision " + revision + ": " }

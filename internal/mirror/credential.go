@@ -31,7 +31,7 @@ func (Credential) String() string { return hidden }
 
 // parseCredential parses an entry of the pull secret. As in docker and kubelet, the field auth (user:password in
 // base64) takes precedence over the fields username and password. An entry without any of these fields is an empty
-// credential. An error contains nothing of the entry.
+// credential. Errors contain no part of the entry.
 func parseCredential(entry json.RawMessage) (Credential, error) {
 	var fields struct {
 		Auth          string `json:"auth"`

@@ -127,12 +127,12 @@ func SplitHost(host string) (name, port string) {
 }
 
 // defaultPort is the port of a registry whose name has no port. A name with this port means the same registry as the
-// name without it. Otherwise a user could add the port to bypass a rule that forbids to contact the registry.
+// name without it. Otherwise a user could add the port to bypass a rule against contacting the registry.
 const defaultPort = "443"
 
 // canonical returns the unique name of a registry: the form of SplitHost without the default port, and with brackets
-// around an IPv6 address. If containerd would not take the name alone for a registry, canonical adds the port. For an
-// address of Docker Hub, it returns docker.io.
+// around an IPv6 address. If containerd would not recognise the name alone as a registry, canonical adds the port. For
+// an address of Docker Hub, it returns docker.io.
 func canonical(host string) string {
 	name, port := SplitHost(host)
 	needsPort := name != "localhost" && !strings.ContainsAny(name, ".:")
@@ -199,8 +199,8 @@ func parseLocation(text string) (Location, error) {
 // name, and two separators.
 const longestLocation = 253 + 1 + 5 + 1 + 255
 
-// checkHost checks host[:port] in lower case. It refuses a host that containerd would not take for a registry: at the
-// beginning of an image name, containerd would read such a host as a part of a repository on Docker Hub.
+// checkHost checks host[:port] in lower case. It refuses a host that containerd would not recognise as a registry: at
+// the beginning of an image name, containerd would read such a host as a part of a repository on Docker Hub.
 func checkHost(host string) error {
 	if err := checkForm(host); err != nil {
 		return err

@@ -51,9 +51,9 @@ type key struct {
 	kind   contract.PullKind
 }
 
-// join returns the mirrors of all entries for one source, in order. If an entry lists the source before a mirror, the
-// user wants the source to be tried before that mirror. Only then the result contains the source. Otherwise the source
-// is tried last anyway.
+// join returns the mirrors of all entries for one source, in order. The result contains the source itself only if an
+// entry lists the source before a mirror, because the user then wants the source to be tried before that mirror.
+// Otherwise the source is tried last, and need not be in the list.
 func join(source string, lists [][]string) []string {
 	if slices.ContainsFunc(lists, func(list []string) bool { return slices.Contains(list, source) }) {
 		for i, list := range lists {

@@ -118,7 +118,7 @@ func (r Rules) findDomain(name Location) entry {
 // rewrite returns the location of an image at a mirror: it replaces the part of the image's name that matches the
 // source by the mirror. It returns false if the result is not a valid image name. A source *.domain matches a host with
 // any port, and the result keeps the port of the image. So if the image's name has a port, the mirror must be a host
-// without a port and a path.
+// without port and path.
 func (e entry) rewrite(image, mirror Location) (Location, bool) {
 	host := mirror.Host
 	if _, port := image.split(); e.source.wildcard && port != "" {
@@ -151,9 +151,8 @@ func (r Rules) forbids(name Location) bool {
 	return found.never
 }
 
-// MayLead reports whether the registry from may redirect a pull to the location to. Usually, rules don't list the hosts
-// that serve a registry's content. So rules about a whole domain don't apply if the host of to is below the host of
-// from.
+// MayLead reports whether a registry may redirect a pull to a location. Usually, rules don't list the hosts that serve
+// a registry's content. So if the location's host is below the registry's host, rules about a whole domain don't apply.
 func (r Rules) MayLead(from, to Location) bool {
 	if to.Host == from.Host {
 		return to.Path == "" || !r.Never(to)

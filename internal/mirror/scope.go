@@ -40,7 +40,7 @@ func (r Rules) Restrict(s contract.RegistrySources) (Rules, error) {
 }
 
 // Refused tells why the cluster's settings refuse an image. If they allow the image, it returns an empty string. The
-// image's mirrors don't matter. The reason contains no secret.
+// image's mirrors don't matter. The text contains no secret.
 func (r Rules) Refused(name Location) string {
 	switch {
 	case covers(r.always, name):
@@ -75,7 +75,7 @@ func withoutReference(text string) string {
 	return text
 }
 
-// SourcesObject names, in messages, the object that contains the cluster's settings about registries.
+// SourcesObject is the name, in messages, of the object with the cluster's settings about registries.
 const SourcesObject = "Image/cluster"
 
 // CheckSources checks an administrator's settings about registries. It returns the valid settings, sorted, and a

@@ -33,7 +33,7 @@ func (PullSecret) Format(state fmt.State, _ rune) { _, _ = state.Write([]byte(hi
 
 // ParsePullSecret parses a .dockerconfigjson: {"auths": {"<host>[/<path>]": {"auth": …}}}. Keys may have a scheme, and
 // may end in /v1/ or /v2/, as docker writes them. An unusable entry doesn't affect the other entries, see Unusable. The
-// error is a *contract.Problem with ReasonPullSecretInvalid. It contains nothing of data.
+// error is a *contract.Problem with ReasonPullSecretInvalid. It contains no part of the data.
 func ParsePullSecret(data []byte) (PullSecret, error) {
 	var file *struct {
 		Auths       map[string]json.RawMessage `json:"auths"`

@@ -18,7 +18,7 @@ const (
 // Set is one entry of an ImageDigestMirrorSet or ImageTagMirrorSet as the user wrote it, not yet
 // checked.
 type Set struct {
-	// Object names the object of this entry, for messages: ImageDigestMirrorSet/<name>.
+	// Object is the name of this entry's object in messages: ImageDigestMirrorSet/<name>.
 	Object string
 	Kind   contract.PullKind
 	// Source is host[:port][/namespace…[/repository]] or *.domain. Each of the Mirrors is

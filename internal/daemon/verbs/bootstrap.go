@@ -76,8 +76,8 @@ func Bootstrap(ctx context.Context, host winos.Host, self string,
 	return answer, err
 }
 
-// takesCredential gives kubelet the bootstrap credential of the request. The result again reports whether kubelet must
-// be restarted, either to use this credential or to register its Node.
+// takesCredential gives kubelet the bootstrap credential of the request. It reports whether kubelet must be restarted,
+// either to use this credential or to register its Node.
 //
 // If kubelet has no certificate of this node but already has this credential, kubelet keeps running: it has requested a
 // certificate for a key that may exist only in memory, and a bootstrap credential is valid for one key only. If kubelet
@@ -108,8 +108,8 @@ func takesCredential(ctx context.Context, host winos.Host, stateFile *state.File
 }
 
 // replacesCredential stops kubelet and deletes its keys and certificates, unless kubelet already has this bootstrap
-// credential. The caller has checked that kubelet has no certificate of its node, and writes the new credential. The
-// result again reports whether kubelet was stopped.
+// credential. The caller has checked that kubelet has no certificate of its node, and writes the new credential.
+// replacesCredential reports whether it has stopped kubelet.
 func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.File, kubeconfig []byte) (again bool,
 	err error) {
 	has, err := reconcile.HasCredential(host.Files, kubeconfig)
@@ -125,7 +125,7 @@ func replacesCredential(ctx context.Context, host winos.Host, stateFile *state.F
 
 // makeDirectories deletes the kubelet keys that another operator left, and creates missing directories. Then it checks
 // that no directory, including the shared ones, belongs to an ordinary user. The check comes last, so a user can't
-// replace a directory between the check and its creation. The result cleared reports whether keys were deleted.
+// replace a directory between the check and its creation. makeDirectories reports whether it has deleted keys.
 func makeDirectories(files winos.Files, stateFile *state.File, shared []string) (cleared bool, err error) {
 	if cleared, err = state.ClearKeys(files, stateFile); err == nil {
 		err = errors.Join(stateFile.Tidy(), state.Ensure(files, stateFile, state.Directories()...))
@@ -141,8 +141,8 @@ func makeDirectories(files winos.Files, stateFile *state.File, shared []string) 
 }
 
 // nameOf returns the name for this host's Node: the cloud's name if the manifest asks for it, otherwise the host name.
-// The result values contains the cloud's facts that the name comes from. nameOf also checks that the host has the
-// requested node address.
+// nameOf also returns the cloud's facts that the name comes from, and checks that the host has the requested node
+// address.
 func nameOf(ctx context.Context, host winos.Host, request contract.BootstrapRequest) (name string,
 	values map[contract.Fact]string, err error) {
 	facts, err := host.System.Facts(ctx)

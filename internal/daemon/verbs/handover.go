@@ -27,8 +27,8 @@ const (
 )
 
 // Handover stores the daemon's certificate and kubeconfig, installs the program at path self as the daemon's service,
-// and starts the service. If the service is already running, Handover stops it first, because it writes the state file
-// and reads the other files.
+// and starts the service. If the service is already running, Handover stops it first, because the service writes the
+// state file and reads the other files.
 func Handover(ctx context.Context, host winos.Host, self string,
 	request contract.HandoverRequest) (answer contract.HandoverAnswer, err error) {
 	config := serviceConfig(request)

@@ -124,8 +124,8 @@ func buildUnsupported(f findings, _ contract.PreflightRequest) []contract.Proble
 	return one(contract.ReasonBuildUnsupported, "%s has build %d", f.facts.ProductName, f.facts.Build)
 }
 
-// portUnsupported returns a problem if Windows Server 2019 should use another VXLAN port: its HNS lacks the feature
-// VxlanPort.
+// portUnsupported returns a problem if a host with Windows Server 2019 should use a VXLAN port other than the default.
+// The HNS of this release lacks the feature VxlanPort.
 func portUnsupported(f findings, request contract.PreflightRequest) []contract.Problem {
 	return when(f.facts.Build == build2019 && request.VXLANPort != 0, contract.ReasonVXLANPortUnsupported,
 		"%s can't use the VXLAN port %d of the hybrid network", f.facts.ProductName, request.VXLANPort)
@@ -218,8 +218,8 @@ func portsInUse(f findings, _ contract.PreflightRequest) (problems []contract.Pr
 		contract.MetricsPort: contract.ServiceExporter}
 	for _, port := range []int{contract.KubeletPort, contract.MetricsPort} {
 		program, used := f.listening[port]
-		// Skip the port if the service that should use it is running. If that service isn't ours, conflicting reports
-		// it.
+		// Skip the port if the service that should use it is running. If that service isn't ours, the check
+		// "conflicting" reports it.
 		if !used || f.services[users[port]].State == winos.ServiceRunning {
 			continue
 		}

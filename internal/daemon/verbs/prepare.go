@@ -17,7 +17,7 @@ import (
 const Feature = "Containers"
 
 // ContainersFeature returns the state of Feature. A system without Windows features, such as Wine, counts as enabled:
-// on such a system, only an attempt of containerd can show whether containers run.
+// on such a system, only containerd itself can show whether containers run.
 func ContainersFeature(ctx context.Context, system winos.System) (winos.FeatureState, error) {
 	state, err := system.Feature(ctx, Feature)
 	if errors.Is(err, winos.ErrUnsupported) {
@@ -43,8 +43,8 @@ func Preparations(facts winos.Facts, feature winos.FeatureState, hostname string
 	return needs
 }
 
-// renames reports whether the host must be renamed to hostname. Only for vSphere's cloud provider, a name that differs
-// in upper and lower case is a different name.
+// renames reports whether the host must be renamed to hostname. Upper and lower case matter only for vSphere's cloud
+// provider.
 func renames(facts winos.Facts, hostname string, nodeName contract.Fact) bool {
 	if nodeName == contract.FactFullHostname {
 		return hostname != "" && facts.Hostname != hostname

@@ -12,8 +12,8 @@ import (
 )
 
 // replaceServer updates the API server's address and CA in the kubeconfigs of a host that joined before. The
-// kubeconfigs keep their credentials. Before it changes them, replaceServer stops the services that use them. So if
-// this call is killed, no service continues with old settings. Later, this bootstrap starts kubelet again, and the
+// kubeconfigs keep their credentials. Before it changes a kubeconfig, replaceServer stops the services that use it. So
+// if this call is killed, no service continues with old settings. Later, this bootstrap starts kubelet again, and the
 // daemon starts the other services.
 func replaceServer(ctx context.Context, host winos.Host, stateFile *state.File,
 	request contract.BootstrapRequest) error {

@@ -75,8 +75,8 @@ func isVerb(exe string) bool {
 		strings.HasSuffix(name, ".exe")
 }
 
-// acquireTurn takes the lock, or returns a problem after the limit. Each time that another process has the lock, it
-// calls busy with the ID of that process, or 0 if the ID is unknown.
+// acquireTurn takes the lock. While another process has the lock, acquireTurn calls busy with the ID of that process (0
+// if unknown) and tries again. After the limit, it returns a problem.
 func acquireTurn(ctx context.Context, programs winos.Programs, limit time.Duration,
 	busy func(ctx context.Context, holder uint32) error) (release func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Age returns how long ago the time at was, by the host's clock. If at is in the future because the clock was set back,
+// Age returns the duration from at to now, by the host's clock. If at is in the future because the clock was set back,
 // Age returns the maximum duration, so that no delay lasts forever.
 func Age(now, at time.Time) time.Duration {
 	if now.Before(at) {

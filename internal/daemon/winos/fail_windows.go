@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// fail adds the operation to an error of Windows. If meaning knows the error's code, the result also wraps the error
-// that meaning returns. If err is nil, fail returns nil.
+// fail adds the operation to an error of Windows. If the function meaning returns an error for the code of err, the
+// result also wraps that error. If err is nil, fail returns nil.
 func fail(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

@@ -137,7 +137,7 @@ func (files) Stat(path string) (FileInfo, error) {
 	described := describe(info, accessOf(sddl))
 	described.Name = path[strings.LastIndex(path, `\`)+1:]
 	described.Foreign = foreign(sddl)
-	// For a link, sddl describes the target. But the owner of the link can change where it leads, so check the link as
+	// For a link, sddl describes the target. But the owner of the link can change the target, so check the link as
 	// well.
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		own, err := linkSecurity(name)
@@ -314,7 +314,7 @@ func reason(target *uint16, err error) error {
 }
 
 // reasonOf replaces the error "access denied" by "sharing violation" if a file is the exe of a running process. Windows
-// returns "access denied" in both cases: if permission is missing, and if the exe of a running process is deleted or
+// returns "access denied" in two cases: if permission is missing, and if the exe of a running process is deleted or
 // replaced. To tell them apart, reasonOf calls openToWrite: for a running exe, this is a sharing violation.
 func reasonOf(err error, openToWrite func() error) error {
 	if !errors.Is(err, windows.ERROR_ACCESS_DENIED) {

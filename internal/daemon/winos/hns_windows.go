@@ -81,7 +81,8 @@ func (network) EnsureEndpoint(ctx context.Context, network, endpoint string, add
 
 // endpointOn finds an endpoint on one network: the endpoint with this name, or else a local endpoint without a name
 // that has this address, because kube-proxy creates such an endpoint. If there is neither, found is nil. An endpoint of
-// the same name may exist on other networks. The result taken reports that an endpoint on this network has the address.
+// the same name may exist on other networks. endpointOn also reports whether an endpoint on this network has the
+// address.
 func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSEndpoint, taken bool, err error) {
 	all, err := hcsshim.HNSListEndpointRequest()
 	if err != nil {

@@ -2,8 +2,8 @@ package winos
 
 import "encoding/binary"
 
-// tableForm is the layout of a table of TCP listeners. The table begins with the number of rows, which all have the
-// length row. port and pid are offsets in a row. All values are in bytes.
+// tableForm is the layout of a table of TCP listeners. The table begins with the number of rows. All rows have the same
+// length, in the field row. The fields port and pid are offsets in a row. All fields are in bytes.
 type tableForm struct{ row, port, pid int }
 
 // tcp4 and tcp6 are the layouts of GetExtendedTcpTable for IPv4 and IPv6:

@@ -72,9 +72,9 @@ func addressFor(nextHop netip.Addr, addresses []address) (netip.Addr, bool) {
 	return first, first.IsValid()
 }
 
-// detour returns a route to the single address to, through the interface and next hop of the default route. The result
-// has reports that the table already has a route to this address on the same interface, with any next hop. If there is
-// no default route, ok is false.
+// detour returns a route to the single address to, through the interface and next hop of the default route. The second
+// result reports that the table already has a route to this address on the same interface, with any next hop. The third
+// result is false if there is no default route.
 func detour(table []route, to netip.Addr) (add route, has, ok bool) {
 	way, ok := defaultRoute(table)
 	if !ok {

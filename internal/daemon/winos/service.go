@@ -37,10 +37,10 @@ func (e UnansweredError) Error() string {
 // Unwrap returns ErrInUse.
 func (e UnansweredError) Unwrap() error { return ErrInUse }
 
-// stopError converts the error of a stop request. If the service's process didn't answer, it returns an
-// UnansweredError. This is the case for the code ERROR_SERVICE_REQUEST_TIMEOUT, which would mean ErrStartFailed for a
-// start, and for a timeout: if an earlier request wasn't answered either, the service manager itself may not answer at
-// all.
+// stopError converts the error of a stop request. It returns an UnansweredError in two cases. The first case is the
+// code ERROR_SERVICE_REQUEST_TIMEOUT: after a stop request, it means that the service's process didn't answer. The
+// second case is a timeout: if the process hasn't answered an earlier request either, the service manager itself may
+// not answer at all.
 func stopError(service string, code uint32, err error) error {
 	const requestTimeout = 1053
 	switch {

@@ -17,7 +17,7 @@ import (
 // localSystem is the account under which our services run.
 const localSystem = "LocalSystem"
 
-// connect opens the service manager with the rights access only. mgr.Connect would request all rights.
+// connect opens the service manager and requests only the given rights. mgr.Connect would request all rights.
 func connect(access uint32) (*mgr.Mgr, error) {
 	h, err := windows.OpenSCManager(nil, nil, access)
 	if err != nil {
@@ -29,8 +29,8 @@ func connect(access uint32) (*mgr.Mgr, error) {
 // disconnect closes the service manager. It ignores an error, because closing can't lose data.
 func disconnect(scm *mgr.Mgr) { _ = scm.Disconnect() }
 
-// openService opens a service with the rights access only. mgr.Mgr.OpenService would request all rights, which Windows
-// refuses to every account if the service is protected.
+// openService opens a service and requests only the given rights. mgr.Mgr.OpenService would request all rights. If a
+// service is protected, Windows refuses this request to every account.
 func openService(name string, access uint32) (*mgr.Service, error) {
 	scm, err := connect(windows.SC_MANAGER_CONNECT)
 	if err != nil {
@@ -142,8 +142,8 @@ func applyRecovery(s *mgr.Service, delays []time.Duration, reset time.Duration) 
 }
 
 // callService opens a service and runs call with it. If ctx ends first, callService returns, and call continues in the
-// background. Both of these calls may block for up to 30 s: a start blocks until the service's process has connected to
-// the service manager, and a control request blocks until the service has answered.
+// background. A start blocks until the service's process has connected to the service manager, and a control request
+// blocks until the service has answered. Each of the two may block for up to 30 s.
 func callService(ctx context.Context, name string, access uint32, call func(*mgr.Service) error) error {
 	_, err := interruptible(ctx, func() (struct{}, error) {
 		s, err := openService(name, access)

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// services is this machine's service manager. It closes each handle before a call ends. With an open handle, Windows
-// would not delete a service.
+// services is this machine's service manager. It closes each handle before a call ends, because Windows doesn't delete
+// a service while a handle is open.
 type services struct{}
 
 var _ Services = services{}

@@ -231,7 +231,7 @@ func (l limited) stop(ctx context.Context, name string) error {
 
 // killHung kills the processes of a service and its dependants if their state is StartPending or StopPending. If
 // stopErr is an UnansweredError, killHung also kills the process of the service that stopErr names, whose state is
-// still Running. The result killed reports whether it killed a process.
+// still Running. It reports whether it has killed a process.
 func (l limited) killHung(ctx context.Context, name string, stopErr error) (killed bool, err error) {
 	var silent UnansweredError
 	errors.As(stopErr, &silent)

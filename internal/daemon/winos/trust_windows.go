@@ -88,8 +88,8 @@ func (trust) Remove(ctx context.Context, der []byte) error {
 	return expect(der, false)
 }
 
-// expect opens the store again, and returns an error unless the certificate is there, or missing, as expected. It
-// detects that Windows has silently kept the old state, for example of a certificate from group policy.
+// expect opens the store again, and checks whether the certificate was really added or removed. Sometimes Windows keeps
+// the old state without an error, for example for a certificate from group policy. Then expect returns ErrDenied.
 func expect(der []byte, there bool) error {
 	return inStore(windows.CERT_STORE_READONLY_FLAG, func(store windows.Handle) error {
 		have, err := matches(store, der)

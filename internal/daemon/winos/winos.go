@@ -141,11 +141,11 @@ type FileInfo struct {
 // fs.ErrNotExist, ErrInUse, ErrInvalidName, ErrNoSpace or ErrDenied.
 type Files interface {
 	Open(path string) (io.ReadCloser, error)
-	// Create creates a file, or truncates an existing file, see MakesNew. Close flushes the file to disk, and returns
-	// errors of earlier writes.
+	// Create creates a file. If the file exists, Create truncates or replaces it, see MakesNew. Close flushes the file
+	// to disk, and returns errors of earlier writes.
 	Create(path string, access Access) (io.WriteCloser, error)
-	// Rename renames the file from to the path to, and replaces an existing file there. If the existing file is the exe
-	// of a running process, Rename returns ErrInUse. The file from may be a running exe.
+	// Rename renames a file, and replaces an existing file at the new path. If the existing file is the exe of a
+	// running process, Rename returns ErrInUse. The renamed file itself may be a running exe.
 	Rename(from, to string) error
 	// Remove deletes a file or an empty directory. If the file is missing, it returns no error.
 	Remove(path string) error
@@ -246,7 +246,7 @@ type System interface {
 	// EnableFeature enables a Windows feature. This may take minutes. If Feature then returns FeaturePending, a reboot
 	// is needed.
 	EnableFeature(ctx context.Context, name string) error
-	// Reboot requests a reboot and returns before the reboot begins. why is the text that Windows shows and logs.
+	// Reboot requests a reboot and returns before the reboot begins. Windows shows and logs the parameter why.
 	Reboot(ctx context.Context, why string) error
 	// ExcludeFromDefender excludes the process of an exe from the scans of Windows Defender. If Defender doesn't exist,
 	// it does nothing. A repeated call changes nothing.

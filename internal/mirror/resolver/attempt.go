@@ -134,7 +134,7 @@ func headLength(h http.Header) int64 {
 }
 
 // sendFollowing sends a request and follows redirects. It sends the Authorization header only to addresses with the
-// original scheme, host and port. The result own reports whether the response comes from such an address. If it
+// original scheme, host and port. The second result reports whether the response comes from such an address. If it
 // doesn't, the caller must ignore an authentication challenge in the response.
 func (q question) sendFollowing(ctx context.Context, authorization string) (response *http.Response, own bool,
 	err error) {
@@ -230,7 +230,8 @@ type body struct {
 	cancel context.CancelCauseFunc
 }
 
-// leastRead bytes must arrive within stall. With the default stall, the minimum throughput is about 2 KiB/s.
+// leastRead is the number of bytes that must arrive within stall. With the default stall, the minimum throughput is
+// about 2 KiB/s.
 const leastRead = 64 << 10
 
 // firstRead is the size of the buffer that reads ahead: the maximum content of a TLS record.

@@ -3,15 +3,15 @@
 // cluster's rules name, in their order.
 //
 // hosts.toml can only configure a whole registry host. The cluster's rules are about repositories, digests and tags,
-// and need the cluster's pull secret. So hosts.toml sends containerd to the resolver. In the parameter ns of the
-// address, containerd passes the registry in the image name. A request takes four steps:
+// and need the cluster's pull secret. So hosts.toml sends containerd to the resolver. containerd passes the registry of
+// the image name as the query parameter ns. A request takes four steps:
 //
 //	target ──► sources ──► attempt ──► copy
 //	what is    who has it,  one request bytes, hashed, to containerd;
 //	asked for  in order     to a source another source continues at the same byte
 //
-// Each step is in the file with its name, and the step sources is in source.go. pull.go runs the steps. For manifests
-// and for HEAD, whole.go replaces copy.go. The daemon is the only user. The package never pushes, never listens beyond
-// loopback, never answers without the node's token, never lets wrong bytes look complete, sends a credential only to
-// the host that it is meant for, and keeps nothing on disk.
+// Each step is in the file with its name. Exception: the step sources is in source.go. pull.go runs the steps. For
+// manifests and for HEAD, whole.go replaces copy.go. The daemon is the only user. The package never pushes, never
+// listens beyond loopback, never answers a request without the node's token or a pod's handle, never lets wrong bytes
+// look complete, sends a credential only to the host that it is meant for, and keeps nothing on disk.
 package resolver

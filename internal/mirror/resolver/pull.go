@@ -34,7 +34,7 @@ type pull struct {
 	deadline time.Time
 	// attempts are the skipped sources, in order.
 	attempts []Attempt
-	// passing is the last status of a source after which a client should retry, or 0.
+	// passing is the status that tells containerd to retry: the last such status of a source, or 0 if there is none.
 	passing int
 	// served is the registry that delivered the bytes.
 	served mirror.Location

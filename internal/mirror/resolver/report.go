@@ -22,7 +22,8 @@ type Report struct {
 	// Image is the requested image: registry/repository with a tag or digest. The digest may belong to a manifest or a
 	// layer.
 	Image string
-	// Served is the registry that delivered the image. It is empty if no registry did, or if the transfer broke off.
+	// Served is the registry that delivered the image. It is empty if no registry delivered it, or if the transfer
+	// broke off.
 	Served string
 	// Attempts are the skipped registries in the order of the attempts; empty if there was no registry to try.
 	Attempts []Attempt
@@ -36,8 +37,8 @@ func (r Report) IsFailure() bool { return r.Served == "" }
 const (
 	// maxMessage is the maximum length of an event's message in bytes, see config/admission/event.yaml.
 	maxMessage = 1024
-	// attemptsEnd is a length in bytes. A message lists attempts until the next one would make it longer than this.
-	// After that, it gives only the number of the remaining attempts.
+	// attemptsEnd is a length in bytes. A message lists attempts as long as it is no longer than this. It gives only
+	// the number of the remaining attempts.
 	attemptsEnd = 900
 )
 

@@ -37,7 +37,7 @@ func (r *Resolver) sourcesOf(rules mirror.Rules, t target, method string) []mirr
 	return append(mirrors, source...)
 }
 
-// begins reports whether this request starts a pull: the HEAD of a manifest.
+// begins reports whether this request starts a pull. This is the case for the HEAD of a manifest.
 func (t target) begins(method string) bool {
 	return t.endpoint == manifests && method == http.MethodHead
 }

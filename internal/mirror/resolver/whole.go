@@ -86,7 +86,7 @@ func (o whole) isComplete() bool {
 }
 
 // headed returns the values in a source's answer to a HEAD request. It returns a fault if the answer contradicts the
-// requested digest, or if it has no size of a blob.
+// requested digest, or if a blob's size is missing.
 func (p *pull) headed(r *reply) (whole, error) {
 	named := r.header.Get("Docker-Content-Digest")
 	d, err := godigest.Parse(named)
