@@ -136,8 +136,8 @@ func TestA80_AnEntryThatIsNotUTF8IsRejectedByName(t *testing.T) {
 		rejected[0].Problem.Reason != contract.ReasonEntryNotUTF8 {
 		t.Fatalf("rejected %+v", rejected)
 	}
-	// Without a byte order mark, UTF-16 looks like UTF-8. Before UTF-8, a byte order mark is harmless, and PowerShell
-	// writes one.
+	// Without a byte order mark, UTF-16 looks like UTF-8. PowerShell writes a byte order mark at the start of UTF-8
+	// text. This mark is harmless.
 	entries, rejected = parse(map[string]string{"a": "u\x00s\x00e\x00r\x00", "b": "\ufeffusername=a"})
 	if len(entries) != 1 || len(rejected) != 1 || rejected[0].Problem.Reason != contract.ReasonEntryNotUTF8 {
 		t.Errorf("entries %+v, rejected %+v", entries, rejected)

@@ -40,8 +40,8 @@ func TestA54_WhatAKubeletSaysOfItselfBuysNoForeignNameOrAddress(t *testing.T) {
 	}
 }
 
-// Clients parse such a name as an address. Without this rule, a host could get a certificate for a forbidden address by
-// requesting it as a DNS name.
+// Clients parse the names in this test as IP addresses. Without this rule, a host could get a certificate for a
+// forbidden address by requesting it as a DNS name.
 func TestA54_NoNameInACertificateIsAnAddress(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

@@ -11,8 +11,8 @@ type Daemon struct {
 	// operator first saw that the certificate has expired, or zero before that.
 	CertificateEnd   time.Time
 	CertificateEnded Since
-	// RequestedSince is since when the daemon neither has the requested revision nor reports why not. It is zero if the
-	// daemon has the revision or reports a reason.
+	// RequestedSince is the start of the time during which the daemon neither has the requested revision nor reports
+	// why not. It is zero if the daemon has the revision or reports a reason.
 	RequestedSince Since
 	// JoinedTime is when the host last joined over SSH. The join also renewed the certificate.
 	JoinedTime time.Time

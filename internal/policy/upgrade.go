@@ -16,8 +16,8 @@ type UpgradeFacts struct {
 	OverSSH bool
 	StagingFacts
 	DrainFacts
-	// NothingSince is since when the daemon has received no data of the payload, or has reported nothing about it. It
-	// is zero while the daemon receives data.
+	// NothingSince is when the daemon stopped receiving data of the payload, or stopped reporting about it. It is zero
+	// while the daemon receives data.
 	NothingSince Since
 	// StepSince is when the current step began. For the step of verification, this is when the operator requested the
 	// revision from the daemon.

@@ -112,7 +112,8 @@ func (r *rig) dialled(t *testing.T) (count int) {
 	return count
 }
 
-// unknownSince sets the Ready condition of all nodes to Unknown. ago is how long ago this changed, according to it.
+// unknownSince sets the Ready condition of all nodes to Unknown. ago is how long ago this changed, according to the
+// condition.
 func (r *rig) unknownSince(t *testing.T, ago time.Duration) {
 	t.Helper()
 	for n := range 20 {

@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/test/hosttest"
 )
 
-// rotate replaces the private key by a new one with this name.
+// rotate replaces the private key with the key of this name.
 func (r *rig) rotate(name string) { r.key = credential.Key{PEM: []byte(name), Hash: "hash of " + name} }
 
 // joined returns a cluster whose first host has joined and accepted key a.

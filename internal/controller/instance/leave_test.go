@@ -65,7 +65,7 @@ func TestAnInstanceLeavesOnceEvenIfTheCacheLagsBehind(t *testing.T) {
 	}
 }
 
-// The daemon reported that some files can only be deleted at the next boot. An earlier operator ignored this report.
+// The daemon reported that some files can only be deleted at the next boot. An event must pass this report on.
 func TestA41_WhatWaitsForARebootOfAHostThatLeavesIsToldOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, listed(1)...)

@@ -149,7 +149,7 @@ func (f *fleet) serves(name string) bool {
 func (f *fleet) isOut(name string) bool {
 	ready := f.p.now.nodes[name].Status.Conditions[0]
 	after := 5 * time.Minute
-	if f.ahead { // by its clock, more time has passed; and it has seen the node NotReady itself
+	if f.ahead { // by the operator's clock, more time has passed
 		after = policy.Witnessed
 	}
 	return ready.Status != corev1.ConditionTrue && f.real.Sub(ready.LastTransitionTime.Time) >= after

@@ -392,8 +392,8 @@ func TestADaemonThatMissedARebootIsNotGivenUpWhereItsHostCannotBeJoined(t *testi
 	}
 }
 
-// If a daemon gets no requests for weeks, the operator notices only when the host must be rebooted that the daemon is
-// dead.
+// If a daemon gets no requests for weeks, the operator may notice that the daemon is dead only when the host must be
+// rebooted.
 func TestADaemonThatDoesNotRebootItsHostIsJoinedAgainFirst(t *testing.T) {
 	t.Parallel()
 	r := steady(t, 1)
@@ -540,7 +540,7 @@ func TestA55_ALoopOfRebootsIsStoppedAlthoughEachRequestIsWithdrawn(t *testing.T)
 	r.expect(t, 1, v1alpha1.PhaseRebooting, v1alpha1.StepSwitching, contract.ReasonRebooting)
 }
 
-// A node waits for something that may never happen. If it then goes down, no more events about it arrive.
+// A node waits for something that may never happen. If the node then goes down, no more events about the node arrive.
 func TestANodeThatIsNotReadyIsRescuedInTimeWhateverItWaitsFor(t *testing.T) {
 	t.Parallel()
 	for name, waits := range map[string]func(t *testing.T) *rig{

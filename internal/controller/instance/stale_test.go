@@ -119,7 +119,7 @@ func TestAQuietHostIsNotReadPastTheCache(t *testing.T) {
 }
 
 // According to a stale cache, a Node in service is missing or has been NotReady for a long time. The operator must not
-// join its host again because of this, and not without a slot. No slot is free.
+// join the Node's host again because of this. No slot is free, so a join would disrupt the node without a slot.
 func TestANodeThatOnlyAStaleCacheShowsAsOutIsNotTakenOutOfService(t *testing.T) {
 	t.Parallel()
 	for name, lags := range map[string]func(r *rig){

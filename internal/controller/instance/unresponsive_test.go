@@ -169,7 +169,7 @@ func TestADaemonThatAnswersIsNotRescued(t *testing.T) {
 }
 
 // looksInTime checks that the operator does not join a host again within the next four minutes, but does so within six.
-// dials is how often the operator has dialled the host until now.
+// dials is how often the operator has dialled the host so far.
 func (r *rig) looksInTime(t *testing.T, i, dials int) {
 	t.Helper()
 	r.advance(t, i, 4*time.Minute)

@@ -180,7 +180,7 @@ func TestANodeThatARevertDoesNotBringBackIsJoinedOverSSH(t *testing.T) {
 	}
 }
 
-// The settling time ends when a node was healthy for its whole length. An interruption restarts it, even if the
+// A node settles if it is healthy for the whole settling time. An interruption restarts the settling time, even if the
 // operator did not check the node during the interruption.
 func TestA29_AnInterruptionRestartsTheSettlingTime(t *testing.T) {
 	t.Parallel()

@@ -39,8 +39,8 @@ type publisher struct {
 	source *Source
 	tell   recorder
 	meters *meters
-	// failing is since when every pass has failed, or zero after a successful pass. unused is since when each revision
-	// has been unused, by the name of its objects. Only one worker uses these fields.
+	// failing is the time of the first failed pass after the last successful one, or zero. unused is when each revision
+	// became unused, by the name of its objects. Only one worker uses these fields.
 	failing time.Time
 	unused  map[string]time.Time
 }

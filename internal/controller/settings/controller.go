@@ -73,8 +73,7 @@ type Reconciler struct {
 	meters *meters
 	now    func() time.Time
 	warned bool // the user was already warned about the network
-	// absent is since when the object has been absent, as far as the controller knows. It is zero while the object
-	// exists.
+	// absent is when the controller first found that the object is absent. It is zero while the object exists.
 	absent time.Time
 }
 

@@ -49,7 +49,7 @@ type Reconciler struct {
 	// reported contains the problems of entries for which an event was already sent. problems collects the reasons why
 	// valid entries have no instance.
 	reported, problems *problem.State
-	// absentSince is since when the ConfigMap has been absent. If the operator restarts, absenceGrace starts again.
+	// absentSince is when the ConfigMap became absent. If the operator restarts, absenceGrace starts again.
 	absentSince atomic.Pointer[time.Time]
 	now         func() time.Time
 }

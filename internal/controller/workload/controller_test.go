@@ -345,7 +345,7 @@ func TestAPodWaitsForAHostThatJoins(t *testing.T) {
 	}
 }
 
-// A host that never joins must not delay warnings for ever.
+// A host that never joins must not delay warnings forever.
 func TestAPodWaitsForNoHostThatDoesNotJoin(t *testing.T) {
 	t.Parallel()
 	never := &v1alpha1.WindowsInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b",
