@@ -107,8 +107,7 @@ func TestA84_AHostThatAnotherOperatorDidNotCleanIsRefusedAndStaysAsItIs(t *testi
 					t.Errorf("prepare: %v", p)
 				}
 			}
-			// The operator's user removes a refused host from the list of hosts. So the call must not have changed the
-			// host.
+			// A user then removes the refused host from the list of hosts. So the calls must not have changed the host.
 			facts, err := r.Host().System.Facts(t.Context())
 			if err != nil {
 				t.Fatal(err)

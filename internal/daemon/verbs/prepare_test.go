@@ -83,8 +83,8 @@ func TestAFeatureThatCanNotBeSwitchedOnIsNamed(t *testing.T) {
 	}
 }
 
-// An image can undo a change at each boot, such as the host name. Without a limit on reboots, such a host rebooted
-// twelve times in two minutes, and would have continued.
+// An image can undo a change at each boot, such as the host name. Without a limit, such a host would reboot again and
+// again: a test host rebooted twelve times in two minutes.
 func TestAHostThatForgetsWhatARebootWasForIsNotRebootedForEver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

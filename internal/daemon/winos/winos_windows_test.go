@@ -41,8 +41,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// createNetwork creates an HNS network in the HNS replacement of the lab's Wine hosts. On Windows it would take over
-// a network card. A network without a VNI is created with the older interface.
+// createNetwork creates an HNS network in the HNS replacement of the lab's Wine hosts. On Windows, the network would
+// take over a network card. For a network without a VNI, createNetwork uses the older interface.
 func createNetwork(t *testing.T, network winos.HNSNetwork) error {
 	t.Helper()
 	gateway := network.Subnet.Masked().Addr().Next().String()
@@ -115,8 +115,8 @@ func raw(object any) json.RawMessage {
 	return text
 }
 
-// overlay is the first argument of the test program with which it creates a network like flanneld, and then ends. The
-// network has a name, a subnet and VNI 4096.
+// overlay is an argument of the test program. If it is the first argument, the program creates a network like flanneld,
+// and then ends. The network has a name, a subnet and VNI 4096.
 const overlay = "overlay"
 
 // HNS owns the network, so the network must still exist after flanneld or the daemon has ended.

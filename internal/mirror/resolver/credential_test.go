@@ -38,8 +38,8 @@ func wantsBasic(user string) func(w http.ResponseWriter, r *http.Request) bool {
 	}
 }
 
-// tokens is a token server at the registry's own address. Every token is valid for one repository and a number of
-// requests.
+// tokens is a token server at the registry's own address. Every token is valid for one repository and a limited number
+// of requests.
 type tokens struct {
 	user    string // the user that gets a token; empty: every user
 	refresh string // the identity token that gets a token

@@ -24,7 +24,7 @@ func (m *memory[K, V]) get(key K) (V, bool) {
 	return found, ok
 }
 
-// put stores value under key for the time life, and replaces an earlier value.
+// put stores a value for a limited time, and replaces an earlier value of the same key.
 func (m *memory[K, V]) put(key K, value V, life time.Duration) { m.cache.Add(key, value, life) }
 
 // forget deletes key.

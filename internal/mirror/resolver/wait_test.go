@@ -39,7 +39,7 @@ func hangs(_ http.ResponseWriter, r *http.Request) bool {
 func hanging() faultFunc { return hangs }
 func fine() faultFunc    { return nil }
 
-// taking answers each request after the time while. If the client gives up, its next request waits as long again.
+// taking answers each request after a delay. If the client gives up, its next request has the full delay again.
 func taking(while time.Duration) func() faultFunc {
 	return func() faultFunc {
 		return func(_ http.ResponseWriter, r *http.Request) bool {

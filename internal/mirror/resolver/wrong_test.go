@@ -7,7 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/mirror/resolver"
 )
 
-// between returns a node with two images, and two mirrors that have both images. The mirror lying sends wrong bytes.
+// between returns a node with two images, and two mirrors that have both images. The first mirror sends wrong bytes.
 func between(t *testing.T) (g *rig, one, two image, lying, other *upstream) {
 	t.Helper()
 	one, two = newImage(4, 5<<20), newImage(5, 5<<20)
@@ -51,7 +51,7 @@ func TestA22_WrongBytesNeverLookComplete(t *testing.T) {
 		t.Errorf("reports %+v", reports)
 	}
 	lying.failing(nil)
-	for range 2 { // the resolver may ask the mirror other first
+	for range 2 { // the resolver may ask the second mirror first
 		if a := g.ask(t, http.MethodGet, source, path); a.isRight(m.layer) {
 			return
 		}
