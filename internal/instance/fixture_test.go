@@ -239,8 +239,7 @@ func joinedNode(at string) *corev1.Node {
 	return n
 }
 
-// getNode reads the Node, or returns nil if it does not exist. check runs the health check of a host with the cached
-// Node.
+// check runs the health check of a host with its cached Node.
 func (w *world) check(t *testing.T, i *v1alpha1.WindowsInstance) (health.Finding, error) {
 	t.Helper()
 	node, err := w.health.Nodes.Get(t.Context(), i.Status.NodeName)

@@ -43,7 +43,7 @@ func (e *evictor) Evict(ctx context.Context, eviction *policyv1.Eviction) error 
 	return nil
 }
 
-// slowly returns a world of pods whose evictions take long, with synctest's clock.
+// slowly returns a world with this number of pods, whose evictions take long. Call it under synctest.
 func slowly(t *testing.T, count int) (*world, *evictor) {
 	t.Helper()
 	w := newWorld(t, joinedNode("1"))

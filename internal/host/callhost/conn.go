@@ -21,31 +21,35 @@ import (
 )
 
 const (
-	// look is how often a waiting call looks into the cache, which costs no request.
+	// look is the interval at which a waiting call reads the host's Secret from the cache. Such a read sends no request
+	// to the API server.
 	look = 200 * time.Millisecond
-	// pickUp is how long a host may take until its first beat or answer. A host whose watch was interrupted needs half
-	// a minute.
+	// pickUp is the time in which the host must begin or answer a call. If its watch was interrupted, a host needs half
+	// a minute for that.
 	pickUp = time.Minute
-	// silence is the longest allowed time between two beats of a host that carries out a call.
+	// silence is the longest allowed time between two reports of a host that carries out a call. The host reports every
+	// contract.CallBeatSeconds.
 	silence = 5 * contract.CallBeatSeconds * time.Second
-	// writeTimeout bounds one write.
+	// writeTimeout is the time limit of one write of the Secret.
 	writeTimeout = 15 * time.Second
-	// maxRequest limits a call, in bytes: a Secret holds at most 1 MiB, and what the host reports needs room as well.
+	// maxRequest is the maximum size of a call, in bytes. A Secret may contain at most 1 MiB, and the host's reports
+	// must fit into it as well.
 	maxRequest = 500 << 10
 	// maxFault limits a host's own text in an error, in bytes.
 	maxFault = 512
 )
 
-// Calls reaches the hosts that join by themselves.
+// Calls opens connections to hosts that join by themselves.
 type Calls struct {
 	// Client reads Secrets of the operator's namespace from a cache, and writes them.
 	Client client.Client
-	// Namespace of the operator.
+	// Namespace is the operator's namespace.
 	Namespace string
 }
 
-// Dial returns a connection to the host with an ID, and the boot in which the host reads calls. The connection is nil
-// if no host has reported yet. isOpen is false if there is no Secret for calls. Dial sends nothing.
+// Dial returns a connection to the host with this ID. boot is the ID of the boot in which the host last reported. If no
+// host has reported yet, the connection is nil. isOpen reports whether the Secret for the host's calls exists. Dial
+// sends nothing to the host.
 func (c Calls) Dial(ctx context.Context, id string) (_ host.Conn, boot string, isOpen bool, err error) {
 	secret, err := c.read(ctx, id)
 	var reported contract.CallHost
@@ -55,7 +59,7 @@ func (c Calls) Dial(ctx context.Context, id string) (_ host.Conn, boot string, i
 	return &conn{calls: c, id: id}, reported.BootID, true, nil
 }
 
-// read returns the call Secret of a host, or nil if there is none.
+// read returns the Secret for the calls of a host, or nil if this Secret does not exist.
 func (c Calls) read(ctx context.Context, id string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	key := types.NamespacedName{Namespace: c.Namespace, Name: contract.CallSecretPrefix + id}
@@ -68,7 +72,7 @@ func (c Calls) read(ctx context.Context, id string) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// conn is a host.Conn whose host fetches payload by itself.
+// conn is a connection to a host that joins by itself.
 type conn struct {
 	calls   Calls
 	id      string
@@ -83,13 +87,14 @@ func (c *conn) HostKey() string {
 	return contract.HostKeyType + strings.ReplaceAll(c.id, "-", "")
 }
 
-// Upload implements host.Conn. The host fetches the program with its next call.
+// Upload implements host.Conn. It sends nothing: the next call contains the program's digest, and the host then
+// downloads the program.
 func (c *conn) Upload(_ context.Context, daemon host.Blob) (sent int64, err error) {
 	c.program = daemon.Blob
 	return 0, nil
 }
 
-// ProveHostKeys implements host.Conn. The host has no other key.
+// ProveHostKeys implements host.Conn. It returns no keys, because the host has only the key that HostKey returns.
 func (c *conn) ProveHostKeys(context.Context) ([]string, error) { return nil, nil }
 
 // Address implements host.Conn. The host's address is unknown.
@@ -100,8 +105,8 @@ func (c *conn) Send(context.Context, string, io.Reader) (int64, error) {
 	return 0, errors.New("a host that joins by itself fetches its payload")
 }
 
-// RemoveUpload implements host.Conn. The host removes the program by itself when the Secret is deleted, which happens
-// together with the instance.
+// RemoveUpload implements host.Conn. It does nothing: when the Secret is deleted together with the instance, the host
+// itself removes the program.
 func (c *conn) RemoveUpload(context.Context) error { return nil }
 
 // Err implements host.Conn.
@@ -113,9 +118,10 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// Call implements host.Conn. A request stays in the Secret until the next call replaces it. If there is no answer, Call
-// deletes the request, which may contain credentials, so that a host that comes back later does not carry it out.
-// Exception: the host continues a cleanup without a network.
+// Call implements host.Conn. After the answer, the request stays in the Secret until the next call replaces it. If
+// there is no answer, Call deletes the request, because it may contain credentials, and because a host that comes back
+// later must not carry it out. Exception: Call doesn't delete the request for a cleanup, which the host continues
+// without a network.
 func (c *conn) Call(ctx context.Context, verb contract.Verb, request []byte) (answer []byte, err error) {
 	limit := host.CallTimeout(verb)
 	bounded, cancel := context.WithTimeout(ctx, limit)
@@ -147,7 +153,7 @@ func (c *conn) Call(ctx context.Context, verb contract.Verb, request []byte) (an
 	return nil, err
 }
 
-// patch writes the request, or deletes it if it is nil.
+// patch writes the request to the Secret. If request is nil, it deletes the request in the Secret.
 func (c *conn) patch(ctx context.Context, request []byte) error {
 	patch, err := json.Marshal(map[string]any{"data": map[string][]byte{contract.CallRequestField: request}})
 	if err != nil {
@@ -160,7 +166,8 @@ func (c *conn) patch(ctx context.Context, request []byte) error {
 	return c.calls.Client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, patch))
 }
 
-// await waits for the answer. The connection is lost if the host doesn't begin the call, or stops beating.
+// await waits for the answer to a call. If the host doesn't begin the call in time, or stops reporting, the connection
+// is lost.
 func (c *conn) await(ctx context.Context, call contract.Call) (json.RawMessage, error) {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
@@ -183,7 +190,7 @@ func (c *conn) await(ctx context.Context, call contract.Call) (json.RawMessage, 
 		if report := string(secret.Data[contract.CallHostField]); report != seen {
 			var now contract.CallHost
 			seen, news = report, time.Now()
-			_ = json.Unmarshal([]byte(report), &now) // a report of another form counts as a beat
+			_ = json.Unmarshal([]byte(report), &now) // a report that can't be parsed still shows that the host runs
 			if now.Answered(call.ID) && len(now.Answer) == 0 {
 				return nil, contract.NewProblem(contract.ReasonDaemonCallFailed, "calling %s: %s", call.Verb,
 					host.Printable(now.Fault, maxFault))

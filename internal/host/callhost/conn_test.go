@@ -201,7 +201,7 @@ func TestA85_EachFailureOfACallHasItsReason(t *testing.T) {
 	}
 }
 
-// A Secret holds 1 MiB, and must have room for the answer as well.
+// A Secret may contain 1 MiB, and must have room for the answer as well.
 func TestA85_ARequestThatDoesNotFitIsRefused(t *testing.T) {
 	t.Parallel()
 	conn := newLab(t).dial()

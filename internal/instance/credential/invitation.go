@@ -24,19 +24,20 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// defaultTokenLifetime is how long the token of a command is valid.
+// defaultTokenLifetime is the lifetime of the token in a command if the instance doesn't set a lifetime.
 const defaultTokenLifetime = 24 * time.Hour
 
-// Invitations publish the commands for hosts that join by themselves.
+// Invitations publishes the commands with which hosts join by themselves.
 type Invitations struct {
 	Client kubernetes.Interface
-	// Namespace of the operator.
+	// Namespace is the operator's namespace.
 	Namespace string
 }
 
-// Publish creates what a host that joins by itself needs: the Secret for its calls, the right to read and write this
-// Secret, and the Secret with its command. command returns the command for a token. A call may be repeated: if the
-// Secret has no command yet, Publish adds a command with a new token. It never changes a published command.
+// Publish creates the objects for a host that joins by itself: the Secret for the host's calls, the host's right to
+// read and write this Secret, and the Secret with the host's command. The function command returns the command that
+// contains a given token. Publish may be called repeatedly. It adds a command with a new token only if the Secret
+// contains no command yet, so it never changes a published command.
 func (i Invitations) Publish(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	command func(token string) (string, error)) error {
 	if err := i.OpenCalls(ctx, instance); err != nil {
@@ -63,7 +64,7 @@ func (i Invitations) Publish(ctx context.Context, instance *v1alpha1.WindowsInst
 }
 
 // MachinesToken returns the token in the user data of Machines. It replaces the token after half of its lifetime. The
-// previous token stays valid, because Machines may boot with it.
+// previous token stays valid, because Machines may still boot with it.
 func (i Invitations) MachinesToken(ctx context.Context, now time.Time) (string, error) {
 	secret, err := i.find(ctx, contract.MachinesJoinSecret)
 	if secret == nil && err == nil {
@@ -86,7 +87,7 @@ func (i Invitations) MachinesToken(ctx context.Context, now time.Time) (string, 
 		contract.JoinExpiresField:    now.Add(expires.Sub(now) / 2).UTC().Format(time.RFC3339)})
 }
 
-// secret creates a Secret, or returns the one that exists.
+// secret creates a Secret. If the Secret already exists, it returns the existing Secret.
 func (i Invitations) secret(ctx context.Context, meta metav1.ObjectMeta) (*corev1.Secret, error) {
 	secret, err := i.Client.CoreV1().Secrets(i.Namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta},
 		metav1.CreateOptions{})
@@ -101,7 +102,8 @@ func (i Invitations) secret(ctx context.Context, meta metav1.ObjectMeta) (*corev
 	return secret, nil
 }
 
-// find reads a Secret from the API server, because the cache may not show it yet. It returns nil if there is none.
+// find reads a Secret from the API server, because the cache may not show it yet. If the Secret does not exist, it
+// returns nil.
 func (i Invitations) find(ctx context.Context, name string) (*corev1.Secret, error) {
 	found, err := i.Client.CoreV1().Secrets(i.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
@@ -111,7 +113,8 @@ func (i Invitations) find(ctx context.Context, name string) (*corev1.Secret, err
 	return &found.Items[0], nil
 }
 
-// token requests a token that ends with a Secret.
+// token requests a token that is bound to a Secret: if the Secret is deleted, the token becomes invalid. It also
+// returns the token's ID, and when the token expires.
 func (i Invitations) token(ctx context.Context, secret string, lifetime time.Duration) (token, id string,
 	expires time.Time, err error) {
 	answer, err := i.Client.CoreV1().ServiceAccounts(i.Namespace).CreateToken(ctx, contract.BootstrapServiceAccount,
@@ -140,7 +143,8 @@ func (i Invitations) record(ctx context.Context, name string, values map[string]
 	return nil
 }
 
-// Withdraw deletes the command, which revokes its token. A repeated call does nothing.
+// Withdraw deletes the Secret with the host's command, which revokes the token in the command. A repeated call does
+// nothing.
 func (i Invitations) Withdraw(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	name := contract.JoinSecretPrefix + string(instance.UID)
 	err := i.Client.CoreV1().Secrets(i.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
@@ -150,8 +154,8 @@ func (i Invitations) Withdraw(ctx context.Context, instance *v1alpha1.WindowsIns
 	return nil
 }
 
-// OpenCalls creates the Secret for the calls of a host and the host's right to this Secret. They end with the instance.
-// A repeated call does nothing.
+// OpenCalls creates the Secret for the calls of a host, and the host's right to read and write this Secret. When the
+// instance is deleted, they are deleted as well. A repeated call does nothing.
 func (i Invitations) OpenCalls(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	meta := i.owned(contract.CallSecretPrefix, instance)
 	_, err := i.Client.RbacV1().Roles(i.Namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta,

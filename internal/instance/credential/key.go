@@ -1,5 +1,5 @@
-// Package credential holds the SSH key that the operator uses to log in to hosts, and creates the tokens that kubelets
-// use to request their first certificate. It contacts no host.
+// Package credential provides the SSH key that the operator uses to log in to hosts, and creates the tokens that
+// kubelets use to request their first certificate. It contacts no host.
 package credential
 
 import (
@@ -24,7 +24,7 @@ type Key struct {
 	Hash string
 }
 
-// Keys returns the private key.
+// Keys provides the private key with which the operator logs in to hosts.
 type Keys interface {
 	// PrivateKey returns a *contract.Problem if there is no usable key.
 	PrivateKey(ctx context.Context) (Key, error)
@@ -34,8 +34,8 @@ type Keys interface {
 type SecretKey struct {
 	Reader    client.Reader
 	Namespace string
-	// Live means that Reader reads from the API server. The operator may list the Secret by its name, but not get
-	// it.
+	// Live means that Reader reads from the API server. Then SecretKey lists the Secret by its name, because the
+	// operator has no right to get it.
 	Live bool
 	// Parse checks a PEM key and returns the hash of its public key, or a *contract.Problem.
 	Parse func(pem []byte) (hash string, err error)

@@ -18,8 +18,8 @@ import (
 
 // Tokens creates bootstrap tokens for kubelets.
 type Tokens interface {
-	// BootstrapToken returns a token that lets one instance's kubelet request its certificate. A repeated call
-	// returns another token. Earlier tokens stay valid.
+	// BootstrapToken returns a token that lets one instance's kubelet request its certificate. Each call returns a new
+	// token. Earlier tokens stay valid.
 	BootstrapToken(ctx context.Context, instance *v1alpha1.WindowsInstance) (Token, error)
 	// Revoke revokes all tokens of an instance. A repeated call does nothing.
 	Revoke(ctx context.Context, instance *v1alpha1.WindowsInstance) error
@@ -33,17 +33,17 @@ type Token struct {
 	ID string
 }
 
-// BootstrapToken creates tokens of the node bootstrapper. They are valid for an hour, or until the Secret of the join
-// is deleted.
+// BootstrapToken creates tokens for the service account of the node bootstrapper. A token is valid for an hour. If the
+// Secret of the join is deleted earlier, the token becomes invalid.
 type BootstrapToken struct {
 	Client kubernetes.Interface
-	// Namespace of the node bootstrapper, and of the Secrets.
+	// Namespace is the namespace of the node bootstrapper's service account and of the Secrets.
 	Namespace string
 }
 
 var _ Tokens = BootstrapToken{}
 
-// bootstrapSeconds is how long a host may take until kubelet requests its certificate.
+// bootstrapSeconds is the lifetime of a token in seconds. Within this time, kubelet must request its certificate.
 const bootstrapSeconds = 3600
 
 // BootstrapToken requests a token from the API server.
@@ -72,8 +72,9 @@ func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.W
 	return Token{Text: answer.Status.Token, ID: id}, nil
 }
 
-// ownedBy makes the garbage collector delete the Secret of an instance whose finalizer was removed by hand, so that
-// its tokens become invalid. It doesn't block the deletion of the instance, because that would need another right.
+// ownedBy returns an owner reference to an instance, for its Secret. If a user removes the instance's finalizer by
+// hand, the garbage collector deletes the Secret, so that the instance's tokens become invalid. The reference doesn't
+// block the deletion of the instance, because that would need another right.
 func ownedBy(instance *v1alpha1.WindowsInstance) []metav1.OwnerReference {
 	version, kind := v1alpha1.GroupVersion().WithKind("WindowsInstance").ToAPIVersionAndKind()
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: instance.Name, UID: instance.UID}}

@@ -1,6 +1,7 @@
-// Package disrupt upgrades a node to another revision, rolls it back to the revision that it held, or reboots its
-// host. It does this with annotations of the Node. The table in policy decides. This package gathers the facts for
-// the table, and acts. The instance controller runs it. It never contacts a host.
+// Package disrupt upgrades a node to another revision, rolls the node back to its previous revision, or reboots its
+// host. It requests these actions from the node's daemon with annotations of the Node, and never contacts a host. A
+// table in package policy decides what to do next: see policy.NextUpgrade. Package disrupt gathers the facts for the
+// table, and carries out the decisions. The instance controller calls it.
 package disrupt
 
 import (
@@ -25,41 +26,42 @@ type Disrupt struct{ *journey.Parts }
 // ends the wait.
 const stuckRetry = time.Minute
 
-// Controller acts for Disrupt in one reconcile.
+// Controller is the part of the instance controller that Disrupt calls in one reconcile.
 type Controller interface {
 	// Save writes the status of the instance. A repeated call without a change writes nothing.
 	Save(ctx context.Context) error
-	// Take requests a slot in the rollout budget. When the host has it, granted changes the status in the same write.
-	// A repeated call keeps the request or the slot.
+	// Take requests a slot in the rollout budget. If the host gets the slot, Take calls granted, which changes the
+	// status. One write then saves the slot and these changes. After a repeated call, the host keeps its slot or its
+	// request for a slot.
 	Take(ctx context.Context, granted func()) (policy.Verdict, error)
 	// Note reports the events and metrics of an outcome. A repeated call reports them again.
 	Note(ctx context.Context, outcome journey.Outcome)
 }
 
-// View holds the facts about one node for one reconcile.
+// View contains the facts about one node for one reconcile.
 type View struct {
 	Controller
-	// Instance of the host. Next changes its status. Saved is the status in the API server.
+	// Instance is the host's instance. Next changes its status in memory. Saved is the status that the API server has.
 	Instance *v1alpha1.WindowsInstance
 	Saved    *v1alpha1.WindowsInstanceStatus
 	Node     *corev1.Node
 	Bounds   journey.Bounds
-	// Desired is the published revision, or nil. Change is the update to it, or nil if the node stays at its
-	// revision.
+	// Desired is the published revision, or nil. Change is the update from the node's revision to Desired, or nil if
+	// the node needs no update.
 	Desired *blueprint.Desired
 	Change  *journey.Update
 	// Fetch remembers the daemon's last reports about its payload.
 	Fetch *Fetch
-	// Reboots are the reboots of the host in a row.
+	// Reboots counts the consecutive reboots of the host.
 	Reboots *Reboots
 	// RebootDue reports that a reboot follows the upgrade in the same slot.
 	RebootDue bool
-	// Jitter spreads tries, in [0,1).
+	// Jitter is a number in [0,1), which spreads the retries of different hosts.
 	Jitter float64
 
-	// drain is the outcome of the drain in this reconcile. isRequested reports that the revision was requested in
-	// this reconcile. isOverSSH reports that the host must be joined again instead. unwritten is why the
-	// request of a reboot could not be written.
+	// drain is the outcome of the drain in this reconcile. isRequested reports that the revision was requested in this
+	// reconcile. isOverSSH reports that the host must be joined again to get the revision. unwritten is the error if
+	// the request for a reboot could not be written.
 	drain       *journey.Outcome
 	isRequested bool
 	isOverSSH   bool
@@ -68,7 +70,7 @@ type View struct {
 
 func (v *View) activity() *v1alpha1.Activity { return v.Instance.Status.Activity }
 
-// maxSteps limits the steps of one reconcile. An upgrade has a dozen.
+// maxSteps limits the steps of one reconcile. An upgrade has a dozen steps.
 const maxSteps = 50
 
 // Next takes the next steps of an upgrade or a reboot, until it must wait, or the host must be joined again. A repeated
@@ -103,8 +105,8 @@ func (d *Disrupt) Next(ctx context.Context, view *View, kind v1alpha1.ActivityKi
 	return journey.Outcome{After: journey.CallRetry, IsUnreported: true}, nil
 }
 
-// keepSlot requests a slot again if the node lost its slot during a pause. If the node was only drained, it is in
-// service while it waits.
+// keepSlot handles a node that lost its slot during a pause of the rollout: it requests a slot again. If the node was
+// only being drained, keepSlot first returns the node to service, because the node may wait long for its slot.
 func (d *Disrupt) keepSlot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
 	activity := status.Activity
@@ -122,7 +124,7 @@ func (d *Disrupt) keepSlot(ctx context.Context, view *View) (outcome journey.Out
 	return outcome, false
 }
 
-// noteRequest records a request to the daemon before the request is sent.
+// noteRequest records in the status the request that the operator is about to send to the daemon.
 func (d *Disrupt) noteRequest(ctx context.Context, view *View) {
 	switch activity := view.activity(); {
 	case activity.Step != v1alpha1.StepSwitching:
@@ -135,8 +137,9 @@ func (d *Disrupt) noteRequest(ctx context.Context, view *View) {
 	}
 }
 
-// mustSave reports whether the status must be saved before the operator acts on the current step, so that another
-// operator can continue the step. If the step only waits for a slot or for verification, this isn't needed.
+// mustSave reports whether the status must be saved before the operator acts on the current step. If the operator
+// restarts during the step, it continues from the saved status. A step that only waits for a slot or for verification
+// needs no save.
 func (v *View) mustSave() bool {
 	type essence struct {
 		step           v1alpha1.Step
@@ -154,7 +157,8 @@ func (v *View) mustSave() bool {
 	return step != v1alpha1.StepWaiting && step != v1alpha1.StepVerifying && of(&v.Instance.Status) != of(v.Saved)
 }
 
-// carryOut carries out a row. ends is false if this reconcile must decide again.
+// carryOut carries out the decision in a row of the table. If ends is false, the table must decide again in this
+// reconcile.
 func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRow,
 	facts policy.UpgradeFacts) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
@@ -195,7 +199,7 @@ func (d *Disrupt) carryOut(ctx context.Context, view *View, row policy.UpgradeRo
 	return outcome, true
 }
 
-// write changes the Node. Afterwards the table decides again.
+// write changes the Node as an action requires. Afterwards the table decides again.
 func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAction) (err error) {
 	activity, node, held := view.activity(), view.Node, view.Instance.Status.HeldRevision
 	switch action {
@@ -224,7 +228,8 @@ func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAc
 	return err
 }
 
-// toStep begins a step. The verification of an upgrade keeps the time when the revision was requested from the daemon.
+// toStep begins a step, and records when it began. Exception: the time for the verification of an upgrade begins when
+// the revision is requested from the daemon, so toStep doesn't change the recorded time.
 func (d *Disrupt) toStep(view *View, step v1alpha1.Step) {
 	activity := view.activity()
 	if activity.Step == step {
@@ -235,7 +240,7 @@ func (d *Disrupt) toStep(view *View, step v1alpha1.Step) {
 	}
 }
 
-// leaveStep begins a step, and records the effects of leaving the previous step.
+// leaveStep ends the current step, records the effects of its end, and begins the next step.
 func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 	status := &view.Instance.Status
 	switch activity := status.Activity; {
@@ -253,13 +258,13 @@ func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 	d.toStep(view, step)
 }
 
-// granted records the start of the disruption in the same write as the slot. If a reboot lost its slot during a pause,
-// its step begins again, because its daemon may not have received the earlier decision.
+// granted records the start of the disruption when the node gets its slot. One write saves both. If a reboot lost its
+// slot during a pause, its step begins again, because the daemon may not have received the earlier approval.
 func (d *Disrupt) granted(ctx context.Context, view *View) {
 	status, now := &view.Instance.Status, journey.Seconds(d.Now())
 	activity := status.Activity
 	if view.isOverSSH {
-		return // the host joins instead
+		return // the join over SSH changes the status
 	}
 	status.Phase = v1alpha1.PhaseUpdating
 	if activity.Kind == v1alpha1.ActivityReboot {
@@ -277,8 +282,8 @@ func (d *Disrupt) granted(ctx context.Context, view *View) {
 // slotRetry is a safety net for a node that waits for its slot. Normally an event ends the wait.
 const slotRetry = time.Minute
 
-// takeSlot requests a slot in the rollout budget, unless the node must wait for the next try. If the host must be
-// joined again, takeSlot first waits for a private key. ends is false once the node has its slot.
+// takeSlot requests a slot in the rollout budget. Before that, it waits until the time of the next try, and, if the
+// host must be joined again, for a private key. ends is false when the node has its slot.
 func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	activity, node, log := view.activity(), view.Node.Name, logf.FromContext(ctx)
 	if view.isOverSSH {
@@ -322,7 +327,8 @@ func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Out
 	return outcome, true
 }
 
-// lastTry returns why the last try failed. After a reboot, it is the reason why the next reboot waits.
+// lastTry returns why the last try failed. If the last try was a successful reboot, lastTry returns the reason why the
+// next reboot waits.
 func lastTry(activity *v1alpha1.Activity, node string) *contract.Problem {
 	if activity.Kind == v1alpha1.ActivityReboot && activity.Reason == "" {
 		return contract.NewProblem(contract.ReasonRebooting,
@@ -332,9 +338,10 @@ func lastTry(activity *v1alpha1.Activity, node string) *contract.Problem {
 		activity.Message)
 }
 
-// fail ends a failed step. If the node was not switched yet, it returns to service and is tried again later, so
-// that other nodes can continue. If it was switched, the previous revision is restored. If there is no previous
-// revision, or the host does not come back from a reboot, the node stays as it is, and keeps its slot.
+// fail ends a failed step. If the new revision was not requested from the daemon yet, the node returns to service and
+// is tried again later, so that other nodes can continue. If the revision was requested, the node is rolled back to its
+// previous revision. If there is no previous revision, or if the host does not come back from a reboot, the node stays
+// as it is, and keeps its slot.
 func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFacts,
 	problem *contract.Problem) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status
@@ -363,7 +370,8 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 	return outcome, true
 }
 
-// tryLater returns the node to service until the next try. result is the result of the disruption; empty for a failure.
+// tryLater returns the node to service until the next try. result is the result of the disruption, or empty if the
+// disruption failed because of the problem why.
 func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
 	activity := status.Activity
@@ -371,7 +379,7 @@ func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *
 		if err := d.WithdrawReboot(ctx, view.Node); err != nil {
 			return journey.RetryWrite(err)
 		}
-		if why.Reason != contract.ReasonDaemonUnresponsive { // an unresponsive host in the same boot must join again
+		if why.Reason != contract.ReasonDaemonUnresponsive { // keep the boot ID: the host joins again
 			activity.BootID = ""
 		}
 	}

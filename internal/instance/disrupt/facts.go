@@ -17,8 +17,9 @@ import (
 // stageRetry is a safety net: normally a report of the daemon about staging starts the next reconcile.
 const stageRetry = time.Minute
 
-// isDownUnreported reports whether a node has not been Ready since the operator requested the revision, and the daemon
-// has reported nothing about it. A host that is off does not fail at a revision.
+// isDownUnreported reports whether a node was already not Ready when the operator requested the revision, and has not
+// been Ready since, and the daemon has reported nothing about the revision. Such a host may be off, so the revision is
+// not the cause.
 func (d *Disrupt) isDownUnreported(view *View) bool {
 	update, node := view.activity(), view.Node
 	down := d.Observed.NotReady(node)
@@ -27,8 +28,8 @@ func (d *Disrupt) isDownUnreported(view *View) bool {
 		node.Annotations[contract.RevisionAnnotation] != update.Revision
 }
 
-// isUnresponsive reports whether kubelet works, but the daemon has reported nothing about the revision, not even
-// that it has the payload. The daemon may have died before the request.
+// isUnresponsive reports whether kubelet works, but the daemon has reported nothing about the revision, not even that
+// it has fetched the payload. The daemon may have died before the request.
 func isUnresponsive(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	update := status.Activity
 	ready, _ := journey.NodeReady(node)
@@ -37,16 +38,18 @@ func isUnresponsive(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) b
 		node.Annotations[contract.StagedAnnotation] != update.Revision
 }
 
-// isUndrained reports whether a node is about to be switched without a drain: its daemon has no request yet, and its
-// pods were not drained in this reconcile. New pods may have started since an earlier drain.
+// isUndrained reports whether a node must be drained before the operator requests the revision from its daemon: the
+// revision needs a drain, it was not requested yet, and the node was not drained in this reconcile. New pods may have
+// started since a drain in an earlier reconcile.
 func (d *Disrupt) isUndrained(ctx context.Context, view *View) bool {
 	update := view.Instance.Status.Upgrade()
 	return update != nil && update.Step == v1alpha1.StepSwitching && view.drain == nil &&
 		requestedOf(view.Node) != "" && requestedOf(view.Node) != update.Revision && d.drains(ctx, view)
 }
 
-// drains reports whether pods must leave the node before the switch. The revisions are compared with the revision that
-// the node holds and with the revision that its daemon was last asked for, because the daemon may be between the two.
+// drains reports whether the node must be drained before the upgrade or the reboot. For an upgrade, it compares the new
+// revision with the node's previous revision and with the revision that was last requested from the daemon, because the
+// host may be between these two revisions.
 func (d *Disrupt) drains(ctx context.Context, view *View) bool {
 	activity := view.activity()
 	if activity.Kind == v1alpha1.ActivityReboot {
@@ -65,8 +68,8 @@ func (d *Disrupt) drains(ctx context.Context, view *View) bool {
 		requested != "" && requested != held && d.Revisions.Compare(ctx, requested, *to).Drains
 }
 
-// lacksPayload reports whether a node waits for its upgrade without the payload, because its daemon can't fetch the
-// payload, or received nothing.
+// lacksPayload reports whether a node waits for its upgrade but doesn't have the payload, because its daemon can't
+// fetch the payload, or has received nothing.
 func (d *Disrupt) lacksPayload(ctx context.Context, view *View, staging policy.StagingFacts) bool {
 	update, desired := view.activity(), view.Desired
 	return update.Step == v1alpha1.StepWaiting && desired != nil && desired.Revision == update.Revision &&
@@ -74,7 +77,7 @@ func (d *Disrupt) lacksPayload(ctx context.Context, view *View, staging policy.S
 		d.Revisions.Compare(ctx, view.Instance.Status.DesiredRevision, *desired).Payload
 }
 
-// quiet returns for how long a wait stays unreported. If only services restart, users need no report of a short wait.
+// quiet returns how long a wait is not reported. If only services restart, users need no report of a short wait.
 func (d *Disrupt) quiet(ctx context.Context, view *View) time.Duration {
 	if d.drains(ctx, view) {
 		return 0
@@ -82,7 +85,7 @@ func (d *Disrupt) quiet(ctx context.Context, view *View) time.Duration {
 	return journey.QuietPeriod + view.Bounds.Settle
 }
 
-// facts gathers the input of the table.
+// facts gathers the facts for the table in package policy.
 func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 	activity := view.activity()
 	f := policy.UpgradeFacts{
@@ -113,11 +116,11 @@ func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 	return f
 }
 
-// well is the key in observed.Log of a node that has been well since its last verification began.
+// well is the key in observed.Log for the time since when a node in verification has been healthy.
 const well = "well"
 
-// settles returns how long a healthy node must remain healthy, or 0 or less if it has settled. If kubelet reports
-// that the node was not Ready for a moment in between, the time begins again.
+// settles returns how long a healthy node must remain healthy, or 0 or less if it has settled. If the node was not
+// Ready for a moment in between, the time begins again.
 func (d *Disrupt) settles(view *View) time.Duration {
 	since := d.Observed.Since(view.Instance, well, policy.ReadyCondition(view.Node).LastTransitionTime.Time)
 	return view.Bounds.Settle - d.Now().Sub(since.Seen)
@@ -146,7 +149,8 @@ func verifyTimeout(view *View) time.Duration {
 	return view.Bounds.Verify
 }
 
-// isStuck reports whether the daemon does not respond, so that it would not apply a revision.
+// isStuck reports whether the upgrade has not begun and its daemon does not respond, so that the daemon would not apply
+// a revision.
 func (d *Disrupt) isStuck(view *View) bool {
 	status := &view.Instance.Status
 	problem, _ := d.Daemons.Unresponsive(view.Instance, view.Node)
@@ -155,14 +159,14 @@ func (d *Disrupt) isStuck(view *View) bool {
 
 // Fetch is a daemon's progress with its payload, according to its last reports.
 type Fetch struct {
-	// missing is the number of programs that the daemon lacked. inVain reports that the daemon has received nothing
-	// since it reported that number.
+	// missing is the number of missing programs in the daemon's last report. inVain reports that the daemon has
+	// received nothing since it reported that number.
 	missing int
 	inVain  bool
 }
 
-// nothingSince returns the start of the time in which the daemon has received nothing of its payload, or has not
-// reported since the request. It is zero while the daemon receives data. A report of progress counts only if fewer
+// nothingSince returns since when the daemon has received nothing of its payload, or has not reported although the
+// payload was requested. It returns zero while the daemon receives data. A report of progress counts only if fewer
 // programs are missing than before. If the daemon reports a problem of the host, such as a full disk, nothingSince
 // returns zero as well, because the problem would also occur over SSH. But such a report doesn't restart the time.
 func (d *Disrupt) nothingSince(view *View) policy.Since {
@@ -192,7 +196,8 @@ func (d *Disrupt) stepSince(view *View) policy.Since {
 	return d.Observed.Since(view.Instance, "step", view.activity().Since.Time)
 }
 
-// stillMissing returns how many programs a daemon has yet to fetch, according to its report, else 0.
+// stillMissing returns how many programs a daemon must still fetch, according to its report. If the report contains no
+// such number, it returns 0.
 func stillMissing(why string) (n int) {
 	if _, err := fmt.Sscanf(why, string(contract.ReasonStaging)+": %d of ", &n); err != nil {
 		return 0
@@ -234,7 +239,8 @@ func (d *Disrupt) lacks(view *View) *contract.Problem {
 	return nil
 }
 
-// lacksBack returns why a node is not well at its previous revision, or nil. since is added to the message.
+// lacksBack returns why a node is not healthy at its previous revision, or nil if it is healthy. The message contains
+// the text in since.
 func (d *Disrupt) lacksBack(view *View, reason contract.Reason, since string) *contract.Problem {
 	update, node, held := view.activity(), view.Node, view.Instance.Status.HeldRevision
 	ready, message := journey.NodeReady(node)
@@ -272,7 +278,7 @@ func (d *Disrupt) failure(view *View, row policy.UpgradeRow) *contract.Problem {
 	return contract.NewProblem(row.Reason, "%s, after %s", d.lacks(view).Detail, view.Bounds.Verify)
 }
 
-// wait waits as the row requires, until the next check.
+// wait returns the outcome of a step that waits: the reason, and the time until the next check.
 func (d *Disrupt) wait(ctx context.Context, view *View, row policy.UpgradeRow) journey.Outcome {
 	activity, node, outcome := view.activity(), view.Node, journey.Outcome{}
 	untilLate := d.Left(d.stepSince(view), verifyTimeout(view))
@@ -302,7 +308,7 @@ func (d *Disrupt) wait(ctx context.Context, view *View, row policy.UpgradeRow) j
 	return outcome
 }
 
-// switches waits until the daemon has applied the revision or rebooted the host.
+// switches returns the wait until the daemon has applied the revision or rebooted the host.
 func switches(view *View) journey.Outcome {
 	if view.activity().Kind == v1alpha1.ActivityReboot {
 		return reboots(view)
@@ -310,7 +316,7 @@ func switches(view *View) journey.Outcome {
 	return journey.Follows(view.Node, view.activity().Revision)
 }
 
-// fetches waits until the daemon has its payload.
+// fetches returns the wait until the daemon has its payload.
 func (d *Disrupt) fetches(view *View, reason contract.Reason) journey.Outcome {
 	update, node, after := view.activity(), view.Node, stageRetry
 	why, detail := node.Annotations[contract.StageStatusAnnotation], ""
@@ -323,9 +329,9 @@ func (d *Disrupt) fetches(view *View, reason contract.Reason) journey.Outcome {
 	return journey.Wait(after, reason, "node %s fetches revision %s%s", node.Name, update.Revision, detail)
 }
 
-// goesBack waits until a node is healthy at its previous revision. This wait has no end, because there is no other
-// revision, but goesBack reports it if it takes too long. The node keeps its slot, because it is out of service in
-// any case.
+// goesBack returns the wait until a node is healthy at its previous revision. This wait has no time limit, because
+// there is no other revision to try. But if it takes too long, goesBack reports it. The node keeps its slot, because it
+// is out of service in any case.
 func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
 	update, since := view.activity(), ""
 	_, left := d.Daemons.Unresponsive(view.Instance, view.Node)
@@ -342,7 +348,7 @@ func (d *Disrupt) goesBack(view *View, reason contract.Reason) journey.Outcome {
 	return outcome
 }
 
-// inVain reports whether a daemon receives nothing, for example because of a firewall.
+// inVain reports whether a daemon reports that it receives nothing, for example because of a firewall.
 func inVain(why string) bool {
 	reason, _, _ := strings.Cut(why, ":")
 	return reason == string(contract.ReasonPayloadIncomplete)

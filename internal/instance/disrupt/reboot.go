@@ -17,10 +17,10 @@ import (
 const (
 	// rebootVerifyTimeout is the minimum time for a reboot: servers with much memory need 10 minutes.
 	rebootVerifyTimeout = 20 * time.Minute
-	// MaxReboots is the maximum number of reboots in a row of a host that still requests a reboot.
+	// MaxReboots is the maximum number of consecutive reboots of a host that still requests a reboot.
 	MaxReboots = 3
-	// rebootsInARow is the maximum time between two reboots in a row. A withdrawn request in between doesn't end the
-	// row, because a host may withdraw its request for a moment.
+	// rebootsInARow is the maximum time between two reboots that count as consecutive. If a host withdraws its request
+	// in between, the reboots still count as consecutive, because a host may withdraw a request for a moment.
 	rebootsInARow = time.Hour
 	// againRetry is the pause before the operator checks whether a reboot is still requested. A new request
 	// starts a reconcile at once.
@@ -35,8 +35,8 @@ const (
 )
 
 // WhyReboot returns the source of a request for a reboot of a node, or an empty string. If the daemon doesn't report
-// its boot, it can't prove a reboot, so WhyReboot returns an empty string. If pending is true, a request by Windows
-// is a source as well.
+// the ID of its boot, WhyReboot returns an empty string, because nobody could verify a reboot. If pending is true, a
+// request by Windows is a source as well.
 func WhyReboot(node *corev1.Node, pending bool) string {
 	asked := func(annotation string) bool { _, ok := node.Annotations[annotation]; return ok }
 	switch {
@@ -52,15 +52,15 @@ func WhyReboot(node *corev1.Node, pending bool) string {
 	return ""
 }
 
-// Reboots counts the reboots of a host in a row, since this operator has started. If a node still requests a reboot
-// after MaxReboots, the operator doesn't reboot it again.
+// Reboots counts the consecutive reboots of a host since the operator started. After MaxReboots, the operator doesn't
+// reboot the host again, even if a reboot is still requested.
 type Reboots struct {
 	Count int32
 	// Last is when the last reboot ended.
 	Last time.Time
 }
 
-// inARow returns how many earlier reboots count if a new reboot is requested.
+// inARow returns the number of consecutive reboots before a reboot that is requested now.
 func (r Reboots) inARow(now time.Time) int32 {
 	if now.Sub(r.Last) >= rebootsInARow {
 		return 0
@@ -69,7 +69,7 @@ func (r Reboots) inARow(now time.Time) int32 {
 }
 
 // ObserveReboot reports whether a reboot of a node is requested, and records the request in the status. If an upgrade
-// waits, the reboot replaces the upgrade as the activity.
+// is waiting, the reboot replaces the upgrade as the activity.
 func (d *Disrupt) ObserveReboot(instance *v1alpha1.WindowsInstance, node *corev1.Node, pending bool,
 	jitter float64, reboots *Reboots) bool {
 	status, why := &instance.Status, WhyReboot(node, pending)
@@ -102,14 +102,15 @@ func (d *Disrupt) IsRebootDue(status *v1alpha1.WindowsInstanceStatus, node *core
 		(reboot.NextTime == nil || !reboot.NextTime.After(d.Now()))
 }
 
-// HasRebooted reports whether a host has rebooted, its node did not come back, and the host was joined again. A nil
-// reboot means no.
+// HasRebooted reports whether a host has rebooted as requested, but only came back because it was joined again. If
+// reboot is nil, it returns false.
 func HasRebooted(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	return reboot != nil && !reboot.Begun() && isAnotherBoot(reboot, node)
 }
 
-// IsToVerify reports whether a host was joined again after its reboot, and that reboot must be verified before other
-// work begins. This is so if the host has rebooted, or if its daemon may still report its boot.
+// IsToVerify reports whether a host was joined again after a request for a reboot, and the operator must verify this
+// reboot before it begins other work. It returns true if the host has rebooted. Until the time of the next try, it also
+// returns true if the daemon may not have reported its current boot yet.
 func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) bool {
 	if reboot == nil || reboot.Begun() || reboot.BootID == "" {
 		return false
@@ -118,13 +119,15 @@ func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) boo
 		reboot.NextTime != nil && reboot.NextTime.After(now)
 }
 
-// isAnotherBoot reports whether a node's daemon runs in another boot than the boot that must end.
+// isAnotherBoot reports whether the host has left the boot in which the reboot was requested: its daemon reports
+// another boot.
 func isAnotherBoot(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	boot := node.Annotations[contract.BootIDAnnotation]
 	return reboot.BootID != "" && boot != "" && reboot.BootID != boot
 }
 
-// needsNoReboot ends a reboot that has already happened, and refuses a reboot above the limit.
+// needsNoReboot finishes a reboot that has already happened, and refuses to start a reboot after MaxReboots. If ends is
+// false, the host needs the reboot.
 func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status, node := &view.Instance.Status, view.Node
 	ready, message := journey.NodeReady(node)
@@ -141,8 +144,8 @@ func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journe
 	return journey.Done(), false
 }
 
-// rebootFacts adds the facts about a reboot. A reboot that could not be requested counts as requested, so that the time
-// limit of the reboot applies to it as well.
+// rebootFacts adds the facts about a reboot. If the request for the reboot could not be written, the reboot counts as
+// requested, so that the time limit of reboots applies.
 func rebootFacts(view *View, f *policy.UpgradeFacts) {
 	reboot, node := view.activity(), view.Node
 	f.IsApplied = isAnotherBoot(reboot, node)
@@ -152,7 +155,7 @@ func rebootFacts(view *View, f *policy.UpgradeFacts) {
 	f.IsSwitched = reboot.Step == v1alpha1.StepVerifying || reboot.Step == v1alpha1.StepSwitching && !ready
 }
 
-// reboots waits for another boot.
+// reboots returns the wait until the host has rebooted.
 func reboots(view *View) journey.Outcome {
 	if view.unwritten != nil {
 		return journey.RetryWrite(view.unwritten)
@@ -189,7 +192,8 @@ func rebootFailure(view *View) *contract.Problem {
 	return contract.NewProblem(contract.ReasonRebootTimedOut, "%s, since %s", meanwhile.Detail, since)
 }
 
-// WithdrawReboot deletes the approval. Otherwise a daemon that comes back later would reboot a node in service.
+// WithdrawReboot deletes the approval of a reboot. Otherwise a daemon that comes back later would reboot a node that is
+// in service.
 func (d *Disrupt) WithdrawReboot(ctx context.Context, node *corev1.Node) error {
 	return d.Nodes.Annotate(ctx, node, map[string]string{contract.RebootApprovedAnnotation: ""})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// sameVersion reports whether a kubelet has the wanted version. Builds of one version count as the same. If the
-// wanted version can't be parsed, any reported version counts.
+// sameVersion reports whether a kubelet has the wanted version. Different builds of one version count as equal. If the
+// wanted version can't be parsed, every reported version counts as equal.
 func sameVersion(reported, wanted string) bool {
 	r, err := version.ParseGeneric(reported)
 	if err != nil {
@@ -20,8 +20,8 @@ func sameVersion(reported, wanted string) bool {
 	return err != nil || r.WithPreRelease("").EqualTo(w.WithPreRelease(""))
 }
 
-// refused returns the daemon's report if the daemon left a revision or could not change to it, and holds another
-// revision. Otherwise it returns nil.
+// refused returns the daemon's report that it could not apply a revision, or has rolled it back. Without such a report,
+// it returns nil.
 func refused(node *corev1.Node, revision string) *contract.Problem {
 	reason, detail, ok := strings.Cut(node.Annotations[contract.ApplyStatusAnnotation], ": ")
 	if !ok || !strings.HasPrefix(detail, contract.AboutRevision(revision)) {
@@ -33,8 +33,8 @@ func refused(node *corev1.Node, revision string) *contract.Problem {
 	return contract.NewProblem(contract.Reason(reason), "%.400s", detail)
 }
 
-// passes reports whether a problem may pass because the daemon can receive the missing data later. Then the revision
-// isn't the cause.
+// passes reports whether a problem may disappear by itself because the daemon can still receive the missing data. The
+// revision doesn't cause such a problem.
 func passes(problem *contract.Problem) bool {
 	switch problem.Reason {
 	case contract.ReasonManifestMissing, contract.ReasonPayloadMissing, contract.ReasonPayloadIncomplete,

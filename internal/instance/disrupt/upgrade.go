@@ -13,19 +13,21 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// switchDelay is the maximum delay between the decision and the request to the daemon. After a longer delay, the
-// time in the status is updated.
+// switchDelay is the delay between the decision for a revision and its request from the daemon for which the status
+// keeps the time of the decision. After a longer delay, the status gets the time of the request.
 const switchDelay = time.Minute
 
-// Resumed restarts the times of an upgrade after a pause, because the operator did not check the node during the
-// pause. Exception: the time of a rollback, which is only reported, continues.
+// Resumed restarts the times of an upgrade after a pause, because the operator did not check the node during the pause.
+// Exception: the time of a rollback continues, because it only determines when the operator reports that the rollback
+// takes too long.
 func Resumed(status *v1alpha1.WindowsInstanceStatus, at time.Time) {
 	if update := status.Upgrade(); update.Begun() && update.Step != v1alpha1.StepRollingBack {
 		update.Since = journey.Seconds(at)
 	}
 }
 
-// aim begins an upgrade to the desired revision, or continues to a newer revision without a rollback in between.
+// aim begins an upgrade to the desired revision. If an upgrade to another revision has begun, aim continues with the
+// desired revision, without a rollback in between.
 func (d *Disrupt) aim(ctx context.Context, view *View) {
 	status := &view.Instance.Status
 	update, desired, change := status.Upgrade(), view.Desired, view.Change
@@ -48,8 +50,9 @@ func (d *Disrupt) aim(ctx context.Context, view *View) {
 	}
 }
 
-// noteRequested records the revision that was last requested from the daemon. It drops a revision that was not
-// requested yet: otherwise a later correction of the Node would disrupt it without a slot.
+// noteRequested sets the desired revision in the status to the revision that was last requested from the daemon. A
+// revision that was not requested yet must not stay in the status: to correct the Node, the operator would later
+// request this revision, and disrupt the node without a slot.
 func noteRequested(view *View) {
 	status := &view.Instance.Status
 	update, requested := status.Activity, requestedOf(view.Node)
@@ -58,7 +61,7 @@ func noteRequested(view *View) {
 	}
 }
 
-// requestedOf returns the revision that was requested from a Node's daemon, or an empty string.
+// requestedOf returns the revision that was last requested from a Node's daemon, or an empty string.
 func requestedOf(node *corev1.Node) string {
 	if node == nil {
 		return ""
@@ -66,7 +69,7 @@ func requestedOf(node *corev1.Node) string {
 	return node.Annotations[contract.DesiredRevisionAnnotation]
 }
 
-// applyAtOnce requests a revision without a slot in the rollout budget.
+// applyAtOnce requests a revision that needs no slot in the rollout budget.
 func (d *Disrupt) applyAtOnce(ctx context.Context, view *View) (journey.Outcome, error) {
 	status, revision := &view.Instance.Status, view.Change.Revision
 	status.Activity = nil
@@ -89,9 +92,9 @@ func (d *Disrupt) returnFromBack(ctx context.Context, view *View) journey.Outcom
 		status.Activity.Revision, status.Activity.Message))
 }
 
-// finishUpgrade ends the upgrade of a node that is healthy at its revision. If a reboot is due, it follows in the
-// same slot, so that the node is drained once. In this case, ends is false. One write ends the upgrade and begins the
-// reboot, so the slot is never free in between.
+// finishUpgrade ends the upgrade of a node that is healthy at its revision. If a reboot is due, the node keeps its slot
+// for the reboot, so that it is drained only once, and ends is false. One write ends the upgrade and begins the reboot,
+// so the slot is never free in between.
 func (d *Disrupt) finishUpgrade(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	status, log := &view.Instance.Status, logf.FromContext(ctx)
 	if !view.RebootDue {

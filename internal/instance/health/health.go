@@ -1,6 +1,6 @@
 // Package health decides from a Node what a joined host needs: nothing, an upgrade, or another join. The instance
-// controller calls it first. It also restores missing marks of the operator, and removes the operator's cordon from
-// a node in service. It never contacts a host.
+// controller calls this package first. The package also restores missing marks of the operator, and removes the
+// operator's cordon from a node in service. It never contacts a host.
 package health
 
 import (
@@ -19,25 +19,27 @@ import (
 // Health decides what joined hosts need.
 type Health struct{ *journey.Parts }
 
-// Finding is what a joined host needs.
+// Finding says what a joined host needs.
 type Finding struct {
 	Node *corev1.Node
-	// Rejoin is why the host must join again, or nil.
+	// Rejoin is the reason why the host must join again, or nil if it need not.
 	Rejoin *contract.Problem
 	// Update is the update to the desired revision, or nil if the node already has that revision.
 	Update *journey.Update
-	// Unresponsive is the reason why the daemon counts as dead. It is nil if the daemon works, or if no other
-	// revision is desired. If it is set, the host joins again at the desired revision when it gets a slot.
+	// Unresponsive is the reason why the daemon counts as dead, while another revision is desired. It is nil if the
+	// daemon works, or if no other revision is desired. If it is set, the host joins again at the desired revision when
+	// it gets a slot.
 	Unresponsive *contract.Problem
-	// Outcome is the state of the node: done, or what it waits for. The wait ends at the latest when the node or
+	// Outcome is the state of the node: done, or waiting for something. The wait ends at the latest when the node or
 	// the daemon has been down for too long.
 	Outcome journey.Outcome
 	// Updating and Rebooting report that the upgrade or the reboot of the node has begun.
 	Updating, Rebooting bool
 }
 
-// Corrects reports whether a Check would request a revision from a daemon that differs from the last requested one.
-// Don't decide that from a stale cache, because the node may already be changing to that revision.
+// Corrects reports whether Check would request another revision from the daemon than the last requested revision. In
+// this case, don't call Check with a Node from a stale cache, because the node may already be changing to the desired
+// revision.
 func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	if journey.Foreign(node, instance) != nil {
 		return false
@@ -47,8 +49,9 @@ func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return revision != "" && revision != node.Annotations[contract.DesiredRevisionAnnotation]
 }
 
-// toHave returns the desired revision to restore in a Node's annotation. It is empty while an upgrade controls the
-// annotation itself: in every step that has begun except the verification, and if the node has lost its slot.
+// toHave returns the desired revision that Check must restore in a Node's annotation. While an upgrade sets the
+// annotation itself, it returns an empty string. This is the case in all steps of an upgrade that has begun, except in
+// the verification of a node that still has its slot.
 func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 	if u := status.Upgrade(); u.Begun() && (u.Step != v1alpha1.StepVerifying ||
 		!status.HasSlot()) {
@@ -61,7 +64,8 @@ func toHave(status *v1alpha1.WindowsInstanceStatus) string {
 // of a policy doesn't.
 const refusedRetry = time.Minute
 
-// Check decides what a joined host needs from its Node, which is nil if there is none. It restores missing marks.
+// Check looks at the Node of a joined host to decide what the host needs. It also restores missing marks. node is nil
+// if the Node does not exist.
 func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) (Finding, error) {
 	status := &instance.Status
 	if node == nil {
@@ -87,8 +91,9 @@ func (h *Health) Check(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return h.needs(ctx, instance, node)
 }
 
-// noteRequested handles the case that the operator requested another revision, and ended before it wrote this
-// revision into the status. It accepts the node's current revision, or a revision that needs no slot.
+// noteRequested handles the case that the operator requested another revision, and ended before it wrote this revision
+// into the status. It writes the requested revision into the status if the node already has this revision, or if the
+// update to it needs no slot.
 func (h *Health) noteRequested(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) {
 	revision := node.Annotations[contract.DesiredRevisionAnnotation]
 	if revision == status.DesiredRevision || status.Upgrade() != nil {
@@ -161,7 +166,7 @@ func (h *Health) needs(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 }
 
 // uncordon removes the operator's cordon from a node in service. If the API server refuses the write, the outcome
-// reports it.
+// reports the refusal.
 func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 	err := h.Nodes.Uncordon(ctx, found.Node)
 	if !journey.IsRefused(err) {
@@ -175,7 +180,8 @@ func (h *Health) uncordon(ctx context.Context, found Finding) (Finding, error) {
 	return found, nil
 }
 
-// backInService ends the phase of a node that lost its slot during a pause and must change to another revision.
+// backInService ends the phase Updating of a node whose upgrade is not under way. For example, the node lost its slot
+// during a pause.
 func backInService(status *v1alpha1.WindowsInstanceStatus) {
 	if status.Phase == v1alpha1.PhaseUpdating && !journey.IsUnderWay(status) {
 		status.Phase = v1alpha1.PhaseReady
@@ -193,7 +199,8 @@ func (h *Health) overdue(node *corev1.Node) (overdue bool, left time.Duration) {
 	return left <= 0, max(0, left)
 }
 
-// Serving returns the host's Node if it is Ready at the last requested revision, else nil.
+// Serving returns the host's Node if the node is Ready at the last requested revision. If it is not, Serving returns
+// nil.
 func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	status := &instance.Status
 	if !journey.HasJoined(status) {

@@ -12,9 +12,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// adopt waits for the host's Node, and marks it. If the node is not Ready yet, adopt cordons it until the join is
-// complete. The cache may still show a deleted Node of an earlier instance of this host. The API server then refuses
-// to mark that Node. A Node with the operator's mark is read from the API server.
+// adopt waits for the host's Node, and writes the operator's marks on it. If the node is not Ready at the desired
+// revision yet, adopt cordons it until the join is complete. The cache may still show a deleted Node from an earlier
+// instance of this host. If such a Node has the operator's mark, adopt reads the Node again from the API server. If it
+// has no mark, the API server refuses the write.
 func (j *Join) adopt(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Get(ctx, instance.Status.NodeName)
@@ -96,10 +97,10 @@ func (j *Join) handOver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 }
 
 // confirm waits until the daemon reports the desired revision and the Node is Ready. Then it removes the operator's
-// cordon. If the host can go back to another revision, the wait has the time limit of an upgrade's verification.
-// Otherwise confirm waits as long as kubelet reports, because the node may wait for something in the cluster, such as
-// a pod network. Such a host holds neither a join slot nor a slot in the rollout budget. confirm takes the requested
-// revision from the status, because a cached Node may not show it yet.
+// cordon. If the host can be rolled back to another revision, the wait has the time limit of an upgrade's verification.
+// If it can't, confirm waits as long as kubelet reports, because the node may wait for something in the cluster, such
+// as a pod network. A host that waits in this way has neither a join slot nor a slot in the rollout budget. confirm
+// reads the requested revision from the status, because a cached Node may not show it yet.
 func (j *Join) confirm(ctx context.Context, instance *v1alpha1.WindowsInstance, _ *journey.Session) journey.Outcome {
 	node, err := j.Nodes.Adopted(ctx, instance)
 	if err != nil {
@@ -181,14 +182,15 @@ func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 	return j.IsTokenUsed != nil && len(ids) > 0 && j.IsTokenUsed(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
 }
 
-// stranded ends such an attempt. The next attempt gets another token.
+// stranded returns the failure of an attempt for which isStranded returns true. The next attempt gets another token.
 func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
 	return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key of the "+
 		"certificate that it got with its bootstrap token; the next attempt brings another token",
 		instance.Spec.Address))
 }
 
-// waitInSlot waits for an event. If that takes too long, the attempt fails, and another host gets the slot.
+// waitInSlot returns the wait of a host that keeps its join slot until an event. If the wait takes too long, the
+// attempt fails, and another host gets the slot.
 func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
 	args ...any) journey.Outcome {
 	if waited := j.inPhase(instance); waited > waitLimit {
@@ -198,9 +200,9 @@ func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Re
 	return journey.Wait(eventRetry, reason, format, args...)
 }
 
-// retryInSlot plans another try of a call that failed. If the error is a problem of this host, such as a refusal by the
-// API server, the attempt fails. If calls have failed in the current phase for twice as long as waitInSlot would wait,
-// the attempt fails as well.
+// retryInSlot plans another try of a failed call, and the host keeps its join slot. If the error is a problem of this
+// host, such as a refusal by the API server, the attempt fails. If calls have failed in the current phase for twice as
+// long as waitInSlot would wait, the attempt fails as well.
 func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.Session, err error) journey.Outcome {
 	if _, refused := contract.AsProblem(err); refused {
 		return journey.Fail(err)

@@ -12,7 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// OverSSH returns the upgrade that a join completes, or nil if the join brings the host to the revision that it held.
+// OverSSH returns the upgrade that a join of the host carries out. If the join only restores the host's previous
+// revision, it returns nil.
 func OverSSH(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.Activity {
 	if update := status.Upgrade(); update != nil && update.Step == v1alpha1.StepSwitching {
 		return update
@@ -20,8 +21,8 @@ func OverSSH(status *v1alpha1.WindowsInstanceStatus) *v1alpha1.Activity {
 	return nil
 }
 
-// ResetForRejoin prepares a host for another join. The host joins at the revision that it held, and does not return
-// to a revision that it was leaving.
+// ResetForRejoin prepares the status of a host for another join. If an upgrade or a rollback had begun, the host joins
+// at its last verified revision.
 func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	status.Phase = v1alpha1.PhasePending
 	activity := status.Activity
@@ -33,14 +34,14 @@ func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// isToVerify reports whether only the next boot ID of a host will show whether a requested reboot happened, because
-// the daemon did not respond or the node did not come back.
+// isToVerify reports whether it is unknown whether a requested reboot has happened, because the daemon did not respond
+// or the node did not come back. Only the host's next boot ID will show this.
 func isToVerify(activity *v1alpha1.Activity) bool {
 	return activity != nil && activity.BootID != "" && !activity.Begun()
 }
 
-// rejoinFailed reports whether a host failed to join at the revision that it held: the node did not become Ready within
-// the verification timeout, or the join failed in a phase that depends on the revision.
+// rejoinFailed reports whether a host failed to join at its last verified revision: the node did not become Ready
+// within the verification timeout, or the join failed in a phase that depends on the revision.
 func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	switch status := &instance.Status; status.Phase {
 	case v1alpha1.PhaseBootstrapping, v1alpha1.PhaseAdopting, v1alpha1.PhaseHandingOver:
@@ -56,9 +57,9 @@ func (j *Join) rejoinFailed(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return false, nil
 }
 
-// PauseRejoin returns a host to service if its node serves pods while its join waits for a slot. A host without an
-// earlier join stays Pending. If the operator had requested the revision of an upgrade from the daemon before the
-// join, the upgrade continues. Otherwise it waits for its slot again.
+// PauseRejoin ends the join of a host that waits for a slot while its node is in service. The phase of the host becomes
+// Ready again, or Pending if the host has never joined. If the host had an upgrade whose revision was already requested
+// from a daemon that still runs, the upgrade continues. Any other upgrade waits for its slot again.
 func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	if update := OverSSH(status); update != nil && (!status.IsRequested() || len(status.BootstrapCredentials) > 0) {
 		update.Step, update.Since = v1alpha1.StepWaiting, journey.Seconds(j.Now())
@@ -73,10 +74,10 @@ func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	awaitBoot(status.Activity, j.Now())
 }
 
-// Turn sends a host to the desired revision, because this revision may solve its problem. It does so if the host
-// could not join at the revision that it held, and its node serves no pods. Turn skips a revision at which the host
-// failed. If the revision was not requested from the host yet, and another revision is desired now, Turn forgets the
-// old revision.
+// Turn lets a host join at the desired revision instead of its last verified revision, because the desired revision may
+// solve the host's problem. It does so if the host could not join at its last verified revision, and its node is not in
+// service. Turn doesn't choose a revision at which the host failed. If it has chosen a revision that was not requested
+// from the host yet, and another revision is desired now, Turn drops the old choice.
 func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	status := &instance.Status
 	desired, _, err := j.Desired.Current(ctx)
@@ -103,8 +104,8 @@ func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance) err
 	return nil
 }
 
-// GiveUp ends an upgrade over SSH. The host joins at the revision that it held. Once it is Ready, it is upgraded like
-// any other node.
+// GiveUp ends an upgrade over SSH. The host joins at its last verified revision. Once its node is Ready, the node is
+// upgraded like any other node.
 func GiveUp(status *v1alpha1.WindowsInstanceStatus) {
 	if status.IsRequested() {
 		status.DesiredRevision = status.HeldRevision
@@ -112,8 +113,8 @@ func GiveUp(status *v1alpha1.WindowsInstanceStatus) {
 	status.Activity = nil
 }
 
-// RevertToHeld records that a host failed at a revision over SSH, and sends the host back to the revision that it
-// held. If the cause is the host, the network or the cluster, RevertToHeld does nothing.
+// RevertToHeld records that a host failed to join at a revision, and rolls the host back to its last verified revision.
+// If the host, the network or the cluster caused the failure, RevertToHeld does neither.
 func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	problem *contract.Problem) []journey.Event {
 	status := &instance.Status
@@ -141,13 +142,13 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 }
 
 // WasDown reports whether a node was down, or missing, before its host changed to another revision over SSH. If such a
-// node does not become Ready at the other revision either, the revision is not blamed. update is the upgrade over SSH,
-// or nil. down is when the node stopped being Ready.
+// node does not become Ready at the new revision either, the revision is not the cause. update is the upgrade over SSH,
+// or nil. down is the time since when the node has not been Ready.
 func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return update != nil && (down.IsZero() || down.Began.Before(update.Since.Time))
 }
 
-// bootReport is how long a daemon has to report its boot. It does so with its first write.
+// bootReport is the time in which a started daemon reports the ID of its boot. The daemon does so with its first write.
 const bootReport = time.Minute
 
 // awaitBoot delays the next try of a reboot, so that a daemon that has just been started can report its boot first.
@@ -157,15 +158,16 @@ func awaitBoot(activity *v1alpha1.Activity, now time.Time) {
 	}
 }
 
-// retryReboot requests a reboot again if the daemon did not execute it, instead of joining the host again.
+// retryReboot clears the reason why a reboot failed. If the daemon did not execute the reboot, the operator then
+// requests the reboot again, instead of joining the host again.
 func retryReboot(status *v1alpha1.WindowsInstanceStatus) {
 	if reboot := status.Reboot(); reboot != nil {
 		reboot.Reason, reboot.Message = "", ""
 	}
 }
 
-// Finish records that a host has joined. If the host was sent back to the revision that it held, it waits for its
-// next try of the other revision.
+// Finish records that a host has joined. If the join was a rollback to the last verified revision, Finish plans the
+// next try of the revision that failed.
 func (j *Join) Finish(status *v1alpha1.WindowsInstanceStatus, jitter float64) journey.Outcome {
 	failed := status.Upgrade()
 	status.Phase, status.Failures = v1alpha1.PhaseReady, 0

@@ -19,18 +19,18 @@ import (
 const (
 	// eventRetry is a safety net for a wait that an event ends.
 	eventRetry = 20 * time.Second
-	// waitLimit is how long a host may keep its slot while it waits for its Node or certificate. While calls of the
-	// API server fail, the host may keep it for twice this time. After that, another host gets the slot.
+	// waitLimit is how long a host may keep its join slot while it waits for its Node or certificate. While calls of
+	// the API server fail, the host may keep its slot for twice this time. After that, another host gets the slot.
 	waitLimit = 5 * time.Minute
 )
 
-// maxCredentials is how many bootstrap tokens of one join are kept: kubelet may still wait for the certificate that it
-// requested with the token of an earlier attempt.
+// maxCredentials is the maximum number of bootstrap tokens of one join whose IDs the status contains. Tokens of earlier
+// attempts matter because kubelet may still wait for the certificate that it requested with such a token.
 const maxCredentials = 4
 
-// bootstrap drains a node that serves, creates kubelet's bootstrap token, starts containerd and kubelet on the host,
-// and submits the daemon's certificate request. If the API server does not accept the request, bootstrap submits the
-// request again. It doesn't call the host again for that.
+// bootstrap drains the node if it is in service, creates kubelet's bootstrap token, starts containerd and kubelet on
+// the host, and submits the daemon's certificate request. If the API server does not accept the request, the next call
+// of bootstrap submits the same request again, without calling the host.
 func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (outcome journey.Outcome) {
 	if session.Request == nil {
@@ -48,9 +48,10 @@ func (j *Join) bootstrap(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return outcome
 }
 
-// credential creates kubelet's bootstrap token, once the node may be disrupted. The status is saved before the host
-// gets the token. So another operator recognises kubelet's request and the Node, and knows that the daemon is
-// stopped. Don't save it before the drain: a node whose drain is blocked still has its daemon.
+// credential creates kubelet's bootstrap token, once the node may be disrupted. The token's ID is saved in the status
+// before the host gets the token. So even after a restart, the operator recognises kubelet's request and the Node, and
+// knows that the join stops the daemon. Don't save the ID before the drain: while a drain is blocked, the daemon still
+// runs.
 func (j *Join) credential(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	status := &instance.Status
@@ -108,7 +109,7 @@ func (j *Join) start(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// bootstrapRequest returns the request for the host.
+// bootstrapRequest returns the request for the daemon's verb bootstrap.
 func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (*contract.BootstrapRequest, journey.Outcome) {
 	desired, facts, err := j.Revisions.Of(ctx, instance)
@@ -131,7 +132,8 @@ func (j *Join) bootstrapRequest(ctx context.Context, instance *v1alpha1.WindowsI
 	}, journey.Done()
 }
 
-// vacateServing drains a node that serves and is about to be joined again. If that fails, the node returns to service.
+// vacateServing drains a node that is in service and whose host is about to be joined again. If the drain fails, the
+// node returns to service.
 func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	bounds, err := j.CurrentBounds(ctx)
@@ -159,8 +161,8 @@ func (j *Join) vacateServing(ctx context.Context, instance *v1alpha1.WindowsInst
 	return outcome
 }
 
-// confidentialOf returns the confidential part of a desired state. The operator sends it to the host, because the
-// host can't read it yet. So containerd and kubelet start with their final proxy and CAs.
+// confidentialOf returns the confidential part of a desired state. The operator sends this part to the host, because
+// the daemon isn't able to read it yet. So containerd and kubelet start with their final proxy and CAs.
 func confidentialOf(desired blueprint.Desired) ([]byte, error) {
 	if desired.Manifest.Confidential == "" {
 		return nil, nil

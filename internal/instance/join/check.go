@@ -11,11 +11,12 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// removeUploadLimit is how long the removal of the daemon's program may take, even if the check was interrupted.
+// removeUploadLimit is the time limit for the removal of the daemon's program from the host. The removal happens even
+// if the check was interrupted.
 const removeUploadLimit = 15 * time.Second
 
-// Check finds out whether a host could join, and leaves it as it was. It takes no slot, claims no name and pins no key.
-// It fails with the first reason that would make a join fail.
+// Check finds out whether a host could join, and leaves the host unchanged. It takes no slot, claims no name and pins
+// no key. It fails with the first reason that would make a join fail.
 func (j *Join) Check(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) (outcome journey.Outcome) {
 	probe := instance.DeepCopy() // a check must not record host keys

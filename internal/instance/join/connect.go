@@ -11,11 +11,10 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// slotRetry is a safety net for a queued host, which is woken when a slot is free.
+// slotRetry is a safety net for a host that waits for a join slot. Normally, the release of a slot ends the wait.
 const slotRetry = time.Minute
 
-// connect opens the connection, pins the host key, and takes a slot. A host that can't
-// be reached takes no slot.
+// connect opens the connection, pins the host key, and takes a join slot. A host that can't be reached takes no slot.
 func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if !session.Connected() {
@@ -34,13 +33,13 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// userDataKeys is the type of the host keys in user data. The operator checks only the type, because it no longer knows
-// the keys of earlier user data.
+// userDataKeys is how host keys from user data begin: with their type. The operator checks only the type, because it no
+// longer knows the keys of earlier user data.
 const userDataKeys = "ssh-ed25519 "
 
-// ownHostKey returns the host key to pin. If other hosts may have the key that the host showed, the host proves over
-// this connection which keys are its own. If the host proves no other key, ownHostKey returns the shown key, and the
-// next connection asks again.
+// ownHostKey returns the host key to pin. If other hosts may have the key that the host showed, the host must prove
+// over this connection which keys are its own. If the host proves no other key, ownHostKey returns the shown key. Then
+// the next connection asks for a proof again.
 func ownHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) (string, error) {
 	shown := strings.TrimSpace(session.Conn.HostKey())
 	machine := instance.Spec.Source != nil && instance.Spec.Source.Kind == v1alpha1.SourceMachine

@@ -42,7 +42,7 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 }
 
 // sendMissing sends the files that preflight found missing, and lets the host verify them. A host that joins by itself
-// fetches them.
+// fetches the files instead.
 func sendMissing(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	selected []payload.Blob) error {
 	verb, request := contract.VerbFetch, contract.ReceiveRequest{Blobs: session.Found.Missing}
@@ -64,7 +64,7 @@ func sendMissing(ctx context.Context, instance *v1alpha1.WindowsInstance, sessio
 	return nil
 }
 
-// send packs while it sends, so it needs neither memory nor disk for the stream.
+// send packs the payload while it sends the stream, so it needs neither memory nor disk for the whole stream.
 func send(ctx context.Context, session *journey.Session, blobs []payload.Blob) error {
 	r, pipe := io.Pipe()
 	packed := make(chan error, 1)

@@ -1,6 +1,6 @@
-// Package join makes a host a node, in eight phases over one SSH session. The last phase waits for the daemon. The
+// Package join makes a host a node, in eight phases over one connection. The last phase waits for the daemon. The
 // instance controller runs the phases. It saves the status if a phase waits, fails or takes long, and before the host
-// gets kubelet's first credential. A join never takes a slot in the rollout budget by itself.
+// gets kubelet's first credential. If a phase needs a slot in the rollout budget, the controller requests the slot.
 package join
 
 import (
@@ -10,14 +10,14 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// Join brings a host into the cluster over SSH.
+// Join makes hosts nodes of the cluster.
 type Join struct{ *journey.Parts }
 
 // Phase is one step of a join.
 type Phase struct {
 	Name v1alpha1.Phase
-	// Remote phases need the connection of a Session; without it the join starts again from
-	// Connecting.
+	// Remote means that the phase needs the connection of the Session. Without a connection, the join starts again from
+	// the phase Connecting.
 	Remote bool
 	Run    func(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) journey.Outcome
 }

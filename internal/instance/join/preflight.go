@@ -21,7 +21,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// preflight uploads the daemon's program, which looks at the host. It changes nothing else on the host.
+// preflight uploads the daemon's program, which checks the host. It changes nothing else on the host.
 func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	found, facts, outcome := j.ask(ctx, instance, session)
@@ -57,7 +57,7 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return journey.Done()
 }
 
-// ask calls the daemon's preflight.
+// ask uploads the daemon's program, and calls its verb preflight.
 func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) (
 	found contract.PreflightAnswer, facts blueprint.Facts, outcome journey.Outcome) {
 	desired, facts, err := j.Revisions.Of(ctx, instance)
@@ -84,7 +84,7 @@ func (j *Join) ask(ctx context.Context, instance *v1alpha1.WindowsInstance, sess
 	return found, facts, journey.Done()
 }
 
-// restore handles a host that has joined already, and whose instance is new because the CRD was deleted and created
+// restore handles a host that has already joined, but whose instance is new, because the CRD was deleted and created
 // again. If the Node is Ready at the revision that was requested last, restore restores the status from the Node, and
 // changes nothing on the host. If another revision is desired, the node waits for its turn in the rollout.
 func (j *Join) restore(ctx context.Context, instance *v1alpha1.WindowsInstance,
@@ -132,7 +132,8 @@ func isProxied(facts blueprint.Facts) bool {
 	return err == nil && proxy != nil
 }
 
-// maxNodeName leaves room for the rest of the names of a node's requests.
+// maxNodeName is the maximum length of a node's name. The names of certificate requests contain a node's name, and need
+// room for their other parts.
 const maxNodeName = 200
 
 // recognise records the identity of the host, and ensures that no other instance is the same host.
@@ -158,8 +159,8 @@ func (j *Join) recognise(instance *v1alpha1.WindowsInstance, session *journey.Se
 	return outcome
 }
 
-// claim claims the host's name and its installation of Windows for an instance. If the claim is refused, earlier claims
-// stay.
+// claim claims the host's name and its installation of Windows for an instance. If the claim is refused, the instance
+// keeps its earlier claims.
 func (j *Join) claim(instance *v1alpha1.WindowsInstance, facts contract.HostFacts,
 	cluster blueprint.Facts) journey.Outcome {
 	name := nodeName(instance, facts)
@@ -205,7 +206,7 @@ func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
 		owner.Key.Name, name)
 }
 
-// unfit returns why a host can't become a node because of its name or address.
+// unfit returns the problem if a host's name or address is not allowed for a node, or nil.
 func unfit(instance *v1alpha1.WindowsInstance, host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
 	return cmp.Or(nameOfNoHost(instance, host, facts), addressOfNoHost(host, facts))
 }
@@ -295,7 +296,7 @@ func nodeName(instance *v1alpha1.WindowsInstance, facts contract.HostFacts) stri
 	return strings.ToLower(name)
 }
 
-// prepare makes the changes that need a reboot, and reboots the host. It needs a slot for that.
+// prepare makes the changes that need a reboot, and reboots the host. This needs a slot in the rollout budget.
 func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {
@@ -326,7 +327,7 @@ func (j *Join) prepare(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Wait(journey.RebootRetry, contract.ReasonRebooting, "rebooting for: %s", needs)
 }
 
-// restart fails a phase that lacks the results of the phases before it.
+// restart returns the failure of a phase that lacks the results of earlier phases.
 func restart() journey.Outcome {
 	return journey.Fail(errors.New("the session lost what preflight had found"))
 }

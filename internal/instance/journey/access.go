@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	// keyRetry is how long hosts wait for a usable private key. A change of the Secret ends the wait.
+	// keyRetry is the time until the operator checks again whether there is a usable private key. A change of the
+	// Secret ends the wait earlier.
 	keyRetry = time.Minute
-	// RebootRetry is how often the operator dials a host that reboots.
+	// RebootRetry is the time between two tries to connect to a host that reboots.
 	RebootRetry = 10 * time.Second
 	// RebootLimit is the time limit of a reboot: servers with much memory need 10 minutes.
 	RebootLimit = 20 * time.Minute
@@ -25,7 +26,7 @@ const (
 	RescueAfter = 10 * time.Minute
 )
 
-// Access reaches hosts, over SSH or by calls.
+// Access opens connections to hosts: over SSH, or through package callhost.
 type Access struct{ options *Options }
 
 func keyAccepted(instance *v1alpha1.WindowsInstance, key credential.Key) {
@@ -46,7 +47,8 @@ func (a *Access) keyFailed(instance *v1alpha1.WindowsInstance, key credential.Ke
 	instance.Status.KeyRefusal = refusal
 }
 
-// HasKey waits while there is no usable private key. A host that joins by itself needs none.
+// HasKey returns a wait while there is no usable private key. For a host that joins by itself, which needs no key, it
+// always returns done.
 func (a *Access) HasKey(ctx context.Context, instance *v1alpha1.WindowsInstance) Outcome {
 	if instance.Spec.ByItself != nil {
 		return Done()
@@ -61,8 +63,9 @@ func (a *Access) HasKey(ctx context.Context, instance *v1alpha1.WindowsInstance)
 	return Done()
 }
 
-// TryKey asks a host that has joined whether it accepts a key, over a connection that is closed at once. It writes the
-// result into the status of the instance. If the host does not accept the key, it fails with the reason.
+// TryKey logs in to a host that has joined to find out whether the host accepts a key, and closes the connection at
+// once. It writes the result into the status of the instance. If the host does not accept the key, the outcome is a
+// failure with the reason.
 func (a *Access) TryKey(ctx context.Context, instance *v1alpha1.WindowsInstance, key credential.Key) Outcome {
 	conn, err := a.options.Dialer.Dial(ctx, target(instance, key, ""))
 	if ctx.Err() != nil {
@@ -120,9 +123,9 @@ func target(instance *v1alpha1.WindowsInstance, key credential.Key, expected str
 	}
 }
 
-// sharedHostKey returns the host key from user data, which several hosts share. expected is the key that this host
-// must show, because its user data contained it, or empty. Without such a key, or if the user configured a host key,
-// both are empty.
+// sharedHostKey returns host keys from user data, which several hosts share. If the user data of this host contained a
+// key, expected and shared are this key, and the host must show it. If not, expected is empty, and shared is the key in
+// the current user data, which must not be pinned. If the user configured a host key, both are empty.
 func (a *Access) sharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (expected, shared string,
 	err error) {
 	if a.options.FirstContact == nil || instance.Spec.HostKey != "" {

@@ -20,7 +20,7 @@ import (
 const invitationRetry = time.Minute
 
 // await opens the connection to a host that joins by itself. It publishes the command for the host, and waits until the
-// host has reported. Then the token of the command ends.
+// host has reported. Then await withdraws the command, which revokes its token.
 func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, session *Session) Outcome {
 	session.End()
 	conn, boot, isOpen, err := a.options.Calls.Dial(ctx, policy.HostID(instance))
@@ -49,7 +49,8 @@ func (a *Access) await(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return Done()
 }
 
-// invite publishes the command for a host. If the command is published and the Secret for calls exists, it only waits.
+// invite publishes the command for a host, and returns the wait until the host reports. If the command is already
+// published and the Secret for calls exists, it only returns the wait.
 func (a *Access) invite(ctx context.Context, instance *v1alpha1.WindowsInstance, isOpen bool) Outcome {
 	switch id := policy.HostID(instance); {
 	case id == "":
@@ -90,8 +91,8 @@ func (a *Access) publish(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return Done()
 }
 
-// MachinesCommand returns the command in the user data of Machines. The error is a *contract.Problem if it can't be
-// made yet.
+// MachinesCommand returns the command in the user data of Machines. If the operator can't create the command yet, the
+// error is a *contract.Problem.
 func (o *Options) MachinesCommand(ctx context.Context, now time.Time) (string, error) {
 	command, err := o.joinCommand(ctx, "")
 	if err != nil {
@@ -104,8 +105,8 @@ func (o *Options) MachinesCommand(ctx context.Context, now time.Time) (string, e
 	return command(token)
 }
 
-// joinCommand returns a function that makes the command of a host for a token. uid is empty for the user data of
-// Machines. The error is a *contract.Problem if the command can't be made yet.
+// joinCommand returns a function that returns a host's command with a given token. uid is empty for the user data of
+// Machines. If the operator can't create the command yet, the error is a *contract.Problem.
 func (o *Options) joinCommand(ctx context.Context, uid string) (command func(token string) (string, error), err error) {
 	_, facts, err := o.Desired.Current(ctx)
 	if err != nil {
@@ -126,7 +127,7 @@ func (o *Options) joinCommand(ctx context.Context, uid string) (command func(tok
 	}, nil
 }
 
-// command returns the Secret with the command of a host, or nil if there is none.
+// command returns the Secret with the command of a host, or nil if this Secret does not exist.
 func (a *Access) command(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	key := types.NamespacedName{Namespace: a.options.Namespace, Name: contract.JoinSecretPrefix + string(instance.UID)}

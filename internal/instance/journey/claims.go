@@ -16,7 +16,7 @@ type Claims struct {
 	owners map[string]Claimant
 }
 
-// Claimant is the instance that owns a node name.
+// Claimant is an instance that claims a node name.
 type Claimant struct {
 	UID       types.UID
 	Key       types.NamespacedName
@@ -31,7 +31,7 @@ type Claimant struct {
 func NewClaims() *Claims { return &Claims{owners: map[string]Claimant{}} }
 
 // Claim claims a node name for an instance, or returns the instance that prevents it: see Other. A repeated call
-// changes nothing. If the instance claims another name, it releases the first name.
+// changes nothing. If the instance has claimed another name before, Claim releases that name.
 func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,8 +43,8 @@ func (c *Claims) Claim(nodeName string, by Claimant) (owner Claimant, ok bool) {
 	return by, true
 }
 
-// Other returns the other instance that has the node name, or the same installation of Windows, or the same host name
-// if that must be unique.
+// Other returns another instance that has claimed the node name or the same installation of Windows. If host names must
+// be unique, this may also be an instance with the same host name.
 func (c *Claims) Other(nodeName string, by Claimant) (owner Claimant, taken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *Claims) other(nodeName string, by Claimant) (owner Claimant, taken bool
 	return Claimant{}, false
 }
 
-// Owner returns the owner of a node name.
+// Owner returns the instance that has claimed a node name.
 func (c *Claims) Owner(nodeName string) (Claimant, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// DefaultDaemonTimeout is how long a daemon may not respond, or receive nothing of its payload, before the operator
-// joins its host again over SSH.
+// DefaultDaemonTimeout is how long the operator waits for a daemon that does not respond, or receives nothing of its
+// payload. Then it joins the host again over SSH.
 const DefaultDaemonTimeout = 5 * time.Minute
 
-// silence is the key of a daemon that does not respond, in observed.Log.
+// silence is the key in observed.Log for daemons that do not respond.
 const silence = "silence"
 
 // longestQuiet is the maximum time until the operator checks again whether a daemon's certificate has expired.
@@ -38,12 +38,13 @@ func (d *Daemons) IsSilent(instance *v1alpha1.WindowsInstance, node *corev1.Node
 	return !d.silentSince(instance, node).IsZero()
 }
 
-// Forget restarts the time that a daemon may be silent.
+// Forget restarts the time in which a daemon must respond.
 func (d *Daemons) Forget(instance *v1alpha1.WindowsInstance) {
 	d.options.Observed.While(instance, silence, false)
 }
 
-// hasNotRebooted reports whether a daemon did not reboot its host on request, and the host is still in the same boot.
+// hasNotRebooted reports whether a daemon did not reboot its host although the operator requested it, and the host is
+// still in the same boot.
 func hasNotRebooted(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	reboot := status.Reboot()
 	return reboot != nil && !reboot.Begun() && reboot.Reason == string(contract.ReasonDaemonUnresponsive) &&
@@ -92,8 +93,8 @@ func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.
 	return nil, min(left, longestQuiet)
 }
 
-// IsUnderWay reports whether the disruption of a node has begun: the node is drained, switched, rebooted or rolled
-// back.
+// IsUnderWay reports whether the disruption of a node has begun: the node is being drained, upgraded, rebooted or
+// rolled back.
 func IsUnderWay(status *v1alpha1.WindowsInstanceStatus) bool {
 	return IsUpdating(status) || IsRebooting(status)
 }
@@ -123,7 +124,9 @@ func HasPrevious(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.HeldRevision != "" && status.HeldRevision != status.Activity.Revision
 }
 
-// ApplyStatus returns the daemon's report on why the desired revision does not hold, or what else is wrong.
+// ApplyStatus returns the daemon's report as the end of a message. The report says why the daemon could not bring the
+// node to the desired revision or keep it there, or which other problem the node has. Without a report, it returns an
+// empty string.
 func ApplyStatus(node *corev1.Node) string {
 	if status := node.Annotations[contract.ApplyStatusAnnotation]; status != "" {
 		return fmt.Sprintf(": %.300s", status)
@@ -131,7 +134,8 @@ func ApplyStatus(node *corev1.Node) string {
 	return ""
 }
 
-// DoesNotHold reports whether a node's daemon reports that the desired revision does not hold.
+// DoesNotHold reports whether, according to its daemon's report, a node is not in the state that the desired revision
+// describes.
 func DoesNotHold(node *corev1.Node) bool {
 	status := node.Annotations[contract.ApplyStatusAnnotation]
 	reason, _, _ := strings.Cut(status, ":")
@@ -148,17 +152,18 @@ func RebootRefused(node *corev1.Node) *contract.Problem {
 		node.Name, detail)
 }
 
-// StagesItself reports whether a node's daemon fetches payload. Such a daemon also reports its boot.
+// StagesItself reports whether a node's daemon fetches its payload itself. Only such a daemon reports the ID of its
+// boot.
 func StagesItself(node *corev1.Node) bool { return node.Annotations[contract.BootIDAnnotation] != "" }
 
-// Follows waits for a daemon that has not applied a revision yet.
+// Follows returns the wait for a daemon that has not applied a revision yet.
 func Follows(node *corev1.Node, revision string) Outcome {
 	return Wait(0, contract.ReasonRevisionPending, "node %s has revision %.100q and should have %q%s", node.Name,
 		node.Annotations[contract.RevisionAnnotation], revision, ApplyStatus(node))
 }
 
-// Unanswered reports a daemon that does not respond after the handover. The join fails then, because another attempt
-// may find out why.
+// Unanswered returns a problem if a daemon does not respond after the handover. The join then fails, because the next
+// attempt may find out why.
 func (d *Daemons) Unanswered(instance *v1alpha1.WindowsInstance, node *corev1.Node) *contract.Problem {
 	if ready, _ := NodeReady(node); !ready || DoesNotHold(node) {
 		return nil

@@ -25,9 +25,10 @@ import (
 const (
 	// drainRetry is how often the operator checks the pods of a draining node.
 	drainRetry = 2 * time.Second
-	// evictionLimit is how long one eviction may take. A webhook may take up to 30 s, and may be ignored after that.
+	// evictionLimit is the time limit of one eviction. A webhook may take up to 30 s. After that, the API server may
+	// ignore the webhook and allow the eviction.
 	evictionLimit = 35 * time.Second
-	// evictionsAtOnce is how many pods are evicted at once, so that a few slow evictions do not delay the others.
+	// evictionsAtOnce is how many pods are evicted concurrently, so that a few slow evictions do not delay the others.
 	evictionsAtOnce = 16
 	// questionLimit is the time limit of a request for the owner of a pod.
 	questionLimit = 5 * time.Second
@@ -42,8 +43,8 @@ func (p *Parts) CordonAndDrain(ctx context.Context, instance *v1alpha1.WindowsIn
 	return p.Drain(ctx, instance, node.Name, timeout)
 }
 
-// NotCordoned waits after a failed cordon. If the API server refuses it for the whole time of the drain, the drain
-// is blocked.
+// NotCordoned returns the wait after a failed cordon. If the API server refuses the cordon for the whole time of the
+// drain, the drain is blocked.
 func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Duration, err error) Outcome {
 	if left := p.Left(p.drainSince(instance), timeout); IsRefused(err) && left <= 0 {
 		return Wait(drainRetry, contract.ReasonDrainBlocked, "after %s: %v", timeout, err)
@@ -51,7 +52,8 @@ func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Dur
 	return RetryWrite(err)
 }
 
-// Drain takes a bounded step: it evicts pods within their grace periods and disruption budgets.
+// Drain takes one step of a drain, which has a time limit: it evicts pods, and respects their grace periods and
+// disruption budgets.
 func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
 	timeout time.Duration) Outcome {
 	now := p.Now()
@@ -91,7 +93,8 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 	return Wait(drainRetry, contract.ReasonDraining, "%s left", contract.CountAre(seen.count, "pod"))
 }
 
-// podsLeft summarises the pods on a node for a drain. A node may have any number of pods.
+// podsLeft summarises the pods that are still on a node during a drain. It doesn't keep the pods, because a node may
+// have any number of pods.
 type podsLeft struct {
 	// now is the time of this step, began the time of the first step, and deadline the end of the drain.
 	now, began, deadline time.Time
@@ -122,7 +125,7 @@ func (l *podsLeft) see(pod *corev1.Pod) {
 	})
 }
 
-// evict evicts a pod. A new pod with the same name stays.
+// evict evicts a pod. It doesn't evict a new pod with the same name.
 func (l *podsLeft) evict(ctx context.Context, p *Parts, eviction *policyv1.Eviction) {
 	if l.isAway() {
 		return
@@ -138,9 +141,9 @@ func (l *podsLeft) evict(ctx context.Context, p *Parts, eviction *policyv1.Evict
 	}
 }
 
-// isReplaced reports whether a pod is gone and another has its name. Other conflicts, such as a conflict with a
-// disruption budget, have the same code, so isReplaced reads the message. The API server checks the UID in two
-// places, and both messages contain "UID in".
+// isReplaced reports whether a pod is gone, and another pod has its name. Other conflicts, such as a conflict with a
+// disruption budget, have the same code, so isReplaced reads the message. The API server checks the UID in two places,
+// and both messages contain "UID in".
 func isReplaced(err error) bool {
 	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in")
 }
@@ -169,9 +172,9 @@ func (l *podsLeft) block(pod metav1.Object, err error) {
 	l.blocked = few(l.blocked, fmt.Sprintf("%s/%s (%.200s)", pod.GetNamespace(), pod.GetName(), err.Error()))
 }
 
-// drainSince returns when the drain of a host began. In an upgrade or a reboot, this is the time of the step. In a
-// later join or a removal, it is the time of the slot, but not before the deletion. Without any of these times, it is
-// the time of the first call.
+// drainSince returns when the drain of a host began. In an upgrade or a reboot, this is when the step Draining began.
+// In a join, it is when the host got its slot. If the instance was deleted later than that, it is when the instance was
+// deleted. If none of these times is known, it is when drainSince was first called.
 func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
 	status, began := &instance.Status, time.Time{}
 	switch activity := status.Activity; {
@@ -190,8 +193,8 @@ func (p *Parts) drainSince(instance *v1alpha1.WindowsInstance) policy.Since {
 }
 
 // IsAPIResponse reports whether the API server answered a request, even with an error. The API server may refuse an
-// eviction because of a disruption budget (429), two budgets for one pod (500), or a webhook that denies it (4xx) or
-// fails (500).
+// eviction because of a disruption budget (429), two budgets for one pod (500), or a webhook that denies the eviction
+// (4xx) or fails (500).
 func IsAPIResponse(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && !apierrors.IsServiceUnavailable(err)
@@ -208,8 +211,8 @@ func few(names []string, name string) []string {
 	return names[:min(most, len(names))]
 }
 
-// Evacuate takes the step Draining for a host that is joined again. It is done when the host may be switched. It fails
-// if pods can't be evicted in time, or if a user uncordons the node.
+// Evacuate takes the step Draining for a host that is joined again. The outcome is done when the join may disrupt the
+// host. It is a failure if pods can't be evicted in time, or if a user uncordons the node.
 func (p *Parts) Evacuate(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	bounds Bounds) Outcome {
 	drain := (*Outcome)(nil)
@@ -248,7 +251,8 @@ func (p *Parts) DrainFacts(ctx context.Context, status *v1alpha1.WindowsInstance
 	return f
 }
 
-// NotDrained returns why the step Draining failed. drain is nil if a user removed the cordon.
+// NotDrained returns why the step Draining failed. drain is the outcome of the drain, or nil if a user removed the
+// cordon.
 func NotDrained(node *corev1.Node, drain *Outcome) *contract.Problem {
 	if drain != nil {
 		return drain.Problem
@@ -257,9 +261,9 @@ func NotDrained(node *corev1.Node, drain *Outcome) *contract.Problem {
 		"a user uncordoned node %s while the operator was draining it", node.Name)
 }
 
-// HasLeft reports whether the operator asked a daemon to leave the node's previous revision for a revision that
-// needs a slot. A revision without a slot, such as a change of a mirror, disrupts no pod. A revision that can't be
-// read counts as a revision that needs a slot.
+// HasLeft reports whether the operator requested from the daemon, instead of the node's previous revision, a revision
+// that needs a slot. A revision that needs no slot, such as a change of a mirror, disrupts no pod. A revision that
+// can't be read counts as a revision that needs a slot.
 func (p *Parts) HasLeft(ctx context.Context, status *v1alpha1.WindowsInstanceStatus, requested string) bool {
 	switch update, held := status.Upgrade(), status.HeldRevision; {
 	case update == nil || held == "" || requested == held:

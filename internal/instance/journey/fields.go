@@ -21,13 +21,14 @@ type NodeFields struct {
 	Instance *v1alpha1.WindowsInstance
 	// KeyHash is the hash of the public key that the host accepted. If it is empty, the annotation does not change.
 	KeyHash string
-	// Revision that the node should have. If it is empty, the annotation does not change.
+	// Revision is the revision that the node should have. If it is empty, the annotation does not change.
 	Revision string
-	// Cordon keeps pods away until the join is complete. If the node is already cordoned, that cordon stays.
+	// Cordon cordons the node until the join or the removal is complete. If the node is already cordoned, Apply changes
+	// nothing, so that the operator never removes another user's cordon.
 	Cordon bool
 	// Upgrading sets the label of a node with a slot in the rollout budget.
 	Upgrading bool
-	// Bare leaves the labels and taints of the instance's spec out, so that an upgrade continues even if the API server
+	// Bare omits the labels and taints in the instance's spec, so that an upgrade continues even if the API server
 	// refuses them.
 	Bare bool
 }
@@ -88,7 +89,8 @@ func (m NodeFields) request(node *corev1.Node) {
 	node.Annotations[contract.DesiredRevisionAnnotation] = m.Revision
 }
 
-// taint puts os=Windows:NoSchedule first and adds the instance's own taints.
+// taint makes os=Windows:NoSchedule the first taint, adds the taints in the instance's spec, and removes taints that
+// are no longer in the spec.
 func (m NodeFields) taint(node *corev1.Node) {
 	var spec []corev1.Taint
 	var had []string
@@ -153,22 +155,22 @@ func (m NodeFields) refusal(node string, err error) error {
 	return refused{contract.NewProblem(contract.ReasonLabelsRefused, "node %s%s: %.500s", node, what, err.Error()), err}
 }
 
-// refused is a problem with the error of the API server.
+// refused is a problem that also contains the error of the API server.
 type refused struct {
 	*contract.Problem
 	answer error
 }
 
-// Unwrap returns both: the problem is for users, and the error shows that the API server answered.
+// Unwrap returns the problem, which is for users, and the error, which shows that the API server answered.
 func (r refused) Unwrap() []error { return []error{r.Problem, r.answer} }
 
 func taintID(t corev1.Taint) string { return t.Key + ":" + string(t.Effect) }
 
 // Foreign returns a problem if a Node can't belong to this instance. If the Node and the instance have different
-// provider IDs, the Node belongs to another host, regardless of its marks. A Node that the instance has adopted remains
-// its Node. If a Windows node without the operator's mark has the host's address, it is adopted: kubelet has just
-// registered it, or an earlier operator left it. If only the host itself reports an address, this address proves
-// nothing about a Node that existed before the host joined.
+// provider IDs, the Node belongs to another host, regardless of its marks. A Node that the instance has adopted always
+// belongs to the instance. If a Windows node without the operator's mark has the host's address, the instance may adopt
+// the node: kubelet has just registered it, or an earlier operator left it behind. If only the host itself reports an
+// address, this address proves nothing about a Node that existed before the host joined.
 func Foreign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *contract.Problem {
 	// Clouds and their machine controllers don't agree on the case of a provider ID.
 	if wanted := instance.Spec.ProviderID; wanted != "" && node.Spec.ProviderID != "" &&
@@ -217,7 +219,8 @@ func addressForeign(node *corev1.Node, instance *v1alpha1.WindowsInstance) *cont
 		"host says that its address is %s", node.Name, claimed)
 }
 
-// hasHostKey reports whether a Node has the host key of this instance. A kubelet may not write that annotation.
+// hasHostKey reports whether a Node has the host key of this instance in its annotations. No kubelet is allowed to
+// write these annotations.
 func hasHostKey(node *corev1.Node, instance *v1alpha1.WindowsInstance) bool {
 	keyType, key, ok := strings.Cut(instance.Status.HostKey, " ")
 	return ok && key != "" && node.Annotations[contract.HostKeyTypeAnnotation] == keyType &&
@@ -230,7 +233,8 @@ func NodeReadyAt(node *corev1.Node, revision string) bool {
 	return ready && node.Annotations[contract.RevisionAnnotation] == revision
 }
 
-// NodeReady reads the Ready condition. If a node is not Ready, the daemon's report may explain it better.
+// NodeReady reads the Ready condition. The message also contains the daemon's report, which may explain better why a
+// node is not Ready.
 func NodeReady(node *corev1.Node) (ready bool, message string) {
 	c := policy.ReadyCondition(node)
 	if c == nil {

@@ -20,7 +20,8 @@ import (
 type Nodes struct{ options *Options }
 
 // Cordon cordons a node before a drain, and sets the label of a node with a slot in the rollout budget. If the node is
-// cordoned already, that cordon stays. If a user has uncordoned the node since, Cordon returns a conflict.
+// already cordoned, Cordon leaves this cordon unchanged. If a user uncordoned the node after the operator had cordoned
+// it, Cordon returns a conflict.
 func (n *Nodes) Cordon(ctx context.Context, node *corev1.Node) error {
 	err := n.changeDespiteConflicts(ctx, node, IsUncordoned, func(wanted *corev1.Node) {
 		if wanted.Labels == nil {
@@ -76,8 +77,8 @@ func (n *Nodes) Uncordon(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// change writes a Node if edit changes it. Afterwards node is the API server's version. If the Node was written since
-// it was read, change returns a conflict.
+// change writes a Node if edit changes it. Afterwards node is the API server's version. If another client has written
+// the Node since the operator read it, change returns a conflict.
 func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted := node.DeepCopy()
 	edit(wanted)
@@ -92,10 +93,10 @@ func (n *Nodes) change(ctx context.Context, node *corev1.Node, edit func(wanted 
 	return nil
 }
 
-// changeDespiteConflicts is like change, for a Node that its host may write without end. If the API server refuses the
-// version that was read, it tries with the current version, and then without a version, so edit must change single
-// fields only. If the Node now belongs to another instance, or the function `left` returns true for it, it stays
-// unchanged.
+// changeDespiteConflicts does the same as change, even if the host writes its Node all the time. After a conflict, it
+// tries again with the Node's current version, and then without a version. So edit must change single fields only. If
+// the Node was replaced by a Node with the same name, or if left returns true for its current version,
+// changeDespiteConflicts doesn't write, and returns the conflict.
 func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, left func(live *corev1.Node) bool,
 	edit func(wanted *corev1.Node)) error {
 	err := n.change(ctx, node, edit)
@@ -122,8 +123,8 @@ func (n *Nodes) changeDespiteConflicts(ctx context.Context, node *corev1.Node, l
 	return err
 }
 
-// changeFields writes the changes of edit, regardless of other writes since the Node was read. edit must change
-// single fields only. A Node of that name with another UID is refused.
+// changeFields writes the changes of edit, even if other clients have written the Node since the operator read it. edit
+// must change single fields only. If a Node with the same name has another UID, the API server refuses the write.
 func (n *Nodes) changeFields(ctx context.Context, node *corev1.Node, edit func(wanted *corev1.Node)) error {
 	wanted, base := node.DeepCopy(), node.DeepCopy()
 	edit(wanted)
@@ -167,7 +168,7 @@ func (n *Nodes) read(ctx context.Context, from client.Reader, name string) (*cor
 	return node, nil
 }
 
-// At returns the Nodes with an address.
+// At returns the Nodes that have this address.
 func (n *Nodes) At(ctx context.Context, address string) ([]corev1.Node, error) {
 	list := &corev1.NodeList{}
 	if err := n.options.Client.List(ctx, list); err != nil {
@@ -186,9 +187,9 @@ func (n *Nodes) SetFields(ctx context.Context, node *corev1.Node, fields NodeFie
 }
 
 // Request marks a Node with the revision that its daemon must apply, and deletes the daemon's earlier report in the
-// same write. So a later report is the response. kubelet writes the status of a new Node several times a second. Such a
-// Node has no mark yet, and Request marks it regardless of its version. Exception: if its taints change, the version
-// must match, because they are written as a whole.
+// same write. So a later report is the daemon's response to this request. kubelet writes the status of a new Node
+// several times a second. Such a Node has no mark yet, and Request writes it regardless of its version. Exception: if
+// Request changes the taints, the version must match, because a patch replaces the whole list of taints.
 func (n *Nodes) Request(ctx context.Context, node *corev1.Node, fields NodeFields) error {
 	edit := func(wanted *corev1.Node) {
 		fields.Apply(wanted)
@@ -223,9 +224,9 @@ func (n *Nodes) Annotate(ctx context.Context, node *corev1.Node, values map[stri
 	return nil
 }
 
-// Ours reads the instance's Node from the cache. It returns nil if there is none or it belongs to another host. A Node
-// that kubelet has just registered has no mark yet. If the host has no credential, it can't have registered a Node, so
-// a Node without the mark belongs to another operator.
+// Ours reads the instance's Node from the cache. It returns nil if there is no such Node, or if the Node belongs to
+// another host. A Node that kubelet has just registered has no mark yet. If the host has no credential, it can't have
+// registered a Node, so a Node without the mark belongs to another operator.
 func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil
@@ -234,7 +235,8 @@ func (n *Nodes) Ours(ctx context.Context, instance *v1alpha1.WindowsInstance) (*
 	return Ours(node, instance), err
 }
 
-// OursLive is like Ours, but reads the API server, for decisions that a stale cache would make wrong.
+// OursLive does the same as Ours, but reads the Node from the API server. Use it for decisions that would be wrong with
+// a stale Node.
 func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance) (*corev1.Node, error) {
 	if instance.Status.NodeName == "" {
 		return nil, nil
@@ -243,7 +245,7 @@ func (n *Nodes) OursLive(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return Ours(node, instance), err
 }
 
-// Ours returns the Node if it belongs to the instance, else nil.
+// Ours returns the Node if it belongs to the instance. If it doesn't, Ours returns nil.
 func Ours(node *corev1.Node, instance *v1alpha1.WindowsInstance) *corev1.Node {
 	if node == nil || Foreign(node, instance) != nil ||
 		node.Annotations[contract.InstanceAnnotation] == "" && !HasName(&instance.Status) {

@@ -17,23 +17,23 @@ type Outcome struct {
 	After time.Duration
 	// Endless means that the wait may never end. The host then releases its slot in the rollout budget.
 	Endless bool
-	// Problem is why a phase or step waits or failed. It is nil if the phase or step is done.
+	// Problem is the reason why a phase or step waits or failed. It is nil if the phase or step is done.
 	Problem *contract.Problem
 	// Then is the controller's next action.
 	Then Then
-	// Released is a slot that was released.
+	// Released is the slot in the rollout budget that was just released, or nil.
 	Released *Released
-	// Events are reported in any case.
+	// Events are the events to report, whether the outcome is done, waiting or failed.
 	Events []Event
-	// Quiet is for how long a wait stays unreported. IsUnreported means that the wait is never reported.
+	// Quiet is how long a wait is not reported. IsUnreported means that the wait is never reported.
 	Quiet        time.Duration
 	IsUnreported bool
 	// IsRequested reports that a revision was just requested from the daemon.
 	IsRequested bool
 }
 
-// QuietPeriod is how long a daemon may take to apply a revision before the status reports the wait. Nearly all daemons
-// are faster, so a change for hundreds of nodes costs one write of each status instead of two.
+// QuietPeriod is how long the operator waits for a daemon to apply a revision before the status reports the wait.
+// Nearly all daemons need less time, so an update of hundreds of nodes costs one write of each status instead of two.
 const QuietPeriod = 15 * time.Second
 
 // Then is the controller's action after a step.
@@ -72,7 +72,7 @@ const (
 	failed
 )
 
-// Done returns the outcome of a phase whose end state holds.
+// Done returns the outcome of a phase that has reached its end state.
 func Done() Outcome { return Outcome{} }
 
 // Wait returns the outcome of a phase that must wait.
@@ -80,14 +80,14 @@ func Wait(after time.Duration, reason contract.Reason, format string, args ...an
 	return Outcome{verdict: waiting, After: after, Problem: contract.NewProblem(reason, format, args...)}
 }
 
-// WaitEndless is like Wait, for something that may never happen.
+// WaitEndless returns the outcome of a phase that waits for something that may never happen.
 func WaitEndless(after time.Duration, reason contract.Reason, format string, args ...any) Outcome {
 	outcome := Wait(after, reason, format, args...)
 	outcome.Endless = true
 	return outcome
 }
 
-// Fail ends this attempt. An error without a reason becomes an internal error.
+// Fail returns the outcome of a failed attempt. An error without a reason becomes an internal error.
 func Fail(err error) Outcome {
 	problem, ok := contract.AsProblem(err)
 	if !ok {
@@ -105,7 +105,8 @@ const (
 	refusedRetry = 30 * time.Second
 )
 
-// Retry waits after a failed call of the API server. The host didn't cause it, and the work on the host continues.
+// Retry returns the wait after a failed call of the API server. The host didn't cause the failure, and the work on the
+// host continues.
 func Retry(err error) Outcome {
 	if apierrors.IsConflict(err) {
 		return Wait(ConflictRetry, contract.ReasonInProgress, "an object was modified concurrently; the operator "+
@@ -114,7 +115,8 @@ func Retry(err error) Outcome {
 	return Wait(CallRetry, contract.ReasonAPICallFailed, "%v", err)
 }
 
-// RetryWrite is like Retry, for a write of a Node that has a slot in the rollout budget. A conflict is not reported.
+// RetryWrite does the same as Retry, for a failed write of a Node that has a slot in the rollout budget. It doesn't
+// report a conflict, and waits longer after a permanent refusal.
 func RetryWrite(err error) Outcome {
 	outcome := Retry(err)
 	switch {
@@ -126,8 +128,8 @@ func RetryWrite(err error) Outcome {
 	return outcome
 }
 
-// FailRefused is like Retry, for a write that must succeed before the work can end. If the API server refuses the write
-// permanently, the attempt fails, because only a change of a right or a policy helps.
+// FailRefused does the same as Retry, for a write that must succeed before the work can end. If the API server refuses
+// the write permanently, the attempt fails, because only a change of a right or a policy helps.
 func FailRefused(err error) Outcome {
 	if lasts(err) {
 		return Fail(contract.NewProblem(contract.ReasonAPICallFailed, "%v", err))
@@ -142,7 +144,7 @@ func lasts(err error) bool {
 		apierrors.ReasonForError(err) == metav1.StatusReasonInternalError
 }
 
-// IsDone reports whether the end state holds.
+// IsDone reports whether the phase or step is done.
 func (o Outcome) IsDone() bool { return o.verdict == done }
 
 // IsWaiting reports whether something else must happen first.
@@ -151,7 +153,8 @@ func (o Outcome) IsWaiting() bool { return o.verdict == waiting }
 // IsFailed reports whether the attempt failed.
 func (o Outcome) IsFailed() bool { return o.verdict == failed }
 
-// WaitForCluster waits for something that only the cluster's administrator can repair. The host didn't cause it.
+// WaitForCluster returns the wait for something that only the cluster's administrator can repair. The host didn't cause
+// the problem.
 func WaitForCluster(err error) Outcome {
 	if problem, ok := contract.AsProblem(err); ok {
 		return WaitEndless(keyRetry, problem.Reason, "%s", problem.Detail)
@@ -159,7 +162,7 @@ func WaitForCluster(err error) Outcome {
 	return Retry(err)
 }
 
-// Joined joins several problems to one, with the first reason and all details.
+// Joined joins several problems to one problem, which has the reason of the first problem and all details.
 func Joined(problems []contract.Problem) *contract.Problem {
 	details := make([]string, len(problems))
 	for i := range problems {

@@ -24,7 +24,7 @@ import (
 
 // Options are the dependencies of the journeys. All are required, except where the comment says otherwise.
 type Options struct {
-	// Client reads from the cache and writes. Pods reads from the API server; only drains use it.
+	// Client reads from the cache, and writes. Pods reads from the API server. Only drains use Pods.
 	Client client.Client
 	// Live reads from the API server.
 	Live   client.Reader
@@ -33,7 +33,7 @@ type Options struct {
 	// Calls reaches hosts that join by themselves, and Invitations publishes their commands.
 	Calls       callhost.Calls
 	Invitations credential.Invitations
-	// Payload holds the programs for hosts.
+	// Payload provides the programs for hosts.
 	Payload Payload
 	Desired Desired
 	Keys    credential.Keys
@@ -42,11 +42,11 @@ type Options struct {
 	Origins Origins
 	// FirstContact returns the host key of a host that was never reached. If it is nil, any key is accepted and pinned.
 	FirstContact FirstContact
-	// IsTokenUsed reports whether a bootstrap token, by its id, gets no further certificate. If it is nil, all tokens
-	// can get certificates.
+	// IsTokenUsed reports whether the bootstrap token with this ID can't get another certificate. If the field is nil,
+	// every token can.
 	IsTokenUsed func(credential string) bool
-	// Misplaced returns the pods on a node that can't run there, or why they could not be read. looked is false for a
-	// node that was not checked yet. If the field is nil, there are no such pods.
+	// Misplaced returns a problem with the pods on a node that can't run there, or with the reason why the pods could
+	// not be read. looked is false for a node that was not checked yet. If the field is nil, there are no such pods.
 	Misplaced func(node string) (problem *contract.Problem, looked bool)
 	// Slots limit the number of concurrent joins. Claims ensure that no two instances are the same host.
 	Slots  *Slots
@@ -58,24 +58,24 @@ type Options struct {
 	// Observed records when this operator first saw the states of objects.
 	Observed *observed.Log
 	Now      func() time.Time
-	// Namespace of the operator, with the ConfigMaps of revisions.
+	// Namespace is the operator's namespace, which also contains the ConfigMaps of revisions.
 	Namespace string
 }
 
-// Payload holds the programs that the operator delivers. *payload.Dir implements it.
+// Payload provides the programs that the operator delivers. *payload.Dir implements this interface.
 type Payload interface {
 	Manifest() payload.Manifest
 	// Select returns a *contract.Problem if a digest is not in the payload.
 	Select(wanted []contract.Blob) ([]payload.Blob, error)
 }
 
-// Desired returns the published desired state.
+// Desired provides the published desired state.
 type Desired interface {
 	// Current returns a *contract.Problem while there is no published state.
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 }
 
-// Origins looks up the Machines that instances were created from.
+// Origins looks up the Machines from which instances were created.
 type Origins interface {
 	// Origin looks up the Machine of an instance. A repeated call reads again.
 	Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (Origin, error)
@@ -89,12 +89,12 @@ type Origin struct {
 	Drains bool
 }
 
-// FirstContact returns the host keys that user data put on hosts.
+// FirstContact provides the host keys that hosts got from their user data.
 type FirstContact interface {
 	// SharedHostKey returns the SSH host key, "<type> <base64>", that the operator's user data gave to the host of an
-	// instance. It returns an empty string if there was none. Other hosts have the same key, so use it for the first
-	// contact only. Over that connection, the host proves its own keys, and one of them is pinned. A repeated call
-	// reads again. If the key should be known, but isn't, SharedHostKey returns a *contract.Problem.
+	// instance. If the user data contained no key, it returns an empty string. Other hosts have the same key, so use it
+	// for the first contact only. Over that connection, the host proves its own keys, and one of them is pinned. A
+	// repeated call reads again. If the key should be known, but isn't, SharedHostKey returns a *contract.Problem.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
 	// PresentHostKey returns the key that new hosts are created with, or an empty string. If SharedHostKey returns an
 	// empty string, the host may show any key. But if it shows the current key, that key isn't pinned, because
@@ -102,18 +102,18 @@ type FirstContact interface {
 	PresentHostKey(ctx context.Context) (string, error)
 }
 
-// Parts holds the common parts of all journeys, created from the options.
+// Parts contains the common parts of all journeys, created from the options.
 type Parts struct {
 	Options
 	// Nodes reads and writes Nodes. Access logs in to hosts. Daemons finds unresponsive daemons. Revisions reads and
-	// compares what is published.
+	// compares published revisions.
 	Nodes     *Nodes
 	Access    *Access
 	Daemons   *Daemons
 	Revisions *Revisions
 }
 
-// New checks that no required option is missing.
+// New returns the parts for these options. If a required option is missing, it returns an error.
 func New(options Options) (*Parts, error) {
 	if options.Client == nil || options.Live == nil || options.Pods == nil || options.Dialer == nil ||
 		options.Payload == nil || options.Desired == nil || options.Keys == nil || options.Tokens == nil ||
@@ -131,7 +131,8 @@ func New(options Options) (*Parts, error) {
 	return parts, nil
 }
 
-// RevokeCredentials deletes kubelet's bootstrap tokens, once it has its own certificate or the host is removed.
+// RevokeCredentials revokes kubelet's bootstrap tokens. Call it when kubelet has its own certificate, or when the host
+// is removed.
 func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	if err := p.Tokens.Revoke(ctx, instance); err != nil {
 		return fmt.Errorf("revoking kubelet's first credential: %w", err)
@@ -140,7 +141,7 @@ func (p *Parts) RevokeCredentials(ctx context.Context, instance *v1alpha1.Window
 	return nil
 }
 
-// PhaseSince returns the start of the current phase, or zero for any other phase.
+// PhaseSince returns when this phase began. If it is not the instance's current phase, PhaseSince returns zero.
 func (o *Options) PhaseSince(instance *v1alpha1.WindowsInstance, phase v1alpha1.Phase) policy.Since {
 	for _, p := range instance.Status.Phases {
 		if p.Phase == phase && p.Milliseconds == nil {

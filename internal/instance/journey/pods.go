@@ -11,9 +11,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// mustGo reports whether a drain evicts a pod. It does not evict static pods, pods of a DaemonSet, or a deleted pod
-// that has terminated and only waits for a finalizer. If the API server doesn't answer, mustGo returns false and
-// records the error in left.
+// mustGo reports whether a drain must evict a pod. A drain does not evict static pods, pods of a DaemonSet, or a
+// deleted pod that has terminated and only waits for a finalizer. If the API server doesn't answer, mustGo returns
+// false and records the error in left.
 func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) bool {
 	if policy.HasEnded(pod) {
 		return false
@@ -33,9 +33,9 @@ func (p *Parts) mustGo(ctx context.Context, pod *corev1.Pod, left *podsLeft) boo
 	set, err := p.Pods.AppsV1().DaemonSets(pod.Namespace).Get(call, owner.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return true // no controller would start it again
+		return true // no controller would create the pod again
 	case err == nil:
-		return set.UID != owner.UID // another DaemonSet of this name would not start it again either
+		return set.UID != owner.UID // a new DaemonSet with the same name doesn't own the pod
 	case IsAPIResponse(err):
 		left.count++ // the pod exists, and it is unknown whether it may stay
 	}

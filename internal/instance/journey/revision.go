@@ -16,7 +16,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Revisions reads the desired state, and what was published before.
+// Revisions reads the desired state, and revisions that were published earlier.
 type Revisions struct {
 	options *Options
 	// compared remembers comparisons, because hundreds of nodes change between the same two revisions. The name of a
@@ -30,9 +30,9 @@ const mostCompared = 64
 type change struct{ payload, restarts, drains bool }
 
 // Of returns the desired state that a join applies to a host, with the cluster's facts. A first join applies the
-// currently desired revision. A later join applies the host's own revision, because another revision would need a
-// slot in the rollout budget. Exception: if the host's own revision is no longer published, the join applies the
-// desired revision. The error joins everything that keeps hosts from joining.
+// currently desired revision. A later join applies the host's own revision, because another revision would need a slot
+// in the rollout budget. Exception: if the host's own revision is no longer published, the join applies the desired
+// revision. The error joins all problems that keep hosts from joining.
 func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) (blueprint.Desired, blueprint.Facts,
 	error) {
 	current, facts, err := r.options.Desired.Current(ctx)
@@ -65,18 +65,18 @@ func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	return status.DesiredRevision
 }
 
-// NotHeld returns the revision that a join applies to a host because the host's own is no longer published, else an
-// empty string.
+// NotHeld returns the revision that a join applies to a host because the host's own revision is no longer published. If
+// the host's own revision is still published, it returns an empty string.
 func (r *Revisions) NotHeld(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
 	desired, _, err := r.Of(ctx, instance)
 	if err != nil || desired.Revision == JoinRevision(&instance.Status) ||
 		desired.Revision == instance.Status.HeldRevision {
-		return "" // unknown, and the join waits until the revision can be read
+		return "" // after an error, the join waits until the revision can be read
 	}
 	return desired.Revision
 }
 
-// Named reads the published revision with a name.
+// Named reads the published revision with this name.
 func (r *Revisions) Named(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
 	if current, _, err := r.options.Desired.Current(ctx); err != nil || current.Revision == revision {
 		return current, err == nil, err
@@ -169,9 +169,9 @@ func ReleaseOf(revision string) string {
 // Update is the difference between two revisions.
 type Update struct {
 	Revision string
-	// Payload means that the host may lack files, so they are fetched first. Restarts means that services restart
-	// and that pods depend on them. Drains means that the node must be drained first. Each of these waits for the
-	// rollout budget: a new daemon, for example, is tried on few nodes first.
+	// Payload means that the host may lack files, so they are fetched first. Restarts means that services restart and
+	// that pods depend on them. Drains means that the node must be drained first. If any of them is true, the update
+	// waits for the rollout budget, so that, for example, only few nodes try a new daemon first.
 	Payload, Restarts, Drains bool
 }
 

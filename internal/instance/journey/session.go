@@ -16,7 +16,7 @@ type Session struct {
 	// SharedKey is the host key that hosts from the same user data share, if any.
 	SharedKey string
 	Found     *contract.PreflightAnswer
-	// Token is kubelet's first credential. The host gets it when its id is in the saved status.
+	// Token is kubelet's first credential. The host gets the token only after the saved status contains the token's ID.
 	Token   credential.Token
 	Request []byte // the daemon's certificate request
 	CSR     string // the name of its CertificateSigningRequest
@@ -27,8 +27,8 @@ type Session struct {
 	IsGranted bool
 	Drained   bool
 	Cleaned   bool
-	// RebootTime is when the join requested a reboot that is not verified yet. It outlives the connection. After a
-	// restart of the operator, the host counts as unreachable until it is back.
+	// RebootTime is when the join requested a reboot that is not verified yet. End keeps this time. After a restart of
+	// the operator, the time is lost, and the host counts as unreachable until it is back.
 	RebootTime time.Time
 	// RebootedBoot is the ID of the boot in which that reboot was requested.
 	RebootedBoot string
@@ -39,7 +39,7 @@ type Session struct {
 // Connected reports whether the connection is usable.
 func (s *Session) Connected() bool { return s.Conn != nil && s.Conn.Err() == nil }
 
-// HasReplacedKey reports whether the daemon waits for the certificate of a key that this session requested.
+// HasReplacedKey reports whether the daemon has a new key, for which this session requests the certificate.
 func (s *Session) HasReplacedKey() bool { return s.Connected() && s.Request != nil }
 
 // End closes the connection and drops all data about the host, except a requested reboot.

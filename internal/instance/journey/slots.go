@@ -16,12 +16,13 @@ type Slots struct {
 	wake    func(types.UID)
 }
 
-// NewSlots returns slots with a limit. For each waiter that may try again, wake is called without a lock held.
+// NewSlots returns Slots with this limit. Slots calls wake for each waiter that may try again, and holds no lock during
+// the call.
 func NewSlots(limit int, wake func(types.UID)) *Slots {
 	return &Slots{limit: limit, holders: map[types.UID]bool{}, wake: wake}
 }
 
-// SetLimit changes the limit. Holders above it keep their slots.
+// SetLimit changes the limit. If there are more holders than the new limit allows, they keep their slots.
 func (s *Slots) SetLimit(limit int) {
 	s.mu.Lock()
 	if s.limit == limit {
@@ -34,7 +35,7 @@ func (s *Slots) SetLimit(limit int) {
 	s.wakeAll(next)
 }
 
-// Acquire takes a slot, or queues for one. It returns true for a holder.
+// Acquire takes a slot for a host, or adds the host to the queue. It returns true if the host has a slot.
 func (s *Slots) Acquire(id types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +60,7 @@ func (s *Slots) Acquire(id types.UID) bool {
 	return false
 }
 
-// Release releases a slot, or a place in the queue. If the id has neither, Release does nothing.
+// Release releases a host's slot, or removes the host from the queue. For any other host, it does nothing.
 func (s *Slots) Release(id types.UID) {
 	s.mu.Lock()
 	delete(s.holders, id)
@@ -78,7 +79,7 @@ func (s *Slots) Held() int {
 	return len(s.holders)
 }
 
-// next returns the waiters that can get a slot now.
+// next returns the waiters for which slots are free now.
 func (s *Slots) next() []types.UID {
 	free := max(0, s.limit-len(s.holders))
 	return slices.Clone(s.waiters[:min(free, len(s.waiters))])

@@ -10,13 +10,13 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// discardRetry is how often the operator looks whether a Machine is gone. It looks into the cache while the Machine
-// exists.
+// discardRetry is the interval at which the operator checks whether a Machine still exists. While the Machine exists,
+// the check reads only the cache.
 const discardRetry = 2 * time.Second
 
-// Discard releases a host that is destroyed with its Machine. It never contacts the host. While the Machine exists, the
-// Node stays, because the machine controller drains it. If the machine controller does not drain, Discard drains the
-// node within the time limit. Afterwards it deletes the Node.
+// Discard removes a host that is destroyed together with its Machine. It never contacts the host. While the Machine
+// exists, the Node stays, because the machine controller drains it. If the machine controller does not drain, Discard
+// drains the node within the time limit. When the Machine is deleted, Discard deletes the Node.
 func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	drainTimeout time.Duration) journey.Outcome {
 	origin, err := r.origin(ctx, instance)
@@ -48,8 +48,7 @@ func (r *Remove) Discard(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return journey.Done()
 }
 
-// origin looks up the Machine. If an instance has no Machine, origin returns the same result as for a Machine that is
-// gone.
+// origin looks up the Machine. If an instance has no Machine, origin returns the same result as for a deleted Machine.
 func (r *Remove) origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (journey.Origin, error) {
 	source := instance.Spec.Source
 	if r.Origins == nil || source == nil || source.Kind != v1alpha1.SourceMachine {

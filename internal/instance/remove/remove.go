@@ -1,5 +1,6 @@
-// Package remove removes a host from the cluster: it drains the node, cleans the host over SSH and deletes the Node, or
-// leaves the host to its Machine. The instance controller runs it, and deletes the instance at the end.
+// Package remove removes a host from the cluster: it drains the node, cleans the host and deletes the Node. If the host
+// is destroyed together with its Machine, it doesn't clean the host. The instance controller calls the package, and
+// deletes the instance at the end.
 package remove
 
 import (
@@ -31,9 +32,10 @@ func (r *Remove) Next(ctx context.Context, instance *v1alpha1.WindowsInstance, s
 	return r.Leave(ctx, instance, session, drainTimeout)
 }
 
-// Leave cordons the node, connects, drains, cleans and deletes. It is done when nothing of the instance is left in
-// the cluster and, unless the removal is forced, on the host. After drainTimeout, a drain is reported as blocked,
-// but Leave continues to try. If the removal is forced, each step is tried once.
+// Leave removes a host that continues to exist. It cordons the node, connects to the host, drains the node, cleans the
+// host, and deletes the Node. The outcome is done when nothing of the instance remains in the cluster and on the host.
+// If the removal is forced, something may remain on the host. After drainTimeout, a drain is reported as blocked, but
+// Leave continues to try. If the removal is forced, each step is tried once.
 func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	drainTimeout time.Duration) journey.Outcome {
 	node, err := r.Nodes.OursLive(ctx, instance)
@@ -68,7 +70,8 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return outcome
 }
 
-// keepPodsAway marks and cordons a node whose host leaves. If the marks conflict or are refused, it only cordons.
+// keepPodsAway writes the operator's marks on a node whose host is removed, and cordons the node. If writing the marks
+// conflicts or is refused, it only cordons the node.
 func (r *Remove) keepPodsAway(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) error {
 	err := r.Nodes.SetFields(ctx, node, journey.NodeFields{Instance: instance, Cordon: true})
 	if _, refused := contract.AsProblem(err); refused || apierrors.IsConflict(err) {
@@ -86,9 +89,9 @@ func (r *Remove) deleteNode(ctx context.Context, instance *v1alpha1.WindowsInsta
 	return r.Nodes.Delete(ctx, node)
 }
 
-// drainAndClean drains the node and cleans the host. A host that was never reached has nothing to clean. If a host
-// was never claimed, only the daemon's program may be on it: preflight uploads this program before it claims the
-// host, and changes nothing else. That program is removed with the connection, unless another instance has the host.
+// drainAndClean drains the node and cleans the host. On a host that was never reached, there is nothing to clean. On a
+// host that was never claimed, there may only be the daemon's program, because preflight uploads this program before it
+// claims the host, and changes nothing else. If the host belongs to no other instance, Leave then removes the program.
 func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	node *corev1.Node,
 	timeout time.Duration) journey.Outcome {
@@ -136,13 +139,13 @@ func (r *Remove) drainAndClean(ctx context.Context, instance *v1alpha1.WindowsIn
 	return outcome
 }
 
-// If a machine with another host key answers, it may have replaced the host. The operator assumes that
-// after the node has not been Ready for replacedAfter. If the node serves, the host still exists at another address,
-// and another machine has got its address.
+// replacedAfter is how long a node must be not Ready before the operator assumes that a machine with another host key
+// has replaced the host. While the node is Ready, the host still exists at another address, and the machine has only
+// got the host's old address.
 const replacedAfter = 5 * time.Minute
 
-// isReplaced reports whether the machine that joined no longer exists. The machine that answers instead may belong to
-// any user.
+// isReplaced reports whether the machine that joined no longer exists, and another machine answers at its address. This
+// other machine may belong to any user.
 func (r *Remove) isReplaced(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node,
 	outcome journey.Outcome) (bool, error) {
 	if !outcome.IsFailed() || outcome.Problem.Reason != contract.ReasonHostKeyMismatch {
@@ -169,9 +172,9 @@ func (r *Remove) isOthers(ctx context.Context, instance *v1alpha1.WindowsInstanc
 	return slices.ContainsFunc(nodes, func(n corev1.Node) bool { return journey.Foreign(&n, instance) != nil }), err
 }
 
-// isOf identifies the host to clean, by the name of its Node and by the installation of Windows that the instance
-// claimed. If the host never had a credential for its name, isOf omits the name, because the host may still have
-// another name.
+// isOf returns the request for the cleanup. It identifies the host by the name of its Node, and by the installation of
+// Windows that the instance claimed. If the host never had a credential for its name, isOf omits the name, because the
+// host may still have another name.
 func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupRequest {
 	status := &instance.Status
 	request := contract.CleanupRequest{NodeName: status.NodeName}
@@ -184,7 +187,8 @@ func (r *Remove) isOf(instance *v1alpha1.WindowsInstance) contract.CleanupReques
 	return request
 }
 
-// clean calls the daemon to remove everything, unless another machine answers.
+// clean calls the daemon's cleanup, which removes everything that the operator put on the host. On another machine, the
+// daemon refuses the cleanup.
 func (r *Remove) clean(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if _, err := r.Access.Upload(ctx, session); err != nil {
