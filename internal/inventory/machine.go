@@ -46,7 +46,7 @@ type Owner struct {
 // MachinePhase is the phase of a Machine.
 type MachinePhase string
 
-// Phases in which a Machine has a host. In every other phase, the operator can't reach a host yet.
+// Phases of a Machine that has a host. In every other phase, the operator can't reach a host yet.
 const (
 	// MachineProvisioned: the host exists. MachineRunning: the host exists and is a node.
 	MachineProvisioned MachinePhase = "Provisioned"
@@ -59,8 +59,7 @@ type MachineEntry struct {
 	ProviderID string
 	// Hostname is the name that the host must get. It is empty if the host keeps its own name.
 	Hostname string
-	// Addresses are all names and addresses of the host, without duplicates, in the order in which the Machine lists
-	// them.
+	// Addresses are all names and addresses of the host, without duplicates, in the same order as in the Machine.
 	Addresses []string
 }
 

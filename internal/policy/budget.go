@@ -114,7 +114,7 @@ func (a *away) add(who string, hasSlot bool) {
 
 // count returns how many hosts the fleet should have (total), and how many of them are unavailable or missing (down).
 // down doesn't include the given node. who lists the unavailable and missing hosts. A MachineSet that is being deleted
-// creates no more hosts. A host for which isGivenUp returns true counts as missing from its MachineSet.
+// creates no more hosts. If isGivenUp returns true for a host, the host counts as missing from its MachineSet.
 func count(node string, fleet Fleet) (total, down int, who away) {
 	type tally struct{ members, down, serving int }
 	isMember := map[string]bool{}

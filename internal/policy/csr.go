@@ -132,21 +132,21 @@ type CSRInput struct {
 	Node *corev1.Node
 	// CredentialOwner is the name of the instance whose join has the bootstrap token of the request, or empty.
 	CredentialOwner string
-	// CredentialKeys are the public keys, in DER, for which certificates were already issued with this bootstrap token.
+	// CredentialKeys are the public keys, in DER, that already got certificates with this bootstrap token.
 	CredentialKeys [][]byte
 	// JoinCredentials are the ids of the tokens that may request the certificate of a host that joins by itself: the
 	// token in its published command, or the tokens in the user data of Machines. JoinKey is the digest of the public
-	// key for which a certificate was issued with the command's token, or empty.
+	// key that got a certificate with the command's token, or empty.
 	JoinCredentials []string
 	JoinKey         string
 	// Machine is the Machine of the instance, or nil if the Machine doesn't exist or has other user data.
 	Machine *CSRMachine
-	// OperatorUser is the user name with which the operator submits a daemon's first request.
+	// OperatorUser is the user name of the operator, which submits a daemon's first request.
 	OperatorUser string
 	// BootstrapUser is the user name in kubelets' requests for their first certificate.
 	BootstrapUser string
 	// Elsewhere maps names and addresses in the request to another owner, such as "Node master-0". The owner is an
-	// instance to which the user or the cloud assigned the name or address, or a Node that isn't this operator's.
+	// instance that got the name or address from the user or the cloud, or a Node that isn't this operator's.
 	Elsewhere map[string]string
 	// Found is like Elsewhere, for addresses where the operator reached another host, and for addresses of pods. It is
 	// ignored for addresses that the user or the cloud assigned to this instance.

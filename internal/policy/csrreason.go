@@ -28,7 +28,7 @@ const (
 	CSRNameAmbiguous CSRReason = "CSRNameAmbiguous"
 	// CSRInstanceLeaving occurs when the instance is being removed.
 	CSRInstanceLeaving CSRReason = "CSRInstanceLeaving"
-	// CSRPhaseEarly occurs when the instance's join hasn't reached the phase in which this certificate is requested.
+	// CSRPhaseEarly occurs when the instance's join hasn't reached the phase that requests this certificate.
 	CSRPhaseEarly CSRReason = "CSRPhaseEarly"
 	// CSRNodePending occurs when the Node must exist before the request can be approved, and doesn't exist yet.
 	CSRNodePending CSRReason = "CSRNodePending"
@@ -53,8 +53,8 @@ const (
 	CSRNotRecognised CSRReason = "CSRNotRecognised"
 	// CSRKeyOfAnother occurs when a token that was already used for one key is used for another key.
 	CSRKeyOfAnother CSRReason = "CSRKeyOfAnother"
-	// CSRNodeForeign occurs when the Node belongs to another instance, or when it belongs to no instance and runs
-	// another operating system.
+	// CSRNodeForeign occurs when the Node belongs to another instance, or belongs to no instance and runs another
+	// operating system.
 	CSRNodeForeign CSRReason = "CSRNodeForeign"
 	// CSRSignerWrong occurs when the request is for a signer that doesn't sign such certificates.
 	CSRSignerWrong CSRReason = "CSRSignerWrong"
@@ -70,9 +70,9 @@ const (
 	CSRNamesForbidden CSRReason = "CSRNamesForbidden"
 	// CSRNamesMissing occurs when a serving certificate is requested without any name.
 	CSRNamesMissing CSRReason = "CSRNamesMissing"
-	// CSRNameNotOfNode occurs when a requested name or address isn't the node's, or when another owner has it as well.
-	// In the second case, the message contains the owner. If only kubelet reports a public address or a name in a
-	// domain, a user must add it to spec.addresses.
+	// CSRNameNotOfNode occurs when a requested name or address isn't the node's, or another owner has it as well. In
+	// the second case, the message contains the owner. If only kubelet reports a public address or a name in a domain,
+	// a user must add it to spec.addresses.
 	CSRNameNotOfNode CSRReason = "CSRNameNotOfNode"
 	// CSRExtensionForbidden occurs when the request contains an extension that no node's certificate needs.
 	CSRExtensionForbidden CSRReason = "CSRExtensionForbidden"

@@ -16,8 +16,8 @@ import (
 type Fleet struct {
 	Members []Member
 	Sets    []Set
-	// Now is the time for which the fleet is described. UnavailableAfter is how long a node must be not Ready before
-	// its pods count as lost.
+	// Now is the time that the description of the fleet is valid for. UnavailableAfter is how long a node must be not
+	// Ready before its pods count as lost.
 	Now              time.Time
 	UnavailableAfter time.Duration
 }
@@ -130,7 +130,8 @@ func NewFleet(nodes []corev1.Node, instances []v1alpha1.WindowsInstance, sets []
 	return fleet
 }
 
-// withReplaced returns a copy of the sets, in which each host whose Machine has a slot is already marked as leaving.
+// withReplaced returns a copy of the sets. In this copy, each host whose Machine has a slot is already marked as
+// leaving.
 func withReplaced(sets []Set, slots []Slot) []Set {
 	sets = slices.Clone(sets)
 	for i := range sets {

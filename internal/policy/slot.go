@@ -40,7 +40,7 @@ func SlotOf(slots []Slot, instance *v1alpha1.WindowsInstance) *Slot {
 	return nil
 }
 
-// MachineName returns the name of the slot in which a Machine is replaced.
+// MachineName returns the name of the slot for the replacement of a Machine.
 func MachineName(machine string) string { return "Machine " + machine }
 
 // isHolder reports whether the list contains a slot with this name.
@@ -167,7 +167,7 @@ type request struct {
 	created  time.Time
 }
 
-// requests returns the requests in the order in which they are decided.
+// requests returns the requests. They must be decided in this order.
 func (s RolloutState) requests(slots []Slot) (all []request) {
 	ready := map[string]bool{}
 	for i := range s.Nodes {

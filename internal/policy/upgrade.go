@@ -125,7 +125,7 @@ func UpgradeRows() []UpgradeRow {
 	return append(upgradeBegins(), upgradeEnds()...)
 }
 
-// upgradeBegins returns the rows of the steps in which the node still has its previous revision.
+// upgradeBegins returns the rows of the first steps, while the node still has its previous revision.
 func upgradeBegins() []UpgradeRow {
 	const staging, waiting, draining, switching = v1alpha1.StepStaging, v1alpha1.StepWaiting, v1alpha1.StepDraining,
 		v1alpha1.StepSwitching
@@ -175,7 +175,7 @@ func upgradeBegins() []UpgradeRow {
 	}
 }
 
-// upgradeEnds returns the rows of the steps in which the daemon applies a revision.
+// upgradeEnds returns the rows of the later steps, while the daemon applies a revision.
 func upgradeEnds() []UpgradeRow {
 	const waiting, draining, switching, verifying, rollingBack = v1alpha1.StepWaiting, v1alpha1.StepDraining,
 		v1alpha1.StepSwitching, v1alpha1.StepVerifying, v1alpha1.StepRollingBack

@@ -76,7 +76,7 @@ func (s starts) shown(t time.Time) time.Time {
 	return t.UTC().Add(time.Duration(offset) * time.Second)
 }
 
-// instant returns the time at which the zone's clocks show the given wall-clock time.
+// instant returns the time when the zone's clocks show the given wall-clock time.
 func (s starts) instant(wall time.Time) time.Time {
 	by := func(near time.Time) time.Time {
 		_, offset := near.In(s.zone).Zone()

@@ -32,9 +32,9 @@ const workers = 8
 type Options struct {
 	// Namespace is the namespace of the operator and of the instances.
 	Namespace string
-	// OperatorUser is the user name with which the operator submits the daemons' first requests.
+	// OperatorUser is the user name of the operator, which submits the daemons' first requests.
 	OperatorUser string
-	// BootstrapUser is the user name with which kubelets request their first certificate.
+	// BootstrapUser is the user name that kubelets have when they request their first certificate.
 	BootstrapUser string
 	// ServiceNetwork returns the prefix of the cluster's service addresses. Only serving certificates need it.
 	ServiceNetwork func(ctx context.Context) (netip.Prefix, error)
@@ -45,7 +45,7 @@ type Options struct {
 	// Machine returns the Machine that an instance was created from, or nil if this Machine doesn't exist or has other
 	// user data. Only the first request of a Machine's host needs it.
 	Machine func(ctx context.Context, source *v1alpha1.Source) (*policy.CSRMachine, error)
-	// UsedTokens collects the bootstrap tokens with which no more requests are approved.
+	// UsedTokens collects the bootstrap tokens that are used up: no more requests with these tokens are approved.
 	UsedTokens *UsedTokens
 }
 

@@ -47,7 +47,7 @@ type Reconciler struct {
 	rollout  *rollout.Rollout
 	recorder recorder
 	meters   *meters
-	// trials limits the number of hosts on which a new key is tried at the same time.
+	// trials limits how many tries of a new key, each on a different host, run at the same time.
 	trials *journey.Slots
 	now    func() time.Time
 	jitter func() float64

@@ -158,7 +158,7 @@ func (c joining) runPhase(ctx, work context.Context, phase join.Phase) (journey.
 	return outcome, err
 }
 
-// ending is the result with which a reconcile ends. A nil *ending means that the reconcile continues.
+// ending is the result of a reconcile that ends. A nil *ending means that the reconcile continues.
 type ending struct {
 	result ctrl.Result
 	err    error
@@ -231,7 +231,7 @@ func (c joining) awaitTurn(ctx context.Context) *ending {
 }
 
 // takeSlot requests a slot for a host that is ready to be disrupted. If the host has the slot, waits is nil. If again
-// is true, the host must join at a different revision than the one that it was prepared for, so the join starts again.
+// is true, the host must join at a different revision than it was prepared for, so the join starts again.
 func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	status := &c.instance.Status
 	revision := journey.JoinRevision(status)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// trials is the maximum number of hosts on which a new key is tried at the same time. A handshake takes about a
-	// second, and no other work waits for the result.
+	// trials is how many tries of a new key, each on a different host, may run at the same time. A handshake takes
+	// about a second, and no other work waits for the result.
 	trials = 16
 	// trialRetry is a safety net for a host that is in the queue for a try. Normally, an event ends the wait.
 	trialRetry = time.Minute

@@ -128,7 +128,7 @@ func (r *Reconciler) end(one *memory) {
 	r.parts.Claims.Forget(one.uid)
 }
 
-// errLeaving is the cause with which work at a host is cancelled if the instance is deleted.
+// errLeaving is the reason for cancelling the work at a host if its instance is deleted.
 var errLeaving = errors.New("the removal of the instance was requested")
 
 // interruptible returns a context for work at the host. The context is cancelled if the instance is deleted. Call ended

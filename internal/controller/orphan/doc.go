@@ -1,5 +1,5 @@
-// Package orphan handles Nodes on which our daemon runs and that have no WindowsInstance. Their hosts were released
-// without being cleaned, and registered as Nodes again.
+// Package orphan handles Nodes that run our daemon but have no WindowsInstance. Their hosts were released without being
+// cleaned, and registered as Nodes again.
 //
 // The operator runs it. It cordons such a Node and reports it. If the removal of the host was forced, it lets the
 // daemon clean the host. If a host registered a Node while its Machine was being deleted, the package deletes this

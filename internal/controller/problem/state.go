@@ -64,9 +64,9 @@ func (s *State) Set(controller string, problems []*contract.Problem) (fresh []*c
 	return fresh
 }
 
-// OfCreate classifies the error with which the creation of an instance failed. If the API server refuses the instance
-// until a user changes something, OfCreate returns a problem. If the instance already exists, OfCreate returns neither
-// a problem nor an error: the cache will show the instance and send an event.
+// OfCreate classifies the error of a failed creation of an instance. If the API server refuses the instance until a
+// user changes something, OfCreate returns a problem. If the instance already exists, OfCreate returns neither a
+// problem nor an error: the cache will show the instance and send an event.
 func OfCreate(instance string, err error) (*contract.Problem, error) {
 	switch {
 	case apierrors.IsAlreadyExists(err):

@@ -35,7 +35,7 @@ const reconcileTimeout = time.Minute
 
 // Options configures the controller.
 type Options struct {
-	// Namespace is the operator's namespace, in which revisions are published.
+	// Namespace is the operator's namespace. The operator publishes revisions there.
 	Namespace string
 	// Facts returns the facts of the cluster.
 	Facts cluster.Source
@@ -102,7 +102,7 @@ func (p *publisher) setup(mgr ctrl.Manager) error {
 }
 
 // contentChanged selects events about an input that appears or disappears, and events that change the content that the
-// operator reads from an input. It ignores other updates, such as those of the status.
+// operator reads from an input. It ignores other updates, such as status updates.
 func contentChanged(input cluster.Input) predicate.Predicate {
 	matters := func(o client.Object) bool { return input.Content(o) != "" }
 	return predicate.And(watch.Named(input.Object.GetNamespace(), input.Object.GetName()), predicate.Funcs{

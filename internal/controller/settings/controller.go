@@ -43,8 +43,8 @@ type Options struct {
 	Desired   Desired
 	// Missing is the programs that the operator's payload lacks.
 	Missing []payload.Missing
-	// OperatorCondition is the name of the object with which the operator tells OLM whether it may be upgraded. It is
-	// empty without OLM.
+	// OperatorCondition is the name of the object that tells OLM whether the operator may be upgraded. It is empty
+	// without OLM.
 	OperatorCondition string
 	// Events records events about the settings. If it is nil, Setup sets the manager's recorder.
 	Events events.EventRecorder
@@ -96,7 +96,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	start := batch.NewSignal() // triggers the first reconcile, which creates the object
 	start.Send(&v1alpha1.WindowsMachineConfig{})
 	err = ctrl.NewControllerManagedBy(mgr).Named("settings").
-		// Changes of the status must trigger a reconcile, too: if the operator compared its status with a stale cache,
+		// Changes of the status must also trigger a reconcile: if the operator compared its status with a stale cache,
 		// it must compare again when the cache contains its last write.
 		Watches(&v1alpha1.WindowsMachineConfig{}, batch.News(one),
 			builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).

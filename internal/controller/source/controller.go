@@ -46,7 +46,7 @@ type Reconciler struct {
 	live      client.Reader
 	events    events.EventRecorder
 	namespace string
-	// reported contains the problems of entries for which an event was already sent. problems collects the reasons why
+	// reported contains the problems of entries that an event has already reported. problems collects the reasons why
 	// valid entries have no instance.
 	reported, problems *problem.State
 	// absentSince is when the ConfigMap became absent. If the operator restarts, absenceGrace starts again.

@@ -18,7 +18,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// namespaces returns the namespaces from which clouds read user data.
+// namespaces returns the namespaces where clouds read user data.
 func namespaces() []string {
 	return []string{contract.MachineAPINamespace, contract.ClusterAPINamespace}
 }

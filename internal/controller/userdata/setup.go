@@ -42,7 +42,7 @@ type Options struct {
 	Namespace string
 	// PublicKey returns the current key. While there is no usable key, it returns a *contract.Problem.
 	PublicKey func(ctx context.Context) (PublicKey, error)
-	// Join returns the command with which the hosts of Machines join by themselves, or a *contract.Problem.
+	// Join returns the command that makes the hosts of Machines join by themselves, or a *contract.Problem.
 	Join func(ctx context.Context, now time.Time) (string, error)
 	// Platform returns the cluster's platform. While it is unknown, Platform returns a *contract.Problem.
 	Platform func(ctx context.Context) (contract.Platform, error)

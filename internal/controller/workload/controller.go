@@ -63,7 +63,7 @@ type Checker struct {
 	now      func() time.Time
 	changed  chan event.GenericEvent
 	// nodes contains the findings on each node, by node name. pending contains the findings about pods without a node.
-	// reported contains the findings for which an event was written. Only Start accesses these fields.
+	// reported contains the findings with an event. Only Start accesses these fields.
 	nodes    map[string]*known
 	pending  known
 	reported map[found]report

@@ -41,8 +41,8 @@ func newFinding(pod *corev1.Pod, reason contract.Reason, why string) finding {
 		regarding: at}
 }
 
-// owner returns the object to which events about a pod are attached: the controller that owns the pod, or the pod
-// itself. The creator of a pod can write anything into the owner reference, so an invalid one is ignored.
+// owner returns the object that gets the events about a pod: the controller that owns the pod, or the pod itself. The
+// creator of a pod can write anything into the owner reference, so an invalid one is ignored.
 func owner(pod *corev1.Pod) *corev1.ObjectReference {
 	made := metav1.GetControllerOf(pod)
 	if made == nil || made.Kind == "Node" || // a static pod
