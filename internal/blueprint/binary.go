@@ -44,8 +44,8 @@ func onNetwork(network, path string) bool {
 	return true
 }
 
-// binaries finds the files of a payload, regardless of upper and lower case. byPath has the files by path in lower
-// case. reasons has the explanations why programs are missing, by the program's name in lower case.
+// binaries contains the files of a payload. In byPath, the key is a file's path in lower case. In reasons, the key is
+// the name of a missing program in lower case, and the value says why the program is missing.
 type binaries struct {
 	byPath  map[string]payload.File
 	all     []payload.File
@@ -71,8 +71,8 @@ func (b binaries) has(path string) bool {
 	return ok
 }
 
-// missing returns the names of those programs that the payload lacks. If the payload explains why a program is missing,
-// the name is followed by the explanation.
+// missing returns the names of the programs at these paths that the payload lacks. If the payload says why a program is
+// missing, the program's name is followed by the reason.
 func (b binaries) missing(paths ...string) (names []string) {
 	for _, path := range paths {
 		if b.has(path) {
@@ -88,8 +88,8 @@ func (b binaries) missing(paths ...string) (names []string) {
 	return names
 }
 
-// without reports whether the payload lacks programs that a feature needs. If it does, the returned part says that the
-// feature is off, and why.
+// without returns true if the payload lacks one of the programs that a feature needs. Then the returned part says that
+// the feature is off, and why.
 func (b binaries) without(feature payload.Feature, paths ...string) (part, bool) {
 	missing := b.missing(paths...)
 	if len(missing) == 0 {
@@ -98,9 +98,9 @@ func (b binaries) without(feature payload.Feature, paths ...string) (part, bool)
 	return part{off: []Off{{Feature: feature, Reason: "the payload lacks " + strings.Join(missing, ", ")}}}, true
 }
 
-// files returns the binaries that this platform needs as managed files. Each file lists the services that restart when
-// the file changes. CNI plugins, containerd's shim and the credential provider list no services, because each use
-// starts a new process of them. The daemon's file lists no service, because the daemon replaces itself.
+// files returns the binaries for this platform, as managed files. Each file lists the services that restart when the
+// file changes. CNI plugins, containerd's shim and the credential provider list no services, because each use starts a
+// new process of them. The daemon's file lists no service, because the daemon replaces itself.
 func (b binaries) files(platform contract.Platform, services []contract.Service) []contract.File {
 	out := make([]contract.File, 0, len(b.all))
 	for _, f := range b.all {

@@ -17,11 +17,11 @@ const (
 	certificateBegin = "-----BEGIN " + certificateBlock + "-----"
 )
 
-// certificates returns the CAs of a bundle in PEM: normalised, without comments or duplicates, sorted. It reports all
-// flaws of a bundle in one problem, because a bundle may have 150 certificates.
+// certificates returns the CAs of a bundle in PEM, sorted, and without comments or duplicates. It reports all flaws of
+// a bundle in one problem, because a bundle may have 150 certificates.
 //
 // Expired certificates are kept: they do no harm, and Linux nodes keep them as well. Besides, if the content depended
-// on the clock, a new revision would appear although nobody changed anything. A certificate that is neither a CA nor
+// on the clock, a new revision could appear without any change of the input. A certificate that is neither a CA nor
 // self-signed can't be a trust anchor, so it is skipped.
 func certificates(b Bundle, now time.Time) (all []string, rejected []*contract.Problem) {
 	var flaws []string

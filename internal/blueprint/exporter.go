@@ -9,8 +9,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// collectors returns the collectors of windows_exporter that are on. Dashboards and recording rules use the metrics of
-// these collectors. Exception: the collector textfile serves the daemon's own metrics.
+// collectors returns the names of windows_exporter's collectors to enable. Dashboards and recording rules use their
+// metrics. Exception: the collector textfile is for the daemon's own metrics.
 func collectors() []string {
 	return []string{"cpu", "logical_disk", "net", "os", "service", "system", "container", "memory", "cpu_info",
 		"textfile"}

@@ -48,8 +48,8 @@ type Network struct {
 	Domain string
 	// PodNetworks are the prefixes of pod addresses.
 	PodNetworks []netip.Prefix
-	// Servers are the known addresses of API servers, of ingress and of their load balancers. An address in the API
-	// server's URL may be missing here.
+	// Servers are the known addresses of API servers, of ingress and of their load balancers. If the API server's URL
+	// contains an address, Servers may lack this address.
 	Servers []netip.Addr
 	// HybridOverlay reports whether the network plugin has a hybrid overlay. VXLANPort is the overlay's port, or 0 for
 	// the default port.
@@ -76,8 +76,9 @@ func (n Network) podNetwork() string {
 	return ""
 }
 
-// Facts are what nodes need to know about their cluster. A package that reads clusters fills them in, and checks every
-// fact that becomes part of a command or a file. The fields that Render checks are marked as unchecked.
+// Facts contains what nodes need to know about their cluster. A package that reads clusters fills in the fields, and
+// checks every fact that becomes part of a command or a file. Exception: Render checks the fields whose comments say
+// unchecked.
 type Facts struct {
 	Platform contract.Platform
 	// APIServer is the URL of the API server for nodes: https, a host, optionally a port.
@@ -93,15 +94,15 @@ type Facts struct {
 	// their --cloud-config, whose file may hold credentials. The file only configured cloud providers inside kubelet.
 	// Kubernetes 1.31 removed these providers, and 1.34 removed the flag.
 	CloudProvider string
-	// CredentialProviders is the configuration with which Linux workers' kubelets get image pull credentials from the
-	// cloud, or nil if they don't.
+	// CredentialProviders is kubelet's configuration of credential providers on Linux workers, which get image pull
+	// credentials from the cloud. It is nil if Linux workers have none.
 	CredentialProviders *kubeletconfigv1.CredentialProviderConfig
 	// Proxy is the cluster-wide proxy of Linux nodes, if any.
 	Proxy Proxy
 	// InjectsCA reports that the cluster puts the CAs of its proxy into contract.TrustedCAConfigMap.
 	InjectsCA bool
-	// Trust are CA bundles that nodes trust for everything. RegistryTrust are CA bundles for one registry
-	// each, by <host> or <host>:<port>.
+	// Trust contains CA bundles that nodes trust for everything. RegistryTrust contains CA bundles for single
+	// registries. The key is the registry's <host> or <host>:<port>.
 	Trust         []Bundle
 	RegistryTrust map[string]Bundle
 	// Mirrors are the entries of all mirror sets, unchecked.
@@ -119,8 +120,8 @@ type Facts struct {
 // MayJoin joins the problems that keep hosts from joining, or returns nil.
 func (f Facts) MayJoin() error { return contract.JoinProblems(f.Lacks) }
 
-// Unknown returns an error if missing facts make the results of ReservedNames and Reserved incomplete. The error joins
-// a problem for each missing fact.
+// Unknown returns an error if facts are missing, so that ReservedNames and Reserved return incomplete results. The
+// error joins a problem for each missing fact.
 func (f Facts) Unknown() error {
 	unknown := slices.DeleteFunc(slices.Clone(f.Lacks), func(p *contract.Problem) bool {
 		return p.Reason != contract.ReasonClusterFactsIncomplete
@@ -151,7 +152,8 @@ type Proxy struct {
 	HTTP, HTTPS, None string
 }
 
-// Func returns a function that returns the proxy for requests to a URL, or nil for requests without a proxy.
+// Func returns a function that returns the proxy for a URL. The function returns nil if requests to the URL use no
+// proxy.
 func (p Proxy) Func() func(*url.URL) (*url.URL, error) {
 	return (&httpproxy.Config{HTTPProxy: p.HTTP, HTTPSProxy: p.HTTPS, NoProxy: p.None}).ProxyFunc()
 }

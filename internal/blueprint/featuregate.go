@@ -29,9 +29,9 @@ type featureGate struct {
 	needs []string
 }
 
-// gateFlaws describes each wanted gate that is not allowed. Only the operator may set some gates. With the other gates
-// that gateFlaws describes, kubelet would not start: it doesn't know the gate, the gate is locked to the opposite
-// value, or the gate is off although a gate that is on needs it.
+// gateFlaws describes each wanted gate that is not allowed: only the operator may set the gate, kubelet doesn't know
+// the gate, the gate is locked to the opposite value, or the gate is off although a gate that is on needs it. In the
+// last three cases, kubelet would not start.
 func gateFlaws(wanted map[string]bool, kubelet payload.File) (words []string) {
 	if len(wanted) == 0 {
 		return nil
@@ -84,8 +84,7 @@ func isOff(name string, wanted map[string]bool, known map[string]featureGate) bo
 	return known[name].isOff
 }
 
-// gatedFlaws describes the fields that must not be set because their gate is off. kubelet would not start with these
-// fields.
+// gatedFlaws describes the fields that are set although their gate is off. kubelet would not start with such a field.
 func gatedFlaws(c kubeletconfigv1beta1.KubeletConfiguration, kubelet payload.File) []string {
 	const gate = "KubeletCrashLoopBackOffMax"
 	// Before 1.35 the gate was off by default. Users can't set the gates of such a kubelet.

@@ -5,8 +5,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payload"
 )
 
-// Variables in flanneld's command. For the Node's name, the command uses the variable OWN_NODE instead of NODE_NAME,
-// because it also contains NODE_NAME as the name of an environment variable.
+// Variables in flanneld's command. The variable for the Node's name is OWN_NODE here, because the command contains
+// NODE_NAME as the name of an environment variable.
 const (
 	varOwnNode           = "OWN_NODE"
 	varFlannelKubeconfig = "FLANNEL_KUBECONFIG"

@@ -26,8 +26,8 @@ const (
 	maxPodsOfSubnet = 500
 )
 
-// valueFlaws describes values with which kubelet would not start, or the node would not work. It checks only fields
-// that users may set. https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
+// valueFlaws describes the values that would prevent kubelet from starting, or the node from working. It checks only
+// fields that users may set. https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/
 func valueFlaws(c kubeletconfigv1beta1.KubeletConfiguration) (words []string) {
 	v := &values{}
 	v.numbers(c)

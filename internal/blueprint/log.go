@@ -20,8 +20,8 @@ const (
 	variableLogFlush = "SERVICES_LOG_FLUSH_INTERVAL"
 )
 
-// Default limits of logs. A kubelet that logs much writes about 50 MiB a day. With these limits, the logs of such a
-// service cover about a week, and take less than 600 MiB.
+// Default limits of logs. A kubelet that logs a lot writes about 50 MiB a day. With these limits, its logs cover about
+// a week and use less than 600 MiB.
 const (
 	defaultLogSize  = "100Mi"
 	defaultLogAge   = 7 * 24 * time.Hour
@@ -31,8 +31,8 @@ const (
 // Logging configures log rotation. A zero value disables the feature: no rotation, no deletion of old files,
 // no forced flush.
 type Logging struct {
-	// FileSize is the size in bytes at which a log is rotated. FileAge is the maximum age of rotated logs, and Files is
-	// their maximum number.
+	// FileSize is the maximum size of a log in bytes. A larger log is rotated. FileAge is the maximum age of rotated
+	// logs, and Files is their maximum number.
 	FileSize resource.Quantity
 	FileAge  time.Duration
 	Files    int
@@ -45,8 +45,8 @@ func DefaultLogging() Logging {
 	return Logging{FileSize: resource.MustParse(defaultLogSize), FileAge: defaultLogAge, Files: defaultLogFiles}
 }
 
-// with returns the log configuration with a user's settings applied. For each unset or invalid setting, the value in l
-// stays. with returns a problem for each invalid setting.
+// with returns a copy of l with a user's settings. Unset and invalid settings don't change the copy. with also returns
+// a problem for each invalid setting.
 func (l Logging) with(spec v1alpha1.LoggingSpec) (Logging, []*contract.Problem) {
 	var rejected []*contract.Problem
 	complain := func(field, format string, args ...any) {

@@ -29,7 +29,7 @@ type Input struct {
 	// AcceptedKubelet is the last accepted fragment of kubelet's configuration, or nil. It applies while the
 	// fragment in Spec is refused.
 	AcceptedKubelet []byte
-	// Now is the current time. Only messages about expired certificates depend on it, and no content for nodes.
+	// Now is the current time. Only messages about expired certificates depend on it.
 	Now time.Time
 
 	// Render sets fragment before it renders the programs.

@@ -9,9 +9,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// trust renders the CA bundles with which nodes verify the API server. BootstrapCA verifies the API server that a node
-// connects to. KubeletCA verifies an API server that connects to kubelet. No service restarts after a change of
-// KubeletCA, because kubelet reloads the file.
+// trust renders two files with CA bundles. Nodes use BootstrapCA to verify the API server that they connect to. kubelet
+// uses KubeletCA to verify an API server that connects to kubelet. If KubeletCA changes, no service needs a restart,
+// because kubelet reloads the file.
 func trust(in Input, _ binaries) (part, error) {
 	return part{files: []contract.File{{Path: contract.PathBootstrapCA, Content: in.Facts.BootstrapCA},
 		{Path: contract.PathKubeletCA, Content: in.Facts.KubeletCA}}}, nil

@@ -51,8 +51,8 @@ func Fitting(server string, manifest payload.Manifest) (payload.Manifest, *contr
 	return manifest, nil
 }
 
-// beside returns the file of a part that runs together with kubelet. It prefers a file with kubelet's version, then the
-// newest version that fits the API server, then a file with an unknown version.
+// beside chooses the file of a part that runs together with kubelet: a file with kubelet's version, or else the file
+// with the newest version that fits the API server, or else a file with an unknown version.
 func beside(server *version.Version, kubelet payload.File, all []payload.File) (*payload.File, []string) {
 	unread := -1
 	for i, f := range all {
@@ -70,8 +70,8 @@ func beside(server *version.Version, kubelet payload.File, all []payload.File) (
 	return found, why
 }
 
-// newest returns the newest version that fits an API server, or nil. why explains for each version that doesn't fit why
-// it doesn't.
+// newest returns the file with the newest version that fits an API server, or nil. For each version that doesn't fit,
+// why contains the reason.
 func newest(server *version.Version, all []payload.File) (found *payload.File, why []string) {
 	var best *version.Version
 	for i, f := range all {
@@ -114,9 +114,9 @@ func older(file payload.File, major, minor uint) bool {
 	return v.Major() < major || v.Major() == major && v.Minor() < minor
 }
 
-// gates maps each feature gate to the minor version of Kubernetes in which the gate became generally available, or to 0
-// if it did not yet. A gate is set only for older versions. A later version removes the gate, and then a program that
-// is started with the gate fails.
+// gates maps each feature gate to the minor version of Kubernetes that made the gate generally available, or to 0 if no
+// version did. Set a gate only for older versions: a later version removes the gate, and then the program doesn't start
+// if the gate is set.
 type gates map[string]uint
 
 func (g gates) of(file payload.File) map[string]bool {

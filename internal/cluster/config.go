@@ -124,7 +124,7 @@ func readNetwork(object *configv1.Network) (known blueprint.Network, err error) 
 }
 
 // classE returns a problem if a network overlaps 240.0.0.0/4, because Windows routes no packets to or from such
-// addresses. In the message, the text in what names the setting.
+// addresses. The problem's message begins with the text in the parameter what, which is the name of the setting.
 func classE(what string, networks []string) error {
 	reserved := netip.PrefixFrom(netip.AddrFrom4([4]byte{240}), 4)
 	for _, text := range networks {
@@ -136,8 +136,8 @@ func classE(what string, networks []string) error {
 	return nil
 }
 
-// minServiceBits is the prefix length of the smallest usable network of Services: by convention, its tenth address
-// belongs to the cluster's DNS.
+// minServiceBits is the prefix length of the smallest usable network of Services. A smaller network might have no tenth
+// address, which by convention belongs to the cluster's DNS.
 const minServiceBits = 28
 
 // serviceNetwork returns the first IPv4 prefix that is large enough for Windows nodes, and whether there is one.

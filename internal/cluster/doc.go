@@ -13,7 +13,7 @@
 // operator reads other objects directly from the API server, after a change of an input and every ten minutes: the
 // bootstrap Secret for safety, rendered MachineConfigs because of their size, and ServiceCIDRs because not every
 // cluster has them. The rights cover all ConfigMaps in openshift-config, because administrators choose the names of
-// their ConfigMaps. To request the server's version, no identity needs a right.
+// their ConfigMaps. Every identity may request the server's version without a right.
 package cluster
 
 // +kubebuilder:rbac:groups=config.openshift.io,resources=infrastructures;networks;proxies;images,resourceNames=cluster,verbs=list;watch

@@ -124,7 +124,8 @@ func (p *Plain) isFlannel(setting v1alpha1.NetworkType, facts *blueprint.Facts) 
 	return setting == v1alpha1.NetworkFlannel
 }
 
-// noFlannel converts the error of reading flannel's configuration to a problem if an administrator can fix it.
+// noFlannel returns the error to report after an error of reading flannel's configuration. If an administrator can fix
+// the error, noFlannel returns a problem.
 func noFlannel(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):

@@ -58,7 +58,7 @@ func KindReader(config *rest.Config) (client.Reader, error) {
 
 // IsOpenShift reports whether the cluster is OpenShift. On OpenShift, an Infrastructure object exists from the
 // installation on. A CRD in OpenShift's group proves nothing, because users copy such CRDs to other clusters. While an
-// API server starts, its answers don't show whether the cluster is OpenShift, so IsOpenShift returns an error.
+// API server starts, its answers may be incomplete. Then IsOpenShift returns an error.
 func IsOpenShift(ctx context.Context, server Discovery, objects client.Reader) (bool, error) {
 	groups, _, failed, err := server.GroupsAndMaybeResources()
 	if err != nil {

@@ -67,9 +67,9 @@ func memorySecret(ctx context.Context, reader client.Reader, namespace string) (
 
 // last calls read for a part of the facts, and remembers the value under the name in part. If the object of this part
 // is missing, unreadable or invalid, last returns the remembered value instead, and adds a problem with the object's
-// name to facts.Troubles. In three cases last returns the results of read: if no value is remembered, if the error is
-// temporary, such as a time-out, and if Windows nodes can't use the value. Values of type T must survive encoding as
-// JSON. read must return a complete value.
+// name to facts.Troubles. In three cases, last returns the value and the error of read unchanged: no value is
+// remembered, the error is temporary, such as a time-out, or Windows nodes can't use the value. Values of type T must
+// survive encoding as JSON. read must return a complete value.
 func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part string,
 	read func() (T, error)) (value T, err error) {
 	c.memory.mu.Lock()
@@ -100,7 +100,7 @@ func last[T any](ctx context.Context, c *common, facts *blueprint.Facts, part st
 	return before, nil
 }
 
-// origin says where to read one object, and what to call the object in messages.
+// origin contains the client and the key to read one object, and the object's name in messages.
 type origin struct {
 	reader client.Reader
 	key    client.ObjectKey

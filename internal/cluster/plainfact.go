@@ -209,8 +209,8 @@ func split(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// kubeDNS is the name of the cluster's DNS Service, and the value of its label k8s-app. They don't depend on the DNS
-// server.
+// kubeDNS is the name of the cluster's DNS Service, and the value of its label k8s-app, even if the DNS server is not
+// kube-dns.
 const kubeDNS = "kube-dns"
 
 // dns reads the address of the DNS Service, because no convention determines this address.

@@ -26,9 +26,9 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Versioner returns the version of the API server; a discovery client is a Versioner.
+// Versioner returns the version of an API server. A discovery client is a Versioner.
 type Versioner interface {
-	// ServerVersion asks the API server each time.
+	// ServerVersion sends a request to the API server each time.
 	ServerVersion() (*version.Info, error)
 }
 
@@ -43,11 +43,12 @@ type Options struct {
 	Version Versioner
 	// At returns a Versioner for the API server at an address. If At is nil, the operator uses only Version.
 	At func(address string) (Versioner, error)
-	// Lookup resolves a name by DNS, as net.Resolver's LookupHost does. If Lookup is nil, no name is resolved.
+	// Lookup resolves a name by DNS, as net.Resolver's LookupHost does. If Lookup is nil, the operator resolves no
+	// name.
 	Lookup func(ctx context.Context, host string) (addresses []string, err error)
 	// Namespace is the operator's namespace.
 	Namespace string
-	// Access lets the operator ask for the rights of other users.
+	// Access is the client for reviews of other users' rights.
 	Access authorizationv1client.SubjectAccessReviewInterface
 	// Proxy is the proxy in the operator's own environment. Nodes use it if the cluster configures no proxy.
 	Proxy blueprint.Proxy

@@ -20,7 +20,7 @@ const MaxDetail = 1 << 10
 const maxChecked = 200
 
 // Call runs a verb of the uploaded daemon. If the verb fails, the answer contains the problem. Call returns an error if
-// there is no answer, or if the operator's own daemon would never send such an answer.
+// there is no answer, or if the answer is invalid.
 func Call[T any](ctx context.Context, conn Conn, verb contract.Verb, request any) (contract.Answer[T], error) {
 	body, err := json.Marshal(request)
 	if err != nil {

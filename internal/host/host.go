@@ -1,4 +1,4 @@
-// Package host defines the interface through which the operator reaches a Windows machine, and the errors for a machine
+// Package host defines the interface that the operator uses to reach a Windows machine, and the errors for a machine
 // that can't be reached.
 //
 // internal/instance uses this package. Package sshhost implements the interface over SSH and SFTP, and package callhost

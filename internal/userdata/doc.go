@@ -3,6 +3,6 @@
 //
 // The controller with the same name publishes the Secret. The script is PowerShell, because clouds run user data with
 // PowerShell. It is the only PowerShell in this module. It comes from one template. The package parses every value for
-// the template and formats it again, so that no text from outside gets into the script. The package is pure: it reads
-// no cluster and creates no keys.
+// the template and formats it again, so that no value can inject code into the script. The package is pure: it reads no
+// cluster and creates no keys.
 package userdata

@@ -14,22 +14,22 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Join contains the values for the command with which a host joins by itself, without SSH. The command contains them as
-// JSON.
+// Join contains the values in a join command. A host that runs the command joins by itself, without SSH. The command
+// contains the values as JSON.
 type Join struct {
-	// Program is the program that the host downloads from URL and runs: the daemon.
+	// Program is the daemon's program. The host downloads it from URL and runs it.
 	Program contract.Blob `json:"program"`
 	URL     string        `json:"url"`
-	// Attendance is passed to this program.
+	// Attendance is the input of the program.
 	Attendance contract.Attendance `json:"attendance"`
 }
 
 //go:embed join.ps1
 var joinScript string
 
-// JoinCommand returns the command with which a host joins by itself, for Windows PowerShell 5.1. The command calls no
-// .NET methods, so it also runs in ConstrainedLanguage mode. It doesn't pass the token to curl on the command line,
-// because other users can read command lines.
+// JoinCommand returns a join command for Windows PowerShell 5.1. The command calls no .NET methods, so it also runs in
+// ConstrainedLanguage mode. It doesn't pass the token to curl on the command line, because other users can read command
+// lines.
 func JoinCommand(in Join) (string, error) {
 	content, err := json.Marshal(in)
 	if err != nil {
@@ -41,8 +41,8 @@ func JoinCommand(in Join) (string, error) {
 	}
 	connect := ""
 	if _, err := netip.ParseAddr(where.Hostname()); err == nil {
-		// The curl.exe in Windows until 2025 compares a host only with the names in a certificate, and not with its
-		// addresses (curl pull request 15421). So connect by the name apiServerName.
+		// Until 2025, the curl.exe in Windows verifies only the names in a certificate, and ignores its IP addresses
+		// (curl pull request 15421). So let curl connect to the address under the name apiServerName.
 		port := cmp.Or(where.Port(), "443")
 		connect = fmt.Sprintf("--connect-to '%s:%s:%s:%s' ", apiServerName, port, where.Hostname(), port)
 		where.Host = apiServerName + ":" + port

@@ -106,7 +106,7 @@ func scan(script string) (tokens []token, complaints []string) {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
 
-// quoted returns the text in single quotes with which rest begins. In such a text, two single quotes stand for one.
+// quoted returns the text in single quotes at the beginning of rest. In such a text, two single quotes stand for one.
 func quoted(rest string) string {
 	for at := 1; at < len(rest); at++ {
 		if rest[at] != '\'' {
@@ -183,8 +183,8 @@ func key(tokens []token, i int) bool {
 	return i+1 < len(tokens) && tokens[i+1].value == "="
 }
 
-// variablesOf finds variables to which the script assigns no value. Under StrictMode, reading such a variable ends the
-// script.
+// variablesOf returns an error for each variable without an assignment in the script. Under StrictMode, reading such a
+// variable ends the script.
 func variablesOf(tokens []token) (complaints []string) {
 	known := strings.Fields("$_ $true $false $LASTEXITCODE $env:SystemRoot $env:ProgramData $env:ProgramFiles " +
 		"$ErrorActionPreference $ProgressPreference")

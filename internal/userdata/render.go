@@ -12,11 +12,10 @@ import (
 
 // Input contains everything that the script depends on.
 type Input struct {
-	// Platform determines the format of the user data. For an unknown platform, it is the same as for
+	// Platform determines the format of the user data. An unknown platform has the same format as
 	// contract.PlatformNone.
 	Platform contract.Platform
-	// Join is the command with which a host joins by itself: see JoinCommand. If Join is set, the script installs no
-	// SSH server.
+	// Join is the join command: see JoinCommand. If Join is set, the script installs no SSH server.
 	Join string
 	// PublicKey is the SSH key that may log in, as a line of authorized_keys: "<type> <base64>".
 	PublicKey string

@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// look is the interval at which a waiting call reads the host's Secret from the cache. Such a read sends no request
-	// to the API server.
+	// look is how often a waiting call reads the host's Secret. It reads from the cache, so it sends no request to the
+	// API server.
 	look = 200 * time.Millisecond
-	// pickUp is the time in which the host must begin or answer a call. If its watch was interrupted, a host needs half
-	// a minute for that.
+	// pickUp is how long a host may take to begin or answer a call. A host needs half a minute if its watch was
+	// interrupted.
 	pickUp = time.Minute
 	// silence is the longest allowed time between two reports of a host that carries out a call. The host reports every
 	// contract.CallBeatSeconds.
@@ -47,9 +47,9 @@ type Calls struct {
 	Namespace string
 }
 
-// Dial returns a connection to the host with this ID. boot is the ID of the boot in which the host last reported. If no
-// host has reported yet, the connection is nil. isOpen reports whether the Secret for the host's calls exists. Dial
-// sends nothing to the host.
+// Dial returns a connection to the host with this ID. boot is the boot ID in the host's last report. If no host has
+// reported yet, the connection is nil. isOpen reports whether the Secret for the host's calls exists. Dial sends
+// nothing to the host.
 func (c Calls) Dial(ctx context.Context, id string) (_ host.Conn, boot string, isOpen bool, err error) {
 	secret, err := c.read(ctx, id)
 	var reported contract.CallHost

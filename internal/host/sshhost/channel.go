@@ -6,10 +6,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// channels is an SSH connection on which no call waits forever. The SSH library itself can wait forever in three cases.
-// First, it opens a channel while the connection ends. Second, a channel has more than 16 unread requests, which blocks
-// all reading from the connection. Third, a session receives an exit status that it can't parse, and then reads no more
-// requests.
+// channels is an SSH connection whose calls never wait forever. Calls of the SSH library itself can wait forever in
+// three cases. First, it opens a channel while the connection ends. Second, a channel has more than 16 unread requests,
+// which blocks all reading from the connection. Third, a session receives an exit status that it can't parse, and then
+// reads no more requests.
 type channels struct {
 	ssh.Conn
 	gone <-chan struct{}
@@ -24,8 +24,8 @@ func newChannels(conn ssh.Conn) channels {
 	return channels{Conn: conn, gone: gone}
 }
 
-// OpenChannel implements ssh.Conn. If the connection ends during the call, OpenChannel returns net.ErrClosed. The
-// goroutine in which the library waits is then never released.
+// OpenChannel implements ssh.Conn. If the connection ends during the call, OpenChannel returns net.ErrClosed. Then the
+// library's call still waits in its own goroutine, forever.
 func (c channels) OpenChannel(kind string, extra []byte) (ssh.Channel, <-chan *ssh.Request, error) {
 	type result struct {
 		channel  ssh.Channel

@@ -67,8 +67,9 @@ func New(o Options) *Dialer {
 	return &Dialer{options: o}
 }
 
-// Dial implements host.Dialer. The reason of its *contract.Problem may also be PrivateKeyInvalid. If ctx is cancelled,
-// the error is the error of ctx. If the deadline of ctx passes, the error wraps both the problem and the error of ctx.
+// Dial implements host.Dialer. If the private key can't be used, the reason of the problem is PrivateKeyInvalid. If ctx
+// is cancelled, the error is the error of ctx. If the deadline of ctx passes, the error wraps both the problem and the
+// error of ctx.
 func (d *Dialer) Dial(ctx context.Context, target host.Target) (host.Conn, error) {
 	address := net.JoinHostPort(target.Address, strconv.Itoa(cmp.Or(target.Port, contract.SSHPort)))
 	signer, err := parseSigner(target.PrivateKey)
@@ -205,7 +206,7 @@ func interrupted(ctx context.Context, problem *contract.Problem) error {
 	return fmt.Errorf("reaching the host: %w", context.Cause(ctx))
 }
 
-// rootCause removes a *net.OpError around an error, because its text repeats addresses.
+// rootCause removes a *net.OpError around an error, because the text of a *net.OpError repeats addresses.
 func rootCause(err error) error {
 	if op, is := errors.AsType[*net.OpError](err); is {
 		return op.Err

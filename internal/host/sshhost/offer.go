@@ -35,8 +35,8 @@ func offered(first []byte) []string {
 	return packet.HostKeys
 }
 
-// shown returns those of the keys that the host would use in a handshake with a client that expects them. The others
-// must be removed, because OpenSSH announces and proves even keys that its setting HostKeyAlgorithms excludes.
+// shown returns only the keys that the host would use in a handshake. OpenSSH also announces and proves keys that its
+// setting HostKeyAlgorithms excludes, and a client that expects such a key could not connect.
 func shown(keys []ssh.PublicKey, offered []string) []ssh.PublicKey {
 	return slices.DeleteFunc(keys, func(key ssh.PublicKey) bool {
 		return !slices.ContainsFunc(algorithmsOf(key), func(a string) bool { return slices.Contains(offered, a) })

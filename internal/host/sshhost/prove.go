@@ -58,7 +58,8 @@ func listen(requests <-chan *ssh.Request) announcement {
 	return a
 }
 
-// announced returns the payload of the peer's announcement. It is empty if the peer announced nothing yet.
+// announced returns the payload of the peer's announcement. If the peer has announced nothing yet, the payload is
+// empty.
 func (c *conn) announced() ([]byte, error) {
 	answer := make(chan []byte, 1)
 	select {

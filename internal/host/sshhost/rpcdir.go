@@ -217,8 +217,8 @@ func removeAll(files *sftp.Client, directory string, depth int, left *int) error
 	return files.RemoveDirectory(directory)
 }
 
-// isLeftover reports whether a file is a complete or partial request or answer, or a partial daemon of an
-// older operator. Other partial files are kept, because transfers resume them.
+// isLeftover reports whether a file is a request or an answer, complete or partial, or a partial daemon of an older
+// operator. Other partial files are not leftovers, because transfers resume them.
 func isLeftover(name string) bool {
 	whole := strings.TrimSuffix(name, partSuffix)
 	return strings.HasSuffix(whole, contract.RequestName("")) || strings.HasSuffix(whole, contract.AnswerName("")) ||
@@ -284,8 +284,8 @@ func put(files *sftp.Client, name string, content io.Reader) (sent int64, err er
 const resumeMargin = 4 << 20
 
 // open opens the temporary file of a transfer. If an earlier transfer broke, open skips the part of content that the
-// file already has, and returns the offset at which the transfer continues. The receiver must verify the file, because
-// the content may have changed since the earlier transfer, or the file may have a hole.
+// file already has, and returns the offset where the transfer continues. The receiver must verify the file, because the
+// content may have changed since the earlier transfer, or the file may have a hole.
 func open(files *sftp.Client, part string, content io.Reader) (f *sftp.File, at int64, err error) {
 	flags := os.O_WRONLY | os.O_CREATE
 	switch info, err := files.Stat(part); {

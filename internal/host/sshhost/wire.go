@@ -29,8 +29,8 @@ const (
 var errFlood = errors.New("the host sends more data than any step needs")
 
 // wire is a TCP connection that records its first error and when it last received data. The recorded error shows
-// whether the connection broke or the peer refused an operation. So nobody needs to parse error texts. If a host sends
-// more than its budget, reads from the connection fail.
+// whether the connection broke or the peer refused an operation, so callers don't need to parse error texts. If a host
+// sends more than its budget, reads from the connection fail.
 type wire struct {
 	net.Conn
 	clock clock.PassiveClock

@@ -27,7 +27,7 @@ import (
 // defaultTokenLifetime is the lifetime of the token in a command if the instance doesn't set a lifetime.
 const defaultTokenLifetime = 24 * time.Hour
 
-// Invitations publishes the commands with which hosts join by themselves.
+// Invitations publishes the commands for hosts that join by themselves.
 type Invitations struct {
 	Client kubernetes.Interface
 	// Namespace is the operator's namespace.
@@ -36,8 +36,8 @@ type Invitations struct {
 
 // Publish creates the objects for a host that joins by itself: the Secret for the host's calls, the host's right to
 // read and write this Secret, and the Secret with the host's command. The function command returns the command that
-// contains a given token. Publish may be called repeatedly. It adds a command with a new token only if the Secret
-// contains no command yet, so it never changes a published command.
+// contains a given token. Publish may be called repeatedly. If the Secret already contains a command, Publish doesn't
+// change it. If it contains none, Publish adds a command with a new token.
 func (i Invitations) Publish(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	command func(token string) (string, error)) error {
 	if err := i.OpenCalls(ctx, instance); err != nil {

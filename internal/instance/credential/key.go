@@ -24,7 +24,7 @@ type Key struct {
 	Hash string
 }
 
-// Keys provides the private key with which the operator logs in to hosts.
+// Keys provides the private key that the operator uses to log in to hosts.
 type Keys interface {
 	// PrivateKey returns a *contract.Problem if there is no usable key.
 	PrivateKey(ctx context.Context) (Key, error)

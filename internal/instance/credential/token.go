@@ -72,9 +72,9 @@ func (b BootstrapToken) BootstrapToken(ctx context.Context, instance *v1alpha1.W
 	return Token{Text: answer.Status.Token, ID: id}, nil
 }
 
-// ownedBy returns an owner reference to an instance, for its Secret. If a user removes the instance's finalizer by
-// hand, the garbage collector deletes the Secret, so that the instance's tokens become invalid. The reference doesn't
-// block the deletion of the instance, because that would need another right.
+// ownedBy returns the owner reference for objects of an instance, such as Secrets. If a user removes the instance's
+// finalizer by hand, the garbage collector deletes the instance's Secrets, so that its tokens become invalid. The
+// reference doesn't block the deletion of the instance, because that would need another right.
 func ownedBy(instance *v1alpha1.WindowsInstance) []metav1.OwnerReference {
 	version, kind := v1alpha1.GroupVersion().WithKind("WindowsInstance").ToAPIVersionAndKind()
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: instance.Name, UID: instance.UID}}

@@ -1,7 +1,7 @@
 // Package disrupt upgrades a node to another revision, rolls the node back to its previous revision, or reboots its
 // host. It requests these actions from the node's daemon with annotations of the Node, and never contacts a host. A
 // table in package policy decides what to do next: see policy.NextUpgrade. Package disrupt gathers the facts for the
-// table, and carries out the decisions. The instance controller calls it.
+// table, and carries out the decisions. The instance controller calls package disrupt.
 package disrupt
 
 import (
@@ -228,8 +228,8 @@ func (d *Disrupt) write(ctx context.Context, view *View, action policy.UpgradeAc
 	return err
 }
 
-// toStep begins a step, and records when it began. Exception: the time for the verification of an upgrade begins when
-// the revision is requested from the daemon, so toStep doesn't change the recorded time.
+// toStep begins a step, and records when the step began. Exception: if the step is the verification of an upgrade,
+// toStep keeps the recorded time, because the time for verification begins with the request to the daemon.
 func (d *Disrupt) toStep(view *View, step v1alpha1.Step) {
 	activity := view.activity()
 	if activity.Step == step {
@@ -282,8 +282,8 @@ func (d *Disrupt) granted(ctx context.Context, view *View) {
 // slotRetry is a safety net for a node that waits for its slot. Normally an event ends the wait.
 const slotRetry = time.Minute
 
-// takeSlot requests a slot in the rollout budget. Before that, it waits until the time of the next try, and, if the
-// host must be joined again, for a private key. ends is false when the node has its slot.
+// takeSlot requests a slot in the rollout budget. If it is too early for the next try, or if a host that must be joined
+// again has no private key, it returns a wait instead. ends is false when the node has its slot.
 func (d *Disrupt) takeSlot(ctx context.Context, view *View) (outcome journey.Outcome, ends bool) {
 	activity, node, log := view.activity(), view.Node.Name, logf.FromContext(ctx)
 	if view.isOverSSH {
@@ -370,8 +370,8 @@ func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFact
 	return outcome, true
 }
 
-// tryLater returns the node to service until the next try. result is the result of the disruption, or empty if the
-// disruption failed because of the problem why.
+// tryLater returns the node to service until the next try, and records the problem in why. result is the result of the
+// disruption. If result is empty, the disruption failed because of this problem.
 func (d *Disrupt) tryLater(ctx context.Context, view *View, result string, why *contract.Problem) journey.Outcome {
 	status := &view.Instance.Status
 	activity := status.Activity

@@ -85,7 +85,7 @@ func (d *Disrupt) quiet(ctx context.Context, view *View) time.Duration {
 	return journey.QuietPeriod + view.Bounds.Settle
 }
 
-// facts gathers the facts for the table in package policy.
+// facts gathers the facts that the table in package policy needs.
 func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 	activity := view.activity()
 	f := policy.UpgradeFacts{
@@ -116,7 +116,7 @@ func (d *Disrupt) facts(ctx context.Context, view *View) policy.UpgradeFacts {
 	return f
 }
 
-// well is the key in observed.Log for the time since when a node in verification has been healthy.
+// well is the key in observed.Log for how long a node in verification has been healthy.
 const well = "well"
 
 // settles returns how long a healthy node must remain healthy, or 0 or less if it has settled. If the node was not
@@ -141,7 +141,7 @@ func (d *Disrupt) upgradeFacts(ctx context.Context, view *View, f *policy.Upgrad
 	f.Refused = why != nil && !passes(why)
 }
 
-// verifyTimeout returns the time limit of the verification after a switch, or of a reboot.
+// verifyTimeout returns the time limit of an upgrade's verification, or of a reboot.
 func verifyTimeout(view *View) time.Duration {
 	if view.activity().Kind == v1alpha1.ActivityReboot {
 		return max(view.Bounds.Verify, rebootVerifyTimeout)
@@ -149,8 +149,8 @@ func verifyTimeout(view *View) time.Duration {
 	return view.Bounds.Verify
 }
 
-// isStuck reports whether the upgrade has not begun and its daemon does not respond, so that the daemon would not apply
-// a revision.
+// isStuck reports whether the daemon does not respond before the upgrade has begun. Such a daemon would not apply a
+// revision.
 func (d *Disrupt) isStuck(view *View) bool {
 	status := &view.Instance.Status
 	problem, _ := d.Daemons.Unresponsive(view.Instance, view.Node)
@@ -165,10 +165,11 @@ type Fetch struct {
 	inVain  bool
 }
 
-// nothingSince returns since when the daemon has received nothing of its payload, or has not reported although the
-// payload was requested. It returns zero while the daemon receives data. A report of progress counts only if fewer
-// programs are missing than before. If the daemon reports a problem of the host, such as a full disk, nothingSince
-// returns zero as well, because the problem would also occur over SSH. But such a report doesn't restart the time.
+// nothingSince returns when the daemon stopped receiving its payload. If the daemon has not reported since the request
+// for the payload, nothingSince returns when the step began. While the daemon receives data, it returns zero. A report
+// of progress counts only if fewer programs are missing than before. If the daemon reports a problem of the host, such
+// as a full disk, nothingSince returns zero as well, because the problem would also occur over SSH. But such a report
+// doesn't restart the time.
 func (d *Disrupt) nothingSince(view *View) policy.Since {
 	why, fetch := view.Node.Annotations[contract.StageStatusAnnotation], view.Fetch
 	missing := stillMissing(why)

@@ -60,7 +60,8 @@ type Reboots struct {
 	Last time.Time
 }
 
-// inARow returns the number of consecutive reboots before a reboot that is requested now.
+// inARow returns the number of consecutive reboots so far, for a reboot that is requested now. If the last reboot was
+// long ago, it returns 0.
 func (r Reboots) inARow(now time.Time) int32 {
 	if now.Sub(r.Last) >= rebootsInARow {
 		return 0
@@ -102,8 +103,8 @@ func (d *Disrupt) IsRebootDue(status *v1alpha1.WindowsInstanceStatus, node *core
 		(reboot.NextTime == nil || !reboot.NextTime.After(d.Now()))
 }
 
-// HasRebooted reports whether a host has rebooted as requested, but only came back because it was joined again. If
-// reboot is nil, it returns false.
+// HasRebooted reports whether a host has rebooted although its reboot counts as failed. This happens if the node came
+// back only after the host was joined again. If reboot is nil, it returns false.
 func HasRebooted(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	return reboot != nil && !reboot.Begun() && isAnotherBoot(reboot, node)
 }
@@ -119,8 +120,8 @@ func IsToVerify(reboot *v1alpha1.Activity, node *corev1.Node, now time.Time) boo
 		reboot.NextTime != nil && reboot.NextTime.After(now)
 }
 
-// isAnotherBoot reports whether the host has left the boot in which the reboot was requested: its daemon reports
-// another boot.
+// isAnotherBoot reports whether the host has rebooted since the request for a reboot: its daemon reports another boot
+// ID.
 func isAnotherBoot(reboot *v1alpha1.Activity, node *corev1.Node) bool {
 	boot := node.Annotations[contract.BootIDAnnotation]
 	return reboot.BootID != "" && boot != "" && reboot.BootID != boot
@@ -175,7 +176,7 @@ func notBack(node *corev1.Node) *contract.Problem {
 	return nil
 }
 
-// rebootFailure returns why a reboot failed: the host never went down, or did not come back.
+// rebootFailure returns why a reboot failed: the host did not shut down, or did not come back.
 func rebootFailure(view *View) *contract.Problem {
 	reboot, node := view.activity(), view.Node
 	since, meanwhile := reboot.Since.UTC().Format(time.RFC3339), reboots(view).Problem

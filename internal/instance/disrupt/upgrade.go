@@ -13,8 +13,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// switchDelay is the delay between the decision for a revision and its request from the daemon for which the status
-// keeps the time of the decision. After a longer delay, the status gets the time of the request.
+// switchDelay is a tolerated delay between the decision for a revision and the request to the daemon. After a longer
+// delay, the recorded start of the step becomes the time of the request.
 const switchDelay = time.Minute
 
 // Resumed restarts the times of an upgrade after a pause, because the operator did not check the node during the pause.
@@ -50,8 +50,8 @@ func (d *Disrupt) aim(ctx context.Context, view *View) {
 	}
 }
 
-// noteRequested sets the desired revision in the status to the revision that was last requested from the daemon. A
-// revision that was not requested yet must not stay in the status: to correct the Node, the operator would later
+// noteRequested sets the desired revision in the status to the revision that was last requested from the daemon. The
+// status must not keep a revision that was not requested yet. Otherwise, to correct the Node, the operator would later
 // request this revision, and disrupt the node without a slot.
 func noteRequested(view *View) {
 	status := &view.Instance.Status

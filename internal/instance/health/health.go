@@ -37,9 +37,9 @@ type Finding struct {
 	Updating, Rebooting bool
 }
 
-// Corrects reports whether Check would request another revision from the daemon than the last requested revision. In
-// this case, don't call Check with a Node from a stale cache, because the node may already be changing to the desired
-// revision.
+// Corrects reports whether Check would request a revision from the daemon that differs from the last requested
+// revision. In this case, don't call Check with a Node from a stale cache, because the node may already be changing to
+// the desired revision.
 func (h *Health) Corrects(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) bool {
 	if journey.Foreign(node, instance) != nil {
 		return false
@@ -217,8 +217,8 @@ func (h *Health) Serving(ctx context.Context, instance *v1alpha1.WindowsInstance
 	return node, nil
 }
 
-// RecoversByItself reports whether a host needs no join: its node is in service, or is Ready with a daemon that
-// fetches the missing data.
+// RecoversByItself reports whether a host needs no join, because its node is in service, or because the node is Ready
+// and its daemon fetches the missing data itself.
 func (h *Health) RecoversByItself(ctx context.Context, instance *v1alpha1.WindowsInstance) (bool, error) {
 	if _, unresponsive, err := h.Unresponsive(ctx, instance); err != nil || unresponsive != nil {
 		return false, err
@@ -238,8 +238,8 @@ func (h *Health) RecoversByItself(ctx context.Context, instance *v1alpha1.Window
 	return ready && journey.StagesItself(node), nil
 }
 
-// Skew returns why a node's release and the desired release are too far apart. If they aren't, or if the desired
-// revision is unknown, it returns an empty string.
+// Skew says why a node can't be upgraded directly from its release to the desired release, because the two are too far
+// apart. If they aren't, or if the desired revision is unknown, it returns an empty string.
 func (h *Health) Skew(ctx context.Context, instance *v1alpha1.WindowsInstance) string {
 	desired, _, err := h.Desired.Current(ctx)
 	if err != nil {

@@ -182,15 +182,15 @@ func (j *Join) isStranded(instance *v1alpha1.WindowsInstance) bool {
 	return j.IsTokenUsed != nil && len(ids) > 0 && j.IsTokenUsed(ids[len(ids)-1]) && j.inPhase(instance) >= eventRetry
 }
 
-// stranded returns the failure of an attempt for which isStranded returns true. The next attempt gets another token.
+// stranded returns the failure of an attempt if isStranded returns true. The next attempt gets a new token.
 func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
 	return journey.Fail(contract.NewProblem(contract.ReasonCertificateDenied, "kubelet on %s lost the key of the "+
 		"certificate that it got with its bootstrap token; the next attempt brings another token",
 		instance.Spec.Address))
 }
 
-// waitInSlot returns the wait of a host that keeps its join slot until an event. If the wait takes too long, the
-// attempt fails, and another host gets the slot.
+// waitInSlot returns a wait in which the host keeps its join slot. Normally, an event ends the wait. If the wait takes
+// too long, the attempt fails, and another host gets the slot.
 func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
 	args ...any) journey.Outcome {
 	if waited := j.inPhase(instance); waited > waitLimit {
@@ -200,9 +200,9 @@ func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Re
 	return journey.Wait(eventRetry, reason, format, args...)
 }
 
-// retryInSlot plans another try of a failed call, and the host keeps its join slot. If the error is a problem of this
-// host, such as a refusal by the API server, the attempt fails. If calls have failed in the current phase for twice as
-// long as waitInSlot would wait, the attempt fails as well.
+// retryInSlot returns the wait before the next try of a failed call. The host keeps its join slot. If the error is a
+// problem of this host, such as a refusal by the API server, the attempt fails. If calls have failed in the current
+// phase for twice as long as waitInSlot would wait, the attempt fails as well.
 func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.Session, err error) journey.Outcome {
 	if _, refused := contract.AsProblem(err); refused {
 		return journey.Fail(err)
@@ -218,7 +218,7 @@ func (j *Join) retryInSlot(instance *v1alpha1.WindowsInstance, session *journey.
 	return journey.Retry(err)
 }
 
-// inPhase returns for how long the current attempt has been in its phase.
+// inPhase returns how long the current attempt has been in its current phase.
 func (j *Join) inPhase(instance *v1alpha1.WindowsInstance) time.Duration {
 	since := j.PhaseSince(instance, instance.Status.Phase)
 	if since.IsZero() {

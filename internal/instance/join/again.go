@@ -34,8 +34,8 @@ func ResetForRejoin(status *v1alpha1.WindowsInstanceStatus) {
 	}
 }
 
-// isToVerify reports whether it is unknown whether a requested reboot has happened, because the daemon did not respond
-// or the node did not come back. Only the host's next boot ID will show this.
+// isToVerify reports whether the operator doesn't know if a requested reboot has happened, because the daemon did not
+// respond or the node did not come back. Only the host's next boot ID will show this.
 func isToVerify(activity *v1alpha1.Activity) bool {
 	return activity != nil && activity.BootID != "" && !activity.Begun()
 }
@@ -76,8 +76,8 @@ func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 
 // Turn lets a host join at the desired revision instead of its last verified revision, because the desired revision may
 // solve the host's problem. It does so if the host could not join at its last verified revision, and its node is not in
-// service. Turn doesn't choose a revision at which the host failed. If it has chosen a revision that was not requested
-// from the host yet, and another revision is desired now, Turn drops the old choice.
+// service. Turn doesn't choose a revision if the host failed at this revision. If Turn has already chosen a revision,
+// another revision is desired now, and the old choice was not requested from the host yet, Turn drops the old choice.
 func (j *Join) Turn(ctx context.Context, instance *v1alpha1.WindowsInstance) error {
 	status := &instance.Status
 	desired, _, err := j.Desired.Current(ctx)
@@ -143,12 +143,13 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 
 // WasDown reports whether a node was down, or missing, before its host changed to another revision over SSH. If such a
 // node does not become Ready at the new revision either, the revision is not the cause. update is the upgrade over SSH,
-// or nil. down is the time since when the node has not been Ready.
+// or nil. down is when the node stopped being Ready.
 func WasDown(update *v1alpha1.Activity, down policy.Since) bool {
 	return update != nil && (down.IsZero() || down.Began.Before(update.Since.Time))
 }
 
-// bootReport is the time in which a started daemon reports the ID of its boot. The daemon does so with its first write.
+// bootReport is how long a started daemon may take to report the ID of its boot. It reports the ID with its first
+// write.
 const bootReport = time.Minute
 
 // awaitBoot delays the next try of a reboot, so that a daemon that has just been started can report its boot first.

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// eventRetry is a safety net for a wait that an event ends.
+	// eventRetry is the time until the next check in a wait that an event normally ends.
 	eventRetry = 20 * time.Second
 	// waitLimit is how long a host may keep its join slot while it waits for its Node or certificate. While calls of
 	// the API server fail, the host may keep its slot for twice this time. After that, another host gets the slot.
 	waitLimit = 5 * time.Minute
 )
 
-// maxCredentials is the maximum number of bootstrap tokens of one join whose IDs the status contains. Tokens of earlier
-// attempts matter because kubelet may still wait for the certificate that it requested with such a token.
+// maxCredentials is the maximum number of token IDs in the status. The tokens of earlier attempts still matter, because
+// kubelet may wait for the certificate that it requested with such a token.
 const maxCredentials = 4
 
 // bootstrap drains the node if it is in service, creates kubelet's bootstrap token, starts containerd and kubelet on

@@ -33,8 +33,8 @@ func (j *Join) connect(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// userDataKeys is how host keys from user data begin: with their type. The operator checks only the type, because it no
-// longer knows the keys of earlier user data.
+// userDataKeys is the beginning of each host key in user data: its type. The operator checks only the type, because it
+// no longer knows the keys of earlier user data.
 const userDataKeys = "ssh-ed25519 "
 
 // ownHostKey returns the host key to pin. If other hosts may have the key that the host showed, the host must prove

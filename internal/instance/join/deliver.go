@@ -15,9 +15,9 @@ import (
 // streamName is the name of the payload's file in the RPC directory.
 const streamName = "payload.tar.zst"
 
-// deliver sends the files that the host lacks in one stream, and lets the host verify them. Files that arrived stay on
-// the host, so an interrupted transfer resumes. Then deliver requests a slot, because the next phase may disrupt the
-// node.
+// deliver sends the missing files to the host in one stream, and lets the host verify them. The host keeps files that
+// have arrived, so an interrupted transfer continues later. Then deliver requests a slot, because the next phase may
+// disrupt the node.
 func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	session *journey.Session) journey.Outcome {
 	if session.Found == nil {
@@ -41,8 +41,8 @@ func (j *Join) deliver(ctx context.Context, instance *v1alpha1.WindowsInstance,
 	return journey.Done()
 }
 
-// sendMissing sends the files that preflight found missing, and lets the host verify them. A host that joins by itself
-// fetches the files instead.
+// sendMissing sends the missing files to the host, and lets the host verify them. If the host joins by itself,
+// sendMissing lets the host fetch the files instead.
 func sendMissing(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session,
 	selected []payload.Blob) error {
 	verb, request := contract.VerbFetch, contract.ReceiveRequest{Blobs: session.Found.Missing}

@@ -132,11 +132,11 @@ func isProxied(facts blueprint.Facts) bool {
 	return err == nil && proxy != nil
 }
 
-// maxNodeName is the maximum length of a node's name. The names of certificate requests contain a node's name, and need
-// room for their other parts.
+// maxNodeName is the maximum length of a node's name. It leaves room for the names of certificate requests, which
+// contain the node's name and other parts.
 const maxNodeName = 200
 
-// recognise records the identity of the host, and ensures that no other instance is the same host.
+// recognise records the identity of the host, and ensures that no other instance has the same host.
 func (j *Join) recognise(instance *v1alpha1.WindowsInstance, session *journey.Session, facts contract.HostFacts,
 	cluster blueprint.Facts) journey.Outcome {
 	if since := session.RebootTime; !since.IsZero() {
@@ -228,10 +228,10 @@ func nameOfNoHost(instance *v1alpha1.WindowsInstance, host contract.HostFacts,
 	return nil
 }
 
-// addressOfNoHost refuses an address in the networks of pods or Services: nodes route it into the cluster's own
-// network, where the host is not. It also refuses the addresses of the API server and of ingress, because kubelet
-// would get no serving certificate for them. Exception: a loopback address is accepted, because it never leaves the
-// machine.
+// addressOfNoHost refuses an address in the networks of pods or Services, because nodes route packets to such an
+// address into the cluster's own network, and the host isn't there. It also refuses the addresses of the API server and
+// of ingress, because kubelet would get no serving certificate for them. Exception: a loopback address is accepted,
+// because it never leaves the machine.
 func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.Problem {
 	address, _ := netip.ParseAddr(host.NodeIP) // an invalid address is in no network, and preflight reports it
 	for what, networks := range map[string][]netip.Prefix{"pods": facts.PodNetworks,
@@ -251,10 +251,9 @@ func addressOfNoHost(host contract.HostFacts, facts blueprint.Facts) *contract.P
 	return nil
 }
 
-// nameOfMachine compares the host's name, which the host claims to have from its cloud, with the names that the cloud
-// lists for the Machine. If none of them matches, nameOfMachine refuses the host's name and releases the claim on it.
-// If another host has the name, the problem names that host. A host without a Machine, or with a Machine that lists no
-// name, can't be checked.
+// nameOfMachine compares the name that a host reports with the names that the cloud lists for the host's Machine. If
+// none of them matches, nameOfMachine refuses the host's name and releases the claim on it. If another host has this
+// name, the problem says so. A host without a Machine, or with a Machine that lists no name, can't be checked.
 func (j *Join) nameOfMachine(ctx context.Context, instance *v1alpha1.WindowsInstance) journey.Outcome {
 	source, name := instance.Spec.Source, instance.Status.NodeName
 	if instance.Spec.Hostname != "" || source == nil || source.Kind != v1alpha1.SourceMachine ||

@@ -105,8 +105,8 @@ func (o *Options) MachinesCommand(ctx context.Context, now time.Time) (string, e
 	return command(token)
 }
 
-// joinCommand returns a function that returns a host's command with a given token. uid is empty for the user data of
-// Machines. If the operator can't create the command yet, the error is a *contract.Problem.
+// joinCommand returns a function that creates the join command of a host with a given token. uid is empty for the user
+// data of Machines. If the operator can't create the command yet, the error is a *contract.Problem.
 func (o *Options) joinCommand(ctx context.Context, uid string) (command func(token string) (string, error), err error) {
 	_, facts, err := o.Desired.Current(ctx)
 	if err != nil {

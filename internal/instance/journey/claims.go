@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Claims ensure that no two instances are the same host: a node name, and an installation of Windows, belong to the
+// Claims ensures that no two instances have the same host: a node name and an installation of Windows belong to the
 // first instance that claims them.
 type Claims struct {
 	mu     sync.Mutex

@@ -25,8 +25,8 @@ const longestQuiet = 24 * time.Hour
 // Daemons watches whether daemons respond to requests.
 type Daemons struct{ options *Options }
 
-// silentSince returns when this operator first saw that a daemon does not respond: kubelet works, but the daemon
-// neither has the requested revision nor reports why not. It is zero while the daemon responds.
+// silentSince returns when this operator process first saw that a daemon does not respond: kubelet works, but the
+// daemon has neither applied the requested revision nor reported a reason. While the daemon responds, it returns zero.
 func (d *Daemons) silentSince(instance *v1alpha1.WindowsInstance, node *corev1.Node) policy.Since {
 	ready, _ := NodeReady(node)
 	return d.options.Observed.While(instance, silence, ready && !IsBounded(&instance.Status) &&
@@ -38,7 +38,7 @@ func (d *Daemons) IsSilent(instance *v1alpha1.WindowsInstance, node *corev1.Node
 	return !d.silentSince(instance, node).IsZero()
 }
 
-// Forget restarts the time in which a daemon must respond.
+// Forget forgets how long a daemon has not responded, so that this time starts again at zero.
 func (d *Daemons) Forget(instance *v1alpha1.WindowsInstance) {
 	d.options.Observed.While(instance, silence, false)
 }
@@ -51,15 +51,15 @@ func hasNotRebooted(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) b
 		reboot.BootID == node.Annotations[contract.BootIDAnnotation]
 }
 
-// isAwaited reports whether a revision was requested from a daemon that neither has it nor reports why not.
+// isAwaited reports whether the daemon has neither applied the requested revision nor reported a reason.
 func isAwaited(status *v1alpha1.WindowsInstanceStatus, node *corev1.Node) bool {
 	requested := node.Annotations[contract.DesiredRevisionAnnotation]
 	return requested == status.DesiredRevision && requested != node.Annotations[contract.RevisionAnnotation] &&
 		!DoesNotHold(node)
 }
 
-// Unresponsive returns why a node's daemon counts as dead, or as unable to report, while kubelet works. If the daemon
-// works, left is the time until the next check, or 0 if no check is needed.
+// Unresponsive returns a problem if a node's daemon seems to be dead, or can't report, while kubelet works. If there is
+// no problem, left is the time until the next check, or 0 if no check is needed.
 func (d *Daemons) Unresponsive(instance *v1alpha1.WindowsInstance, node *corev1.Node) (problem *contract.Problem,
 	left time.Duration) {
 	status, silent := &instance.Status, d.silentSince(instance, node)

@@ -52,8 +52,8 @@ func (p *Parts) NotCordoned(instance *v1alpha1.WindowsInstance, timeout time.Dur
 	return RetryWrite(err)
 }
 
-// Drain takes one step of a drain, which has a time limit: it evicts pods, and respects their grace periods and
-// disruption budgets.
+// Drain takes one step of a drain: it evicts pods, and respects their grace periods and disruption budgets. The step is
+// short, so call Drain until its outcome is done.
 func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, nodeName string,
 	timeout time.Duration) Outcome {
 	now := p.Now()
@@ -96,21 +96,22 @@ func (p *Parts) Drain(ctx context.Context, instance *v1alpha1.WindowsInstance, n
 // podsLeft summarises the pods that are still on a node during a drain. It doesn't keep the pods, because a node may
 // have any number of pods.
 type podsLeft struct {
-	// now is the time of this step, began the time of the first step, and deadline the end of the drain.
+	// now is the time of this step. began is the time of the drain's first step. deadline is the end of the drain.
 	now, began, deadline time.Time
 	count                int
-	// blocked names a few pods that can't be evicted. ending names a few pods that are terminating.
+	// blocked lists a few pods that can't be evicted. ending lists a few pods that are terminating.
 	blocked, ending []string
 	// inGrace reports that the drain still waits for the grace period of a terminating pod.
 	inGrace bool
 	// evictions are the pods to evict.
 	evictions []*policyv1.Eviction
-	// away is set if the API server does not respond. Then the other evictions are skipped. mu guards away and blocked.
+	// away is the error if the API server does not respond. Then the remaining evictions are skipped. mu guards away
+	// and blocked.
 	mu   sync.Mutex
 	away error
 }
 
-// see counts a pod that must leave. Unless the pod terminates already, see adds an eviction.
+// see counts a pod that must leave the node. If the pod isn't terminating yet, see adds its eviction.
 func (l *podsLeft) see(pod *corev1.Pod) {
 	l.count++
 	if pod.DeletionTimestamp != nil {
@@ -148,7 +149,7 @@ func isReplaced(err error) bool {
 	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in")
 }
 
-// note records why a pod stays, or that the API server does not respond.
+// note records why a pod was not evicted, or that the API server does not respond.
 func (l *podsLeft) note(pod metav1.Object, err error) {
 	if IsAPIResponse(err) {
 		l.block(pod, err)
@@ -165,7 +166,7 @@ func (l *podsLeft) isAway() bool {
 	return l.away != nil
 }
 
-// block records why a pod stays.
+// block records why a pod was not evicted.
 func (l *podsLeft) block(pod metav1.Object, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,7 +204,7 @@ func IsAPIResponse(err error) bool {
 // IsRefused reports whether the API server refused a write for a reason other than a conflict.
 func IsRefused(err error) bool { return IsAPIResponse(err) && !apierrors.IsConflict(err) }
 
-// few adds a name to a list, unless the list already has a few names.
+// few adds a name to a list, and keeps only the first few names in alphabetical order.
 func few(names []string, name string) []string {
 	const most = 5
 	names = append(names, name)

@@ -76,8 +76,8 @@ func (m NodeFields) Apply(node *corev1.Node) {
 	}
 }
 
-// request sets the desired revision. If the daemon reported this revision before another revision was requested,
-// request deletes the report, because the host may be between the two revisions.
+// request sets the desired revision. If the daemon's report of its revision is older than the last request and equals
+// the new desired revision, request deletes the report, because the host may be between the two revisions.
 func (m NodeFields) request(node *corev1.Node) {
 	requested := node.Annotations[contract.DesiredRevisionAnnotation]
 	if m.Revision == "" || m.Revision == requested {

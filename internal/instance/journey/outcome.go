@@ -25,7 +25,7 @@ type Outcome struct {
 	Released *Released
 	// Events are the events to report, whether the outcome is done, waiting or failed.
 	Events []Event
-	// Quiet is how long a wait is not reported. IsUnreported means that the wait is never reported.
+	// Quiet is how long a wait is not reported. If IsUnreported is set, the wait is never reported.
 	Quiet        time.Duration
 	IsUnreported bool
 	// IsRequested reports that a revision was just requested from the daemon.
@@ -52,13 +52,13 @@ const (
 	Confirm
 )
 
-// Unreported returns a copy of the outcome. The copy is never reported.
+// Unreported returns a copy of the outcome that is never reported.
 func (o Outcome) Unreported() Outcome {
 	o.IsUnreported = true
 	return o
 }
 
-// With adds an event.
+// With returns a copy of the outcome with one more event.
 func (o Outcome) With(event Event) Outcome {
 	o.Events = append(o.Events, event)
 	return o
@@ -147,7 +147,7 @@ func lasts(err error) bool {
 // IsDone reports whether the phase or step is done.
 func (o Outcome) IsDone() bool { return o.verdict == done }
 
-// IsWaiting reports whether something else must happen first.
+// IsWaiting reports whether the phase or step waits for something.
 func (o Outcome) IsWaiting() bool { return o.verdict == waiting }
 
 // IsFailed reports whether the attempt failed.

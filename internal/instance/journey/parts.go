@@ -22,7 +22,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// Options are the dependencies of the journeys. All are required, except where the comment says otherwise.
+// Options are the dependencies of the journeys. Each option is required, unless its comment says what happens without
+// it.
 type Options struct {
 	// Client reads from the cache, and writes. Pods reads from the API server. Only drains use Pods.
 	Client client.Client
@@ -38,20 +39,22 @@ type Options struct {
 	Desired Desired
 	Keys    credential.Keys
 	Tokens  credential.Tokens
-	// Origins looks Machines up. If it is nil, every Machine counts as deleted.
+	// Origins looks up Machines. If the field is nil, every Machine counts as deleted.
 	Origins Origins
-	// FirstContact returns the host key of a host that was never reached. If it is nil, any key is accepted and pinned.
+	// FirstContact returns the key that a host must show at the first contact. If the field is nil, the operator
+	// accepts and pins any key.
 	FirstContact FirstContact
 	// IsTokenUsed reports whether the bootstrap token with this ID can't get another certificate. If the field is nil,
 	// every token can.
 	IsTokenUsed func(credential string) bool
-	// Misplaced returns a problem with the pods on a node that can't run there, or with the reason why the pods could
-	// not be read. looked is false for a node that was not checked yet. If the field is nil, there are no such pods.
+	// Misplaced returns a problem that lists those pods on a node that can't run on Windows, or that says why the pods
+	// could not be read. looked is false for a node that was not checked yet. If the field is nil, there are no such
+	// pods.
 	Misplaced func(node string) (problem *contract.Problem, looked bool)
-	// Slots limit the number of concurrent joins. Claims ensure that no two instances are the same host.
+	// Slots limit the number of concurrent joins. Claims ensures that no two instances have the same host.
 	Slots  *Slots
 	Claims *Claims
-	// Bounds returns the user's limits. If it is nil, the defaults apply.
+	// Bounds returns the user's limits. If the field is nil, the defaults apply.
 	Bounds func(ctx context.Context) (Bounds, error)
 	// DaemonTimeout is how long a daemon may take to respond to a request. 0 means DefaultDaemonTimeout.
 	DaemonTimeout time.Duration
@@ -75,7 +78,7 @@ type Desired interface {
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 }
 
-// Origins looks up the Machines from which instances were created.
+// Origins looks up the Machines of instances.
 type Origins interface {
 	// Origin looks up the Machine of an instance. A repeated call reads again.
 	Origin(ctx context.Context, instance *v1alpha1.WindowsInstance) (Origin, error)
@@ -96,8 +99,8 @@ type FirstContact interface {
 	// for the first contact only. Over that connection, the host proves its own keys, and one of them is pinned. A
 	// repeated call reads again. If the key should be known, but isn't, SharedHostKey returns a *contract.Problem.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
-	// PresentHostKey returns the key that new hosts are created with, or an empty string. If SharedHostKey returns an
-	// empty string, the host may show any key. But if it shows the current key, that key isn't pinned, because
+	// PresentHostKey returns the host key in the user data of new hosts, or an empty string. If SharedHostKey returns
+	// an empty string, the host may show any key. But if it shows the current key, that key isn't pinned, because
 	// several hosts have it.
 	PresentHostKey(ctx context.Context) (string, error)
 }

@@ -53,7 +53,8 @@ func (r *Revisions) Of(ctx context.Context, instance *v1alpha1.WindowsInstance) 
 	return published, facts, nil
 }
 
-// JoinRevision returns the revision for the join of a host, or an empty string for the currently desired one.
+// JoinRevision returns the revision that a join of the host applies. For the currently desired revision, it returns an
+// empty string.
 func JoinRevision(status *v1alpha1.WindowsInstanceStatus) string {
 	update := status.Upgrade()
 	switch {
@@ -84,8 +85,8 @@ func (r *Revisions) Named(ctx context.Context, revision string) (desired bluepri
 	return r.published(ctx, revision)
 }
 
-// published reads a revision that is not the desired one. If its content does not match its name, or this release
-// doesn't know all of it, the revision counts as missing.
+// published reads a published revision that differs from the desired revision. If its content does not match its name,
+// or this release doesn't know all of it, the revision counts as missing.
 func (r *Revisions) published(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
 	configMap, secret := &corev1.ConfigMap{}, &corev1.Secret{}
 	desired.Revision = revision
@@ -169,9 +170,9 @@ func ReleaseOf(revision string) string {
 // Update is the difference between two revisions.
 type Update struct {
 	Revision string
-	// Payload means that the host may lack files, so they are fetched first. Restarts means that services restart and
-	// that pods depend on them. Drains means that the node must be drained first. If any of them is true, the update
-	// waits for the rollout budget, so that, for example, only few nodes try a new daemon first.
+	// Payload means that the host may lack files, and must fetch them first. Restarts means that services restart on
+	// which pods depend. Drains means that the node must be drained first. If any of them is true, the update waits for
+	// the rollout budget, so that, for example, only few nodes try a new daemon first.
 	Payload, Restarts, Drains bool
 }
 

@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Slots limit how many hosts the operator works on at once. Waiters get slots in the order of their requests.
+// Slots limits how many hosts the operator joins at the same time. Hosts that wait get slots in the order of their
+// requests.
 type Slots struct {
 	mu      sync.Mutex
 	limit   int
@@ -79,7 +80,7 @@ func (s *Slots) Held() int {
 	return len(s.holders)
 }
 
-// next returns the waiters for which slots are free now.
+// next returns the waiters that can now get a free slot.
 func (s *Slots) next() []types.UID {
 	free := max(0, s.limit-len(s.holders))
 	return slices.Clone(s.waiters[:min(free, len(s.waiters))])

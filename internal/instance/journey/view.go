@@ -16,14 +16,14 @@ const (
 	ResultRolledBack = "RolledBack" // the node failed, and is healthy at its previous revision
 )
 
-// Released is a released slot of the rollout budget.
+// Released describes a slot in the rollout budget that a host has just released.
 type Released struct {
 	Kind   v1alpha1.ActivityKind
 	Since  time.Time
 	Result string
 }
 
-// Seconds returns a time with the precision of the API server, so that it equals what is read later.
+// Seconds cuts a time to the precision of the API server, so that the time is equal when it is read again.
 func Seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
 // Micros returns a time with the precision of the API server's MicroTime.

@@ -10,8 +10,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// discardRetry is the interval at which the operator checks whether a Machine still exists. While the Machine exists,
-// the check reads only the cache.
+// discardRetry is how often the operator checks whether a Machine still exists. While the Machine exists, the check
+// reads only the cache.
 const discardRetry = 2 * time.Second
 
 // Discard removes a host that is destroyed together with its Machine. It never contacts the host. While the Machine

@@ -1,6 +1,6 @@
-// Package remove removes a host from the cluster: it drains the node, cleans the host and deletes the Node. If the host
-// is destroyed together with its Machine, it doesn't clean the host. The instance controller calls the package, and
-// deletes the instance at the end.
+// Package remove removes a host from the cluster: it drains the node, cleans the host and deletes the Node. It doesn't
+// clean a host that is destroyed together with its Machine. The instance controller calls the package, and deletes the
+// instance at the end.
 package remove
 
 import (
@@ -70,8 +70,8 @@ func (r *Remove) Leave(ctx context.Context, instance *v1alpha1.WindowsInstance, 
 	return outcome
 }
 
-// keepPodsAway writes the operator's marks on a node whose host is removed, and cordons the node. If writing the marks
-// conflicts or is refused, it only cordons the node.
+// keepPodsAway writes the operator's marks on a node whose host is removed, and cordons the node. If the API server
+// refuses the marks, or if there is a conflict, it only cordons the node.
 func (r *Remove) keepPodsAway(ctx context.Context, instance *v1alpha1.WindowsInstance, node *corev1.Node) error {
 	err := r.Nodes.SetFields(ctx, node, journey.NodeFields{Instance: instance, Cordon: true})
 	if _, refused := contract.AsProblem(err); refused || apierrors.IsConflict(err) {
