@@ -57,7 +57,7 @@ type changeFigures struct {
 	Processor map[string]float64 `json:"processorMillisecondsPerNode,omitempty"`
 }
 
-// dayTwoChanges returns the changes to measure, in the order in which they are made.
+// dayTwoChanges returns the changes to measure, in the order of execution.
 func dayTwoChanges(s *scene.Scene) ([]dayTwoChange, error) {
 	c, err := openshift.Client(s.Cluster.Admin())
 	if err != nil {

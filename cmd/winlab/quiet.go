@@ -11,7 +11,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/scene"
 )
 
-// quietFigures are the figures of a period in which nothing changes.
+// quietFigures are the figures of a period without changes.
 type quietFigures struct {
 	Seconds float64 `json:"seconds"`
 	// OperatorWrites is the number of the operator's write requests, except writes of the leader's lease.

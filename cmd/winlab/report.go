@@ -136,8 +136,8 @@ func reportOn(r row) (instanceReport, error) {
 	return entry, fmt.Errorf("host %s did not get there: %s", entry.Name, entry.Message)
 }
 
-// removalTimeout is the time limit for the removal of a host. It includes the minute after which a host that joined by
-// itself removes its service.
+// removalTimeout is the time limit for the removal of a host. It includes the minute that a host that joined by itself
+// waits before it removes its service.
 const removalTimeout = 2 * time.Minute
 
 // remove removes a host from the cluster and checks that nothing remains on the host.

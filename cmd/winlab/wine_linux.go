@@ -93,5 +93,5 @@ type exitError struct{ code int }
 
 func (e exitError) Error() string { return fmt.Sprintf("the program ended with exit code %d", e.code) }
 
-// ExitCode returns the code with which winlab exits.
+// ExitCode returns winlab's exit code.
 func (e exitError) ExitCode() int { return e.code }

@@ -22,8 +22,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/payloadserver"
 )
 
-// Environment variables with addresses at which nodes can reach this pod. The operator's Deployment sets podAddresses
-// to all addresses of the pod, and podAddress to the address of the IP family that the cluster prefers. kubelet sets
+// Environment variables with addresses of this pod that nodes can reach. The operator's Deployment sets podAddresses to
+// all addresses of the pod, and podAddress to the address of the IP family that the cluster prefers. kubelet sets
 // serviceAddress to the address of the Service windows-payload, if the Service is older than the pod. The operator
 // needs no rights to read these variables.
 const (
@@ -32,9 +32,9 @@ const (
 	serviceAddress = "WINDOWS_PAYLOAD_SERVICE_HOST"
 )
 
-// addPayloadServer adds a server to the manager from which daemons fetch the payload. The server runs in the leader
-// only, because only the leader publishes its address and its certificate. If two operators ran a server, daemons could
-// get the address of one server and the certificate of the other.
+// addPayloadServer adds to the manager a server that sends the payload to daemons. The server runs in the leader only,
+// because only the leader publishes its address and its certificate. If two operators ran a server, daemons could get
+// the address of one server and the certificate of the other.
 func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 	blobs payloadserver.Blobs) (publish.PayloadSource, error) {
 	if o.payloadBind == "0" {
@@ -94,7 +94,7 @@ func addPayloadServer(mgr ctrl.Manager, o options, clients kubernetes.Interface,
 	return source, nil
 }
 
-// place is an address at which daemons can reach the payload server.
+// place is an address of the payload server that daemons can reach.
 type place struct {
 	host string
 	port uint16
@@ -102,9 +102,9 @@ type place struct {
 
 func (p place) String() string { return net.JoinHostPort(p.host, strconv.Itoa(int(p.port))) }
 
-// advertised returns the addresses of the payload server, in the order in which daemons try them. These are the
-// addresses in the flag --payload-advertise. If the flag is empty, they are the addresses of this pod, followed by the
-// address of the Service.
+// advertised returns the addresses of the payload server. Daemons try them in this order. These are the addresses in
+// the flag --payload-advertise. If the flag is empty, they are the addresses of this pod, followed by the address of
+// the Service.
 func advertised(o options, port uint16) (all []place, err error) {
 	texts := strings.FieldsFunc(o.payloadAdvertise, func(r rune) bool { return r == ',' || r == ' ' })
 	if len(texts) == 0 {

@@ -46,7 +46,7 @@ type Log struct {
 	// service keeps its file open for appending, so the file can't be renamed. Then the daemon copies the content of a
 	// full file to another file and empties the full file.
 	Rotates bool `json:"rotates,omitempty"`
-	// MaxSize is the number of bytes after which a file is full.
+	// MaxSize is the size, in bytes, of a full file.
 	MaxSize int64 `json:"maxSize,omitempty"`
 	// MaxAgeSeconds is the maximum age of an older file, by its time of modification. The daemon removes files beyond
 	// this age, even if Rotates is set.

@@ -47,7 +47,7 @@ const (
 	PathContainerd       = `C:\k\containerd\containerd.exe`
 	PathContainerdShim   = `C:\k\containerd\containerd-shim-runhcs-v1.exe`
 	PathContainerdConfig = `C:\k\containerd\containerd_conf.toml`
-	// PathHosts is the file that containerd reads for each registry without a folder of its own in DirRegistries.
+	// PathHosts is the file that containerd reads for each registry that has no folder in DirRegistries.
 	PathHosts               = `C:\k\containerd\registries\_default\hosts.toml`
 	PathCNIConfig           = `C:\k\cni\config\cni.conf`
 	PathKubeletConfig       = `C:\k\kubelet.conf`

@@ -32,7 +32,7 @@ func (p *Page) Write(out io.Writer) error {
 	}).Parse(pageText)).Execute(out, p)
 }
 
-// Time returns the time at which the page was created.
+// Time returns when the page was created.
 func (p *Page) Time() string { return p.Now.UTC().Format(time.RFC3339) }
 
 // ByState returns the hosts in the order of their states: first the failing hosts, then the waiting hosts, then the

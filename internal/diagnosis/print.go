@@ -75,10 +75,10 @@ type paper struct {
 	Style
 }
 
-// line prints a text as a line of its own. If the text is wider than the terminal, it is broken between words.
+// line prints a text on a new line. If the text is wider than the terminal, it is broken between words.
 func (p *paper) line(format string, args ...any) { p.print("", fmt.Sprintf(format, args...)) }
 
-// entry prints a word, and a text beside it. If the text continues the previous entry, the word is empty.
+// entry prints a word and then a text. If the text continues the previous entry, the word is empty.
 func (p *paper) entry(word, format string, args ...any) {
 	p.print(fmt.Sprintf("%-*s", hang, word), fmt.Sprintf(format, args...))
 }

@@ -82,7 +82,7 @@ type Group struct {
 	Reason string `json:"reason,omitempty"`
 	// Phase is the phase of the hosts, if they are in progress and Reason is empty.
 	Phase v1alpha1.Phase `json:"phase,omitempty"`
-	// Failing means that attempts of at least one of the hosts failed.
+	// Failing means that attempts of at least one host failed.
 	Failing bool `json:"failing,omitempty"`
 	// Since is when the longest wait in the group began. Message is the message of the host that has waited longest.
 	Since   metav1.Time `json:"since"`

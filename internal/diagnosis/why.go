@@ -20,7 +20,7 @@ import (
 // its certificate after 60 to 70 % of 14 days. So if only four days are left, the renewal is overdue.
 const certificateNotice = 4 * 24 * time.Hour
 
-// Severity says whether a finding is a problem or a notice.
+// Severity distinguishes problems and notices.
 type Severity string
 
 // Severities.

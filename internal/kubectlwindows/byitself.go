@@ -87,7 +87,7 @@ func (e *editor) inviteAgain(ctx context.Context, instance *v1alpha1.WindowsInst
 	}
 	err := e.merge(ctx, instance, map[string]any{"spec": map[string]any{"byItself": map[string]any{
 		"tokenLifetime": lifetime.String()}}}, "host "+instance.Name)
-	if err == nil { // the precondition fails if a host has used the command meanwhile
+	if err == nil { // the precondition fails if a host has just used the command
 		err = client.IgnoreNotFound(e.Delete(ctx, command,
 			client.Preconditions{ResourceVersion: &command.ResourceVersion}))
 	}

@@ -27,7 +27,7 @@ const (
 	exitUnhealthy = 2
 )
 
-// completer is the name under which kubectl runs the plugin to complete its arguments.
+// completer is the plugin's name when kubectl runs it to complete its arguments.
 const completer = "kubectl_complete-windows"
 
 // errUnhealthy means that a command succeeded and found a problem. The plugin then exits with exitUnhealthy.

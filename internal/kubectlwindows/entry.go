@@ -184,8 +184,8 @@ func (e *editor) readHosts(hosts map[string]string, o addOptions) error {
 	return nil
 }
 
-// add writes the entries of hosts to windows-instances. If the operator would reject one of these entries, add changes
-// nothing and returns an error. If the ConfigMap changes concurrently, add tries again.
+// add writes the entries of hosts to windows-instances. If the operator would reject an entry, add changes nothing and
+// returns an error. If the ConfigMap changes concurrently, add tries again.
 func (e *editor) add(ctx context.Context, hosts map[string]string, overwrite bool) error {
 	return e.editEntries(ctx, true, func(data map[string]string) (map[string]any, error) {
 		after := maps.Clone(hosts)

@@ -95,7 +95,7 @@ func (p *plugin) evidence(r *reader, o bundleOptions) (*Evidence, error) {
 func (e *Evidence) Name() string { return e.options.file }
 
 // Add removes secrets from a text and adds the text to the archive. name may contain slashes. If the text doesn't fit,
-// the index says so.
+// the index notes it.
 func (e *Evidence) Add(name string, text []byte) {
 	text = e.redactor.text(text)
 	e.mu.Lock()

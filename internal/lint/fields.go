@@ -37,8 +37,8 @@ func visitSteps(value any, steps []string, at string, found func(at string, valu
 	}
 }
 
-// fields returns a rule that checks the values that a path matches. The rule reports each value for which isBad returns
-// true. If isBad is nil, it reports every value. In the message, <value> stands for the value.
+// fields returns a rule that checks the values that a path matches. The rule reports each value that isBad returns true
+// for. If isBad is nil, it reports every value. In the message, <value> stands for the value.
 func fields(name string, when func(*pod) bool, severity Severity, path string, isBad func(value any) bool,
 	message, fix string) rule {
 	return rule{name, when, func(p *pod, say report) {

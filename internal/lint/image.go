@@ -108,7 +108,7 @@ func (p *pod) judgeBuilds(offered []int, say func(Severity, string, string)) {
 		"Use an image for that build, or select nodes by "+corev1.LabelWindowsBuild+".")
 }
 
-// builds returns the builds of the nodes on which the pod may run, according to its node selector and RuntimeClass.
+// builds returns the builds of the nodes that the pod may run on, according to its node selector and RuntimeClass.
 func (p *pod) builds() []int {
 	wanted := p.Spec.NodeSelector[corev1.LabelWindowsBuild]
 	if wanted == "" && p.Spec.RuntimeClassName != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// covers reports whether one of the locations in list contains name.
+// covers reports whether a location in list contains name.
 func covers(list []Location, name Location) bool {
 	return slices.ContainsFunc(list, func(scope Location) bool { return scope.contains(name) })
 }

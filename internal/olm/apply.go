@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// repeat is how often the operator applies all objects again. This restores objects that a user deleted or changed.
-	// If a namespace was created meanwhile, it gets its RoleBinding.
+	// repeat is how often the operator applies all objects again. This restores objects that a user deleted or changed,
+	// and creates the RoleBinding of a new namespace.
 	repeat = 10 * time.Minute
 	// startTimeout is how long the operator tries to apply all objects when it starts. This includes the wait until the
 	// API server enforces the policies.
@@ -188,7 +188,7 @@ func (i *Installer) enforced(ctx context.Context) error {
 	switch {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), i.mark): // a policy refused it, and not a quota
 		return nil
-	case err == nil || strings.Contains(err.Error(), probed): // no policies, or only those of the previous release
+	case err == nil || strings.Contains(err.Error(), probed): // no policies, or only the previous release's policies
 		return errors.New("the admission policies are not enforced yet")
 	}
 	return fmt.Errorf("finding out whether the admission policies are enforced: %w", err)

@@ -8,5 +8,5 @@
 // RuntimeClasses, then bindings. The bundle also gives the operator the rights to do so, limited to these objects by
 // name: see tools/olm.
 //
-// Of this project's packages, olm imports only config, which contains the manifests, and contract.
+// olm imports only two of this project's packages: contract and config, which contains the manifests.
 package olm

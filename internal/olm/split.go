@@ -37,7 +37,7 @@ type Parts struct {
 	Bundle []*unstructured.Unstructured
 	// Own contains the operator's own Role and ClusterRole. OLM gives their rights to the operator's ServiceAccount.
 	Own []*unstructured.Unstructured
-	// Operator contains the objects that the operator applies, in the order in which it applies them.
+	// Operator contains the objects that the operator applies, in this order.
 	Operator []*unstructured.Unstructured
 }
 
@@ -85,14 +85,13 @@ func Split(objects []*unstructured.Unstructured, namespace string) (Parts, error
 	return p, nil
 }
 
-// probed is the policy with which the operator tests whether the API server enforces the policies. The operator writes
-// this policy last, and the API server sees policies in the order in which they were written. So if the API server
-// enforces this policy, it enforces all of them.
+// probed is the policy that the operator uses to test whether the API server enforces the policies. The operator writes
+// this policy last, and the API server sees policies in the order of their creation. So if the API server enforces this
+// policy, it enforces all policies.
 const probed = "windows-operator-secret"
 
-// turn returns the position of an object in the order in which the operator applies objects. Bindings of rights come
-// last, after the policies. The binding of a policy comes before the policy, so that the policy is in force as soon as
-// the API server sees it.
+// turn returns an object's position in the order of application. Bindings of rights come last, after the policies. The
+// binding of a policy comes before the policy, so that the policy is in force as soon as the API server sees it.
 func turn(object *unstructured.Unstructured) int {
 	order := []string{networkPolicy, policyBinding, policy, configMap, runtimeClass, mutatingPolicy, mutatingBinding,
 		roleBinding, clusterRoleBinding}

@@ -62,7 +62,7 @@ func (d *Dir) Blob(digest string) (Blob, bool) {
 	return Blob{}, false
 }
 
-// Select returns the wanted blobs, in the same order. If the directory lacks one of them, the error is a
+// Select returns the wanted blobs, in the same order. If the directory lacks a wanted blob, the error is a
 // *contract.Problem.
 func (d *Dir) Select(wanted []contract.Blob) ([]Blob, error) {
 	blobs := make([]Blob, 0, len(wanted))

@@ -9,14 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxConnections is the maximum number of open connections on which no request has been sent yet. It is enough for
-// several connections from each node of a large fleet.
+// maxConnections is the maximum number of open connections without a request. It is enough for several connections from
+// each node of a large fleet.
 const maxConnections = 4096
 
-// bounded is a listener that always accepts new connections. If too many connections are open on which no request has
-// been sent, bounded closes the oldest of them. Otherwise a client could block daemons by opening connections and
-// sending nothing. bounded doesn't close a connection with a request, because that connection ends with its response.
-// shares limits the requests of each node.
+// bounded is a listener that always accepts new connections. If too many connections without a request are open,
+// bounded closes the oldest one. Otherwise a client could block daemons by opening connections and sending nothing.
+// bounded doesn't close a connection with a request, because that connection ends with its response. shares limits the
+// requests of each node.
 type bounded struct {
 	net.Listener
 	silent chan *connection       // the oldest connection comes first; some connections have ended or sent a request
@@ -64,7 +64,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// connectionKey is the key under which the context of a request contains the *connection.
+// connectionKey is the key of the *connection in the context of a request.
 type connectionKey struct{}
 
 // connContext adds the *connection to the context of a request. It is the field ConnContext of http.Server.

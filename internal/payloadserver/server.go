@@ -1,5 +1,5 @@
-// Package payloadserver implements a server from which nodes in service download missing files of the payload. It sends
-// a blob to a client that knows the digest of the blob. Clients are daemons of known nodes. While hosts join by
+// Package payloadserver implements a server where nodes in service download missing files of the payload. It sends a
+// blob to a client that knows the digest of the blob. Clients are daemons of known nodes. While hosts join by
 // themselves, these hosts are clients as well, called guests. They connect through the API server's service proxy,
 // which checks their rights but doesn't present a certificate to this server. No blob is confidential.
 //
@@ -49,8 +49,8 @@ const (
 	// lifetime is the lifetime of the server's certificate. The operator creates a new certificate each time it starts.
 	// Upgrades make it start more often than every five years.
 	lifetime = 5 * 365 * 24 * time.Hour
-	// retryAfter is the minimum time after which a daemon should try again if no slot is free. The server adds a random
-	// time from 0 to retryAfter.
+	// retryAfter is how long a daemon should wait at least before it tries again if no slot is free. The server adds a
+	// random time from 0 to retryAfter.
 	retryAfter = 5 * time.Second
 )
 
@@ -63,8 +63,7 @@ type Blobs interface {
 // Options configure a payload server. Blobs, Clients, Known and at least one name or address are required.
 type Options struct {
 	Blobs Blobs
-	// Names and Addresses are the names and addresses at which daemons connect to the server. They are in the server's
-	// certificate.
+	// Daemons connect to the server at these names and addresses. They are in the server's certificate.
 	Names     []string
 	Addresses []net.IP
 	// Clients returns the CAs that sign the certificates of daemons. It returns false while these CAs are unknown. The
@@ -77,13 +76,13 @@ type Options struct {
 	Guests func(ctx context.Context) (bool, error)
 	// Transfers is the maximum number of transfers at the same time. Guests can use half of them. Default: 10.
 	Transfers int
-	// Connections is the maximum number of open connections on which no request has been sent yet. Default: 4096.
+	// Connections is the maximum number of open connections without a request. Default: 4096.
 	Connections int
 	// Registry is the registry for the server's metrics. If it is nil, the metrics are not registered.
 	Registry prometheus.Registerer
 }
 
-// PayloadServer is an HTTPS server from which clients download blobs.
+// PayloadServer is an HTTPS server that sends blobs to clients.
 type PayloadServer struct {
 	Options
 	certificate tls.Certificate
@@ -267,8 +266,7 @@ func (s *PayloadServer) caller(ctx context.Context, state *tls.ConnectionState) 
 	return node, nil
 }
 
-// blobs returns the requested blobs. If the payload doesn't contain one of them, blobs returns only the blobs before
-// it.
+// blobs returns the requested blobs. If the payload doesn't contain a blob, blobs returns only the blobs before it.
 func (s *PayloadServer) blobs(digest, then string) (found []payload.Blob) {
 	for {
 		blob, ok := s.Blobs.Blob(digest)

@@ -157,7 +157,7 @@ func (s *sets) count(ctx context.Context, set *machinev1beta1.MachineSet,
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// readySince returns the time at which the Node of a Machine became Ready, or false if the Node isn't Ready.
+// readySince returns when the Node of a Machine became Ready, or false if the Node isn't Ready.
 func (s *sets) readySince(ctx context.Context, machine *machinev1beta1.Machine) (since time.Time, ok bool, err error) {
 	if machine.Status.NodeRef == nil {
 		return time.Time{}, false, nil

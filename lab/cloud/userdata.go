@@ -25,7 +25,7 @@ type Setup struct {
 	Ports []int
 	// Persist means that the script runs at each boot, and not only at the first.
 	Persist bool
-	// join is a script with which the host joins without SSH. It is empty for other hosts.
+	// join is a script that makes the host join without SSH. It is empty for other hosts.
 	join string
 	// again returns the authorized keys after a later boot, given the keys before it.
 	again func(authorized []byte) []ssh.PublicKey

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// reservation is the port with which a lab reserves an address on this computer. The process that listens on this port
+// reservation is the port that reserves an address on this computer for a lab. The process that listens on this port
 // owns the address. The port is above the ports that operating systems choose for outgoing connections.
 const reservation = 65001
 
-// Pool gives out the addresses in 127.<second>.0.0/16, 254 in each /24. Each host needs an address of its own, because
-// all hosts use the same ports. Several labs may run on one computer, so addresses are reserved among all labs.
+// Pool gives out the addresses in 127.<second>.0.0/16, 254 in each /24. No two hosts share an address, because all
+// hosts use the same ports. Several labs may run on one computer, so addresses are reserved among all labs.
 type Pool struct {
 	second byte
 

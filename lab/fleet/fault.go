@@ -10,7 +10,7 @@ import (
 	"github.com/windows-nodes/wmco/lab/sim/sshd"
 )
 
-// Fault is a defect because of which a host can't become a node.
+// Fault is a defect that prevents a host from becoming a node.
 type Fault string
 
 // Faults.

@@ -44,7 +44,7 @@ func RunJoinCommand(ctx context.Context, m *sim.Machine, command string) (output
 	return PowerShell{Files: m.Host().Files, Home: m.Home(), Run: run}.Join(ctx, command)
 }
 
-// Join simulates the command with which a host joins without SSH. If the host doesn't have the daemon's program yet,
+// Join simulates the command that makes a host join without SSH. If the host doesn't have the daemon's program yet,
 // Join downloads it. Then it verifies the program and runs it. output is the text that an administrator would see.
 func (p PowerShell) Join(ctx context.Context, command string) (output string, err error) {
 	found := settings.FindStringSubmatch(command)

@@ -51,7 +51,7 @@ func ApproveOverlays(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// isOverlays reports whether a kubelet requests a certificate for the overlay of its own node.
+// isOverlays reports whether a kubelet requests a certificate for the overlay of the kubelet's node.
 func isOverlays(csr *certificatesv1.CertificateSigningRequest) bool {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil || csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {

@@ -104,8 +104,8 @@ func followOnce(ctx context.Context, c client.Client, system string) error {
 	return nil
 }
 
-// systemBundle returns a stand-in for the default trust of Linux nodes, which the cluster network operator adds:
-// about 150 certificates. Now and then, one of them is expired.
+// systemBundle returns a stand-in for the default trust of Linux nodes, which the cluster network operator adds: about
+// 150 certificates. Now and then, a certificate is expired.
 func systemBundle() (string, error) {
 	var all strings.Builder
 	for name, until := range map[string]time.Duration{"lab system": 24 * time.Hour, "lab system, expired": -time.Hour} {

@@ -45,5 +45,5 @@ func (s *Scene) Upgrade(ctx context.Context, operator, payload string) error {
 	return s.Operator.Start(ctx)
 }
 
-// PayloadDir returns the directory of the payload with which the scene started.
+// PayloadDir returns the directory of the scene's first payload.
 func (s *Scene) PayloadDir() string { return s.payload }

@@ -20,9 +20,9 @@ import (
 	"github.com/windows-nodes/wmco/lab/fleet"
 )
 
-// holdPayloadServer reserves the address at which the operator serves the payload. Hosts that join by themselves
-// connect through the API server's service proxy, which doesn't forward to loopback addresses. So the address must be
-// in this computer's network.
+// holdPayloadServer reserves the address where the operator serves the payload. Hosts that join by themselves connect
+// through the API server's service proxy, which doesn't forward to loopback addresses. So the address must be in this
+// computer's network.
 func (s *Scene) holdPayloadServer(ctx context.Context) (address string, err error) {
 	address, err = s.holdPort(ctx)
 	if err != nil || !s.options.ByItself {
@@ -85,8 +85,8 @@ func (s *Scene) withdrawPayload() error {
 // commandTimeout is how long Invite waits for the operator to publish a command.
 const commandTimeout = time.Minute
 
-// Join invites simulated hosts and runs on each of them the command with which it joins by itself. Join returns when
-// the daemons are running. If a command fails, the error contains the text that an administrator would see.
+// Join invites simulated hosts and runs on each host the command that makes it join by itself. Join returns when the
+// daemons are running. If a command fails, the error contains the text that an administrator would see.
 func (s *Scene) Join(ctx context.Context, hosts ...*fleet.Host) error {
 	var group errgroup.Group
 	for _, host := range hosts {

@@ -24,8 +24,8 @@ import (
 )
 
 // Observer watches Nodes and Pods and records how an upgrade affects them: how many nodes were unavailable at the same
-// time, in which order nodes were disrupted, and whether pods were evicted correctly. It sees every change in the order
-// of the changes. It runs independently of the operator and the daemons.
+// time, the order of disruptions, and whether pods were evicted correctly. It sees all changes in their order. It runs
+// independently of the operator and the daemons.
 type Observer struct {
 	stop  context.CancelFunc
 	ended []chan error
@@ -43,7 +43,7 @@ type Observer struct {
 	first, last time.Time
 }
 
-// Observed is the state of one node. All times are the times at which the observer received the changes.
+// Observed is the state of one node. All times are when the observer received the change.
 type Observed struct {
 	Node string
 	// Version is the version that the daemon reports. Desired is the version that the operator requests.
@@ -63,8 +63,7 @@ type Observed struct {
 	// UnavailableSeconds is how long the node was out of service. Absences is how often the operator disrupted it.
 	UnavailableSeconds float64
 	Absences           int
-	// Order is the position of the node in the order in which nodes were disrupted, from 1. It is 0 if the node was
-	// never disrupted.
+	// Order is the node's position in the order of disruptions, from 1. It is 0 if the node was never disrupted.
 	Order int
 	// Unstaged means that the node was cordoned before its payload was complete.
 	Unstaged bool
@@ -278,7 +277,7 @@ func (o *Observer) sawService(before Observed, n *Observed, now time.Time) {
 	o.any = longer(o.any, o.which(func(n *Observed) bool { return !n.Serves }))
 }
 
-// which returns the names of the nodes for which the function kind returns true.
+// which returns the names of the nodes that the function kind returns true for.
 func (o *Observer) which(kind func(n *Observed) bool) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		if kind(o.nodes[name]) {

@@ -40,7 +40,7 @@ type Operator struct {
 	Health string
 	// Metrics is the address of the operator's metrics. It is empty unless Options.Metrics is set.
 	Metrics string
-	// PayloadServer is the address at which nodes fetch the payload. It doesn't change when the operator restarts.
+	// PayloadServer is the address where nodes fetch the payload. It doesn't change when the operator restarts.
 	PayloadServer string
 
 	confinement *confinement

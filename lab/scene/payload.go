@@ -103,8 +103,8 @@ func addFile(builder *assembly.Builder, f payload.File, source *payload.Dir) err
 type Change struct {
 	// Versions maps the names of parts to their new versions. Each of these parts gets a new stand-in.
 	Versions map[string]string
-	// Beside maps the names of parts to versions that the payload contains in addition. A payload may contain several
-	// versions of some parts only.
+	// Beside maps the names of parts to versions that the payload contains in addition. Only some parts may have
+	// several versions in a payload.
 	Beside map[string][]string
 	// Stuck are parts that run but do nothing. Failing are parts that exit immediately. These parts must also be in
 	// Versions.

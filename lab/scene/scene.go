@@ -80,8 +80,7 @@ type Options struct {
 	Debug bool
 	// Metrics makes the operator serve its metrics, at Operator.Metrics.
 	Metrics bool
-	// OLM is the name of the OperatorCondition with which the operator tells OLM whether an upgrade is safe. It is
-	// empty without OLM.
+	// OLM is the name of the OperatorCondition that tells OLM whether an upgrade is safe. It is empty without OLM.
 	OLM string
 	// Bundle is a bundle that the scene installs in the way OLM does, instead of config/lab. OLM must be empty then.
 	Bundle string
@@ -116,19 +115,19 @@ type Scene struct {
 	Key      *Key
 
 	options Options
-	// payloadServer is the address at which the operator serves the payload. The scene chooses it before it creates the
+	// payloadServer is the address where the operator serves the payload. The scene chooses it before it creates the
 	// hosts, because the hosts must be able to connect to it.
 	payloadServer string
 	// bundled are the operator's flags in the bundle.
 	bundled []string
-	// payload is the directory of the payload with which the operator starts first.
+	// payload is the directory of the operator's first payload.
 	payload string
 	// lent is the control plane that the scene took from Options.Planes, or nil. began is when the scene took it.
 	lent    *plane
 	began   time.Time
 	cancel  context.CancelFunc
 	running []chan error
-	// ports are the ports at which the operator listens. They don't change when the operator restarts.
+	// ports are the ports that the operator listens on. They don't change when the operator restarts.
 	ports  []port.Port
 	remove func() error
 }
@@ -252,7 +251,7 @@ func (s *Scene) newCluster(ctx context.Context) (err error) {
 	return nil
 }
 
-// claim returns the options with which the control plane looks like OpenShift.
+// claim returns the options that make the control plane look like OpenShift.
 func (s *Scene) claim() openshift.Options {
 	return openshift.Options{APIServer: s.Cluster.URL, CA: s.Cluster.CAPEM, Platform: s.options.Platform}
 }

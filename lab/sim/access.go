@@ -42,8 +42,8 @@ func (m *Machine) Loosen() {
 	m.volume.root.loose = true
 }
 
-// MakeJunction creates a junction to a directory. On Windows, ordinary users can do this in every directory in which
-// they can create directories.
+// MakeJunction creates a junction to a directory. On Windows, ordinary users can do this wherever they can create
+// directories.
 func (m *Machine) MakeJunction(path, to string) error {
 	v := m.volume
 	v.mu.Lock()

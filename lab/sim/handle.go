@@ -51,7 +51,7 @@ func (v *volume) end(o *owner, kill bool) {
 	}
 }
 
-// writeOnly is the flag with which an existing file is opened to change it in place.
+// writeOnly is the flag to open an existing file and change it in place.
 const writeOnly = os.O_WRONLY
 
 // opening describes how to open a file.

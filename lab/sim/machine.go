@@ -138,7 +138,7 @@ func (m *Machine) populate(authorizedKeys []byte) error {
 		winos.AccessAdministrators)
 }
 
-// AuthorizedKeysPath is the path of the file from which OpenSSH for Windows reads the keys of administrators.
+// AuthorizedKeysPath is the path of the file where OpenSSH for Windows reads the keys of administrators.
 const AuthorizedKeysPath = `C:\ProgramData\ssh\administrators_authorized_keys`
 
 // Close ends all processes immediately and waits until they have ended. It may be called more than once.

@@ -34,7 +34,7 @@ type power struct {
 	closed bool
 	// rebooting is true from the request for a reboot until the machine is off.
 	rebooting bool
-	// changed is closed and replaced when one of the fields above changes.
+	// changed is closed and replaced when a field above changes.
 	changed chan struct{}
 	// work counts the goroutines that Close waits for.
 	work sync.WaitGroup
@@ -133,7 +133,7 @@ func (m *Machine) reboot() {
 	}
 }
 
-// pause waits for the time d. It returns false if the machine is closed meanwhile.
+// pause waits for the time d. It returns false if the machine is closed before.
 func (m *Machine) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -10,8 +10,8 @@ import (
 )
 
 // Program implements an exe. It runs until it returns. It must return soon after ctx is cancelled because of a stop
-// request, a kill or a reboot. Its result is the exit code. If a service returns a code other than 0 and nobody has
-// requested a stop, the service has crashed. ctx contains the logger of the machine.
+// request, a kill or a reboot. Its result is the exit code. If a service returns a code other than 0 without a request
+// to stop, the service has crashed. ctx contains the logger of the machine.
 type Program func(ctx context.Context, p *Process) (exitCode int)
 
 // Process is what a running program knows about its process and its machine.
@@ -30,7 +30,7 @@ type Process struct {
 	// Host is the interface to the operating system for this process. When the process ends, its open files are closed.
 	// After the process was killed, every call fails.
 	Host winos.Host
-	// Machine is the machine on which the process runs. It has methods for the address, knobs and HNS networks.
+	// Machine is the process's machine. It has methods for the address, knobs and HNS networks.
 	Machine *Machine
 
 	Stdin          io.Reader

@@ -97,7 +97,7 @@ func (t *processTable) all() []*process {
 type ProcessInfo struct {
 	PID, Parent      uint32
 	Exe, CommandLine string
-	// Environment is the environment with which the process started. Windows shows it only to administrators.
+	// Environment is the environment when the process started. Windows shows it only to administrators.
 	Environment map[string]string
 }
 

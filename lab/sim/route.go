@@ -46,7 +46,7 @@ func (r *routes) lose() {
 	clear(r.to)
 }
 
-// Routes lists the addresses to which the machine has a route of their own.
+// Routes lists the addresses that the machine has a separate route to.
 func (m *Machine) Routes() map[netip.Addr]bool {
 	m.routes.mu.Lock()
 	defer m.routes.mu.Unlock()

@@ -69,7 +69,7 @@ func (s *manager) begin(name string) (*attempt, error) {
 	return a, nil
 }
 
-// carryOut starts the services on which a service depends, and then the service.
+// carryOut starts the dependencies of a service, and then the service.
 func (s *manager) carryOut(v *service, a *attempt) {
 	err := s.startDependencies(v)
 	if err == nil {
@@ -103,8 +103,8 @@ func (s *manager) startDependencies(v *service) error {
 	}
 }
 
-// nextDependency returns the start of a service on which v depends and which isn't running. It returns nil if all these
-// services are running.
+// nextDependency returns the start of a dependency of v that isn't running. It returns nil if all dependencies are
+// running.
 func (s *manager) nextDependency(v *service) (*attempt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -93,7 +93,7 @@ func (s *manager) ask(v *service) {
 	s.notify()
 }
 
-// dependants lists the services that must be stopped before this service, in the order in which they must be stopped.
+// dependants lists the services to stop before this service, in the order of their stops.
 func (s *manager) dependants(name string) ([]string, error) {
 	if err := checkServiceName(name); err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func (s *manager) crash(name string) error {
 		s.mu.Unlock()
 		return err
 	}
-	p := v.process // the service may be started again meanwhile
+	p := v.process // the service may soon be started again
 	s.mu.Unlock()
 	s.machine.kill(p)
 	return nil

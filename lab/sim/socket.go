@@ -109,7 +109,7 @@ func (f networkFace) Dial(ctx context.Context, to netip.AddrPort) (net.Conn, err
 	return conn, nil
 }
 
-// metadata is the metadata service of the cloud in which the machine runs.
+// metadata is the metadata service of the machine's cloud.
 type metadata struct {
 	mu      sync.Mutex
 	handler http.Handler

@@ -121,7 +121,7 @@ func (v *volume) setFault(path string, err error) {
 	v.faults[fold(path)] = err
 }
 
-// find returns the node at a path. It returns fs.ErrNotExist if the path or one of its directories doesn't exist.
+// find returns the node at a path. It returns fs.ErrNotExist if the path or a directory above it doesn't exist.
 func (v *volume) find(path string) (*node, error) {
 	parent, name, err := v.parent(path)
 	if err != nil {
@@ -181,7 +181,7 @@ func (v *volume) add(dir *node, name string, access winos.Access, isDir bool) *n
 		n.foreign, n.loose = dir.loose, dir.loose
 	case winos.AccessAdministrators:
 		n.access = access
-	case winos.AccessUsers: // as if the rights were inherited, except those of a loose directory
+	case winos.AccessUsers: // as if the rights were inherited, except from a loose directory
 	}
 	if isDir {
 		n.children = map[string]*node{}

@@ -111,7 +111,7 @@ func (m *Machine) install() error {
 }
 
 // PowerOn turns the host on and returns when it is up. If it is on, nothing happens. A failed boot is repeated once and
-// counted: for an unknown reason, Wine's first process ended immediately in one of about 270 boots.
+// counted: for an unknown reason, Wine's first process ended immediately in 1 boot of about 270.
 func (m *Machine) PowerOn(ctx context.Context) error {
 	m.turning.Lock()
 	defer m.turning.Unlock()
@@ -262,7 +262,7 @@ func (m *Machine) Dial(ctx context.Context, address netip.AddrPort) (net.Conn, e
 	return s.cell.dial(ctx, address)
 }
 
-// Processes lists the command lines of all processes of the host, including those of Wine.
+// Processes lists the command lines of all processes of the host, including Wine's processes.
 func (m *Machine) Processes() []string {
 	var lines []string
 	for _, pid := range processes(m.prefix) {

@@ -68,7 +68,7 @@ func build(root, version, image, out string) (string, error) {
 	return chartutil.Save(chart, out)
 }
 
-// components writes bootstrap-components.yaml, from which clusterctl installs the bootstrap provider. image is as for
+// components writes bootstrap-components.yaml, which clusterctl uses to install the bootstrap provider. image is as for
 // build.
 func components(root, image, out string) error {
 	objects, err := kustomize(filepath.Join(root, "config", "bootstrap"))

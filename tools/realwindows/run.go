@@ -29,7 +29,7 @@ import (
 	"github.com/windows-nodes/wmco/test/acceptance"
 )
 
-// runRows is the file to which the command "run" writes its rows.
+// runRows is the file that the command "run" writes its rows to.
 const runRows = "run-rows.json"
 
 // The steps of a run, in order.

@@ -49,7 +49,7 @@ func look(ctx context.Context, host winos.Host) (sim.Snapshot, error) {
 		}
 		c, err := host.Services.Get(ctx, name)
 		if errors.Is(err, winos.ErrNotFound) || errors.Is(err, winos.ErrDenied) {
-			continue // the service was deleted meanwhile, or access is denied
+			continue // the service has just been deleted, or access is denied
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading service %s: %w", name, err)

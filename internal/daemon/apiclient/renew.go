@@ -53,8 +53,7 @@ const (
 type Renewer struct {
 	Identity
 	Client dynamic.Interface
-	// Lifetime is the lifetime to request. If it is 0, the request asks for the same lifetime as that of the current
-	// certificate.
+	// Lifetime is the lifetime to request. If it is 0, the request asks for the current certificate's lifetime.
 	Lifetime time.Duration
 	// Renewed is called after a new certificate has been stored. If it returns an error, it is called again later.
 	Renewed func() error

@@ -102,8 +102,7 @@ type Report struct {
 	Broken []state.Fault
 	// CrashLooping is the part of Failed about services that are in a crash loop.
 	CrashLooping []state.Fault
-	// Beside lists problems that don't concern the revision. They are reported, but don't prevent the verification of
-	// the revision.
+	// Beside lists problems outside the revision. They are reported, but don't prevent the revision's verification.
 	Beside []*contract.Problem
 	// Changed reports that a step on files, variables or services was tried.
 	Changed bool

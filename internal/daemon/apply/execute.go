@@ -25,8 +25,7 @@ type run struct {
 	have plan.Observed
 	// whole stops at the first failure: see Request.
 	whole bool
-	// broken are services that can't start, because a step on the service, on one of its files or on a dependency
-	// failed.
+	// broken are services that can't start, because a step on the service, its files or a dependency failed.
 	broken map[string]bool
 	// aside maps the path of a running program to its new name.
 	aside  map[string]string
@@ -147,7 +146,7 @@ func (r *run) declare(ctx context.Context, steps []plan.Step) (left []plan.Step,
 			case plan.AddRoot:
 				r.state.AddCertificate(r.want.Roots[s.Name])
 			case plan.SetService:
-				// Record the service before it is created, so that the state file lists every service of ours.
+				// Record the service before it is created, so that the state file lists all our services.
 				if _, ours := r.state.Services[s.Name]; !ours {
 					r.state.SetService(s.Name, state.Start{})
 				}

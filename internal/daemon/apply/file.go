@@ -74,7 +74,7 @@ func UnstageFile(files winos.Files, path string) error { return files.Remove(tem
 
 // CommitFile renames the temporary file of StageFile to path. If path is the exe of a running program, CommitFile first
 // renames this exe to aside. If path is not a program, aside must be empty. CommitFile needs no disk space. While
-// another program has one of the files open, it retries for a second or until ctx ends.
+// another program has a file open, it retries for a second or until ctx ends.
 func CommitFile(ctx context.Context, files winos.Files, path, aside string) error {
 	moved := false
 	return winos.UntilClosed(ctx.Done(), func() error {
@@ -102,7 +102,7 @@ func CommitFile(ctx context.Context, files winos.Files, path, aside string) erro
 
 func temporary(path string) string { return path + ".tmp" }
 
-// AsideName returns an unused file name next to path, to which a running program can be moved.
+// AsideName returns an unused file name next to path. A running program can be moved to this name.
 func AsideName(files winos.Files, path string) (string, error) {
 	for n := 1; ; n++ {
 		name := winos.AsidePath(path, n)

@@ -25,8 +25,8 @@ func dirReserved(network string) string { return dirNetworks + `\` + network }
 const reservation = contract.SourceVIPEndpointName + "\r\n"
 
 // reserve prevents pods from getting the address of kube-proxy's endpoint. HNS takes this address from host-local's
-// range, but host-local only knows the addresses for which it finds a file. If a pod already has the address, reserve
-// does nothing. A later call reserves the address when the pod's file is gone.
+// range, but host-local only knows an address if it finds a file for it. If a pod already has the address, reserve does
+// nothing. A later call reserves the address when the pod's file is gone.
 func (a *Applier) reserve(ctx context.Context, network, address string) *contract.Problem {
 	dir := dirReserved(network)
 	path := dir + `\` + address

@@ -30,7 +30,7 @@ func Stop(ctx context.Context, services winos.Services, stateFile *state.File, n
 	return nil
 }
 
-// Restart restarts a service of ours, and then the dependants that stopped with it.
+// Restart restarts one of our services, and then the dependants that stopped with the service.
 func (a *Applier) Restart(ctx context.Context, name string) error {
 	if err := Stop(ctx, a.host.Services, a.state, name); err != nil {
 		return err

@@ -13,8 +13,7 @@ import (
 
 // removeStale deletes unwanted entries in containerd's folder of registries. If a folder matches an image's registry,
 // containerd uses this folder instead of the default folder, even if the matching folder is empty. removeStale keeps
-// folders that contain files in `want` or in `ours`. Separate steps delete those of our files that are no longer
-// wanted.
+// folders that contain files in `want` or in `ours`. Separate steps delete our unwanted files.
 func removeStale(files winos.Files, want []contract.File, ours []string) *contract.Problem {
 	there, err := files.List(contract.DirRegistries)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -21,7 +21,7 @@ import (
 const (
 	// maxAnswer limits an answer in bytes, because the request and the answer must fit into one Secret.
 	maxAnswer = 512 << 10
-	// callLimit limits the time of a call, in case its program hangs. Each verb has a shorter limit of its own.
+	// callLimit limits the time of a call, in case its program hangs. Each verb also has a shorter limit.
 	callLimit = 65 * time.Minute
 )
 

@@ -86,8 +86,8 @@ func (s *service) obtain(ctx context.Context, renewer *apiclient.Renewer) error 
 	return renewer.Obtain(ctx, certificateLifetime)
 }
 
-// identify returns the address by which the operator finds the host's Machine, and sets the record's UID to the digest
-// of the host's key. If the host does not belong to a Machine, identify does nothing, because the join command contains
+// identify sets the record's UID to the digest of the host's key. It returns the address that leads the operator to the
+// host's Machine. If the host does not belong to a Machine, identify does nothing, because the join command contains
 // the UID of the WindowsInstance.
 func (s *service) identify(ctx context.Context) (addresses []net.IP, err error) {
 	if !s.record.ByKey {

@@ -34,8 +34,8 @@ type Rotator struct {
 // NewRotator returns a Rotator without logs.
 func NewRotator(host winos.Host) *Rotator { return &Rotator{host: host} }
 
-// Follow replaces the logs and limits with those of a manifest. own is the path of the daemon's own log, which the
-// daemon rotates itself, or empty if there is none.
+// Follow replaces the logs and limits with a manifest's logs and limits. own is the path of the daemon's log, or empty
+// if there is none. The daemon rotates this log itself.
 func (r *Rotator) Follow(m contract.Manifest, own string) {
 	var logs []contract.Log
 	for _, s := range m.Services {

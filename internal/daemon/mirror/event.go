@@ -131,7 +131,7 @@ func (h *Reporter) tell(ctx context.Context, client dynamic.Interface) error {
 	return nil
 }
 
-// due returns copies of the subjects that are due, in the order in which tell creates their events.
+// due returns copies of the subjects that are due. tell creates their events in this order.
 func (h *Reporter) due(now time.Time) (due []subject) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -143,7 +143,7 @@ func (s *Service) serve(ctx context.Context) *contract.Problem {
 	return nil
 }
 
-// make creates a resolver with a new token, by which the resolver recognises containerd. The token exists only in
+// make creates a resolver with a new token. The resolver recognises containerd by this token, which exists only in
 // memory and in containerd's files. Each resolver needs a new token: while no resolver was listening, another program
 // may have listened on the port and received the previous token from containerd.
 func (s *Service) make() error {

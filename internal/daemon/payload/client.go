@@ -21,9 +21,9 @@ const (
 	answerTimeout = time.Minute
 )
 
-// NewClient returns a client that accepts a payload server only if its certificate is signed by one of the CAs in ca
-// (PEM). The client calls the function certificate for each connection, so that it presents a renewed certificate. It
-// uses no proxy, because payload servers are inside the cluster.
+// NewClient returns a client that accepts a payload server only if a CA in ca (PEM) has signed its certificate. The
+// client calls the function certificate for each connection, so that it presents a renewed certificate. It uses no
+// proxy, because payload servers are inside the cluster.
 func NewClient(ca []byte, certificate func() *tls.Certificate) (*http.Client, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {

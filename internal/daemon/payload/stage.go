@@ -201,8 +201,7 @@ func isUnreported(node *unstructured.Unstructured, revision string) bool {
 	return status || revision != "" && a[contract.StagedAnnotation] != revision
 }
 
-// do executes a task and reports the result. If the wanted task changes meanwhile, do stops early. Complete blobs stay
-// in the store.
+// do executes a task and reports the result. If the wanted task changes, do stops early and keeps complete blobs.
 func (s *Stager) do(ctx context.Context, t task) {
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup

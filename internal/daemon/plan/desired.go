@@ -89,9 +89,9 @@ func Recovery() (delays []time.Duration, reset time.Duration) {
 	return []time.Duration{10 * time.Second, 30 * time.Second, 60 * time.Second, 120 * time.Second}, 300 * time.Second
 }
 
-// DaemonRecovery is like Recovery, but for the daemon. The daemon also exits when its exe is replaced: once to start
-// the new exe, twice more if the new exe fails, and once to start the previous exe. So the first four restarts have
-// only a short delay.
+// DaemonRecovery is Recovery's counterpart for the daemon. The daemon also exits when its exe is replaced: once to
+// start the new exe, twice more if the new exe fails, and once to start the previous exe. So the first four restarts
+// have only a short delay.
 func DaemonRecovery() (delays []time.Duration, reset time.Duration) {
 	delays, reset = Recovery()
 	return append(slices.Repeat([]time.Duration{time.Second}, 4), delays...), reset

@@ -37,7 +37,7 @@ type revisions struct {
 	// last is the candidate that was read last. It is nil if the host has the revision that the Node's annotation
 	// names.
 	last *state.Revision
-	// serverCA manages the CA by which the daemon itself verifies the API server.
+	// serverCA manages the CA that the daemon uses to verify the API server.
 	serverCA serverCA
 	// asked is the name of the revision that was requested last. unread is the reason why it couldn't be read. The
 	// field readAgain is the time of the next attempt, and reading is the pause before it.

@@ -115,8 +115,8 @@ func KubeletExpired(files winos.Files, now time.Time) (bool, error) {
 	return err == nil && !now.Before(leaf[0].NotAfter), nil
 }
 
-// WriteBootstrapCredential writes kubelet's bootstrap credential if kubelet has no identity of its own yet. Otherwise
-// it deletes the credential. A second call changes nothing.
+// WriteBootstrapCredential writes kubelet's bootstrap credential if kubelet has no identity yet. Otherwise it deletes
+// the credential. A second call changes nothing.
 func WriteBootstrapCredential(files winos.Files, node string, now time.Time, kubeconfig []byte) error {
 	has, err := KubeletHasIdentity(files, node, now)
 	if err != nil {

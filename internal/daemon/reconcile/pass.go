@@ -116,8 +116,8 @@ func (r *Reconciler) pass(ctx context.Context, p pass) apply.Report {
 			p.candidate = nil
 		case trial.RollBack:
 			r.rollBack(ctx, f.Why(), p.broken == nil || r.trial.changed)
-			// The Node's annotation may name yet another revision by now. If so, try that revision directly, without
-			// applying the previous revision first.
+			// The Node's annotation may have changed to yet another revision. If so, try that revision directly,
+			// without applying the previous revision first.
 			node, _ := r.node.Get()
 			p = pass{node: node}
 			p.candidate, _ = r.choose(ctx, node)

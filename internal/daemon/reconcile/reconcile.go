@@ -122,9 +122,9 @@ func New(options Options) *Reconciler {
 	return r
 }
 
-// Run reconciles the host until one of these happens. If ctx ends, Run returns nil. If a new program of the daemon was
-// installed, Run returns selfupdate.ErrReplaced, and this process must exit. If the operator has released the host, Run
-// returns ErrReleased. Run returns after its background goroutines have ended.
+// Run reconciles the host until ctx ends, and then returns nil. If a new program of the daemon was installed, Run
+// returns selfupdate.ErrReplaced, and this process must exit. If the operator has released the host, Run returns
+// ErrReleased. Run returns after its background goroutines have ended.
 func (r *Reconciler) Run(ctx context.Context) error {
 	logr.FromContextOrDiscard(ctx).Info("reconciling", "node", r.NodeName, "revision", r.State.Revision.Name, "held",
 		r.State.Verified)
@@ -356,8 +356,8 @@ func (r *Reconciler) report(ctx context.Context, node *unstructured.Unstructured
 	return r.failures.untilNextTry(pause)
 }
 
-// publish writes the state of the host to the Node. It returns the time after which it must be called again, or 0 if it
-// need not be called again.
+// publish writes the state of the host to the Node. It returns how long to wait before the next call, or 0 if no
+// further call is needed.
 func (r *Reconciler) publish(ctx context.Context, node *unstructured.Unstructured,
 	report apply.Report) time.Duration {
 	again, after := r.status.publish(ctx, r.node, node, report, r.pauses.waitsSince)

@@ -52,9 +52,9 @@ func (s *status) shown(report apply.Report) (problem *contract.Problem, waits bo
 	return problem, false
 }
 
-// publish writes the state of the host to the Node, unless the Node already shows it. The result `again` is the time
-// after which publish must be called again, or 0 if it need not be called again. The result `after` holds the Node's
-// annotations after a write. It is nil if publish wrote nothing.
+// publish writes the state of the host to the Node, unless the Node already shows it. The result `again` is how long to
+// wait before the next call, or 0 if no further call is needed. The result `after` contains the Node's annotations
+// after a write, or nil if publish wrote nothing.
 func (s *status) publish(ctx context.Context, watched *apiclient.Watch, node *unstructured.Unstructured,
 	report apply.Report, waitsSince time.Time) (again time.Duration, after map[string]string) {
 	if s.isOwed = false; node == nil {

@@ -36,11 +36,11 @@ type token struct {
 	// or why its token expires soon. Otherwise problem is nil.
 	count   atomic.Int64
 	problem atomic.Pointer[contract.Problem]
-	// uid is the UID of the Node to which the last token is bound. By the host's clock, the token is renewed at renewAt
-	// and counts as about to expire at lateAt.
+	// The last token is bound to the Node with the UID uid. By the host's clock, the token is renewed at renewAt and
+	// counts as about to expire at lateAt.
 	uid             types.UID
 	renewAt, lateAt time.Time
-	// failedFor is the UID of the Node for which the last attempt got no token. The next attempt is due at retryAt.
+	// failedFor is the UID of the Node whose last attempt got no token. The next attempt is due at retryAt.
 	failedFor types.UID
 	retryAt   time.Time
 	pause     time.Duration

@@ -21,7 +21,7 @@ const (
 	// that has run this long is trusted to roll back by itself or on the operator's request.
 	ownLife = time.Minute
 	// firstPause and maxPause bound the pause after the program of a revision failed to start. After the pause, the
-	// revision is tried again. firstPause is longer than the time after which the service manager forgets failures: see
+	// revision is tried again. firstPause is long enough for the service manager to forget failures: see
 	// plan.DaemonRecovery. With a shorter pause, the service manager would wait for minutes before each start.
 	firstPause = 6 * time.Minute
 	maxPause   = 20 * time.Minute

@@ -130,10 +130,10 @@ func Conflict(files winos.Files, shared ...string) (*contract.Problem, error) {
 	return UntrustedOwner(files, shared...)
 }
 
-// UntrustedOwner returns a problem if one of our directories outside of C:\k, or a directory above it, belongs to a
-// user who is not an administrator. Such a user could replace a directory that SYSTEM's programs write to.
-// UntrustedOwner also checks the directories in shared and the files in them: programs of SYSTEM execute these files,
-// and Windows lets users create files even in directories that belong to others. Directories may be missing.
+// UntrustedOwner returns a problem if a user without administrator rights owns our directories outside of C:\k, or
+// directories above them. Such a user could replace a directory that SYSTEM's programs write to. UntrustedOwner also
+// checks the directories in shared and the files in them: programs of SYSTEM execute these files, and Windows lets
+// users create files even in directories that belong to others. Directories may be missing.
 func UntrustedOwner(files winos.Files, shared ...string) (*contract.Problem, error) {
 	for _, dir := range slices.Concat(Directories(), shared) {
 		if !contract.Within(dirVar, dir) && dir != contract.DirContainerdData && !slices.Contains(shared, dir) {
@@ -161,7 +161,7 @@ func UntrustedOwner(files winos.Files, shared ...string) (*contract.Problem, err
 	return nil, nil
 }
 
-// UntrustedAbove returns a problem if a directory above a path belongs to a user who is not an administrator.
+// UntrustedAbove returns a problem if a user without administrator rights owns a directory above a path.
 func UntrustedAbove(files winos.Files, path string) (*contract.Problem, error) {
 	for _, dir := range parents(path) {
 		if problem, err := usurped(files, dir); problem != nil || err != nil {
@@ -187,7 +187,7 @@ func usurped(files winos.Files, path string) (*contract.Problem, error) {
 }
 
 // dirVar is the parent of our directories outside of C:\k. Exception: C:\Temp. UntrustedOwner doesn't check C:\Temp,
-// because all programs use it and no program of ours reads its content.
+// because all programs use it and none of our programs reads its content.
 const dirVar = `C:\var`
 
 // ClearKeys deletes the directory of kubelet's keys if we did not create it and users other than administrators may
@@ -277,7 +277,7 @@ func look(files winos.Files) (condition, error) {
 }
 
 // Ensure creates directories and their parents. It records all missing directories before it creates any. If another
-// program meanwhile creates a directory that only administrators may access, Ensure returns an error.
+// program creates a directory first that only administrators may access, Ensure returns an error.
 func Ensure(files winos.Files, stateFile *File, dirs ...string) error {
 	var missing []string
 	for _, dir := range dirs {

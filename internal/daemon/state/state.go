@@ -82,10 +82,10 @@ type Changes struct {
 	Aside Names `json:"aside,omitempty"`
 	// Services are the services that we installed, by name.
 	Services map[string]Start `json:"services,omitempty"`
-	// Interrupted lists services of other vendors that we stopped because they depend on a service of ours. The list is
-	// in the order in which they must start. The next pass starts them again.
+	// Interrupted lists services of other vendors that we stopped because they depend on our services. The next pass
+	// starts them again, in this order.
 	Interrupted Names `json:"interrupted,omitempty"`
-	// Routes lists the IP addresses for which we added a route.
+	// Routes lists the IP addresses that we added a route for.
 	Routes Names `json:"routes,omitempty"`
 	// Networks lists the HNS networks of the current revision and of earlier revisions. A name is removed from the list
 	// when the network is deleted.
@@ -117,8 +117,8 @@ type FailedRevision struct {
 type Update struct {
 	// Program is the digest of the new program.
 	Program string `json:"program"`
-	// Starts counts the starts of the program. Deadline is the time by which the program must be accepted. Deadline is
-	// zero before the first start.
+	// Starts counts the starts of the program. The program must be accepted before Deadline, which is zero before the
+	// first start.
 	Starts   int       `json:"starts,omitempty"`
 	Deadline time.Time `json:"deadline,omitzero"`
 }
@@ -128,9 +128,9 @@ type Variable struct {
 	Name string `json:"name"`
 	// Before is the variable's value before our first change, or nil if it was unset.
 	Before *string `json:"before,omitempty"`
-	// SetIn is the boot in which we set the variable, if the service manager did not know the variable at that boot.
-	// RemovedIn is the boot in which we deleted the variable. Both are boot IDs. The service manager reads all
-	// variables at boot, and passes them to services until the next boot.
+	// SetIn is the ID of the boot when we set the variable, if the service manager did not know the variable at that
+	// boot. RemovedIn is the ID of the boot when we deleted the variable. The service manager reads all variables at
+	// boot, and passes them to services until the next boot.
 	SetIn     string `json:"setIn,omitempty"`
 	RemovedIn string `json:"removedIn,omitempty"`
 }
@@ -145,9 +145,9 @@ func (v Variable) IsInherited(boot string) bool {
 type Start struct {
 	// Inputs is the digest of the command, environment and files that the service started with.
 	Inputs string `json:"inputs,omitempty"`
-	// NotPID is the ID of the process that ran when this entry was written, just before the restart. That process has
-	// older inputs. If the service now has another process, the restart happened, and the process has the inputs of
-	// this entry. If the service still has this process, a crash prevented the restart.
+	// NotPID is the ID of the process that ran when this entry was written, just before the restart. It has older
+	// inputs. If the service now has another process, the restart happened, and the process has the inputs of this
+	// entry. If the service still has this process, a crash prevented the restart.
 	NotPID uint32 `json:"notPID,omitempty"`
 }
 
@@ -347,7 +347,7 @@ func (n *Names) Remove(name string) {
 // Reboots counts the reboots that were needed to prepare the host.
 type Reboots struct {
 	Count int `json:"count"`
-	// BootID is the boot in which the last reboot was requested, at Time.
+	// BootID and Time are the boot ID and the time when the last reboot was requested.
 	BootID string    `json:"bootID"`
 	Time   time.Time `json:"time"`
 }

@@ -2,8 +2,8 @@
 // verify, roll back, restart or give up.
 //
 // The decision is the first row of a table whose condition is true. The conditions depend only on the state file and on
-// the daemon's observations. The daemon asks for the next action, takes it, and asks again, until the action is to wait
-// or to exit. The documentation contains the table.
+// the daemon's observations. The daemon repeatedly asks for the next action and executes it, until the action is to
+// wait or to exit. The documentation contains the table.
 package trial
 
 import (
@@ -46,7 +46,7 @@ type Facts struct {
 // onTrial reports whether the host rolls back to the previous revision if this one fails.
 func (f Facts) onTrial() bool { return !f.HasHeld && f.HasPrevious }
 
-// Why returns the problem because of which the revision failed, or nil.
+// Why returns the problem that made the revision fail, or nil.
 func (f Facts) Why() *contract.Problem { return cmp.Or(f.Unreadable, f.Ended, f.Broken) }
 
 // Action is the daemon's next action.

@@ -67,8 +67,8 @@ func isInvolved(ctx context.Context, host winos.Host, request contract.CleanupRe
 }
 
 // mistaken returns a problem if the operator has reached the wrong machine: the machine is a different node, or it is a
-// different installation of Windows where an operator has installed something. A different installation without
-// anything of ours, such as a reinstalled host, is no problem.
+// different installation of Windows where an operator has installed something. A different installation where no
+// operator has installed anything, such as a reinstalled host, is no problem.
 func mistaken(ctx context.Context, host winos.Host, request contract.CleanupRequest) error {
 	stateFile, err := open(host.Files)
 	if err != nil {

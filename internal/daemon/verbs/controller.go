@@ -90,8 +90,8 @@ func (s *service) run(ctx context.Context, o Options, running func()) (err error
 		err = errors.Join(err, log.close())
 	}()
 	ctx = logr.NewContext(ctx, log.Logger)
-	// Call running before waiting for the verbs. One of them may be the handover that started this service, and the
-	// handover waits until the service is running.
+	// Call running before waiting for the verbs, because a handover may have started this service. The handover waits
+	// until the service is running.
 	running()
 	digest, err := ownProgram(ctx, o)
 	if err != nil {

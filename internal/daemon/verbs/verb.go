@@ -12,9 +12,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// verbLimit is the time after which a verb is cancelled, so that a verb that hangs doesn't block the next one. Enabling
-// a Windows feature takes longest. The verb fetch has the longer limit fetchLimit, because the payload server may be
-// slow.
+// verbLimit limits the time of a verb, so that a verb that hangs doesn't block the next verb. Enabling a Windows
+// feature takes longest. The verb fetch has the longer limit fetchLimit, because the payload server may be slow.
 const (
 	verbLimit  = 20 * time.Minute
 	fetchLimit = time.Hour

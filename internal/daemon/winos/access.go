@@ -54,9 +54,9 @@ func accessOf(sddl string) Access {
 }
 
 // foreign reports whether a security descriptor in text form lets an untrusted account replace a directory or its
-// content. An account can do so if it is the owner or has one of these rights: WRITE_DAC and WRITE_OWNER permit a
-// change of the rights, DELETE permits a rename, and FILE_DELETE_CHILD permits the deletion of other accounts' files in
-// the directory.
+// content. The owner can do so, and an account with any of these rights: WRITE_DAC and WRITE_OWNER permit a change of
+// the rights, DELETE permits a rename, and FILE_DELETE_CHILD permits the deletion of other accounts' files in the
+// directory.
 func foreign(sddl string) bool {
 	entries, ok := entriesOf(sddl)
 	return !ok || slices.ContainsFunc(entries, func(entry []string) bool {

@@ -106,8 +106,8 @@ func endpointOn(networkID, name string, address netip.Addr) (found *hcsshim.HNSE
 	return found, taken, nil
 }
 
-// hasAddress reports whether one of the host's interfaces has the address ip. When an endpoint is attached to the host,
-// the host gets the endpoint's address.
+// hasAddress reports whether an interface of the host has the address ip. When an endpoint is attached to the host, the
+// host gets the endpoint's address.
 func hasAddress(cards map[uint32]card, ip netip.Addr) bool {
 	for _, c := range cards {
 		if slices.ContainsFunc(c.addresses, func(a address) bool { return a.Prefix.Addr() == ip }) {

@@ -18,8 +18,8 @@ const (
 // with a dot or a space. Only the root of a drive, such as C:\, ends with a backslash. The error wraps ErrInvalidName
 // and explains what is wrong.
 //
-// The check is needed before each call into Windows, for two reasons. If a path is in verbatim form (\\?\), Windows
-// skips many of its own checks. And Wine, which runs some of the tests, accepts names that Windows refuses. The rules:
+// The check is needed before each call into Windows, for two reasons. Windows itself skips many checks for a path in
+// verbatim form (\\?\). And Wine, which runs some of the tests, accepts names that Windows refuses. The rules:
 // https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file.
 func CheckPath(path string) error {
 	wrong := func(why string) error { return fmt.Errorf("path %q: %w: %s", path, ErrInvalidName, why) }

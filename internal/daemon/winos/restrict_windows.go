@@ -45,8 +45,8 @@ func (files) Restrict(path string) error {
 	}
 	err = set()
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_INVALID_OWNER) {
-		// The access list excludes even the daemon. Administrators have the privileges to take ownership of others'
-		// files and to restore them, but these privileges are off by default.
+		// The access list excludes even the daemon. Administrators have the privileges to take ownership of any file
+		// and to restore it, but these privileges are off by default.
 		if asOwner := winio.RunWithPrivileges([]string{"SeTakeOwnershipPrivilege", winio.SeRestorePrivilege},
 			set); asOwner != nil {
 			err = errors.Join(err, asOwner)

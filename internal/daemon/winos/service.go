@@ -13,7 +13,7 @@ func serviceState(code uint32) ServiceState {
 	switch code {
 	case 1:
 		return ServiceStopped
-	case 2, 5: // start pending; or continue pending, after which the service is running
+	case 2, 5: // start pending; or continue pending, which also ends in running
 		return ServiceStartPending
 	case 3:
 		return ServiceStopPending

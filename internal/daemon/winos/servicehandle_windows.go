@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// localSystem is the account under which our services run.
+// localSystem is the account of our services.
 const localSystem = "LocalSystem"
 
 // connect opens the service manager and requests only the given rights. mgr.Connect would request all rights.

@@ -37,8 +37,8 @@ func refuseTarget(w http.ResponseWriter, err error) {
 
 // refuseNowhere answers when every source was skipped, or when there was no source to try. It answers 404 only if every
 // source answered 404, and 403 only if every source denied the image or answered 404. If a source answered with a
-// status after which a client should retry, refuseNowhere answers with this status. Otherwise it answers 502, after
-// which containerd doesn't retry.
+// status that tells clients to retry, refuseNowhere answers with this status. Otherwise it answers 502, and containerd
+// doesn't retry.
 func refuseNowhere(w http.ResponseWriter, p *pull, r Report) {
 	missing, denied := true, true
 	for _, a := range r.Attempts {

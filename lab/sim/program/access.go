@@ -27,7 +27,7 @@ const (
 	dialTimeout = 30 * time.Second
 )
 
-// loadKubeconfig reads a kubeconfig on the machine and the files to which it refers.
+// loadKubeconfig reads a kubeconfig on the machine and the files that the kubeconfig names.
 func loadKubeconfig(files winos.Files, path string) (*rest.Config, error) {
 	content, err := winos.ReadFile(files, path)
 	if err != nil {

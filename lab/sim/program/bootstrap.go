@@ -60,7 +60,7 @@ func (k *kubelet) bootstrap(ctx context.Context) error {
 		return fmt.Errorf("bootstrapping: %w", err)
 	}
 	defer server.close()
-	// bootstrap fails if the API server refuses the request for too long. It waits if nobody signs the request, or if
+	// bootstrap fails if the API server refuses the request for too long. It waits if the request isn't signed, or if
 	// the API server doesn't answer.
 	began := time.Now()
 	if err = k.obtainCertificate(ctx, server.client, k.clientCertificate(), func(err error) bool {

@@ -101,8 +101,8 @@ func serveTLS(listener net.Listener, keyPair func() (*tls.Certificate, error),
 	}
 }
 
-// readWebConfig reads the TLS configuration and the key pair to which it refers. It returns a function that reads the
-// key pair again. If path is empty, it returns nil.
+// readWebConfig reads the TLS configuration and the key pair that the configuration names. It returns a function that
+// reads the key pair again. If path is empty, it returns nil.
 func readWebConfig(files winos.Files, path string) (keyPair func() (*tls.Certificate, error), err error) {
 	if path == "" {
 		return nil, nil

@@ -68,7 +68,7 @@ func (m metrics) services(r *http.Request, gauge func(name string, samples ...sa
 	for _, name := range names {
 		service, err := m.Host.Services.Get(r.Context(), name)
 		if err != nil {
-			continue // the service was deleted meanwhile
+			continue // the service has just been deleted
 		}
 		label := fmt.Sprintf("name=%q", strings.ToLower(name))
 		infos = append(infos, sample{fmt.Sprintf("%s,process_id=\"%d\"", label, service.PID), 1})

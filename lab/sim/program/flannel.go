@@ -115,7 +115,7 @@ func (f *flanneld) configuration(path string) (conf flannelConf, err error) {
 	return conf, nil
 }
 
-// interfaceOf returns the address at which other hosts reach this host.
+// interfaceOf returns the address that other hosts use to reach this host.
 func (f *flanneld) interfaceOf(ctx context.Context, name string) (netip.Addr, error) {
 	if name == "" {
 		return f.Host.Network.NodeIP(ctx)

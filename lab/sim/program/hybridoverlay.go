@@ -22,8 +22,8 @@ import (
 
 // overlay simulates the hybrid overlay. It waits for the subnet that the cluster assigns to its Node. Then it creates
 // the HNS network on its machine, and writes the gateway of the network to the Node. Like the real hybrid overlay, it
-// authenticates with kubelet's certificate to request a certificate of its own. Unlike the real one, it never uses its
-// own certificate, so it works even if nothing approves the request.
+// authenticates with kubelet's certificate to request another certificate. Unlike the real one, it never uses the
+// second certificate, so it works even if nothing approves the request.
 type overlay struct {
 	*sim.Process
 	node string

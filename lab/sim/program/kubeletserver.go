@@ -124,7 +124,7 @@ func (k *kubelet) client(r *http.Request, clients *x509.CertPool) (user string, 
 	return review.Status.User.Username, review.Status.User.Groups, true
 }
 
-// subresource returns the subresource of the Node to which a path belongs. kubelet uses the same mapping.
+// subresource maps a path to a subresource of the Node, as kubelet does.
 func subresource(path string) string {
 	switch {
 	case strings.HasPrefix(path, logPath):

@@ -53,7 +53,7 @@ func (o Options) kubeProxy(ctx context.Context, p *sim.Process) int {
 	return idle{name: "kube-proxy"}.run(ctx, p)
 }
 
-// readServices reads the objects for which the real kube-proxy programs rules, with the rights of kube-proxy. After an
+// readServices reads, with kube-proxy's rights, the objects that the real kube-proxy programs rules for. After an
 // error, it tries again, like a reflector.
 func readServices(ctx context.Context, p *sim.Process, server *access) {
 	_, log := withLog(ctx, p.Stderr, p.Host.System.Now)

@@ -17,7 +17,7 @@ import (
 
 const (
 	logPath = "/logs/"
-	// queryMinor is the first minor version of kubelet in which queries of node logs need no feature gate.
+	// queryMinor is kubelet's first minor version where queries of node logs need no feature gate.
 	queryMinor = 36
 )
 

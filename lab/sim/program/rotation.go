@@ -32,7 +32,7 @@ func (k *kubelet) clientCertificate() managedCertificate {
 		purpose: certificatesv1.UsageClientAuth}
 }
 
-// servingCertificate returns the description of the certificate with which kubelet serves its API.
+// servingCertificate returns the description of kubelet's serving certificate.
 func (k *kubelet) servingCertificate() managedCertificate {
 	return managedCertificate{
 		store: &pair{files: k.Host.Files, path: k.flags.certDir + serverPair,
@@ -91,7 +91,7 @@ func (k *kubelet) obtainCertificate(ctx context.Context, server kubernetes.Inter
 }
 
 // untilRotation returns how long the current certificate will be used. It returns 0 if there is no certificate, or if
-// the certificate lacks one of the names.
+// the certificate lacks a name.
 func (k *kubelet) untilRotation(w managedCertificate) time.Duration {
 	current := w.store.get()
 	if current == nil || !w.covered(current.Leaf) {

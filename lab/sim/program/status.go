@@ -162,12 +162,12 @@ func (h *health) networkFile() (string, error) {
 	return contract.DirExternalCNIConfig + `\` + files[0].Name, nil
 }
 
-// conditions contains the conditions of the Node and the times at which they changed.
+// conditions contains the conditions of the Node and the times of their changes.
 type conditions struct {
 	held []corev1.NodeCondition
 }
 
-// set updates the conditions. It reports whether one of them has changed.
+// set updates the conditions. It reports whether a condition has changed.
 func (c *conditions) set(problem string, now time.Time) bool {
 	wanted := []corev1.NodeCondition{
 		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory",

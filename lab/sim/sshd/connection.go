@@ -55,8 +55,8 @@ func (s *Server) serve(ctx context.Context, w *wire) {
 	_ = w.Close()
 }
 
-// config returns the configuration for a connection. Each connection needs a configuration of its own, because host
-// keys may change.
+// config returns the configuration for a connection. Each connection needs a new configuration, because host keys may
+// change.
 func (s *Server) config() *ssh.ServerConfig {
 	config := &ssh.ServerConfig{
 		ServerVersion: banner,
@@ -104,7 +104,7 @@ func (s *Server) answer(conn *ssh.ServerConn, requests <-chan *ssh.Request) {
 	}
 }
 
-// connection is a connection on which a client has logged in.
+// connection is a connection of a client that has logged in.
 type connection struct {
 	server  *Server
 	account Account

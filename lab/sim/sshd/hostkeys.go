@@ -46,8 +46,8 @@ func (s *Server) announce(conn *ssh.ServerConn) {
 	_, _, _ = conn.SendRequest(requestAnnounce, false, payload)
 }
 
-// prove signs the client's challenge with each key that the client requests. If one of these keys is unknown, prove
-// refuses the whole request, as OpenSSH does.
+// prove signs the client's challenge with each key that the client requests. If a key is unknown, prove refuses the
+// whole request, as OpenSSH does.
 func (s *Server) prove(conn *ssh.ServerConn, payload []byte) (signatures []byte, ok bool) {
 	settings := s.network.settings()
 	if settings.Faults.HostKeys == HostKeysUnproven {

@@ -7,7 +7,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/daemon/winos"
 )
 
-// Machine is the machine to which a server belongs.
+// Machine is the machine of a server.
 type Machine interface {
 	// Hostname returns the name of the computer, spelled as Windows shows it. "<hostname>\<user>" is a valid login
 	// name.

@@ -15,7 +15,7 @@ import (
 
 // Options configure a server.
 type Options struct {
-	// Machine is the machine to which the server belongs. It is required.
+	// Machine is the server's machine. It is required.
 	Machine Machine
 	// Listen is the address and the port of the server, usually in 127.0.0.0/8. If the port is 0, the server chooses a
 	// free port and keeps it. Listen is required.
@@ -247,7 +247,7 @@ func (s *Server) accept(ctx context.Context, listener net.Listener, down <-chan 
 	})
 }
 
-// admit starts to serve a connection. If the machine has gone down meanwhile, it closes the connection.
+// admit starts to serve a connection. If the machine has just gone down, it closes the connection.
 func (s *Server) admit(ctx context.Context, conn net.Conn, down <-chan struct{}) {
 	w := newWire(newTap(conn, &s.network, &s.group))
 	s.mu.Lock()

@@ -72,10 +72,10 @@ const (
 	HostKeysGarbled HostKeysFault = "garbled"
 )
 
-// Flood says in which place a hostile host sends data without end.
+// Flood is the kind of data that a hostile host sends without end.
 type Flood string
 
-// Places in which a host sends data without end.
+// Kinds of data that a host sends without end.
 const (
 	// FloodListing makes every listing of a directory endless.
 	FloodListing Flood = "listing"

@@ -44,8 +44,8 @@ type face struct {
 	home    string
 }
 
-// translate returns the code of SFTP that OpenSSH for Windows uses for an error. OpenSSH has no code of its own for a
-// sharing violation, for a full disk, or for a name that is invalid on Windows. It reports these as a general failure.
+// translate returns the code of SFTP that OpenSSH for Windows uses for an error. OpenSSH has no separate code for a
+// sharing violation, a full disk, or a name that is invalid on Windows. It reports these as a general failure.
 func translate(err error) error {
 	switch {
 	case err == nil, errors.Is(err, io.EOF):

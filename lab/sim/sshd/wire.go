@@ -33,8 +33,8 @@ type parcel struct {
 }
 
 const (
-	// parcelSize is slightly larger than the largest SSH packet with one of SFTP's chunks of 32 KiB. So each write of
-	// SSH is one parcel.
+	// parcelSize is slightly larger than the largest SSH packet with an SFTP chunk of 32 KiB. So each write of SSH is
+	// one parcel.
 	parcelSize = 40 << 10
 	// lineLength is the maximum number of parcels in transit. It limits memory if a peer floods the connection. It
 	// doesn't limit throughput, because SSH has at most 2 MiB in transit for each channel.

@@ -1,6 +1,6 @@
 // Package simhost adapts a simulated machine to the SSH server: it implements sshd.Machine for a sim.Machine.
 //
-// The lab and the tests use this package. It adds no behavior of its own.
+// The lab and the tests use this package. It adds no behavior.
 package simhost
 
 import (
