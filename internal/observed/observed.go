@@ -67,8 +67,8 @@ func (l *Log) Since(object metav1.Object, what string, dated time.Time) policy.S
 	return l.look(key{object.GetUID(), object.GetName(), what}, dated, true)
 }
 
-// While returns when this operator first saw that an object is in a state. isSo says whether the object is in the state
-// now. If it isn't, the result is zero.
+// While returns when this operator first saw that an object is in a state. If isSo is false, the object isn't in the
+// state now, and the result is zero.
 func (l *Log) While(object metav1.Object, what string, isSo bool) policy.Since {
 	since := l.look(key{object.GetUID(), object.GetName(), what}, time.Time{}, isSo)
 	since.Began = since.Seen

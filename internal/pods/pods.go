@@ -1,9 +1,9 @@
 // Package pods reads pods with limited memory and without a cache.
 //
-// Every user who may create pods can create any number of pods of 1.5 MB each, and can assign them to a node without a
-// scheduler. Therefore, drains and the check of workloads read pods with this package. It reads one response of limited
-// size at a time, requests smaller and smaller pages if responses are too large, and stops after some time. It stores
-// no pods and changes nothing.
+// Every user with the right to create pods can create any number of pods of 1.5 MB each, and assign them to a node
+// without a scheduler. So drains and the check of workloads use this package. It reads one response of limited size at
+// a time, requests smaller pages if responses are too large, and stops after some time. It stores no pods and changes
+// nothing.
 package pods
 
 import (

@@ -103,7 +103,7 @@ func blocked(limit int, withoutSlot ...string) string {
 	return fmt.Sprintf("no more nodes may be unavailable, as maxUnavailable is %d%s", limit, some(withoutSlot))
 }
 
-// away lists unavailable members. all contains every one of them, and withoutSlot those without a slot.
+// away lists unavailable members. all contains every unavailable member, and withoutSlot the members without a slot.
 type away struct{ all, withoutSlot []string }
 
 func (a *away) add(who string, hasSlot bool) {

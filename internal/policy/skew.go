@@ -14,7 +14,7 @@ const (
 )
 
 // CheckSkew returns why a node's release is too far from the operator's release for the two to work together, or "". It
-// also returns "" if one of the strings is not a version, because developers' builds have no version.
+// also returns "" if either string is not a version, because developers' builds have no version.
 func CheckSkew(operator, node string) string {
 	o, err := version.ParseGeneric(operator)
 	if err != nil {

@@ -38,9 +38,8 @@ type Options struct {
 	BootstrapUser string
 	// ServiceNetwork returns the prefix of the cluster's service addresses. Only serving certificates need it.
 	ServiceNetwork func(ctx context.Context) (netip.Prefix, error)
-	// Reserved returns addresses that no host may have, in addition to service addresses: those of the API server and
-	// of pods. It also returns names that no host may have: those of the API server. If Reserved or ServiceNetwork
-	// returns a problem, the request waits.
+	// Reserved returns the addresses of the API server and of pods, and the names of the API server. No host may have
+	// them. If Reserved or ServiceNetwork returns a problem, the request waits.
 	Reserved func(ctx context.Context) (addresses []netip.Prefix, names []string, err error)
 	// Machine returns the Machine that an instance was created from, or nil if this Machine doesn't exist or has other
 	// user data. Only the first request of a Machine's host needs it.

@@ -18,7 +18,7 @@ type record struct {
 	*Reconciler
 	instance *v1alpha1.WindowsInstance
 	memory   *memory
-	// saved is the instance as it is stored in the API server.
+	// saved is the instance in the API server.
 	saved *v1alpha1.WindowsInstance
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// report writes an outcome into the conditions. The condition Ready only says whether the node is in service: it can be
-// True while the host waits for its upgrade, and after the upgrade failed.
+// report writes an outcome into the conditions. The condition Ready only shows whether the node is in service: it can
+// be True while the host waits for its upgrade, and after the upgrade failed.
 func (c *reconciliation) report(ctx context.Context, outcome journey.Outcome) {
 	var node *corev1.Node
 	var err error

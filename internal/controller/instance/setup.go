@@ -40,7 +40,7 @@ const wakes = 8192
 
 // Setup adds the controller to a manager. It sets Live, Slots, Claims, Bounds and Observed in options. slots decides
 // which hosts may be disrupted. changed must receive an event when the result of options.Desired changes. misplaced
-// must receive each Node for which the result of options.Misplaced changes.
+// must receive a Node when its result of options.Misplaced changes.
 func Setup(mgr ctrl.Manager, options journey.Options, slots *rollout.Rollout, changed,
 	misplaced <-chan event.GenericEvent) error {
 	meters, err := newMeters(metrics.Registry)
@@ -186,8 +186,8 @@ func reports(namespace string) predicate.Predicate {
 	}))
 }
 
-// keyNews selects changes of an instance after which the operator must try the key on the host, or after which a
-// Machine's host has its first certificate.
+// keyNews selects changes of an instance that require a try of the key on the host, or that show the first certificate
+// of a Machine's host.
 func keyNews() predicate.Predicate {
 	return watch.Changed(func(i *v1alpha1.WindowsInstance) []string {
 		return []string{i.Annotations[contract.TryKeyAnnotation], policy.HostID(i)}

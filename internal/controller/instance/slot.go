@@ -66,7 +66,7 @@ func (s *slot) isChanged() bool {
 	return kind != wasKind || revision != wasRevision
 }
 
-// undecided records that there is no decision yet, and returns a verdict that says so.
+// undecided records that there is no decision yet, and returns the matching verdict.
 func (s *slot) undecided() policy.Verdict {
 	s.isUndecided = true
 	return policy.Verdict{Why: "the decision is pending"}

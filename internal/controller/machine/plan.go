@@ -22,7 +22,7 @@ import (
 // operator deletes the old instance within seconds.
 const leavingTime = time.Minute
 
-// plan lists the changes after which the instances match the Machines.
+// plan lists the changes that make the instances match the Machines.
 type plan struct {
 	create []newcomer
 	change []change

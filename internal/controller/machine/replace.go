@@ -150,8 +150,8 @@ func (r *Reconciler) ask(ctx context.Context, instance *v1alpha1.WindowsInstance
 		client.IgnoreNotFound(r.client.Patch(ctx, wanted, client.MergeFrom(instance))))
 }
 
-// candidate describes a Machine to replace. The candidate's Node is the one in the status of the instance. If the
-// status was lost, it is the one that the Machine refers to.
+// candidate describes a Machine to replace. The candidate's Node is the Node in the status of the instance. If the
+// status was lost, it is the Node that the Machine refers to.
 func (r *Reconciler) candidate(due dueMachine, attempts *attempts) policy.ReplaceCandidate {
 	m := due.machine
 	c := policy.ReplaceCandidate{Name: m.Name, Cause: due.cause, CreatedAt: m.CreatedAt,

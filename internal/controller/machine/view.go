@@ -28,7 +28,7 @@ const excludeDrain = "machine.openshift.io/exclude-node-draining"
 type View struct {
 	live client.Reader
 	// cached is set when the controller is started. absent is set when the operator knows that the cluster has no
-	// Machine API, or that the operator may not read it. Until one of them is set, the operator can't tell which
+	// Machine API, or that the operator may not read it. Until cached or absent is set, the operator can't tell which
 	// Machines exist.
 	cached atomic.Pointer[client.Reader]
 	absent atomic.Bool

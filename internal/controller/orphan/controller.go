@@ -183,7 +183,7 @@ func (r *Reconciler) note(ctx context.Context, name string) error {
 	return nil
 }
 
-// claim says whether a Node belongs to an instance.
+// claim shows whether a Node belongs to an instance.
 type claim int
 
 const (

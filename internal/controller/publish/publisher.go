@@ -80,10 +80,10 @@ func (p *publisher) late(err error) *contract.Problem {
 	return contract.NewProblem(contract.ReasonRevisionNotPublished, "%v", err)
 }
 
-// pass publishes once. It returns the time until the next pass, or an error, after which the caller retries with a
-// backoff. If an object that is not part of the revision can't be written, the revision is still published. Without the
-// payload's source, the operator sends the payload over SSH. Without the CAs of the proxy, hosts can't join yet.
-// Without the Secret of the latest revision, daemons read the revision by name.
+// pass publishes once. It returns the time until the next pass, or an error if the caller must retry with a backoff. If
+// an object that is not part of the revision can't be written, the revision is still published. Without the payload's
+// source, the operator sends the payload over SSH. Without the CAs of the proxy, hosts can't join yet. Without the
+// Secret of the latest revision, daemons read the revision by name.
 func (p *publisher) pass(ctx context.Context) (again time.Duration, err error) {
 	// Write the payload's source first, because nodes that have joined may need it even if facts are missing.
 	unwritten := p.keepPayloadSource(ctx)
@@ -157,8 +157,8 @@ func (p *publisher) rememberSettings(ctx context.Context, config *v1alpha1.Windo
 	return p.remember(ctx, last)
 }
 
-// remember writes the Secret with the last good settings and facts. If one of the objects with these settings or facts
-// doesn't exist when the operator starts, the operator uses the values in this Secret.
+// remember writes the Secret with the last good settings and facts. When the operator starts, it uses the values in
+// this Secret if an object with settings or facts doesn't exist.
 func (p *publisher) remember(ctx context.Context, last *v1alpha1.WindowsMachineConfig) error {
 	parts, err := p.Facts.Remember(ctx)
 	if err != nil {

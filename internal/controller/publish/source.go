@@ -84,8 +84,8 @@ func (s *Source) missing() error {
 	return contract.NewProblem(contract.ReasonManifestMissing, "no services manifest is published yet")
 }
 
-// blocking returns the problems that prevent hosts from joining. A late failure is not one of them if a revision is
-// published and nothing else is wrong, because then hosts join at that revision.
+// blocking returns the problems that prevent hosts from joining. Exception: a late failure prevents no join if a
+// revision is published and nothing else is wrong, because hosts join at that revision.
 func (s *Source) blocking() []*contract.Problem {
 	if s.state.late == nil || s.state.published && len(s.state.problems) == 0 {
 		return slices.Clone(s.state.problems)

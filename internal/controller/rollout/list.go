@@ -15,7 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// slotsKey is the key of the ConfigMap under which the list is stored.
+// slotsKey is the key of the list in the ConfigMap.
 const slotsKey = "places"
 
 // list is the list of slots and its ConfigMap. If the ConfigMap doesn't exist, object has no name.

@@ -4,8 +4,7 @@
 //
 // All slots are in one ConfigMap. A decision first reads this list, and then the fleet from the API server. Then it
 // writes the list with the resource version that it read. If two operators decide at the same time, the API server
-// refuses one of the two writes. The reasons why requests wait are only in memory. A new operator determines them
-// again.
+// refuses the later write. The reasons why requests wait are only in memory. A new operator determines them again.
 package rollout
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,namespace=openshift-windows-machine-config-operator

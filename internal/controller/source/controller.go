@@ -29,8 +29,8 @@ import (
 const (
 	controllerName = "source"
 	// absenceGrace is how long the ConfigMap may be absent before its hosts are removed, because `kubectl replace
-	// --force` deletes the ConfigMap and creates it again within seconds. A user who wants to remove all hosts can
-	// empty the ConfigMap instead.
+	// --force` deletes the ConfigMap and creates it again within seconds. To remove all hosts, a user can empty the
+	// ConfigMap instead.
 	absenceGrace = time.Minute
 	// staleRetry is the pause before a retry if the cache lags behind the API server.
 	staleRetry = time.Second
@@ -156,7 +156,7 @@ func (r *Reconciler) isNewest(ctx context.Context, list *corev1.ConfigMap) (bool
 	return now.ResourceVersion == list.ResourceVersion, nil
 }
 
-// create creates the instance of an entry. Its results are the same as those of problem.OfCreate.
+// create creates the instance of an entry. For its results, see problem.OfCreate.
 func (r *Reconciler) create(ctx context.Context, entry inventory.Entry) (*contract.Problem, error) {
 	instance := &v1alpha1.WindowsInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: entry.Name,

@@ -8,7 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/inventory"
 )
 
-// plan lists the changes after which the instances match the entries.
+// plan lists the changes that make the instances match the entries.
 type plan struct {
 	create   []inventory.Entry
 	update   []update

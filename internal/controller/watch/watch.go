@@ -1,5 +1,5 @@
-// Package watch contains predicates and mappers that several controllers share. They select the events after which a
-// controller reconciles, and the object that it reconciles.
+// Package watch contains predicates and mappers that several controllers share. They select the events that trigger a
+// reconcile, and the object to reconcile.
 //
 // Controllers use the package when they are set up. The package never reads an object from the cluster.
 package watch
@@ -25,7 +25,7 @@ func Changed[T client.Object, D any](digest func(T) D) predicate.Funcs {
 	}}
 }
 
-// Named selects the objects in a namespace that have one of the names. An empty name selects all objects in it.
+// Named selects the objects with these names in a namespace. An empty name selects all objects in it.
 func Named(namespace string, names ...string) predicate.Funcs {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == namespace && (slices.Contains(names, "") || slices.Contains(names, o.GetName()))

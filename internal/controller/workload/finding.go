@@ -126,8 +126,7 @@ func (k *known) sum() *contract.Problem {
 type pass struct {
 	// read contains the lists that this pass has read completely.
 	read map[*known]bool
-	// reported contains findings with an event. If the pass finds one of them again, it updates the time in
-	// report.seen.
+	// reported contains findings with an event. If the pass finds them again, it updates report.seen.
 	reported map[found]report
 	now      time.Time
 	// fresh contains findings without a recent event, at most eventsAtOnce of them.
