@@ -88,8 +88,8 @@ func (b binaries) missing(paths ...string) (names []string) {
 	return names
 }
 
-// without returns true if the payload lacks one of the programs that a feature needs. Then the returned part says that
-// the feature is off, and why.
+// without returns true if the payload lacks a program that a feature needs. Then the returned part reports that the
+// feature is off, and why.
 func (b binaries) without(feature payload.Feature, paths ...string) (part, bool) {
 	missing := b.missing(paths...)
 	if len(missing) == 0 {

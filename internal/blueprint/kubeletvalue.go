@@ -19,7 +19,7 @@ import (
 // Limits of values: kubelet accepts larger values, but the node would not work with them.
 const (
 	// maxLease is the maximum duration of a node's lease, in seconds. kubelet renews the lease after a quarter of this
-	// duration. That is at most 30 s, and a node counts as lost only after 40 s without a renewal.
+	// duration, so after at most 30 s. A node counts as lost after 40 s without a renewal.
 	maxLease = 120
 	// maxPodsOfSubnet is the maximum number of pods on a node. The default subnet of a Windows node is a /23, which has
 	// 512 addresses. The limit is rounded down, because some of these addresses are not available to pods.

@@ -155,7 +155,7 @@ func (r *common) versionsAt(ctx context.Context, addresses []string) []string {
 	return versions
 }
 
-// older reports whether version a is older than version b. If it can't parse one of them, it returns false.
+// older reports whether version a is older than version b. If it can't parse a or b, it returns false.
 func older(a, b string) bool {
 	parsed, err := version.ParseGeneric(a)
 	if err != nil {

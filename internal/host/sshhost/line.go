@@ -152,8 +152,7 @@ func isStatus(err error) bool {
 	return status || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)
 }
 
-// missedKeepalives is the number of keepalive intervals after which a connection without any data from the host is
-// lost.
+// missedKeepalives is how many keepalive intervals without data from the host end the connection.
 const missedKeepalives = 4
 
 // keepAlive sends a keepalive if the host is silent, and closes the connection if the host stays silent. Any data from

@@ -340,8 +340,8 @@ func lastTry(activity *v1alpha1.Activity, node string) *contract.Problem {
 
 // fail ends a failed step. If the new revision was not requested from the daemon yet, the node returns to service and
 // is tried again later, so that other nodes can continue. If the revision was requested, the node is rolled back to its
-// previous revision. If there is no previous revision, or if the host does not come back from a reboot, the node stays
-// as it is, and keeps its slot.
+// previous revision. If there is no previous revision, or if the host does not come back from a reboot, the node and
+// its slot don't change.
 func (d *Disrupt) fail(ctx context.Context, view *View, facts policy.UpgradeFacts,
 	problem *contract.Problem) (outcome journey.Outcome, ends bool) {
 	status := &view.Instance.Status

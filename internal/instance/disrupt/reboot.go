@@ -35,8 +35,8 @@ const (
 )
 
 // WhyReboot returns the source of a request for a reboot of a node, or an empty string. If the daemon doesn't report
-// the ID of its boot, WhyReboot returns an empty string, because nobody could verify a reboot. If pending is true, a
-// request by Windows is a source as well.
+// its boot ID, WhyReboot returns an empty string, because a reboot could not be verified. If pending is true, a request
+// by Windows is a source as well.
 func WhyReboot(node *corev1.Node, pending bool) string {
 	asked := func(annotation string) bool { _, ok := node.Annotations[annotation]; return ok }
 	switch {

@@ -189,8 +189,8 @@ func stranded(instance *v1alpha1.WindowsInstance) journey.Outcome {
 		instance.Spec.Address))
 }
 
-// waitInSlot returns a wait in which the host keeps its join slot. Normally, an event ends the wait. If the wait takes
-// too long, the attempt fails, and another host gets the slot.
+// waitInSlot returns a wait that keeps the host's join slot. Normally, an event ends the wait. If the wait takes too
+// long, the attempt fails, and another host gets the slot.
 func (j *Join) waitInSlot(instance *v1alpha1.WindowsInstance, reason contract.Reason, format string,
 	args ...any) journey.Outcome {
 	if waited := j.inPhase(instance); waited > waitLimit {

@@ -36,8 +36,8 @@ func (j *Join) Phases() []Phase {
 	}
 }
 
-// Resume returns the index of the phase at which a join continues. It starts again from the first phase if a remote
-// phase has lost its connection, if the attempt failed in the last phase, or if the desired revision differs from the
+// Resume returns the index of the phase where a join continues. It starts again from the first phase if a remote phase
+// has lost its connection, if the attempt failed in the last phase, or if the desired revision differs from the
 // revision that the host waits for, because the new revision may solve the problem. This is safe, because every phase
 // first checks the current state.
 func (j *Join) Resume(ctx context.Context, instance *v1alpha1.WindowsInstance, session *journey.Session) int {

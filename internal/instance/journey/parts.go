@@ -96,8 +96,9 @@ type Origin struct {
 type FirstContact interface {
 	// SharedHostKey returns the SSH host key, "<type> <base64>", that the operator's user data gave to the host of an
 	// instance. If the user data contained no key, it returns an empty string. Other hosts have the same key, so use it
-	// for the first contact only. Over that connection, the host proves its own keys, and one of them is pinned. A
-	// repeated call reads again. If the key should be known, but isn't, SharedHostKey returns a *contract.Problem.
+	// for the first contact only. Over that connection, the host proves its own keys, and the operator pins a proven
+	// key. A repeated call reads again. If the key should be known, but isn't, SharedHostKey returns a
+	// *contract.Problem.
 	SharedHostKey(ctx context.Context, instance *v1alpha1.WindowsInstance) (string, error)
 	// PresentHostKey returns the host key in the user data of new hosts, or an empty string. If SharedHostKey returns
 	// an empty string, the host may show any key. But if it shows the current key, that key isn't pinned, because

@@ -30,7 +30,7 @@ type Session struct {
 	// RebootTime is when the join requested a reboot that is not verified yet. End keeps this time. After a restart of
 	// the operator, the time is lost, and the host counts as unreachable until it is back.
 	RebootTime time.Time
-	// RebootedBoot is the ID of the boot in which that reboot was requested.
+	// RebootedBoot is the boot ID when that reboot was requested.
 	RebootedBoot string
 	// RebootAdvised reports that objects on the cleaned host stay in use until the next boot.
 	RebootAdvised bool
