@@ -26,7 +26,7 @@ type Key struct {
 
 // Keys provides the private key that the operator uses to log in to hosts.
 type Keys interface {
-	// PrivateKey returns a *contract.Problem if there is no usable key.
+	// PrivateKey returns the key. If there is no usable key, the error is a *contract.Problem.
 	PrivateKey(ctx context.Context) (Key, error)
 }
 
@@ -43,7 +43,7 @@ type SecretKey struct {
 
 var _ Keys = SecretKey{}
 
-// PrivateKey returns a *contract.Problem if there is no usable key.
+// PrivateKey returns the key. If there is no usable key, the error is a *contract.Problem.
 func (s SecretKey) PrivateKey(ctx context.Context) (Key, error) {
 	secret, err := s.read(ctx)
 	if apierrors.IsNotFound(err) {

@@ -22,8 +22,8 @@ import (
 // Disrupt upgrades and reboots nodes.
 type Disrupt struct{ *journey.Parts }
 
-// stuckRetry is a safety net for a node that can neither continue nor roll back. Normally, an event about its Node
-// ends the wait.
+// stuckRetry is the time until the next check of a node that can neither continue nor roll back. Normally, an event
+// about its Node ends the wait earlier.
 const stuckRetry = time.Minute
 
 // Controller is the part of the instance controller that Disrupt calls in one reconcile.
@@ -258,8 +258,9 @@ func (d *Disrupt) leaveStep(view *View, step v1alpha1.Step) {
 	d.toStep(view, step)
 }
 
-// granted records the start of the disruption when the node gets its slot. One write saves both. If a reboot lost its
-// slot during a pause, its step begins again, because the daemon may not have received the earlier approval.
+// granted records the start of the disruption when the node gets its slot. One write saves the slot and the start. If a
+// reboot lost its slot during a pause, its step begins again, because the daemon may not have received the earlier
+// approval.
 func (d *Disrupt) granted(ctx context.Context, view *View) {
 	status, now := &view.Instance.Status, journey.Seconds(d.Now())
 	activity := status.Activity
@@ -279,7 +280,8 @@ func (d *Disrupt) granted(ctx context.Context, view *View) {
 	}
 }
 
-// slotRetry is a safety net for a node that waits for its slot. Normally an event ends the wait.
+// slotRetry is the time until the next check of a node that waits for its slot. Normally, an event ends the wait
+// earlier.
 const slotRetry = time.Minute
 
 // takeSlot requests a slot in the rollout budget. If it is too early for the next try, or if a host that must be joined

@@ -14,7 +14,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// stageRetry is a safety net: normally a report of the daemon about staging starts the next reconcile.
+// stageRetry is the time until the next check of a daemon that fetches its payload. Normally, a report of the daemon
+// starts the next reconcile earlier.
 const stageRetry = time.Minute
 
 // isDownUnreported reports whether a node was already not Ready when the operator requested the revision, and has not
@@ -149,7 +150,7 @@ func verifyTimeout(view *View) time.Duration {
 	return view.Bounds.Verify
 }
 
-// isStuck reports whether the daemon does not respond before the upgrade has begun. Such a daemon would not apply a
+// isStuck reports whether the upgrade has not begun and the daemon does not respond. Such a daemon would not apply a
 // revision.
 func (d *Disrupt) isStuck(view *View) bool {
 	status := &view.Instance.Status

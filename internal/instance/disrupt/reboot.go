@@ -27,7 +27,7 @@ const (
 	againRetry = time.Minute
 )
 
-// Sources of a request for a reboot.
+// Sources of reboot requests.
 const (
 	rebootRequired  = "Required"  // the Node's annotation "reboot-required"
 	rebootRequested = "Requested" // the Node's annotation "reboot"
@@ -135,7 +135,7 @@ func (d *Disrupt) needsNoReboot(ctx context.Context, view *View) (outcome journe
 	switch hasRebooted := HasRebooted(status.Activity, node); {
 	case hasRebooted && !ready:
 		return journey.Wait(0, contract.ReasonNodeNotReady, "node %s: %s", node.Name, message), true
-	case hasRebooted: // finishing disrupts no more pods
+	case hasRebooted: // finishing the reboot disrupts no pods
 		return d.finishReboot(ctx, view), true
 	case !status.Activity.Begun() && view.Reboots.Count >= MaxReboots:
 		return journey.Wait(0, contract.ReasonRebootIneffective,

@@ -65,7 +65,7 @@ func (j *Join) PauseRejoin(status *v1alpha1.WindowsInstanceStatus) {
 		update.Step, update.Since = v1alpha1.StepWaiting, journey.Seconds(j.Now())
 	}
 	if status.Phase == v1alpha1.PhaseConfirming {
-		status.BootstrapCredentials = nil // shows that the daemon runs
+		status.BootstrapCredentials = nil // without credentials, the daemon counts as running
 	}
 	status.Phase = v1alpha1.PhaseReady
 	if !status.Joined() {
@@ -120,7 +120,7 @@ func (j *Join) RevertToHeld(ctx context.Context, instance *v1alpha1.WindowsInsta
 	status := &instance.Status
 	retryReboot(status) // the daemon may run again
 	revision, held, update := journey.JoinRevision(status), status.HeldRevision, OverSSH(status)
-	wasDead := update == nil && problem.Reason == contract.ReasonDaemonUnresponsive // before the join
+	wasDead := update == nil && problem.Reason == contract.ReasonDaemonUnresponsive // before this join
 	if !instance.DeletionTimestamp.IsZero() || held == "" || revision == held || wasDead ||
 		!policy.BlamesRevision(problem.Reason) {
 		return nil

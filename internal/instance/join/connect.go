@@ -11,7 +11,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/instance/journey"
 )
 
-// slotRetry is a safety net for a host that waits for a join slot. Normally, the release of a slot ends the wait.
+// slotRetry is the time until the next check of a host that waits for a join slot. Normally, the release of a slot ends
+// the wait earlier.
 const slotRetry = time.Minute
 
 // connect opens the connection, pins the host key, and takes a join slot. A host that can't be reached takes no slot.

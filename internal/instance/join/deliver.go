@@ -71,10 +71,10 @@ func send(ctx context.Context, session *journey.Session, blobs []payload.Blob) e
 	go func() {
 		err := payload.Pack(ctx, pipe, blobs)
 		packed <- err
-		_ = pipe.CloseWithError(err) // always nil
+		_ = pipe.CloseWithError(err) // always returns nil
 	}()
 	_, err := session.Conn.Send(ctx, streamName, r)
-	_ = r.Close() // stops the packing, because nothing reads its output; always nil
+	_ = r.Close() // stops the packing, because nothing reads its output; always returns nil
 	if packing := <-packed; err == nil && packing != nil && !errors.Is(packing, io.ErrClosedPipe) {
 		return fmt.Errorf("packing the payload: %w", packing)
 	}

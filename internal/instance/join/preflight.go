@@ -45,7 +45,7 @@ func (j *Join) preflight(ctx context.Context, instance *v1alpha1.WindowsInstance
 		}
 	}
 	if len(found.Problems) > 0 {
-		if !found.Joined { // leave nothing on a refused host
+		if !found.Joined { // leave no program on a refused host
 			if err := session.Conn.RemoveUpload(ctx); err != nil {
 				logr.FromContextOrDiscard(ctx).Info("the uploaded daemon stays on a refused host", "detail",
 					err.Error())
@@ -190,7 +190,8 @@ func claimant(instance *v1alpha1.WindowsInstance, facts contract.HostFacts, clus
 		IsSole: cluster.NetworkType == blueprint.NetworkOVNKubernetes}
 }
 
-// duplicate describes the conflict with the owner of a name or an installation of Windows.
+// duplicate returns the problem that another instance, the owner, has already claimed the host's name or its
+// installation of Windows.
 func (j *Join) duplicate(instance *v1alpha1.WindowsInstance, name string, by,
 	owner journey.Claimant) *contract.Problem {
 	if owner.MachineID == by.MachineID {

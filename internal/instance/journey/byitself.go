@@ -15,8 +15,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/userdata"
 )
 
-// invitationRetry is a safety net for a host whose command was not run yet. Normally the host's report starts the next
-// reconcile.
+// invitationRetry is the time until the next check of a host whose command was not run yet. Normally, the host's report
+// starts the next reconcile earlier.
 const invitationRetry = time.Minute
 
 // await opens the connection to a host that joins by itself. It publishes the command for the host, and waits until the

@@ -27,7 +27,7 @@ type Claimant struct {
 	IsSole   bool
 }
 
-// NewClaims returns an empty set.
+// NewClaims returns an empty set of claims.
 func NewClaims() *Claims { return &Claims{owners: map[string]Claimant{}} }
 
 // Claim claims a node name for an instance, or returns the instance that prevents it: see Other. A repeated call
@@ -103,8 +103,8 @@ func (c *Claims) Remember(instance *v1alpha1.WindowsInstance) {
 	}
 }
 
-// HasName reports whether a host has become a node under its name, or has had a credential for that name, and so may
-// have a certificate.
+// HasName reports whether a host has become a node with its name, or may have a certificate for this name because it
+// has had a credential.
 func HasName(status *v1alpha1.WindowsInstanceStatus) bool {
 	return status.Joined() || status.NodeUID != "" || len(status.BootstrapCredentials) > 0
 }

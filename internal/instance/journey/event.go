@@ -9,7 +9,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Reasons of events about nodes that are disrupted or removed. They appear on the instance.
+// Reasons of events about nodes that are disrupted or removed. The events belong to the node's WindowsInstance.
 const (
 	EventUpdateStarted = "UpdateStarted"
 	EventRejoinStarted = "RejoinStarted"

@@ -47,9 +47,8 @@ type Options struct {
 	// IsTokenUsed reports whether the bootstrap token with this ID can't get another certificate. If the field is nil,
 	// every token can.
 	IsTokenUsed func(credential string) bool
-	// Misplaced returns a problem that lists those pods on a node that can't run on Windows, or that says why the pods
-	// could not be read. looked is false for a node that was not checked yet. If the field is nil, there are no such
-	// pods.
+	// Misplaced returns a problem if a node has pods that can't run on Windows, or if the node's pods could not be
+	// read. looked is false for a node that was not checked yet. If the field is nil, there are no such pods.
 	Misplaced func(node string) (problem *contract.Problem, looked bool)
 	// Slots limit the number of concurrent joins. Claims ensures that no two instances have the same host.
 	Slots  *Slots
@@ -68,13 +67,14 @@ type Options struct {
 // Payload provides the programs that the operator delivers. *payload.Dir implements this interface.
 type Payload interface {
 	Manifest() payload.Manifest
-	// Select returns a *contract.Problem if a digest is not in the payload.
+	// Select returns the wanted content. If a digest is not in the payload, the error is a *contract.Problem.
 	Select(wanted []contract.Blob) ([]payload.Blob, error)
 }
 
 // Desired provides the published desired state.
 type Desired interface {
-	// Current returns a *contract.Problem while there is no published state.
+	// Current returns the desired state, and the facts that it was rendered from. While there is no published state,
+	// the error is a *contract.Problem.
 	Current(ctx context.Context) (blueprint.Desired, blueprint.Facts, error)
 }
 

@@ -111,7 +111,7 @@ func (r *Revisions) published(ctx context.Context, revision string) (desired blu
 	return desired, err == nil, nil
 }
 
-// absent returns nil if the object does not exist.
+// absent returns nil if err says that the object does not exist. It wraps any other error.
 func absent(doing string, err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -137,8 +137,9 @@ func (r *Revisions) Compare(ctx context.Context, from string, to blueprint.Desir
 	return update
 }
 
-// compare reads the manifest of the node's previous revision. forGood is false if the content does not match the
-// revision's name, because the publisher will correct the content.
+// compare compares the manifest of an earlier revision, which it reads, with the manifest of the desired revision.
+// known is false if it can't read the earlier manifest. forGood is false if this manifest does not match the name of
+// its revision, because the publisher will correct the manifest.
 func (r *Revisions) compare(ctx context.Context, from string, to blueprint.Desired) (c change, known, forGood bool) {
 	published := &corev1.ConfigMap{}
 	if err := r.options.Client.Get(ctx, types.NamespacedName{Namespace: r.options.Namespace,

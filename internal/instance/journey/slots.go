@@ -73,7 +73,7 @@ func (s *Slots) Release(id types.UID) {
 	s.wakeAll(next)
 }
 
-// Held returns the number of holders.
+// Held returns the number of hosts that have a slot.
 func (s *Slots) Held() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Limits for the addresses of cached Nodes. A kubelet may list as many addresses in its Node as fit into an object, and
-// each address takes an index entry. More or longer addresses would be useless: the operator approves no certificate
-// with more than maxAddresses names and addresses, and no DNS name is longer than maxAddress.
+// Limits for the addresses of cached Nodes. A kubelet may list as many addresses in its Node as fit into an object. In
+// the operator's cache, each address also takes an index entry. More or longer addresses would be useless: the operator
+// approves no certificate with more than maxAddresses names and addresses, and no DNS name is longer than maxAddress.
 const (
 	maxAddresses = 32
 	maxAddress   = 253
