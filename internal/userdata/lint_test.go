@@ -206,7 +206,7 @@ func variablesOf(tokens []token) (complaints []string) {
 	return complaints
 }
 
-// unwrapped removes the tags around the script that a cloud's agent removes.
+// unwrapped removes the tags around the script, as a cloud's agent does.
 func unwrapped(script string) string {
 	script = strings.TrimPrefix(script, "<powershell>\n")
 	return strings.TrimSuffix(script, "</powershell>\n<persist>true</persist>\n")

@@ -85,8 +85,8 @@ func (r *Revisions) Named(ctx context.Context, revision string) (desired bluepri
 	return r.published(ctx, revision)
 }
 
-// published reads a published revision that differs from the desired revision. If its content does not match its name,
-// or this release doesn't know all of it, the revision counts as missing.
+// published reads a published revision that differs from the desired revision. If the content of the revision does not
+// match its name, or if this release of the operator can't read all of the content, the revision counts as missing.
 func (r *Revisions) published(ctx context.Context, revision string) (desired blueprint.Desired, found bool, err error) {
 	configMap, secret := &corev1.ConfigMap{}, &corev1.Secret{}
 	desired.Revision = revision

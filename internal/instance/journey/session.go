@@ -20,7 +20,7 @@ type Session struct {
 	Token   credential.Token
 	Request []byte // the daemon's certificate request
 	CSR     string // the name of its CertificateSigningRequest
-	// FailingSince is when calls of the API server began to fail. If they succeed, it is zero, or a time before the
+	// FailingSince is when calls of the API server began to fail. While calls succeed, it is zero, or a time before the
 	// current phase.
 	FailingSince time.Time
 	// IsGranted reports that the host may be disrupted: its node has a slot in the rollout budget, or needs none.
@@ -32,7 +32,7 @@ type Session struct {
 	RebootTime time.Time
 	// RebootedBoot is the boot ID when that reboot was requested.
 	RebootedBoot string
-	// RebootAdvised reports that objects on the cleaned host stay in use until the next boot.
+	// RebootAdvised reports that the cleaned host needs a reboot, because some objects remain in use until then.
 	RebootAdvised bool
 }
 
