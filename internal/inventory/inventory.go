@@ -55,23 +55,21 @@ const (
 
 var (
 	label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	// hostKey matches a key in a line of known_hosts, in a line of ssh-keyscan, or in a .pub file. The line may contain
-	// a host before the key and a comment after it. The base64 text of each key begins with AAAA, because the key
-	// begins with the length of a name.
+	// hostKey matches a key in a line of known_hosts, of ssh-keyscan, or of a .pub file. The line may contain a host
+	// before the key and a comment after it. A key begins with a length, so its base64 begins with AAAA.
 	hostKey    = regexp.MustCompile(`(?:^|\s)([a-z0-9@.-]+)\s+(AAAA[A-Za-z0-9+/]+=*)(?:\s|$)`)
 	allNumeric = regexp.MustCompile(`^[0-9.]+$`)
 	// comma matches a comma that separates settings. A setting must follow it, because hosts before a key, and comments
 	// after it, may also contain commas.
 	comma = regexp.MustCompile(`,[,\s]*([A-Za-z]+\s*=|$)`)
-	// misspelled matches unknown names of settings that a message may contain. Any other name may be part of a
-	// password.
+	// misspelled matches unknown setting names that a message may contain. Other names may be part of a password.
 	misspelled = regexp.MustCompile(`(?i)^(user|user[ _-]?name|name|login|password|(ssh)?[ _-]?port|(host)?[ _-]?key)$`)
 )
 
-// Parse parses the ConfigMap windows-instances. Each key is an address. Each value is "username=<name>", optionally
-// followed by more settings on separate lines or after commas (port=2222, hostKey=ssh-ed25519 AAAA…). White space
-// around settings is ignored. An invalid entry is rejected with a reason, and doesn't affect other entries. Both
-// results are sorted by key.
+// Parse parses the ConfigMap windows-instances. A key is an address. A value is "username=<name>", optionally followed
+// by more settings on separate lines or after commas (port=2222, hostKey=ssh-ed25519 AAAA…). White space around
+// settings is ignored. An invalid entry is rejected with a reason, and doesn't affect the others. Both results are
+// sorted by key.
 func Parse(list *corev1.ConfigMap) (entries []Entry, rejected []Rejected) {
 	values := Values(list)
 	owners := map[string]string{}

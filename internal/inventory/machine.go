@@ -15,8 +15,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Machine contains the fields of a Machine that the operator reads. It is independent of the API that the Machine is
-// from.
+// Machine contains the fields that the operator reads from a Machine of any API.
 type Machine struct {
 	Name, Namespace string
 	UID             types.UID
@@ -25,12 +24,10 @@ type Machine struct {
 	Addresses       []corev1.NodeAddress
 	// ProviderID and NodeRef are empty until they are known.
 	ProviderID, NodeRef string
-	// Owner is the set that creates a replacement if this Machine is deleted. It is nil for a Machine that a user
-	// created.
+	// Owner is the set that replaces this Machine if it is deleted. It is nil for a Machine that a user created.
 	Owner *Owner
 	// Deleting: the Machine is being deleted. Ignored: the user wants the operator to ignore the Machine. ManagedBy is
-	// the other API that manages the Machine, or empty. If it is set, this object is only a copy of the Machine in that
-	// API.
+	// another API that manages the Machine, or empty. If it is set, this object is a copy of that API's Machine.
 	Deleting, Ignored bool
 	ManagedBy         string
 	// Port is the value of the annotation contract.SSHPortAnnotation, not parsed. It is empty without this annotation.
@@ -137,8 +134,7 @@ func NamesToResolve(m Machine) []string {
 	return names
 }
 
-// addressOf returns the address for SSH: the internal IPv4 address. If there is none, it returns the first name that
-// has an IPv4 address in DNS, or "".
+// addressOf returns the internal IPv4 address for SSH, or else the first name that resolves to an IPv4 address, or "".
 func addressOf(m Machine, resolves map[string]bool) string {
 	for _, a := range m.Addresses {
 		if a.Type == corev1.NodeInternalIP && isIPv4(a.Address) {
@@ -193,9 +189,8 @@ func portOf(m Machine) (int32, *contract.Problem) {
 	return int32(port), nil
 }
 
-// hostnameOf returns the name that a host must get. On some platforms, all hosts are copies of one template and have
-// the same name. There, the host gets the Machine's name. On other platforms, hosts keep their own names, so the result
-// is "".
+// hostnameOf returns the name that a host must get. On platforms where all hosts are copies of one template, with the
+// same name, it is the Machine's name. On other platforms, hosts keep their own names, and it returns "".
 func hostnameOf(m Machine, platform contract.Platform) (string, *contract.Problem) {
 	if platform != contract.PlatformVSphere && platform != contract.PlatformNutanix {
 		return "", nil

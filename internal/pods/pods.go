@@ -1,9 +1,8 @@
 // Package pods reads pods with limited memory and without a cache.
 //
-// Every user with the right to create pods can create any number of pods of 1.5 MB each, and assign them to a node
-// without a scheduler. So drains and the check of workloads use this package. It reads one response of limited size at
-// a time, requests smaller pages if responses are too large, and stops after some time. It stores no pods and changes
-// nothing.
+// Users who may create pods can create any number of pods of 1.5 MB each, and assign them to a node without a
+// scheduler. So drains and the check of workloads use this package. It reads one response of limited size at a time,
+// requests smaller pages if one is too large, and stops after some time. It stores no pods and changes nothing.
 package pods
 
 import (
@@ -23,16 +22,13 @@ import (
 )
 
 const (
-	// MaxBytes is the maximum size of a response. It is enough for some thousand typical pods, or for five of the
-	// largest.
+	// MaxBytes is the maximum size of a response: enough for some thousand typical pods, or for five of the largest.
 	MaxBytes = 8 << 20
-	// PassLimit is how long one pass over all selected pods may take. The API server abandons a list after five
-	// minutes.
+	// PassLimit is the time limit for all pages of a list. The API server abandons a list after five minutes.
 	PassLimit = 30 * time.Second
 	// callTimeout is how long one list request may take.
 	callTimeout = 30 * time.Second
-	// Page is the number of pods in a page if all pods of the cluster are listed, because these are too many for one
-	// response.
+	// Page is the number of pods in a page of a list of all pods of the cluster, which are too many for one response.
 	Page = 500
 )
 

@@ -164,10 +164,9 @@ func DecideReplace(c ReplaceCandidate, fleet Fleet, maxUnavailable *intstr.IntOr
 }
 
 // exceeds returns why the deletion would take too many hosts out of service, or nil if it would not. If the host is in
-// service, two limits apply: the limit of its set and the limit of the fleet. If the host is not in service, its
-// deletion takes nothing out of service. But the deletion waits if too many other hosts of the set are down for other
-// causes, or are replacements that have not joined yet. In this case, the limit is the rollout budget, applied to the
-// set.
+// service, the limits of its set and of the fleet apply. Otherwise, the deletion takes nothing out of service. But it
+// waits if too many other hosts of the set are down for other causes, or are replacements that have not joined yet. The
+// limit for these is the rollout budget, applied to the set.
 func (c ReplaceCandidate) exceeds(set Set, fleet Fleet, maxUnavailable *intstr.IntOrString,
 	closed string) *ReplaceDecision {
 	serving, cordoned, serves := 0, 0, false

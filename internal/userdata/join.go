@@ -14,8 +14,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/contract"
 )
 
-// Join contains the values in a join command. A host that runs the command joins by itself, without SSH. The command
-// contains the values as JSON.
+// Join contains the values of a join command, as JSON. A host that runs the command joins by itself, without SSH.
 type Join struct {
 	// Program is the daemon's program. The host downloads it from URL and runs it.
 	Program contract.Blob `json:"program"`
@@ -27,9 +26,8 @@ type Join struct {
 //go:embed join.ps1
 var joinScript string
 
-// JoinCommand returns a join command for Windows PowerShell 5.1. The command calls no .NET methods, so it also runs in
-// ConstrainedLanguage mode. It doesn't pass the token to curl on the command line, because other users can read command
-// lines.
+// JoinCommand returns a join command for Windows PowerShell 5.1. It calls no .NET methods, so it also runs in
+// ConstrainedLanguage mode. It keeps the token off curl's command line, which other users can read.
 func JoinCommand(in Join) (string, error) {
 	content, err := json.Marshal(in)
 	if err != nil {

@@ -80,9 +80,8 @@ func claimed(csr *certificatesv1.CertificateSigningRequest) []string {
 	return append(claim.SANs(), claimKey(claim))
 }
 
-// nodeKey returns the key of a node in requestsAbout and instancesByClaim. Because of the slash, it differs from every
-// address. A request could contain an address with a slash, but then the operator only checks the request once more
-// than needed.
+// nodeKey returns the key of a node in requestsAbout and instancesByClaim. Because of the slash, no address equals it.
+// If a request contains an address with a slash, the operator only checks the request once more than needed.
 func nodeKey(name string) string { return "node/" + name }
 
 // hostKey returns the key of a host that joins by itself, in the same indexes.

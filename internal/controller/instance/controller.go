@@ -38,8 +38,7 @@ const (
 	pausedRetry = time.Hour
 )
 
-// Reconciler reconciles WindowsInstances. It reconciles many instances in parallel, but takes one step at a time for
-// each.
+// Reconciler reconciles many WindowsInstances in parallel, each one step at a time.
 type Reconciler struct {
 	client   client.Client
 	parts    *journey.Parts
@@ -241,8 +240,7 @@ func (c *reconciliation) stop() {
 	c.slot.release()
 }
 
-// endWork ends the work at the host. It releases the host's join slot, or removes the host from the queue for a join
-// slot.
+// endWork ends the work at the host, and releases its join slot or its place in the queue for one.
 func (c *reconciliation) endWork() {
 	c.memory.session.End()
 	c.parts.Slots.Release(c.instance.UID)

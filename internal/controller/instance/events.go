@@ -75,8 +75,7 @@ func (r recorder) record(ctx context.Context, instance *v1alpha1.WindowsInstance
 	}
 }
 
-// ofMachines returns the reason of an event that users know from Machines, or "" if the event is not reported on
-// Machines.
+// ofMachines returns the reason of an event that users know from Machines, or "" if Machines have no such event.
 func ofMachines(reason string) string {
 	switch reason {
 	case eventSetup:
@@ -99,9 +98,8 @@ func machine(instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	}
 }
 
-// entry returns a reference to the instance's entry in windows-instances, or nil if the instance has no entry. The
-// reference contains the UID of the ConfigMap, so that kubectl describe shows the events. If the ConfigMap doesn't
-// exist, the reference has no UID.
+// entry returns a reference to the instance's entry in windows-instances, or nil if there is none. The reference has
+// the ConfigMap's UID, so that kubectl describe shows the events. If the ConfigMap is gone, there is no UID.
 func (r recorder) entry(ctx context.Context, instance *v1alpha1.WindowsInstance) *corev1.ObjectReference {
 	source := instance.Spec.Source
 	if source == nil || source.Kind != v1alpha1.SourceConfigMap {

@@ -8,8 +8,7 @@ import (
 	"github.com/windows-nodes/wmco/api/v1alpha1"
 )
 
-// Limits of the API, in characters. This package counts bytes instead, because a text never has more characters than
-// bytes.
+// Limits of the API, in characters. This package counts bytes, because a text has at least as many bytes as characters.
 const (
 	maxMessage  = 32768 // for the message of a condition
 	maxWhy      = 4096  // for the reason why a host waits or why an update failed

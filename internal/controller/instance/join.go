@@ -63,8 +63,7 @@ func (c joining) disruptsNoPods(node *corev1.Node) bool {
 }
 
 // mayTurn decides whether a host whose node is down may change to another revision. The change needs a slot and an open
-// maintenance window, and the rollout must not be halted. Because the node is unavailable anyway, its slot doesn't
-// delay other nodes.
+// window, and the rollout must not be halted. The node is already unavailable, so its slot delays no other node.
 func (c joining) mayTurn(ctx context.Context, revision string) (policy.Verdict, error) {
 	config, err := c.config(ctx)
 	if err != nil {
@@ -245,9 +244,8 @@ func (c joining) takeSlot(ctx context.Context) (again bool, waits *ending) {
 	return journey.JoinRevision(status) != revision, nil
 }
 
-// recovered reports whether a host that waits to join again no longer needs to join, because it has recovered. It
-// returns false if the first attempt only waits for the daemon's report, or while the operator prepares an upgrade over
-// SSH.
+// recovered reports whether a host that waits to join again has recovered, so that it needs no join. It returns false
+// if the first attempt only waits for the daemon's report, or while the operator prepares an upgrade over SSH.
 func (c joining) recovered(ctx context.Context) (bool, error) {
 	status := &c.instance.Status
 	isLast := status.Phase == v1alpha1.PhaseConfirming && status.Failures == 0 && len(status.BootstrapCredentials) > 0

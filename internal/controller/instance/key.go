@@ -80,8 +80,7 @@ func (c *reconciliation) keyAccepted() {
 		"the current private key was accepted")
 }
 
-// Reasons of the condition KeyAuthorized: keyAccepted if the condition is True, and keyUntried if the condition is
-// Unknown because the spec was changed.
+// Reasons of the condition KeyAuthorized while it is True, and while it is Unknown because the spec was changed.
 const (
 	keyAccepted contract.Reason = "KeyAccepted"
 	keyUntried  contract.Reason = "SpecChanged"

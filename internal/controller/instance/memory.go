@@ -87,8 +87,7 @@ func (r *Reconciler) begin(instance *v1alpha1.WindowsInstance) *memory {
 	return started
 }
 
-// memory returns the memory of an instance. If there is none, it creates one, and ends an earlier instance of this
-// name.
+// memory returns the memory of an instance, or creates it, and ends an earlier instance of this name.
 func (r *Reconciler) memory(instance *v1alpha1.WindowsInstance) *memory {
 	r.mu.Lock()
 	found, ok := r.memories[instance.UID]

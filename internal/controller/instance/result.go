@@ -35,9 +35,8 @@ func (c *reconciliation) result(ctx context.Context, after time.Duration) (ctrl.
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// If the settings change, the operator may request a new revision from hundreds of nodes at once. During writeThrottle
-// after such a request, it writes at most noters statuses at a time, so that these writes don't delay nodes that
-// haven't responded yet.
+// New settings may request a revision from hundreds of nodes at once. During writeThrottle after the request, at most
+// noters statuses are written at a time, so that these writes don't delay nodes that haven't responded yet.
 const (
 	noters        = 4
 	writeThrottle = time.Minute

@@ -31,8 +31,7 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// workers is how many instances are reconciled concurrently. A worker mostly waits for the network. Slots limit the
-// joins.
+// workers is how many instances are reconciled concurrently. Workers mostly wait for the network. Slots limit joins.
 const workers = 256
 
 // wakes is how many waiting hosts can be woken at the same time. If there are more, slotRetry wakes the others.
@@ -153,8 +152,7 @@ func (r *Reconciler) limit(ctx context.Context, object client.Object) []reconcil
 	return r.all(ctx, object)
 }
 
-// nodeNews selects changes of a Node that concern the operator. It ignores heartbeats and changes of the list of
-// images.
+// nodeNews selects changes of a Node that concern the operator. It ignores heartbeats and changes of images.
 func nodeNews() predicate.Predicate {
 	return watch.Changed(digest)
 }

@@ -18,9 +18,8 @@ type slot struct {
 	isWanted, isUndecided bool
 }
 
-// take requests the slot, in several reconciles. At first, take adds the request to the status. Then the rollout
-// controller adds the slot to its list. After that, take adds the slot to the status, calls granted, which may also
-// change the status, and saves the status.
+// take requests the slot in several reconciles. First, take adds the request to the status, and the rollout controller
+// adds the slot to its list. Then take adds the slot to the status, calls granted to change the status, and saves.
 func (s *slot) take(ctx context.Context, granted func()) (policy.Verdict, error) {
 	status := &s.instance.Status
 	s.isWanted = true
@@ -77,8 +76,7 @@ func (s *slot) release() {
 	s.instance.Status.Slot = nil
 }
 
-// withdraw removes the request if this reconcile did not repeat it. An outdated request could prevent other nodes from
-// getting slots.
+// withdraw removes a request that this reconcile did not repeat. It could keep other nodes from getting slots.
 func (s *slot) withdraw() {
 	if !s.isWanted && !s.instance.Status.HasSlot() {
 		s.instance.Status.Slot = nil

@@ -21,8 +21,7 @@ type reporter struct {
 	now      func() time.Time
 }
 
-// enter begins a phase, or continues it if it is already running. If first is true, a new attempt begins with this
-// phase.
+// enter begins a phase, or continues it if it is running. If first is true, a new attempt begins with this phase.
 func (r reporter) enter(phase v1alpha1.Phase, first bool) {
 	status := &r.instance.Status
 	if status.Phase == phase && running(status, phase) {
@@ -180,9 +179,8 @@ const unlookedRequeue = time.Minute
 // workloadsFit is the reason of the condition WorkloadsFit if it is True.
 const workloadsFit contract.Reason = "Fit"
 
-// sayKey reports in the condition Progressing that a joined host does not accept a key, if there is no other problem to
-// report. The host's node stays in service. If a new key could not be tried, only the condition KeyAuthorized reports
-// this.
+// sayKey reports in the condition Progressing that a joined host does not accept a key, if there is no other problem.
+// The node stays in service. If a new key could not be tried, only the condition KeyAuthorized reports this.
 func (r reporter) sayKey(outcome journey.Outcome) {
 	condition := meta.FindStatusCondition(r.instance.Status.Conditions, v1alpha1.ConditionKeyAuthorized)
 	if !outcome.IsDone() || condition == nil || condition.Status == metav1.ConditionTrue {

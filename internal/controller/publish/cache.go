@@ -54,9 +54,8 @@ func named(name string) fields.Selector {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 }
 
-// NewCache creates a cache for a manager: set it as the manager's option NewCache. If the cluster lacks a kind of
-// object, this cache ignores the kind. With controller-runtime's default cache, the operator would exit at its start,
-// without reporting which kind is missing.
+// NewCache is for a manager's option NewCache. It creates a cache that ignores kinds that the cluster lacks. With the
+// default cache, the operator would exit at its start, without reporting which kind is missing.
 func NewCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	served := maps.Clone(options.ByObject)
 	for object := range options.ByObject {

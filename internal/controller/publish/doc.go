@@ -3,8 +3,7 @@
 // revisions that are no longer used.
 //
 // The operator runs it. The journeys of internal/instance and the controller of the settings read the result from
-// Source. The package never writes to a Node, so it never changes a node's revision. One controller writes all these
-// objects:
+// Source. It never writes to a Node, so it never changes a node's revision. One controller writes these objects:
 //
 //	ensure  facts, settings  → Secret and ConfigMap of the current revision, Secrets windows-services-latest and
 //	                           windows-services-memory, ConfigMaps windows-payload-source and trusted-ca, Role

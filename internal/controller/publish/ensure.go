@@ -92,8 +92,7 @@ func (p *publisher) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// exactly returns preconditions for a deletion. With them, the deletion fails if the object was changed after it was
-// read.
+// exactly returns preconditions that let a deletion fail if the object was changed after it was read.
 func exactly(o client.Object) client.Preconditions {
 	uid, version := o.GetUID(), o.GetResourceVersion()
 	return client.Preconditions{UID: &uid, ResourceVersion: &version}

@@ -27,9 +27,8 @@ const (
 	recheck = 20 * time.Second
 )
 
-// lateAfter is how long publishing may fail before the operator reports the failure. After that, it is also how often
-// the operator retries. Failures because of another client's finalizer, or because of the API server, often end by
-// themselves.
+// lateAfter is how long publishing may fail before the operator reports it, and how often the operator retries after
+// that. Failures because of a client's finalizer, or because of the API server, often end by themselves.
 const lateAfter = time.Minute
 
 // publisher maintains the objects that nodes read.
@@ -64,8 +63,7 @@ func (p *publisher) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	return ctrl.Result{RequeueAfter: policy.Soonest(again, next)}, nil
 }
 
-// late returns the error of the current pass as a problem if every pass has failed for at least lateAfter. Otherwise,
-// it returns nil.
+// late returns the error of the current pass as a problem if every pass has failed for lateAfter, or else nil.
 func (p *publisher) late(err error) *contract.Problem {
 	if err == nil {
 		p.failing = time.Time{}
@@ -193,8 +191,7 @@ func (p *publisher) render(ctx context.Context, config *v1alpha1.WindowsMachineC
 	})
 }
 
-// wait is called if nothing can be rendered. It maintains the revision that was published last, because nodes that have
-// joined still use it.
+// If nothing can be rendered, wait maintains the revision that was published last, because joined nodes still use it.
 func (p *publisher) wait(ctx context.Context, problems []*contract.Problem) error {
 	for _, problem := range problems {
 		logf.FromContext(ctx).V(1).Info("hosts can't join", "reason", problem.Reason, "detail", problem.Detail)

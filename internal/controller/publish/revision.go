@@ -77,9 +77,8 @@ func revisions(ctx context.Context, reader client.Reader, namespace string) (map
 	return all, nil
 }
 
-// previous returns the revision that was published last, by this process or by an earlier one. The result always has a
-// salt. If there was an earlier revision, the result has its salt, so that the same content has the same revision after
-// a restart.
+// previous returns the revision that was published last, by this process or by an earlier one. It always has a salt:
+// the salt of the earlier revision, if any, so that the same content has the same revision after a restart.
 func (p *publisher) previous(ctx context.Context, config *v1alpha1.WindowsMachineConfig) (blueprint.Desired, error) {
 	if last, _, ok := p.source.Published(); ok {
 		return last, nil

@@ -16,9 +16,8 @@ import (
 	"github.com/windows-nodes/wmco/internal/policy"
 )
 
-// sweep deletes objects of revisions if they are forged. It also deletes revisions that nothing has used for the grace
-// period. next is the time until the next sweep, or 0 if none is needed. If the operator restarts, the grace period
-// starts from the beginning.
+// sweep deletes forged objects of revisions at once, and revisions that nothing has used for the grace period. next is
+// the time until the next sweep, or 0 if none is needed. The grace period starts again when the operator restarts.
 func (p *publisher) sweep(ctx context.Context) (next time.Duration, err error) {
 	current, _, ok := p.source.Published()
 	if !ok {
@@ -95,8 +94,7 @@ func (p *publisher) used(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// retire deletes a ConfigMap or Secret that the operator created, unless why is empty. why is the reason for the
-// deletion.
+// retire deletes a ConfigMap or Secret of the operator for the reason why. If why is empty, retire does nothing.
 func (p *publisher) retire(ctx context.Context, object client.Object, why string) error {
 	if why == "" || !isOurs(object) || !object.GetDeletionTimestamp().IsZero() { // it may be kept by a finalizer
 		return nil

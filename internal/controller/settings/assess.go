@@ -39,8 +39,7 @@ type Facts struct {
 	Generation int64
 	// Warning is a likely problem of the cluster's network, or nil.
 	Warning *contract.Problem
-	// Missing are the programs that nodes of this cluster need and that the payload lacks. It is valid if
-	// IsMissingKnown.
+	// Missing are programs that nodes of this cluster need and the payload lacks. It is valid if IsMissingKnown.
 	Missing        []payload.Missing
 	IsMissingKnown bool
 	// Config is the settings, or nil while they are unknown. Now is the time.
@@ -197,10 +196,9 @@ func count(counts *v1alpha1.InstanceCounts, instances []v1alpha1.WindowsInstance
 // host that can't be reached counts as joining.
 const bootTime = 20 * time.Minute
 
-// underWay returns the names of hosts that join, leave or are being changed. An upgrade of the operator must not
-// interrupt these. underWay omits hosts without work in progress, because the next release may fix their problem: hosts
-// that fail, hosts that wait for a slot in the rollout budget, for a maintenance window or for the next try, and hosts
-// that are paused before their join.
+// underWay returns the names of hosts that join, leave or are being changed, which an upgrade of the operator must not
+// interrupt. It omits hosts without work in progress, because the next release may fix their problem: hosts that fail,
+// that wait for a rollout slot, a maintenance window or the next try, or that are paused before their join.
 func underWay(f Facts) (names []string) {
 	for i := range f.Instances {
 		one, s := &f.Instances[i], &f.Instances[i].Status

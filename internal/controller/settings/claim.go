@@ -43,10 +43,9 @@ func OwnedElsewhere(status v1alpha1.WindowsMachineConfigStatus, namespace string
 	return "", false
 }
 
-// Claim claims the Windows nodes of the cluster for the operator in the given namespace. If they belong to another
-// operator, Claim fails with ReasonAnotherOperator. If two operators claim at the same time, the API server accepts
-// only one write. If the operator already has the claim, Claim renews it if it is old enough. c must not read from a
-// cache.
+// Claim claims the Windows nodes of the cluster for the operator in this namespace. If they belong to another operator,
+// it fails with ReasonAnotherOperator. If two operators claim at the same time, the API server accepts one write. A
+// repeated call renews the claim if it is old enough. c must not read from a cache.
 func Claim(ctx context.Context, c client.Client, namespace string, now func() time.Time) error {
 	return retry.OnError(retry.DefaultRetry, func(err error) bool {
 		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)

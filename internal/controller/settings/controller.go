@@ -152,9 +152,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: r.again(config.Status, facts)}, nil
 }
 
-// restore creates the object. If the object never existed, restore creates it at once. If it existed before, restore
-// waits for restoreAfter, because a user may be replacing it. Then it creates the object with the spec that is in
-// force.
+// restore creates the object. If the object never existed, it does so at once. Otherwise, it waits for restoreAfter,
+// because a user may be replacing the object, and then creates it with the spec that is in force.
 func (r *Reconciler) restore(ctx context.Context, last *v1alpha1.WindowsMachineConfig) (ctrl.Result, error) {
 	wanted := &v1alpha1.WindowsMachineConfig{ObjectMeta: metav1.ObjectMeta{Name: contract.MachineConfigObject},
 		Spec: last.Spec}

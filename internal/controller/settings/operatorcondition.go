@@ -30,9 +30,8 @@ func operatorConditionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v2", Kind: "OperatorCondition"}
 }
 
-// tellOLM copies the condition Upgradeable to the OperatorCondition that OLM created for this operator, if it differs
-// there. This is the only object of this kind that OLM allows the operator to write. tellOLM changes no other condition
-// in it.
+// tellOLM copies the condition Upgradeable to the OperatorCondition that OLM created for this operator, if it differs.
+// OLM lets the operator write no other OperatorCondition. tellOLM changes no other condition in the object.
 func (r *Reconciler) tellOLM(ctx context.Context, status v1alpha1.WindowsMachineConfigStatus) error {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionUpgradeable)
 	if r.OperatorCondition == "" || condition == nil {

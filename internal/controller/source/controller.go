@@ -29,8 +29,7 @@ import (
 const (
 	controllerName = "source"
 	// absenceGrace is how long the ConfigMap may be absent before its hosts are removed, because `kubectl replace
-	// --force` deletes the ConfigMap and creates it again within seconds. To remove all hosts, a user can empty the
-	// ConfigMap instead.
+	// --force` deletes and creates it within seconds. To remove all hosts, a user can empty the ConfigMap instead.
 	absenceGrace = time.Minute
 	// staleRetry is the pause before a retry if the cache lags behind the API server.
 	staleRetry = time.Second

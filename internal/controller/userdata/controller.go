@@ -25,8 +25,7 @@ func namespaces() []string {
 
 type reconciler struct {
 	Options
-	// client reads Secrets in the operator's namespace through the cache, and writes to the API server. live reads from
-	// the API server.
+	// client reads Secrets in the operator's namespace through the cache, and writes. live reads from the API server.
 	client client.Client
 	live   client.Reader
 	events events.EventRecorder

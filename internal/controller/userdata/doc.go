@@ -1,7 +1,6 @@
-// Package userdata publishes the key that the hosts of new Machines must accept. Without a key, it publishes a command
-// that makes these hosts join by themselves. Both are in the Secret windows-user-data, which the package maintains in
-// the namespaces where clouds read user data. The package also maintains the SSH host key that identifies a Machine's
-// host at first contact.
+// Package userdata publishes the key that the hosts of new Machines must accept or, without a key, a command that makes
+// these hosts join by themselves. Both are in the Secret windows-user-data in the namespaces where clouds read user
+// data. The package also maintains the SSH host key that identifies a Machine's host at first contact.
 //
 // The operator runs it. The journeys of internal/instance ask FirstContact which host key a host should have at first
 // contact. The package writes only these Secrets. A change of the script affects only new Machines.

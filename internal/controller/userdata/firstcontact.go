@@ -23,8 +23,7 @@ import (
 // covers delays of the machine controller's caches, and differences between clocks.
 const margin = time.Minute
 
-// FirstContact returns the host key that a Machine's host should have at first contact. It implements
-// journey.FirstContact.
+// FirstContact implements journey.FirstContact: it returns the host key of a Machine's host at first contact.
 type FirstContact struct {
 	// Cached reads Secrets in the operator's namespace. Live reads Machines and their user data from the API server.
 	Cached, Live client.Reader
@@ -70,8 +69,7 @@ func (f FirstContact) SharedHostKey(ctx context.Context, instance *v1alpha1.Wind
 	return key, nil
 }
 
-// ByItself reports whether the host of a Machine joins by itself. This depends on the user data at the Machine's
-// creation.
+// ByItself reports whether the user data at the creation of a Machine makes its host join by itself.
 func (f FirstContact) ByItself(ctx context.Context, createdAt time.Time) (bool, error) {
 	userData, err := readUserData(ctx, f.Live)
 	if err != nil {

@@ -84,8 +84,7 @@ func newHostKey() ([]byte, error) {
 	return pem.EncodeToMemory(block), nil
 }
 
-// hostKeySince returns when this host key was added to the user data. It returns false if the user data has no such
-// key.
+// hostKeySince returns when this host key was added to the user data, or false if the user data doesn't have the key.
 func hostKeySince(userData *corev1.Secret, line string) (time.Time, bool) {
 	since, err := time.Parse(time.RFC3339, userData.Annotations[contract.HostKeyPublishedAnnotation])
 	return since, err == nil && line != "" && bytes.Contains(userData.Data[contract.UserDataField], []byte(line))

@@ -40,8 +40,7 @@ func (w wanted) into(s *corev1.Secret, now time.Time) {
 }
 
 // isDated reports whether a Secret records a valid time when this host key was added. A time in the future is invalid:
-// a clock that was ahead wrote it. If it were valid, all new Machines would be trusted at first contact until that
-// time.
+// a clock was ahead. Otherwise, all new Machines would be trusted at first contact until that time.
 func (w wanted) isDated(s *corev1.Secret, now time.Time) bool {
 	since, has := hostKeySince(s, w.hostKey)
 	return has && !since.After(now.Add(margin))

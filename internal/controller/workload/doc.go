@@ -1,5 +1,4 @@
-// Package workload finds pods on Windows nodes that can't run there, and pending pods for Windows that no node can ever
-// run.
+// Package workload finds pods on Windows nodes that can't run there, and Windows pods that no node can ever run.
 //
 // Every five minutes, it lists the pods on each Windows node, and the pending pods. It doesn't cache the cluster's
 // pods. It reports findings in a metric, and in events about the pods' owners. The instance controller asks it about

@@ -55,9 +55,8 @@ func owner(pod *corev1.Pod) *corev1.ObjectReference {
 		Name: made.Name, UID: made.UID}
 }
 
-// few adds a finding to a list. It keeps only the first few findings, sorted by reason and then by the pod's name. The
-// reason of the first finding becomes the reason of a condition, so it should rarely change. Therefore, few doesn't
-// sort by the pod's name first, because the names of pods often change.
+// few adds a finding to a list, and keeps the first few, sorted by reason and then by pod name. The first finding's
+// reason becomes the reason of a condition and should rarely change. Names of pods often change, so they come second.
 func few(first []finding, f finding) []finding {
 	first = append(first, f)
 	slices.SortFunc(first, func(a, b finding) int {
@@ -91,8 +90,7 @@ func (k *known) merge(counts map[contract.Reason]int, first []finding, all bool,
 	}
 }
 
-// problem returns the findings as a problem. It returns nil only if a recent pass has read all pods and found no
-// problem.
+// problem returns the findings as a problem. It returns nil only if a recent pass has read all pods and found none.
 func (k *known) problem(now time.Time) *contract.Problem {
 	switch {
 	case len(k.first) > 0 && now.Sub(k.seen) <= staleAfter:
